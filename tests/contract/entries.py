@@ -1,0 +1,70 @@
+"""A manifest entry that uses what the recipe language can say; tests change single parts of it."""
+
+import copy
+
+_ENTRY = {
+    "summary": "a kernel for the tests of the contract",
+    "promises": {"deterministic": True},
+    "options": {"layout": {"values": ["plain", "blocked"], "default": "plain", "help": ""}},
+    "arguments": [
+        {"name": "a", "kind": "array", "dtypes": ["e4m3", "e5m2"], "access": "read", "alignment": 16, "optional": False, "default": None,
+         "help": "the left operand", "forms": [{"when": "1", "shape": ["M", "K"], "strides": ["a_stride", "1"]}]},
+        {"name": "b", "kind": "array", "dtypes": ["e2m1x2"], "access": "read", "alignment": 16, "optional": False, "default": None,
+         "help": "packed weights", "forms": [{"when": "1", "shape": ["N", "K // 2"], "strides": None}]},
+        {"name": "scale", "kind": "array", "dtypes": ["ue8m0"], "access": "read", "alignment": 1, "optional": False, "default": None, "help": "",
+         "forms": [{"when": "layout.plain", "shape": ["M", "K // 32"], "strides": ["scale_stride", "1"]},
+                   {"when": "layout.blocked", "shape": ["round_up(M, 128)", "round_up(K // 32, 4)"], "strides": None}]},
+        {"name": "c", "kind": "array", "dtypes": ["f32"], "access": "read", "alignment": 4, "optional": True, "default": None, "help": "",
+         "forms": [{"when": "1", "shape": ["M", "N"], "strides": ["c_stride", "1"]}]},
+        {"name": "d", "kind": "array", "dtypes": ["bf16", "f32"], "access": "write", "alignment": 16, "optional": False, "default": None, "help": "",
+         "forms": [{"when": "1", "shape": ["M", "N"], "strides": ["d_stride", "1"]}]},
+        {"name": "alpha", "kind": "scalar", "dtypes": ["f32"], "access": "read", "alignment": 4, "optional": False, "default": 1.0, "help": "", "forms": []},
+        {"name": "splits", "kind": "scalar", "dtypes": ["i32"], "access": "read", "alignment": 4, "optional": False, "default": 1, "help": "", "forms": []},
+        {"name": "scratch", "kind": "array", "dtypes": ["u8"], "access": "workspace", "alignment": 16, "optional": False, "default": None, "help": "",
+         "forms": [{"when": "1", "shape": ["splits * M * N * 4"], "strides": None}]},
+    ],
+    "derived": [["TILES", "ceil_div(M, 64) * ceil_div(N, 64)"]],
+    "constraints": [
+        {"expression": "K % 32 == 0", "words": "K must be a multiple of 32"},
+        {"expression": "N % 8 == 0 or c.present", "words": "N must be a multiple of 8"},
+    ],
+    "launches": {
+        "default": {
+            "threads": "THREADS", "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"], "shared": "STAGES * 1024",
+            "programmatic": True, "parameter_bytes": 256,
+            "parameters": [
+                {"kind": "pointer", "offset": 0, "size": 8, "argument": "c"},
+                {"kind": "pointer", "offset": 8, "size": 8, "argument": "d"},
+                {"kind": "i64", "offset": 16, "size": 8, "value": "M"},
+                {"kind": "i32", "offset": 24, "size": 4, "value": "d_stride * d.itemsize"},
+                {"kind": "f32", "offset": 28, "size": 4, "argument": "alpha"},
+                {"kind": "pointer", "offset": 32, "size": 8, "argument": "scratch"},
+                {"kind": "tensor_map", "offset": 64, "size": 128, "argument": "a", "dtype": "u8", "dims": ["K", "M"], "strides": ["a_stride"],
+                 "box": ["128", "64"], "element_strides": ["1", "1"], "swizzle": "128B", "l2_promotion": "256B", "fill": "zero"},
+                {"kind": "pointer", "offset": 192, "size": 8, "argument": "b"},
+                {"kind": "pointer", "offset": 200, "size": 8, "argument": "scale"},
+            ],
+        }
+    },
+    "variants": [],
+    "table": "gemm/test.toml",
+    "source": "gemm/test.cu",
+}  # fmt: skip
+
+
+def entry() -> dict:
+    """A fresh copy, with the full product of variants on two archs and two tiles."""
+    made = copy.deepcopy(_ENTRY)
+    for arch in ("sm_90a", "sm_100f"):
+        for a in ("e4m3", "e5m2"):
+            for d in ("bf16", "f32"):
+                for layout in ("plain", "blocked"):
+                    for tile, when, cost, threads in (("small", "M <= 64", "M", 128), ("large", "1", "64", 256)):
+                        name = f"{a}_{d}_{layout}_{tile}"
+                        made["variants"].append(
+                            {"name": name, "arch": arch, "dtypes": {"a": a, "d": d}, "options": {"layout": layout},
+                             "constants": {"THREADS": threads, "CLUSTER": 2, "STAGES": 4}, "launch": "default", "when": when, "cost": cost,
+                             "file": f"{arch}/{name}.cubin", "bytes": 1, "sha256": "0" * 64, "source_sha256": "0" * 64, "symbol": f"test__{name}",
+                             "registers": 32, "static_shared": 0, "stack": 0, "spill_stores": 0, "spill_loads": 0}
+                        )  # fmt: skip
+    return made

@@ -1,0 +1,95 @@
+"""The recipe language: its values, its limits and its refusals."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.errors import ExpressionError
+from zoo.expressions import LARGEST, SMALLEST, Expression
+
+VALUES = {"M": 7, "K": 4096, "zero": 0, "layout.blocked": 1, "x.present": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 + 2 * 3", 7),
+        ("(1 + 2) * 3", 9),
+        ("10 - 3 - 2", 5),
+        ("-M // 2", -4),
+        ("-(M // 2)", -3),
+        ("-M % 4", 1),
+        ("ceil_div(M, 4) * 4 == round_up(M, 4)", 1),
+        ("min(M, 3, K) + max(M, 3)", 10),
+        ("M < K and K <= 4096", 1),
+        ("not M == 7 or zero", 0),
+        ("5 or zero", 1),
+        ("5 and 4", 1),
+        ("layout.blocked and not x.present", 1),
+        ("1 if zero else 2 if M > 100 else 3", 3),
+        ("(1 if M else 2) + (3 if zero else 4)", 5),
+        ("M if M > 3 and K // 2 > 5 or zero else 0", 7),
+        ("round_up(0, 128)", 0),
+    ],
+)
+def test_value(text, value):
+    assert Expression(text).evaluate(VALUES) == value
+
+
+@pytest.mark.parametrize("text", ["zero and 1 // zero", "M or 1 // zero", "5 if M else 1 // zero", "1 // zero if zero else 5"])
+def test_the_side_not_needed_is_not_evaluated(text):
+    assert Expression(text).evaluate(VALUES) in (0, 1, 5)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1 +", "(1", "1)", "M M", "1 < 2 < 3", "f(1, 2)", "ceil_div(1)", "ceil_div(1, 2, 3)", "M.", ".M", "1 if 2", "if", "not",
+             "__import__('os')", "M ** 2", "1.5", "M[0]", "lambda: 0", "9223372036854775808", "min(1)"],
+)  # fmt: skip
+def test_what_is_no_expression_is_refused(text):
+    with pytest.raises(ExpressionError, match="is not an expression"):
+        Expression(text)
+
+
+@pytest.mark.parametrize("text", ["1 // zero", "1 % zero", "ceil_div(M, zero)", "round_up(M, zero)"])
+def test_division_by_zero_is_an_error(text):
+    with pytest.raises(ExpressionError, match="divides by zero"):
+        Expression(text).evaluate(VALUES)
+
+
+@pytest.mark.parametrize("text", ["big + 1", "big * 2", "-small", "small - 1", "round_up(big, 2)", "small // -1", "ceil_div(small, -1)"])
+def test_a_result_past_64_bits_is_an_error(text):
+    with pytest.raises(ExpressionError, match="64 bits"):
+        Expression(text).evaluate({"big": LARGEST, "small": SMALLEST})
+
+
+def test_an_unknown_name_is_named():
+    with pytest.raises(ExpressionError, match="nothing is named 'N'"):
+        Expression("M * N").evaluate(VALUES)
+
+
+def test_names_are_those_read():
+    assert Expression("ceil_div(M, 2) + x.bf16 * M").names == ("M", "x.bf16")
+
+
+def _trees(depth):
+    """(text, value as Python computes it) of random expressions."""
+    leaf = st.integers(0, 50).map(lambda n: (str(n), n))
+    if depth == 0:
+        return leaf
+    inner = _trees(depth - 1)
+    binary = st.tuples(inner, st.sampled_from(["+", "-", "*", "<", "==", ">="]), inner).map(
+        lambda t: (f"({t[0][0]} {t[1]} {t[2][0]})", int(eval(f"{t[0][1]} {t[1]} {t[2][1]}")))
+    )
+    choice = st.tuples(inner, inner, inner).map(
+        lambda t: (f"({t[0][0]} if {t[1][0]} else {t[2][0]})", t[0][1] if t[1][1] else t[2][1])
+    )
+    logic = st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+        lambda t: (f"({t[0][0]} {t[1]} {t[2][0]})", int(bool(t[0][1]) and bool(t[2][1]) if t[1] == "and" else bool(t[0][1]) or bool(t[2][1])))
+    )
+    return st.one_of(leaf, binary, choice, logic)
+
+
+@given(_trees(4))
+def test_random_expressions_agree_with_python(tree):
+    text, value = tree
+    assert Expression(text).evaluate({}) == value

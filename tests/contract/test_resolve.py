@@ -1,0 +1,180 @@
+"""From a call to a launch: what is bound, what is refused and in which words, what is packed."""
+
+import dataclasses
+import struct
+
+import pytest
+
+from tests.contract.entries import entry
+from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ManifestError, VariantError
+from zoo.manifest import parse_kernel
+from zoo.resolve import HOST, Array, pick_arch, resolve
+from zoo.tensor_map import TensorMap
+
+NAME = "gemm.mxfp8_mxfp4.dense"
+HOPPER, SMS = (9, 0), 132
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    return parse_kernel(NAME, entry())
+
+
+def arguments(m=128, n=64, k=256, **changes):
+    """A good call; keyword changes replace arguments, None removes them."""
+    base, made = 0x10_0000_0000, {}
+
+    def array(name, dtype, shape):
+        nonlocal base
+        strides, step = [], 1
+        for extent in reversed(shape):
+            strides.insert(0, step)
+            step *= max(extent, 1)
+        made[name] = Array(base, dtype, tuple(shape), tuple(strides))
+        base += 0x1000_0000
+
+    array("a", "e4m3", (m, k))
+    array("b", "e2m1x2", (n, k // 2))
+    array("scale", "ue8m0", (m, k // 32))
+    array("d", "bf16", (m, n))
+    array("scratch", "u8", (m * n * 4,))
+    made.update(changes)
+    return {name: value for name, value in made.items() if value is not None}
+
+
+def with_(array, **changes):
+    return dataclasses.replace(array, **changes)
+
+
+def test_block_holds_each_parameter_at_its_offset(kernel):
+    call = arguments(alpha=0.5, splits=1)
+    launch = resolve(kernel, call, HOPPER, SMS)
+    block = launch.logical_block()
+    assert struct.unpack_from("<QQqif", block) == (0, call["d"].address, 128, 64 * 2, 0.5)
+    assert struct.unpack_from("<Q", block, 32) == (call["scratch"].address,)
+    assert struct.unpack_from("<QQ", block, 192) == (call["b"].address, call["scale"].address)
+    assert TensorMap.from_bytes(block[64:192]) == TensorMap(
+        "u8", call["a"].address, (256, 128), (256,), (128, 64), swizzle="128B", l2_promotion="256B"
+    )
+    assert launch.grid == (2, 1, 1) and launch.cluster == (2, 1, 1)
+    assert launch.threads == 256 and launch.shared == 4096
+    assert dict((name, offset) for offset, name in launch.pointers) == {"d": 8, "scratch": 32, "b": 192, "scale": 200}
+
+
+def test_the_cheapest_fitting_variant_is_chosen(kernel):
+    assert resolve(kernel, arguments(m=63), HOPPER, SMS).variant.name == "e4m3_bf16_plain_small"
+    assert resolve(kernel, arguments(m=64), HOPPER, SMS).variant.name == "e4m3_bf16_plain_small"  # a tie: the first
+    assert resolve(kernel, arguments(m=65), HOPPER, SMS).variant.name == "e4m3_bf16_plain_large"
+
+
+def test_a_pinned_variant_is_taken(kernel):
+    assert resolve(kernel, arguments(m=8), HOPPER, SMS, "e4m3_bf16_plain_large").variant.name == "e4m3_bf16_plain_large"
+    with pytest.raises(VariantError, match="variant 'e5m2_bf16_plain_large'"):
+        resolve(kernel, arguments(m=8), HOPPER, SMS, "e5m2_bf16_plain_large")
+
+
+def test_strides_of_short_dimensions_do_not_matter(kernel):
+    call = arguments(m=1, k=256)
+    odd = arguments(m=1, k=256, a=with_(call["a"], strides=(77777, 1)))
+    assert resolve(kernel, odd, HOPPER, SMS).logical_block() == resolve(kernel, call, HOPPER, SMS).logical_block()
+
+
+def test_row_strides_reach_the_block(kernel):
+    call = arguments()
+    launch = resolve(kernel, {**call, "a": with_(call["a"], strides=(512, 1))}, HOPPER, SMS)
+    assert launch.tensor_maps[0][2].strides == (512,)
+
+
+def test_no_rows_enqueue_nothing(kernel):
+    call = arguments(m=0)
+    launch = resolve(kernel, {**call, "a": with_(call["a"], address=0)}, HOPPER, SMS)
+    assert launch.empty and not launch.tensor_maps
+
+
+def test_absent_optional_argument_is_a_null_pointer_and_its_symbols_zero(kernel):
+    launch = resolve(kernel, arguments(), HOPPER, SMS)
+    assert launch.symbols["c_stride"] == 0 and launch.symbols["c.present"] == 0
+    c = Array(0x99000, "f32", (128, 64), (64, 1))
+    assert resolve(kernel, arguments(c=c), HOPPER, SMS).symbols["c_stride"] == 64
+
+
+def test_bytes_stand_for_the_only_type_of_one_byte(kernel):
+    call = arguments()
+    launch = resolve(kernel, {**call, "scale": with_(call["scale"], dtype="u8"), "b": with_(call["b"], dtype="u8")}, HOPPER, SMS)
+    assert launch.logical_block() == resolve(kernel, call, HOPPER, SMS).logical_block()
+
+
+def test_the_form_follows_the_option(kernel):
+    blocked = Array(0x77000, "ue8m0", (128, 8), (8, 1))
+    assert resolve(kernel, arguments(layout="blocked", scale=blocked), HOPPER, SMS).variant.name == "e4m3_bf16_blocked_large"
+    with pytest.raises(ArgumentError, match=r"scale: expected \(128, 8\) = \(round_up\(M, 128\), round_up\(K // 32, 4\)\), got \(100, 8\)"):
+        resolve(kernel, arguments(layout="blocked", scale=with_(blocked, shape=(100, 8))), HOPPER, SMS)
+
+
+A, D = arguments()["a"], arguments()["d"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(e=1), "no argument is named 'e'; it takes a, b, scale, c, d, alpha, splits, scratch, layout"),
+        (dict(a=None), "a: missing; the left operand"),
+        (dict(layout="tiled"), "layout: expected plain or blocked, got 'tiled'"),
+        (dict(splits=1.5), "splits: expected a whole number of 32 bits, got 1.5"),
+        (dict(splits=2**31), "splits: expected a whole number of 32 bits"),
+        (dict(a=with_(A, device=HOST)), "a: lies in host memory"),
+        (dict(d=with_(D, readonly=True)), "d: read-only, and the kernel writes it"),
+        (dict(a=with_(A, dtype="bf16")), "a: expected e4m3 or e5m2, got bf16"),
+        (dict(a=with_(A, dtype="u8")), "a: expected e4m3 or e5m2, got u8; bytes could be either"),
+        (dict(a=with_(A, shape=(128,), strides=(1,))), r"a: expected 2 dimensions \(M, K\), got 1"),
+        (dict(a=with_(A, strides=(-256, 1))), r"a: a negative stride in \(-256, 1\)"),
+        (dict(a=with_(A, address=0)), "a: a null address"),
+        (dict(d=with_(D, device=1)), "d: lies on device 1, a on device 0"),
+        (dict(d=with_(D, shape=(64, 128))), r"d: expected \(128, 64\) = \(M, N\), got \(64, 128\)"),
+        (dict(a=with_(A, strides=(256, 2))), r"a: expected strides \(256, 1\) = \(a_stride, 1\), got \(256, 2\)"),
+        (dict(b=with_(arguments()["b"], strides=(256, 1))), r"b: expected a contiguous array, got strides \(256, 1\)"),
+        (dict(a=with_(A, address=A.address + 8)), r"a: the address 0x1000000008 must be a multiple of 16 bytes"),
+        (dict(d=with_(D, address=A.address + 256)), "d: overlaps a, and the kernel writes d"),
+        (dict(a=with_(A, strides=(264, 1))), "a: tensor map: the stride of dimension 1 is 264 bytes"),
+        (dict(d=with_(D, address=2**44, strides=(2**31, 1))), r"d_stride \* d.itemsize = 4294967296 does not fit 32 bits"),
+    ],
+)
+def test_refusal_names_the_kernel_the_argument_and_what_was_expected(kernel, changes, words):
+    with pytest.raises(ArgumentError, match=f"^{NAME}: {words}"):
+        resolve(kernel, arguments(**changes), HOPPER, SMS)
+
+
+def test_constraint_says_the_values_it_was_broken_with(kernel):
+    with pytest.raises(ConstraintError, match=r"K must be a multiple of 32 \(K % 32 == 0, with K = 100\)"):
+        resolve(kernel, arguments(k=100), HOPPER, SMS)
+
+
+def test_columns_of_one_buffer_do_not_overlap(kernel):
+    """d in the last 128 columns of rows of 512 bytes whose first 256 are a."""
+    base = 0x5000000
+    a = Array(base, "e4m3", (128, 256), (512, 1))
+    apart = Array(base + 256, "bf16", (128, 64), (256, 1))
+    meeting = Array(base + 240, "bf16", (128, 64), (256, 1))
+    assert resolve(kernel, arguments(a=a, d=apart), HOPPER, SMS)
+    with pytest.raises(ArgumentError, match="d: overlaps a"):
+        resolve(kernel, arguments(a=a, d=meeting), HOPPER, SMS)
+
+
+def test_wrong_device_names_what_is_shipped(kernel):
+    with pytest.raises(ArchitectureError, match="no cubin for compute capability 8.0; the zoo ships sm_90a, sm_100f"):
+        resolve(kernel, arguments(), (8, 0), 108)
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"), [((9, 0), "sm_90a"), ((10, 0), "sm_100a"), ((10, 3), "sm_100f"), ((11, 0), None), ((12, 1), "sm_120f")]
+)
+def test_exact_cubins_go_before_those_of_the_family(capability, arch):
+    assert pick_arch(("sm_90a", "sm_100f", "sm_100a", "sm_120f"), capability) == arch
+
+
+@pytest.mark.parametrize("path", [("launches",), ("arguments",), ("variants",), ("options",), ("constraints",)])
+def test_a_broken_entry_is_a_manifest_error(path):
+    broken = entry()
+    del broken[path[0]]
+    with pytest.raises(ManifestError, match="malformed"):
+        parse_kernel(NAME, broken)

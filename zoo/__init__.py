@@ -1,0 +1,48 @@
+"""zoo: block-scaled low-precision GPU kernels, compiled ahead of time, started by name.
+
+    zoo.launch("quantize.mxfp8.rows", x=x, q=q, scales=scales)
+
+Importing zoo touches no driver and imports no framework: names are loaded on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+_HOME = {
+    "Zoo": "zoo.catalog",
+    "DeviceArray": "zoo.device_array",
+    "to_device": "zoo.device_array",
+    "empty": "zoo.device_array",
+    "Pointer": "zoo.arrays",
+    "ptr": "zoo.arrays",
+    "view": "zoo.arrays",
+    "Plan": "zoo.plan",
+    "Stream": "zoo.streams",
+    "stream": "zoo.streams",
+    "launch": "zoo.packaged",
+    "prepare": "zoo.packaged",
+    "find": "zoo.packaged",
+    "load": "zoo.packaged",
+    "kernel": "zoo.packaged",
+}
+_ERRORS = (
+    "ZooError", "ArchitectureError", "ArgumentError", "CaptureError", "ConstraintError", "DriverError", "ExpressionError",
+    "ForkError", "IntegrityError", "ManifestError", "StreamError", "UnknownKernelError", "VariantError",
+)  # fmt: skip
+_HOME |= dict.fromkeys(_ERRORS, "zoo.errors")
+
+__all__ = ["__version__", *_HOME]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module 'zoo' has no attribute '{name}'")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,257 @@
+"""The recipe language: integer expressions over symbolic sizes.
+
+    expression := alternative [ "if" alternative "else" expression ]
+    alternative := conjunction { "or" conjunction }
+    conjunction := negation { "and" negation }
+    negation   := "not" negation | comparison
+    comparison := sum [ ( "==" | "!=" | "<" | "<=" | ">" | ">=" ) sum ]
+    sum        := product { ( "+" | "-" ) product }
+    product    := unary { ( "*" | "//" | "%" ) unary }
+    unary      := "-" unary | atom
+    atom       := integer | name | function "(" expression { "," expression } ")" | "(" expression ")"
+    function   := "min" | "max" | "ceil_div" | "round_up"
+    name       := identifier { "." identifier }
+
+Every value is a signed 64-bit integer; a result outside that range is an error, as is a division by zero.
+`//` and `%` round towards minus infinity. Comparisons and logic give 0 or 1; `and`, `or` and `if` evaluate
+only the side they need. An expression compiles to the stack code below, which this module and the C
+library both run, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from zoo.errors import ExpressionError
+
+SMALLEST, LARGEST = -(2**63), 2**63 - 1
+
+# The opcodes' numbers are part of the C library's generated tables: append, never reorder.
+OPCODES = (
+    "constant", "load", "add", "subtract", "multiply", "floor_divide", "modulo", "negate", "not",
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
+    "minimum", "maximum", "ceil_div", "round_up", "truth", "jump", "jump_if_zero",
+)  # fmt: skip
+
+_BINARY = {
+    "==": "equal", "!=": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
+    "+": "add", "-": "subtract", "*": "multiply", "//": "floor_divide", "%": "modulo",
+}  # fmt: skip
+_FUNCTIONS = {"min": "minimum", "max": "maximum", "ceil_div": "ceil_div", "round_up": "round_up"}
+_KEYWORDS = {"if", "else", "and", "or", "not"}
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*(?:\.\w+)*)|(//|==|!=|<=|>=|[-+*%<>(),]))")
+
+
+def _divide(a: int, b: int) -> int:
+    if b == 0:
+        raise ZeroDivisionError
+    return a // b
+
+
+_COMPUTE: dict[str, Callable[[int, int], int]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "floor_divide": _divide,
+    "modulo": lambda a, b: a - _divide(a, b) * b,
+    "equal": lambda a, b: int(a == b),
+    "not_equal": lambda a, b: int(a != b),
+    "less": lambda a, b: int(a < b),
+    "less_equal": lambda a, b: int(a <= b),
+    "greater": lambda a, b: int(a > b),
+    "greater_equal": lambda a, b: int(a >= b),
+    "minimum": min,
+    "maximum": max,
+    "ceil_div": lambda a, b: -_divide(-a, b),
+    "round_up": lambda a, b: -_divide(-a, b) * b,
+}
+
+
+class Expression:
+    """A parsed expression: `text`, the `names` it reads, and its stack `code`, a list of (opcode, operand)."""
+
+    def __init__(self, text: str | int):
+        self.text = str(text)
+        self.code = _Parser(self.text).code
+        self.names = tuple(dict.fromkeys(operand for opcode, operand in self.code if opcode == "load"))
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
+    def evaluate(self, values: Mapping[str, int]) -> int:
+        stack: list[int] = []
+        position, code = 0, self.code
+        while position < len(code):
+            opcode, operand = code[position]
+            position += 1
+            if opcode == "constant":
+                stack.append(operand)
+            elif opcode == "load":
+                try:
+                    stack.append(values[operand])
+                except KeyError:
+                    raise ExpressionError(f"'{self.text}': nothing is named '{operand}'") from None
+            elif opcode == "jump":
+                position = operand
+            elif opcode == "jump_if_zero":
+                if stack.pop() == 0:
+                    position = operand
+            elif opcode == "not":
+                stack.append(int(stack.pop() == 0))
+            elif opcode == "truth":
+                stack.append(int(stack.pop() != 0))
+            else:
+                right = stack.pop()
+                left = 0 if opcode == "negate" else stack.pop()
+                try:
+                    result = _COMPUTE["subtract" if opcode == "negate" else opcode](left, right)
+                except ZeroDivisionError:
+                    raise ExpressionError(f"'{self.text}' divides by zero") from None
+                if not SMALLEST <= result <= LARGEST:
+                    raise ExpressionError(f"'{self.text}' does not fit 64 bits")
+                stack.append(result)
+        return stack[0]
+
+
+class _Parser:
+    def __init__(self, text: str):
+        self.text = text
+        self.tokens = self._tokenize()
+        self.position = 0
+        self.code: list[tuple[str, int | str]] = []
+        self._expression()
+        if self.position < len(self.tokens):
+            self._fail(f"unexpected '{self.tokens[self.position]}'")
+
+    def _fail(self, reason: str):
+        raise ExpressionError(f"'{self.text}' is not an expression: {reason}")
+
+    def _tokenize(self) -> list[str]:
+        tokens, position = [], 0
+        while self.text[position:].strip():
+            match = _TOKEN.match(self.text, position)
+            if not match:
+                self._fail(f"cannot read '{self.text[position:].strip()}'")
+            tokens.append(match.group().strip())
+            position = match.end()
+        return tokens
+
+    def _peek(self) -> str:
+        return self.tokens[self.position] if self.position < len(self.tokens) else ""
+
+    def _take(self, *wanted: str) -> bool:
+        if self._peek() in wanted and self._peek():
+            self.position += 1
+            return True
+        return False
+
+    def _expect(self, token: str):
+        if not self._take(token):
+            self._fail(f"expected '{token}', got '{self._peek() or 'the end'}'")
+
+    def _jump(self, opcode: str) -> int:
+        self.code.append((opcode, -1))
+        return len(self.code) - 1
+
+    def _land(self, jump: int):
+        self.code[jump] = (self.code[jump][0], len(self.code))
+
+    def _expression(self):
+        # `value if condition else other`: the condition runs first, so the value's code is moved behind it.
+        start = len(self.code)
+        self._alternative()
+        if not self._take("if"):
+            return
+        value = self.code[start:]
+        del self.code[start:]
+        self._alternative()
+        otherwise = self._jump("jump_if_zero")
+        moved = len(self.code) - start
+        jumps = ("jump", "jump_if_zero")
+        self.code += [(opcode, at + moved) if opcode in jumps else (opcode, at) for opcode, at in value]
+        end = self._jump("jump")
+        self._land(otherwise)
+        self._expect("else")
+        self._expression()
+        self._land(end)
+
+    def _logic(self, word: str, operand: Callable[[], None]):
+        """`a and b` is `b != 0 if a else 0`; `a or b` is `1 if a else b != 0`."""
+        operand()
+        while self._take(word):
+            if word == "or":
+                self.code.append(("not", 0))
+            shortcut = self._jump("jump_if_zero")
+            operand()
+            self.code.append(("truth", 0))
+            end = self._jump("jump")
+            self._land(shortcut)
+            self.code.append(("constant", int(word == "or")))
+            self._land(end)
+
+    def _alternative(self):
+        self._logic("or", self._conjunction)
+
+    def _conjunction(self):
+        self._logic("and", self._negation)
+
+    def _negation(self):
+        if self._take("not"):
+            self._negation()
+            self.code.append(("not", 0))
+        else:
+            self._comparison()
+
+    def _comparison(self):
+        self._sum()
+        operator = self._peek()
+        if self._take("==", "!=", "<", "<=", ">", ">="):
+            self._sum()
+            self.code.append((_BINARY[operator], 0))
+
+    def _left_associative(self, operators: tuple[str, ...], operand: Callable[[], None]):
+        operand()
+        while (operator := self._peek()) in operators:
+            self._take(operator)
+            operand()
+            self.code.append((_BINARY[operator], 0))
+
+    def _sum(self):
+        self._left_associative(("+", "-"), self._product)
+
+    def _product(self):
+        self._left_associative(("*", "//", "%"), self._unary)
+
+    def _unary(self):
+        if self._take("-"):
+            self._unary()
+            self.code.append(("negate", 0))
+        else:
+            self._atom()
+
+    def _atom(self):
+        token = self._peek()
+        if self._take("("):
+            self._expression()
+            self._expect(")")
+        elif token.isdigit():
+            self.position += 1
+            if int(token) > LARGEST:
+                self._fail(f"{token} does not fit 64 bits")
+            self.code.append(("constant", int(token)))
+        elif token in _FUNCTIONS and self.tokens[self.position + 1 : self.position + 2] == ["("]:
+            self.position += 2
+            self._expression()
+            self._expect(",")
+            self._expression()
+            self.code.append((_FUNCTIONS[token], 0))
+            while token in ("min", "max") and self._take(","):
+                self._expression()
+                self.code.append((_FUNCTIONS[token], 0))
+            self._expect(")")
+        elif token and (token[0].isalpha() or token[0] == "_") and token not in _KEYWORDS:
+            self.position += 1
+            self.code.append(("load", token))
+        else:
+            self._fail(f"expected a value, got '{token or 'the end'}'")
