@@ -1,0 +1,340 @@
+"""The whole loader, down to the driver's calls, against the recording stand-in for libcuda."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests import recorder
+from zoo.packaged import packaged
+from zoo.resolve import Array, resolve
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for libcuda needs a C compiler")
+NAME = "quantize.mxfp8.rows"
+
+# Every snippet begins with this: three arrays of a call, and the stand-in's own functions.
+START = """
+import ctypes, os, sys, threading, zoo
+from zoo import driver
+recorder = ctypes.CDLL("libcuda.so.1")
+NAME = "quantize.mxfp8.rows"
+def call(m=256, k=512, device=0):
+    return dict(x=zoo.empty((m, k), "bf16", device), q=zoo.empty((m, k), "e4m3", device), scales=zoo.empty((m, k // 32), "ue8m0", device))
+def refusal(function, *arguments, **keywords):
+    try:
+        function(*arguments, **keywords)
+    except zoo.ZooError as error:
+        print(f"{type(error).__name__}: {error}")
+    else:
+        print("no error")
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    return recorder.build(tmp_path_factory.mktemp("recorder"))
+
+
+def run(library, snippet, **settings):
+    return recorder.python(library, START + snippet, **settings)
+
+
+def expected_block(addresses, m=256, k=512):
+    x, q, scales = addresses
+    arrays = dict(
+        x=Array(x, "bf16", (m, k), (k, 1)), q=Array(q, "e4m3", (m, k), (k, 1)), scales=Array(scales, "ue8m0", (m, k // 32), (k // 32, 1))
+    )
+    return resolve(packaged.kernel(NAME), arrays, (9, 0), 132)
+
+
+def test_what_reaches_the_driver_is_what_was_resolved(library):
+    log = run(library, "c = call(); zoo.launch(NAME, **c); print(*(a.address for a in c.values()), zoo.stream().handle)")
+    *addresses, stream = map(int, log.stdout.split())
+    (launch,) = log.launches
+    want = expected_block(addresses)
+    assert launch.block(want.variant.launch) == want.logical_block()
+    assert (launch.kernel, launch.grid, launch.threads, launch.shared) == (want.variant.symbol, want.grid, want.threads, want.shared)
+    assert launch.stream == stream and log.faults == []
+
+
+def test_a_repeated_call_moves_to_the_new_addresses(library):
+    log = run(
+        library,
+        """
+calls = [call() for _ in range(3)]
+for c in calls + calls[:1]:
+    zoo.launch(NAME, **c)
+    print(*(a.address for a in c.values()))
+""",
+    )
+    lines = [tuple(map(int, line.split())) for line in log.stdout.splitlines()]
+    assert len(log.launches) == 4
+    for launch, addresses in zip(log.launches, lines, strict=True):
+        want = expected_block(addresses)
+        assert launch.block(want.variant.launch) == want.logical_block()
+
+
+def test_a_plan_keeps_its_own_addresses(library):
+    log = run(library, "a, b = call(), call(); plan = zoo.prepare(NAME, **a); zoo.launch(NAME, **b); plan(zoo.stream()); plan(zoo.stream().handle)")
+    blocks = [launch.parameters for launch in log.launches]
+    assert blocks[1] == blocks[2] != blocks[0]
+
+
+def test_the_device_of_the_arguments_decides_the_cubin(library):
+    log = run(library, "zoo.launch(NAME, **call(device=1)); zoo.launch(NAME, **call(device=0))", devices="9.0:132,10.3:148")
+    assert [launch.device for launch in log.launches] == [1, 0]
+
+
+def test_arguments_on_two_devices_are_refused(library):
+    log = run(library, "refusal(zoo.launch, NAME, **{**call(), 'q': call(device=1)['q']})", devices="9.0:132,9.0:132")
+    assert log.stdout.startswith(f"ArgumentError: {NAME}: q: lies on device 1, x on device 0")
+    assert log.launches == []
+
+
+def test_a_device_nobody_ships_for_is_named(library):
+    log = run(library, "refusal(zoo.launch, NAME, **call())", devices="8.0:108")
+    assert log.stdout.startswith(f"ArchitectureError: {NAME}: no cubin for compute capability 8.0; the zoo ships sm_90a, sm_100f")
+
+
+def test_no_gpu_is_said(library):
+    log = run(library, "refusal(zoo.empty, (4,), 'u8')", devices="")
+    assert log.stdout.startswith("DriverError: the CUDA driver is installed but sees no GPU")
+
+
+def test_no_driver_is_said(tmp_path):
+    import subprocess
+    import sys
+
+    snippet = "import zoo\ntry: zoo.empty((4,), 'u8')\nexcept zoo.DriverError as error: print(error)"
+    out = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=recorder.ROOT)
+    if "libcuda.so.1 was not found" not in out.stdout:
+        pytest.skip("this machine has a driver")
+    assert out.stdout.startswith("no CUDA driver: libcuda.so.1 was not found; install the NVIDIA driver")
+
+
+def test_raw_pointers_need_a_stream(library):
+    log = run(
+        library,
+        """
+c = call()
+raw = {name: zoo.ptr(array.address, array.shape, array.dtype) for name, array in c.items()}
+refusal(zoo.launch, NAME, **raw)
+refusal(zoo.launch, NAME, **raw, stream="main")
+zoo.launch(NAME, **raw, stream=0)
+zoo.launch(NAME, **raw, stream=zoo.stream())
+""",
+        devices="9.0:132",
+    )
+    assert "StreamError: quantize.mxfp8.rows: these arguments belong to no framework" in log.stdout
+    assert "StreamError: stream: a str is no stream" in log.stdout
+    assert [launch.stream == 0 for launch in log.launches] == [True, False]
+
+
+def test_nothing_is_loaded_under_capture(library):
+    log = run(
+        library,
+        """
+c = call()
+recorder.zoo_recorder_set_capture(ctypes.c_void_p(zoo.stream().handle), 1)
+refusal(zoo.launch, NAME, **c)
+refusal(zoo.prepare, NAME, **c)
+recorder.zoo_recorder_set_capture(ctypes.c_void_p(zoo.stream().handle), 0)
+print(zoo.load(NAME) > 0)
+recorder.zoo_recorder_set_capture(ctypes.c_void_p(zoo.stream().handle), 1)
+zoo.launch(NAME, **c)
+""",
+        trace=True,
+    )
+    first, second, loaded = log.stdout.splitlines()
+    assert first.startswith("CaptureError: quantize_mxfp8_rows__") and "call zoo.load(name)" in first
+    assert second.startswith("CaptureError") and loaded == "True"
+    (launch,) = log.launches
+    assert launch.capturing
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        ("data[100] ^= 1", "was altered"),
+        ("del data[-1:]", "bytes, the manifest says"),
+        ("path.unlink(); data = None", "cannot read the cubin"),
+    ],
+)
+def test_a_spoilt_cubin_never_reaches_the_driver(library, tmp_path, spoil, words):
+    shutil.copytree(packaged.directory, tmp_path / "cubins")
+    log = run(
+        library,
+        f"""
+from pathlib import Path
+from zoo.catalog import Zoo
+for path in Path({str(tmp_path / "cubins")!r}).glob("sm_*/*.cubin"):
+    data = bytearray(path.read_bytes())
+    {spoil}
+    if data is not None: path.write_bytes(data)
+refusal(Zoo({str(tmp_path / "cubins")!r}).launch, NAME, **call())
+""",
+        trace=True,
+    )
+    assert log.stdout.startswith("IntegrityError") and words in log.stdout
+    assert log.calls("cuLibraryLoadData") == 0 and log.launches == []
+
+
+def test_an_edited_manifest_is_refused(library, tmp_path):
+    shutil.copytree(packaged.directory, tmp_path / "cubins")
+    log = run(
+        library,
+        f"""
+from pathlib import Path
+from zoo.catalog import Zoo
+from zoo._pins import MANIFEST_SHA256
+path = Path({str(tmp_path / "cubins")!r}) / "manifest.json"
+path.write_text(path.read_text().replace("K must be", "k must be", 1))
+refusal(Zoo(path.parent, MANIFEST_SHA256).kernel, NAME)
+""",
+    )
+    assert log.stdout.startswith("ManifestError: the manifest ") and "was edited" in log.stdout
+
+
+def test_a_library_is_loaded_once_and_its_function_once_a_device(library):
+    log = run(library, "[zoo.launch(NAME, **call(device=d)) for _ in range(3) for d in (0, 1)]", devices="9.0:132,9.0:132", trace=True)
+    assert log.calls("cuLibraryLoadData") == 1 and log.calls("cuKernelGetFunction") == 2
+    assert [launch.device for launch in log.launches] == [0, 1] * 3
+
+
+def test_the_callers_context_stays_current(library):
+    log = run(
+        library,
+        """
+cuda = driver.bindings()
+cuda.cuCtxSetCurrent(driver.device(0).context)
+print(int(cuda.cuCtxGetCurrent()[1]))
+zoo.launch(NAME, **call(device=1)); zoo.load(NAME, device=1); call(device=1)['q'].numpy()
+print(int(cuda.cuCtxGetCurrent()[1]))
+""",
+        devices="9.0:132,9.0:132",
+    )
+    before, after = log.stdout.split()
+    assert before == after != "0"
+
+
+def test_a_thread_without_a_context_gets_that_of_the_device(library):
+    log = run(
+        library,
+        """
+c = call(); plan = zoo.prepare(NAME, **c)
+def work():
+    plan(zoo.stream()); plan(zoo.stream()); zoo.launch(NAME, **c)
+thread = threading.Thread(target=work); thread.start(); thread.join()
+""",
+    )
+    assert len(log.launches) == 3
+    assert len(log.faults) == 1  # the first launch of the plan finds no context; the second does
+
+
+def test_no_rows_enqueue_nothing(library):
+    log = run(library, "zoo.launch(NAME, **call(m=0)); zoo.prepare(NAME, **call(m=0))(zoo.stream())")
+    assert log.launches == []
+
+
+def test_a_failing_launch_names_the_kernel_and_the_drivers_reason(library):
+    log = run(library, "refusal(zoo.launch, NAME, **call())", fail="cuLaunchKernelEx=719")
+    assert "DriverError: launching quantize_mxfp8_rows__" in log.stdout and "CUDA_ERROR_LAUNCH_FAILED (719)" in log.stdout
+
+
+def test_after_a_fork_the_error_says_so(library):
+    log = run(
+        library,
+        """
+c = call(); zoo.launch(NAME, **c)
+sys.stdout.flush()
+if os.fork() == 0:
+    refusal(zoo.launch, NAME, **c)
+    refusal(zoo.empty, (4,), "u8")
+    refusal(zoo.load, NAME)
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+""",
+        fail="",
+    )
+    forked = [line for line in log.stdout.splitlines() if line.startswith("ForkError: this process was forked after CUDA")]
+    assert len(forked) >= 2, log.stdout
+
+
+def test_importing_before_a_fork_is_fine(library):
+    log = run(library, "sys.stdout.flush()\nif os.fork() == 0:\n    zoo.launch(NAME, **call()); os._exit(0)\nprint(os.wait()[1])")
+    assert log.stdout.strip() == "0" and len(log.launches) == 1
+
+
+def test_threads_share_nothing_but_the_loaded_library(library):
+    log = run(
+        library,
+        """
+def work():
+    c = call()
+    for _ in range(50):
+        zoo.launch(NAME, **c)
+threads = [threading.Thread(target=work) for _ in range(8)]
+[t.start() for t in threads]; [t.join() for t in threads]
+""",
+        trace=True,
+    )
+    assert len(log.launches) == 400 and log.faults == []
+    assert log.calls("cuLibraryLoadData") == 1
+    blocks = [launch.parameters for launch in log.launches]
+    assert all(blocks.count(block) == 50 for block in set(blocks)) and len(set(blocks)) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("q=3", "ArgumentError: quantize.mxfp8.rows: q: expected an array in device memory, got int"),
+        ("q=None", "ArgumentError: quantize.mxfp8.rows: q: missing"),
+        ("y=3", "ArgumentError: quantize.mxfp8.rows: no argument is named 'y'"),
+        ("layout='tiled'", "ArgumentError: quantize.mxfp8.rows: layout: expected plain or blocked, got 'tiled'"),
+        ("layout=['plain']", "ArgumentError: quantize.mxfp8.rows: layout: expected plain or blocked"),
+        ("variant='none'", "VariantError: quantize.mxfp8.rows: variant 'none' does not exist for sm_90a"),
+        ("q=zoo.view(zoo.empty((256, 512), 'u8'), 'bf16')", "ArgumentError: view: u8 has 1 bytes, bf16 2"),
+        ("q=zoo.empty((256, 512), 'u8')", "ArgumentError: quantize.mxfp8.rows: q: expected e4m3 or e5m2, got u8; bytes could be either"),
+        ("x=__import__('numpy').zeros((256, 512))", "ArgumentError: quantize.mxfp8.rows: x: lies in host memory; copy it to the device first"),
+    ],
+)
+def test_refusals_come_before_anything_is_enqueued(library, change, words):
+    log = run(library, f"refusal(zoo.launch, NAME, **{{**call(), **dict({change})}})")
+    assert log.stdout.startswith(words), log.stdout
+    assert log.launches == []
+
+
+def test_an_unknown_kernel_suggests_near_ones(library):
+    log = run(library, "refusal(zoo.launch, 'quantize.mxfp8.row', **call())")
+    assert log.stdout.startswith("UnknownKernelError: no kernel is named 'quantize.mxfp8.row'; did you mean quantize.mxfp8.rows?")
+
+
+def test_memory_is_given_back(library):
+    log = run(
+        library,
+        """
+recorder.zoo_recorder_live_allocations.restype = ctypes.c_long
+for _ in range(200):
+    c = call(); zoo.launch(NAME, **c); zoo.prepare(NAME, **c)(zoo.stream()); c["q"].__dlpack__()
+zoo.load(NAME)
+del c
+import gc; gc.collect()
+from zoo.catalog import Zoo
+print(recorder.zoo_recorder_live_allocations())
+""",
+    )
+    assert log.stdout.strip() == "0"
+
+
+def test_importing_zoo_opens_no_driver_and_imports_no_framework():
+    import subprocess
+    import sys
+
+    snippet = (
+        "import sys, zoo\nzoo.launch; zoo.to_device; zoo.find('*')\n"
+        "print([m for m in ('torch', 'cupy', 'jax', 'numba', 'cuda.bindings.driver', 'ml_dtypes') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=recorder.ROOT, check=True)
+    assert out.stdout.strip() == "[]"

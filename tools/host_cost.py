@@ -1,0 +1,78 @@
+"""What a launch costs the host: `python tools/host_cost.py` on a machine with a GPU, torch and zoo.
+
+Each figure is the median over rounds of back-to-back launches, few enough that the driver's queue never fills. `bare` is
+cuLaunchKernelEx through cuda-bindings with a configuration and a parameter block that were packed before.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+
+import zoo
+from zoo import driver
+
+LAUNCHES, ROUNDS = 200, 60
+ROWS, COLUMNS = 128, 2048
+
+
+def microseconds(enqueue) -> float:
+    rounds = []
+    for _ in range(ROUNDS):
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        for index in range(LAUNCHES):
+            enqueue(index)
+        rounds.append((time.perf_counter_ns() - start) / LAUNCHES / 1000)
+    return statistics.median(rounds)
+
+
+def arrays():
+    x = torch.randn(ROWS, COLUMNS, device="cuda", dtype=torch.bfloat16)
+    q = torch.empty(ROWS, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
+    scales = torch.empty(ROWS, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
+    return dict(x=x, q=q, scales=scales)
+
+
+def import_milliseconds(statement: str) -> float:
+    """The fastest of several fresh interpreters: noise only ever adds."""
+    code = f"import time, numpy; start = time.perf_counter(); {statement}; print(1000 * (time.perf_counter() - start))"
+    return min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(9))
+
+
+def main():
+    name = "quantize.mxfp8.rows"
+    sets = [arrays() for _ in range(8)]
+    stream = torch.cuda.current_stream().cuda_stream
+    plan = zoo.prepare(name, **sets[0])
+    cuda = driver.bindings()
+    config = plan._configure(stream)
+    function, parameters = plan._function, plan._parameters
+    a, b = torch.ones(16, device="cuda"), torch.ones(16, device="cuda")
+
+    def bare() -> float:
+        return microseconds(lambda index: cuda.cuLaunchKernelEx(config, function, parameters, 0))
+
+    before = bare()  # and after the others, so that a drift of the machine shows
+    rows = {
+        "plan(stream)": microseconds(lambda index: plan(stream)),
+        "zoo.launch, same arrays": microseconds(lambda index: zoo.launch(name, **sets[0])),
+        "zoo.launch, new pointers": microseconds(lambda index: zoo.launch(name, **sets[index % 8])),
+        "zoo.launch, new pointers, stream=": microseconds(lambda index: zoo.launch(name, stream=stream, **sets[index % 8])),
+        "torch add_": microseconds(lambda index: a.add_(b)),
+    }
+    after = bare()
+    base = (before + after) / 2
+    print(f"{'':36}{'us':>8}{'- bare':>8}{'/ bare':>8}")
+    print(f"{'bare cuLaunchKernelEx':36}{base:8.2f}{after - before:+8.2f}  (drift)")
+    for label, value in rows.items():
+        print(f"{label:36}{value:8.2f}{value - base:+8.2f}{value / base:8.2f}")
+    print(f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

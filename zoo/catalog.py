@@ -1,0 +1,142 @@
+"""A directory of cubins as a collection of kernels: found, loaded, prepared and launched by name."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from zoo import driver, streams
+from zoo.arrays import kind_of
+from zoo.call import Call, Repeated
+from zoo.errors import ArgumentError, StreamError, UnknownKernelError
+from zoo.library import Library
+from zoo.manifest import Kernel, Manifest, Variant
+from zoo.plan import Plan
+from zoo.resolve import pick_arch, resolve
+
+_MOST_REPEATED = 4096  # calls a thread remembers before it starts over
+
+
+class Zoo:
+    """The kernels of one cubin directory. `zoo.launch` and its siblings are those of the packaged one."""
+
+    def __init__(self, directory: str | Path, manifest_sha256: str | None = None):
+        self.directory = Path(directory)
+        self.library = Library(self.directory)
+        self._manifest_sha256 = manifest_sha256
+        self._local = threading.local()
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest(self.directory / "manifest.json", self._manifest_sha256)
+
+    def kernel(self, name: str) -> Kernel:
+        """The manifest's entry of a kernel."""
+        kernel = self.manifest.kernel(name)
+        if kernel is None:
+            close = difflib.get_close_matches(name, self.manifest.names, 3)
+            hint = f"did you mean {' or '.join(close)}?" if close else "`zoo list` shows them all"
+            raise UnknownKernelError(f"no kernel is named '{name}'; {hint}")
+        return kernel
+
+    def find(self, pattern: str = "*", *, arch: str | None = None, **fields: str) -> list[Kernel]:
+        """The kernels whose name matches `pattern` and whose fields match: `find(op="gemm", arch="sm_90a", grouping="dense")`."""
+        kernels = (self.kernel(name) for name in self.manifest.names if fnmatch.fnmatchcase(name, pattern))
+        return [
+            kernel
+            for kernel in kernels
+            if arch in (None, *kernel.archs) and all(kernel.fields.get(field) == value for field, value in fields.items())
+        ]
+
+    def load(self, pattern: str = "*", *, device: int = 0, variant: str | None = None) -> int:
+        """Loads the variants of the matching kernels that run on a device; returns how many. Do this before a graph capture."""
+        opened = driver.device(device)
+        loadable = list(self._loadable(pattern, opened, variant))
+        if not loadable:
+            names = [kernel.name for kernel in self.find(pattern)]
+            if not names:
+                raise UnknownKernelError(f"no kernel matches '{pattern}'; `zoo list` shows them all")
+            raise ArgumentError(f"{', '.join(names)}: nothing to load for {opened.name}, variant {variant or 'any'}")
+        for one in loadable:
+            self.library.function(one, opened)
+        return len(loadable)
+
+    def _loadable(self, pattern: str, device: driver.Device, variant: str | None) -> Iterator[Variant]:
+        for kernel in self.find(pattern):
+            arch = pick_arch(kernel.archs, device.capability)
+            for one in kernel.variants:
+                if one.arch == arch and variant in (None, one.name):
+                    yield one
+
+    def prepare(self, name: str, /, *, stream=None, variant: str | None = None, **arguments) -> Plan:
+        """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
+
+        The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
+        left out, it is the current one of the arrays' framework.
+        """
+        call = Call.read(arguments)
+        handle = call.stream() if stream is None else streams.handle_of(stream)
+        return self._plan(self.kernel(name), call, handle, variant, tuple(arguments.values()))
+
+    def _plan(self, kernel: Kernel, call: Call, stream: int | None, variant: str | None, keep: tuple = ()) -> Plan:
+        call.check_kinds(kernel)
+        device = driver.device(call.device)
+        device.adopt_thread()
+        launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
+        return Plan(launch, device, self.library.function(launch.variant, device, stream), keep)
+
+    def launch(self, name: str, /, *, stream=None, variant: str | None = None, **arguments):
+        """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
+
+        Without `stream`, on the current stream of the framework that owns the arrays.
+        """
+        key, addresses = [name, variant], []
+        for argument, value in arguments.items():
+            kind = kind_of(value)
+            if kind is None:
+                key += (argument, type(value), value)
+            else:
+                address, signature = kind.read(value)
+                addresses.append(address)
+                key += (argument, signature)
+        key = tuple(key)
+        try:
+            repeated = self._local.repeated.get(key)
+        except (AttributeError, TypeError):  # a new thread, or an argument that cannot be a key
+            repeated = None
+        if repeated is None:
+            repeated = self._first(name, key, stream, variant, arguments)
+        if stream is None:
+            stream = repeated.stream()
+            if stream is None:
+                _refuse_streamless(name)
+        if addresses != repeated.addresses:
+            if not repeated.fits(addresses):
+                self._plan(self.kernel(name), Call.read(arguments), None, variant)  # raises, or finds that they fit after all
+            repeated.move(addresses)
+        repeated.plan(stream)
+
+    def _first(self, name: str, key: tuple, stream, variant: str | None, arguments: dict) -> Repeated:
+        kernel, call = self.kernel(name), Call.read(arguments)
+        call.check_kinds(kernel)
+        handle = call.stream() if stream is None else streams.handle_of(stream)
+        if handle is None:
+            _refuse_streamless(name)
+        repeated = Repeated(self._plan(kernel, call, handle, variant), call, kernel)
+        try:
+            hash(key)
+        except TypeError:
+            return repeated
+        remembered = self._local.__dict__.setdefault("repeated", {})
+        if len(remembered) >= _MOST_REPEATED:
+            remembered.clear()
+        remembered[key] = repeated
+        return repeated
+
+
+def _refuse_streamless(name: str):
+    raise StreamError(f"{name}: these arguments belong to no framework with a current stream; pass stream= (0 is the legacy default stream)")

@@ -1,0 +1,116 @@
+"""Device memory for people with numpy alone: numpy in, numpy out."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from zoo import driver
+from zoo.arrays import contiguous_strides
+from zoo.dlpack import make_capsule
+from zoo.dtypes import DTYPES
+from zoo.errors import ArgumentError
+from zoo.streams import stream
+
+if TYPE_CHECKING:
+    import numpy
+
+
+class DeviceArray:
+    """A contiguous array in device memory that zoo allocated and frees with this object.
+
+    Kernels on DeviceArrays run on zoo's own stream of the device unless told otherwise. `numpy()` and the DLPack
+    protocol wait for all work of the device first, so what they hand out is finished whatever stream wrote it.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, device: int = 0):
+        if dtype not in DTYPES:
+            raise ArgumentError(f"unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
+        self.shape = tuple(int(extent) for extent in shape)
+        self.dtype = dtype
+        self.strides = contiguous_strides(self.shape)
+        self.device = device
+        self.nbytes = DTYPES[dtype].bytes
+        for extent in self.shape:
+            self.nbytes *= extent
+        self.address = 0
+        if self.nbytes:
+            opened = driver.device(device)
+            with opened.current(), driver.relaxed_capture():
+                result = driver.bindings().cuMemAlloc(self.nbytes)
+                self.address = int(driver.check(result, f"allocating {self.nbytes} bytes on device {device}"))
+            weakref.finalize(self, _free, opened, self.address).atexit = False
+
+    def __repr__(self) -> str:
+        return f"DeviceArray(shape={self.shape}, dtype={self.dtype!r}, device={self.device})"
+
+    def numpy(self) -> numpy.ndarray:
+        """A copy on the host, after waiting for all work of the device. 4-bit codes come as bytes."""
+        import numpy
+
+        result = numpy.empty(self.shape, numpy_dtype(self.dtype))
+        if self.nbytes:
+            self._wait()
+            with driver.device(self.device).current():
+                driver.check(driver.bindings().cuMemcpyDtoH(result.ctypes.data, self.address, self.nbytes), "copying to the host")
+        return result
+
+    def copy_from(self, array: numpy.ndarray) -> DeviceArray:
+        """Fills this array from a host array of the same shape and dtype."""
+        import numpy
+
+        array = numpy.ascontiguousarray(array)
+        if array.shape != self.shape or array.dtype.itemsize != DTYPES[self.dtype].bytes:
+            raise ArgumentError(f"copy_from: expected {self.shape} of {self.dtype}, got {array.shape} of {array.dtype}")
+        if self.nbytes:
+            own = stream(self.device)
+            with own.device.current():
+                copy = driver.bindings().cuMemcpyHtoDAsync(self.address, array.ctypes.data, self.nbytes, own.handle)
+                driver.check(copy, "copying to the device")
+            own.synchronize()
+        return self
+
+    def _wait(self):
+        with driver.device(self.device).current():
+            driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")
+
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        typestr = {"bf16": "<V2", "f16": "<f2", "f32": "<f4", "i32": "<i4", "i64": "<i8"}.get(self.dtype, "|u1")
+        return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "version": 3, "strides": None}
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, self.device)
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None) -> object:
+        if stream != -1:
+            self._wait()
+        return make_capsule(self, self.address, DTYPES[self.dtype].dlpack, self.shape, self.device)
+
+
+def _free(device: driver.Device, address: int):
+    with device.current(), driver.relaxed_capture():
+        driver.check(driver.bindings().cuMemFree(address), "freeing device memory")
+
+
+def numpy_dtype(name: str) -> numpy.dtype:
+    """numpy's dtype for one of zoo's, with ml_dtypes for the small floats."""
+    import ml_dtypes
+    import numpy
+
+    spelled = DTYPES[name].numpy
+    return numpy.dtype(getattr(ml_dtypes, spelled, None) or spelled)
+
+
+def to_device(array: numpy.ndarray, device: int = 0) -> DeviceArray:
+    """Copies a numpy array (with ml_dtypes' small floats too) to the device."""
+    names = {known.numpy: known.name for known in DTYPES.values() if known.name != "e2m1x2"}
+    name = names.get(array.dtype.name)
+    if name is None:
+        raise ArgumentError(f"to_device: zoo has no dtype for numpy's {array.dtype.name}; it knows {', '.join(names)}")
+    return DeviceArray(array.shape, name, device).copy_from(array)
+
+
+def empty(shape: tuple[int, ...], dtype: str, device: int = 0) -> DeviceArray:
+    """Uninitialised device memory."""
+    return DeviceArray(shape, dtype, device)

@@ -1,0 +1,120 @@
+"""A launch in the driver's terms: the parameter block, the configuration of each stream, and the call itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+from zoo import driver, streams
+from zoo.errors import StreamError
+from zoo.resolve import Launch
+from zoo.tensor_map_encoder import encode, replace_address
+
+_MOST_STREAMS = 64  # configurations kept; a plan launched on more streams than this makes them again
+_ALIGNMENT = 64  # of a tensor map, hence of the block
+
+
+class Block:
+    """A parameter block at a fixed, aligned address, with the driver's list of pointers to each parameter in it.
+
+    The list, and not the block as a whole, is what the driver gets: sm_90a places parameters that are aligned to 64 bytes
+    by their absolute address in the constant bank, which begins at 0x210, so that the device's layout is not the block's.
+    """
+
+    def __init__(self, data: bytes, offsets: list[int]):
+        size = len(data)
+        self._memory = (ctypes.c_uint8 * (size + _ALIGNMENT))()
+        start = ctypes.addressof(self._memory)
+        self.address = (start + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+        ctypes.memmove(self.address, data, size)
+        skipped = self.address - start
+        # as 64-bit cells, for replacing pointers: those lie at multiples of 8
+        self.cells = memoryview(self._memory).cast("B")[skipped : skipped + size // 8 * 8].cast("Q")
+        self._parameters = (ctypes.c_void_p * len(offsets))(*(self.address + offset for offset in offsets))
+        self.parameters = ctypes.addressof(self._parameters)
+
+
+class Plan:
+    """A resolved launch. `plan(stream)` enqueues it: no allocation, no lookup, no synchronisation, and capturable in a graph.
+
+    The plan holds the addresses it was prepared with; keep the arrays alive. It may be called from several threads.
+    """
+
+    def __init__(self, launch: Launch, device: driver.Device, function, keep: tuple = ()):
+        self.launch = launch
+        self.device = device
+        self._function = function
+        self._keep = keep
+        self._block = Block(launch.block, [parameter.offset for parameter in launch.variant.launch.parameters])
+        for offset, _, tensor_map in launch.tensor_maps:
+            encode(tensor_map, self._block.address + offset)
+        self._parameters = self._block.parameters
+        self._configs: dict[object, object] = {}
+        self._enqueue: Callable = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
+
+    def __call__(self, stream):
+        try:
+            config = self._configs[stream]
+        except (KeyError, TypeError):
+            config = self._configure(stream)
+        if self._enqueue(config, self._function, self._parameters, 0)[0]:
+            self._retry(config)
+
+    def __repr__(self) -> str:
+        launch = self.launch
+        return f"<plan of {launch.variant.symbol}: grid {launch.grid}, {launch.threads} threads, device {self.device.ordinal}>"
+
+    def point(self, cells: tuple[tuple[int, int], ...], maps: tuple[tuple[int, int], ...], addresses: list[int]):
+        """Moves the launch to other arrays of the same form: `cells` are (64-bit cell of the block, index into
+        `addresses`) of pointers, `maps` (offset, index) of tensor maps."""
+        block = self._block.cells
+        for cell, index in cells:
+            block[cell] = addresses[index]
+        for offset, index in maps:
+            replace_address(self._block.address + offset, addresses[index])
+
+    def _configure(self, stream):
+        if stream is None:
+            raise StreamError(f"{self.launch.variant.symbol}: plan(stream) needs a stream; 0 is the legacy default stream")
+        cuda = driver.bindings()
+        launch = self.launch
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
+        config.sharedMemBytes = launch.shared
+        config.hStream = cuda.CUstream(streams.handle_of(stream))
+        attributes = []
+        if launch.cluster != (1, 1, 1):
+            cluster = cuda.CUlaunchAttribute()
+            cluster.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = launch.cluster
+            attributes.append(cluster)
+        if launch.variant.launch.programmatic:
+            programmatic = cuda.CUlaunchAttribute()
+            programmatic.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            programmatic.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(programmatic)
+        if attributes:
+            config.attrs = attributes
+            config.numAttrs = len(attributes)
+        if len(self._configs) >= _MOST_STREAMS:
+            self._configs = {}
+        try:
+            self._configs[stream] = config
+        except TypeError:  # an unhashable stream object: made anew each time
+            pass
+        return config
+
+    def _retry(self, config):
+        """A thread in which no device, or another one, is current: the launch is valid once the plan's own device is."""
+        if self.device.adopt_thread():
+            result = self._enqueue(config, self._function, self._parameters, 0)
+        else:
+            with self.device.current():
+                result = self._enqueue(config, self._function, self._parameters, 0)
+        driver.check(result, f"launching {self.launch.variant.symbol}")
+
+
+def _nothing(config, function, parameters, extra) -> tuple[int]:
+    """What an empty launch enqueues."""
+    return (0,)
