@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from zoo import driver, streams
 from zoo.dlpack import read_dlpack
@@ -23,12 +24,13 @@ _BY_TYPESTR = {"<f2": "f16", "<f4": "f32", "|u1": "u8", "<i4": "i32", "<i8": "i6
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of array. `current_stream` of a signature is the stream its owner works on now, None if it has none to
-    offer. A `binding` one orders the data by itself, so that two different ones are a conflict."""
+    """One kind of array. `stream_source` of a signature is the function that gives the stream its owner works on now,
+    always the same one for the same owner and device, or None where there is nothing to ask. A `binding` owner orders
+    the data by itself, so that two different streams of such are a conflict."""
 
     read: Callable[[object], tuple[int, tuple]]
     describe: Callable[[int, tuple], Array]
-    current_stream: Callable[[tuple], int | None]
+    stream_source: Callable[[tuple], Callable[[], int] | None]
     binding: bool = False
 
 
@@ -95,12 +97,12 @@ def _describe_torch(address: int, signature: tuple) -> Array:
 # CuPy
 def _read_cupy(array) -> tuple[int, tuple]:
     data = array.data
-    return data.ptr, (array.dtype.name, array.dtype.itemsize, array.shape, array.strides, data.device_id)
+    return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
 
 
 def _describe_cupy(address: int, signature: tuple) -> Array:
-    name, itemsize, shape, strides, device = signature
-    return Array(address, _BY_NUMPY_NAME.get(name, name), shape, _elements(strides, itemsize), device)
+    dtype, shape, strides, device = signature
+    return Array(address, _BY_NUMPY_NAME.get(dtype.name, dtype.name), shape, _elements(strides, dtype.itemsize), device)
 
 
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
@@ -143,10 +145,14 @@ def _describe_numpy(address: int, signature: tuple) -> Array:
 
 # zoo's own
 def _read_pointer(pointer: Pointer) -> tuple[int, tuple]:
-    return pointer.address, ("zoo", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
+    return pointer.address, ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
 
 
-def _describe_pointer(address: int, signature: tuple) -> Array:
+def _read_device_array(array) -> tuple[int, tuple]:
+    return array.address, ("device array", array.dtype, array.shape, array.strides, array.device)
+
+
+def _describe_own(address: int, signature: tuple) -> Array:
     _, dtype, shape, strides, device = signature
     return Array(address, dtype, shape, strides, device)
 
@@ -192,28 +198,38 @@ def _no_stream(signature: tuple) -> None:
     return None
 
 
-_TORCH = Kind(_read_torch, _describe_torch, lambda signature: streams.current_of_torch(signature[3]), binding=True)
-_CUPY = Kind(_read_cupy, _describe_cupy, lambda signature: streams.current_of_cupy(signature[4]), binding=True)
-_INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: signature[5], binding=True)
-_JAX = Kind(_read_jax, _describe_jax, lambda signature: streams.current_of_zoo(signature[3]))
-_DEVICE_ARRAY = Kind(_read_pointer, _describe_pointer, lambda signature: streams.current_of_zoo(signature[4]))
-_POINTER = Kind(_read_pointer, _describe_pointer, _no_stream)
+def _of_device(source: Callable[[int], Callable[[], int]], place: int) -> Callable[[tuple], Callable[[], int] | None]:
+    """The source of the device that stands at `place` of a signature."""
+    return lambda signature: None if signature[place] == HOST else source(signature[place])
+
+
+@cache
+def _named_stream(handle: int | None) -> Callable[[], int] | None:
+    return None if handle is None else lambda: handle
+
+
+_TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True)
+_CUPY = Kind(_read_cupy, _describe_cupy, _of_device(streams.of_cupy, 3), binding=True)
+_INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: _named_stream(signature[5]), binding=True)
+_JAX = Kind(_read_jax, _describe_jax, _of_device(streams.of_zoo, 3))
+_DEVICE_ARRAY = Kind(_read_device_array, _describe_own, _of_device(streams.of_zoo, 4))
+_POINTER = Kind(_read_pointer, _describe_own, _no_stream)
 _DLPACK = Kind(read_dlpack, _describe_dlpack, _no_stream)
 _NUMPY = Kind(_read_numpy, _describe_numpy, _no_stream)
 
-_kinds: dict[type, Kind | None] = {Pointer: _POINTER, int: None, float: None, str: None, type(None): None}
+# Found so far, by type; None for what is no array.
+kinds: dict[type, Kind | None] = {Pointer: _POINTER, int: None, float: None, str: None, type(None): None}
 
 
 def kind_of(value: object) -> Kind | None:
     """The kind of an array argument; None for what is no array (numbers, options)."""
     cls = type(value)
-    try:
-        return _kinds[cls]
-    except KeyError:
-        kind = _find_kind(value)
-        if not isinstance(value, View):
-            _kinds[cls] = kind
-        return kind
+    if cls in kinds:
+        return kinds[cls]
+    kind = _find_kind(value)
+    if cls is not View:  # a view's kind is that of its base
+        kinds[cls] = kind
+    return kind
 
 
 def _find_kind(value: object) -> Kind | None:
@@ -223,7 +239,7 @@ def _find_kind(value: object) -> Kind | None:
         base = kind_of(value.base)
         if base is None:
             return None
-        return Kind(_read_view, _describe_view, lambda signature: base.current_stream(signature[2]), base.binding)
+        return Kind(_read_view, _describe_view, lambda signature: base.stream_source(signature[2]), base.binding)
     if isinstance(value, DeviceArray):
         return _DEVICE_ARRAY
     module = type(value).__module__.partition(".")[0]

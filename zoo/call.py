@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from zoo.arrays import Kind, kind_of
@@ -53,34 +53,46 @@ class Call:
 
     def stream(self) -> int | None:
         """The stream that the owners of the arrays work on now; None if none of them has one."""
-        return agreed_stream(list(self.owners.items()))
+        return stream_source(self.owners)()
 
 
-def agreed_stream(owners: list[tuple[str, tuple[Kind, tuple]]]) -> int | None:
-    fallback, found = None, None
-    for name, (kind, signature) in owners:
-        handle = kind.current_stream(signature)
-        if handle is None:
-            continue
-        if not kind.binding:
-            fallback = handle
-        elif found is None:
-            found = (name, handle)
-        elif found[1] != handle:
-            raise StreamError(
-                f"the owners of {found[0]} and {name} work on different streams ({found[1]:#x} and {handle:#x}); "
-                "say which with stream="
-            )
-    return found[1] if found else fallback
+def stream_source(owners: dict[str, tuple[Kind, tuple]]) -> Callable[[], int | None]:
+    """What gives the stream of a call with these arrays, each time anew."""
+    binding, others = {}, {}
+    for name, (kind, signature) in owners.items():
+        source = kind.stream_source(signature)
+        if source is not None:
+            (binding if kind.binding else others).setdefault(source, name)
+    if len(binding) <= 1:
+        return next(iter(binding or others), _nothing)
+
+    def agreed() -> int:
+        (first, name), *rest = binding.items()
+        handle = first()
+        for source, other in rest:
+            if source() != handle:
+                raise StreamError(
+                    f"the owners of {name} and {other} work on different streams ({handle:#x} and {source():#x}); "
+                    "say which with stream="
+                )
+        return handle
+
+    return agreed
+
+
+def _nothing() -> None:
+    return None
 
 
 class Repeated:
     """A call seen before: its plan, moved to the addresses of the next one. Belongs to one thread."""
 
-    def __init__(self, plan: Plan, call: Call, kernel: Kernel):
+    def __init__(self, parts: list, plan: Plan, call: Call, kernel: Kernel):
         launch = plan.launch
         order = {name: index for index, name in enumerate(call.owners)}
+        self.parts = parts  # all that a call of this form has in common: names, numbers, options, signatures
         self.plan = plan
+        self.stream = stream_source(call.owners)
         self.addresses = [call.values[name].address for name in order]
         self._cells = tuple((offset // 8, order[name]) for offset, name in launch.pointers)
         self._maps = tuple((offset, order[name]) for offset, name, _ in launch.tensor_maps)
@@ -92,22 +104,16 @@ class Repeated:
             for other, other_span in spans[:index]
             if kernel.arguments[name].written or kernel.arguments[other].written
         )
-        owners = {(kind, kind.current_stream(signature) is None): (name, (kind, signature)) for name, (kind, signature) in call.owners.items()}
-        self._owners = [owner for (_, streamless), owner in owners.items() if not streamless]
-
-    def stream(self) -> int | None:
-        if len(self._owners) == 1:
-            kind, signature = self._owners[0][1]
-            return kind.current_stream(signature)
-        return agreed_stream(self._owners)
 
     def fits(self, addresses: list[int]) -> bool:
         """Whether nothing that was checked of the first call can differ at these addresses."""
         for index, mask in self._alignments:
-            if addresses[index] & mask or not addresses[index]:
+            address = addresses[index]
+            if address & mask or not address:
                 return False
         for one, one_bytes, other, other_bytes in self._apart:
-            if addresses[one] < addresses[other] + other_bytes and addresses[other] < addresses[one] + one_bytes:
+            ahead = addresses[one] - addresses[other]
+            if -one_bytes < ahead < other_bytes:
                 return False
         return True
 

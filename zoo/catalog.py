@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from zoo import driver, streams
-from zoo.arrays import kind_of
+from zoo.arrays import kind_of, kinds
 from zoo.call import Call, Repeated
 from zoo.errors import ArgumentError, StreamError, UnknownKernelError
 from zoo.library import Library
@@ -78,38 +78,38 @@ class Zoo:
         The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
         left out, it is the current one of the arrays' framework.
         """
-        call = Call.read(arguments)
-        handle = call.stream() if stream is None else streams.handle_of(stream)
-        return self._plan(self.kernel(name), call, handle, variant, tuple(arguments.values()))
+        return self._plan(self.kernel(name), Call.read(arguments), stream, variant, tuple(arguments.values()))
 
-    def _plan(self, kernel: Kernel, call: Call, stream: int | None, variant: str | None, keep: tuple = ()) -> Plan:
+    def _plan(self, kernel: Kernel, call: Call, stream, variant: str | None, keep: tuple = ()) -> Plan:
         call.check_kinds(kernel)
         device = driver.device(call.device)
         device.adopt_thread()
         launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
-        return Plan(launch, device, self.library.function(launch.variant, device, stream), keep)
+        handle = call.stream() if stream is None else streams.handle_of(stream)
+        return Plan(launch, device, self.library.function(launch.variant, device, handle), keep)
 
     def launch(self, name: str, /, *, stream=None, variant: str | None = None, **arguments):
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
 
         Without `stream`, on the current stream of the framework that owns the arrays.
         """
-        key, addresses = [name, variant], []
+        parts, addresses = [variant], []
         for argument, value in arguments.items():
-            kind = kind_of(value)
+            kind = kinds.get(type(value)) or kind_of(value)
             if kind is None:
-                key += (argument, type(value), value)
+                parts += (argument, type(value), value)
             else:
                 address, signature = kind.read(value)
                 addresses.append(address)
-                key += (argument, signature)
-        key = tuple(key)
-        try:
-            repeated = self._local.repeated.get(key)
-        except (AttributeError, TypeError):  # a new thread, or an argument that cannot be a key
-            repeated = None
-        if repeated is None:
-            repeated = self._first(name, key, stream, variant, arguments)
+                parts += (argument, signature)
+        # The same form as the last call of this kernel: recognised by comparing, which is cheaper than hashing.
+        calls = self._calls()
+        repeated = calls.last.get(name)
+        if repeated is None or repeated.parts != parts:
+            repeated = calls.find(name, parts)
+            if repeated is None:
+                repeated = self._first(name, parts, stream, variant, arguments)
+                calls.remember(name, repeated)
         if stream is None:
             stream = repeated.stream()
             if stream is None:
@@ -120,22 +120,38 @@ class Zoo:
             repeated.move(addresses)
         repeated.plan(stream)
 
-    def _first(self, name: str, key: tuple, stream, variant: str | None, arguments: dict) -> Repeated:
-        kernel, call = self.kernel(name), Call.read(arguments)
-        call.check_kinds(kernel)
-        handle = call.stream() if stream is None else streams.handle_of(stream)
-        if handle is None:
-            _refuse_streamless(name)
-        repeated = Repeated(self._plan(kernel, call, handle, variant), call, kernel)
+    def _calls(self) -> _Calls:
         try:
-            hash(key)
-        except TypeError:
-            return repeated
-        remembered = self._local.__dict__.setdefault("repeated", {})
-        if len(remembered) >= _MOST_REPEATED:
-            remembered.clear()
-        remembered[key] = repeated
-        return repeated
+            return self._local.calls
+        except AttributeError:
+            self._local.calls = _Calls()
+            return self._local.calls
+
+    def _first(self, name: str, parts: list, stream, variant: str | None, arguments: dict) -> Repeated:
+        kernel, call = self.kernel(name), Call.read(arguments)
+        return Repeated(parts, self._plan(kernel, call, stream, variant), call, kernel)
+
+
+class _Calls:
+    """The calls that one thread has made: of each kernel the last, and by form as many as it may remember."""
+
+    def __init__(self):
+        self.last: dict[str, Repeated] = {}
+        self._by_form: dict[tuple, Repeated] = {}
+
+    def find(self, name: str, parts: list) -> Repeated | None:
+        try:
+            found = self._by_form.get((name, *parts))
+        except TypeError:  # an argument that cannot be a key; resolving it will say so
+            return None
+        if found is not None:
+            self.last[name] = found
+        return found
+
+    def remember(self, name: str, repeated: Repeated):
+        if len(self._by_form) >= _MOST_REPEATED:
+            self._by_form.clear()
+        self._by_form[(name, *repeated.parts)] = self.last[name] = repeated
 
 
 def _refuse_streamless(name: str):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from functools import cache, partial
 
 from zoo import driver
 from zoo.errors import StreamError
@@ -67,13 +69,19 @@ def handle_of(given: object) -> int:
     )
 
 
-def current_of_torch(device: int) -> int:
-    return sys.modules["torch"]._C._cuda_getCurrentRawStream(device)
+# Where each framework's current stream of a device is asked for: one function an owner and device.
 
 
-def current_of_cupy(device: int) -> int:
-    return sys.modules["cupy"].cuda.get_current_stream(device).ptr
+@cache
+def of_torch(device: int) -> Callable[[], int]:
+    return partial(sys.modules["torch"]._C._cuda_getCurrentRawStream, device)
 
 
-def current_of_zoo(device: int) -> int:
-    return stream(device).handle
+@cache
+def of_cupy(device: int) -> Callable[[], int]:
+    return lambda: sys.modules["cupy"].cuda.get_current_stream(device).ptr
+
+
+@cache
+def of_zoo(device: int) -> Callable[[], int]:
+    return lambda: stream(device).handle

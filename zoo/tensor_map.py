@@ -55,10 +55,11 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """The bytes of one full box in global memory, which is what a load adds to its mbarrier's count."""
-        bits = DTYPES[self.dtype][1]
-        for extent in self.box:
-            bits *= extent
+        """The bytes a load of one box brings, which is what it adds to its mbarrier's count. A dimension stepped over
+        brings every `element_stride`-th of its box's elements; the innermost is never stepped over."""
+        bits = DTYPES[self.dtype][1] * self.box[0]
+        for extent, step in zip(self.box[1:], self.element_strides[1:], strict=True):
+            bits *= -(-extent // step)
         return bits // 8
 
     def check(self):

@@ -73,3 +73,4 @@ def test_what_the_driver_would_refuse_is_refused_with_the_reason(change, reason)
 def test_box_bytes_count_what_a_load_completes():
     assert TensorMap(**GOOD).box_bytes == 64 * 16 * 2
     assert TensorMap(**{**GOOD, "dtype": "u4_align8", "box": (64, 16), "swizzle": "32B"}).box_bytes == 64 * 16 // 2
+    assert TensorMap(**{**GOOD, "element_strides": (2, 3)}).box_bytes == 64 * 6 * 2
