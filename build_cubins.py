@@ -1,0 +1,70 @@
+"""Builds every cubin and cubins/manifest.json from the tables under src_cu/. The only program that needs nvcc.
+
+    pip install '.[build]'
+    python build_cubins.py                     what changed
+    python build_cubins.py --check             rebuild all, compare byte for byte with what is there
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from cubin_build import BuildError
+from cubin_build.build import Build, Selection
+from cubin_build.compiler import Compiler
+from zoo.errors import ZooError
+
+# The pinned compiler, from PyPI. The `build` extra of pyproject.toml installs the same.
+PACKAGES = {
+    "nvidia-cuda-nvcc": "13.5.37",
+    "nvidia-nvvm": "13.5.37",
+    "nvidia-cuda-crt": "13.5.37",
+    "nvidia-cuda-runtime": "13.5.37",
+    "nvidia-cuda-cccl": "13.3.5.0.6",
+}
+HERE = Path(__file__).resolve().parent
+SOURCE, OUTPUT, PINS = HERE / "src_cu", HERE / "cubins", HERE / "zoo" / "_pins.py"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--arch", multiple=True, metavar="ARCH", help="Only this arch (sm_90a, sm_100f); may be repeated.")
+@click.option("--only", metavar="PATTERN", help="Only kernels, or 'kernel variant', that match: gemm.*, '*_rceil_*'.")
+@click.option("--jobs", type=click.IntRange(1), default=os.cpu_count(), help="Compilers at once (default: the cores).")
+@click.option("--check", is_flag=True, help="Rebuild everything aside and compare byte for byte; exit 1 where it differs.")
+@click.option("--ptx", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write the PTX there instead of building.")
+@click.option("--source", type=click.Path(exists=True, file_okay=False, path_type=Path), default=SOURCE, help="The tree of tables.")
+@click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Where cubins and manifest.json go.")
+def main(arch, only, jobs, check, ptx, source, output):
+    """Builds cubins and their manifest from a tree of tables (src_cu/ into cubins/, if not told otherwise)."""
+    source = source.resolve()
+    if output is None and source != SOURCE:
+        raise click.UsageError("--source needs --output: the folder for the cubins of another tree")
+    output = (output or OUTPUT).resolve()
+    if check and (arch or only or ptx):
+        raise click.UsageError("--check compares everything; it goes without --arch, --only and --ptx")
+    roots = [source] if source == SOURCE else [source, SOURCE]  # other trees may include zoo's own headers
+    pins = PINS if output == OUTPUT else None
+    try:
+        build = Build(Compiler(PACKAGES), roots, output, pins, jobs)
+        if check:
+            differing = build.check()
+            for line in differing:
+                click.echo(line, err=True)
+            if differing:
+                raise BuildError(f"{len(differing)} files differ from a fresh build; run build_cubins.py and commit the result")
+            click.echo(f"{build.count} variants: byte for byte what a fresh build gives")
+        elif ptx:
+            click.echo(f"{build.write_ptx(Selection(arch, only), ptx)} files written to {ptx}")
+        else:
+            click.echo(build.run(Selection(arch, only)))
+    except (BuildError, ZooError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
