@@ -1,0 +1,82 @@
+// What 16 bytes of x hold: their values in float32, and their largest magnitude without any conversion.
+//
+// A float's bits without the sign order as an unsigned integer as the magnitudes do, infinity above every number and
+// NaN above infinity. So a maximum of integers is the maximum that NaN wins.
+#pragma once
+
+#include <cstdint>
+#include <cuda_fp16.h>
+
+#include "common/variant.cuh"
+
+namespace zoo {
+
+template <class Dtype>
+struct Input;
+
+// Two 2-byte floats a word.
+struct PackedInput {
+    static constexpr int VALUES = 8;
+
+    static __device__ __forceinline__ uint32_t largest_magnitude(uint4 v) {
+        constexpr uint32_t MAGNITUDES = 0x7FFF7FFF;
+        const uint32_t pair = __vmaxu2(__vmaxu2(v.x & MAGNITUDES, v.y & MAGNITUDES),
+                                       __vmaxu2(v.z & MAGNITUDES, v.w & MAGNITUDES));
+        return max(pair & 0xFFFF, pair >> 16);
+    }
+};
+
+template <>
+struct Input<bf16> : PackedInput {
+    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) {
+        return __uint_as_float(magnitude << 16);
+    }
+
+    static __device__ __forceinline__ void to_float(uint4 v, float (&values)[VALUES]) {
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            values[2 * i] = __uint_as_float(words[i] << 16);
+            values[2 * i + 1] = __uint_as_float(words[i] & 0xFFFF0000);
+        }
+    }
+};
+
+template <>
+struct Input<f16> : PackedInput {
+    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) {
+        return __half2float(__ushort_as_half(static_cast<unsigned short>(magnitude)));
+    }
+
+    static __device__ __forceinline__ void to_float(uint4 v, float (&values)[VALUES]) {
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            values[2 * i] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i])));
+            values[2 * i + 1] = __half2float(__ushort_as_half(static_cast<unsigned short>(words[i] >> 16)));
+        }
+    }
+};
+
+template <>
+struct Input<f32> {
+    static constexpr int VALUES = 4;
+
+    static __device__ __forceinline__ uint32_t largest_magnitude(uint4 v) {
+        constexpr uint32_t MAGNITUDE = 0x7FFFFFFF;
+        return max(max(v.x & MAGNITUDE, v.y & MAGNITUDE), max(v.z & MAGNITUDE, v.w & MAGNITUDE));
+    }
+
+    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) {
+        return __uint_as_float(magnitude);
+    }
+
+    static __device__ __forceinline__ void to_float(uint4 v, float (&values)[VALUES]) {
+        values[0] = __uint_as_float(v.x);
+        values[1] = __uint_as_float(v.y);
+        values[2] = __uint_as_float(v.z);
+        values[3] = __uint_as_float(v.w);
+    }
+};
+
+}  // namespace zoo

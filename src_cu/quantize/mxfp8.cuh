@@ -1,0 +1,32 @@
+// The format MXFP8: 32 values share a ue8m0 scale; an element is e4m3 or e5m2.
+//
+// What a format tells the skeleton: BLOCK; Scale, one block's scale; scale_of(largest magnitude);
+// multiplier(scale); encode(values, multiplier) -> the bytes of the elements, packed.
+#pragma once
+
+#include <cstdint>
+
+#include "common/e8m0.cuh"
+#include "common/fp8.cuh"
+#include "common/variant.cuh"
+
+namespace zoo {
+
+template <class Element, Rounding ROUNDING>
+struct Mxfp8 {
+    static constexpr int BLOCK = 32;
+    static constexpr int ELEMENTS_PER_WORD = 4;
+
+    static __device__ __forceinline__ uint32_t scale_of(float amax) { return e8m0_of<ROUNDING, Fp8<Element>>(amax); }
+
+    static __device__ __forceinline__ float multiplier(uint32_t scale) { return e8m0_inverse(scale); }
+
+    // Four elements, the first in the lowest byte. A NaN multiplier (a block that held NaN or infinity) makes all NaN.
+    static __device__ __forceinline__ uint32_t encode(const float* values, float multiplier) {
+        const uint32_t low = Fp8<Element>::encode(values[0] * multiplier, values[1] * multiplier);
+        const uint32_t high = Fp8<Element>::encode(values[2] * multiplier, values[3] * multiplier);
+        return high << 16 | low;
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,79 @@
+// Where the scale of a block along K lies, and which pieces of x a warp should read so that the scales it produces
+// lie together.
+//
+// A warp's share is LOADS pieces of PIECE columns. `corner` gives its first row and column; piece i lies row(i) rows
+// and column(i) columns further. A share reaches over ROWS x COLUMNS; one that starts at or past rows_end is nobody's.
+#pragma once
+
+#include <cstdint>
+
+#include "common/variant.cuh"
+
+namespace zoo {
+
+// Never negative; unsigned, so that dividing by a power of two is a shift.
+struct Corner {
+    uint64_t row, column;
+};
+
+template <Layout LAYOUT, int BLOCK, int LOADS, int PIECE>
+struct ScaleLayout;
+
+// Row-major. A warp's pieces follow each other along one row, and so do its scales: with pieces of 8 blocks (2-byte
+// input) and LOADS = 4, 32 bytes in one store.
+template <int BLOCK, int LOADS, int PIECE>
+struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE> {
+    static constexpr int ROWS = 1, COLUMNS = LOADS * PIECE;
+
+    static __device__ __forceinline__ int row(int) { return 0; }
+    static __device__ __forceinline__ int column(int piece) { return piece * PIECE; }
+
+    static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return M; }
+    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
+        const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
+        return {share / across, uint64_t(share % across) * COLUMNS};
+    }
+
+    // `stride`: bytes from row to row.
+    static __device__ __forceinline__ void store(uint8_t* scales, int64_t stride, uint64_t row, uint64_t column,
+                                                 uint64_t K, uint32_t scale) {
+        if (column < K) scales[row * stride + column / BLOCK] = scale;
+    }
+};
+
+// Tiles of 128 rows x 4 blocks, 512 bytes each. Inside a tile:
+//
+//   byte      0..3        4..7        8..11       12..15
+//   line 0    row 0       row 32      row 64      row 96        16 bytes a line: 4 rows x 4 blocks
+//   line 1    row 1       row 33      row 65      row 97
+//   ...                                                         32 lines
+//
+// So a warp reads rows r, r+32, r+64, r+96 (and with LOADS = 8 the same of r+1) over the same columns: it owns whole
+// lines. The padding, up to 128 rows and 4 blocks, is written too.
+template <int BLOCK, int LOADS, int PIECE>
+struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE> {
+    static constexpr int ROWS = 128, COLUMNS = PIECE;
+    static constexpr int LINES = LOADS / 4;
+    static_assert(LOADS % 4 == 0 && 32 % LINES == 0, "a share is whole lines, a tile is whole shares");
+
+    static __device__ __forceinline__ int row(int piece) { return piece % 4 * 32 + piece / 4; }
+    static __device__ __forceinline__ int column(int) { return 0; }
+
+    static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return (M + 127) / 128 * 128; }
+    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
+        constexpr uint32_t SHARES = 32 / LINES;  // one below the other in a tile
+        const uint32_t across = (K + PIECE - 1) / PIECE;
+        const uint32_t down = share / across;
+        return {uint64_t(down / SHARES) * 128 + down % SHARES * LINES, uint64_t(share % across) * PIECE};
+    }
+
+    // `stride`: bytes from one row of tiles to the next.
+    static __device__ __forceinline__ void store(uint8_t* scales, int64_t stride, uint64_t row, uint64_t column,
+                                                 uint64_t K, uint32_t scale) {
+        const uint64_t block = column / BLOCK;
+        if (block < (K / BLOCK + 3) / 4 * 4)
+            scales[row / 128 * stride + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4] = scale;
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,42 @@
+"""Inputs and formats that several tests of the reference share."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4
+
+DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
+FORMATS = {
+    "mxfp8 e4m3 floor": Mxfp8("e4m3", "floor"),
+    "mxfp8 e5m2 rceil": Mxfp8("e5m2", "rceil"),
+    "mxfp4 floor": Mxfp4("floor"),
+    "mxfp4 rceil": Mxfp4("rceil"),
+    "nvfp4": Nvfp4(0.002),
+    "fp8b128": Fp8b128(),
+    "fp8b128 pow2": Fp8b128(pow2=True),
+}
+
+
+def any_bits(shape: tuple[int, ...], dtype, seed: int, finite: bool = True) -> np.ndarray:
+    """Numbers of every exponent the dtype has, subnormals included; with `finite` no NaN and no infinity."""
+    unsigned = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    bits = np.random.default_rng(seed).integers(0, 1 << unsigned.itemsize * 8, shape, dtype=np.uint64)
+    x = bits.astype(unsigned).view(dtype)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return np.where(np.isfinite(x.astype(np.float32)), x, dtype(1)) if finite else x
+
+
+def every_bf16() -> np.ndarray:
+    """All 65,536 patterns, one row."""
+    return np.arange(65536, dtype=np.uint16).view(ml_dtypes.bfloat16)[None]
+
+
+def bytes_of(array: np.ndarray) -> np.ndarray:
+    """Its elements as unsigned integers, for comparison to the bit."""
+    return np.ascontiguousarray(array).view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(bytes_of(a), bytes_of(b))

@@ -1,0 +1,69 @@
+"""What quantised elements and their scales stand for: element * scale, in float32, rounded once; then to the output dtype.
+
+q is (R, C) with C contiguous, whatever R and C were called when it was made: what `cols` wrote comes back transposed.
+For NVFP4 element * block scale is exact, and its product with the tensor scale is the one that is rounded.
+bf16 and f16 are rounded from the float32, to nearest even. Every NaN is 0x7FFFFFFF in f32, 0x7FFF in bf16 and f16.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp8, Nvfp4
+from zoo.reference.blocks import cut, cut_groups, spread
+from zoo.reference.formats import E2M1, E4M3, ELEMENTS, decode, decode_e8m0, unpack_e2m1
+
+DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+
+
+def dequantize(
+    q: np.ndarray,
+    scales: np.ndarray,
+    format: BlockFormat,
+    columns: int,
+    dtype: str = "f32",
+    row_groups: np.ndarray | None = None,
+    column_groups: np.ndarray | None = None,
+) -> np.ndarray:
+    """q (..., R, C) and its plain scales -> (..., R, C), where C is `columns`: packed bytes do not tell it.
+
+    Scales are (..., R, C / block), or (..., ceil(R / block), C / block) with one for each square. Sizes of groups along
+    R matter to tensor scales only; along C they are where blocks start anew.
+    """
+    cuts = cut(columns, format.block) if column_groups is None else cut_groups(column_groups, format.block)
+    with np.errstate(all="ignore"):
+        scale = _scale_values(scales, format)
+        if scale.shape[-2] != q.shape[-2]:
+            scale = spread(scale, cut(q.shape[-2], format.block), axis=-2)
+        values = _elements(q, format)[..., :columns] * spread(scale, cuts)
+        if isinstance(format, Nvfp4):
+            values *= _tensor_scale(format, values.ndim, row_groups, column_groups)
+        values = np.where(np.isnan(values), NAN, values)
+        rounded = values.astype(DTYPES[dtype])
+    if dtype != "f32":
+        rounded.view(np.uint16)[np.isnan(values)] = 0x7FFF
+    return rounded
+
+
+def _elements(q: np.ndarray, format: BlockFormat) -> np.ndarray:
+    if format.packed:
+        return decode(unpack_e2m1(q), E2M1)
+    return decode(q, ELEMENTS[format.element] if isinstance(format, Mxfp8) else E4M3)
+
+
+def _scale_values(scales: np.ndarray, format: BlockFormat) -> np.ndarray:
+    if isinstance(format, Fp8b128):
+        return scales
+    return decode(scales, E4M3) if isinstance(format, Nvfp4) else decode_e8m0(scales)
+
+
+def _tensor_scale(format: Nvfp4, dimensions: int, row_groups: np.ndarray | None, column_groups: np.ndarray | None) -> np.ndarray:
+    """Broadcasts against the elements."""
+    if format.tensor_scale.size == 1:
+        return format.tensor_scale
+    if column_groups is not None:
+        return np.repeat(format.tensor_scale, column_groups)
+    if row_groups is not None:
+        return np.repeat(format.tensor_scale, row_groups)[:, None]
+    return format.tensor_scale.reshape(-1, *[1] * (dimensions - 1))
