@@ -1,0 +1,49 @@
+"""A call made from sizes alone is one that the loader takes, for kernels of every kind."""
+
+import pytest
+
+from tests.contract.entries import entry
+from zoo.arrays import contiguous_strides
+from zoo.benchmark.arguments import describe_arguments, named_sizes, size_symbols
+from zoo.benchmark.shapes import usual_shapes
+from zoo.errors import ArgumentError
+from zoo.manifest import parse_kernel
+from zoo.packaged import packaged
+from zoo.resolve import Array, resolve
+
+GEMM = parse_kernel("gemm.fp8b128.dense", entry())
+
+
+def resolved(kernel, numbers, settings):
+    arrays, keywords = describe_arguments(kernel, named_sizes(kernel, numbers), settings)
+    address, arguments = 1 << 40, dict(keywords)
+    for name, one in arrays.items():
+        arguments[name] = Array(address, one.dtype, one.shape, contiguous_strides(one.shape))
+        address += -(-one.bytes // 256) * 256
+    return arrays, resolve(kernel, arguments, (9, 0), 132)
+
+
+@pytest.mark.parametrize("layout", ["plain", "blocked"])
+def test_a_gemm_with_packed_weights_a_workspace_and_an_absent_argument(layout):
+    arrays, launch = resolved(GEMM, (100, 256, 64), {"layout": layout, "d": "f32", "splits": "3"})
+    assert size_symbols(GEMM) == ("M", "K", "N")
+    assert "c" not in arrays
+    assert arrays["b"].shape == (64, 128)
+    assert arrays["scale"].shape == ((100, 8) if layout == "plain" else (128, 8))
+    assert arrays["scratch"].shape == (3 * 100 * 64 * 4,) and arrays["scratch"].written
+    assert arrays["d"].bytes == 100 * 64 * 4
+    assert launch.variant.name == f"e4m3_f32_{layout}_large" and launch.grid[1] == 3
+
+
+def test_every_kernel_of_the_zoo_at_its_usual_shapes():
+    for kernel in packaged.find():
+        for shape in usual_shapes(kernel):
+            _, launch = resolved(kernel, shape, {})
+            assert not launch.empty
+
+
+def test_wrong_sizes_and_settings_are_refused():
+    with pytest.raises(ArgumentError, match="a shape is M,K,N, got 1,2"):
+        named_sizes(GEMM, (1, 2))
+    with pytest.raises(ArgumentError, match=r"splits is a number \(i32\), not 'many'"):
+        describe_arguments(GEMM, {"M": 1, "K": 32, "N": 8}, {"splits": "many"})

@@ -1,0 +1,120 @@
+"""`zoo demo`, `zoo doctor` and `zoo bench` say what they saw and nothing else."""
+
+import json
+
+import pytest
+
+NAME = "quantize.mxfp8.rows"
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_demo_without_a_gpu_says_that_no_kernel_ran(without_gpu):
+    result = without_gpu("demo")
+    assert result.returncode == 0
+    assert "no kernel ran" in result.stdout and "numpy reference's result" in result.stdout
+    assert "every bit equal" not in result.stdout and "us," not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_demo_without_a_gpu_fails_for_damaged_cubins(without_gpu, cubins):
+    victim = sorted(cubins.glob("sm_*/*.cubin"))[0]
+    victim.write_bytes(b"")
+    result = without_gpu("--cubins", cubins, "demo")
+    assert result.returncode == 1 and "truncated" in result.stderr
+
+
+def test_demo_fails_where_the_kernel_writes_nothing(with_stand_in):
+    run = with_stand_in("demo")
+    assert run.returncode == 1 and "WRONG" in run.stdout and "every bit equal" not in run.stdout
+    assert run.launches[0].kernel.startswith("quantize_mxfp8_rows__bf16_e4m3_floor_plain") and not run.faults
+
+
+def test_demo_on_a_gpu_that_no_cubin_fits_says_so(with_stand_in):
+    run = with_stand_in("demo", devices="8.0:108")
+    assert run.returncode == 0 and "no kernel ran: Recorder 8.0 has compute capability 8.0" in words(run.stdout) and not run.launches
+
+
+def test_doctor_without_a_gpu_names_the_reason_and_what_works(without_gpu):
+    result = without_gpu("doctor")
+    assert result.returncode == 1
+    assert "no driver" in words(result.stdout) and "No kernel can run here. What needs no GPU works" in result.stdout
+
+
+def test_doctor_describes_every_device(with_stand_in):
+    run = with_stand_in("doctor", devices="8.0:108,9.0:132,10.3:152")
+    found = words(run.stdout)
+    assert run.returncode == 0
+    assert "device 0 Recorder 8.0" in found and "no cubin runs on it, the zoo ships" in found
+    assert "device 1 Recorder 9.0" in found and "by sm_90a" in found
+    assert "device 2 Recorder 10.3" in found and "by sm_100f" in found
+
+
+def test_doctor_finds_damaged_cubins(without_gpu, cubins):
+    victim = sorted(cubins.glob("sm_*/*.cubin"))[0]
+    victim.unlink()
+    result = without_gpu("--cubins", cubins, "doctor")
+    assert result.returncode == 1 and "BAD cubins" in words(result.stdout) and "damaged" in result.stdout
+
+
+def test_bench_measures_each_shape_against_copies_of_the_same_bytes(with_stand_in):
+    run = with_stand_in("bench", NAME, "--shape", "256,1024", "--shape", "200,64", "--set", "layout=blocked", "--set", "x=f32", "--json")
+    assert run.returncode == 0, run.stderr
+    data = json.loads(run.stdout)
+    assert data["device"] == "Recorder 9.0" and data["settings"] == {"layout": "blocked", "x": "f32"}
+    first, second = data["measurements"]
+    assert first["variant"].startswith("f32_e4m3_floor_blocked") and first["sizes"] == {"M": 256, "K": 1024}
+    assert first["bytes"] == 256 * 1024 * 4 + 256 * 1024 + 256 * 1024 // 32
+    assert second["bytes"] == 200 * 64 * 4 + 200 * 64 + 256 * 4  # blocked scales are padded
+    assert not run.faults and len({launch.block(rule_of(first)) for launch in run.launches}) > 2, "the buffers do not rotate"
+
+
+def rule_of(measurement):
+    from zoo.packaged import packaged
+
+    return next(v.launch for v in packaged.kernel(NAME).variants if v.name == measurement["variant"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--shape", "256"), "a shape is M,K, got 256"),
+        (("--shape", "0,64"), "nothing is launched at M = 0, K = 64"),
+        (("--shape", "256,100"), "K must be a multiple of 32"),
+        (("--set", "layuot=plain"), "nothing to set is named layuot; it takes x, q, scales, rounding, layout"),
+        (("--set", "layout=tiled"), "layout is one of plain, blocked, not 'tiled'"),
+        (("--set", "x=e4m3"), "x is one of bf16, f16, f32, not 'e4m3'"),
+        (("--shape", "64,64", "--variant", "none"), "variant 'none' does not exist"),
+    ],
+)
+def test_bench_refuses_in_words(with_stand_in, arguments, reason):
+    run = with_stand_in("bench", NAME, *arguments)
+    assert run.returncode == 1 and reason in run.stderr and "Traceback" not in run.stderr
+
+
+def test_bench_records_ratios_beside_other_evidence(with_stand_in, cubins):
+    from zoo.catalog import Zoo
+    from zoo.evidence import Evidence
+
+    for shape in ("64,64", "128,64"):
+        assert with_stand_in("--cubins", cubins, "bench", NAME, "--shape", shape, "--record").returncode == 0
+    evidence = Evidence(cubins)
+    (record,) = [found for variant in Zoo(cubins).kernel(NAME).variants if (found := evidence.of(variant))]
+    assert set(record["benchmark"]["shapes"]) == {"M=64 K=64", "M=128 K=64"}
+    assert "gpu" not in record
+
+
+@pytest.mark.gpu
+def test_demo_on_this_gpu(zoo_command):
+    result = zoo_command("demo")
+    assert result.exit_code == 0 and "every bit equal" in result.output, result.output
+
+
+@pytest.mark.gpu
+def test_bench_on_this_gpu(zoo_command):
+    result = zoo_command("bench", NAME, "--shape", "8192,2048", "--json")
+    assert result.exit_code == 0, result.output
+    (seen,) = json.loads(result.stdout)["measurements"]
+    assert 1 < seen["microseconds"] < 1000 and 0.2 < seen["of_copy"] < 2

@@ -1,0 +1,139 @@
+"""`zoo verify` must reject what was tampered with, each in its own words, and pass nothing that it did not see."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.recorder import ROOT
+from zoo.catalog import Zoo
+from zoo.evidence import Evidence
+
+NAME = "quantize.mxfp8.rows"
+
+
+def some_cubins(cubins):
+    return sorted(cubins.glob("sm_*/*.cubin"))
+
+
+def problems(result):
+    return [" ".join(part.split()) for part in result.stderr.split("FAILED")[1:]]
+
+
+def test_sound_cubins_pass(zoo_command, cubins):
+    result = zoo_command("--cubins", cubins, "verify")
+    assert result.exit_code == 0
+    assert f"{len(some_cubins(cubins))} cubins" in result.output and "as the manifest says" in result.output
+
+
+def test_a_flipped_byte_is_rejected(zoo_command, cubins):
+    victim = some_cubins(cubins)[3]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    result = zoo_command("--cubins", cubins, "verify")
+    assert result.exit_code == 1
+    (problem,) = problems(result)
+    assert problem.startswith(victim.relative_to(cubins).as_posix()) and "altered" in problem
+    assert "1 not" in result.stdout
+
+
+def test_a_truncation_at_any_kib_is_rejected(zoo_command, cubins):
+    victim = some_cubins(cubins)[0]
+    data = victim.read_bytes()
+    for length in range(0, len(data), 1024):
+        victim.write_bytes(data[:length])
+        result = zoo_command("--cubins", cubins, "verify", NAME)
+        assert result.exit_code == 1
+        assert f"truncated: {len(data) - length} of {len(data)} bytes are missing" in problems(result)[0]
+
+
+def test_two_swapped_cubins_are_both_named(zoo_command, cubins):
+    first, second = some_cubins(cubins)[:2]
+    one, other = first.read_bytes(), second.read_bytes()
+    first.write_bytes(other)
+    second.write_bytes(one)
+    result = zoo_command("--cubins", cubins, "verify")
+    assert result.exit_code == 1 and len(problems(result)) == 2
+    assert all("files were swapped" in problem for problem in problems(result))
+
+
+def test_a_missing_and_an_unknown_file_are_rejected(zoo_command, cubins):
+    some_cubins(cubins)[0].unlink()
+    (cubins / "sm_90a" / "stray.cubin").write_bytes(b"")
+    result = zoo_command("--cubins", cubins, "verify")
+    assert result.exit_code == 1
+    missing, unknown = problems(result)
+    assert "missing" in missing and "stray.cubin: the manifest does not know this file" in unknown
+
+
+def test_an_edited_manifest_is_rejected_by_the_package(without_gpu, tmp_path, cubins):
+    shutil.copytree(ROOT / "zoo", tmp_path / "site" / "zoo", ignore=shutil.ignore_patterns("__pycache__", "cubins"))
+    inside = shutil.copytree(cubins, tmp_path / "site" / "zoo" / "cubins")
+    assert without_gpu("verify", package=tmp_path / "site").returncode == 0
+    manifest = inside / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"batch_invariant": true', '"batch_invariant": false', 1))
+    result = without_gpu("verify", package=tmp_path / "site")
+    assert result.returncode == 1 and "was edited: its sha256 is" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_manifest_that_lies_about_registers_is_rejected_without_a_pin(zoo_command, cubins):
+    manifest = cubins / "manifest.json"
+    variant = Zoo(cubins).kernel(NAME).variants[0]
+    manifest.write_text(manifest.read_text().replace(f'"registers": {variant.registers}', f'"registers": {variant.registers - 1}', 1))
+    result = zoo_command("--cubins", cubins, "verify")
+    assert result.exit_code == 1 and f"has registers = {variant.registers}" in problems(result)[0]
+
+
+def test_a_pattern_that_matches_nothing_is_not_a_pass(zoo_command):
+    assert zoo_command("verify", "gemm.none.*").exit_code == 1
+
+
+def test_gpu_without_a_gpu_fails_in_words(without_gpu):
+    result = without_gpu("verify", "--gpu")
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "CUDA driver" in result.stderr
+
+
+def test_gpu_fails_where_kernels_write_nothing(with_stand_in):
+    """The stand-in accepts every launch and runs none."""
+    run = with_stand_in("verify", "--gpu")
+    assert run.returncode == 1
+    words = " ".join(run.stderr.split())
+    assert "never written" in words and words.count("FAILED") == sum(variant.arch == "sm_90a" for variant in kernel_variants())
+    assert run.launches and not run.faults
+
+
+def test_gpu_with_nothing_to_run_fails(with_stand_in):
+    run = with_stand_in("verify", "--gpu", devices="8.0:108")
+    assert run.returncode == 1 and "nothing here runs on Recorder 8.0" in run.stderr and "all right" not in run.stdout
+
+
+def test_gpu_does_not_run_what_is_not_sound(with_stand_in, cubins):
+    victim = some_cubins(cubins)[0]
+    victim.write_bytes(victim.read_bytes()[:-1])
+    run = with_stand_in("--cubins", cubins, "verify", "--gpu")
+    assert run.returncode == 1 and not run.launches and "must be sound first" in run.stderr
+
+
+def test_record_writes_failures_as_failures_and_forgets_old_digests(with_stand_in, cubins):
+    stale = {"0" * 64: {"gpu": {"device": "an older build", "error": None}}}
+    (cubins / "evidence.json").write_text(json.dumps(stale))
+    assert with_stand_in("--cubins", cubins, "verify", "--gpu", "--record").returncode == 1
+    evidence = Evidence(cubins)
+    recorded = [evidence.of(variant) for variant in kernel_variants() if variant.arch == "sm_90a"]
+    assert all(record["gpu"]["error"] and record["gpu"]["device"] == "Recorder 9.0" for record in recorded)
+    assert not any(evidence.of(variant) for variant in kernel_variants() if variant.arch != "sm_90a")
+    assert "0" * 64 not in json.loads((cubins / "evidence.json").read_text())
+
+
+def kernel_variants():
+    from zoo.packaged import packaged
+
+    return packaged.kernel(NAME).variants
+
+
+@pytest.mark.gpu
+def test_gpu_passes_on_this_gpu(zoo_command):
+    result = zoo_command("verify", "--gpu")
+    assert result.exit_code == 0, result.output

@@ -1,0 +1,120 @@
+"""Writes what the documentation says of the kernels, from cubins/manifest.json and cubins/evidence.json.
+
+    python tools/generate_docs.py              README.md between its markers, docs/kernels/*.md
+    python tools/generate_docs.py --check      exit 1 naming what is out of date
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from zoo.benchmark.arguments import size_symbols  # noqa: E402
+from zoo.cli.contract import argument_rows, launches, parameter_text  # noqa: E402
+from zoo.evidence import Evidence, summary  # noqa: E402
+from zoo.manifest import Kernel, Manifest  # noqa: E402
+
+BEGIN, END = "<!-- kernels: written by tools/generate_docs.py -->", "<!-- end of kernels -->"
+NOTE = "<!-- written by tools/generate_docs.py from the manifest and the evidence; do not edit -->"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where something is out of date")
+    check = parser.parse_args().check
+    wanted = pages(ROOT)
+    stale = [path for path in sorted((ROOT / "docs" / "kernels").glob("*.md")) if path not in wanted]
+    outdated = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    if check:
+        for path in outdated + stale:
+            print(f"{path.relative_to(ROOT)} is out of date; run tools/generate_docs.py", file=sys.stderr)
+        sys.exit(1 if outdated or stale else 0)
+    for path in outdated:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path])
+        print(f"wrote {path.relative_to(ROOT)}")
+    for path in stale:
+        path.unlink()
+        print(f"removed {path.relative_to(ROOT)}")
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """Every generated file and what it should hold."""
+    directory = root / "cubins"
+    manifest, evidence = Manifest(directory / "manifest.json"), Evidence(directory)
+    kernels = [manifest.kernel(name) for name in manifest.names]
+    made = {root / "docs" / "kernels" / f"{kernel.name}.md": kernel_page(kernel, evidence) for kernel in kernels}
+    readme = root / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        sys.exit(f"README.md has lost its markers: {BEGIN} and {END}")
+    made[readme] = f"{before}{BEGIN}\n{kernel_list(kernels, evidence)}\n{END}{after}"
+    return made
+
+
+def kernel_list(kernels: list[Kernel], evidence: Evidence) -> str:
+    rows = []
+    for kernel in kernels:
+        for arch in kernel.archs:
+            variants = [variant for variant in kernel.variants if variant.arch == arch]
+            rows.append((f"[`{kernel.name}`](docs/kernels/{kernel.name}.md)", arch, len(variants), summary(evidence, variants)))
+    return table(("kernel", "arch", "cubins", "seen of exactly these bytes"), rows)
+
+
+def table(header: tuple[str, ...], rows: list[tuple]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
+    parts = [f"{NOTE}\n# {kernel.name}", f"{kernel.summary}."]
+    origin = f"Source: `src_cu/{kernel.source}`, table: `src_cu/{kernel.table}`."
+    parts.append(f"Sizes: {', '.join(size_symbols(kernel))}, all chosen at run time. {origin}")
+    rows = [(code(name), access, dtypes, meaning) for name, access, dtypes, meaning in argument_rows(kernel)]
+    parts.append("## Arguments\n" + table(("name", "access", "dtype", "meaning"), rows))
+    if kernel.options:
+        options = [(code(name), ", ".join(map(code, option.values)), code(option.default), option.help) for name, option in kernel.options.items()]
+        parts.append("## Options\n" + table(("name", "values", "default", "meaning"), options))
+    if kernel.constraints:
+        lines = [f"- {words}: `{expression.text}`" for expression, words in kernel.constraints]
+        if kernel.derived:
+            lines.append("\nwith " + ", ".join(f"`{name} = {expression.text}`" for name, expression in kernel.derived))
+        parts.append("## Constraints\n" + "\n".join(lines))
+    if kernel.promises:
+        promises = [f"- {name.replace('_', ' ')}: {'yes' if kept else 'no'}" for name, kept in kernel.promises.items()]
+        parts.append("## Promises\n" + "\n".join(promises))
+    for names, rule in launches(kernel):
+        shape = [("threads", rule.threads), ("grid", rule.grid), ("cluster", rule.cluster), ("dynamic shared memory", rule.shared)]
+        lines = [f"- {what}: `{', '.join(e.text for e in value) if isinstance(value, tuple) else value.text}`" for what, value in shape]
+        lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
+        block = [(one.offset, one.size, one.kind, code(parameter_text(one))) for one in rule.parameters]
+        parts.append(f"## Launch\n{len(names)} variants a device family.\n\n" + "\n".join(lines))
+        parts.append(f"The parameter block has {rule.parameter_bytes} bytes:\n\n" + table(("offset", "bytes", "kind", "value"), block))
+    variants = [
+        (one.arch, code(one.name), one.registers, one.static_shared, one.spill_stores + one.spill_loads, summary(evidence, [one]))
+        for one in kernel.variants
+    ]
+    parts.append("## Variants\n" + table(("arch", "name", "registers", "shared", "spills", "seen"), variants))
+    measured = [
+        (one.arch, code(one.name), record["device"], size, figures["microseconds"], f"{figures['of_copy']:.3f}")
+        for one in kernel.variants
+        if (record := evidence.of(one).get("benchmark"))
+        for size, figures in record["shapes"].items()
+    ]
+    if measured:
+        words = "`of copy` is the share of the bandwidth of the faster copy of the same bytes, measured in the same run.\n\n"
+        parts.append("## Measured\n" + words + table(("arch", "variant", "device", "sizes", "us", "of copy"), measured))
+    return "\n\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    main()

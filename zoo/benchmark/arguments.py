@@ -1,0 +1,96 @@
+"""A call made from sizes alone: what every argument of a kernel is for, say, M = 8192 and K = 2048."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zoo.dtypes import DTYPES
+from zoo.errors import ArgumentError
+from zoo.manifest import Argument, Form, Kernel
+
+
+@dataclass(frozen=True)
+class Described:
+    """A contiguous array argument."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    written: bool
+
+    @property
+    def bytes(self) -> int:
+        size = DTYPES[self.dtype].bytes
+        for extent in self.shape:
+            size *= extent
+        return size
+
+
+def size_symbols(kernel: Kernel) -> tuple[str, ...]:
+    """The sizes a caller gives, in the order the arguments name them: M, K."""
+    found = {}
+    for argument in kernel.arguments.values():
+        for form in argument.forms if not argument.optional else ():
+            for extent in form.shape:
+                if extent.names == (extent.text,):
+                    found.setdefault(extent.text)
+    return tuple(found)
+
+
+def named_sizes(kernel: Kernel, numbers: Sequence[int]) -> dict[str, int]:
+    symbols = size_symbols(kernel)
+    if len(numbers) != len(symbols):
+        raise ArgumentError(f"{kernel.name}: a shape is {','.join(symbols)}, got {','.join(map(str, numbers))}")
+    return dict(zip(symbols, numbers, strict=True))
+
+
+def describe_arguments(
+    kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str]
+) -> tuple[dict[str, Described], dict[str, str | int | float]]:
+    """(arrays, options and scalars). `settings` chooses by name: an option's value, a scalar, or the dtype of an argument."""
+    values = dict(sizes)
+    dtypes, keywords = {}, {}
+    unknown = set(settings) - set(kernel.arguments) - set(kernel.options)
+    if unknown:
+        takes = ", ".join((*kernel.arguments, *kernel.options))
+        raise ArgumentError(f"{kernel.name}: nothing to set is named {', '.join(sorted(unknown))}; it takes {takes}")
+    for name, option in kernel.options.items():
+        chosen = _one_of(kernel, name, option.values, settings.get(name, option.default))
+        keywords[name] = chosen
+        values |= {f"{name}.{value}": int(value == chosen) for value in option.values}
+    for name, argument in kernel.arguments.items():
+        if argument.kind == "scalar":
+            if name in settings:
+                keywords[name] = _number(kernel, argument, settings[name])
+                if argument.dtypes[0] != "f32":
+                    values[name] = keywords[name]
+            continue
+        dtype = dtypes[name] = _one_of(kernel, name, argument.dtypes, settings.get(name, argument.dtypes[0]))
+        values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}
+        values |= {f"{name}.itemsize": DTYPES[dtype].bytes, f"{name}.present": int(not argument.optional)}
+    for name, expression in kernel.derived:
+        if set(expression.names) <= set(values):  # one that reads strides is the loader's alone
+            values[name] = expression.evaluate(values)
+    arrays = {}
+    for name, argument in kernel.arguments.items():
+        if argument.kind == "array" and not argument.optional:
+            shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
+            arrays[name] = Described(shape, dtypes[name], argument.written)
+    return arrays, keywords
+
+
+def _form(argument: Argument, values: Mapping[str, int]) -> Form:
+    return next(form for form in argument.forms if form.when.evaluate(values))
+
+
+def _one_of(kernel: Kernel, name: str, allowed: Sequence[str], chosen: str) -> str:
+    if chosen not in allowed:
+        raise ArgumentError(f"{kernel.name}: {name} is one of {', '.join(allowed)}, not '{chosen}'")
+    return chosen
+
+
+def _number(kernel: Kernel, argument: Argument, text: str) -> int | float:
+    try:
+        return float(text) if argument.dtypes[0] == "f32" else int(text)
+    except ValueError:
+        raise ArgumentError(f"{kernel.name}: {argument.name} is a number ({argument.dtypes[0]}), not '{text}'") from None

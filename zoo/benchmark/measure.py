@@ -1,0 +1,192 @@
+"""One kernel at one size, against copies of the same bytes.
+
+The calls rotate over sets of buffers that together are larger than the L2 cache three times over, so every call finds its
+data in memory. (Not for the smallest sizes, which would take thousands of sets; `past_cache` says so.) Kernel and copy are
+replayed in turns, so that a drifting clock meets both; the figures are medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from zoo import driver
+from zoo.arrays import ptr
+from zoo.benchmark.arguments import Described, describe_arguments
+from zoo.benchmark.graphs import Replay
+from zoo.catalog import Zoo
+from zoo.device_array import DeviceArray, empty, numpy_dtype
+from zoo.errors import ArgumentError
+from zoo.streams import stream
+
+_FEWEST_CALLS = 20  # in a graph: the cost of starting one is spread over them
+_WARMUPS, _ROUNDS = 3, 21
+_CACHES = 3  # the rotating sets hold this many times the L2 cache
+_MOST_SETS = 512
+_MOST_MEMORY = 0.3  # of what is free, for the sets of the kernel; each of the copies takes as much again
+_ROW = 256  # arrays start at multiples of this
+
+
+@dataclass(frozen=True)
+class Measurement:
+    variant: str
+    microseconds: float
+    bytes: int  # read and written, each byte once
+    copy_microseconds: float  # cuMemcpyDtoDAsync of the same number of bytes
+    torch_microseconds: float | None  # torch's copy_, where torch is installed
+    past_cache: bool  # whether the buffers exceed the L2 cache as they should
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        return self.bytes / self.microseconds / 1e3
+
+    @property
+    def of_copy(self) -> float:
+        """The share of the copy's bandwidth; of the faster copy where there are two."""
+        return min(self.copy_microseconds, self.torch_microseconds or self.copy_microseconds) / self.microseconds
+
+
+def measure(
+    zoo: Zoo, name: str, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None, device: int = 0
+) -> Measurement:
+    kernel = zoo.kernel(name)
+    arrays, keywords = describe_arguments(kernel, sizes, settings)
+    opened = driver.device(device)
+    moved = sum(array.bytes for array in arrays.values())
+    one_set = sum(_round_up(array.bytes) for array in arrays.values())
+    with opened.current():
+        cache = _cache_bytes(opened)
+        sets = _how_many_sets(one_set, cache)
+        memory = empty((sets * one_set,), "u8", device)
+        _fill(memory, arrays, sets)
+        own = stream(device).handle
+        plans = []
+        for index in range(sets):
+            address, arguments = memory.address + index * one_set, {}
+            for argument, array in arrays.items():
+                arguments[argument] = ptr(address, array.shape, array.dtype, device=device)
+                address += _round_up(array.bytes)
+            plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **keywords))
+        if plans[0].launch.empty:
+            raise ArgumentError(f"{name}: nothing is launched at {', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}")
+        half = moved // 2  # a copy of n bytes moves 2 n
+        copied = empty((sets * 2 * _round_up(half),), "u8", device)
+        driver.check(driver.bindings().cuMemsetD8(copied.address, 0, copied.nbytes), "clearing memory")
+        driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")  # own is not ordered after the null stream
+        replays = {"kernel": Replay(_repeated(plans), own), "copy": Replay(_repeated(_copies(copied, half, sets)), own)}
+        torch = _torch_with_cuda()
+        if torch is not None:
+            replays["torch"] = _TorchCopy(torch, half, sets, device)
+        times = _in_turns(replays)
+        for replay in replays.values():
+            replay.close()
+    return Measurement(plans[0].launch.variant.name, times["kernel"], moved, times["copy"], times.get("torch"), sets * one_set > cache)
+
+
+def _in_turns(replays: Mapping[str, Replay | _TorchCopy]) -> dict[str, float]:
+    seen: dict[str, list[float]] = {what: [] for what in replays}
+    for turn in range(_WARMUPS + _ROUNDS):
+        for what, replay in replays.items():
+            microseconds = replay.microseconds()
+            if turn >= _WARMUPS:
+                seen[what].append(microseconds)
+    return {what: statistics.median(values) for what, values in seen.items()}
+
+
+def _repeated(calls: list) -> list:
+    return calls * -(-_FEWEST_CALLS // len(calls))
+
+
+def _round_up(size: int) -> int:
+    return -(-size // _ROW) * _ROW
+
+
+def _cache_bytes(device: driver.Device) -> int:
+    cuda = driver.bindings()
+    which = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
+    return int(driver.check(cuda.cuDeviceGetAttribute(which, device.handle), "asking for the cache's size"))
+
+
+def _how_many_sets(one_set: int, cache: int) -> int:
+    free, _ = driver.check(driver.bindings().cuMemGetInfo(), "asking for free memory")
+    one_set = max(one_set, 1)
+    wanted = min(max(2, -(-_CACHES * cache // one_set)), _MOST_SETS)
+    return max(1, min(wanted, int(_MOST_MEMORY * free) // one_set))
+
+
+def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int):
+    """Normal random numbers in every float array of every set; bytes and integers are zero."""
+    cuda = driver.bindings()
+    driver.check(cuda.cuMemsetD8(memory.address, 0, memory.nbytes), "clearing memory")
+    one_set, address = memory.nbytes // sets, memory.address
+    for array in arrays.values():
+        if not array.written and array.bytes and array.dtype in ("bf16", "f16", "f32", "e4m3", "e5m2"):
+            _fill_one(address, array)
+        address += _round_up(array.bytes)
+    for index in range(1, sets):
+        driver.check(cuda.cuMemcpyDtoD(memory.address + index * one_set, memory.address, one_set), "copying on the device")
+
+
+def _fill_one(address: int, array: Described):
+    """A few million numbers from the host, then doubled on the device."""
+    cuda = driver.bindings()
+    kind = numpy_dtype(array.dtype)
+    count = min(array.bytes // kind.itemsize, 2**22)
+    numbers = numpy.random.default_rng(0).standard_normal(count, numpy.float32).astype(kind)
+    driver.check(cuda.cuMemcpyHtoD(address, numbers.ctypes.data, numbers.nbytes), "copying to the device")
+    done = numbers.nbytes
+    while done < array.bytes:
+        step = min(done, array.bytes - done)
+        driver.check(cuda.cuMemcpyDtoD(address + done, address, step), "copying on the device")
+        done += step
+
+
+def _copies(memory: DeviceArray, half: int, sets: int) -> list:
+    """Copies from the first half of each set to its second, `half` bytes each."""
+    cuda = driver.bindings()
+    step = memory.nbytes // sets
+
+    def copy(start: int):
+        return lambda own: driver.check(cuda.cuMemcpyDtoDAsync(start + step // 2, start, half, own), "copying on the device")
+
+    return [copy(memory.address + index * step) for index in range(sets)]
+
+
+class _TorchCopy:
+    """torch's copy_ of `half` bytes, in a graph of its own. It holds its tensors while it is timed."""
+
+    def __init__(self, torch, half: int, sets: int, device: int):
+        self._torch, self._device = torch, device
+        with torch.cuda.device(device):
+            self._pairs = [[torch.zeros(half, dtype=torch.uint8, device="cuda") for _ in range(2)] for _ in range(sets)]
+            self._calls = _repeated(self._pairs)
+            self._stream, self._graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            torch.cuda.synchronize()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                for source, target in self._calls:
+                    target.copy_(source)
+            self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def microseconds(self) -> float:
+        with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
+            self._start.record()
+            self._graph.replay()
+            self._stop.record()
+            self._stop.synchronize()
+        return 1e3 * self._start.elapsed_time(self._stop) / len(self._calls)
+
+    def close(self):
+        del self._graph, self._pairs, self._calls
+        self._torch.cuda.empty_cache()
+
+
+def _torch_with_cuda():
+    """torch if it is installed and sees a GPU, else None."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    return torch if torch.cuda.is_available() else None

@@ -1,0 +1,133 @@
+"""A problem: arrays as they lie in memory, and what every byte around and inside them must be afterwards.
+
+Each array lies in a buffer of its own between guard bytes, shifted so that its address has the promised alignment and
+no more. Inputs lie amid 0xFF, which is NaN in every float format here; outputs amid and on poison. Afterwards the whole
+image must be the expected one, so a byte that the kernel does not own, an element it forgot and a wrong element are all
+found by the same comparison. Each problem runs on two poisons: what was never written cannot look right on both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy
+
+from zoo.arrays import contiguous_strides
+from zoo.dtypes import DTYPES
+from zoo.manifest import Kernel, Variant
+
+GUARD = 512
+_AROUND_INPUTS = 0xFF
+_POISONS = (0xA5, 0x5A)
+_BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An array and its strides in elements. Of an output, `values` is what must be there at the end."""
+
+    values: numpy.ndarray
+    strides: tuple[int, ...] | None = None  # None: contiguous
+    dtype: str | None = None  # None: what numpy calls it
+
+
+@dataclass(frozen=True)
+class Problem:
+    name: str  # the hazard it is about
+    inputs: Mapping[str, Placed]
+    outputs: Mapping[str, Placed]
+    settings: Mapping[str, str | int | float] = field(default_factory=dict)  # options and scalars
+
+
+class Laid:
+    """An array laid out in a buffer: `image` makes the buffer's bytes."""
+
+    def __init__(self, placed: Placed, alignment: int):
+        values = placed.values
+        self.shape = values.shape
+        self.dtype = placed.dtype or _BY_NUMPY_NAME[values.dtype.name]
+        self.strides = placed.strides or contiguous_strides(values.shape)
+        self._itemsize = values.dtype.itemsize
+        self._bits = numpy.ascontiguousarray(values).view(f"u{self._itemsize}")
+        self.offset = GUARD + alignment  # a buffer starts at a multiple of 256
+        reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        span = 0 if values.size == 0 else (reach + 1) * self._itemsize
+        self.bytes = self.offset + span + GUARD
+
+    def image(self, fill: int, placed: bool) -> numpy.ndarray:
+        image = numpy.full(self.bytes, fill, numpy.uint8)
+        if placed and self._bits.size:
+            self.elements(image)[...] = self._bits
+        return image
+
+    def elements(self, image: numpy.ndarray) -> numpy.ndarray:
+        """The array's elements, as unsigned integers, inside a buffer."""
+        flat = numpy.ndarray((self.bytes - self.offset) // self._itemsize, self._bits.dtype, image, self.offset)
+        steps = tuple(stride * self._itemsize for stride in self.strides)
+        return numpy.lib.stride_tricks.as_strided(flat, self.shape, steps)
+
+    @cached_property
+    def owned(self) -> numpy.ndarray:
+        """True for the bytes that are elements."""
+        image = numpy.zeros(self.bytes, numpy.uint8)
+        if self._bits.size:
+            self.elements(image)[...] = numpy.iinfo(self._bits.dtype).max
+        return image != 0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """What an executor gets of an array: bytes that start at a multiple of 256, and the array inside them."""
+
+    image: numpy.ndarray
+    laid: Laid
+
+
+# (kernel, variant, buffers by argument, options and scalars) -> the buffers' bytes afterwards
+Executor = Callable[[Kernel, Variant, Mapping[str, Buffer], Mapping[str, str | int | float]], Mapping[str, numpy.ndarray]]
+
+
+def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor) -> str | None:
+    """Runs a problem; what is wrong in words, or None."""
+    alignment = {name: kernel.arguments[name].alignment for name in (*problem.inputs, *problem.outputs)}
+    inputs = {name: Laid(placed, alignment[name]) for name, placed in problem.inputs.items()}
+    outputs = {name: Laid(placed, alignment[name]) for name, placed in problem.outputs.items()}
+    for poison in _POISONS:
+        before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid) for name, laid in inputs.items()}
+        before |= {name: Buffer(laid.image(poison, False), laid) for name, laid in outputs.items()}
+        after = execute(kernel, variant, before, problem.settings)
+        for name, laid in inputs.items():
+            if not numpy.array_equal(after[name], before[name].image):
+                return f"{name}: the kernel changed an input, first at {_place(laid, before[name].image, after[name])}"
+        for name, laid in outputs.items():
+            expected = laid.image(poison, True)
+            if not numpy.array_equal(after[name], expected):
+                return f"{name}: {_words(laid, expected, after[name], poison)}"
+    return None
+
+
+def _place(laid: Laid, expected: numpy.ndarray, found: numpy.ndarray) -> str:
+    at = int(numpy.flatnonzero(expected != found)[0])
+    return f"byte {at - laid.offset} of the array (0x{expected[at]:02x} became 0x{found[at]:02x})"
+
+
+def _words(laid: Laid, expected: numpy.ndarray, found: numpy.ndarray, poison: int) -> str:
+    outside = numpy.flatnonzero((expected != found) & ~laid.owned)
+    if outside.size:
+        at = int(outside[0])
+        return (
+            f"{outside.size} bytes that are not the kernel's were written, first the one {at - laid.offset} bytes from the "
+            f"array's start (0x{found[at]:02x}); shape {laid.shape}, strides {laid.strides}"
+        )
+    wanted, got = laid.elements(expected), laid.elements(found)
+    wrong = numpy.argwhere(wanted != got)
+    index = tuple(int(axis) for axis in wrong[0])
+    digits = 2 * wanted.dtype.itemsize
+    unwritten = int.from_bytes(bytes([poison]) * wanted.dtype.itemsize, "little")
+    left = " (never written)" if got[index] == unwritten else ""
+    return (
+        f"{len(wrong)} of {wanted.size} elements are wrong, first {index}: "
+        f"expected 0x{wanted[index]:0{digits}x}, got 0x{got[index]:0{digits}x}{left}"
+    )

@@ -1,0 +1,64 @@
+"""The command `zoo`. Each subcommand is a module beside this one, imported when it is named."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+
+import zoo
+
+# name -> the module that holds the command, as its attribute `command`
+_MODULES = {
+    "demo": "zoo.cli.demo",
+    "doctor": "zoo.cli.doctor",
+    "list": "zoo.cli.list_kernels",
+    "show": "zoo.cli.show",
+    "verify": "zoo.cli.verify",
+    "bench": "zoo.cli.bench",
+    "export": "zoo.cli.export",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        return importlib.import_module(_MODULES[name]).command if name in _MODULES else None
+
+    def invoke(self, context: click.Context):
+        from zoo.errors import ZooError
+
+        try:
+            return super().invoke(context)
+        except ZooError as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(zoo.__version__, prog_name="zoo")
+@click.option(
+    "--cubins",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Work on this directory of cubins instead of the packaged one.",
+)
+@click.pass_context
+def main(context: click.Context, cubins: Path | None):
+    """GPU kernels compiled ahead of time, started by name.
+
+    Exit status: 0 all is well, 1 something failed, 2 the command was misused.
+    """
+    context.obj = cubins
+
+
+def collection(context: click.Context):
+    """The Zoo that the command works on."""
+    if context.obj is None:
+        from zoo.packaged import packaged
+
+        return packaged
+    from zoo.catalog import Zoo
+
+    return Zoo(context.obj)

@@ -1,0 +1,116 @@
+"""`zoo bench`: how fast a kernel is, beside a copy of the same bytes."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from zoo.cli import collection
+
+
+def _shape(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[list[int]]:
+    try:
+        return [[int(part) for part in text.split(",")] for text in texts]
+    except ValueError:
+        raise click.BadParameter(f"{', '.join(texts)}: expected whole numbers between commas, such as 8192,7168") from None
+
+
+def _settings(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if any(not separator or not name or not value for name, separator, value in pairs):
+        raise click.BadParameter(f"{', '.join(texts)}: expected NAME=VALUE, such as layout=blocked")
+    return {name: value for name, _, value in pairs}
+
+
+@click.command("bench")
+@click.argument("name")
+@click.option(
+    "--shape", "shapes", metavar="M,K", multiple=True, callback=_shape,
+    help="The sizes, in the order `zoo show` names them; may be repeated. Left out: the usual ones.",
+)  # fmt: skip
+@click.option(
+    "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
+    help="An option, a scalar or an argument's dtype: layout=blocked, x=f32.",
+)  # fmt: skip
+@click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
+@click.option("--device", default=0, show_default=True, help="The GPU.")
+@click.option("--record", is_flag=True, help="Write the ratios to evidence.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(
+    context: click.Context,
+    name: str,
+    shapes: list[list[int]],
+    settings: dict[str, str],
+    variant: str | None,
+    device: int,
+    record: bool,
+    as_json: bool,
+):
+    """Time a kernel on the GPU.
+
+    Calls are replayed from a CUDA graph over buffers larger than the L2 cache, in turns with copies of the same bytes;
+    figures are medians. `of copy` is the share of the faster copy's bandwidth.
+    """
+    from dataclasses import asdict
+
+    from zoo import driver
+    from zoo.benchmark.arguments import named_sizes
+    from zoo.benchmark.measure import measure
+    from zoo.benchmark.shapes import usual_shapes
+    from zoo.cli.text import progress
+    from zoo.evidence import Evidence
+    from zoo.machine import describe
+
+    zoo = collection(context)
+    kernel = zoo.kernel(name)
+    sizes = [named_sizes(kernel, numbers) for numbers in shapes or usual_shapes(kernel)]
+    machine = asdict(describe(driver.device(device)))
+    measured = []
+    with progress(sizes, len(sizes), name) as steps:
+        for one in steps:
+            measured.append((one, measure(zoo, name, one, settings, variant, device)))
+    if record:
+        _record(zoo, kernel, machine, measured)
+    if as_json:
+        rows = [{"sizes": one, **asdict(seen), "gigabytes_per_second": seen.gigabytes_per_second, "of_copy": seen.of_copy} for one, seen in measured]
+        click.echo(json.dumps({"kernel": name, "settings": settings, **machine, "measurements": rows}, indent=1))
+    else:
+        click.echo(_as_text(machine, measured))
+    if record:
+        click.echo(f"recorded {Evidence(zoo.directory).path}", err=True)
+
+
+def _as_text(machine: dict[str, str], measured: list) -> str:
+    from zoo.cli.text import table
+
+    rows = []
+    for sizes, seen in measured:
+        torch = "-" if seen.torch_microseconds is None else f"{seen.torch_microseconds:.2f}"
+        speed = (f"{seen.microseconds:.2f}", f"{seen.gigabytes_per_second:.0f}")
+        copies = (f"{seen.copy_microseconds:.2f}", torch, f"{100 * seen.of_copy:.1f}%")
+        rows.append((*sizes.values(), *speed, *copies, seen.variant))
+    header = (*measured[0][0], "us", "GB/s", "copy us", "torch us", "of copy", "variant")
+    lines = [f"{machine['device']}, driver {machine['driver']}", table(header, rows)]
+    for sizes, seen in measured:
+        if not seen.past_cache:
+            lines.append(f"{', '.join(f'{name} = {value}' for name, value in sizes.items())}: so small that the L2 cache holds all buffers")
+    return "\n".join(lines)
+
+
+def _record(zoo, kernel, machine: dict[str, str], measured: list):
+    from zoo.evidence import Evidence
+    from zoo.resolve import runs_on
+
+    capability = tuple(int(part) for part in machine["capability"].split("."))
+    evidence, found = Evidence(zoo.directory), {}
+    for sizes, seen in measured:
+        size = " ".join(f"{name}={value}" for name, value in sizes.items())
+        found.setdefault(seen.variant, {})[size] = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4)}
+    for variant in kernel.variants:
+        if variant.name in found and runs_on(variant.arch, capability):
+            before = evidence.of(variant).get("benchmark", {})
+            kept = before.get("shapes", {}) if before.get("device") == machine["device"] else {}
+            evidence.add(variant, "benchmark", {**machine, "shapes": kept | found[variant.name]})
+    evidence.write()

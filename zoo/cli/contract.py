@@ -1,0 +1,181 @@
+"""A kernel's manifest entry as text and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zoo.benchmark.arguments import size_symbols
+from zoo.cli.text import paragraph, table
+from zoo.evidence import Evidence, summary
+from zoo.manifest import Argument, Form, Kernel, LaunchRule, Parameter, Variant
+
+
+def as_text(kernel: Kernel, evidence: Evidence) -> str:
+    sections = [f"{kernel.name}\n{paragraph(kernel.summary, indent=2)}", f"sizes  {', '.join(size_symbols(kernel))}"]
+    sections.append("arguments\n" + table(("name", "access", "dtype", "meaning"), list(argument_rows(kernel)), indent=2))
+    if kernel.options:
+        rows = [(name, option.default, f"{' | '.join(option.values)}; {option.help}") for name, option in kernel.options.items()]
+        sections.append("options\n" + table(("name", "default", "values"), rows, indent=2))
+    if kernel.derived:
+        sections.append("derived\n" + "\n".join(f"  {name} = {expression.text}" for name, expression in kernel.derived))
+    if kernel.constraints:
+        lines = [paragraph(f"{words} ({expression.text})", indent=2, hanging=2) for expression, words in kernel.constraints]
+        sections.append("constraints\n" + "\n".join(lines))
+    if kernel.promises:
+        lines = [f"  {'yes' if kept else 'no ':<4}{name.replace('_', ' ')}" for name, kept in kernel.promises.items()]
+        sections.append("promises\n" + "\n".join(lines))
+    for names, rule in launches(kernel):
+        title = f"launch of {', '.join(names)}" if len(list(launches(kernel))) > 1 else "launch"
+        sections.append(f"{title}\n{launch_text(rule)}")
+    sections.append(f"variants, named {name_pattern(kernel)}")
+    for arch in kernel.archs:
+        variants = [variant for variant in kernel.variants if variant.arch == arch]
+        sections.append(f"{arch}: {summary(evidence, variants)}\n{variant_table(variants)}")
+    sections.append(f"source  src_cu/{kernel.source}\ntable   src_cu/{kernel.table}")
+    return "\n\n".join(sections)
+
+
+def argument_rows(kernel: Kernel) -> Iterable[tuple[str, str, str, str]]:
+    """(name, access, dtype, meaning) of each argument."""
+    for argument in kernel.arguments.values():
+        parts = [_form_text(argument, form) for form in argument.forms]
+        if argument.optional:
+            parts.append("may be left out")
+        elif argument.default is not None:
+            parts.append(f"default {argument.default}")
+        if argument.alignment > 1 and argument.kind == "array":
+            parts.append(f"aligned to {argument.alignment} bytes")
+        if argument.help:
+            parts.append(argument.help)
+        yield argument.name, argument.access, " ".join(argument.dtypes), "; ".join(parts)
+
+
+def _form_text(argument: Argument, form: Form) -> str:
+    text = f"({', '.join(extent.text for extent in form.shape)}{',' if len(form.shape) == 1 else ''})"
+    if form.strides is not None:
+        text += f" strides ({', '.join(stride.text for stride in form.strides)})"
+    return text if len(argument.forms) == 1 else f"{text} if {form.when.text}"
+
+
+def launches(kernel: Kernel) -> Iterable[tuple[list[str], LaunchRule]]:
+    """Each distinct launch rule with the tiles' variants that use it."""
+    rules: dict[int, tuple[list[str], LaunchRule]] = {}
+    for variant in kernel.variants:
+        names, _ = rules.setdefault(id(variant.launch), ([], variant.launch))
+        if variant.name not in names:
+            names.append(variant.name)
+    return rules.values()
+
+
+def launch_text(rule: LaunchRule) -> str:
+    grid = ", ".join(extent.text for extent in rule.grid)
+    lines = [f"  threads  {rule.threads.text}", paragraph(f"grid     {grid}", indent=2, hanging=9)]
+    if any(extent.text != "1" for extent in rule.cluster):
+        lines.append(f"  cluster  {', '.join(extent.text for extent in rule.cluster)}")
+    if rule.shared.text != "0":
+        lines.append(f"  shared   {rule.shared.text}")
+    if rule.programmatic:
+        lines.append("  programmatic stream serialization")
+    rows = [(parameter.offset, parameter.size, parameter.kind, parameter_text(parameter)) for parameter in rule.parameters]
+    lines.append(table(("offset", "bytes", "kind", f"parameter block, {rule.parameter_bytes} bytes"), rows, indent=2))
+    return "\n".join(lines)
+
+
+def parameter_text(parameter: Parameter) -> str:
+    if parameter.value is not None:
+        return parameter.value.text
+    if parameter.recipe is None:
+        return str(parameter.argument)
+    recipe = parameter.recipe
+
+    def all_of(expressions) -> str:
+        return f"({', '.join(expression.text for expression in expressions)})"
+
+    return (
+        f"{parameter.argument} as {recipe.dtype}: dims {all_of(recipe.dims)}, strides {all_of(recipe.strides)}, box {all_of(recipe.box)}, "
+        f"swizzle {recipe.swizzle}, L2 promotion {recipe.l2_promotion}, fill {recipe.fill}"
+    )
+
+
+def variant_table(variants: list[Variant]) -> str:
+    """One row a tile: its variants differ in dtypes and options only."""
+    tiles: dict[str, list[Variant]] = {}
+    for variant in variants:
+        tiles.setdefault(tile_name(variant), []).append(variant)
+    rows = []
+    for tile, members in tiles.items():
+        constants = ", ".join(f"{name} = {value}" for name, value in members[0].constants.items())
+        when = "" if members[0].when.text == "1" else f"; when {members[0].when.text}"
+        spills = [one.spill_stores + one.spill_loads for one in members]
+        resources = ([one.registers for one in members], [one.static_shared for one in members], [one.stack for one in members], spills)
+        rows.append((tile, len(members), *map(_range, resources), constants + when))
+    return table(("tile", "cubins", "registers", "shared", "stack", "spills", "constants"), rows, indent=2)
+
+
+def tile_name(variant: Variant) -> str:
+    """A variant's name less its dtypes and options."""
+    return variant.name.removeprefix("_".join((*variant.dtypes.values(), *variant.options.values()))).removeprefix("_")
+
+
+def name_pattern(kernel: Kernel) -> str:
+    """How variants are named: `<x>_<q>_<layout>_<tile>`."""
+    several = [argument.name for argument in kernel.arguments.values() if len(argument.dtypes) > 1]
+    return "_".join(f"<{part}>" for part in (*several, *kernel.options, "tile"))
+
+
+def _range(numbers: list[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least}-{most}"
+
+
+def as_data(kernel: Kernel, evidence: Evidence) -> dict:
+    """Everything `as_text` says, for programs."""
+    return {
+        "name": kernel.name,
+        "fields": kernel.fields,
+        "summary": kernel.summary,
+        "sizes": size_symbols(kernel),
+        "promises": kernel.promises,
+        "options": {name: {"values": list(o.values), "default": o.default, "help": o.help} for name, o in kernel.options.items()},
+        "arguments": [_argument_data(argument) for argument in kernel.arguments.values()],
+        "derived": {name: expression.text for name, expression in kernel.derived},
+        "constraints": [{"expression": expression.text, "words": words} for expression, words in kernel.constraints],
+        "launches": [{"variants": names, **_launch_data(rule)} for names, rule in launches(kernel)],
+        "variants": [_variant_data(variant, evidence) for variant in kernel.variants],
+        "table": kernel.table,
+        "source": kernel.source,
+    }
+
+
+def _texts(expressions) -> list[str] | None:
+    return None if expressions is None else [expression.text for expression in expressions]
+
+
+def _argument_data(argument: Argument) -> dict:
+    plain = ("name", "kind", "access", "alignment", "optional", "default", "help")
+    forms = [{"when": form.when.text, "shape": _texts(form.shape), "strides": _texts(form.strides)} for form in argument.forms]
+    return {name: getattr(argument, name) for name in plain} | {"dtypes": list(argument.dtypes), "forms": forms}
+
+
+def _launch_data(rule: LaunchRule) -> dict:
+    parameters = [
+        {"offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)} for one in rule.parameters
+    ]
+    return {
+        "threads": rule.threads.text,
+        "grid": _texts(rule.grid),
+        "cluster": _texts(rule.cluster),
+        "shared": rule.shared.text,
+        "programmatic": rule.programmatic,
+        "parameter_bytes": rule.parameter_bytes,
+        "parameters": parameters,
+    }
+
+
+def _variant_data(variant: Variant, evidence: Evidence) -> dict:
+    plain = (
+        "name", "arch", "dtypes", "options", "constants", "file", "bytes", "sha256", "source_sha256", "symbol",
+        "registers", "static_shared", "stack", "spill_stores", "spill_loads",
+    )  # fmt: skip
+    texts = {"when": variant.when.text, "cost": variant.cost.text}
+    return {name: getattr(variant, name) for name in plain} | texts | {"evidence": evidence.of(variant)}

@@ -1,0 +1,69 @@
+"""`zoo list`: what the zoo holds and what has been seen of it."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+
+import click
+
+from zoo.cli import collection
+
+
+@click.command("list")
+@click.argument("pattern", default="*")
+@click.option("--op", help="Only this operation: quantize, gemm.")
+@click.option("--formats", help="Only these formats: mxfp8, fp8b128, ...")
+@click.option("--arch", metavar="PATTERN", default="*", help="Only kernels with cubins for these archs, such as 'sm_10*'.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def command(context: click.Context, pattern: str, op: str | None, formats: str | None, arch: str, as_json: bool):
+    """List the kernels, their archs and their evidence.
+
+    PATTERN selects names, such as 'quantize.*'.
+    """
+    from zoo.evidence import Evidence
+
+    zoo = collection(context)
+    fields = {field: value for field, value in (("op", op), ("formats", formats)) if value is not None}
+    kernels = [kernel for kernel in zoo.find(pattern, **fields) if fnmatch.filter(kernel.archs, arch)]
+    if not kernels:
+        raise click.ClickException(f"no kernel matches; the zoo holds {', '.join(zoo.manifest.names)}")
+    evidence = Evidence(zoo.directory)
+    if as_json:
+        click.echo(json.dumps([_as_data(kernel, evidence, arch) for kernel in kernels], indent=1))
+    else:
+        click.echo("\n\n".join(_as_text(kernel, evidence, arch) for kernel in kernels))
+
+
+def choices(kernel) -> dict[str, list[str]]:
+    """What a caller may choose: the arguments with several dtypes, and the options."""
+    found = {a.name: list(a.dtypes) for a in kernel.arguments.values() if len(a.dtypes) > 1}
+    return found | {name: list(option.values) for name, option in kernel.options.items()}
+
+
+def _archs(kernel, pattern: str):
+    for arch in fnmatch.filter(kernel.archs, pattern):
+        yield arch, [variant for variant in kernel.variants if variant.arch == arch]
+
+
+def _as_data(kernel, evidence, pattern: str) -> dict:
+    from zoo.evidence import summary
+
+    archs = {
+        arch: {"variants": len(variants), "evidence": summary(evidence, variants)} for arch, variants in _archs(kernel, pattern)
+    }
+    return {"name": kernel.name, "summary": kernel.summary, "choices": choices(kernel), "archs": archs}
+
+
+def _as_text(kernel, evidence, pattern: str) -> str:
+    from zoo.cli.text import paragraph, table
+    from zoo.evidence import summary
+
+    lines = [kernel.name, paragraph(kernel.summary, indent=2)]
+    offered = ", ".join(f"{name} {'|'.join(values)}" for name, values in choices(kernel).items())
+    if offered:
+        lines.append(paragraph(offered, indent=2))
+    rows = [(arch, len(variants), summary(evidence, variants)) for arch, variants in _archs(kernel, pattern)]
+    lines.append(table(("arch", "cubins", "evidence"), rows, indent=2))
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""`zoo verify`: is every cubin what the manifest says, and does it compute what it promises?"""
+
+from __future__ import annotations
+
+import fnmatch
+
+import click
+
+from zoo.cli import collection
+
+
+@click.command("verify")
+@click.argument("pattern", default="*")
+@click.option("--gpu", is_flag=True, help="Also run each variant that this GPU runs, against the numpy reference.")
+@click.option("--record", is_flag=True, help="With --gpu: write what was seen to evidence.json.")
+@click.option("--device", default=0, show_default=True, help="The GPU of --gpu.")
+@click.pass_context
+def command(context: click.Context, pattern: str, gpu: bool, record: bool, device: int):
+    """Check every cubin against the manifest; no GPU is needed.
+
+    PATTERN selects kernels by name, such as 'quantize.*'.
+
+    \b
+    Always: digest, size, ELF, arch, symbol, parameters, resources.
+    --gpu:  numbers bit for bit against the reference, with poisoned outputs
+            and guard bytes around every array.
+    """
+    if record and not gpu:
+        raise click.UsageError("--record writes what was seen on a GPU: give --gpu too")
+    zoo = collection(context)
+    if not zoo.find(pattern):
+        raise click.ClickException(f"no kernel matches '{pattern}'; the zoo holds {', '.join(zoo.manifest.names)}")
+    sound = _integrity(zoo, pattern)
+    if gpu and not sound:
+        click.echo("not run    on the GPU: the cubins must be sound first", err=True)
+    right = sound and (_on_gpu(zoo, pattern, device, record) if gpu else True)
+    context.exit(0 if right else 1)
+
+
+def _integrity(zoo, pattern: str) -> bool:
+    from zoo.cli.text import fact, progress
+    from zoo.integrity import verify_integrity
+
+    expected = sum(len(zoo.kernel(name).variants) for name in zoo.manifest.names)
+    failures, files, size = [], 0, 0
+    with progress(verify_integrity(zoo.directory, zoo.manifest), expected, "integrity") as results:
+        for result in results:
+            if result.kernel is None and pattern != "*" or result.kernel and not fnmatch.fnmatchcase(result.kernel, pattern):
+                continue
+            if result.problem is not None:
+                failures.append(result)
+            elif result.kernel is not None:
+                files += 1
+                size += (zoo.directory / result.file).stat().st_size
+    for failure in failures:
+        click.echo(fact("FAILED", f"{failure.file}: {failure.problem}"), err=True)
+    state = "as the manifest says" if not failures else f"as the manifest says, {len(failures)} not"
+    click.echo(fact("integrity", f"{files} cubins, {size:,} bytes: {state}"))
+    return not failures
+
+
+def _on_gpu(zoo, pattern: str, ordinal: int, record: bool) -> bool:
+    from dataclasses import asdict
+
+    from zoo import checks, driver
+    from zoo.checks.gpu import executor, runnable
+    from zoo.cli.text import fact, progress
+    from zoo.evidence import Evidence
+    from zoo.machine import describe
+
+    device = driver.device(ordinal)
+    machine = asdict(describe(device))
+    kernels = zoo.find(pattern)
+    work = [(kernel, variant) for kernel in kernels for variant in runnable(kernel, device)]
+    execute = executor(zoo, ordinal)
+    evidence = Evidence(zoo.directory)
+    ran, failures = 0, []
+    with progress(work, len(work), "gpu") as items:
+        for kernel, variant in items:
+            outcome = checks.check(kernel, variant, execute)
+            ran += outcome.checks
+            if outcome.error is not None:
+                failures.append(f"{kernel.name} {variant.name}: {outcome.error}")
+            evidence.add(variant, "gpu", {**machine, "checks": outcome.checks, "error": outcome.error})
+    for failure in failures:
+        click.echo(fact("FAILED", failure), err=True)
+    state = "all right" if not failures else f"{len(failures)} variants wrong"
+    if work:
+        click.echo(fact("gpu", f"{device.name}: {len(work)} variants, {ran} problems on two poisons each: {state}"))
+    for kernel in kernels:
+        others = [arch for arch in kernel.archs if arch not in {variant.arch for one, variant in work if one is kernel}]
+        if others:
+            click.echo(fact("not run", f"{kernel.name} for {', '.join(others)}: this GPU does not run them"))
+    if record and work:
+        evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
+        evidence.write()
+        click.echo(fact("recorded", str(evidence.path)))
+    if not work:
+        click.echo(fact("FAILED", f"nothing here runs on {device.name}, compute capability {machine['capability']}"), err=True)
+    return bool(work) and not failures
