@@ -1,0 +1,76 @@
+"""Exports, builds and runs C packages for the tests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.recorder.cubin import make_cubin
+from zoo.export import export
+from zoo.manifest import Manifest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+_ALIGNMENTS = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "tensor_map": 64}
+
+
+@cache
+def sanitizers() -> tuple[str, ...]:
+    """The flags that catch overflow and stray accesses, where the compiler has them."""
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
+    trial = subprocess.run(["cc", *flags, "-x", "c", "-", "-o", "/dev/null"], input="int main(void){return 0;}", text=True, capture_output=True)
+    return flags if trial.returncode == 0 else ()
+
+
+def make_directory(directory: Path, entries: dict[str, dict]) -> Path:
+    """A cubin directory of entries whose cubins are made up: right in symbol, arch and parameters, without instructions."""
+    for entry in entries.values():
+        for variant in entry["variants"]:
+            rule = entry["launches"][variant["launch"]]
+            parameters = [(p["size"], _ALIGNMENTS[p["kind"]]) for p in rule["parameters"]]
+            data = make_cubin(variant["symbol"], parameters, variant["arch"])
+            path = directory / variant["file"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            variant["bytes"], variant["sha256"] = len(data), hashlib.sha256(data).hexdigest()
+    manifest = {"schema": 1, "compiler": {}, "kernels": entries}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    return directory
+
+
+def compile_package(package: Path, program: Path, sources: Sequence[Path], flags: Sequence[str] = (), compiler: Sequence[str] = ("cc", "-std=c11")):
+    """Compiles a package together with other sources into a program, two files at a time."""
+    files = [*sources, *sorted(package.glob("zoo*.c")), *sorted((package / "cubins").glob("*.c"))]
+    objects, running = [], []
+    for index, source in enumerate(files):
+        objects.append(program.parent / f"{program.name}_{index}.o")
+        command = [*compiler, *STRICT, "-O1", *flags, "-I", package, "-c", "-o", objects[-1], source]
+        running.append(subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True))
+        if len(running) == 2:
+            _wait(running)
+    _wait(running)
+    link = [compiler[0], *flags, "-o", program, *objects, "-ldl", "-lm", "-pthread"]
+    subprocess.run([str(word) for word in link], check=True)
+    return program
+
+
+def _wait(running: list[subprocess.Popen]):
+    while running:
+        process = running.pop()
+        _, words = process.communicate()
+        assert process.returncode == 0, words
+
+
+def export_and_compile(cubins: Path, work: Path, source: Path = HERE / "caller.c", flags: Sequence[str] = ()) -> Path:
+    """The whole of a cubin directory as a package, built with a program."""
+    package = work / "package"
+    if package.exists():
+        shutil.rmtree(package)
+    export(package, Manifest(cubins / "manifest.json"), cubins, ["*"])
+    return compile_package(package, work / "program", [source], flags)

@@ -1,0 +1,184 @@
+"""The stand-in itself: that Python's bindings take it for a driver, and that it refuses what a driver refuses."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.recorder import build, program, python
+from tests.recorder.cubin import make_cubin
+from zoo.tensor_map import TensorMap
+
+pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+
+PREPARE = """
+import cuda.bindings.driver as d
+def ok(result, *values):
+    assert result == d.CUresult.CUDA_SUCCESS, result
+    return values[0] if len(values) == 1 else values
+ok(*d.cuInit(0))
+context = ok(*d.cuDevicePrimaryCtxRetain(0))
+ok(*d.cuCtxSetCurrent(context))
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("recorder"))
+
+
+def test_the_bindings_take_it_for_a_driver(library):
+    run = python(
+        library,
+        PREPARE + "which = d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT\n"
+        "print(ok(*d.cuDeviceGetCount()), ok(*d.cuDeviceGetAttribute(which, 1)))",
+        devices="9.0:132,10.0:148",
+    )
+    assert run.stdout.split() == ["2", "148"] and run.faults == []
+
+
+def test_memory_comes_back_as_it_was_copied(library):
+    run = python(
+        library,
+        PREPARE
+        + """
+import numpy as np
+data = np.arange(1000, dtype=np.int32); back = np.zeros_like(data)
+p = ok(*d.cuMemAlloc(4000))
+ok(*d.cuMemcpyHtoD(p, data.ctypes.data, 4000)); ok(*d.cuMemcpyDtoH(back.ctypes.data, p, 4000))
+print((back == data).all(), ok(*d.cuPointerGetAttribute(d.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p)))
+print(d.cuMemcpyHtoD(int(p) + 1, data.ctypes.data, 4000)[0].value, d.cuPointerGetAttribute(d.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, 64)[0].value)
+ok(*d.cuMemFree(p)); print(d.cuMemFree(p)[0].value)
+""",
+    )
+    assert run.stdout.split() == ["True", "0", "1", "1", "1"]
+    assert len(run.faults) == 2
+
+
+LAUNCH = """
+import ctypes, struct, sys
+cubin = open({cubin!r}, "rb").read()
+library = ok(*d.cuLibraryLoadData(cubin, [], [], 0, [], [], 0))
+function = ok(*d.cuKernelGetFunction(ok(*d.cuLibraryGetKernel(library, b"probe"))))
+stream = ok(*d.cuStreamCreate(1))
+config = d.CUlaunchConfig()
+config.gridDimX, config.gridDimY, config.gridDimZ = 4, 2, 1
+config.blockDimX, config.blockDimY, config.blockDimZ = 128, 1, 1
+config.hStream, config.sharedMemBytes = stream, 1024
+cluster = d.CUlaunchAttribute(); cluster.id = d.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = 2, 1, 1
+config.attrs, config.numAttrs = [cluster], 1
+block = ctypes.create_string_buffer(struct.pack("<Qi", 0x123456789, -5))
+size = ctypes.c_size_t(12)
+extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(block), 2, ctypes.addressof(size), 0)
+pointers = (ctypes.c_void_p * 2)(ctypes.addressof(block), ctypes.addressof(block) + 8)
+def launch(by_pointers):
+    if by_pointers:
+        return d.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0)[0].value
+    return d.cuLaunchKernelEx(config, function, 0, ctypes.addressof(extra))[0].value
+"""
+
+
+@pytest.fixture
+def cubin(tmp_path):
+    path = tmp_path / "probe.cubin"
+    path.write_bytes(make_cubin("probe", [(8, 8), (4, 4)]))
+    return str(path)
+
+
+def test_a_launch_is_written_down_whichever_way_its_parameters_come(library, cubin):
+    run = python(library, PREPARE + LAUNCH.format(cubin=cubin) + "print(launch(True), launch(False))")
+    assert run.stdout.split() == ["0", "0"] and run.faults == []
+    by_pointers, by_buffer = run.launches
+    assert by_pointers.parameters == by_buffer.parameters == (0x123456789.to_bytes(8, "little"), b"\xfb\xff\xff\xff")
+    assert (by_pointers.buffer, by_buffer.buffer) == (False, True)
+    assert (by_pointers.grid, by_pointers.threads, by_pointers.cluster, by_pointers.shared) == ((4, 2, 1), 128, (2, 1, 1), 1024)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "result"),
+    [
+        ("ok(*d.cuStreamDestroy(stream))", 400),
+        ("ok(*d.cuLibraryUnload(library))", 400),
+        ("config.gridDimX = 3", 912),
+        ("config.gridDimX = 0", 1),
+        ("config.blockDimX = 2048", 1),
+        ("config.sharedMemBytes = 60000", 1),
+        ("size.value = 16", 1),
+        ("ok(*d.cuCtxSetCurrent(ok(*d.cuDevicePrimaryCtxRetain(1))))", 400),
+        ("ok(*d.cuCtxPopCurrent())", 201),
+    ],
+)
+def test_a_careless_launch_is_refused(library, cubin, mistake, result):
+    run = python(library, PREPARE + LAUNCH.format(cubin=cubin) + mistake + "\nprint(launch(False))", devices="9.0:132,9.0:132")
+    assert run.stdout.split() == [str(result)] and run.launches == [] and len(run.faults) == 1
+
+
+def test_a_cubin_of_another_architecture_or_no_cubin_is_refused(library, cubin):
+    snippet = PREPARE + f"""
+library = ok(*d.cuLibraryLoadData(open({cubin!r}, "rb").read(), [], [], 0, [], [], 0))
+print(d.cuKernelGetFunction(ok(*d.cuLibraryGetKernel(library, b"probe")))[0].value)
+print(d.cuLibraryGetKernel(library, b"other")[0].value, d.cuLibraryLoadData(b"x" * 200, [], [], 0, [], [], 0)[0].value)
+"""
+    assert python(library, snippet, devices="10.0:148").stdout.split() == ["209", "500", "200"]
+
+
+def test_loading_under_capture_is_refused_and_spoils_the_capture(library, cubin):
+    run = python(
+        library,
+        PREPARE
+        + LAUNCH.format(cubin=cubin)
+        + """
+ok(*d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+print(launch(True), ok(*d.cuStreamIsCapturing(stream)).value)
+print(d.cuLibraryLoadData(cubin, [], [], 0, [], [], 0)[0].value, ok(*d.cuStreamIsCapturing(stream)).value, d.cuStreamEndCapture(stream)[0].value)
+""",
+    )
+    assert run.stdout.split() == ["0", "1", "900", "2", "901"] and run.launches == []
+
+
+def test_a_captured_launch_runs_when_its_graph_does(library, cubin):
+    run = python(
+        library,
+        PREPARE
+        + LAUNCH.format(cubin=cubin)
+        + """
+ok(*d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+launch(True)
+graph = ok(*d.cuGraphInstantiate(ok(*d.cuStreamEndCapture(stream)), 0))
+for _ in range(3): ok(*d.cuGraphLaunch(graph, stream))
+""",
+    )
+    assert len(run.launches) == 3 and all(launch.capturing for launch in run.launches)
+
+
+def test_errors_can_be_ordered(library):
+    run = python(library, PREPARE + "print(d.cuMemAlloc(8)[0].value, d.cuMemAlloc(8)[0].value)", fail="cuMemAlloc=2@2", trace=True)
+    assert run.stdout.split() == ["0", "2"] and run.calls("cuMemAlloc") == 2
+
+
+def test_a_forked_child_has_no_driver(library):
+    run = python(library, PREPARE + "import os\nif os.fork() == 0: print(d.cuDeviceGetCount()[0].value)\nelse: os.wait()")
+    assert run.stdout.split() == ["3"]
+
+
+def test_a_tensor_map_is_its_logical_record(library):
+    expected = TensorMap("bf16", 4096, (256, 64, 3), (512, 32768), (64, 8, 1), (1, 2, 1), "128B", "256B", "nan")
+    run = python(
+        library,
+        PREPARE
+        + """
+D, I, S, P, F = (getattr(d, "CUtensorMap" + n) for n in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"))
+u64, u32 = d.cuuint64_t, d.cuuint32_t
+m = ok(*d.cuTensorMapEncodeTiled(D(9), 3, 4096, [u64(256), u64(64), u64(3)], [u64(512), u64(32768)], [u32(64), u32(8), u32(1)],
+    [u32(1), u32(2), u32(1)], I(0), S(3), P(3), F(1)))
+print(b"".join(int(word).to_bytes(8, "little") for word in m.opaque).hex())
+""",
+    )
+    assert bytes.fromhex(run.stdout.strip()) == expected.to_bytes() and TensorMap.from_bytes(bytes.fromhex(run.stdout.strip())) == expected
+
+
+def test_no_device_is_an_answer(library):
+    run = program(library, ["python3", "-c", "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"], devices="")
+    assert run.stdout.split() == ["100"]

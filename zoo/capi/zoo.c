@@ -1,0 +1,1591 @@
+/* The C reader of the contract. resolve() follows zoo/resolve.py step by step and word by word; what docs/manifest.md
+ * says of a call holds here too. Compiles as C11 and as C++17 and links nothing but libc (and libdl, where that is apart).
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "zoo.h"
+#include "zoo_table.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <fnmatch.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifdef __cplusplus
+#define THREAD_LOCAL thread_local
+#else
+#define THREAD_LOCAL _Thread_local
+#endif
+
+static_assert(sizeof(void *) == 8, "CUDA is for 64-bit machines");
+static_assert(sizeof(DLDataType) == 4 && sizeof(DLDevice) == 8 && sizeof(DLTensor) == 48, "DLPack");
+static_assert(offsetof(DLTensor, dtype) == 20 && offsetof(DLTensor, shape) == 24 && offsetof(DLTensor, byte_offset) == 40, "DLPack");
+static_assert(sizeof(zoo_argument) == 24 && sizeof(zoo_plan_shape) == 56, "the ABI of zoo.h");
+
+/* ---- errors: a thread's last message, put together piece by piece ---- */
+
+static THREAD_LOCAL struct {
+    char text[4096];
+    size_t length;
+    int driver_status;
+} last_error;
+
+__attribute__((format(printf, 1, 0))) static void say_list(const char *format, va_list pieces)
+{
+    size_t room = sizeof last_error.text - last_error.length;
+    int wanted = vsnprintf(last_error.text + last_error.length, room, format, pieces);
+    last_error.length += wanted < 0 ? 0 : (size_t)wanted < room ? (size_t)wanted : room - 1;
+}
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+    va_list pieces;
+    va_start(pieces, format);
+    say_list(format, pieces);
+    va_end(pieces);
+}
+
+static void begin_words(void)
+{
+    last_error.length = 0;
+    last_error.text[0] = '\0';
+    last_error.driver_status = 0;
+}
+
+__attribute__((format(printf, 2, 3))) static zoo_status fail(zoo_status status, const char *format, ...)
+{
+    va_list pieces;
+    begin_words();
+    va_start(pieces, format);
+    say_list(format, pieces);
+    va_end(pieces);
+    return status;
+}
+
+/* As `fail`, after the kernel's name; more may be said afterwards. */
+__attribute__((format(printf, 3, 4))) static zoo_status refuse(const zoo_kernel *kernel, zoo_status status, const char *format, ...)
+{
+    va_list pieces;
+    begin_words();
+    say("%s: ", kernel->name);
+    va_start(pieces, format);
+    say_list(format, pieces);
+    va_end(pieces);
+    return status;
+}
+
+static void say_tuple(const int64_t *numbers, int count)
+{
+    say("(");
+    for (int index = 0; index < count; index++) say(index ? ", %lld" : "%lld", (long long)numbers[index]);
+    say(")");
+}
+
+static void say_either(const char *const *names, int count)
+{
+    for (int index = 0; index < count; index++) say("%s%s", index == 0 ? "" : index + 1 < count ? ", " : " or ", names[index]);
+}
+
+/* The shortest digits that read back as the same number, laid out as Python does. */
+static void say_number(double number)
+{
+    char text[64], digits[20];
+    if (number != number) {
+        say("nan");
+        return;
+    }
+    if (number - number != 0) {
+        say(number < 0 ? "-inf" : "inf");
+        return;
+    }
+    int precision = 0;
+    do snprintf(text, sizeof text, "%.*e", precision, number);
+    while (strtod(text, NULL) != number && ++precision < 17);
+    int count = 0, exponent = atoi(strchr(text, 'e') + 1);
+    for (const char *at = text; *at != 'e'; at++) /* whatever the locale puts between them */
+        if (*at >= '0' && *at <= '9') digits[count++] = *at;
+    while (count > 1 && digits[count - 1] == '0') count--;
+    digits[count] = '\0';
+    if (text[0] == '-') say("-");
+    if (exponent < -4 || exponent >= 16)
+        say(count > 1 ? "%c.%se%c%02d" : "%c%se%c%02d", digits[0], digits + 1, exponent < 0 ? '-' : '+', exponent < 0 ? -exponent : exponent);
+    else if (exponent < 0)
+        say("0.%.*s%s", -exponent - 1, "0000", digits);
+    else if (count <= exponent + 1)
+        say("%s%.*s.0", digits, exponent + 1 - count, "0000000000000000");
+    else
+        say("%.*s.%s", exponent + 1, digits, digits + exponent + 1);
+}
+
+/* ---- element types: those of zoo/dtypes.py, with DLPack's code, bits and lanes ---- */
+
+static const struct {
+    const char *name;
+    int bytes;
+    int code, bits, lanes;
+    bool carried_by_bytes;
+} dtypes[] = {
+    {"bf16", 2, 4, 16, 1, false}, {"f16", 2, 2, 16, 1, false},   {"f32", 4, 2, 32, 1, false},   {"e4m3", 1, 10, 8, 1, true},
+    {"e5m2", 1, 12, 8, 1, true},  {"ue8m0", 1, 14, 8, 1, true},  {"e2m1x2", 1, 17, 4, 2, true}, {"u8", 1, 1, 8, 1, false},
+    {"i32", 4, 0, 32, 1, false},  {"i64", 8, 0, 64, 1, false},
+};
+enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
+
+static int dtype_of_name(const char *name)
+{
+    for (int index = 0; index < DTYPE_COUNT; index++)
+        if (!strcmp(dtypes[index].name, name)) return index;
+    return -1;
+}
+
+static int dtype_of_dlpack(DLDataType type)
+{
+    for (int index = 0; index < DTYPE_COUNT; index++)
+        if (dtypes[index].code == type.code && dtypes[index].bits == type.bits && dtypes[index].lanes == type.lanes) return index;
+    return -1;
+}
+
+enum { ON_CUDA = 2, ON_CUDA_MANAGED = 13 }; /* DLDeviceType */
+
+/* ---- SHA-256 (FIPS 180-4) ---- */
+
+static uint32_t rotate(uint32_t word, int by) { return word >> by | word << (32 - by); }
+
+static void sha256_block(uint32_t state[8], const unsigned char *block)
+{
+    static const uint32_t constants[64] = {
+        0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
+        0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
+        0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85,
+        0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3,
+        0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f,
+        0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+    uint32_t words[64], s[8];
+    for (int i = 0; i < 16; i++)
+        words[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+    for (int i = 16; i < 64; i++) {
+        uint32_t early = rotate(words[i - 15], 7) ^ rotate(words[i - 15], 18) ^ words[i - 15] >> 3;
+        uint32_t late = rotate(words[i - 2], 17) ^ rotate(words[i - 2], 19) ^ words[i - 2] >> 10;
+        words[i] = words[i - 16] + early + words[i - 7] + late;
+    }
+    memcpy(s, state, sizeof s);
+    for (int i = 0; i < 64; i++) {
+        uint32_t choice = (s[4] & s[5]) ^ (~s[4] & s[6]), majority = (s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]);
+        uint32_t first = s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) + choice + constants[i] + words[i];
+        uint32_t second = (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) + majority;
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += first;
+        s[0] = first + second;
+    }
+    for (int i = 0; i < 8; i++) state[i] += s[i];
+}
+
+static void sha256(const unsigned char *data, size_t bytes, unsigned char digest[32])
+{
+    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    unsigned char tail[128] = {0};
+    size_t whole = bytes / 64 * 64, rest = bytes - whole, end = rest < 56 ? 64 : 128;
+    for (size_t at = 0; at < whole; at += 64) sha256_block(state, data + at);
+    memcpy(tail, data + whole, rest);
+    tail[rest] = 0x80;
+    for (int i = 0; i < 8; i++) tail[end - 1 - (size_t)i] = (unsigned char)((uint64_t)bytes * 8 >> (8 * i));
+    for (size_t at = 0; at < end; at += 64) sha256_block(state, tail + at);
+    for (int i = 0; i < 32; i++) digest[i] = (unsigned char)(state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+/* ---- the driver ---- */
+
+typedef struct { int id; char padding[4]; union { unsigned dimensions[3]; int flag; char padding[64]; } value; } launch_attribute;
+typedef struct {
+    unsigned grid[3], threads[3], shared;
+    void *stream;
+    launch_attribute *attributes;
+    unsigned attribute_count;
+} launch_configuration;
+static_assert(sizeof(launch_attribute) == 72, "CUlaunchAttribute");
+static_assert(sizeof(launch_configuration) == 56, "CUlaunchConfig");
+
+enum {
+    NOT_INITIALIZED = 3, NO_DEVICE = 100, CAPTURE_IMPLICIT = 906, /* CUresult */
+    MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76, SHARED_OPT_IN = 97, /* CUdevice_attribute */
+    STATIC_SHARED = 1, DYNAMIC_SHARED = 8, WIDE_CLUSTER = 14, /* CUfunction_attribute */
+    CLUSTER_DIMENSION = 4, PROGRAMMATIC_SERIALIZATION = 6, /* CUlaunchAttributeID */
+    RELAXED = 2, /* CUstreamCaptureMode */
+    PORTABLE_SHARED = 48 * 1024
+};
+
+/* name in `driver`, symbol in libcuda, parameters; all of them are there since CUDA 12.4 */
+#define DRIVER_FUNCTIONS(function) \
+    function(initialise, "cuInit", (unsigned)) \
+    function(error_name, "cuGetErrorName", (int, const char **)) \
+    function(error_words, "cuGetErrorString", (int, const char **)) \
+    function(device_count, "cuDeviceGetCount", (int *)) \
+    function(device_get, "cuDeviceGet", (int *, int)) \
+    function(device_name, "cuDeviceGetName", (char *, int, int)) \
+    function(device_attribute, "cuDeviceGetAttribute", (int *, int, int)) \
+    function(context_retain, "cuDevicePrimaryCtxRetain", (void **, int)) \
+    function(context_release, "cuDevicePrimaryCtxRelease_v2", (int)) \
+    function(context_current, "cuCtxGetCurrent", (void **)) \
+    function(context_push, "cuCtxPushCurrent_v2", (void *)) \
+    function(context_pop, "cuCtxPopCurrent_v2", (void **)) \
+    function(library_load, "cuLibraryLoadData", (void **, const void *, void *, void **, unsigned, void *, void **, unsigned)) \
+    function(library_unload, "cuLibraryUnload", (void *)) \
+    function(library_kernel, "cuLibraryGetKernel", (void **, void *, const char *)) \
+    function(kernel_function, "cuKernelGetFunction", (void **, void *)) \
+    function(function_get, "cuFuncGetAttribute", (int *, int, void *)) \
+    function(function_set, "cuFuncSetAttribute", (void *, int, int)) \
+    function(function_load, "cuFuncLoad", (void *)) \
+    function(stream_capturing, "cuStreamIsCapturing", (void *, int *)) \
+    function(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int *)) \
+    function(encode_map, "cuTensorMapEncodeTiled", \
+             (void *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, int, int, int, int)) \
+    function(launch, "cuLaunchKernelEx", (const launch_configuration *, void *, void **, void **))
+
+/* Guarded by `process_lock` until the first device is open, unchanged afterwards. */
+static struct {
+    void *library;
+    pid_t process;
+#define DECLARE(name, symbol, parameters) int (*name) parameters;
+    DRIVER_FUNCTIONS(DECLARE)
+#undef DECLARE
+} driver;
+
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
+static void **loaded_libraries; /* CUlibrary of each cubin, once for all devices; guarded by process_lock */
+static int open_devices;
+
+struct zoo_device {
+    int ordinal, handle; /* CUdevice */
+    int major, minor, multiprocessors, shared_memory;
+    char name[128];
+    void *context;
+    void **functions; /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
+};
+
+static zoo_status fail_forked(void)
+{
+    zoo_status status = fail(ZOO_FORK_ERROR,
+        "this process was forked after CUDA was initialised, and the driver does not survive a fork; "
+        "fork before the first use of a GPU, or start the child anew");
+    last_error.driver_status = NOT_INITIALIZED;
+    return status;
+}
+
+/* A driver's failure while doing `what`, which takes a printf format. */
+__attribute__((format(printf, 2, 3))) static zoo_status fail_driver(int result, const char *what, ...)
+{
+    const char *name = NULL, *words = NULL;
+    va_list pieces;
+    if (result == NOT_INITIALIZED && driver.process && driver.process != getpid()) return fail_forked();
+    begin_words();
+    va_start(pieces, what);
+    say_list(what, pieces);
+    va_end(pieces);
+    if (driver.error_name(result, &name) || driver.error_words(result, &words) || !name || !words) say(": status %d", result);
+    else say(": %s (%d): %s", name, result, words);
+    last_error.driver_status = result;
+    return ZOO_DRIVER_ERROR;
+}
+
+static zoo_status open_driver(void)
+{
+    if (driver.process) return driver.process == getpid() ? ZOO_OK : fail_forked();
+    if (!driver.library) driver.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver.library)
+        return fail(ZOO_DRIVER_ERROR, "no CUDA driver: libcuda.so.1 was not found; install the NVIDIA driver, or in a container start it with "
+                                      "GPU support (%s)", dlerror());
+#define FIND(name, symbol, parameters) \
+    { \
+        void *found = dlsym(driver.library, symbol); \
+        if (!found) return fail(ZOO_DRIVER_ERROR, "the CUDA driver is too old: it has no %s; install release 580 or later", symbol); \
+        memcpy(&driver.name, &found, sizeof found); \
+    }
+    DRIVER_FUNCTIONS(FIND)
+#undef FIND
+    int result = driver.initialise(0);
+    if (result == NO_DEVICE) {
+        fail(ZOO_DRIVER_ERROR, "the CUDA driver is installed but sees no GPU; check CUDA_VISIBLE_DEVICES and nvidia-smi");
+        last_error.driver_status = result;
+        return ZOO_DRIVER_ERROR;
+    }
+    if (result) return fail_driver(result, "the CUDA driver did not initialise");
+    driver.process = getpid();
+    return ZOO_OK;
+}
+
+/* Makes the device's context current for a while; `*pushed` says whether that took anything. */
+static zoo_status enter_context(const zoo_device *device, bool *pushed)
+{
+    void *current = NULL;
+    int result = driver.context_current(&current);
+    *pushed = false;
+    if (!result && current == device->context) return ZOO_OK;
+    if (!result) result = driver.context_push(device->context);
+    if (result) return fail_driver(result, "making a context current");
+    *pushed = true;
+    return ZOO_OK;
+}
+
+static void leave_context(bool pushed)
+{
+    void *popped;
+    if (pushed) driver.context_pop(&popped);
+}
+
+/* ---- expressions ---- */
+
+/* The state of one call: the names and values that expressions read, and what the caller gave. */
+typedef struct {
+    bool present;
+    uint64_t address;
+    int dtype; /* index into `dtypes`; -1 for one that zoo has no name for */
+    DLDataType given_dtype;
+    int device; /* -1: memory of the host */
+    int dimensions;
+    const int64_t *shape, *given_strides;
+    int64_t strides[ZOO_MOST_DIMENSIONS];
+    bool empty;
+    const zoo_form *form;
+} array_state;
+
+typedef struct {
+    int64_t address, bytes, rows, pitch, row;
+} byte_span;
+
+typedef struct {
+    const zoo_kernel *kernel;
+    const zoo_device *device;
+    int64_t values[ZOO_MOST_SYMBOLS];
+    bool known[ZOO_MOST_SYMBOLS];
+    uint16_t order[ZOO_MOST_SYMBOLS]; /* in which symbols came to be known, for messages */
+    int order_count;
+    array_state arrays[ZOO_MOST_ARGUMENTS];
+    double numbers[ZOO_MOST_ARGUMENTS];
+    int chosen_dtypes[ZOO_MOST_ARGUMENTS]; /* index into the argument's own list */
+    int choices[ZOO_MOST_OPTIONS];
+    const char *pinned;
+    int asked; /* the argument whose bytes are asked for, or -1 */
+} call_state;
+
+static void set_value(call_state *call, int slot, int64_t value)
+{
+    if (!call->known[slot]) call->order[call->order_count++] = (uint16_t)slot;
+    call->known[slot] = true;
+    call->values[slot] = value;
+}
+
+static bool floor_divide(int64_t a, int64_t b, int64_t *result)
+{
+    if (b == -1) return !__builtin_sub_overflow((int64_t)0, a, result);
+    *result = a / b - (a % b != 0 && (a < 0) != (b < 0));
+    return true;
+}
+
+static bool ceil_divide(int64_t a, int64_t b, int64_t *result)
+{
+    if (b == -1) return !__builtin_sub_overflow((int64_t)0, a, result);
+    *result = a / b + (a % b != 0 && (a < 0) == (b < 0));
+    return true;
+}
+
+/* One of the opcodes that take two values; false where the result does not fit 64 bits. The divisor is not zero. */
+static bool compute(uint32_t opcode, int64_t a, int64_t b, int64_t *result)
+{
+    switch (opcode) {
+    case 2: return !__builtin_add_overflow(a, b, result);
+    case 3: return !__builtin_sub_overflow(a, b, result);
+    case 4: return !__builtin_mul_overflow(a, b, result);
+    case 5: return floor_divide(a, b, result);
+    case 6: *result = b == -1 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); return true;
+    case 9: *result = a == b; return true;
+    case 10: *result = a != b; return true;
+    case 11: *result = a < b; return true;
+    case 12: *result = a <= b; return true;
+    case 13: *result = a > b; return true;
+    case 14: *result = a >= b; return true;
+    case 15: *result = a < b ? a : b; return true;
+    case 16: *result = a > b ? a : b; return true;
+    case 17: return ceil_divide(a, b, result);
+    default: /* 18, round_up; by -1 everything is a multiple, though the quotient may not fit */
+        if (b == -1) {
+            *result = a;
+            return true;
+        }
+        ceil_divide(a, b, result);
+        return !__builtin_mul_overflow(*result, b, result);
+    }
+}
+
+static zoo_status evaluate(const call_state *call, int index, int64_t *result)
+{
+    const zoo_expression *expression = &call->kernel->expressions[index];
+    int64_t stack[ZOO_MOST_STACK];
+    int top = 0; /* how many values are on it */
+    for (int position = 0; position < expression->length;) {
+        const zoo_instruction *instruction = &expression->code[position++];
+        int64_t operand = instruction->operand;
+        switch (instruction->opcode) {
+        case 0: stack[top++] = operand; break;
+        case 1:
+            if (!call->known[operand])
+                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s': nothing is named '%s'", expression->text, call->kernel->names[operand]);
+            stack[top++] = call->values[operand];
+            break;
+        case 7:
+            if (__builtin_sub_overflow((int64_t)0, stack[top - 1], &stack[top - 1]))
+                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
+            break;
+        case 8: stack[top - 1] = stack[top - 1] == 0; break;
+        case 19: stack[top - 1] = stack[top - 1] != 0; break;
+        case 20: position = (int)operand; break;
+        case 21:
+            if (stack[--top] == 0) position = (int)operand;
+            break;
+        default: {
+            int64_t right = stack[--top], left = stack[top - 1];
+            bool divides = instruction->opcode == 5 || instruction->opcode == 6 || instruction->opcode == 17 || instruction->opcode == 18;
+            if (divides && right == 0) return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' divides by zero", expression->text);
+            if (!compute(instruction->opcode, left, right, &stack[top - 1]))
+                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
+        }
+        }
+    }
+    *result = stack[0];
+    return ZOO_OK;
+}
+
+static zoo_status evaluate_all(const call_state *call, const uint16_t *indices, int count, int64_t *results)
+{
+    zoo_status status = ZOO_OK;
+    for (int index = 0; index < count && !status; index++) status = evaluate(call, indices[index], &results[index]);
+    return status;
+}
+
+static void say_texts(const zoo_kernel *kernel, const uint16_t *indices, int count)
+{
+    say("(");
+    for (int index = 0; index < count; index++) say("%s%s", index ? ", " : "", kernel->expressions[indices[index]].text);
+    say(")");
+}
+
+/* ---- 1. names ---- */
+
+static const zoo_argument *find_given(const zoo_argument *given, size_t count, const char *name)
+{
+    for (size_t index = 0; index < count; index++)
+        if (!strcmp(given[index].name, name)) return &given[index];
+    return NULL;
+}
+
+static bool is_absent(const zoo_argument *argument)
+{
+    return !argument || (argument->kind == ZOO_TENSOR && !argument->value.tensor) || (argument->kind == ZOO_CHOICE && !argument->value.choice);
+}
+
+static int argument_index(const zoo_kernel *kernel, const char *name)
+{
+    for (int index = 0; index < kernel->argument_count; index++)
+        if (!strcmp(kernel->arguments[index].name, name)) return index;
+    return -1;
+}
+
+static bool is_option(const zoo_kernel *kernel, const char *name)
+{
+    for (int index = 0; index < kernel->option_count; index++)
+        if (!strcmp(kernel->options[index].name, name)) return true;
+    return false;
+}
+
+static zoo_status check_kinds(const zoo_kernel *kernel, const zoo_argument *given, size_t count)
+{
+    static const char *const python[] = {"an array", "a int", "a float", "a str"};
+    for (size_t index = 0; index < count; index++) {
+        int which = argument_index(kernel, given[index].name);
+        if (which < 0 || is_absent(&given[index])) continue;
+        const zoo_argument_entry *argument = &kernel->arguments[which];
+        if ((argument->forms != NULL) == (given[index].kind == ZOO_TENSOR)) continue;
+        if (argument->forms)
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected an array in device memory, got %s", argument->name, python[given[index].kind]);
+        return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected a number (%s), got an array", argument->name, argument->dtypes[0]);
+    }
+    return ZOO_OK;
+}
+
+static void say_given(const zoo_argument *given)
+{
+    if (given->kind == ZOO_INTEGER) say("%lld", (long long)given->value.integer);
+    else if (given->kind == ZOO_NUMBER) say_number(given->value.number);
+    else say("%s", given->kind == ZOO_CHOICE ? given->value.choice : "an array");
+}
+
+static zoo_status take_scalar(call_state *call, int index, const zoo_argument *given)
+{
+    const zoo_argument_entry *argument = &call->kernel->arguments[index];
+    zoo_argument value = zoo_choice(argument->name, "None");
+    if (!is_absent(given)) value = *given;
+    else if (argument->default_kind == ZOO_INTEGER_DEFAULT) value = zoo_integer(argument->name, argument->default_integer);
+    else if (argument->default_kind == ZOO_NUMBER_DEFAULT) value = zoo_number(argument->name, argument->default_number);
+    if (!strcmp(argument->dtypes[0], "f32")) {
+        double number = value.kind == ZOO_INTEGER ? (double)value.value.integer : value.kind == ZOO_NUMBER ? value.value.number : 0;
+        /* half way between the largest f32 and the next power of two, which rounds to infinity */
+        bool too_large = number - number == 0 && (number >= 0x1.ffffffp127 || number <= -0x1.ffffffp127);
+        if (value.kind == ZOO_CHOICE || too_large) {
+            refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected a number that fits 32 bits, got ", argument->name);
+            say_given(&value);
+            return ZOO_ARGUMENT_ERROR;
+        }
+        call->numbers[index] = number;
+        return ZOO_OK;
+    }
+    int bits = strcmp(argument->dtypes[0], "i32") ? 64 : 32;
+    bool fits = value.kind == ZOO_INTEGER && (bits == 64 || (value.value.integer >= INT32_MIN && value.value.integer <= INT32_MAX));
+    if (!fits) {
+        refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected a whole number of %d bits, got ", argument->name, bits);
+        say_given(&value);
+        return ZOO_ARGUMENT_ERROR;
+    }
+    set_value(call, argument->slot, value.value.integer);
+    return ZOO_OK;
+}
+
+static void take_array(array_state *array, const DLTensor *tensor)
+{
+    int kind = (int)tensor->device.device_type;
+    array->present = true;
+    array->address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    array->given_dtype = tensor->dtype;
+    array->dtype = dtype_of_dlpack(tensor->dtype);
+    array->device = kind == ON_CUDA || kind == ON_CUDA_MANAGED ? tensor->device.device_id : -1;
+    array->dimensions = tensor->ndim;
+    array->shape = tensor->shape;
+    array->given_strides = tensor->strides;
+}
+
+static zoo_status sort_arguments(call_state *call, const zoo_argument *given, size_t count)
+{
+    const zoo_kernel *kernel = call->kernel;
+    for (size_t index = 0; index < count; index++) {
+        const char *name = given[index].name;
+        bool taken = argument_index(kernel, name) >= 0 || is_option(kernel, name);
+        if (!taken && !strcmp(name, "variant") && given[index].kind == ZOO_CHOICE) {
+            call->pinned = given[index].value.choice;
+            continue;
+        }
+        if (!taken) {
+            refuse(kernel, ZOO_ARGUMENT_ERROR, "no argument is named '%s'; it takes ", name);
+            for (int other = 0; other < kernel->argument_count; other++) say("%s%s", other ? ", " : "", kernel->arguments[other].name);
+            for (int other = 0; other < kernel->option_count; other++)
+                say("%s%s", other || kernel->argument_count ? ", " : "", kernel->options[other].name);
+            return ZOO_ARGUMENT_ERROR;
+        }
+    }
+    for (size_t index = 0; index < count; index++)
+        if (find_given(given, count, given[index].name) != &given[index])
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: given twice", given[index].name);
+    for (int index = 0; index < kernel->argument_count; index++) {
+        const zoo_argument_entry *argument = &kernel->arguments[index];
+        const zoo_argument *value = find_given(given, count, argument->name);
+        bool scalar = !argument->forms, absent = is_absent(value) && argument->default_kind == ZOO_NO_DEFAULT;
+        if (absent && !argument->optional && index != call->asked)
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: missing; %s", argument->name, argument->help);
+        if (scalar) {
+            zoo_status status = take_scalar(call, index, value);
+            if (status) return status;
+        } else if (!absent && index != call->asked) {
+            take_array(&call->arrays[index], value->value.tensor);
+        }
+    }
+    for (int index = 0; index < kernel->option_count; index++) {
+        const zoo_option_entry *option = &kernel->options[index];
+        const zoo_argument *value = find_given(given, count, option->name);
+        call->choices[index] = is_absent(value) ? option->chosen : -1;
+        for (int each = 0; each < option->count && !is_absent(value) && value->kind == ZOO_CHOICE; each++)
+            if (!strcmp(option->values[each], value->value.choice)) call->choices[index] = each;
+        if (call->choices[index] < 0) {
+            refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected ", option->name);
+            say_either(option->values, option->count);
+            say(", got '");
+            say_given(value);
+            say("'");
+            return ZOO_ARGUMENT_ERROR;
+        }
+    }
+    return ZOO_OK;
+}
+
+/* ---- 2. arrays one by one ---- */
+
+static zoo_status choose_dtype(call_state *call, int index)
+{
+    const zoo_argument_entry *argument = &call->kernel->arguments[index];
+    array_state *array = &call->arrays[index];
+    call->chosen_dtypes[index] = 0;
+    if (!array->present) {
+        array->dtype = dtype_of_name(argument->dtypes[0]);
+        return ZOO_OK;
+    }
+    if (array->device < 0)
+        return refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: lies in host memory; copy it to the device first", argument->name);
+    const char *given = array->dtype < 0 ? "" : dtypes[array->dtype].name;
+    int carried = 0, only = 0;
+    for (int each = 0; each < argument->dtype_count; each++) {
+        if (!strcmp(argument->dtypes[each], given)) {
+            call->chosen_dtypes[index] = each;
+            return ZOO_OK;
+        }
+        if (dtypes[dtype_of_name(argument->dtypes[each])].carried_by_bytes) {
+            carried++;
+            only = each;
+        }
+    }
+    if (!strcmp(given, "u8") && carried == 1) {
+        call->chosen_dtypes[index] = only;
+        array->dtype = dtype_of_name(argument->dtypes[only]);
+        return ZOO_OK;
+    }
+    refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected ", argument->name);
+    say_either(argument->dtypes, argument->dtype_count);
+    if (array->dtype >= 0) say(", got %s", given);
+    else say(", got DLPack type (%d, %d, %d)", array->given_dtype.code, array->given_dtype.bits, array->given_dtype.lanes);
+    if (!strcmp(given, "u8") && carried) say("; bytes could be either, so pass an array that says which");
+    return ZOO_ARGUMENT_ERROR;
+}
+
+static zoo_status choose_form(call_state *call, int index)
+{
+    const zoo_argument_entry *argument = &call->kernel->arguments[index];
+    for (int each = 0; each < argument->form_count; each++) {
+        int64_t holds;
+        zoo_status status = evaluate(call, argument->forms[each].when, &holds);
+        if (status) return status;
+        if (holds) {
+            call->arrays[index].form = &argument->forms[each];
+            return ZOO_OK;
+        }
+    }
+    return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "%s: no form of it for these dtypes and options", argument->name);
+}
+
+static zoo_status set_flags_and_forms(call_state *call)
+{
+    const zoo_kernel *kernel = call->kernel;
+    zoo_status status = ZOO_OK;
+    for (int index = 0; index < kernel->option_count; index++)
+        for (int each = 0; each < kernel->options[index].count; each++)
+            set_value(call, kernel->options[index].slot + each, call->choices[index] == each);
+    for (int index = 0; index < kernel->argument_count; index++) {
+        const zoo_argument_entry *argument = &kernel->arguments[index];
+        if (!argument->forms) continue;
+        if ((status = choose_dtype(call, index))) return status;
+        set_value(call, argument->slot, call->arrays[index].present || index == call->asked);
+        set_value(call, argument->slot + 1, dtypes[call->arrays[index].dtype].bytes);
+        for (int each = 0; each < argument->dtype_count; each++)
+            set_value(call, argument->slot + 2 + each, call->chosen_dtypes[index] == each);
+    }
+    for (int index = 0; index < kernel->argument_count && !status; index++)
+        if (call->arrays[index].present || index == call->asked) status = choose_form(call, index);
+    return status;
+}
+
+static void bind(call_state *call, const uint16_t *indices, const int64_t *values, int count)
+{
+    for (int index = 0; index < count; index++) {
+        int slot = call->kernel->expressions[indices[index]].bare;
+        if (slot != ZOO_NONE && !call->known[slot]) set_value(call, slot, values ? values[index] : 0);
+    }
+}
+
+/* Strides as given, or of a contiguous array; where those overflow, they do not matter: the extent is refused. */
+static void given_strides(const array_state *array, int64_t *strides)
+{
+    int64_t step = 1;
+    for (int axis = array->dimensions - 1; axis >= 0; axis--) {
+        strides[axis] = array->given_strides ? array->given_strides[axis] : step;
+        if (__builtin_mul_overflow(step, array->shape[axis] > 1 ? array->shape[axis] : 1, &step)) step = INT64_MAX;
+    }
+}
+
+static zoo_status bind_array(call_state *call, int index)
+{
+    const zoo_kernel *kernel = call->kernel;
+    const char *name = kernel->arguments[index].name;
+    array_state *array = &call->arrays[index];
+    const zoo_form *form = array->form;
+    int64_t given[ZOO_MOST_DIMENSIONS];
+    if (array->dimensions != form->dimensions) {
+        refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected %d dimensions ", name, form->dimensions);
+        say_texts(kernel, form->shape, form->dimensions);
+        say(", got %d", array->dimensions);
+        return ZOO_ARGUMENT_ERROR;
+    }
+    for (int axis = 0; axis < array->dimensions; axis++)
+        if (array->shape[axis] < 0) {
+            refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a negative extent in ", name);
+            say_tuple(array->shape, array->dimensions);
+            return ZOO_ARGUMENT_ERROR;
+        }
+    given_strides(array, given);
+    for (int axis = 0; axis < array->dimensions; axis++)
+        if (given[axis] < 0) {
+            refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a negative stride in ", name);
+            say_tuple(given, array->dimensions);
+            return ZOO_ARGUMENT_ERROR;
+        }
+    array->empty = false;
+    for (int axis = 0; axis < array->dimensions; axis++) array->empty |= array->shape[axis] == 0;
+    if (array->address == 0 && !array->empty) return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a null address", name);
+    int64_t contiguous = 1, farthest = 0, reach, end;
+    bool fits = array->address <= INT64_MAX;
+    for (int axis = array->dimensions - 1; axis >= 0 && fits; axis--) {
+        int64_t extent = array->shape[axis], stride = array->empty || extent <= 1 ? contiguous : given[axis];
+        array->strides[axis] = stride;
+        fits &= !__builtin_mul_overflow(stride, extent > 1 ? extent : 1, &contiguous);
+        if (array->empty || !fits) continue;
+        fits &= !__builtin_mul_overflow(extent - 1, stride, &reach) && !__builtin_add_overflow(farthest, reach, &farthest);
+    }
+    if (fits && !array->empty)
+        fits = !__builtin_add_overflow(farthest, 1, &end) && !__builtin_mul_overflow(end, (int64_t)dtypes[array->dtype].bytes, &end) &&
+               !__builtin_add_overflow(end, (int64_t)array->address, &end);
+    if (!fits) {
+        refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: an extent of ", name);
+        say_tuple(array->shape, array->dimensions);
+        say(" with such strides does not fit 64 bits");
+        return ZOO_ARGUMENT_ERROR;
+    }
+    bind(call, form->shape, array->shape, form->dimensions);
+    if (!form->contiguous) bind(call, form->strides, array->strides, form->dimensions);
+    return ZOO_OK;
+}
+
+/* A symbol that only absent optional arguments would bind is 0. */
+static void bind_absent(call_state *call)
+{
+    for (int index = 0; index < call->kernel->argument_count; index++) {
+        const zoo_argument_entry *argument = &call->kernel->arguments[index];
+        if (call->arrays[index].present || index == call->asked) continue;
+        for (int each = 0; each < argument->form_count; each++) {
+            bind(call, argument->forms[each].shape, NULL, argument->forms[each].dimensions);
+            if (!argument->forms[each].contiguous) bind(call, argument->forms[each].strides, NULL, argument->forms[each].dimensions);
+        }
+    }
+}
+
+/* ---- 3. one device ---- */
+
+static zoo_status check_device(const call_state *call)
+{
+    const zoo_kernel *kernel = call->kernel;
+    int first = -1;
+    for (int index = 0; index < kernel->argument_count; index++) {
+        if (!call->arrays[index].present) continue;
+        if (first < 0) first = index;
+        if (call->arrays[index].device != call->arrays[first].device)
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: lies on device %d, %s on device %d", kernel->arguments[index].name,
+                          call->arrays[index].device, kernel->arguments[first].name, call->arrays[first].device);
+    }
+    if (first >= 0 && call->arrays[first].device != call->device->ordinal)
+        return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: lies on device %d, and the call is for device %d", kernel->arguments[first].name,
+                      call->arrays[first].device, call->device->ordinal);
+    return ZOO_OK;
+}
+
+/* ---- 4. derived symbols and constraints ---- */
+
+static zoo_status check_constraints(call_state *call)
+{
+    const zoo_kernel *kernel = call->kernel;
+    int64_t value;
+    for (int index = 0; index < kernel->derived_count; index++) {
+        zoo_status status = evaluate(call, kernel->derived[index].expression, &value);
+        if (status) return status;
+        set_value(call, kernel->derived[index].slot, value);
+    }
+    for (int index = 0; index < kernel->constraint_count; index++) {
+        const zoo_expression *expression = &kernel->expressions[kernel->constraints[index].expression];
+        zoo_status status = evaluate(call, kernel->constraints[index].expression, &value);
+        if (status) return status;
+        if (value) continue;
+        bool said[ZOO_MOST_SYMBOLS] = {false}, any = false;
+        refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s (%s, with ", kernel->constraints[index].words, expression->text);
+        for (int position = 0; position < expression->length; position++) {
+            int64_t slot = expression->code[position].operand;
+            if (expression->code[position].opcode != 1 || said[slot] || !call->known[slot]) continue;
+            say("%s%s = %lld", any ? ", " : "", kernel->names[slot], (long long)call->values[slot]);
+            said[slot] = any = true;
+        }
+        say(")");
+        return ZOO_CONSTRAINT_ERROR;
+    }
+    return ZOO_OK;
+}
+
+/* ---- 5. each argument against the symbols ---- */
+
+static zoo_status check_same(const call_state *call, int index, const char *what, const uint16_t *expressions, const int64_t *got)
+{
+    const array_state *array = &call->arrays[index];
+    int64_t expected[ZOO_MOST_DIMENSIONS];
+    bool free_when_short = *what; /* a stride over at most one element is free */
+    zoo_status status = evaluate_all(call, expressions, array->dimensions, expected);
+    for (int axis = 0; axis < array->dimensions && !status; axis++) {
+        if (expected[axis] == got[axis] || (free_when_short && array->shape[axis] <= 1)) continue;
+        status = refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected %s", call->kernel->arguments[index].name, what);
+        say_tuple(expected, array->dimensions);
+        say(" = ");
+        say_texts(call->kernel, expressions, array->dimensions);
+        say(", got ");
+        say_tuple(got, array->dimensions);
+    }
+    return status;
+}
+
+static zoo_status fit_array(const call_state *call, int index)
+{
+    const zoo_argument_entry *argument = &call->kernel->arguments[index];
+    const array_state *array = &call->arrays[index];
+    zoo_status status = check_same(call, index, "", array->form->shape, array->shape);
+    if (status || array->empty) return status;
+    if (!array->form->contiguous) {
+        if ((status = check_same(call, index, "strides ", array->form->strides, array->strides))) return status;
+    } else {
+        int64_t contiguous = 1;
+        for (int axis = array->dimensions - 1; axis >= 0; axis--) {
+            if (array->strides[axis] != contiguous) {
+                refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected a contiguous array, got strides ", argument->name);
+                say_tuple(array->strides, array->dimensions);
+                return ZOO_ARGUMENT_ERROR;
+            }
+            contiguous *= array->shape[axis];
+        }
+    }
+    if (array->address % (uint64_t)argument->alignment)
+        return refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: the address 0x%llx must be a multiple of %d bytes", argument->name,
+                      (unsigned long long)array->address, argument->alignment);
+    return ZOO_OK;
+}
+
+/* ---- 6. overlaps ---- */
+
+static byte_span span_of(const array_state *array)
+{
+    int64_t itemsize = dtypes[array->dtype].bytes, first = 0, rest = 0;
+    for (int axis = 0; axis < array->dimensions; axis++) {
+        int64_t step = (array->shape[axis] - 1) * array->strides[axis];
+        if (axis == 0) first = step;
+        else rest += step;
+    }
+    bool matrix = array->dimensions > 1 && array->shape[0] > 1;
+    byte_span span;
+    span.address = (int64_t)array->address;
+    span.bytes = (first + rest + 1) * itemsize;
+    span.rows = matrix ? array->shape[0] : 1;
+    span.pitch = matrix ? array->strides[0] * itemsize : 0;
+    span.row = (rest + 1) * itemsize;
+    return span;
+}
+
+static bool intersect(byte_span a, byte_span b)
+{
+    if (a.address + a.bytes <= b.address || b.address + b.bytes <= a.address) return false;
+    if (a.rows > 1 && b.rows > 1 && a.pitch == b.pitch && a.row <= a.pitch && b.row <= a.pitch) {
+        /* columns of one larger buffer: they meet only if their places within the pitch do */
+        int64_t ahead = (b.address - a.address) % a.pitch;
+        if (ahead < 0) ahead += a.pitch;
+        return ahead < a.row || ahead > a.pitch - b.row;
+    }
+    return true;
+}
+
+static zoo_status check_overlaps(const call_state *call)
+{
+    const zoo_kernel *kernel = call->kernel;
+    for (int index = 0; index < kernel->argument_count; index++) {
+        const array_state *array = &call->arrays[index];
+        if (!array->present || array->empty) continue;
+        for (int before = 0; before < index; before++) {
+            const array_state *other = &call->arrays[before];
+            const zoo_argument_entry *one = &kernel->arguments[index], *two = &kernel->arguments[before];
+            if (!other->present || other->empty || !(one->written || two->written)) continue;
+            if (intersect(span_of(array), span_of(other)))
+                return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: overlaps %s, and the kernel writes %s", one->name, two->name,
+                              one->written ? one->name : two->name);
+        }
+    }
+    return ZOO_OK;
+}
+
+/* ---- 7. the variant ---- */
+
+static bool arch_runs_on(const char *arch, const zoo_device *device)
+{
+    size_t length = strlen(arch); /* sm_, major, one digit of minor, a or f */
+    int major = atoi(arch + 3) / 10, minor = arch[length - 2] - '0';
+    if (arch[length - 1] == 'f') return major == device->major && minor <= device->minor;
+    return major == device->major && minor == device->minor;
+}
+
+/* The index of the best arch for a device: the exact one, else the latest of its family; -1 for none. */
+static int pick_arch(const zoo_kernel *kernel, const zoo_device *device)
+{
+    int best = -1;
+    for (int index = 0; index < kernel->arch_count; index++) {
+        const char *arch = kernel->archs[index];
+        if (!arch_runs_on(arch, device)) continue;
+        if (best < 0) {
+            best = index;
+            continue;
+        }
+        bool exact = arch[strlen(arch) - 1] == 'a', best_exact = kernel->archs[best][strlen(kernel->archs[best]) - 1] == 'a';
+        if (exact > best_exact || (exact == best_exact && strcmp(arch, kernel->archs[best]) > 0)) best = index;
+    }
+    return best;
+}
+
+static void set_constants(call_state *call, const zoo_variant *variant)
+{
+    for (int index = 0; index < variant->constant_count; index++) {
+        call->values[variant->constants[index].slot] = variant->constants[index].value;
+        call->known[variant->constants[index].slot] = true;
+    }
+}
+
+/* Tile constants are never symbols of the table as well: cubin_build/scope.py refuses that, so forgetting them restores all. */
+static void forget_constants(call_state *call, const zoo_variant *variant)
+{
+    for (int index = 0; index < variant->constant_count; index++) call->known[variant->constants[index].slot] = false;
+}
+
+static bool takes(const call_state *call, const zoo_variant *variant)
+{
+    int several = 0;
+    for (int index = 0; index < call->kernel->argument_count; index++) {
+        if (!call->kernel->arguments[index].forms || call->kernel->arguments[index].dtype_count < 2) continue;
+        if (call->arrays[index].present && variant->dtypes[several] != call->chosen_dtypes[index]) return false;
+        several++;
+    }
+    for (int index = 0; index < call->kernel->option_count; index++)
+        if (variant->options[index] != call->choices[index]) return false;
+    return true;
+}
+
+static void say_settings(const call_state *call)
+{
+    bool any = false;
+    for (int index = 0; index < call->kernel->argument_count; index++) {
+        const zoo_argument_entry *argument = &call->kernel->arguments[index];
+        if (!call->arrays[index].present || argument->dtype_count < 2) continue;
+        say("%s%s = %s", any ? ", " : "", argument->name, argument->dtypes[call->chosen_dtypes[index]]);
+        any = true;
+    }
+    for (int index = 0; index < call->kernel->option_count; index++) {
+        say("%s%s = %s", any ? ", " : "", call->kernel->options[index].name, call->kernel->options[index].values[call->choices[index]]);
+        any = true;
+    }
+    if (!any && call->pinned) say("these sizes");
+}
+
+static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
+{
+    const zoo_kernel *kernel = call->kernel;
+    int arch = pick_arch(kernel, call->device);
+    if (arch < 0) {
+        refuse(kernel, ZOO_ARCHITECTURE_ERROR, "no cubin for compute capability %d.%d; the zoo ships ", call->device->major, call->device->minor);
+        for (int index = 0; index < kernel->arch_count; index++) say("%s%s", index ? ", " : "", kernel->archs[index]);
+        return ZOO_ARCHITECTURE_ERROR;
+    }
+    bool fitting = false;
+    int64_t best_cost = 0;
+    *chosen = NULL;
+    for (int index = 0; index < kernel->variant_count; index++) {
+        const zoo_variant *variant = &kernel->variants[index];
+        if (variant->arch != arch || (call->pinned && strcmp(variant->name, call->pinned)) || !takes(call, variant)) continue;
+        fitting = true;
+        int64_t holds, cost = 0;
+        set_constants(call, variant);
+        zoo_status status = evaluate(call, variant->when, &holds);
+        if (!status && holds) status = evaluate(call, variant->cost, &cost);
+        forget_constants(call, variant);
+        if (status) return status;
+        if (holds && (!*chosen || cost < best_cost)) {
+            *chosen = variant;
+            best_cost = cost;
+        }
+    }
+    if (*chosen) return ZOO_OK;
+    if (call->pinned) {
+        refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' does not exist for %s or does not take ", call->pinned, kernel->archs[arch]);
+        say_settings(call);
+    } else if (!fitting) {
+        refuse(kernel, ZOO_VARIANT_ERROR, "no variant for %s takes ", kernel->archs[arch]);
+        say_settings(call);
+    } else {
+        bool any = false;
+        refuse(kernel, ZOO_VARIANT_ERROR, "no variant for %s takes these sizes: ", kernel->archs[arch]);
+        for (int index = 0; index < call->order_count; index++) {
+            int slot = call->order[index];
+            if (strchr(kernel->names[slot], '.')) continue;
+            say("%s%s = %lld", any ? ", " : "", kernel->names[slot], (long long)call->values[slot]);
+            any = true;
+        }
+    }
+    return ZOO_VARIANT_ERROR;
+}
+
+/* ---- 8. the launch ---- */
+
+/* A tensor map before the driver encodes it; as the record of zoo/tensor_map.py. */
+typedef struct {
+    int offset;
+    int rank;
+    const zoo_map_recipe *recipe;
+    uint64_t address;
+    int64_t dims[5], strides[4], box[5], steps[5];
+} logical_map;
+
+enum { MOST_MAPS = 16 };
+
+struct zoo_plan {
+    const zoo_device *device;
+    const zoo_kernel *kernel;
+    const zoo_variant *variant;
+    void *function;
+    uint32_t grid[3], cluster[3], threads, shared;
+    bool empty;
+    int attribute_count;
+    launch_attribute attributes[2];
+    /* Pointers to each parameter rather than the block as a whole: sm_90a places parameters that are aligned to 64 bytes by
+       their absolute address in the constant bank, which begins at 0x210, so that the device's layout is not the block's. */
+    void *parameters[ZOO_MOST_PARAMETERS];
+    unsigned char block[ZOO_MOST_BLOCK_BYTES];
+    int map_count;
+    logical_map maps[MOST_MAPS];
+};
+
+static const struct { const char *name; int bits; bool floating; } map_types[16] = {
+    {"u8", 8, false}, {"u16", 16, false}, {"u32", 32, false}, {"i32", 32, false}, {"u64", 64, false}, {"i64", 64, false},
+    {"f16", 16, true}, {"f32", 32, true}, {"f64", 64, true}, {"bf16", 16, true}, {"f32_ftz", 32, true}, {"tf32", 32, true},
+    {"tf32_ftz", 32, true}, {"u4_align8", 4, false}, {"u4_align16", 4, false}, {"u6_align16", 6, false},
+};
+static const struct { const char *name; int bytes; } map_swizzles[7] = {
+    {"none", 0}, {"32B", 32}, {"64B", 64}, {"128B", 128}, {"128B_atom_32B", 128}, {"128B_atom_32B_flip_8B", 128}, {"128B_atom_64B", 128},
+};
+enum { U4_ALIGN8 = 13, U4_ALIGN16 = 14, SWIZZLE_NONE = 0, SWIZZLE_128B = 3, SWIZZLE_128B_ATOM_32B = 4 };
+
+/* TensorMap.refusal(): the same rules in the same order. */
+static zoo_status check_map(const zoo_kernel *kernel, const char *argument, const logical_map *map)
+{
+    const zoo_map_recipe *recipe = map->recipe;
+    bool packed16 = recipe->type >= U4_ALIGN16;
+    int unit = packed16 ? 32 : 16, bits = map_types[recipe->type].bits;
+#define REFUSE_MAP(...) return refuse(kernel, ZOO_CONSTRAINT_ERROR, __VA_ARGS__)
+    if (map->address % (uint64_t)unit)
+        REFUSE_MAP("%s: tensor map: the address 0x%llx must be a multiple of %d bytes", argument, (unsigned long long)map->address, unit);
+    for (int index = 0; index < map->rank; index++)
+        if (map->dims[index] < 1 || map->dims[index] > (int64_t)1 << 32)
+            REFUSE_MAP("%s: tensor map: dimension %d has %lld elements, expected 1 to 2^32", argument, index, (long long)map->dims[index]);
+    for (int index = 0; index + 1 < map->rank; index++)
+        if (map->strides[index] % unit || map->strides[index] < 0 || map->strides[index] >= (int64_t)1 << 40)
+            REFUSE_MAP("%s: tensor map: the stride of dimension %d is %lld bytes, expected a multiple of %d below 2^40", argument, index + 1,
+                       (long long)map->strides[index], unit);
+    for (int index = 0; index < map->rank; index++)
+        if (map->box[index] < 1 || map->box[index] > 256)
+            REFUSE_MAP("%s: tensor map: dimension %d of the box has %lld elements, expected 1 to 256", argument, index, (long long)map->box[index]);
+    for (int index = 0; index < map->rank; index++)
+        if (map->steps[index] < 1 || map->steps[index] > 8)
+            REFUSE_MAP("%s: tensor map: element stride %d is %lld, expected 1 to 8", argument, index, (long long)map->steps[index]);
+    int inner_bits = (int)map->box[0] * bits;
+    if (packed16) {
+        if (map->dims[0] % 128 || map->box[0] != 128)
+            REFUSE_MAP("%s: tensor map: packed 4 and 6-bit rows need a multiple of 128 elements and a box of 128", argument);
+        if (recipe->swizzle != SWIZZLE_NONE && recipe->swizzle != SWIZZLE_128B && recipe->swizzle != SWIZZLE_128B_ATOM_32B)
+            REFUSE_MAP("%s: tensor map: packed 4 and 6-bit elements cannot be swizzled by %s", argument, map_swizzles[recipe->swizzle].name);
+    } else {
+        if (recipe->type == U4_ALIGN8 && map->dims[0] % 2)
+            REFUSE_MAP("%s: tensor map: packed 4-bit rows need an even number of elements", argument);
+        if (inner_bits % 128) REFUSE_MAP("%s: tensor map: a box row has %d bytes, expected a multiple of 16", argument, inner_bits / 8);
+        if (recipe->swizzle != SWIZZLE_NONE && inner_bits / 8 > map_swizzles[recipe->swizzle].bytes)
+            REFUSE_MAP("%s: tensor map: a box row has %d bytes, more than the %d of swizzle %s", argument, inner_bits / 8,
+                       map_swizzles[recipe->swizzle].bytes, map_swizzles[recipe->swizzle].name);
+    }
+    if (recipe->fill && !map_types[recipe->type].floating)
+        REFUSE_MAP("%s: tensor map: elements of type %s cannot be filled with NaN", argument, map_types[recipe->type].name);
+#undef REFUSE_MAP
+    return ZOO_OK;
+}
+
+static zoo_status make_map(const call_state *call, const zoo_parameter *parameter, logical_map *map)
+{
+    const zoo_map_recipe *recipe = parameter->map;
+    zoo_status status;
+    memset(map, 0, sizeof *map);
+    map->offset = parameter->offset;
+    map->rank = recipe->rank;
+    map->recipe = recipe;
+    map->address = call->arrays[parameter->argument].address;
+    if ((status = evaluate_all(call, recipe->dims, map->rank, map->dims))) return status;
+    if ((status = evaluate_all(call, recipe->strides, map->rank - 1, map->strides))) return status;
+    if ((status = evaluate_all(call, recipe->box, map->rank, map->box))) return status;
+    if ((status = evaluate_all(call, recipe->steps, map->rank, map->steps))) return status;
+    return check_map(call->kernel, call->kernel->arguments[parameter->argument].name, map);
+}
+
+/* Everything of a launch but the driver's part of it: tensor maps are still zero in the block. */
+static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan *plan)
+{
+    static const int64_t limits[3] = {2147483647, 65535, 65535};
+    const zoo_kernel *kernel = call->kernel;
+    const zoo_launch_rule *rule = &kernel->launches[variant->launch];
+    int64_t threads, grid[3], cluster[3], shared;
+    zoo_status status;
+    set_constants(call, variant);
+    if ((status = evaluate(call, rule->threads, &threads))) return status;
+    if ((status = evaluate_all(call, rule->grid, 3, grid))) return status;
+    for (int axis = 0; axis < 3; axis++)
+        if (grid[axis] < 0 || grid[axis] > limits[axis])
+            return refuse(kernel, ZOO_CONSTRAINT_ERROR, "the grid's %c would be %lld, outside 0 to %lld", "xyz"[axis], (long long)grid[axis],
+                          (long long)limits[axis]);
+    if ((status = evaluate_all(call, rule->cluster, 3, cluster))) return status;
+    if ((status = evaluate(call, rule->shared, &shared))) return status;
+    bool possible = threads >= 1 && threads <= 1024 && shared >= 0 && shared <= 2147483647;
+    for (int axis = 0; axis < 3; axis++) possible &= cluster[axis] >= 1 && cluster[axis] <= 16;
+    if (!possible) {
+        refuse(kernel, ZOO_CONSTRAINT_ERROR, "cannot start %lld threads in clusters of ", (long long)threads);
+        say_tuple(cluster, 3);
+        say(" with %lld bytes of shared memory", (long long)shared);
+        return ZOO_CONSTRAINT_ERROR;
+    }
+    plan->device = call->device;
+    plan->kernel = kernel;
+    plan->variant = variant;
+    plan->empty = false;
+    for (int axis = 0; axis < 3; axis++) {
+        plan->grid[axis] = (uint32_t)grid[axis];
+        plan->cluster[axis] = (uint32_t)cluster[axis];
+        plan->empty |= grid[axis] == 0;
+    }
+    plan->threads = (uint32_t)threads;
+    plan->shared = (uint32_t)shared;
+    plan->map_count = 0;
+    memset(plan->block, 0, rule->parameter_bytes);
+    for (int index = 0; index < rule->parameter_count; index++) {
+        const zoo_parameter *parameter = &rule->parameters[index];
+        unsigned char *place = plan->block + parameter->offset;
+        plan->parameters[index] = place;
+        switch (parameter->kind) {
+        case ZOO_POINTER: memcpy(place, &call->arrays[parameter->argument].address, 8); break;
+        case ZOO_F32: {
+            float number = (float)call->numbers[parameter->argument];
+            memcpy(place, &number, 4);
+            break;
+        }
+        case ZOO_TENSOR_MAP:
+            if (!call->arrays[parameter->argument].present || plan->empty) break;
+            if ((status = make_map(call, parameter, &plan->maps[plan->map_count++]))) return status;
+            break;
+        case ZOO_I32:
+        case ZOO_I64: {
+            int64_t value;
+            if ((status = evaluate(call, parameter->expression, &value))) return status;
+            if (parameter->kind == ZOO_I32 && (value < INT32_MIN || value > INT32_MAX))
+                return refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s = %lld does not fit 32 bits", kernel->expressions[parameter->expression].text,
+                              (long long)value);
+            int32_t narrow = (int32_t)value;
+            if (parameter->kind == ZOO_I32) memcpy(place, &narrow, 4);
+            else memcpy(place, &value, 8);
+        }
+        }
+    }
+    return ZOO_OK;
+}
+
+/* ---- a call from its arguments to a plan without its function ---- */
+
+static const zoo_kernel *find_kernel(const char *name)
+{
+    for (int index = 0; index < zoo_kernels_count; index++)
+        if (!strcmp(zoo_kernels[index].name, name)) return &zoo_kernels[index];
+    fail(ZOO_UNKNOWN_KERNEL_ERROR, "no kernel is named '%s'; this library holds ", name);
+    for (int index = 0; index < zoo_kernels_count; index++) say("%s%s", index ? ", " : "", zoo_kernels[index].name);
+    return NULL;
+}
+
+static zoo_status begin_call(
+    call_state *call, const zoo_device *device, const zoo_kernel *kernel, const zoo_argument *arguments, size_t count, int asked)
+{
+    zoo_status status;
+    call->kernel = kernel;
+    call->device = device;
+    call->pinned = NULL;
+    call->asked = asked;
+    call->order_count = 0;
+    memset(call->known, 0, sizeof call->known);
+    for (int index = 0; index < kernel->argument_count; index++) memset(&call->arrays[index], 0, sizeof call->arrays[index]);
+    set_value(call, 0, device->multiprocessors);
+    if ((status = check_kinds(kernel, arguments, count))) return status;
+    if ((status = sort_arguments(call, arguments, count))) return status;
+    if ((status = set_flags_and_forms(call))) return status;
+    for (int index = 0; index < kernel->argument_count; index++)
+        if (call->arrays[index].present && (status = bind_array(call, index))) return status;
+    bind_absent(call);
+    if ((status = check_device(call))) return status;
+    return check_constraints(call);
+}
+
+static zoo_status resolve(const zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, zoo_plan *plan)
+{
+    const zoo_kernel *kernel = find_kernel(name);
+    if (!kernel) return ZOO_UNKNOWN_KERNEL_ERROR;
+    call_state call;
+    const zoo_variant *variant;
+    zoo_status status = begin_call(&call, device, kernel, arguments, count, -1);
+    if (status) return status;
+    for (int index = 0; index < kernel->argument_count; index++)
+        if (call.arrays[index].present && (status = fit_array(&call, index))) return status;
+    if ((status = check_overlaps(&call))) return status;
+    if ((status = choose_variant(&call, &variant))) return status;
+    return lay_out(&call, variant, plan);
+}
+
+/* ---- loading ---- */
+
+static zoo_status check_cubin(const zoo_cubin *cubin)
+{
+    unsigned char digest[32];
+    sha256(cubin->data, cubin->bytes, digest);
+    if (memcmp(digest, cubin->sha256, sizeof digest))
+        return fail(ZOO_INTEGRITY_ERROR, "the cubin %s was altered: its sha256 is not the manifest's; run `zoo export` again", cubin->file);
+    return ZOO_OK;
+}
+
+/* Under process_lock, with the device's context current and the thread's capture mode relaxed. */
+static zoo_status load_function(zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant, void **function)
+{
+    const zoo_cubin *cubin = &zoo_cubins[variant->cubin];
+    const zoo_launch_rule *rule = &kernel->launches[variant->launch];
+    void **library = &loaded_libraries[variant->cubin], *handle;
+    int result;
+    if (!*library) {
+        zoo_status status = check_cubin(cubin);
+        if (status) return status;
+        if ((result = driver.library_load(library, cubin->data, NULL, NULL, 0, NULL, NULL, 0))) {
+            *library = NULL;
+            return fail_driver(result, "loading %s on %s", cubin->file, device->name);
+        }
+    }
+    if ((result = driver.library_kernel(&handle, *library, variant->symbol)))
+        return fail_driver(result, "finding %s in %s", variant->symbol, cubin->file);
+    if ((result = driver.kernel_function(function, handle))) return fail_driver(result, "preparing %s on %s", variant->symbol, device->name);
+    int static_shared = 0;
+    if ((result = driver.function_get(&static_shared, STATIC_SHARED, *function)))
+        return fail_driver(result, "asking %s for its shared memory", variant->symbol);
+    int dynamic = device->shared_memory - static_shared;
+    if (strcmp(kernel->expressions[rule->shared].text, "0") && dynamic > PORTABLE_SHARED &&
+        (result = driver.function_set(*function, DYNAMIC_SHARED, dynamic)))
+        return fail_driver(result, "giving %s shared memory", variant->symbol);
+    bool clustered = false;
+    for (int axis = 0; axis < 3; axis++) clustered |= strcmp(kernel->expressions[rule->cluster[axis]].text, "1") != 0;
+    if (clustered && (result = driver.function_set(*function, WIDE_CLUSTER, 1)))
+        return fail_driver(result, "allowing %s its cluster", variant->symbol);
+    /* The driver may load lazily, at the first launch: under a capture that would be too late. */
+    if ((result = driver.function_load(*function))) return fail_driver(result, "loading %s on %s", variant->symbol, device->name);
+    return ZOO_OK;
+}
+
+static zoo_status load_variant(zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant)
+{
+    void **slot = &device->functions[kernel->first_variant + (variant - kernel->variants)], *function = NULL;
+    zoo_status status;
+    bool pushed;
+    int mode = RELAXED, result; /* loading must not spoil the capture of some other stream */
+    if (driver.process != getpid()) return fail_forked();
+    if ((status = enter_context(device, &pushed))) return status;
+    if ((result = driver.exchange_capture_mode(&mode))) {
+        status = fail_driver(result, "entering relaxed capture mode");
+    } else {
+        pthread_mutex_lock(&process_lock);
+        if (!*slot && !(status = load_function(device, kernel, variant, &function))) __atomic_store_n(slot, function, __ATOMIC_RELEASE);
+        pthread_mutex_unlock(&process_lock);
+        driver.exchange_capture_mode(&mode);
+    }
+    leave_context(pushed);
+    return status;
+}
+
+static void *loaded_function(const zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant)
+{
+    return __atomic_load_n(&device->functions[kernel->first_variant + (variant - kernel->variants)], __ATOMIC_ACQUIRE);
+}
+
+static zoo_status check_capture(const zoo_device *device, const zoo_variant *variant, void *stream)
+{
+    bool pushed;
+    int capturing = 0;
+    zoo_status status = enter_context(device, &pushed);
+    if (status) return status;
+    int result = driver.stream_capturing(stream, &capturing);
+    leave_context(pushed);
+    if (result && result != CAPTURE_IMPLICIT) return fail_driver(result, "asking whether the stream is being captured");
+    if (result || capturing)
+        return fail(ZOO_CAPTURE_ERROR, "%s is not loaded on device %d, and its stream is being captured; "
+                    "call zoo_load or launch it once before the capture", variant->symbol, device->ordinal);
+    return ZOO_OK;
+}
+
+static zoo_status encode_map(zoo_plan *plan, const logical_map *map)
+{
+    unsigned char encoded[128] __attribute__((aligned(128)));
+    uint64_t dims[5], strides[5] = {0};
+    uint32_t box[5], steps[5];
+    for (int index = 0; index < map->rank; index++) {
+        dims[index] = (uint64_t)map->dims[index];
+        box[index] = (uint32_t)map->box[index];
+        steps[index] = (uint32_t)map->steps[index];
+        if (index + 1 < map->rank) strides[index] = (uint64_t)map->strides[index];
+    }
+    int result = driver.encode_map(encoded, map->recipe->type, (uint32_t)map->rank, (void *)(uintptr_t)map->address, dims, strides, box, steps, 0,
+                                   map->recipe->swizzle, map->recipe->promotion, map->recipe->fill);
+    if (result) return fail_driver(result, "encoding a tensor map of %s", plan->variant->symbol);
+    memcpy(plan->block + map->offset, encoded, sizeof encoded);
+    return ZOO_OK;
+}
+
+/* What remains of a resolved plan: its function, its tensor maps in the driver's form, its attributes. */
+static zoo_status complete(zoo_device *device, zoo_plan *plan, void *stream)
+{
+    zoo_status status;
+    plan->function = loaded_function(device, plan->kernel, plan->variant);
+    if (!plan->function) {
+        if ((status = check_capture(device, plan->variant, stream))) return status;
+        if ((status = load_variant(device, plan->kernel, plan->variant))) return status;
+        plan->function = loaded_function(device, plan->kernel, plan->variant);
+    }
+    for (int index = 0; index < plan->map_count; index++)
+        if ((status = encode_map(plan, &plan->maps[index]))) return status;
+    plan->attribute_count = 0;
+    if (plan->cluster[0] * plan->cluster[1] * plan->cluster[2] > 1) {
+        launch_attribute *attribute = &plan->attributes[plan->attribute_count++];
+        memset(attribute, 0, sizeof *attribute);
+        attribute->id = CLUSTER_DIMENSION;
+        memcpy(attribute->value.dimensions, plan->cluster, sizeof plan->cluster);
+    }
+    if (plan->kernel->launches[plan->variant->launch].programmatic) {
+        launch_attribute *attribute = &plan->attributes[plan->attribute_count++];
+        memset(attribute, 0, sizeof *attribute);
+        attribute->id = PROGRAMMATIC_SERIALIZATION;
+        attribute->value.flag = 1;
+    }
+    return ZOO_OK;
+}
+
+/* ---- zoo.h ---- */
+
+int zoo_abi_version(void) { return ZOO_ABI_VERSION; }
+
+const char *zoo_status_name(zoo_status status)
+{
+    static const char *const names[] = {"OK", "IntegrityError", "UnknownKernelError", "ArgumentError", "ConstraintError", "VariantError",
+                                        "ArchitectureError", "CaptureError", "DriverError", "ForkError", "MemoryError"};
+    return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
+}
+
+const char *zoo_last_error(void) { return last_error.text; }
+int zoo_last_driver_status(void) { return last_error.driver_status; }
+
+DLDataType zoo_dtype(const char *name)
+{
+    DLDataType type = {0, 0, 0};
+    int index = dtype_of_name(name);
+    if (index >= 0) {
+        type.code = (uint8_t)dtypes[index].code;
+        type.bits = (uint8_t)dtypes[index].bits;
+        type.lanes = (uint16_t)dtypes[index].lanes;
+    }
+    return type;
+}
+
+DLTensor zoo_array(void *address, int device, const char *dtype, int ndim, int64_t *shape)
+{
+    DLTensor tensor;
+    tensor.data = address;
+    tensor.device.device_type = ON_CUDA;
+    tensor.device.device_id = device;
+    tensor.ndim = ndim;
+    tensor.dtype = zoo_dtype(dtype);
+    tensor.shape = shape;
+    tensor.strides = NULL;
+    tensor.byte_offset = 0;
+    return tensor;
+}
+
+static zoo_status open_device(int ordinal, zoo_device *device)
+{
+    int count, result;
+    if ((result = driver.device_count(&count))) return fail_driver(result, "counting devices");
+    if (ordinal < 0 || ordinal >= count) return fail(ZOO_DRIVER_ERROR, "there is no device %d; the driver sees %d", ordinal, count);
+    if ((result = driver.device_get(&device->handle, ordinal))) return fail_driver(result, "opening device %d", ordinal);
+    device->ordinal = ordinal;
+    if ((result = driver.device_attribute(&device->major, MAJOR, device->handle)) ||
+        (result = driver.device_attribute(&device->minor, MINOR, device->handle)) ||
+        (result = driver.device_attribute(&device->multiprocessors, MULTIPROCESSORS, device->handle)) ||
+        (result = driver.device_attribute(&device->shared_memory, SHARED_OPT_IN, device->handle)) ||
+        (result = driver.device_name(device->name, sizeof device->name, device->handle)))
+        return fail_driver(result, "asking device %d", ordinal);
+    if ((result = driver.context_retain(&device->context, device->handle))) return fail_driver(result, "starting device %d", ordinal);
+    return ZOO_OK;
+}
+
+zoo_status zoo_open(int ordinal, zoo_device **device)
+{
+    *device = NULL;
+    zoo_device *opened = (zoo_device *)calloc(1, sizeof *opened);
+    void **functions = (void **)calloc((size_t)zoo_variants_count, sizeof(void *));
+    pthread_mutex_lock(&process_lock);
+    if (!loaded_libraries) loaded_libraries = (void **)calloc((size_t)zoo_cubins_count, sizeof(void *));
+    zoo_status status = opened && functions && loaded_libraries ? open_driver() : fail(ZOO_MEMORY_ERROR, "out of memory");
+    if (!status) status = open_device(ordinal, opened);
+    if (!status) open_devices++;
+    pthread_mutex_unlock(&process_lock);
+    if (status) {
+        free(functions);
+        free(opened);
+        return status;
+    }
+    opened->functions = functions;
+    *device = opened;
+    return ZOO_OK;
+}
+
+void zoo_close(zoo_device *device)
+{
+    if (!device) return;
+    pthread_mutex_lock(&process_lock);
+    if (driver.process == getpid()) {
+        if (--open_devices == 0)
+            for (int index = 0; index < zoo_cubins_count; index++)
+                if (loaded_libraries[index]) {
+                    driver.library_unload(loaded_libraries[index]);
+                    loaded_libraries[index] = NULL;
+                }
+        driver.context_release(device->handle);
+    }
+    pthread_mutex_unlock(&process_lock);
+    free(device->functions);
+    free(device);
+}
+
+int zoo_kernel_count(void) { return zoo_kernels_count; }
+const char *zoo_kernel_name(int index) { return index >= 0 && index < zoo_kernels_count ? zoo_kernels[index].name : NULL; }
+const char *zoo_kernel_summary(int index) { return index >= 0 && index < zoo_kernels_count ? zoo_kernels[index].summary : NULL; }
+
+zoo_status zoo_load(zoo_device *device, const char *pattern, int *loaded)
+{
+    int matching = 0, done = 0;
+    for (int index = 0; index < zoo_kernels_count; index++) {
+        const zoo_kernel *kernel = &zoo_kernels[index];
+        if (fnmatch(pattern, kernel->name, 0)) continue;
+        matching++;
+        int arch = pick_arch(kernel, device);
+        for (int each = 0; each < kernel->variant_count && arch >= 0; each++) {
+            if (kernel->variants[each].arch != arch) continue;
+            bool there = loaded_function(device, kernel, &kernel->variants[each]) != NULL;
+            zoo_status status = there ? ZOO_OK : load_variant(device, kernel, &kernel->variants[each]);
+            if (status) return status;
+            done++;
+        }
+    }
+    if (loaded) *loaded = done;
+    if (!matching) return fail(ZOO_UNKNOWN_KERNEL_ERROR, "no kernel matches '%s'", pattern);
+    if (!done)
+        return fail(ZOO_ARCHITECTURE_ERROR, "%s: nothing to load for %s, compute capability %d.%d", pattern, device->name, device->major,
+                    device->minor);
+    return ZOO_OK;
+}
+
+zoo_status zoo_prepare(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, void *stream, zoo_plan **plan)
+{
+    *plan = NULL;
+    zoo_plan *made = (zoo_plan *)malloc(sizeof *made);
+    zoo_status status = made ? resolve(device, kernel, arguments, count, made) : fail(ZOO_MEMORY_ERROR, "out of memory");
+    if (!status) status = complete(device, made, stream);
+    if (status) free(made);
+    else *plan = made;
+    return status;
+}
+
+zoo_status zoo_plan_launch(const zoo_plan *plan, void *stream)
+{
+    if (plan->empty) return ZOO_OK;
+    launch_configuration with;
+    for (int axis = 0; axis < 3; axis++) {
+        with.grid[axis] = plan->grid[axis];
+        with.threads[axis] = axis ? 1 : plan->threads;
+    }
+    with.shared = plan->shared;
+    with.stream = stream;
+    with.attributes = (launch_attribute *)plan->attributes; /* the driver reads them only */
+    with.attribute_count = (unsigned)plan->attribute_count;
+    bool pushed;
+    zoo_status status = enter_context(plan->device, &pushed);
+    if (status) return status;
+    int result = driver.launch(&with, plan->function, (void **)plan->parameters, NULL);
+    leave_context(pushed);
+    return result ? fail_driver(result, "launching %s", plan->variant->symbol) : ZOO_OK;
+}
+
+void zoo_plan_free(zoo_plan *plan) { free(plan); }
+
+zoo_status zoo_launch(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, void *stream)
+{
+    zoo_plan plan;
+    zoo_status status = resolve(device, kernel, arguments, count, &plan);
+    if (!status) status = complete(device, &plan, stream);
+    return status ? status : zoo_plan_launch(&plan, stream);
+}
+
+zoo_plan_shape zoo_plan_describe(const zoo_plan *plan)
+{
+    zoo_plan_shape shape;
+    shape.variant = plan->variant->name;
+    shape.arch = plan->kernel->archs[plan->variant->arch];
+    shape.symbol = plan->variant->symbol;
+    memcpy(shape.grid, plan->grid, sizeof shape.grid);
+    memcpy(shape.cluster, plan->cluster, sizeof shape.cluster);
+    shape.threads = plan->threads;
+    shape.shared_bytes = plan->shared;
+    return shape;
+}
+
+zoo_status zoo_argument_bytes(
+    zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, const char *argument, int64_t *bytes)
+{
+    const zoo_kernel *kernel = find_kernel(name);
+    if (!kernel) return ZOO_UNKNOWN_KERNEL_ERROR;
+    int asked = argument_index(kernel, argument);
+    if (asked < 0 || !kernel->arguments[asked].forms) return refuse(kernel, ZOO_ARGUMENT_ERROR, "no array argument is named '%s'", argument);
+    call_state call;
+    zoo_status status = begin_call(&call, device, kernel, arguments, count, asked);
+    if (status) return status;
+    const zoo_form *form = call.arrays[asked].form;
+    int64_t extents[ZOO_MOST_DIMENSIONS];
+    if ((status = evaluate_all(&call, form->shape, form->dimensions, extents))) return status;
+    *bytes = dtypes[call.arrays[asked].dtype].bytes;
+    for (int axis = 0; axis < form->dimensions; axis++)
+        if (__builtin_mul_overflow(*bytes, extents[axis] > 0 ? extents[axis] : 0, bytes))
+            return refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s: its bytes do not fit 64 bits", argument);
+    return ZOO_OK;
+}
+
+zoo_driver_function zoo_driver(const char *symbol)
+{
+    void *found = driver.process ? dlsym(driver.library, symbol) : NULL;
+    zoo_driver_function function;
+    memcpy(&function, &found, sizeof found);
+    return function;
+}
