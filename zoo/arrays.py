@@ -1,8 +1,8 @@
 """Any framework's array, described for the resolver.
 
-A *reader* takes an object to (address, signature): the signature is hashable and holds all that matters beside the
-address, so that a repeated call is recognised by it. A *describer* turns both into a `resolve.Array`. Frameworks are
-found by the argument's own type; none is imported.
+A *reader* returns an object's address and adds its signature to a list: all that matters beside the address, in hashable
+parts, so that a repeated call is recognised by it. A *describer* turns both into a `resolve.Array`. Frameworks are found by
+the argument's own type; none is imported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kind:
     always the same one for the same owner and device, or None where there is nothing to ask. A `binding` owner orders
     the data by itself, so that two different streams of such are a conflict."""
 
-    read: Callable[[object], tuple[int, tuple]]
+    read: Callable[[object, list], int]
     describe: Callable[[int, tuple], Array]
     stream_source: Callable[[tuple], Callable[[], int] | None]
     binding: bool = False
@@ -75,6 +75,13 @@ def view(array: object, dtype: str) -> View:
     return View(array, dtype)
 
 
+def read(kind: Kind, value: object) -> tuple[int, tuple]:
+    """(address, signature) of one array."""
+    form: list = []
+    address = kind.read(value, form)
+    return address, tuple(form)
+
+
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for extent in reversed(shape):
@@ -84,8 +91,9 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # torch
-def _read_torch(tensor) -> tuple[int, tuple]:
-    return tensor.data_ptr(), (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
+def _read_torch(tensor, form: list) -> int:
+    form += (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
+    return tensor.data_ptr()
 
 
 def _describe_torch(address: int, signature: tuple) -> Array:
@@ -95,9 +103,10 @@ def _describe_torch(address: int, signature: tuple) -> Array:
 
 
 # CuPy
-def _read_cupy(array) -> tuple[int, tuple]:
+def _read_cupy(array, form: list) -> int:
     data = array.data
-    return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
+    form += (array.dtype, array.shape, array.strides, data.device_id)
+    return data.ptr
 
 
 def _describe_cupy(address: int, signature: tuple) -> Array:
@@ -106,11 +115,12 @@ def _describe_cupy(address: int, signature: tuple) -> Array:
 
 
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
-def _read_jax(array) -> tuple[int, tuple]:
+def _read_jax(array, form: list) -> int:
     array.block_until_ready()
     (device,) = array.devices()
     ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
-    return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
+    form += ("jax", array.dtype.name, array.shape, ordinal)
+    return array.unsafe_buffer_pointer()
 
 
 def _describe_jax(address: int, signature: tuple) -> Array:
@@ -119,12 +129,13 @@ def _describe_jax(address: int, signature: tuple) -> Array:
 
 
 # __cuda_array_interface__: numba and others
-def _read_interface(array) -> tuple[int, tuple]:
+def _read_interface(array, form: list) -> int:
     interface = array.__cuda_array_interface__
     address, readonly = interface["data"]
     typestr, strides = interface["typestr"], interface.get("strides")
     device = driver.device_of(address) if address else 0
-    return address, (typestr, interface["shape"], strides, device, readonly, interface.get("stream"))
+    form += (typestr, interface["shape"], strides, device, readonly, interface.get("stream"))
+    return address
 
 
 def _describe_interface(address: int, signature: tuple) -> Array:
@@ -134,8 +145,9 @@ def _describe_interface(address: int, signature: tuple) -> Array:
 
 
 # host arrays, only to say so
-def _read_numpy(array) -> tuple[int, tuple]:
-    return 0, ("numpy", array.dtype.name, array.shape)
+def _read_numpy(array, form: list) -> int:
+    form += ("numpy", array.dtype.name, array.shape)
+    return 0
 
 
 def _describe_numpy(address: int, signature: tuple) -> Array:
@@ -144,12 +156,14 @@ def _describe_numpy(address: int, signature: tuple) -> Array:
 
 
 # zoo's own
-def _read_pointer(pointer: Pointer) -> tuple[int, tuple]:
-    return pointer.address, ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
+def _read_pointer(pointer: Pointer, form: list) -> int:
+    form += ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
+    return pointer.address
 
 
-def _read_device_array(array) -> tuple[int, tuple]:
-    return array.address, ("device array", array.dtype, array.shape, array.strides, array.device)
+def _read_device_array(array, form: list) -> int:
+    form += ("device array", array.dtype, array.shape, array.strides, array.device)
+    return array.address
 
 
 def _describe_own(address: int, signature: tuple) -> Array:
@@ -164,10 +178,11 @@ def _describe_dlpack(address: int, signature: tuple) -> Array:
     return Array(address, names.get(code, f"DLPack type {code}"), shape, strides, device, readonly)
 
 
-def _read_view(viewed: View) -> tuple[int, tuple]:
+def _read_view(viewed: View, form: list) -> int:
     kind = kind_of(viewed.base)
-    address, signature = kind.read(viewed.base)
-    return address, (viewed.dtype, kind, signature)
+    address, signature = read(kind, viewed.base)
+    form += (viewed.dtype, kind, signature)
+    return address
 
 
 def _describe_view(address: int, signature: tuple) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from zoo.arrays import Kind, kind_of
+from zoo.arrays import Kind, kind_of, read
 from zoo.errors import ArgumentError, StreamError
 from zoo.manifest import Kernel
 from zoo.plan import Plan
@@ -27,7 +27,7 @@ class Call:
             if kind is None:
                 values[name] = value
             else:
-                address, signature = kind.read(value)
+                address, signature = read(kind, value)
                 values[name] = kind.describe(address, signature)
                 owners[name] = (kind, signature)
         return cls(values, owners)
@@ -87,10 +87,10 @@ def _nothing() -> None:
 class Repeated:
     """A call seen before: its plan, moved to the addresses of the next one. Belongs to one thread."""
 
-    def __init__(self, parts: list, plan: Plan, call: Call, kernel: Kernel):
+    def __init__(self, form: list, plan: Plan, call: Call, kernel: Kernel):
         launch = plan.launch
         order = {name: index for index, name in enumerate(call.owners)}
-        self.parts = parts  # all that a call of this form has in common: names, numbers, options, signatures
+        self.form = form  # all that a call of this form has in common: names, numbers, options, signatures
         self.plan = plan
         self.stream = stream_source(call.owners)
         self.addresses = [call.values[name].address for name in order]
@@ -99,7 +99,7 @@ class Repeated:
         self._alignments = tuple((order[name], kernel.arguments[name].alignment - 1) for name in launch.spans)
         spans = list(launch.spans.items())
         self._apart = tuple(
-            (order[name], span.bytes, order[other], other_span.bytes)
+            (order[name], -span.bytes, order[other], other_span.bytes)
             for index, (name, span) in enumerate(spans)
             for other, other_span in spans[:index]
             if kernel.arguments[name].written or kernel.arguments[other].written
@@ -111,9 +111,8 @@ class Repeated:
             address = addresses[index]
             if address & mask or not address:
                 return False
-        for one, one_bytes, other, other_bytes in self._apart:
-            ahead = addresses[one] - addresses[other]
-            if -one_bytes < ahead < other_bytes:
+        for one, before, other, after in self._apart:
+            if before < addresses[one] - addresses[other] < after:
                 return False
         return True
 

@@ -93,22 +93,24 @@ class Zoo:
 
         Without `stream`, on the current stream of the framework that owns the arrays.
         """
-        parts, addresses = [variant], []
+        form, addresses = [variant], []
         for argument, value in arguments.items():
+            form.append(argument)
             kind = kinds.get(type(value)) or kind_of(value)
             if kind is None:
-                parts += (argument, type(value), value)
+                form += (type(value), value)
             else:
-                address, signature = kind.read(value)
-                addresses.append(address)
-                parts += (argument, signature)
-        # The same form as the last call of this kernel: recognised by comparing, which is cheaper than hashing.
-        calls = self._calls()
+                addresses.append(kind.read(value, form))
+        try:
+            calls = self._local.calls
+        except AttributeError:
+            calls = self._local.calls = _Calls()
+        # Mostly the form of this kernel's last call: comparing is cheaper than hashing.
         repeated = calls.last.get(name)
-        if repeated is None or repeated.parts != parts:
-            repeated = calls.find(name, parts)
+        if repeated is None or repeated.form != form:
+            repeated = calls.find(name, form)
             if repeated is None:
-                repeated = self._first(name, parts, stream, variant, arguments)
+                repeated = self._first(name, form, stream, variant, arguments)
                 calls.remember(name, repeated)
         if stream is None:
             stream = repeated.stream()
@@ -120,16 +122,9 @@ class Zoo:
             repeated.move(addresses)
         repeated.plan(stream)
 
-    def _calls(self) -> _Calls:
-        try:
-            return self._local.calls
-        except AttributeError:
-            self._local.calls = _Calls()
-            return self._local.calls
-
-    def _first(self, name: str, parts: list, stream, variant: str | None, arguments: dict) -> Repeated:
+    def _first(self, name: str, form: list, stream, variant: str | None, arguments: dict) -> Repeated:
         kernel, call = self.kernel(name), Call.read(arguments)
-        return Repeated(parts, self._plan(kernel, call, stream, variant), call, kernel)
+        return Repeated(form, self._plan(kernel, call, stream, variant), call, kernel)
 
 
 class _Calls:
@@ -139,9 +134,9 @@ class _Calls:
         self.last: dict[str, Repeated] = {}
         self._by_form: dict[tuple, Repeated] = {}
 
-    def find(self, name: str, parts: list) -> Repeated | None:
+    def find(self, name: str, form: list) -> Repeated | None:
         try:
-            found = self._by_form.get((name, *parts))
+            found = self._by_form.get((name, *form))
         except TypeError:  # an argument that cannot be a key; resolving it will say so
             return None
         if found is not None:
@@ -151,7 +146,7 @@ class _Calls:
     def remember(self, name: str, repeated: Repeated):
         if len(self._by_form) >= _MOST_REPEATED:
             self._by_form.clear()
-        self._by_form[(name, *repeated.parts)] = self.last[name] = repeated
+        self._by_form[(name, *repeated.form)] = self.last[name] = repeated
 
 
 def _refuse_streamless(name: str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 
 from zoo.resolve import HOST
@@ -55,8 +56,8 @@ _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _api.PyCapsule_New.restype = ctypes.py_object
 
 
-def read_dlpack(array: object) -> tuple[int, tuple]:
-    """(address, signature) of anything with __dlpack__. The producer is not asked to synchronise: the caller's stream orders."""
+def read_dlpack(array: object, form: list) -> int:
+    """The address of anything with __dlpack__, whose signature is added to `form`. The producer is not asked to synchronise: the caller's stream orders."""
     try:
         capsule = array.__dlpack__(stream=-1, max_version=(1, 1))
     except (TypeError, BufferError):  # a producer from before DLPack 1.0, or one in host memory
@@ -76,36 +77,55 @@ def read_dlpack(array: object) -> tuple[int, tuple]:
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
     dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
     # Not consumed: the capsule's own destructor gives the producer its reference back.
-    return (tensor.data or 0) + tensor.byte_offset, (dtype, shape, strides, device, readonly)
+    form += (dtype, shape, strides, device, readonly)
+    return (tensor.data or 0) + tensor.byte_offset
 
 
-# What an exported capsule keeps alive until its consumer calls the deleter: address of the structure -> its parts.
-_exported: dict[int, tuple] = {}
+# Exporting. The structure lies in memory of the C library, for a consumer may call the deleter after Python is gone: from
+# then on the deleter is `free` itself.
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_libc.free.restype, _libc.free.argtypes = None, [ctypes.c_void_p]
+_dying = ctypes.PyDLL(None)
+_dying.PyCapsule_IsValid.argtypes = _dying.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_dying.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_owners: dict[int, object] = {}  # of the structures that are out, by address
 
 
 @_Deleter
 def _release(address: int):
-    _exported.pop(address, None)
+    if _owners.pop(address, None) is not None:
+        _libc.free(address)
+
+
+@atexit.register
+def _outlive_python():
+    for address in _owners:
+        _Managed.from_address(address).deleter = ctypes.cast(_libc.free, _Deleter)
 
 
 @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 def _release_unconsumed(capsule: int):
-    # A consumer renames the capsule; one that still has its first name was never taken.
-    held = ctypes.cast(capsule, ctypes.py_object)
-    if _api.PyCapsule_IsValid(held, b"dltensor"):
-        _exported.pop(_api.PyCapsule_GetPointer(held, b"dltensor"), None)
+    # A consumer renames the capsule; one that still has its first name was never taken. The capsule is being destroyed:
+    # it is asked by address, for a new reference to it would destroy it again.
+    if _dying.PyCapsule_IsValid(capsule, b"dltensor"):
+        _release(_dying.PyCapsule_GetPointer(capsule, b"dltensor"))
 
 
 def make_capsule(owner: object, address: int, dtype: tuple[int, int, int], shape: tuple[int, ...], device: int) -> object:
     """A DLPack capsule over contiguous device memory that keeps `owner` alive."""
-    extents = (ctypes.c_int64 * max(len(shape), 1))(*shape)
-    managed = _Managed()
-    managed.tensor.data = address
-    managed.tensor.device = _Device(_CUDA, device)
-    managed.tensor.ndim = len(shape)
-    managed.tensor.dtype = _DataType(*dtype)
-    managed.tensor.shape = ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64))
-    managed.deleter = _release
-    where = ctypes.addressof(managed)
-    _exported[where] = (managed, extents, owner)
+    size = ctypes.sizeof(_Managed)
+    where = _libc.malloc(size + 8 * len(shape))
+    extents = (ctypes.c_int64 * len(shape)).from_address(where + size)
+    extents[:] = shape
+    managed = _Managed.from_address(where)
+    managed.tensor = _Tensor(
+        data=address,
+        device=_Device(_CUDA, device),
+        ndim=len(shape),
+        dtype=_DataType(*dtype),
+        shape=ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)),
+    )
+    managed.context, managed.deleter = None, _release
+    _owners[where] = owner
     return _api.PyCapsule_New(where, b"dltensor", ctypes.cast(_release_unconsumed, ctypes.c_void_p))

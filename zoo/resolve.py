@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from zoo.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
 from zoo.expressions import LARGEST, Expression
-from zoo.manifest import Argument, Form, Kernel, LaunchRule, Variant
+from zoo.manifest import Argument, Form, Kernel, Variant
 from zoo.tensor_map import TensorMap
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -226,7 +226,7 @@ class _Call:
         self.strides[name] = tuple(reversed(strides))
         end = array.address + (0 if empty else (farthest + 1) * DTYPES[self.dtypes[name]].bytes)
         if not fits or end > LARGEST:  # from here on, no sum of extents and strides overflows in C
-            self._fail(f"{name}: an extent of {_tuple(array.shape)} with strides {_tuple(array.strides)} does not fit 64 bits")
+            self._fail(f"{name}: an extent of {_tuple(array.shape)} with such strides does not fit 64 bits")
         symbols = list(zip(form.shape, array.shape, strict=True))
         symbols += zip(form.strides or (), self.strides[name], strict=False)
         for expression, value in symbols:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,23 @@ _ALIGNMENTS = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "tensor_map": 64}
 def sanitizers() -> tuple[str, ...]:
     """The flags that catch overflow and stray accesses, where the compiler has them."""
     flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
-    trial = subprocess.run(["cc", *flags, "-x", "c", "-", "-o", "/dev/null"], input="int main(void){return 0;}", text=True, capture_output=True)
-    return flags if trial.returncode == 0 else ()
+    return flags if _runs(flags, leaks=False) else ()
+
+
+@cache
+def sanitizer_settings() -> dict[str, str]:
+    """The environment of a program built with them: looking for leaks too, where the system lets a process inspect itself."""
+    return {"ASAN_OPTIONS": f"detect_leaks={int(_runs(sanitizers(), leaks=True))}"}
+
+
+def _runs(flags: Sequence[str], leaks: bool) -> bool:
+    """Whether a program built with `flags` works here."""
+    with tempfile.TemporaryDirectory() as directory:
+        built = subprocess.run(
+            ["cc", *flags, "-x", "c", "-", "-o", f"{directory}/trial"], input="int main(void) { return 0; }", text=True, capture_output=True
+        )
+        settings = {"ASAN_OPTIONS": f"detect_leaks={int(leaks)}"}
+        return built.returncode == 0 and subprocess.run([f"{directory}/trial"], env=settings, capture_output=True).returncode == 0
 
 
 def make_directory(directory: Path, entries: dict[str, dict]) -> Path:

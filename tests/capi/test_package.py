@@ -15,6 +15,7 @@ from zoo.export import export
 from zoo.manifest import Manifest
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
 SHIPPED, TESTS = ROOT / "cubins", ROOT / "tests" / "zoo_cubins"
 QUANTIZE = "quantize.mxfp8.rows"
 
@@ -54,6 +55,7 @@ def test_a_dlpack_header_may_come_first(package, tmp_path, compiler):
     assert subprocess.run([built], capture_output=True, text=True, check=True).stdout == "2 3 14 8 1\n"
 
 
+@needs_make
 def test_the_makefile_builds_an_example_that_runs(package, recorder, tmp_path):
     shutil.copytree(package, tmp_path / "package")
     subprocess.run(["make", "-s", "-j2", "-C", tmp_path / "package", "CFLAGS=-O1 -Werror"], check=True)
@@ -70,6 +72,7 @@ def test_cmake_builds_it_too(package, recorder, tmp_path):
     assert program(recorder, [tmp_path / "build" / "example"]).stdout.count("variants loaded") == 3
 
 
+@needs_make
 def test_the_quantize_example_launches_its_kernel(recorder, tmp_path):
     """The recorder computes nothing, so the example must find its results wrong, and say so."""
     made = make(tmp_path / "package", SHIPPED, [QUANTIZE], ["sm_90a"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.capi.package import ROOT, export_and_compile, make_directory, sanitizers
+from tests.capi.package import ROOT, export_and_compile, make_directory, sanitizer_settings, sanitizers
 from tests.capi.problems import RECORDER_DEVICES, SPOILERS, Maker, Problem
 from tests.contract.entries import entry
 from tests.recorder import Log, Run, environment
@@ -49,8 +49,7 @@ def call(caller: Path, recorder: Path, problems: list[Problem], directory: Path)
     text, log = directory / "problems", directory / "log"
     log.unlink(missing_ok=True)
     text.write_text("".join(problem.words() for problem in problems))
-    # the sanitizer's leak check cannot tell the recorder's own memory, which lives as long as the process
-    settings = {**environment(recorder, log, RECORDER_DEVICES), "ASAN_OPTIONS": "detect_leaks=0"}
+    settings = {**environment(recorder, log, RECORDER_DEVICES), **sanitizer_settings()}
     with text.open() as lines:
         process = subprocess.run([caller], stdin=lines, env=settings, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stderr

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.capi.entries import plain_entry
-from tests.capi.package import HERE, compile_package, make_directory, sanitizers
+from tests.capi.package import HERE, compile_package, make_directory, sanitizer_settings, sanitizers
 from tests.recorder import Run, program
 from zoo.export import export
 from zoo.manifest import Manifest
@@ -30,9 +30,16 @@ def session(package, recorder):
     built = compile_package(package, package.parent / "program", [HERE / "session.c"], sanitizers())
 
     def run(scenario: str, **settings) -> Run:
-        return program(recorder, [built, scenario], **{"devices": "9.0:132,10.0:148", "ASAN_OPTIONS": "detect_leaks=0", **settings})
+        return program(recorder, [built, scenario], **{"devices": "9.0:132,10.0:148", **sanitizer_settings(), **settings})
 
     return run
+
+
+def test_these_programs_run_under_sanitizers():
+    if not sanitizers():
+        pytest.skip("this compiler has no sanitizers: overflows and stray accesses of the C library go unseen here")
+    if sanitizer_settings()["ASAN_OPTIONS"] != "detect_leaks=1":
+        pytest.skip("a process cannot look for its own leaks here")
 
 
 def test_a_call_reaches_the_driver(session):

@@ -339,3 +339,42 @@ def test_importing_zoo_opens_no_driver_and_imports_no_framework():
     )
     out = subprocess.run([sys.executable, "-c", snippet], capture_output=True, text=True, cwd=recorder.ROOT, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_a_consumer_may_outlive_python(library, tmp_path):
+    import subprocess
+
+    consumer = tmp_path / "consumer.so"
+    source = recorder.ROOT / "tests" / "loader" / "late_consumer.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", consumer, source], check=True)
+    log = run(
+        library,
+        f"""
+capsule = zoo.empty((3, 4), "f32").__dlpack__()
+api, consumer = ctypes.PyDLL(None), ctypes.CDLL({str(consumer)!r})
+api.PyCapsule_GetPointer.argtypes, api.PyCapsule_GetPointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+consumer.keep(ctypes.c_void_p(api.PyCapsule_GetPointer(capsule, b"dltensor")))
+used = ctypes.create_string_buffer(b"used_dltensor")
+api.PyCapsule_SetName(capsule, used)
+del capsule
+""",
+    )
+    assert log.stdout.strip() == "given back"
+
+
+def test_an_exported_array_lives_until_its_consumer_lets_go(library):
+    log = run(
+        library,
+        """
+from zoo import dlpack
+import gc
+array = zoo.empty((3, 4), "f32")
+capsule = array.__dlpack__()
+del array; gc.collect()
+print(len(dlpack._owners))
+del capsule
+print(len(dlpack._owners))
+""",
+    )
+    assert log.stdout.split() == ["1", "0"]
