@@ -1,4 +1,6 @@
-/* The C reader of the contract. resolve() follows zoo/resolve.py step by step and word by word; what docs/manifest.md
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The C reader of the contract. resolve() follows zoo/resolve.py step by step and word by word; what docs/manifest.md
  * says of a call holds here too. Compiles as C11 and as C++17 and links nothing but libc (and libdl, where that is apart).
  */
 #ifndef _GNU_SOURCE

@@ -1,4 +1,6 @@
-/* zoo: kernels compiled ahead of time, started by name on raw device pointers.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * zoo: kernels compiled ahead of time, started by name on raw device pointers.
  *
  *     zoo_device *device;
  *     zoo_open(0, &device);

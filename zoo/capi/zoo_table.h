@@ -1,4 +1,6 @@
-/* What zoo.c knows of the exported kernels: the manifest's entries as static tables, written by zoo/export.py.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What zoo.c knows of the exported kernels: the manifest's entries as static tables, written by zoo/export.py.
  *
  * Expressions stand in a list for each kernel and are named by their index there; symbols, flags (`a.present`,
  * `layout.plain`) and tile constants by their slot in the kernel's list of names, where slot 0 is `sms`.
