@@ -20,9 +20,10 @@ LAUNCHES, ROUNDS = 200, 60
 ROWS, COLUMNS = 128, 2048
 
 
-def microseconds(enqueue) -> float:
+def microseconds(enqueue, before_round=lambda: None) -> float:
     rounds = []
     for _ in range(ROUNDS):
+        before_round()
         torch.cuda.synchronize()
         start = time.perf_counter_ns()
         for index in range(LAUNCHES):
@@ -36,6 +37,21 @@ def arrays():
     q = torch.empty(ROWS, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
     scales = torch.empty(ROWS, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
     return dict(x=x, q=q, scales=scales)
+
+
+class Fresh:
+    """Calls whose arrays lie where none of an earlier call did: windows that slide over three buffers."""
+
+    def __init__(self):
+        self.x = torch.randn(ROWS + LAUNCHES * ROUNDS, COLUMNS, device="cuda", dtype=torch.bfloat16)
+        self.q = torch.empty(self.x.shape, device="cuda", dtype=torch.float8_e4m3fn)
+        self.scales = torch.empty(self.x.shape[0], COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
+        self.first = 0
+
+    def prepare_round(self):
+        windows = [slice(first, first + ROWS) for first in range(self.first, self.first + LAUNCHES)]
+        self.calls = [dict(x=self.x[w], q=self.q[w], scales=self.scales[w]) for w in windows]
+        self.first += LAUNCHES
 
 
 def import_milliseconds(statement: str) -> float:
@@ -58,10 +74,12 @@ def main():
         return microseconds(lambda index: cuda.cuLaunchKernelEx(config, function, parameters, 0))
 
     before = bare()  # and after the others, so that a drift of the machine shows
+    fresh = Fresh()
     rows = {
         "plan(stream)": microseconds(lambda index: plan(stream)),
         "zoo.launch, same arrays": microseconds(lambda index: zoo.launch(name, **sets[0])),
         "zoo.launch, new pointers": microseconds(lambda index: zoo.launch(name, **sets[index % 8])),
+        "zoo.launch, pointers never seen": microseconds(lambda index: zoo.launch(name, **fresh.calls[index]), fresh.prepare_round),
         "zoo.launch, new pointers, stream=": microseconds(lambda index: zoo.launch(name, stream=stream, **sets[index % 8])),
         "torch add_": microseconds(lambda index: a.add_(b)),
     }

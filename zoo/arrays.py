@@ -233,17 +233,21 @@ _DLPACK = Kind(read_dlpack, _describe_dlpack, _no_stream)
 _NUMPY = Kind(_read_numpy, _describe_numpy, _no_stream)
 
 # Found so far, by type; None for what is no array.
-kinds: dict[type, Kind | None] = {Pointer: _POINTER, int: None, float: None, str: None, type(None): None}
+_kinds: dict[type, Kind | None] = {Pointer: _POINTER, int: None, float: None, str: None, type(None): None}
+# Of the arrays among them, their `read`: one look-up for a call that repeats.
+readers: dict[type, Callable[[object, list], int]] = {Pointer: _read_pointer}
 
 
 def kind_of(value: object) -> Kind | None:
     """The kind of an array argument; None for what is no array (numbers, options)."""
     cls = type(value)
-    if cls in kinds:
-        return kinds[cls]
+    if cls in _kinds:
+        return _kinds[cls]
     kind = _find_kind(value)
     if cls is not View:  # a view's kind is that of its base
-        kinds[cls] = kind
+        _kinds[cls] = kind
+        if kind is not None:
+            readers[cls] = kind.read
     return kind
 
 

@@ -96,10 +96,11 @@ class Repeated:
         self.addresses = [call.values[name].address for name in order]
         self._cells = tuple((offset // 8, order[name]) for offset, name in launch.pointers)
         self._maps = tuple((offset, order[name]) for offset, name, _ in launch.tensor_maps)
-        self._alignments = tuple((order[name], kernel.arguments[name].alignment - 1) for name in launch.spans)
+        self._masks = [kernel.arguments[name].alignment - 1 for name in order]
+        self._all_have_elements = len(launch.spans) == len(order)
         spans = list(launch.spans.items())
         self._apart = tuple(
-            (order[name], -span.bytes, order[other], other_span.bytes)
+            (order[name], order[other], -span.bytes, other_span.bytes)
             for index, (name, span) in enumerate(spans)
             for other, other_span in spans[:index]
             if kernel.arguments[name].written or kernel.arguments[other].written
@@ -107,11 +108,12 @@ class Repeated:
 
     def fits(self, addresses: list[int]) -> bool:
         """Whether nothing that was checked of the first call can differ at these addresses."""
-        for index, mask in self._alignments:
-            address = addresses[index]
-            if address & mask or not address:
+        if not self._all_have_elements or 0 in addresses:
+            return False
+        for address, mask in zip(addresses, self._masks):  # noqa: B905: equally long, and this is the hot path
+            if address & mask:
                 return False
-        for one, before, other, after in self._apart:
+        for one, other, before, after in self._apart:
             if before < addresses[one] - addresses[other] < after:
                 return False
         return True

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from zoo import driver, streams
-from zoo.arrays import kind_of, kinds
+from zoo.arrays import kind_of, readers
 from zoo.call import Call, Repeated
 from zoo.errors import ArgumentError, StreamError, UnknownKernelError
 from zoo.library import Library
@@ -96,11 +96,14 @@ class Zoo:
         form, addresses = [variant], []
         for argument, value in arguments.items():
             form.append(argument)
-            kind = kinds.get(type(value)) or kind_of(value)
-            if kind is None:
-                form += (type(value), value)
-            else:
-                addresses.append(kind.read(value, form))
+            read = readers.get(type(value))
+            if read is None:
+                kind = kind_of(value)
+                if kind is None:
+                    form += (type(value), value)
+                    continue
+                read = kind.read
+            addresses.append(read(value, form))
         try:
             calls = self._local.calls
         except AttributeError:

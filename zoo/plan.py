@@ -48,7 +48,7 @@ class Plan:
         self._block = Block(launch.block, [parameter.offset for parameter in launch.variant.launch.parameters])
         for offset, _, tensor_map in launch.tensor_maps:
             encode(tensor_map, self._block.address + offset)
-        self._parameters = self._block.parameters
+        self._parameters, self._cells = self._block.parameters, self._block.cells
         self._configs: dict[object, object] = {}
         self._enqueue: Callable = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
 
@@ -67,9 +67,9 @@ class Plan:
     def point(self, cells: tuple[tuple[int, int], ...], maps: tuple[tuple[int, int], ...], addresses: list[int]):
         """Moves the launch to other arrays of the same form: `cells` are (64-bit cell of the block, index into
         `addresses`) of pointers, `maps` (offset, index) of tensor maps."""
-        block = self._block.cells
+        cells_of_block = self._cells
         for cell, index in cells:
-            block[cell] = addresses[index]
+            cells_of_block[cell] = addresses[index]
         for offset, index in maps:
             replace_address(self._block.address + offset, addresses[index])
 
