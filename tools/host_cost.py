@@ -1,7 +1,8 @@
 """What a launch costs the host: `python tools/host_cost.py` on a machine with a GPU, torch and zoo.
 
-Each figure is the median over rounds of back-to-back launches, few enough that the driver's queue never fills. `bare` is
-cuLaunchKernelEx through cuda-bindings with a configuration and a parameter block that were packed before.
+Each figure is the median over rounds of back-to-back launches, few enough that the driver's queue never fills; differences
+and ratios are taken within a round. `bare` is cuLaunchKernelEx through cuda-bindings with a configuration and a parameter
+block that were packed before.
 """
 
 from __future__ import annotations
@@ -20,23 +21,12 @@ LAUNCHES, ROUNDS = 200, 60
 ROWS, COLUMNS = 128, 2048
 
 
-def microseconds(enqueue, before_round=lambda: None) -> float:
-    rounds = []
-    for _ in range(ROUNDS):
-        before_round()
-        torch.cuda.synchronize()
-        start = time.perf_counter_ns()
-        for index in range(LAUNCHES):
-            enqueue(index)
-        rounds.append((time.perf_counter_ns() - start) / LAUNCHES / 1000)
-    return statistics.median(rounds)
-
-
-def arrays():
-    x = torch.randn(ROWS, COLUMNS, device="cuda", dtype=torch.bfloat16)
-    q = torch.empty(ROWS, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
-    scales = torch.empty(ROWS, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
-    return dict(x=x, q=q, scales=scales)
+def microseconds(enqueue) -> float:
+    torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    for index in range(LAUNCHES):
+        enqueue(index)
+    return (time.perf_counter_ns() - start) / LAUNCHES / 1000
 
 
 class Fresh:
@@ -70,25 +60,27 @@ def main():
     function, parameters = plan._function, plan._parameters
     a, b = torch.ones(16, device="cuda"), torch.ones(16, device="cuda")
 
-    def bare() -> float:
-        return microseconds(lambda index: cuda.cuLaunchKernelEx(config, function, parameters, 0))
-
-    before = bare()  # and after the others, so that a drift of the machine shows
     fresh = Fresh()
     rows = {
-        "plan(stream)": microseconds(lambda index: plan(stream)),
-        "zoo.launch, same arrays": microseconds(lambda index: zoo.launch(name, **sets[0])),
-        "zoo.launch, new pointers": microseconds(lambda index: zoo.launch(name, **sets[index % 8])),
-        "zoo.launch, pointers never seen": microseconds(lambda index: zoo.launch(name, **fresh.calls[index]), fresh.prepare_round),
-        "zoo.launch, new pointers, stream=": microseconds(lambda index: zoo.launch(name, stream=stream, **sets[index % 8])),
-        "torch add_": microseconds(lambda index: a.add_(b)),
+        "bare cuLaunchKernelEx": lambda index: cuda.cuLaunchKernelEx(config, function, parameters, 0),
+        "plan(stream)": lambda index: plan(stream),
+        "zoo.launch, same arrays": lambda index: zoo.launch(name, **sets[0]),
+        "zoo.launch, new pointers": lambda index: zoo.launch(name, **sets[index % 8]),
+        "zoo.launch, pointers never seen": lambda index: zoo.launch(name, **fresh.calls[index]),
+        "zoo.launch, new pointers, stream=": lambda index: zoo.launch(name, stream=stream, **sets[index % 8]),
+        "torch add_": lambda index: a.add_(b),
     }
-    after = bare()
-    base = (before + after) / 2
-    print(f"{'':36}{'us':>8}{'- bare':>8}{'/ bare':>8}")
-    print(f"{'bare cuLaunchKernelEx':36}{base:8.2f}{after - before:+8.2f}  (drift)")
-    for label, value in rows.items():
-        print(f"{label:36}{value:8.2f}{value - base:+8.2f}{value / base:8.2f}")
+    rounds = {label: [] for label in rows}
+    for _ in range(ROUNDS):  # all take turns, so that a machine that slows down slows all of them
+        fresh.prepare_round()
+        for label, enqueue in rows.items():
+            rounds[label].append(microseconds(enqueue))
+    bare = rounds["bare cuLaunchKernelEx"]
+    print(f"{'median of ' + str(ROUNDS) + ' rounds':36}{'us':>8}{'- bare':>8}{'/ bare':>8}")
+    for label, times in rounds.items():
+        differences = [time - other for time, other in zip(times, bare, strict=True)]
+        ratios = [time / other for time, other in zip(times, bare, strict=True)]
+        print(f"{label:36}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios)))
     print(f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms")
 
 

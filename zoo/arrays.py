@@ -1,8 +1,8 @@
 """Any framework's array, described for the resolver.
 
-A *reader* returns an object's address and adds its signature to a list: all that matters beside the address, in hashable
-parts, so that a repeated call is recognised by it. A *describer* turns both into a `resolve.Array`. Frameworks are found by
-the argument's own type; none is imported.
+A *reader* takes an object to (address, signature): the signature is hashable and holds all that matters beside the
+address, so that a repeated call is recognised by it. A *describer* turns both into a `resolve.Array`. Frameworks are
+found by the argument's own type; none is imported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,20 @@ class Kind:
     always the same one for the same owner and device, or None where there is nothing to ask. A `binding` owner orders
     the data by itself, so that two different streams of such are a conflict."""
 
-    read: Callable[[object, list], int]
+    read: Callable[[object], tuple[int, tuple]]
     describe: Callable[[int, tuple], Array]
     stream_source: Callable[[tuple], Callable[[], int] | None]
     binding: bool = False
+    same: Callable | None = None  # (object, *signature) -> its address, or None where its signature is another; a quick `read`
+
+    def matcher(self) -> Callable:
+        if self.same is not None:
+            return self.same
+        return lambda value, *signature: _address_if(self.read(value), signature)
+
+
+def _address_if(found: tuple[int, tuple], signature: tuple) -> int | None:
+    return found[0] if found[1] == signature else None
 
 
 @dataclass(frozen=True)
@@ -75,13 +85,6 @@ def view(array: object, dtype: str) -> View:
     return View(array, dtype)
 
 
-def read(kind: Kind, value: object) -> tuple[int, tuple]:
-    """(address, signature) of one array."""
-    form: list = []
-    address = kind.read(value, form)
-    return address, tuple(form)
-
-
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     strides, step = [], 1
     for extent in reversed(shape):
@@ -91,9 +94,14 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # torch
-def _read_torch(tensor, form: list) -> int:
-    form += (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
-    return tensor.data_ptr()
+def _read_torch(tensor) -> tuple[int, tuple]:
+    return tensor.data_ptr(), (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
+
+
+def _same_torch(tensor, dtype, shape, strides, device) -> int | None:
+    if tensor.shape == shape and tensor.stride() == strides and tensor.dtype is dtype and tensor.get_device() == device:
+        return tensor.data_ptr()
+    return None
 
 
 def _describe_torch(address: int, signature: tuple) -> Array:
@@ -103,10 +111,9 @@ def _describe_torch(address: int, signature: tuple) -> Array:
 
 
 # CuPy
-def _read_cupy(array, form: list) -> int:
+def _read_cupy(array) -> tuple[int, tuple]:
     data = array.data
-    form += (array.dtype, array.shape, array.strides, data.device_id)
-    return data.ptr
+    return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
 
 
 def _describe_cupy(address: int, signature: tuple) -> Array:
@@ -115,12 +122,11 @@ def _describe_cupy(address: int, signature: tuple) -> Array:
 
 
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
-def _read_jax(array, form: list) -> int:
+def _read_jax(array) -> tuple[int, tuple]:
     array.block_until_ready()
     (device,) = array.devices()
     ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
-    form += ("jax", array.dtype.name, array.shape, ordinal)
-    return array.unsafe_buffer_pointer()
+    return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
 
 
 def _describe_jax(address: int, signature: tuple) -> Array:
@@ -129,13 +135,12 @@ def _describe_jax(address: int, signature: tuple) -> Array:
 
 
 # __cuda_array_interface__: numba and others
-def _read_interface(array, form: list) -> int:
+def _read_interface(array) -> tuple[int, tuple]:
     interface = array.__cuda_array_interface__
     address, readonly = interface["data"]
     typestr, strides = interface["typestr"], interface.get("strides")
     device = driver.device_of(address) if address else 0
-    form += (typestr, interface["shape"], strides, device, readonly, interface.get("stream"))
-    return address
+    return address, (typestr, interface["shape"], strides, device, readonly, interface.get("stream"))
 
 
 def _describe_interface(address: int, signature: tuple) -> Array:
@@ -145,9 +150,8 @@ def _describe_interface(address: int, signature: tuple) -> Array:
 
 
 # host arrays, only to say so
-def _read_numpy(array, form: list) -> int:
-    form += ("numpy", array.dtype.name, array.shape)
-    return 0
+def _read_numpy(array) -> tuple[int, tuple]:
+    return 0, ("numpy", array.dtype.name, array.shape)
 
 
 def _describe_numpy(address: int, signature: tuple) -> Array:
@@ -156,14 +160,12 @@ def _describe_numpy(address: int, signature: tuple) -> Array:
 
 
 # zoo's own
-def _read_pointer(pointer: Pointer, form: list) -> int:
-    form += ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
-    return pointer.address
+def _read_pointer(pointer: Pointer) -> tuple[int, tuple]:
+    return pointer.address, ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
 
 
-def _read_device_array(array, form: list) -> int:
-    form += ("device array", array.dtype, array.shape, array.strides, array.device)
-    return array.address
+def _read_device_array(array) -> tuple[int, tuple]:
+    return array.address, ("device array", array.dtype, array.shape, array.strides, array.device)
 
 
 def _describe_own(address: int, signature: tuple) -> Array:
@@ -178,11 +180,10 @@ def _describe_dlpack(address: int, signature: tuple) -> Array:
     return Array(address, names.get(code, f"DLPack type {code}"), shape, strides, device, readonly)
 
 
-def _read_view(viewed: View, form: list) -> int:
+def _read_view(viewed: View) -> tuple[int, tuple]:
     kind = kind_of(viewed.base)
-    address, signature = read(kind, viewed.base)
-    form += (viewed.dtype, kind, signature)
-    return address
+    address, signature = kind.read(viewed.base)
+    return address, (viewed.dtype, kind, signature)
 
 
 def _describe_view(address: int, signature: tuple) -> Array:
@@ -223,7 +224,7 @@ def _named_stream(handle: int | None) -> Callable[[], int] | None:
     return None if handle is None else lambda: handle
 
 
-_TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True)
+_TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True, same=_same_torch)
 _CUPY = Kind(_read_cupy, _describe_cupy, _of_device(streams.of_cupy, 3), binding=True)
 _INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: _named_stream(signature[5]), binding=True)
 _JAX = Kind(_read_jax, _describe_jax, _of_device(streams.of_zoo, 3))
@@ -234,8 +235,6 @@ _NUMPY = Kind(_read_numpy, _describe_numpy, _no_stream)
 
 # Found so far, by type; None for what is no array.
 _kinds: dict[type, Kind | None] = {Pointer: _POINTER, int: None, float: None, str: None, type(None): None}
-# Of the arrays among them, their `read`: one look-up for a call that repeats.
-readers: dict[type, Callable[[object, list], int]] = {Pointer: _read_pointer}
 
 
 def kind_of(value: object) -> Kind | None:
@@ -246,8 +245,6 @@ def kind_of(value: object) -> Kind | None:
     kind = _find_kind(value)
     if cls is not View:  # a view's kind is that of its base
         _kinds[cls] = kind
-        if kind is not None:
-            readers[cls] = kind.read
     return kind
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from zoo.arrays import Kind, kind_of, read
+from zoo.arrays import Kind, kind_of
 from zoo.errors import ArgumentError, StreamError
 from zoo.manifest import Kernel
 from zoo.plan import Plan
@@ -27,10 +27,15 @@ class Call:
             if kind is None:
                 values[name] = value
             else:
-                address, signature = read(kind, value)
+                address, signature = kind.read(value)
                 values[name] = kind.describe(address, signature)
                 owners[name] = (kind, signature)
         return cls(values, owners)
+
+    @property
+    def form(self) -> tuple:
+        """All that calls of one form have in common: names, numbers, options, signatures; hashable where those are."""
+        return tuple((name, *self.owners.get(name, (type(value), value))) for name, value in self.values.items())
 
     @property
     def device(self) -> int:
@@ -85,18 +90,22 @@ def _nothing() -> None:
 
 
 class Repeated:
-    """A call seen before: its plan, moved to the addresses of the next one. Belongs to one thread."""
+    """A call seen before, ready to be made again with arrays of the same form elsewhere. Belongs to one thread."""
 
-    def __init__(self, form: list, plan: Plan, call: Call, kernel: Kernel):
+    def __init__(self, plan: Plan, call: Call, kernel: Kernel, variant: str | None, arguments: Mapping[str, object]):
         launch = plan.launch
-        order = {name: index for index, name in enumerate(call.owners)}
-        self.form = form  # all that a call of this form has in common: names, numbers, options, signatures
         self.plan = plan
         self.stream = stream_source(call.owners)
-        self.addresses = [call.values[name].address for name in order]
-        self._cells = tuple((offset // 8, order[name]) for offset, name in launch.pointers)
+        self._variant = variant
+        self._count = len(arguments)
+        self._arrays = [(name, type(arguments[name]), kind.matcher(), form) for name, (kind, form) in call.owners.items()]
+        self._others = [(name, type(value), value) for name, value in arguments.items() if name not in call.owners]
+        order = {name: index for index, name in enumerate(call.owners)}
+        self._addresses = [call.values[name].address for name in order]
         self._maps = tuple((offset, order[name]) for offset, name, _ in launch.tensor_maps)
-        self._masks = [kernel.arguments[name].alignment - 1 for name in order]
+        self._aligned = tuple(
+            (order[name], kernel.arguments[name].alignment - 1) for name in launch.spans if kernel.arguments[name].alignment > 1
+        )
         self._all_have_elements = len(launch.spans) == len(order)
         spans = list(launch.spans.items())
         self._apart = tuple(
@@ -106,18 +115,41 @@ class Repeated:
             if kernel.arguments[name].written or kernel.arguments[other].written
         )
 
+    def match(self, variant: str | None, arguments: Mapping[str, object]) -> list[int] | None:
+        """The arrays' addresses, if the call is of this form."""
+        if len(arguments) != self._count or variant != self._variant:
+            return None
+        addresses = []
+        for name, cls, same, form in self._arrays:
+            value = arguments.get(name)
+            if type(value) is not cls:
+                return None
+            address = same(value, *form)
+            if address is None:
+                return None
+            addresses.append(address)
+        for name, cls, known in self._others:
+            value = arguments.get(name, self)
+            if type(value) is not cls or value != known:
+                return None
+        return addresses
+
     def fits(self, addresses: list[int]) -> bool:
         """Whether nothing that was checked of the first call can differ at these addresses."""
+        if addresses == self._addresses:
+            return True
         if not self._all_have_elements or 0 in addresses:
             return False
-        for address, mask in zip(addresses, self._masks):  # noqa: B905: equally long, and this is the hot path
-            if address & mask:
+        for index, mask in self._aligned:
+            if addresses[index] & mask:
                 return False
         for one, other, before, after in self._apart:
             if before < addresses[one] - addresses[other] < after:
                 return False
         return True
 
-    def move(self, addresses: list[int]):
-        self.plan.point(self._cells, self._maps, addresses)
-        self.addresses = addresses
+    def launch(self, addresses: list[int], stream):
+        if addresses != self._addresses:
+            self.plan.move(addresses, self._maps)
+            self._addresses = addresses
+        self.plan(stream)

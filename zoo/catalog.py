@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from zoo import driver, streams
-from zoo.arrays import kind_of, readers
 from zoo.call import Call, Repeated
 from zoo.errors import ArgumentError, StreamError, UnknownKernelError
 from zoo.library import Library
@@ -78,56 +77,44 @@ class Zoo:
         The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
         left out, it is the current one of the arrays' framework.
         """
-        return self._plan(self.kernel(name), Call.read(arguments), stream, variant, tuple(arguments.values()))
+        call = Call.read(arguments)
+        return self._plan(self.kernel(name), call, stream, variant, {array: arguments[array] for array in call.owners})
 
-    def _plan(self, kernel: Kernel, call: Call, stream, variant: str | None, keep: tuple = ()) -> Plan:
+    def _plan(self, kernel: Kernel, call: Call, stream, variant: str | None, arrays: Mapping[str, object]) -> Plan:
         call.check_kinds(kernel)
         device = driver.device(call.device)
         device.adopt_thread()
         launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
         handle = call.stream() if stream is None else streams.handle_of(stream)
-        return Plan(launch, device, self.library.function(launch.variant, device, handle), keep)
+        return Plan(launch, device, self.library.function(launch.variant, device, handle), arrays)
 
     def launch(self, name: str, /, *, stream=None, variant: str | None = None, **arguments):
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
 
         Without `stream`, on the current stream of the framework that owns the arrays.
         """
-        form, addresses = [variant], []
-        for argument, value in arguments.items():
-            form.append(argument)
-            read = readers.get(type(value))
-            if read is None:
-                kind = kind_of(value)
-                if kind is None:
-                    form += (type(value), value)
-                    continue
-                read = kind.read
-            addresses.append(read(value, form))
         try:
             calls = self._local.calls
         except AttributeError:
             calls = self._local.calls = _Calls()
-        # Mostly the form of this kernel's last call: comparing is cheaper than hashing.
+        # Mostly a call is of the form of this kernel's last one. That is found by comparing, without hashing.
         repeated = calls.last.get(name)
-        if repeated is None or repeated.form != form:
-            repeated = calls.find(name, form)
+        addresses = None if repeated is None else repeated.match(variant, arguments)
+        if addresses is None:
+            call = Call.read(arguments)
+            repeated = calls.find(name, variant, call)
             if repeated is None:
-                repeated = self._first(name, form, stream, variant, arguments)
-                calls.remember(name, repeated)
+                plan = self._plan(self.kernel(name), call, stream, variant, dict.fromkeys(call.owners))
+                repeated = Repeated(plan, call, self.kernel(name), variant, arguments)
+                calls.remember(name, variant, call, repeated)
+            addresses = [call.values[array].address for array in call.owners]
         if stream is None:
             stream = repeated.stream()
             if stream is None:
                 _refuse_streamless(name)
-        if addresses != repeated.addresses:
-            if not repeated.fits(addresses):
-                self._plan(self.kernel(name), Call.read(arguments), None, variant)  # raises, or finds that they fit after all
-            repeated.move(addresses)
-        repeated.plan(stream)
-
-    def _first(self, name: str, form: list, stream, variant: str | None, arguments: dict) -> Repeated:
-        kernel, call = self.kernel(name), Call.read(arguments)
-        return Repeated(form, self._plan(kernel, call, stream, variant), call, kernel)
+        if not repeated.fits(addresses):
+            self._plan(self.kernel(name), Call.read(arguments), stream, variant, {})  # raises, or finds that they fit after all
+        repeated.launch(addresses, stream)
 
 
 class _Calls:
@@ -137,19 +124,19 @@ class _Calls:
         self.last: dict[str, Repeated] = {}
         self._by_form: dict[tuple, Repeated] = {}
 
-    def find(self, name: str, form: list) -> Repeated | None:
+    def find(self, name: str, variant: str | None, call: Call) -> Repeated | None:
         try:
-            found = self._by_form.get((name, *form))
+            found = self._by_form.get((name, variant, *call.form))
         except TypeError:  # an argument that cannot be a key; resolving it will say so
             return None
         if found is not None:
             self.last[name] = found
         return found
 
-    def remember(self, name: str, repeated: Repeated):
+    def remember(self, name: str, variant: str | None, call: Call, repeated: Repeated):
         if len(self._by_form) >= _MOST_REPEATED:
             self._by_form.clear()
-        self._by_form[(name, *repeated.form)] = self.last[name] = repeated
+        self._by_form[(name, variant, *call.form)] = self.last[name] = repeated
 
 
 def _refuse_streamless(name: str):

@@ -56,8 +56,8 @@ _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _api.PyCapsule_New.restype = ctypes.py_object
 
 
-def read_dlpack(array: object, form: list) -> int:
-    """The address of anything with __dlpack__, whose signature is added to `form`. The producer is not asked to synchronise: the caller's stream orders."""
+def read_dlpack(array: object) -> tuple[int, tuple]:
+    """(address, signature) of anything with __dlpack__. The producer is not asked to synchronise: the caller's stream orders."""
     try:
         capsule = array.__dlpack__(stream=-1, max_version=(1, 1))
     except (TypeError, BufferError):  # a producer from before DLPack 1.0, or one in host memory
@@ -77,8 +77,7 @@ def read_dlpack(array: object, form: list) -> int:
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
     dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
     # Not consumed: the capsule's own destructor gives the producer its reference back.
-    form += (dtype, shape, strides, device, readonly)
-    return (tensor.data or 0) + tensor.byte_offset
+    return (tensor.data or 0) + tensor.byte_offset, (dtype, shape, strides, device, readonly)
 
 
 # Exporting. The structure lies in memory of the C library, for a consumer may call the deleter after Python is gone: from

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from zoo import driver, streams
 from zoo.errors import StreamError
@@ -21,34 +21,37 @@ class Block:
     by their absolute address in the constant bank, which begins at 0x210, so that the device's layout is not the block's.
     """
 
-    def __init__(self, data: bytes, offsets: list[int]):
-        size = len(data)
-        self._memory = (ctypes.c_uint8 * (size + _ALIGNMENT))()
+    def __init__(self, launch: Launch, order: Sequence[str]):
+        """`order`: the arrays, as `pointers` holds their addresses; the kernel's pointer parameters are read from there."""
+        self._memory = (ctypes.c_uint8 * (len(launch.block) + _ALIGNMENT))()
         start = ctypes.addressof(self._memory)
         self.address = (start + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
-        ctypes.memmove(self.address, data, size)
-        skipped = self.address - start
-        # as 64-bit cells, for replacing pointers: those lie at multiples of 8
-        self.cells = memoryview(self._memory).cast("B")[skipped : skipped + size // 8 * 8].cast("Q")
-        self._parameters = (ctypes.c_void_p * len(offsets))(*(self.address + offset for offset in offsets))
+        ctypes.memmove(self.address, launch.block, len(launch.block))
+        self.pointers = (ctypes.c_uint64 * len(order))()
+        cells = {name: ctypes.addressof(self.pointers) + 8 * index for index, name in enumerate(order)}
+        places = {parameter.offset: self.address + parameter.offset for parameter in launch.variant.launch.parameters}
+        for offset, name in launch.pointers:
+            places[offset] = cells[name]
+            self.pointers[order.index(name)] = int.from_bytes(launch.block[offset : offset + 8], "little")
+        self._parameters = (ctypes.c_void_p * len(places))(*places.values())
         self.parameters = ctypes.addressof(self._parameters)
 
 
 class Plan:
     """A resolved launch. `plan(stream)` enqueues it: no allocation, no lookup, no synchronisation, and capturable in a graph.
 
-    The plan holds the addresses it was prepared with; keep the arrays alive. It may be called from several threads.
+    It works on the addresses it was prepared with and keeps those arrays alive. It may be called from several threads.
     """
 
-    def __init__(self, launch: Launch, device: driver.Device, function, keep: tuple = ()):
+    def __init__(self, launch: Launch, device: driver.Device, function, arrays: Mapping[str, object]):
         self.launch = launch
         self.device = device
         self._function = function
-        self._keep = keep
-        self._block = Block(launch.block, [parameter.offset for parameter in launch.variant.launch.parameters])
+        self._keep = arrays
+        self._block = Block(launch, tuple(arrays))
         for offset, _, tensor_map in launch.tensor_maps:
             encode(tensor_map, self._block.address + offset)
-        self._parameters, self._cells = self._block.parameters, self._block.cells
+        self._parameters = self._block.parameters
         self._configs: dict[object, object] = {}
         self._enqueue: Callable = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
 
@@ -64,12 +67,10 @@ class Plan:
         launch = self.launch
         return f"<plan of {launch.variant.symbol}: grid {launch.grid}, {launch.threads} threads, device {self.device.ordinal}>"
 
-    def point(self, cells: tuple[tuple[int, int], ...], maps: tuple[tuple[int, int], ...], addresses: list[int]):
-        """Moves the launch to other arrays of the same form: `cells` are (64-bit cell of the block, index into
-        `addresses`) of pointers, `maps` (offset, index) of tensor maps."""
-        cells_of_block = self._cells
-        for cell, index in cells:
-            cells_of_block[cell] = addresses[index]
+    def move(self, addresses: list[int], maps: tuple[tuple[int, int], ...]):
+        """Points the launch at arrays of the same form elsewhere: `addresses` in the order of its arrays, `maps` the
+        (offset, index into addresses) of its tensor maps."""
+        self._block.pointers[:] = addresses
         for offset, index in maps:
             replace_address(self._block.address + offset, addresses[index])
 

@@ -15,7 +15,7 @@ from zoo.streams import handle_of
 
 def describe(value):
     kind = kind_of(value)
-    return kind.describe(*arrays.read(kind, value))
+    return kind.describe(*kind.read(value))
 
 
 class Interface:
