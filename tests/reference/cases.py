@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4
 
@@ -17,6 +18,19 @@ FORMATS = {
     "fp8b128": Fp8b128(),
     "fp8b128 pow2": Fp8b128(pow2=True),
 }
+every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
+every_packed_format, every_blocked_format = (
+    pytest.mark.parametrize("format", chosen.values(), ids=chosen)
+    for chosen in (
+        {name: format for name, format in FORMATS.items() if format.packed},
+        {name: format for name, format in FORMATS.items() if "blocked" in format.layouts},
+    )
+)
+every_layout = pytest.mark.parametrize(
+    ("format", "layout"),
+    [(format, layout) for format in FORMATS.values() for layout in format.layouts],
+    ids=[f"{name} {layout}" for name, format in FORMATS.items() for layout in format.layouts],
+)
 
 
 def any_bits(shape: tuple[int, ...], dtype, seed: int, finite: bool = True) -> np.ndarray:

@@ -1,17 +1,19 @@
 """Each format's rule for one block: vectors worked out by hand, hazards, and exact arithmetic of a second implementation."""
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.reference.cases import DTYPES, FORMATS, any_bits, bytes_of, every_bf16
-from tests.reference.exact import block
+from tests.reference.cases import DTYPES, any_bits, bytes_of, every_bf16, every_format
+from tests.reference.exact import block as exact_block
+from tests.reference.exact import round32
 from tests.reference.test_formats import nearest_code, values_of
 from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
 from zoo.reference.formats import unpack_e2m1
 from zoo.reference.quantize import quantize_rows
 
-every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 FLOAT32_MAX = np.finfo(np.float32).max
 
@@ -138,7 +140,7 @@ def test_random_blocks_of_all_exponents_equal_exact_arithmetic(format, dtype):
     rule, options = rule_of(format)
     scales, codes = quantize(x, format)
     for values, found, scale in zip(x, codes, scales[:, 0]):
-        assert (scale, found.tolist()) == block(values, rule, **options)
+        assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
 @every_format
@@ -150,7 +152,7 @@ def test_blocks_of_one_binade_equal_exact_arithmetic(format):
         x = np.ldexp(random.uniform(-1, 1, (3, format.block)), exponent).astype(np.float32)
         scales, codes = quantize(x, format)
         for values, found, scale in zip(x, codes, scales[:, 0]):
-            assert (scale, found.tolist()) == block(values, rule, **options)
+            assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
 @every_format
@@ -162,7 +164,7 @@ def test_every_bf16_pattern_in_company_equals_exact_arithmetic(format):
     rule, options = rule_of(format)
     scales, codes = quantize(x, format)
     for values, found, scale in zip(x, codes, scales[:, 0]):
-        assert (scale, found.tolist()) == block(values, rule, **options)
+        assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
 @every_format
@@ -204,6 +206,43 @@ def test_fp8b128_divides_by_448_and_does_not_multiply_by_the_reciprocal():
     amax = np.arange(1.0, 2.0, 2.0**-12, dtype=np.float32)
     assert (amax / np.float32(448) != amax * np.float32(1 / 448)).any()  # these inputs can tell
     assert np.array_equal(Fp8b128().scales(amax).astype(np.float64), (amax.astype(np.float64) / 448).astype(np.float32))
+
+
+def near(values, steps=4):
+    """float32 neighbours of these numbers, a few steps to both sides."""
+    bits = np.asarray(values, np.float32).view(np.int32)
+    return (bits[..., None] + np.arange(-steps, steps + 1)).astype(np.int32).view(np.float32).reshape(-1)
+
+
+def test_nvfp4_block_scale_is_divided_twice_in_order():
+    # Near a tie of e4m3 the last bit of the quotient decides. Ties: 1 + an odd number of sixteenths.
+    random, six, differ = np.random.default_rng(8), np.float32(6), np.zeros(2, int)
+    for tensor_scale in random.uniform(1e-3, 1, 40).astype(np.float32):
+        amax = near(6 * tensor_scale * (1 + np.arange(1, 16, 2) / 16))
+        scales = bytes_of(Nvfp4(tensor_scale).scales(amax))
+        by_the_rule = [round32(round32(Fraction(float(a)) / 6) / Fraction(float(tensor_scale))) for a in amax]
+        assert scales.tolist() == nearest_code(np.array(by_the_rule, np.float64), "e4m3").tolist()
+        for i, other in enumerate((amax * np.float32(1 / 6) / tensor_scale, amax / (six * tensor_scale))):
+            differ[i] += (scales != nearest_code(other, "e4m3")).sum()
+    assert (differ > 0).all()  # these inputs can tell
+
+
+def test_nvfp4_element_is_multiplied_by_one_rounded_inverse():
+    # The inverse of the tensor scale, rounded, over the block scale, rounded; near ties of e2m1 the last bit decides.
+    random, one, differ = np.random.default_rng(9), np.float32(1), np.zeros(2, int)
+    for tensor_scale in random.uniform(1e-3, 1, 40).astype(np.float32):
+        format, block_scale = Nvfp4(tensor_scale), np.float32(random.choice([1.125, 1.375, 1.625, 1.875]))
+        step = block_scale * tensor_scale
+        x = np.zeros((7, 16), np.float32)
+        x[:, 0] = 6 * step
+        x[:, 1:10] = near(np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5]) * step).reshape(7, 9)
+        scales, codes = quantize(x, format)
+        assert (scales == nearest_code(block_scale[None], "e4m3")).all()
+        for values, found in zip(x, codes):
+            assert found.tolist() == exact_block(values, "nvfp4", tensor_scale=tensor_scale)[1]
+        for i, other in enumerate((x * (one / (tensor_scale * block_scale)), x / (tensor_scale * block_scale))):
+            differ[i] += (codes != nearest_code(other.reshape(-1), "e2m1").reshape(7, 16)).sum()
+    assert (differ > 0).all()  # these inputs can tell
 
 
 def test_nvfp4_tensor_scale_of_a_zero_tensor_is_one():

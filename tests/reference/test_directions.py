@@ -4,7 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.reference.cases import FORMATS, any_bits, bytes_of, same_bits
+from tests.reference.cases import (
+    any_bits, bytes_of, every_blocked_format, every_format, every_layout, every_packed_format, same_bits,
+)  # fmt: skip
 from tests.reference.exact import block as exact_block
 from tests.reference.test_block_formats import rule_of
 from zoo.reference.block_formats import Fp8b128, Mxfp8, Nvfp4
@@ -13,8 +15,6 @@ from zoo.reference.layouts import to_blocked
 from zoo.reference.quantize import (
     quantize_both, quantize_cols, quantize_rows, quantize_squares_both, quantize_squares_cols, quantize_squares_rows,
 )  # fmt: skip
-
-every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 
 
 def codes_of(result, format, columns):
@@ -39,10 +39,8 @@ def test_cols_are_blocks_down_the_columns_with_a_short_last_one(format, rows):
             assert codes[column, part].tolist() == expected
 
 
-@every_format
+@every_packed_format
 def test_odd_length_leaves_the_last_high_nibble_zero(format):
-    if not format.packed:
-        pytest.skip("one element a byte")
     result = quantize_cols(np.full((33, 4), -6, np.float32), format)
     assert result.q.shape == (4, 17) and (result.q[:, :16] >> 4 == result.q[:, :16] & 15).all()
     assert (result.q[:, 16] >> 4 == 0).all() and (result.q[:, 16] & 15 == result.q[:, 0] & 15).all()
@@ -69,12 +67,9 @@ def test_both_is_rows_and_cols(format):
         assert same_bits(found.q, expected.q) and same_bits(found.scales, expected.scales)
 
 
-@every_format
-@pytest.mark.parametrize("layout", ["plain", "blocked", "mn_major"])
+@every_layout
 @pytest.mark.parametrize("shape", [(0, 256), (5, 0), (0, 0)])
 def test_nothing_in_nothing_out(format, layout, shape):
-    if layout not in format.layouts:
-        pytest.skip("not a layout of this format")
     for quantize in (quantize_rows, quantize_cols, quantize_squares_rows, quantize_squares_cols):
         result = quantize(np.zeros(shape, np.float32), format, layout)
         assert result.q.size == 0 and result.scales.size == 0
@@ -106,10 +101,8 @@ def test_squares_in_both_directions_are_the_same_numbers(format):
     assert np.array_equal(bytes_of(rows.scales), bytes_of(cols.scales).T)
 
 
-@every_format
+@every_blocked_format
 def test_blocked_scales_of_squares_are_repeated_for_every_row(format):
-    if "blocked" not in format.layouts:
-        pytest.skip("not a layout of this format")
     x = any_bits((2 * format.block + 5, 4 * format.block), np.float32, seed=4)
     plain, blocked = quantize_squares_rows(x, format), quantize_squares_rows(x, format, "blocked")
     row = np.arange(len(x)) // format.block

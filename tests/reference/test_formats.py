@@ -92,6 +92,7 @@ def test_e2m1_even_index_is_the_low_nibble():
     assert pack_e2m1(np.array([[0x1, 0x2, 0xF, 0x0]], np.uint8)).tolist() == [[0x21, 0x0F]]
     codes = np.random.default_rng(1).integers(0, 16, (3, 8), dtype=np.uint8)
     assert np.array_equal(unpack_e2m1(pack_e2m1(codes)), codes)
+    assert unpack_e2m1(pack_e2m1(codes[:0])).shape == (0, 8)
 
 
 def test_e8m0_is_a_power_of_two_for_every_byte_but_nan():

@@ -4,15 +4,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.reference.cases import FORMATS, any_bits, bytes_of, same_bits
-from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4
+from tests.reference.cases import FORMATS, any_bits, bytes_of, every_blocked_format, every_format, every_layout, same_bits
+from zoo.reference.block_formats import Fp8b128, Nvfp4
 from zoo.reference.formats import pack_e2m1, unpack_e2m1
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.layouts import blocked_offset, to_blocked
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows
 from zoo.reference.scales import to_mn_major
 
-every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 SIZES = {  # of the groups, and how many rows after them belong to nobody
     "one owns everything": ([0, 300, 0], 0),
     "many empty": ([0, 0, 1, 0, 0, 129, 0], 0),
@@ -63,12 +62,9 @@ def test_cols_of_groups_of_whole_blocks_are_the_cols_of_the_matrix(format):
     assert same_bits(found.q, expected.q) and same_bits(found.scales, expected.scales)
 
 
-@every_format
+@every_layout
 @every_size
-@pytest.mark.parametrize("layout", ["plain", "blocked", "mn_major"])
-def test_padded_rows_lie_at_multiples_of_128_in_zeros(format, sizes, rest, layout):
-    if layout not in format.layouts:
-        pytest.skip("not a layout of this format")
+def test_padded_rows_lie_at_multiples_of_128_in_zeros(format, layout, sizes, rest):
     x, offsets, groups = example(format, sizes, rest)
     rows, scale_columns = len(x) + 128 * len(sizes), x.shape[1] // format.block
     codes = np.zeros((rows, x.shape[1]), np.uint8)
@@ -85,12 +81,9 @@ def test_padded_rows_lie_at_multiples_of_128_in_zeros(format, sizes, rest, layou
     assert same_bits(result.scales, arranged)
 
 
-@every_format
+@every_layout
 @every_size
-@pytest.mark.parametrize("layout", ["plain", "blocked", "mn_major"])
-def test_padded_cols_lie_at_multiples_of_128_in_zeros(format, sizes, rest, layout):
-    if layout not in format.layouts:
-        pytest.skip("not a layout of this format")
+def test_padded_cols_lie_at_multiples_of_128_in_zeros(format, layout, sizes, rest):
     x, offsets, groups = example(format, sizes, rest)
     length, lines = len(x) + 128 * len(sizes), x.shape[1]
     scale_columns = -(-length // format.block)
@@ -103,7 +96,8 @@ def test_padded_cols_lie_at_multiples_of_128_in_zeros(format, sizes, rest, layou
         first = start // format.block
         scales[:, first : first + alone.scales.shape[1]] = alone.scales
         padded = -(-len(group) // 128) * 128
-        blocked.append(to_blocked(scales[:, first : first + padded // format.block]).reshape(-1))
+        if layout == "blocked":
+            blocked.append(to_blocked(scales[:, first : first + padded // format.block]))
         start += padded
     result = quantize_cols(x, format, layout, offsets, padded=True)
     assert np.array_equal(bytes_of(result.q), pack_e2m1(codes) if format.packed else codes[:, :length])
@@ -116,7 +110,7 @@ def test_padded_cols_lie_at_multiples_of_128_in_zeros(format, sizes, rest, layou
         assert same_bits(result.scales, to_mn_major(scales) if layout == "mn_major" else scales)
 
 
-@pytest.mark.parametrize("format", [Mxfp8(), Mxfp4(), Nvfp4(0.002)], ids=["mxfp8", "mxfp4", "nvfp4"])
+@every_blocked_format
 @every_size
 def test_blocked_scales_of_ragged_rows_keep_groups_in_tiles_of_their_own(format, sizes, rest):
     x, offsets, _ = example(format, sizes, rest)
@@ -136,7 +130,7 @@ def test_blocked_scales_of_ragged_rows_keep_groups_in_tiles_of_their_own(format,
     assert same_bits(result.q, quantize_rows(x, format, offsets=offsets).q)
 
 
-@pytest.mark.parametrize("format", [Mxfp8(), Mxfp4(), Nvfp4(0.002)], ids=["mxfp8", "mxfp4", "nvfp4"])
+@every_blocked_format
 @every_size
 def test_blocked_scales_of_ragged_cols_are_each_groups_own_matrix(format, sizes, rest):
     x, offsets, groups = example(format, sizes, rest)

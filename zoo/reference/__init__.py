@@ -1,5 +1,40 @@
 """The written rules of zoo's kernels, as literal numpy: slow, readable, and what every kernel is checked against."""
 
+from zoo.reference.amax import group_amax, tensor_amax
+from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
+from zoo.reference.dequantize import dequantize
+from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.mxfp8 import dequantize_mxfp8_rows, quantize_mxfp8_rows
+from zoo.reference.quantize import (
+    Quantized,
+    quantize_both,
+    quantize_cols,
+    quantize_rows,
+    quantize_squares_both,
+    quantize_squares_cols,
+    quantize_squares_rows,
+)
+from zoo.reference.swiglu import swiglu
 
-__all__ = ["dequantize_mxfp8_rows", "quantize_mxfp8_rows"]
+__all__ = [
+    "Fp8b128",
+    "Mxfp4",
+    "Mxfp8",
+    "Nvfp4",
+    "Quantized",
+    "dequantize",
+    "dequantize_mxfp8_rows",
+    "gather",
+    "group_amax",
+    "nvfp4_tensor_scale",
+    "padded_bounds",
+    "quantize_both",
+    "quantize_cols",
+    "quantize_mxfp8_rows",
+    "quantize_rows",
+    "quantize_squares_both",
+    "quantize_squares_cols",
+    "quantize_squares_rows",
+    "swiglu",
+    "tensor_amax",
+]

@@ -1,7 +1,11 @@
 """The largest magnitude of a tensor, or of each group of rows: what an NVFP4 tensor scale is made of.
 
 float32; NaN wins over everything, infinity over every number; 0 where there is no element. A maximum is exact and
-knows no order, so any way to compute it gives the same bits. NaN is stored as 0x7FFFFFFF.
+knows no order, so any way to compute it gives the same bits. NaN is stored as 0x7FFFFFFF. A stack of matrices (E, N, K)
+is groups of N rows each.
+
+A quantiser that is given the amax of the step before and finds the new one in the same pass is these two side by side:
+`quantize_rows(x, Nvfp4(nvfp4_tensor_scale(amax_before)))` and `tensor_amax(x)`.
 """
 
 from __future__ import annotations

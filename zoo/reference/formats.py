@@ -61,7 +61,7 @@ def pack_e2m1(codes: np.ndarray) -> np.ndarray:
 def unpack_e2m1(packed: np.ndarray) -> np.ndarray:
     """Inverse of `pack_e2m1`."""
     packed = np.asarray(packed, np.uint8)
-    return np.stack((packed & 15, packed >> 4), axis=-1).reshape(*packed.shape[:-1], -1)
+    return np.stack((packed & 15, packed >> 4), axis=-1).reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
 def decode(codes: np.ndarray, element: ElementFormat) -> np.ndarray:

@@ -41,7 +41,11 @@ def places(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def gather(x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Row i of the result is row index[i] of x, or zeros where the index is -1."""
+    """Row i of the result is row index[i] of x, or zeros where the index is -1.
+
+    A zero row is quantised like any row of zeros: the scales of padding do not apply to it. Offsets, where there are
+    any, count the rows of the result.
+    """
     index = np.asarray(index)
     if index.dtype != np.int32 or index.ndim != 1:
         raise ValueError(f"index is int32, one for each row of the result, not {index.dtype} {index.shape}")
