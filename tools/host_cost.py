@@ -29,6 +29,13 @@ def microseconds(enqueue) -> float:
     return (time.perf_counter_ns() - start) / LAUNCHES / 1000
 
 
+def arrays():
+    x = torch.randn(ROWS, COLUMNS, device="cuda", dtype=torch.bfloat16)
+    q = torch.empty(ROWS, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
+    scales = torch.empty(ROWS, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
+    return dict(x=x, q=q, scales=scales)
+
+
 class Fresh:
     """Calls whose arrays lie where none of an earlier call did: windows that slide over three buffers."""
 

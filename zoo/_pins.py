@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "b710d2aa54ad1c7670b3799772075f4966c59abb4e3916056c3a29a3a47a43f6"
+MANIFEST_SHA256 = "e9f85a6e31c36129ab1d05e612e3cd28cc472325e519e428f78f6028731bae2a"

@@ -16,6 +16,7 @@ from zoo import driver, streams
 from zoo.dlpack import read_dlpack
 from zoo.dtypes import DTYPES
 from zoo.errors import ArgumentError
+from zoo.whole_numbers import whole, whole_tuple
 from zoo.resolve import HOST, Array
 
 _BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
@@ -32,16 +33,6 @@ class Kind:
     describe: Callable[[int, tuple], Array]
     stream_source: Callable[[tuple], Callable[[], int] | None]
     binding: bool = False
-    same: Callable | None = None  # (object, *signature) -> its address, or None where its signature is another; a quick `read`
-
-    def matcher(self) -> Callable:
-        if self.same is not None:
-            return self.same
-        return lambda value, *signature: _address_if(self.read(value), signature)
-
-
-def _address_if(found: tuple[int, tuple], signature: tuple) -> int | None:
-    return found[0] if found[1] == signature else None
 
 
 @dataclass(frozen=True)
@@ -59,12 +50,14 @@ def ptr(address: int, shape, dtype: str, strides=None, device: int | None = None
     """Describes raw device memory. `strides` in elements (contiguous if left out); `device` is asked of the driver if left out."""
     if dtype not in DTYPES:
         raise ArgumentError(f"ptr: unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
-    shape = tuple(int(extent) for extent in shape)
-    strides = contiguous_strides(shape) if strides is None else tuple(int(stride) for stride in strides)
+    address = whole(address, "ptr: address", 0, 2**64 - 1)
+    shape = whole_tuple(shape, "ptr: shape")
+    strides = contiguous_strides(shape) if strides is None else whole_tuple(strides, "ptr: strides", -(2**63))
     if len(strides) != len(shape):
         raise ArgumentError(f"ptr: {len(shape)} extents but {len(strides)} strides")
     if device is None:
         device = driver.device_of(address) if address else 0
+    device = whole(device, "ptr: device", HOST, 2**31)
     return Pointer(address, shape, dtype, strides, device)
 
 
@@ -80,8 +73,15 @@ def view(array: object, dtype: str) -> View:
     """The same memory read as `dtype`, for frameworks that have no such type: `zoo.view(uint8_array, "e5m2")`."""
     if dtype not in DTYPES:
         raise ArgumentError(f"view: unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
-    if kind_of(array) is None:
+    if isinstance(array, View):
+        array = array.base
+    kind = kind_of(array)
+    if kind is None:
         raise ArgumentError(f"view: a {type(array).__name__} is no array")
+    found = kind.describe(*kind.read(array)).dtype
+    size = DTYPES[found].bytes if found in DTYPES else _size_of_unknown(found)
+    if size not in (None, DTYPES[dtype].bytes):
+        raise ArgumentError(f"view: an element of {found} has {size} bytes, one of {dtype} {DTYPES[dtype].bytes}")
     return View(array, dtype)
 
 
@@ -96,12 +96,6 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 # torch
 def _read_torch(tensor) -> tuple[int, tuple]:
     return tensor.data_ptr(), (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
-
-
-def _same_torch(tensor, dtype, shape, strides, device) -> int | None:
-    if tensor.shape == shape and tensor.stride() == strides and tensor.dtype is dtype and tensor.get_device() == device:
-        return tensor.data_ptr()
-    return None
 
 
 def _describe_torch(address: int, signature: tuple) -> Array:
@@ -124,6 +118,8 @@ def _describe_cupy(address: int, signature: tuple) -> Array:
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
 def _read_jax(array) -> tuple[int, tuple]:
     array.block_until_ready()
+    if len(array.devices()) != 1:
+        raise ArgumentError(f"a JAX array over {len(array.devices())} devices; pass one shard of it at a time")
     (device,) = array.devices()
     ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
     return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
@@ -136,11 +132,15 @@ def _describe_jax(address: int, signature: tuple) -> Array:
 
 # __cuda_array_interface__: numba and others
 def _read_interface(array) -> tuple[int, tuple]:
-    interface = array.__cuda_array_interface__
-    address, readonly = interface["data"]
-    typestr, strides = interface["typestr"], interface.get("strides")
+    try:
+        interface = array.__cuda_array_interface__
+        address, readonly = interface["data"]
+        typestr, shape, strides = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
+        strides = None if strides is None else tuple(strides)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ArgumentError(f"the __cuda_array_interface__ of a {type(array).__name__} is malformed: {error!r}") from None
     device = driver.device_of(address) if address else 0
-    return address, (typestr, interface["shape"], strides, device, readonly, interface.get("stream"))
+    return address, (typestr, shape, strides, device, readonly, interface.get("stream"))
 
 
 def _describe_interface(address: int, signature: tuple) -> Array:
@@ -189,10 +189,6 @@ def _read_view(viewed: View) -> tuple[int, tuple]:
 def _describe_view(address: int, signature: tuple) -> Array:
     dtype, kind, inner = signature
     array = kind.describe(address, inner)
-    known = DTYPES.get(array.dtype)
-    size = known.bytes if known else _size_of_unknown(array.dtype)
-    if size is not None and size != DTYPES[dtype].bytes:
-        raise ArgumentError(f"view: {array.dtype} has {size} bytes, {dtype} {DTYPES[dtype].bytes}")
     return Array(address, dtype, array.shape, array.strides, array.device, array.readonly)
 
 
@@ -221,14 +217,16 @@ def _of_device(source: Callable[[int], Callable[[], int]], place: int) -> Callab
 
 @cache
 def _named_stream(handle: int | None) -> Callable[[], int] | None:
+    if handle == 1:  # the protocol's number for the legacy default stream, which the driver and torch call 0
+        handle = 0
     return None if handle is None else lambda: handle
 
 
-_TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True, same=_same_torch)
+TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True)
 _CUPY = Kind(_read_cupy, _describe_cupy, _of_device(streams.of_cupy, 3), binding=True)
 _INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: _named_stream(signature[5]), binding=True)
 _JAX = Kind(_read_jax, _describe_jax, _of_device(streams.of_zoo, 3))
-_DEVICE_ARRAY = Kind(_read_device_array, _describe_own, _of_device(streams.of_zoo, 4))
+_DEVICE_ARRAY = Kind(_read_device_array, _describe_own, _of_device(streams.of_zoo, 4), binding=True)
 _POINTER = Kind(_read_pointer, _describe_own, _no_stream)
 _DLPACK = Kind(read_dlpack, _describe_dlpack, _no_stream)
 _NUMPY = Kind(_read_numpy, _describe_numpy, _no_stream)
@@ -248,26 +246,32 @@ def kind_of(value: object) -> Kind | None:
     return kind
 
 
+@cache
+def _kind_of_views(base: Kind) -> Kind:
+    return Kind(_read_view, _describe_view, lambda signature: base.stream_source(signature[2]), base.binding)
+
+
 def _find_kind(value: object) -> Kind | None:
     from zoo.device_array import DeviceArray
 
+    if isinstance(value, type):  # a class has its instances' attributes
+        return None
     if isinstance(value, View):
-        base = kind_of(value.base)
-        if base is None:
-            return None
-        return Kind(_read_view, _describe_view, lambda signature: base.stream_source(signature[2]), base.binding)
+        return _kind_of_views(kind_of(value.base))
     if isinstance(value, DeviceArray):
         return _DEVICE_ARRAY
+    if isinstance(value, Pointer):  # an emulated device's
+        return _POINTER
     module = type(value).__module__.partition(".")[0]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _TORCH
+        return TORCH
     if module == "cupy":
         return _CUPY
     if module in ("jax", "jaxlib") and hasattr(value, "unsafe_buffer_pointer"):
         return _JAX
-    if module == "numpy" and hasattr(value, "__array_interface__") and getattr(value, "ndim", 0):
-        return _NUMPY
+    if module == "numpy":
+        return _NUMPY if isinstance(value, sys.modules["numpy"].ndarray) else None
     if hasattr(value, "__cuda_array_interface__"):
         return _INTERFACE
     if hasattr(value, "__dlpack__"):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from zoo.arrays import Kind, kind_of
+from zoo.arrays import TORCH, Kind, kind_of
+from zoo.driver import Device
 from zoo.errors import ArgumentError, StreamError
 from zoo.manifest import Kernel
 from zoo.plan import Plan
-from zoo.resolve import HOST, Array
+from zoo.resolve import HOST, Array, Launch
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Call:
         for name, value in arguments.items():
             kind = kind_of(value)
             if kind is None:
-                values[name] = value
+                values[name] = value.item() if type(value).__module__ == "numpy" else value  # numpy's numbers become Python's
             else:
                 address, signature = kind.read(value)
                 values[name] = kind.describe(address, signature)
@@ -35,7 +36,7 @@ class Call:
     @property
     def form(self) -> tuple:
         """All that calls of one form have in common: names, numbers, options, signatures; hashable where those are."""
-        return tuple((name, *self.owners.get(name, (type(value), value))) for name, value in self.values.items())
+        return tuple((name, *self.owners.get(name, (type(value), _exactly(value)))) for name, value in self.values.items())
 
     @property
     def device(self) -> int:
@@ -44,6 +45,11 @@ class Call:
             if isinstance(value, Array) and value.device != HOST:
                 return value.device
         return 0
+
+    @property
+    def emulated(self) -> bool:
+        """Whether that device is an emulated one, which stands for itself; the driver's have a number."""
+        return not isinstance(self.device, int)
 
     def check_kinds(self, kernel: Kernel):
         """Arrays where the kernel takes arrays, and nothing else there."""
@@ -59,6 +65,11 @@ class Call:
     def stream(self) -> int | None:
         """The stream that the owners of the arrays work on now; None if none of them has one."""
         return stream_source(self.owners)()
+
+
+def _exactly(value: object) -> object:
+    """A number or option such that equal means the same bits: -0.0 is not 0.0, and a NaN is itself."""
+    return value.hex() if isinstance(value, float) else value
 
 
 def stream_source(owners: dict[str, tuple[Kind, tuple]]) -> Callable[[], int | None]:
@@ -92,20 +103,26 @@ def _nothing() -> None:
 class Repeated:
     """A call seen before, ready to be made again with arrays of the same form elsewhere. Belongs to one thread."""
 
-    def __init__(self, plan: Plan, call: Call, kernel: Kernel, variant: str | None, arguments: Mapping[str, object]):
-        launch = plan.launch
-        self.plan = plan
+    def __init__(
+        self, kernel: Kernel, call: Call, arguments: Mapping[str, object], variant: str | None, launch: Launch, device: Device, function
+    ):
         self.stream = stream_source(call.owners)
         self._variant = variant
         self._count = len(arguments)
-        self._arrays = [(name, type(arguments[name]), kind.matcher(), form) for name, (kind, form) in call.owners.items()]
-        self._others = [(name, type(value), value) for name, value in arguments.items() if name not in call.owners]
-        order = {name: index for index, name in enumerate(call.owners)}
-        self._addresses = [call.values[name].address for name in order]
+        tensors = [name for name, (kind, _) in call.owners.items() if kind is TORCH]
+        arrays = [name for name in call.owners if name not in tensors]
+        self._tensors = [(name, type(arguments[name]), *call.owners[name][1]) for name in tensors]
+        self._arrays = [(name, type(arguments[name]), *call.owners[name]) for name in arrays]
+        self._values = [(name, type(value), _exactly(value)) for name, value in arguments.items() if name not in call.owners]
+        order = {name: index for index, name in enumerate((*tensors, *arrays))}
+        self.order = tuple(order)
+        self.plan = Plan(launch, device, function, dict.fromkeys(order))
+        self._addresses: list[int] | None = [call.values[name].address for name in order]
         self._maps = tuple((offset, order[name]) for offset, name, _ in launch.tensor_maps)
-        self._aligned = tuple(
-            (order[name], kernel.arguments[name].alignment - 1) for name in launch.spans if kernel.arguments[name].alignment > 1
-        )
+        alignments = {name: kernel.arguments[name].alignment for name in launch.spans}
+        for _, name, tensor_map in launch.tensor_maps:
+            alignments[name] = max(alignments[name], tensor_map.alignment)
+        self._aligned = tuple((order[name], alignment - 1) for name, alignment in alignments.items() if alignment > 1)
         self._all_have_elements = len(launch.spans) == len(order)
         spans = list(launch.spans.items())
         self._apart = tuple(
@@ -116,21 +133,33 @@ class Repeated:
         )
 
     def match(self, variant: str | None, arguments: Mapping[str, object]) -> list[int] | None:
-        """The arrays' addresses, if the call is of this form."""
+        """The arrays' addresses in `order`, if the call is of this form."""
         if len(arguments) != self._count or variant != self._variant:
             return None
         addresses = []
-        for name, cls, same, form in self._arrays:
+        # `arrays.Kind.read` of torch, written out: calling it three times would cost a tenth of the whole launch
+        for name, cls, dtype, shape, strides, device in self._tensors:
+            tensor = arguments.get(name)
+            if (
+                type(tensor) is not cls
+                or tensor.shape != shape
+                or tensor.stride() != strides
+                or tensor.dtype is not dtype
+                or tensor.get_device() != device
+            ):
+                return None
+            addresses.append(tensor.data_ptr())
+        for name, cls, kind, form in self._arrays:
             value = arguments.get(name)
             if type(value) is not cls:
                 return None
-            address = same(value, *form)
-            if address is None:
+            address, found = kind.read(value)
+            if found != form:
                 return None
             addresses.append(address)
-        for name, cls, known in self._others:
+        for name, cls, known in self._values:
             value = arguments.get(name, self)
-            if type(value) is not cls or value != known:
+            if type(value) is not cls or _exactly(value) != known:
                 return None
         return addresses
 
@@ -150,6 +179,7 @@ class Repeated:
 
     def launch(self, addresses: list[int], stream):
         if addresses != self._addresses:
+            self._addresses = None  # neither the old nor the new ones, should the move fail half-way
             self.plan.move(addresses, self._maps)
             self._addresses = addresses
         self.plan(stream)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from zoo import driver, streams
 from zoo.call import Call, Repeated
-from zoo.errors import ArgumentError, StreamError, UnknownKernelError
+from zoo.emulated import EmulatedModules, EmulatedPlan
+from zoo.errors import ArchitectureError, ArgumentError, StreamError, UnknownKernelError, VariantError
 from zoo.library import Library
 from zoo.manifest import Kernel, Manifest, Variant
+from zoo.naming import FIELDS
 from zoo.plan import Plan
-from zoo.resolve import pick_arch, resolve
+from zoo.resolve import Launch, pick_arch, resolve
 
 _MOST_REPEATED = 4096  # calls a thread remembers before it starts over
 
@@ -26,6 +28,7 @@ class Zoo:
     def __init__(self, directory: str | Path, manifest_sha256: str | None = None):
         self.directory = Path(directory)
         self.library = Library(self.directory)
+        self._modules = EmulatedModules(self.directory)
         self._manifest_sha256 = manifest_sha256
         self._local = threading.local()
 
@@ -35,6 +38,8 @@ class Zoo:
 
     def kernel(self, name: str) -> Kernel:
         """The manifest's entry of a kernel."""
+        if not isinstance(name, str):
+            raise UnknownKernelError(f"a kernel's name is a text, got {name!r}")
         kernel = self.manifest.kernel(name)
         if kernel is None:
             close = difflib.get_close_matches(name, self.manifest.names, 3)
@@ -44,6 +49,9 @@ class Zoo:
 
     def find(self, pattern: str = "*", *, arch: str | None = None, **fields: str) -> list[Kernel]:
         """The kernels whose name matches `pattern` and whose fields match: `find(op="gemm", arch="sm_90a", grouping="dense")`."""
+        unknown = fields.keys() - FIELDS
+        if unknown:
+            raise ArgumentError(f"find: names have no field '{min(unknown)}'; they have {', '.join(FIELDS)}")
         kernels = (self.kernel(name) for name in self.manifest.names if fnmatch.fnmatchcase(name, pattern))
         return [
             kernel
@@ -56,10 +64,15 @@ class Zoo:
         opened = driver.device(device)
         loadable = list(self._loadable(pattern, opened, variant))
         if not loadable:
-            names = [kernel.name for kernel in self.find(pattern)]
-            if not names:
+            kernels = self.find(pattern)
+            names = ", ".join(kernel.name for kernel in kernels)
+            if not kernels:
                 raise UnknownKernelError(f"no kernel matches '{pattern}'; `zoo list` shows them all")
-            raise ArgumentError(f"{', '.join(names)}: nothing to load for {opened.name}, variant {variant or 'any'}")
+            if not any(pick_arch(kernel.archs, opened.capability) for kernel in kernels):
+                major, minor = opened.capability
+                shipped = ", ".join(sorted({arch for kernel in kernels for arch in kernel.archs}))
+                raise ArchitectureError(f"{names}: no cubin for compute capability {major}.{minor}; the zoo ships {shipped}")
+            raise VariantError(f"{names}: no variant '{variant}' for {opened.name}")
         for one in loadable:
             self.library.function(one, opened)
         return len(loadable)
@@ -71,50 +84,71 @@ class Zoo:
                 if one.arch == arch and variant in (None, one.name):
                     yield one
 
-    def prepare(self, name: str, /, *, stream=None, variant: str | None = None, **arguments) -> Plan:
+    def prepare(self, name: str, /, *, stream=None, variant: str | None = None, **arguments) -> Plan | EmulatedPlan:
         """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
 
         The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
         left out, it is the current one of the arrays' framework.
         """
         call = Call.read(arguments)
-        return self._plan(self.kernel(name), call, stream, variant, {array: arguments[array] for array in call.owners})
-
-    def _plan(self, kernel: Kernel, call: Call, stream, variant: str | None, arrays: Mapping[str, object]) -> Plan:
-        call.check_kinds(kernel)
-        device = driver.device(call.device)
+        if call.emulated:
+            return self._emulated(name, call, variant, arguments)
+        launch, device = self._resolve(name, call, variant)
         device.adopt_thread()
-        launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
-        handle = call.stream() if stream is None else streams.handle_of(stream)
-        return Plan(launch, device, self.library.function(launch.variant, device, handle), arrays)
+        function = self.library.function(launch.variant, device, call.stream() if stream is None else streams.handle_of(stream))
+        return Plan(launch, device, function, {array: arguments[array] for array in call.owners})
+
+    def _emulated(self, name: str, call: Call, variant: str | None, arguments: Mapping[str, object]) -> EmulatedPlan:
+        launch, device = self._resolve(name, call, variant)
+        return EmulatedPlan(launch, device, self._modules.of(launch.variant, self.manifest), {array: arguments[array] for array in call.owners})
+
+    def _resolve(self, name: str, call: Call, variant: str | None) -> tuple[Launch, driver.Device]:
+        kernel = self.kernel(name)
+        call.check_kinds(kernel)
+        device = call.device if call.emulated else driver.device(call.device)
+        return resolve(kernel, call.values, device.capability, device.multiprocessors, variant), device
 
     def launch(self, name: str, /, *, stream=None, variant: str | None = None, **arguments):
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
 
-        Without `stream`, on the current stream of the framework that owns the arrays.
+        Without `stream`, on the current stream of the framework that owns the arrays. On arrays of an emulated device
+        the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
         """
         try:
             calls = self._local.calls
         except AttributeError:
             calls = self._local.calls = _Calls()
         # Mostly a call is of the form of this kernel's last one. That is found by comparing, without hashing.
-        repeated = calls.last.get(name)
+        try:
+            repeated = calls.last.get(name)
+        except TypeError:  # a name that is no text
+            repeated = None
         addresses = None if repeated is None else repeated.match(variant, arguments)
         if addresses is None:
             call = Call.read(arguments)
+            if call.emulated:
+                return self._emulated(name, call, variant, arguments).run()
             repeated = calls.find(name, variant, call)
             if repeated is None:
-                plan = self._plan(self.kernel(name), call, stream, variant, dict.fromkeys(call.owners))
-                repeated = Repeated(plan, call, self.kernel(name), variant, arguments)
+                repeated = self._first(name, call, stream, variant, arguments)
                 calls.remember(name, variant, call, repeated)
-            addresses = [call.values[array].address for array in call.owners]
+            addresses = [call.values[array].address for array in repeated.order]
         if stream is None:
             stream = repeated.stream()
             if stream is None:
                 _refuse_streamless(name)
         if not repeated.fits(addresses):
-            self._plan(self.kernel(name), Call.read(arguments), stream, variant, {})  # raises, or finds that they fit after all
+            self._resolve(name, Call.read(arguments), variant)  # raises, or finds that they fit after all
         repeated.launch(addresses, stream)
+
+    def _first(self, name: str, call: Call, stream, variant: str | None, arguments: Mapping[str, object]) -> Repeated:
+        launch, device = self._resolve(name, call, variant)
+        handle = call.stream() if stream is None else streams.handle_of(stream)
+        if handle is None:
+            _refuse_streamless(name)
+        device.adopt_thread()
+        function = self.library.function(launch.variant, device, handle)
+        return Repeated(self.kernel(name), call, arguments, variant, launch, device, function)
 
 
 class _Calls:

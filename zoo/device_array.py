@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from zoo import driver
 from zoo.arrays import contiguous_strides
 from zoo.dlpack import make_capsule
-from zoo.dtypes import DTYPES
+from zoo.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.errors import ArgumentError
+from zoo.whole_numbers import whole, whole_tuple
 from zoo.streams import stream
 
 if TYPE_CHECKING:
@@ -19,20 +20,21 @@ if TYPE_CHECKING:
 class DeviceArray:
     """A contiguous array in device memory that zoo allocated and frees with this object.
 
-    Kernels on DeviceArrays run on zoo's own stream of the device unless told otherwise. `numpy()` and the DLPack
-    protocol wait for all work of the device first, so what they hand out is finished whatever stream wrote it.
+    Kernels on DeviceArrays run on zoo's own stream of the device unless told otherwise. `numpy()`, DLPack and the CUDA
+    array interface wait for all work of the device first, so what they hand out is finished whatever stream wrote it.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: str, device: int = 0):
         if dtype not in DTYPES:
             raise ArgumentError(f"unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
-        self.shape = tuple(int(extent) for extent in shape)
+        self.shape = whole_tuple(shape, "shape")
         self.dtype = dtype
         self.strides = contiguous_strides(self.shape)
         self.device = device
         self.nbytes = DTYPES[dtype].bytes
         for extent in self.shape:
             self.nbytes *= extent
+        whole(self.nbytes, f"the bytes of {self.shape} of {dtype}")
         self.address = 0
         if self.nbytes:
             opened = driver.device(device)
@@ -59,9 +61,9 @@ class DeviceArray:
         """Fills this array from a host array of the same shape and dtype."""
         import numpy
 
-        array = numpy.ascontiguousarray(array)
-        if array.shape != self.shape or array.dtype.itemsize != DTYPES[self.dtype].bytes:
+        if array.shape != self.shape or _zoo_dtype(array.dtype) not in (self.dtype, "u8" if self.dtype in CARRIED_BY_BYTES else None):
             raise ArgumentError(f"copy_from: expected {self.shape} of {self.dtype}, got {array.shape} of {array.dtype}")
+        array = numpy.asarray(array, array.dtype.newbyteorder("="), order="C")
         if self.nbytes:
             own = stream(self.device)
             with own.device.current():
@@ -76,6 +78,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict:
+        self._wait()
         typestr = {"bf16": "<V2", "f16": "<f2", "f32": "<f4", "i32": "<i4", "i64": "<i8"}.get(self.dtype, "|u1")
         return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "version": 3, "strides": None}
 
@@ -83,14 +86,25 @@ class DeviceArray:
         return (2, self.device)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None) -> object:
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("a DeviceArray gives out its own memory: no copy, and no other device")
         if stream != -1:
             self._wait()
         return make_capsule(self, self.address, DTYPES[self.dtype].dlpack, self.shape, self.device)
 
 
 def _free(device: driver.Device, address: int):
+    if driver.forked():
+        return  # the parent's memory
     with device.current(), driver.relaxed_capture():
         driver.check(driver.bindings().cuMemFree(address), "freeing device memory")
+
+
+_BY_NUMPY_NAME = {known.numpy: known.name for known in DTYPES.values() if known.name != "e2m1x2"}
+
+
+def _zoo_dtype(dtype: numpy.dtype) -> str | None:
+    return _BY_NUMPY_NAME.get(dtype.name)
 
 
 def numpy_dtype(name: str) -> numpy.dtype:
@@ -104,10 +118,11 @@ def numpy_dtype(name: str) -> numpy.dtype:
 
 def to_device(array: numpy.ndarray, device: int = 0) -> DeviceArray:
     """Copies a numpy array (with ml_dtypes' small floats too) to the device."""
-    names = {known.numpy: known.name for known in DTYPES.values() if known.name != "e2m1x2"}
-    name = names.get(array.dtype.name)
+    if not hasattr(array, "__array_interface__"):
+        raise ArgumentError(f"to_device: a {type(array).__name__} is no numpy array")
+    name = _zoo_dtype(array.dtype)
     if name is None:
-        raise ArgumentError(f"to_device: zoo has no dtype for numpy's {array.dtype.name}; it knows {', '.join(names)}")
+        raise ArgumentError(f"to_device: zoo has no dtype for numpy's {array.dtype.name}; it knows {', '.join(_BY_NUMPY_NAME)}")
     return DeviceArray(array.shape, name, device).copy_from(array)
 
 

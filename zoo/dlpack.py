@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 
+from zoo.errors import ArgumentError
 from zoo.resolve import HOST
 
 _CUDA, _CUDA_MANAGED, _VERSIONED_READ_ONLY = 2, 13, 1
@@ -60,14 +61,16 @@ def read_dlpack(array: object) -> tuple[int, tuple]:
     """(address, signature) of anything with __dlpack__. The producer is not asked to synchronise: the caller's stream orders."""
     try:
         capsule = array.__dlpack__(stream=-1, max_version=(1, 1))
-    except (TypeError, BufferError):  # a producer from before DLPack 1.0, or one in host memory
+    except Exception:  # a producer from before DLPack 1.0, or one in host memory, which takes no stream
         try:
-            capsule = array.__dlpack__(stream=-1)
-        except (TypeError, BufferError, AssertionError):
             capsule = array.__dlpack__()
+        except Exception as error:  # each producer refuses in its own way
+            raise ArgumentError(f"a {type(array).__name__} does not give itself out by DLPack: {error}") from None
     readonly = False
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         managed = _ManagedVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+        if managed.major != 1:
+            raise ArgumentError(f"DLPack {managed.major}.{managed.minor} of a {type(array).__name__}; zoo reads 1.x")
         readonly = bool(managed.flags & _VERSIONED_READ_ONLY)
     else:
         managed = _Managed.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from zoo.errors import DriverError, ForkError
+from zoo.whole_numbers import whole
 
 _lock = threading.Lock()
 _bindings: ModuleType | None = None
@@ -18,13 +19,20 @@ _forked = False
 
 
 def _after_fork_in_child():
-    global _forked
+    global _forked, _lock
     _forked = _bindings is not None
+    _lock = threading.Lock()  # another thread of the parent may have held it
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 _NOT_INITIALIZED = 3
+_CAPTURE_IMPLICIT = 906
+
+
+def forked() -> bool:
+    """Whether this is the child of a process that had used the driver."""
+    return _forked
 
 
 def bindings() -> ModuleType:
@@ -51,6 +59,8 @@ def _open() -> ModuleType:
         ) from None
     if status == 100:
         raise DriverError("the CUDA driver is installed but sees no GPU; check CUDA_VISIBLE_DEVICES and nvidia-smi", status)
+    if status == _NOT_INITIALIZED:  # another library had used the driver before the fork
+        _raise_forked()
     if status:
         raise DriverError(f"the CUDA driver did not initialise: {_describe(driver, status)}", status)
     return driver
@@ -113,6 +123,7 @@ class Device:
 
 
 def device(ordinal: int) -> Device:
+    whole(ordinal, "device")
     found = _devices.get(ordinal)
     if found is None or _forked:
         driver = bindings()
@@ -171,6 +182,9 @@ def relaxed_capture() -> Iterator[None]:
 
 
 def is_capturing(stream: int) -> bool:
+    """Whether work on the stream would enter a capture, of it or (the null stream) of any that it would wait for."""
     driver = bindings()
-    status = check(driver.cuStreamIsCapturing(stream), "asking whether the stream is being captured")
-    return int(status) != 0
+    result = driver.cuStreamIsCapturing(stream)
+    if int(result[0]) == _CAPTURE_IMPLICIT:
+        return True
+    return int(check(result, "asking whether the stream is being captured")) != 0

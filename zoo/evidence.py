@@ -54,7 +54,9 @@ class Evidence:
 
     def write(self):
         try:
-            self.path.write_text(json.dumps(self._records, indent=1, sort_keys=True) + "\n")
+            whole = self.path.with_suffix(".new")
+            whole.write_text(json.dumps(self._records, indent=1, sort_keys=True) + "\n")
+            whole.replace(self.path)
         except OSError as error:
             raise ZooError(f"cannot write the evidence {self.path}: {error.strerror}; record from a checkout you may write") from None
 

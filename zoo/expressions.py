@@ -114,13 +114,22 @@ class Expression:
         return stack[0]
 
 
+_LONGEST = 2000  # characters
+
+
 class _Parser:
     def __init__(self, text: str):
         self.text = text
+        if len(text) > _LONGEST:
+            self.text = text[:40] + "..."
+            self._fail(f"it has more than {_LONGEST} characters")
         self.tokens = self._tokenize()
         self.position = 0
         self.code: list[tuple[str, int | str]] = []
-        self._expression()
+        try:
+            self._expression()
+        except RecursionError:
+            self._fail("it is nested too deeply")
         if self.position < len(self.tokens):
             self._fail(f"unexpected '{self.tokens[self.position]}'")
 

@@ -44,7 +44,9 @@ class Library:
         found = self._functions.get((variant.sha256, device.ordinal))
         if found is not None:
             return found
-        if stream is not None and driver.is_capturing(stream):
+        with device.current():
+            capturing = stream is not None and driver.is_capturing(stream)
+        if capturing:
             raise CaptureError(
                 f"{variant.symbol} is not loaded on device {device.ordinal}, and its stream is being captured; "
                 "call zoo.load(name) or launch it once before the capture"

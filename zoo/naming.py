@@ -17,6 +17,7 @@ GRAMMAR = {
     "quantize": (("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", GROUPINGS, True)),
     "gemm": (("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EPILOGUES, True)),
 }
+FIELDS = ("op", *dict.fromkeys(field for fields in GRAMMAR.values() for field, _, _ in fields))
 
 
 def parse_name(name: str) -> dict[str, str]:

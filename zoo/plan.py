@@ -56,9 +56,8 @@ class Plan:
         self._enqueue: Callable = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
 
     def __call__(self, stream):
-        try:
-            config = self._configs[stream]
-        except (KeyError, TypeError):
+        config = self._configs.get(stream) if type(stream) is int else None
+        if config is None:
             config = self._configure(stream)
         if self._enqueue(config, self._function, self._parameters, 0)[0]:
             self._retry(config)
@@ -75,15 +74,19 @@ class Plan:
             replace_address(self._block.address + offset, addresses[index])
 
     def _configure(self, stream):
+        """The configuration for a stream, kept by its handle: an object that stands for a stream is asked each time."""
         if stream is None:
             raise StreamError(f"{self.launch.variant.symbol}: plan(stream) needs a stream; 0 is the legacy default stream")
+        handle = streams.handle_of(stream)
+        if handle in self._configs:
+            return self._configs[handle]
         cuda = driver.bindings()
         launch = self.launch
         config = cuda.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
         config.sharedMemBytes = launch.shared
-        config.hStream = cuda.CUstream(streams.handle_of(stream))
+        config.hStream = cuda.CUstream(handle)
         attributes = []
         if launch.cluster != (1, 1, 1):
             cluster = cuda.CUlaunchAttribute()
@@ -100,10 +103,7 @@ class Plan:
             config.numAttrs = len(attributes)
         if len(self._configs) >= _MOST_STREAMS:
             self._configs = {}
-        try:
-            self._configs[stream] = config
-        except TypeError:  # an unhashable stream object: made anew each time
-            pass
+        self._configs[handle] = config
         return config
 
     def _retry(self, config):

@@ -158,7 +158,7 @@ class _Call:
         dtype = argument.dtypes[0]
         if dtype == "f32":
             try:
-                if isinstance(value, str):
+                if isinstance(value, (str, bool)):
                     raise TypeError
                 struct.pack("<f", value)
             except (TypeError, OverflowError, struct.error):

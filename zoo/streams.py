@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from zoo import driver
-from zoo.errors import StreamError
+from zoo.errors import ArgumentError, StreamError
+from zoo.whole_numbers import whole
 
 _own: dict[int, Stream] = {}
 _lock = threading.Lock()
@@ -48,25 +49,27 @@ def stream(device: int = 0) -> Stream:
 
 def handle_of(given: object) -> int:
     """The driver's handle of anything that stands for a stream."""
-    if isinstance(given, int) and not isinstance(given, bool):
-        return given
+    try:
+        return whole(_number_of(given), "stream", 0, 2**64 - 1)
+    except (ArgumentError, TypeError, ValueError):
+        raise StreamError(
+            f"stream: {given!r} is no stream; pass an int, a torch, CuPy or numba stream, or anything with __cuda_stream__"
+        ) from None
+
+
+def _number_of(given: object) -> object:
     protocol = getattr(given, "__cuda_stream__", None)
     if protocol is not None:
         version, handle = protocol() if callable(protocol) else protocol
-        return int(handle)
+        return handle
     for attribute in ("cuda_stream", "ptr"):  # torch before 2.8, CuPy before 14
         handle = getattr(given, attribute, None)
         if isinstance(handle, int):
             return handle
     handle = getattr(given, "handle", None)  # numba
     if handle is not None:
-        return int(getattr(handle, "value", handle) or 0)
-    if type(given).__name__ == "CUstream":  # cuda-bindings
-        return int(given)
-    raise StreamError(
-        f"stream: a {type(given).__name__} is no stream; pass an int, a torch, CuPy or numba stream, "
-        "or anything with __cuda_stream__"
-    )
+        return getattr(handle, "value", handle) or 0
+    return int(given) if type(given).__name__ == "CUstream" else given  # cuda-bindings'
 
 
 # Where each framework's current stream of a device is asked for: one function an owner and device.

@@ -54,6 +54,11 @@ class TensorMap:
         return len(self.dims)
 
     @property
+    def alignment(self) -> int:
+        """What the address and the strides must be multiples of, in bytes."""
+        return 32 if self.dtype in ("u4_align16", "u6_align16") else 16
+
+    @property
     def box_bytes(self) -> int:
         """The bytes a load of one box brings, which is what it adds to its mbarrier's count. A dimension stepped over
         brings every `element_stride`-th of its box's elements; the innermost is never stepped over."""
@@ -73,7 +78,7 @@ class TensorMap:
         # The order of the rules is part of the contract: the C library gives the same reason for the same record.
         code_bits = DTYPES[self.dtype][1]
         packed16 = self.dtype in ("u4_align16", "u6_align16")
-        unit = 32 if packed16 else 16
+        unit = self.alignment
         if not 1 <= self.rank <= 5:
             return f"{self.rank} dimensions, expected 1 to 5"
         if self.address % unit:

@@ -31,7 +31,7 @@ _ENTRY = {
     "launches": {
         "default": {
             "threads": "THREADS", "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"], "shared": "STAGES * 1024",
-            "programmatic": True, "parameter_bytes": 256,
+            "programmatic": True, "parameter_bytes": 208,
             "parameters": [
                 {"kind": "pointer", "offset": 0, "size": 8, "argument": "c"},
                 {"kind": "pointer", "offset": 8, "size": 8, "argument": "d"},

@@ -93,3 +93,9 @@ def _trees(depth):
 def test_random_expressions_agree_with_python(tree):
     text, value = tree
     assert Expression(text).evaluate({}) == value
+
+
+@pytest.mark.parametrize("text", ["(" * 900 + "1" + ")" * 900, "9" * 1900, "1 + " * 1000 + "1"])
+def test_an_absurd_expression_is_refused_and_nothing_worse(text):
+    with pytest.raises(ExpressionError, match="is not an expression"):
+        Expression(text)

@@ -91,7 +91,7 @@ def test_loading_on_another_thread_does_not_break_a_capture():
             errors.append(error)
 
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, capture_error_mode="global"):
         loader = threading.Thread(target=load)
         loader.start()
         loader.join()
