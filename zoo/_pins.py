@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e9f85a6e31c36129ab1d05e612e3cd28cc472325e519e428f78f6028731bae2a"
+MANIFEST_SHA256 = "581be22f5390f4e4e0383e17ee7488eed6df696e43488c53e050f1c311349f3c"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cuda_fp16.h>
 
 #include "common/variant.cuh"
 
@@ -20,6 +21,13 @@ struct Fp8<e4m3> {
         uint16_t pair;
         asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
         return pair;
+    }
+
+    // Of the element in the low byte; exact.
+    static __device__ __forceinline__ float decode(uint32_t element) {
+        uint32_t pair;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<uint16_t>(element)));
+        return __half2float(__ushort_as_half(static_cast<unsigned short>(pair)));
     }
 };
 

@@ -1,4 +1,4 @@
-// Global memory, 16 bytes an access.
+// Global memory, 16 bytes an access; 8 where a row ends.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,10 @@ __device__ __forceinline__ uint4 load_16_bytes(const void* address) {
 
 __device__ __forceinline__ void store_16_bytes(void* address, const uint32_t* words) {
     *static_cast<uint4*>(address) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ __forceinline__ void store_8_bytes(void* address, const uint32_t* words) {
+    *static_cast<uint2*>(address) = make_uint2(words[0], words[1]);
 }
 
 }  // namespace zoo

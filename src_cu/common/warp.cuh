@@ -15,23 +15,60 @@ __device__ __forceinline__ uint32_t group_max(uint32_t value) {
     return value;
 }
 
-// Each aligned group of LANES lanes holds a LANES x LANES matrix of cells, lane j its column j; afterwards lane j holds
-// row j. For every bit of the lane, lanes that differ in it swap the half that belongs to the other.
-template <int LANES, int WORDS>
-__device__ __forceinline__ void group_transpose(uint32_t (&cell)[LANES][WORDS], int lane) {
+// Each group of LANES lanes, STRIDE lanes apart, holds a LANES x LANES matrix of cells, the lane at place j its column j;
+// afterwards it holds row j. For every bit of the place, lanes that differ in it swap the half that belongs to the other.
+template <int STRIDE = 1, int LANES, int WORDS>
+__device__ __forceinline__ void group_transpose(uint32_t (&cell)[LANES][WORDS], int place) {
 #pragma unroll
     for (int bit = 1; bit < LANES; bit *= 2) {
-        const bool upper = lane & bit;
+        const bool upper = place & bit;
 #pragma unroll
         for (int i = 0; i < LANES; i++) {
             if (i & bit) continue;
 #pragma unroll
             for (int w = 0; w < WORDS; w++) {
                 const uint32_t sent = upper ? cell[i][w] : cell[i | bit][w];
-                const uint32_t received = __shfl_xor_sync(0xFFFFFFFF, sent, bit);
+                const uint32_t received = __shfl_xor_sync(0xFFFFFFFF, sent, bit * STRIDE);
                 cell[i][w] = upper ? received : cell[i][w];
                 cell[i | bit][w] = upper ? cell[i | bit][w] : received;
             }
+        }
+    }
+}
+
+// The same for 8 neighbouring lanes and cells of 16 bits, each in the low half of a word: lane j gets row j, two cells a
+// word. The first bit swaps within words.
+__device__ __forceinline__ void group_transpose_halves(const uint32_t (&cell)[8][1], int lane, uint32_t (&row)[4]) {
+    uint32_t pairs[4][1];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {  // lanes that differ in bit 0: the even one gets row 2 i, the odd one row 2 i + 1
+        const uint32_t own = __byte_perm(cell[2 * i][0], cell[2 * i + 1][0], 0x5410);
+        const uint32_t other = __shfl_xor_sync(0xFFFFFFFF, own, 1);
+        pairs[i][0] = __byte_perm(own, other, lane & 1 ? 0x3276 : 0x5410);
+    }
+    group_transpose<2>(pairs, lane / 2);
+#pragma unroll
+    for (int i = 0; i < 4; i++) row[i] = pairs[i][0];
+}
+
+// Each of a group of LANES lanes, STRIDE lanes apart, has N values, and value i of all is to be combined. The lane at
+// place j learns its share of the results only: those from j * N / LANES on, as many as N / LANES, in values[0..]. With
+// more lanes than values, LANES / N neighbours learn the same one. For every bit of the place a lane gives away the half
+// that is not its own: N / 2 + N / 4 + ... shuffles, where every lane learning everything takes N for each bit.
+template <int LANES, int STRIDE, int N, class Combine>
+__device__ __forceinline__ void group_reduce_scatter(uint32_t (&values)[N], int place, Combine combine) {
+    int left = N;
+#pragma unroll
+    for (int bit = LANES / 2; bit > 0; bit /= 2) {
+        const bool upper = place & bit;
+        const bool halve = left > 1;
+        if (halve) left /= 2;
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) {
+            if (i >= left) continue;
+            const uint32_t kept = halve && upper ? values[left + i] : values[i];
+            const uint32_t sent = halve && !upper ? values[left + i] : values[i];
+            values[i] = combine(kept, __shfl_xor_sync(0xFFFFFFFF, sent, bit * STRIDE));
         }
     }
 }

@@ -1,7 +1,9 @@
 // The format MXFP8: 32 values share a ue8m0 scale; an element is e4m3 or e5m2.
 //
-// What a format tells the skeleton: BLOCK; Scale, one block's scale; scale_of(largest magnitude);
-// multiplier(scale); encode(values, multiplier) -> the bytes of the elements, packed.
+// What a format tells the skeletons: BLOCK; Scale, how a scale is stored; prepare(), which reads what the format needs
+// besides x; scale_of(largest magnitude), the scale's bits; multiplier(scale), what elements are multiplied by. And
+// whether it DIVIDES_SCALES (see rows.cuh): if not, encode(values, multiplier) -> a word of elements; if so,
+// encode_loaded(16 bytes of x, multiplier) -> their elements.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,11 @@ namespace zoo {
 template <class Element, Rounding ROUNDING>
 struct Mxfp8 {
     static constexpr int BLOCK = 32;
-    static constexpr int ELEMENTS_PER_WORD = 4;
+    static constexpr int ELEMENTS_PER_BYTE = 1, ELEMENTS_PER_WORD = 4;
+    static constexpr bool DIVIDES_SCALES = false;
+    using Scale = uint8_t;
+
+    static __device__ __forceinline__ void prepare() {}
 
     static __device__ __forceinline__ uint32_t scale_of(float amax) { return e8m0_of<ROUNDING, Fp8<Element>>(amax); }
 

@@ -19,6 +19,6 @@ ZOO_KERNEL(const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, 
     using Format = zoo::Mxfp8<Variant::q, Variant::rounding>;
     // As many loads as lanes share a block (4, or 8 for f32): then each lane stores one scale byte.
     constexpr int LOADS = Format::BLOCK / zoo::Input<Variant::x>::VALUES;
-    zoo::quantize_rows<Variant::x, Format, Variant::layout, Variant::THREADS, LOADS>(x, q, scales, M, K, x_stride,
-                                                                                     q_stride, scales_stride);
+    zoo::quantize_rows<Variant::x, Variant::layout, Variant::THREADS, LOADS>(Format(), x, q, scales, M, K, x_stride,
+                                                                             q_stride, scales_stride);
 }

@@ -7,10 +7,12 @@
 //                            column 0   8  16  24 | 32 ..         |     | 224 ..     255
 //                                   `-- block --'
 //
-// All LANES lanes of a block know its scale; lane i % LANES keeps that of piece i, so after LANES pieces a store of one
-// byte a lane writes the scales of all of them. Elements are narrower than x: STORERS neighbours hold 16 bytes of q, so
-// after STORERS pieces they exchange, and each stores 16 bytes of one. No shared memory, no barrier: a warp's share is
-// its own.
+// Who computes the scale of a block depends on what it costs (DIVIDES_SCALES of the format). Cheap: all LANES lanes of
+// the block; lane i % LANES keeps that of piece i, so after LANES pieces a store of one scale a lane writes those of all
+// of them. Dear: OWNERS of the lanes, one for each of so many pieces, and the others ask it.
+//
+// Elements are narrower than x: STORERS neighbours hold 16 bytes of q, so after STORERS pieces they exchange, and each
+// stores 16 bytes of one. No shared memory, no barrier: a warp's share is its own.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +26,26 @@
 
 namespace zoo {
 
-// x (M, K) and q (M, K) with rows x_stride and q_stride elements apart, 16-byte aligned; K a multiple of the block.
-template <class X, class Format, Layout LAYOUT, int THREADS, int LOADS>
-__device__ __forceinline__ void quantize_rows(const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M, int64_t K,
-                                              int64_t x_stride, int64_t q_stride, int64_t scales_stride) {
+// x (M, K) and q (M, K) with rows x_stride elements and q_stride bytes apart. x is 16-byte aligned, so is q where it has
+// whole 16 bytes of elements for every row; K is a multiple of 16.
+template <class X, Layout LAYOUT, int THREADS, int LOADS, class Format>
+__device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M,
+                                              int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride) {
     using In = Input<X>;
+    using Scale = typename Format::Scale;
     constexpr int X_BYTES = 16 / In::VALUES;
     constexpr int LANES = Format::BLOCK / In::VALUES;
+    constexpr int OWNERS = LANES < LOADS ? LANES : LOADS;
+    constexpr int NEIGHBOURS = LANES / OWNERS;  // that know the same scale
     constexpr int PIECE = 32 * In::VALUES;
-    constexpr int WORDS = In::VALUES / Format::ELEMENTS_PER_WORD;
-    constexpr int STORERS = 4 / WORDS;
-    using Scales = ScaleLayout<LAYOUT, Format::BLOCK, LOADS, PIECE>;
+    constexpr int CELL_BYTES = In::VALUES / Format::ELEMENTS_PER_BYTE;  // of q, for a lane's 16 bytes of x
+    constexpr int WORDS = CELL_BYTES < 4 ? 1 : CELL_BYTES / 4;
+    constexpr int STORERS = 16 / CELL_BYTES;
+    constexpr int STORED = 16 * Format::ELEMENTS_PER_BYTE;  // elements of a store
+    using Scales = ScaleLayout<LAYOUT, Format::BLOCK, LOADS, PIECE, Scale>;
     static_assert(THREADS % 32 == 0);
-    static_assert(LOADS % LANES == 0, "every lane of a block stores the same number of scales");
-    static_assert(LANES % STORERS == 0, "lanes that exchange share a block: both are inside x, or neither");
+    static_assert(LOADS % OWNERS == 0, "every owner stores the same number of scales");
+    static_assert(LOADS % STORERS == 0, "the last pieces are exchanged and stored, too");
 
     let_next_kernel_launch();
     const int lane = threadIdx.x % 32;
@@ -58,30 +66,72 @@ __device__ __forceinline__ void quantize_rows(const uint8_t* x, uint8_t* q, uint
         data[i] = make_uint4(0, 0, 0, 0);
         if (inside(i)) data[i] = load_16_bytes(x + (Scales::row(i) * x_stride + Scales::column(i)) * X_BYTES);
     }
+    format.prepare();
 
-    q += row * q_stride + (column - lane % STORERS * In::VALUES);
+    const uint64_t block_column = column - lane % LANES * In::VALUES;
+    q += row * q_stride + (column - lane % STORERS * In::VALUES) / Format::ELEMENTS_PER_BYTE;
     uint32_t words[STORERS][WORDS];
     uint32_t own_scale = 0;
+    float own_multiplier = 0;
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-        const uint32_t magnitude = group_max<LANES>(In::largest_magnitude(data[i]));
-        const uint32_t scale = Format::scale_of(In::magnitude_to_float(magnitude));
-        if (lane % LANES == i % LANES) own_scale = inside(i) ? scale : 0;  // 0: padding
-        if (i % LANES == LANES - 1) {
-            const int own = i - (LANES - 1) + lane % LANES;
-            Scales::store(scales, scales_stride, row + Scales::row(own), column + Scales::column(own), K, own_scale);
+        if constexpr (Format::DIVIDES_SCALES) {
+            if (i % OWNERS == 0) {
+                uint32_t magnitudes[OWNERS];
+#pragma unroll
+                for (int j = 0; j < OWNERS; j++) magnitudes[j] = In::largest(data[i + j]);
+                group_reduce_scatter<LANES, 1>(magnitudes, lane, In::larger);
+                own_scale = format.scale_of(In::magnitude_to_float(In::magnitude(magnitudes[0])));
+                own_multiplier = format.multiplier(own_scale);
+                const int own = i + lane % LANES / NEIGHBOURS;
+                const uint64_t own_row = row + Scales::row(own), own_column = block_column + Scales::column(own);
+                const bool padding = own_row >= M || own_column >= K;
+                if (lane % NEIGHBOURS == 0 && own_row < Scales::rows_end(M))
+                    Scales::store(reinterpret_cast<Scale*>(scales), scales_stride, own_row, own_column, K,
+                                  padding ? 0 : own_scale);
+            }
+            const float multiplier = __shfl_sync(0xFFFFFFFF, own_multiplier, i % OWNERS * NEIGHBOURS, LANES);
+            format.template encode_loaded<In>(data[i], multiplier, words[i % STORERS]);
+        } else {
+            const uint32_t magnitude = group_max<LANES>(In::largest_magnitude(data[i]));
+            const uint32_t scale = format.scale_of(In::magnitude_to_float(magnitude));
+            if (lane % LANES == i % LANES) own_scale = inside(i) ? scale : 0;  // 0: padding
+            if (i % LANES == LANES - 1) {
+                const int own = i - (LANES - 1) + lane % LANES;
+                Scales::store(scales, scales_stride, row + Scales::row(own), column + Scales::column(own), K,
+                              own_scale);
+            }
+
+            float values[In::VALUES];
+            In::to_float(data[i], values);
+            const float multiplier = format.multiplier(scale);
+#pragma unroll
+            for (int w = 0; w < WORDS; w++)
+                words[i % STORERS][w] = format.encode(values + w * Format::ELEMENTS_PER_WORD, multiplier);
         }
 
-        float values[In::VALUES];
-        In::to_float(data[i], values);
-        const float multiplier = Format::multiplier(scale);
-#pragma unroll
-        for (int w = 0; w < WORDS; w++)
-            words[i % STORERS][w] = Format::encode(values + w * Format::ELEMENTS_PER_WORD, multiplier);
         if (i % STORERS == STORERS - 1) {
-            group_transpose(words, lane);
             const int own = i - (STORERS - 1) + lane % STORERS;
-            if (inside(own)) store_16_bytes(q + Scales::row(own) * q_stride + Scales::column(own), words[0]);
+            auto target = [&] { return q + Scales::row(own) * q_stride + Scales::column(own) / Format::ELEMENTS_PER_BYTE; };
+            uint32_t whole[4];
+            if constexpr (CELL_BYTES == 2) {
+                group_transpose_halves(words, lane, whole);
+            } else {
+                group_transpose(words, lane);
+#pragma unroll
+                for (int w = 0; w < 4; w++) whole[w] = words[w / WORDS][w % WORDS];
+            }
+            if constexpr (Format::BLOCK % STORED == 0) {
+                if (inside(own)) store_16_bytes(target(), whole);
+            } else if (Scales::row(own) < rows_left) {
+                const int64_t left = K - int64_t(column - lane % STORERS * In::VALUES) - Scales::column(own);
+                if (left >= STORED && q_stride % 16 == 0) {
+                    store_16_bytes(target(), whole);
+                } else {
+                    if (left >= STORED / 2) store_8_bytes(target(), whole);
+                    if (left >= STORED) store_8_bytes(target() + 8, whole + 2);
+                }
+            }
         }
     }
 }

@@ -16,13 +16,13 @@ struct Corner {
     uint64_t row, column;
 };
 
-template <Layout LAYOUT, int BLOCK, int LOADS, int PIECE>
+template <Layout LAYOUT, int BLOCK, int LOADS, int PIECE, class Scale = uint8_t>
 struct ScaleLayout;
 
 // Row-major. A warp's pieces follow each other along one row, and so do its scales: with pieces of 8 blocks (2-byte
 // input) and LOADS = 4, 32 bytes in one store.
-template <int BLOCK, int LOADS, int PIECE>
-struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE> {
+template <int BLOCK, int LOADS, int PIECE, class Scale>
+struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
     static constexpr int ROWS = 1, COLUMNS = LOADS * PIECE;
 
     static __device__ __forceinline__ int row(int) { return 0; }
@@ -34,8 +34,8 @@ struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE> {
         return {share / across, uint64_t(share % across) * COLUMNS};
     }
 
-    // `stride`: bytes from row to row.
-    static __device__ __forceinline__ void store(uint8_t* scales, int64_t stride, uint64_t row, uint64_t column,
+    // `stride`: scales from row to row.
+    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
                                                  uint64_t K, uint32_t scale) {
         if (column < K) scales[row * stride + column / BLOCK] = scale;
     }
@@ -50,10 +50,11 @@ struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE> {
 //
 // So a warp reads rows r, r+32, r+64, r+96 (and with LOADS = 8 the same of r+1) over the same columns: it owns whole
 // lines. The padding, up to 128 rows and 4 blocks, is written too.
-template <int BLOCK, int LOADS, int PIECE>
-struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE> {
+template <int BLOCK, int LOADS, int PIECE, class Scale>
+struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale> {
     static constexpr int ROWS = 128, COLUMNS = PIECE;
     static constexpr int LINES = LOADS / 4;
+    static_assert(sizeof(Scale) == 1);
     static_assert(LOADS % 4 == 0 && 32 % LINES == 0, "a share is whole lines, a tile is whole shares");
 
     static __device__ __forceinline__ int row(int piece) { return piece % 4 * 32 + piece / 4; }
@@ -68,11 +69,33 @@ struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE> {
     }
 
     // `stride`: bytes from one row of tiles to the next.
-    static __device__ __forceinline__ void store(uint8_t* scales, int64_t stride, uint64_t row, uint64_t column,
+    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
                                                  uint64_t K, uint32_t scale) {
         const uint64_t block = column / BLOCK;
         if (block < (K / BLOCK + 3) / 4 * 4)
             scales[row / 128 * stride + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4] = scale;
+    }
+};
+
+// The transpose of plain: a row for every block of K. A warp's pieces lie below each other, and so their scales are
+// neighbours: with LOADS = 4 and scales of 4 bytes, 16 bytes for every block of a piece.
+template <int BLOCK, int LOADS, int PIECE, class Scale>
+struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
+    static constexpr int ROWS = LOADS, COLUMNS = PIECE;
+
+    static __device__ __forceinline__ int row(int piece) { return piece; }
+    static __device__ __forceinline__ int column(int) { return 0; }
+
+    static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return M; }
+    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
+        const uint32_t across = (K + PIECE - 1) / PIECE;
+        return {uint64_t(share / across) * LOADS, uint64_t(share % across) * PIECE};
+    }
+
+    // `stride`: scales from one block of K to the next.
+    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
+                                                 uint64_t K, uint32_t scale) {
+        if (column < K) scales[column / BLOCK * stride + row] = scale;
     }
 };
 

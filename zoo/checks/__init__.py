@@ -1,7 +1,7 @@
 """Is a kernel right? Problems with known answers, run by whatever can run a kernel, compared byte for byte.
 
 A family of kernels has a module here with `problems(kernel, variant) -> Iterator[Problem]`. What runs them is an
-*executor*: `zoo.checks.gpu.run` on a device; the tests have others, and so may an emulator.
+*executor*: that of `zoo.checks.gpu` on a device, that of `zoo.checks.emulated` without one; the tests have others.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zoo.checks.problem import Executor, Problem, difference
-from zoo.errors import DriverError, VariantError, ZooError
+from zoo.errors import DriverError, EmulationError, VariantError, ZooError
 from zoo.manifest import Kernel, Variant
 
 # (op, formats) of a kernel's name -> the module that knows its problems
-_FAMILIES = {("quantize", "mxfp8"): "zoo.checks.quantize_mxfp8"}
+_FAMILIES = {
+    ("quantize", "fp8b128"): "zoo.checks.quantize_fp8b128",
+    ("quantize", "mxfp4"): "zoo.checks.quantize_mxfp4",
+    ("quantize", "mxfp8"): "zoo.checks.quantize_mxfp8",
+    ("quantize", "nvfp4"): "zoo.checks.quantize_nvfp4",
+}
 
 __all__ = ["Outcome", "check", "problems"]
 
@@ -24,6 +29,7 @@ __all__ = ["Outcome", "check", "problems"]
 class Outcome:
     checks: int  # problems that ran
     error: str | None  # the first that went wrong
+    left_out: int = 0  # problems that were larger than asked for
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
@@ -34,17 +40,20 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     return importlib.import_module(_FAMILIES[family]).problems(kernel, variant)
 
 
-def check(kernel: Kernel, variant: Variant, execute: Executor) -> Outcome:
-    """Runs a variant's problems until one goes wrong."""
-    ran = 0
+def check(kernel: Kernel, variant: Variant, execute: Executor, most_elements: int | None = None) -> Outcome:
+    """Runs a variant's problems, or those whose inputs have at most so many elements, until one goes wrong."""
+    ran = left_out = 0
     for problem in problems(kernel, variant):
+        if most_elements is not None and sum(placed.values.size for placed in problem.inputs.values()) > most_elements:
+            left_out += 1
+            continue
         try:
             error = difference(problem, kernel, variant, execute)
         except VariantError:
             continue  # sizes that this variant does not take; another one does
-        except DriverError as failure:
+        except (DriverError, EmulationError) as failure:
             error = str(failure)
         ran += 1
         if error is not None:
-            return Outcome(ran, f"{problem.name}: {error}")
-    return Outcome(ran, None if ran else "no problem has sizes that this variant takes; add one to its checks")
+            return Outcome(ran, f"{problem.name}: {error}", left_out)
+    return Outcome(ran, None if ran else "no problem has sizes that this variant takes; add one to its checks", left_out)

@@ -1,0 +1,47 @@
+// Copies of boxes of a tensor between global and shared memory by the copy engine (TMA). One thread asks for a box;
+// dimension 0 is the contiguous one. What of a box lies outside the tensor arrives as zero. A store leaves it out, but in
+// dimension 0 only by whole 16 bytes of the row: seen on an H200. Show a store a tensor whose rows end at a multiple.
+#pragma once
+
+#include <cstdint>
+
+#include "common/mbarrier.cuh"
+
+namespace zoo {
+
+// The 128 opaque bytes that the loader encodes. A kernel takes it as `const __grid_constant__ TensorMap`.
+struct alignas(64) TensorMap {
+    uint8_t opaque[128];
+};
+
+__device__ __forceinline__ void prefetch(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// The bytes of the whole box are counted on the barrier, also those outside the tensor.
+__device__ __forceinline__ void load_box(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            shared_address(target)),
+        "l"(&map), "r"(c0), "r"(c1), "r"(shared_address(barrier))
+        : "memory");
+}
+
+// By every thread that wrote what will be stored, before the barrier after which the box is stored.
+__device__ __forceinline__ void let_copies_see_shared_memory() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void store_box(const TensorMap& map, const void* source, int32_t c0, int32_t c1) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(c0),
+                 "r"(c1), "r"(shared_address(source))
+                 : "memory");
+}
+
+// Until what this thread stored has been read from shared memory: only then may the CTA end.
+__device__ __forceinline__ void wait_until_stores_have_read() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+}  // namespace zoo
