@@ -16,6 +16,7 @@ import click
 from cubin_build import BuildError
 from cubin_build.build import Build, Selection
 from cubin_build.compiler import Compiler
+from zoo.cli.system import refusals_in_words
 from zoo.errors import ZooError
 
 # The pinned compiler, from PyPI. The `build` extra of pyproject.toml installs the same.
@@ -67,4 +68,5 @@ def main(arch, only, jobs, check, ptx, source, output):
 
 
 if __name__ == "__main__":
-    main()
+    with refusals_in_words():
+        main()

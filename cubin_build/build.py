@@ -20,6 +20,7 @@ from cubin_build.output import manifest_text, pins_text
 from cubin_build.scope import check_scope
 from cubin_build.sources import Sources
 from cubin_build.table import read_tables
+from zoo import ptx
 from zoo.cubin_file import read_cubin
 from zoo.errors import IntegrityError, ZooError
 from zoo.evidence import Evidence
@@ -52,6 +53,7 @@ class Fresh:
     """A build's outcome in memory."""
 
     cubins: dict[str, bytes]  # file -> bytes
+    texts: dict[str, bytes]  # the PTX of each, as the archive holds it
     manifest: str
     compiled: int
     missing: int
@@ -82,9 +84,12 @@ class Build:
     def run(self, selection: Selection) -> str:
         """Builds what changed and is selected, writes it, and says what was done."""
         self._refuse_empty(selection)
+        _refuse_unwritable(self.output)
         fresh = self._build(selection, self._previous())
         written = sum(_write(self.output / file, data) for file, data in fresh.cubins.items())
         removed = self._remove_stale(fresh.cubins)
+        if self._texts_on_disk() != fresh.texts:
+            _write(self.output / ptx.FILE, ptx.pack(fresh.texts))
         _write(self.output / "manifest.json", fresh.manifest.encode())
         if self.pins:
             _write(self.pins, pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode())
@@ -93,7 +98,7 @@ class Build:
         total = sum(map(len, fresh.cubins.values()))
         said = f"{len(fresh.cubins)} variants, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
         if fresh.missing:
-            said += f"\n{fresh.missing} variants are not built yet and not in the manifest; run without --arch and --only"
+            said += f"\n{fresh.missing} variants are out of date or not built yet, and not in the manifest; run without --arch and --only"
         return said
 
     def check(self) -> list[str]:
@@ -103,7 +108,7 @@ class Build:
         expected[self.output / "manifest.json"] = fresh.manifest.encode()
         if self.pins:
             expected[self.pins] = pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode()
-        lines = []
+        lines = [] if self._texts_on_disk() == fresh.texts else [f"{self.output / ptx.FILE}: differs"]
         for path, data in expected.items():
             if not path.is_file():
                 lines.append(f"{path}: missing")
@@ -114,20 +119,38 @@ class Build:
 
     def write_ptx(self, selection: Selection, folder: Path) -> int:
         self._refuse_empty(selection)
+        _refuse_unwritable(folder)
         units = [unit for unit in self.units if selection.holds(unit.variant)]
-
-        def ptx(unit: Unit) -> str:
-            return self.compiler.ptx(unit.text, unit.variant.arch, self.roots)
-
-        for unit, text in self._each(units, ptx):
-            _write(folder / unit.variant.file.replace(".cubin", ".ptx"), text.encode())
+        for name, text in self._ptx_of(units).items():
+            _write(folder / name, text)
         return len(units)
+
+    def _ptx_of(self, units: list[Unit]) -> dict[str, bytes]:
+        def compile_one(unit: Unit) -> bytes:
+            return self.compiler.ptx(unit.text, unit.variant.arch, self.roots).encode()
+
+        return {ptx.name_of(unit.variant.file): text for unit, text in self._each(units, compile_one)}
+
+    def _texts_on_disk(self) -> dict[str, bytes]:
+        try:
+            return ptx.read(self.output / ptx.FILE)
+        except (OSError, IntegrityError):
+            return {}
 
     def _refuse_empty(self, selection: Selection):
         if not any(selection.holds(unit.variant) for unit in self.units):
             names = ", ".join(table.name for table in self.tables)
             archs = ", ".join(dict.fromkeys(unit.variant.arch for unit in self.units))
             raise BuildError(f"no variant is selected; kernels: {names}; archs: {archs}")
+
+    def _previous_texts(self) -> dict[str, bytes]:
+        """The archive on disk, where it is the one that the manifest on disk means."""
+        texts = self._texts_on_disk()
+        try:
+            said = json.loads((self.output / "manifest.json").read_bytes())["ptx"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return texts if ptx.digest(texts) == said else {}
 
     def _previous(self) -> dict[str, dict]:
         """file -> its entry in the manifest on disk, where file and entry still agree and the compiler is the same."""
@@ -148,15 +171,14 @@ class Build:
                 kept[unit.variant.file] = entry
             elif selection.holds(unit.variant):
                 waiting.append(unit)
-            elif entry:
-                kept[unit.variant.file] = entry  # out of date, but not asked for: its old digest of sources says so
             else:
-                missing += 1
+                missing += 1  # an old cubin under the new table's constants and grid would be worse than none
 
         def compile_one(unit: Unit) -> Compiled:
             return self.compiler.cubin(unit.text, unit.variant.arch, self.roots)
 
         compiled = {unit.variant.file: result for unit, result in self._each(waiting, compile_one)}
+        texts = self._texts(waiting, kept)
         kernels, cubins = {}, {}
         for table in self.tables:
             entries = []
@@ -175,12 +197,25 @@ class Build:
             if entries:
                 kernels[table.name] = {**table.entry, "variants": entries}
         self._read_back(kernels, cubins)
-        manifest = {"schema": SCHEMA, "compiler": self.compiler.record, "kernels": kernels}
-        return Fresh(cubins, manifest_text(manifest), len(compiled), missing)
+        manifest = {"schema": SCHEMA, "compiler": self.compiler.record, "ptx": ptx.digest(texts), "kernels": kernels}
+        return Fresh(cubins, texts, manifest_text(manifest), len(compiled), missing)
+
+    def _texts(self, compiled: list[Unit], kept: dict[str, dict]) -> dict[str, bytes]:
+        """The PTX of what was compiled now and of what is kept, compiled where the archive does not have it."""
+        before = self._previous_texts() if kept else {}
+        texts, without = {}, list(compiled)
+        for unit in self.units:
+            file = unit.variant.file
+            if file in kept and ptx.name_of(file) in before:
+                texts[ptx.name_of(file)] = before[ptx.name_of(file)]
+            elif file in kept:
+                without.append(unit)
+        return texts | self._ptx_of(without)
 
     def _each(self, units: list[Unit], work: Callable[[Unit], object]) -> Iterable[tuple[Unit, object]]:
         """Runs `work` on all, in parallel, with a progress bar. All failures are told, not only the first."""
-        failures, results = [], []
+        failures: dict[tuple[str, str], list[Variant]] = {}  # by source and message: one typo in a header fails every variant
+        results = []
         with ThreadPoolExecutor(self.jobs) as pool:
             futures = {pool.submit(work, unit): unit for unit in units}
             done, stderr = as_completed(futures), click.get_text_stream("stderr")
@@ -190,9 +225,9 @@ class Build:
                     try:
                         results.append((unit, future.result()))
                     except BuildError as error:
-                        failures.append(f"{unit.variant.words} does not compile: {unit.variant.table.source}\n{error}")
+                        failures.setdefault((str(unit.variant.table.source), str(error)), []).append(unit.variant)
         if failures:
-            raise BuildError("\n\n".join(sorted(failures)))
+            raise BuildError("\n\n".join(sorted(_failure(*failure, variants) for failure, variants in failures.items())))
         return results
 
     def _read_back(self, kernels: dict[str, dict], cubins: dict[str, bytes]):
@@ -245,6 +280,23 @@ def _variant_entry(variant: Variant, cubin: bytes, source_sha256: str, spills: d
         "symbol": variant.symbol, "registers": compiled.registers, "static_shared": compiled.static_shared,
         "stack": compiled.stack, **spills,
     }  # fmt: skip
+
+
+def _failure(source: str, message: str, variants: list[Variant]) -> str:
+    """The compiler's message once, and whom it is about."""
+    first, *others = sorted(variants, key=lambda variant: variant.words)
+    alike = [f"{variant.name} ({variant.arch})" if variant.table is first.table else variant.words for variant in others]
+    said = f"{first.words} does not compile: {source}\n{message}"
+    return f"{said}\nand {len(alike)} more alike: {', '.join(alike)}" if alike else said
+
+
+def _refuse_unwritable(folder: Path):
+    """Before minutes of compiling, not after."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise BuildError(f"cannot write to {folder}: {place} is not a directory")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise BuildError(f"cannot write to {folder}: nobody may write to {place} as this user")
 
 
 def _digest_of(path: Path) -> str | None:

@@ -115,8 +115,8 @@ class _Scope:
             self._names(f"derived.{name}", text, flags, scope)
             scope.add(name)
         self.bound |= scope
-        for constraint in self.entry["constraints"]:
-            self._names("constraints", constraint["expression"], flags, scope)
+        for index, constraint in enumerate(self.entry["constraints"]):
+            self._names(f"constraints[{index}].expression", constraint["expression"], flags, scope)
         for name, form in forms:
             for text in (*form["shape"], *(form["strides"] or ())):
                 self._names(f"arguments[{name}]", text, flags, scope, bare=True)
@@ -152,16 +152,16 @@ class _Scope:
         for key in ("threads", "shared"):
             self._names(f"{where}.{key}", launch[key], known, scope)
         for key in ("grid", "cluster"):
-            for text in launch[key]:
-                self._names(f"{where}.{key}", text, known, scope)
+            for index, text in enumerate(launch[key]):
+                self._names(f"{where}.{key}[{index}]", text, known, scope)
         for index, parameter in enumerate(launch["parameters"]):
             place = f"{where}.parameters[{index}]"
             if "value" in parameter:
                 self._names(place, parameter["value"], known, scope)
             if parameter["kind"] == "tensor_map" and flags[f"{parameter['argument']}.present"]:
                 for key in ("dims", "strides", "box", "element_strides"):
-                    for text in parameter[key]:
-                        self._names(f"{place}.{key}", text, known, scope)
+                    for axis, text in enumerate(parameter[key]):
+                        self._names(f"{place}.{key}[{axis}]", text, known, scope)
                 try:
                     check_constant_box(parameter, known)
                 except ArgumentError as error:
@@ -178,8 +178,11 @@ class _Scope:
 
     @staticmethod
     def _near(name: str, scope) -> str:
+        """The nearest name, and all there are: symbols and tile constants first, then the flags."""
         near = difflib.get_close_matches(name, scope, 1)
-        return f"; did you mean '{near[0]}'?" if near else ""
+        known = sorted(scope, key=lambda one: ("." in one, one == "sms", one))
+        hint = f"did you mean '{near[0]}'? " if near else ""
+        return f"; {hint}known here: {', '.join(known) or 'nothing'}"
 
     def _check_names(self):
         """Symbols share one space with arguments and options."""

@@ -16,16 +16,10 @@ from zoo.dtypes import DTYPES
 from zoo.errors import ArgumentError, ExpressionError, ManifestError
 from zoo.expressions import Expression
 from zoo.naming import parse_name
+from zoo.structure import ACCESS, ARCH, NAME, PARAMETERS, SCALAR_DTYPES, SYMBOL, block_layout
 from zoo.tensor_map import DTYPES as MAP_DTYPES
 from zoo.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 
-ACCESS = ("read", "write", "read_write", "workspace")
-SCALAR_DTYPES = ("i32", "i64", "f32")
-# parameter kind -> (bytes, alignment)
-PARAMETERS = {"pointer": (8, 8), "i32": (4, 4), "i64": (8, 8), "f32": (4, 4), "tensor_map": (128, 64)}
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ARCH = re.compile(r"sm_\d{2,3}[af]")
 _REQUIRED = object()
 _RESERVED = ("sms", "min", "max", "ceil_div", "round_up", "if", "else", "and", "or", "not")
 
@@ -116,14 +110,14 @@ class _Fields:
         return values
 
     def expression(self, key: str, default=_REQUIRED) -> str:
-        return _expression(self.take(key, (str, int), default), self)
+        return _expression(self.take(key, (str, int), default), self, key)
 
     def expressions(self, key: str, default=_REQUIRED, count: range | None = None) -> list[str]:
         values = self.take(key, list, default)
         if count is not None and len(values) not in count:
             wanted = str(count[0]) if len(count) == 1 else f"{count[0]} to {count[-1]}"
             self.fail(f"'{key}' has {len(values)} entries, expected {wanted}")
-        return [_expression(value, self) for value in values]
+        return [_expression(value, self, f"{key}[{index}]") for index, value in enumerate(values)]
 
     def fields(self, key: str, default=_REQUIRED) -> list[tuple[str, _Fields]]:
         """The sub-tables of a table of tables."""
@@ -148,10 +142,14 @@ class _Fields:
         return f"{self.where}.{step}" if self.where else step
 
 
-def _expression(value, fields: _Fields) -> str:
+def _expression(value, fields: _Fields, key: str) -> str:
+    where = _Fields({}, fields._path(key))
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        fields.fail(f"expected an expression, got {value!r}")
-    return Expression(value).text
+        where.fail(f"expected an expression, got {value!r}")
+    try:
+        return Expression(value).text
+    except ExpressionError as error:
+        where.fail(str(error))
 
 
 def _identifier(name: str, pattern: re.Pattern, fields: _Fields, taken: dict[str, str], what: str) -> str:
@@ -181,8 +179,8 @@ def _read(fields: _Fields, path: Path, root: Path) -> Table:
     arguments = [_argument(item, taken) for item in fields.items("arguments")]
     derived = []
     for symbol, text in fields.take("derived", dict, {}).items():
-        _identifier(symbol, _SYMBOL, fields, taken, "a derived symbol")
-        derived.append([symbol, _expression(text, fields)])
+        _identifier(symbol, SYMBOL, fields, taken, "a derived symbol")
+        derived.append([symbol, _expression(text, fields, f"derived.{symbol}")])
     constraints = []
     for item in fields.items("constraints", []):
         constraints.append({"expression": item.expression("expression"), "words": item.take("words", str)})
@@ -203,7 +201,7 @@ def _read(fields: _Fields, path: Path, root: Path) -> Table:
     fields.done()
     archs = tuple(variants.texts("arch"))
     for arch in archs:
-        if not _ARCH.fullmatch(arch):
+        if not ARCH.fullmatch(arch):
             variants.fail(f"arch '{arch}' is not sm_<number> with a or f, such as sm_90a")
     tiles = tuple(_tile(item, archs, entry) for item in variants.items("tiles"))
     variants.done()
@@ -218,11 +216,11 @@ def _read(fields: _Fields, path: Path, root: Path) -> Table:
 def _options(fields: _Fields, taken: dict[str, str]) -> dict[str, dict]:
     options = {}
     for name, item in fields.fields("options", {}):
-        _identifier(name, _NAME, item, taken, "an option")
+        _identifier(name, NAME, item, taken, "an option")
         values = item.texts("values")
         for value in values:
-            if not _NAME.fullmatch(value):
-                item.fail(f"value '{value}' is not a name; expected {_NAME.pattern}")
+            if not NAME.fullmatch(value):
+                item.fail(f"value '{value}' is not a name; expected {NAME.pattern}")
         if not values:
             item.fail("'values' is empty")
         default = item.one_of("default", values)
@@ -232,7 +230,7 @@ def _options(fields: _Fields, taken: dict[str, str]) -> dict[str, dict]:
 
 
 def _argument(item: _Fields, taken: dict[str, str]) -> dict:
-    name = _identifier(item.take("name", str), _NAME, item, taken, "an argument")
+    name = _identifier(item.take("name", str), NAME, item, taken, "an argument")
     kind = item.one_of("kind", ("array", "scalar"), "array")
     allowed = SCALAR_DTYPES if kind == "scalar" else tuple(DTYPES)
     dtypes = item.texts("dtypes")
@@ -284,24 +282,24 @@ def _form(item: _Fields) -> dict:
 
 
 def _launch(item: _Fields, arguments: list[dict]) -> dict:
-    parameters, offset = [], 0
+    parameters = []
     for index, parameter in enumerate(item.items("parameters")):
         kinds = [kind for kind in PARAMETERS if kind in parameter.data]
         if len(kinds) != 1:
             parameter.fail(f"a parameter has exactly one of {', '.join(PARAMETERS)}, got {', '.join(kinds) or 'none'}")
         parameter.where = f"{item.where}.parameters[{index}]"
-        size, alignment = PARAMETERS[kinds[0]]
-        offset = -(-offset // alignment) * alignment
-        parameters.append({"kind": kinds[0], "offset": offset, "size": size, **_parameter(parameter, kinds[0], arguments)})
-        offset += size
+        parameters.append({"kind": kinds[0], "offset": 0, "size": PARAMETERS[kinds[0]][0], **_parameter(parameter, kinds[0], arguments)})
         parameter.done()
+    offsets, size = block_layout(parameter["kind"] for parameter in parameters)
+    for parameter, offset in zip(parameters, offsets, strict=True):
+        parameter["offset"] = offset
     result = {
         "threads": item.expression("threads"),
         "grid": item.expressions("grid", count=range(3, 4)),
         "cluster": item.expressions("cluster", ["1", "1", "1"], range(3, 4)),
         "shared": item.expression("shared", "0"),
         "programmatic": item.take("programmatic", bool, False),
-        "parameter_bytes": offset,
+        "parameter_bytes": size,
         "parameters": parameters,
     }
     item.done()
@@ -320,7 +318,19 @@ def _parameter(item: _Fields, kind: str, arguments: list[dict]) -> dict:
     ]
     if name not in fitting:
         item.fail(f"'{name}' is not {wanted}; those are: {', '.join(fitting) or 'none'}")
-    return {"argument": name, **(_map_recipe(item) if kind == "tensor_map" else {})}
+    if kind != "tensor_map":
+        return {"argument": name}
+    recipe = _map_recipe(item)
+    _check_map_alignment(item, next(argument for argument in arguments if argument["name"] == name), recipe["dtype"])
+    return {"argument": name, **recipe}
+
+
+def _check_map_alignment(item: _Fields, argument: dict, dtype: str):
+    """What the argument promises of its address must be enough for the map, or calls that fit the table would fail."""
+    needed = TensorMap(dtype=dtype, address=0, dims=(1,), strides=(), box=(1,)).alignment
+    if argument["alignment"] < needed:
+        name, said = argument["name"], argument["alignment"]
+        item.fail(f"a tensor map of {dtype} needs addresses at multiples of {needed} bytes, '{name}' has alignment {said}; write alignment = {needed} in it")
 
 
 def _map_recipe(item: _Fields) -> dict:
@@ -359,7 +369,7 @@ def _tile(item: _Fields, archs: tuple[str, ...], entry: dict) -> Tile:
         item.fail(f"tile name '{name}' is not [a-z0-9_]+: it becomes part of the symbol")
     constants = item.take("constants", dict, {})
     for constant, value in constants.items():
-        if not _SYMBOL.fullmatch(constant) or constant in _RESERVED:
+        if not SYMBOL.fullmatch(constant) or constant in _RESERVED:
             item.fail(f"constant '{constant}' is not a name")
         if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
             item.fail(f"constant {constant} must be an integer of 32 bits, got {value!r}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.errors import ManifestError, ZooError
@@ -25,13 +26,15 @@ class Evidence:
         self.path = Path(directory) / "evidence.json"
         self._records: dict[str, dict[str, dict]] = {}
         try:
-            text = self.path.read_text()
+            text = self.path.read_bytes()
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise ManifestError(f"cannot read the evidence {self.path}: {error.strerror}") from None
         try:
             self._records = json.loads(text)
-            well_formed = all(kind in KINDS for record in self._records.values() for kind in record)
-        except (ValueError, AttributeError):
+            well_formed = type(self._records) is dict and all(map(_is_record, self._records.values()))
+        except (ValueError, RecursionError):
             well_formed = False
         if not well_formed:
             raise ManifestError(f"the evidence {self.path} is malformed; delete it and run `zoo verify --gpu --record`")
@@ -61,10 +64,35 @@ class Evidence:
             raise ZooError(f"cannot write the evidence {self.path}: {error.strerror}; record from a checkout you may write") from None
 
 
-def summary(evidence: Evidence, variants: Iterable[Variant]) -> str:
-    """One line on what has been seen of these variants: `24 passed on NVIDIA H200`, `never run on a GPU`."""
-    variants = list(variants)
-    passed: dict[str, int] = {}
+def _is_record(record) -> bool:
+    """What every reader takes for granted."""
+    if type(record) is not dict or any(kind not in KINDS or type(seen) is not dict for kind, seen in record.items()):
+        return False
+    gpu, emulator, benchmark = (record.get(kind) for kind in KINDS)
+    if any(seen is not None and type(seen.get("error", 0)) not in (str, type(None)) for seen in (gpu, emulator)):
+        return False
+    if gpu is not None and type(gpu.get("device")) is not str:
+        return False
+    return benchmark is None or (
+        type(benchmark.get("device")) is str
+        and type(benchmark.get("shapes")) is dict
+        and all(type(row) is dict and all(type(row.get(key)) in (int, float) for key in ("microseconds", "of_copy")) for row in benchmark["shapes"].values())
+    )
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How many variants passed on a GPU, failed on one, never ran on one, passed in the emulator; and passes by device."""
+
+    passed: int
+    failed: int
+    never_run: int
+    emulated: int
+    devices: dict[str, int]
+
+
+def seen(evidence: Evidence, variants: Iterable[Variant]) -> Seen:
+    devices: dict[str, int] = {}
     failed = untested = emulated = 0
     for variant in variants:
         record = evidence.of(variant)
@@ -74,14 +102,20 @@ def summary(evidence: Evidence, variants: Iterable[Variant]) -> str:
         elif record["gpu"]["error"] is not None:
             failed += 1
         else:
-            passed[record["gpu"]["device"]] = passed.get(record["gpu"]["device"], 0) + 1
-    parts = [f"{count} passed on {device}" for device, count in sorted(passed.items())]
-    if failed:
-        parts.append(f"{failed} FAILED on a GPU")
-    if emulated:
-        parts.append(f"{emulated} passed in the emulator")
-    if untested == len(variants):
+            devices[record["gpu"]["device"]] = devices.get(record["gpu"]["device"], 0) + 1
+    return Seen(sum(devices.values()), failed, untested, emulated, dict(sorted(devices.items())))
+
+
+def summary(evidence: Evidence, variants: Iterable[Variant]) -> str:
+    """One line on what has been seen of these variants: `24 passed on NVIDIA H200`, `never run on a GPU`."""
+    found = seen(evidence, variants)
+    parts = [f"{count} passed on {device}" for device, count in found.devices.items()]
+    if found.failed:
+        parts.append(f"{found.failed} FAILED on a GPU")
+    if found.emulated:
+        parts.append(f"{found.emulated} passed in the emulator")
+    if not found.passed and not found.failed:
         parts.insert(0, "never run on a GPU")
-    elif untested:
-        parts.append(f"{untested} never run on a GPU")
+    elif found.never_run:
+        parts.append(f"{found.never_run} never run on a GPU")
     return ", ".join(parts)

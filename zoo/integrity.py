@@ -5,20 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
+from zoo import ptx
 from zoo.cubin_file import CubinKernel, read_cubin
 from zoo.dtypes import DTYPES
-from zoo.errors import ExpressionError, IntegrityError, ManifestError
+from zoo.errors import ExpressionError, IntegrityError
 from zoo.expressions import Expression
 from zoo.manifest import Kernel, Manifest, Variant
+from zoo.structure import PARAMETERS
 
 SHARED_LIMIT = 232448  # 227 KiB: what one CTA may have on sm_90 and sm_100, static and dynamic together
 THREADS_LIMIT = 1024
 REGISTERS_PER_CTA = 65536
-_TEXTS = ("name", "arch", "file", "sha256", "source_sha256", "symbol")
-_NUMBERS = ("bytes", "registers", "static_shared", "stack", "spill_stores", "spill_loads")
-_ALIGNMENTS = {"pointer": 8, "i64": 8, "i32": 4, "f32": 4, "tensor_map": 64}
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class Result:
 def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
     """Checks every cubin below `directory` against `manifest`, in the manifest's order, then what else lies there."""
     kernels = [manifest.kernel(name) for name in manifest.names]
-    for kernel in kernels:
-        _refuse_malformed(kernel)
     owners = {variant.sha256: (kernel, variant) for kernel in kernels for variant in kernel.variants}
     known = set()
     for kernel in kernels:
@@ -44,48 +41,15 @@ def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
             known.add(variant.file)
             problem = _file_problem(directory / variant.file, kernel, variant, owners)
             yield Result(variant.file, kernel.name, variant.name, variant.arch, problem)
+    if manifest.ptx_sha256 is not None:
+        known.add(ptx.FILE)
+        wrong = ptx.problem(directory, manifest)
+        if wrong is not None:
+            yield Result(ptx.FILE, None, None, None, wrong)
     for path in sorted(directory.glob("**/*")):
         file = path.relative_to(directory).as_posix()
         if path.is_file() and file not in known and file not in ("manifest.json", "evidence.json"):
             yield Result(file, None, None, None, "the manifest does not know this file; remove it, or run build_cubins.py")
-
-
-def _refuse_malformed(kernel: Kernel):
-    """Parsing is lazy about types, for speed; a manifest without a pin may hold anything."""
-
-    def fail(where: str, value):
-        raise ManifestError(f"the manifest's entry '{kernel.name}' is malformed: {where} is {value!r}")
-
-    for argument in kernel.arguments.values():
-        if not argument.dtypes:
-            fail(f"dtypes of {argument.name}", argument.dtypes)
-    arrays = {name: argument.dtypes for name, argument in kernel.arguments.items() if argument.kind == "array"}
-    for variant in kernel.variants:
-        for field, kind in (*((text, str) for text in _TEXTS), *((number, int) for number in _NUMBERS)):
-            value = getattr(variant, field)
-            if type(value) is not kind:
-                fail(field, value)
-        path = PurePosixPath(variant.file)
-        if path.is_absolute() or ".." in path.parts or not path.parts:
-            fail("file", variant.file)
-        if not isinstance(variant.constants, dict) or any(type(value) is not int for value in variant.constants.values()):
-            fail("constants", variant.constants)
-        values = {name: option.values for name, option in kernel.options.items()}
-        if not isinstance(variant.options, dict) or set(variant.options) != set(values):
-            fail("options", variant.options)
-        if not isinstance(variant.dtypes, dict) or not set(variant.dtypes) <= set(arrays):
-            fail("dtypes", variant.dtypes)
-        for name, value in (*variant.options.items(), *variant.dtypes.items()):
-            if value not in (values.get(name) or arrays[name]):
-                fail(name, value)
-        rule = variant.launch
-        if len(rule.grid) != 3 or len(rule.cluster) != 3:
-            fail("grid or cluster", (rule.grid, rule.cluster))
-        for parameter in rule.parameters:
-            if parameter.kind not in _ALIGNMENTS:
-                fail("a parameter's kind", parameter.kind)
-            if (parameter.value is None) if parameter.kind in ("i32", "i64") else (parameter.argument not in kernel.arguments):
-                fail("a parameter", parameter)
 
 
 def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[str, tuple[Kernel, Variant]] | None = None):
@@ -153,7 +117,7 @@ def _parameter_problems(variant: Variant, compiled: CubinKernel) -> list[str]:
         return [f"the kernel takes {len(found)} parameters, the table lists {len(said)}"]
     end, problems = compiled.parameter_base, []
     for index, (parameter, real) in enumerate(zip(said, found, strict=True)):
-        alignment = _ALIGNMENTS[parameter.kind]
+        _, alignment = PARAMETERS[parameter.kind]
         start = -(-end // alignment) * alignment
         end = start + parameter.size
         expected = (start - compiled.parameter_base, parameter.size)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from zoo.dtypes import DTYPES
 from zoo.errors import ExpressionError, ManifestError
 from zoo.expressions import Expression
 from zoo.naming import parse_name
+from zoo.structure import refuse_malformed
 
 SCHEMA = 1
 
@@ -139,11 +139,14 @@ class Manifest:
             )
         try:
             data = json.loads(text)
+            if type(data) is not dict or any(type(data[key]) is not dict for key in ("compiler", "kernels")):
+                raise TypeError("it must be a table that holds the tables 'compiler' and 'kernels'")
             if data["schema"] != SCHEMA:
                 raise ManifestError(f"the manifest {path} has schema {data['schema']}, this zoo reads {SCHEMA}")
             self.compiler: dict = data["compiler"]
-            self._entries: dict[str, dict] = dict(data["kernels"])
-        except (ValueError, KeyError, TypeError) as error:
+            self.ptx_sha256: str | None = data.get("ptx")  # of what zoo.ptx.FILE holds; None where there is none
+            self._entries: dict[str, dict] = data["kernels"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ManifestError(f"the manifest {path} is malformed: {error!r}") from None
         self.path = path
         self.sha256 = found
@@ -161,6 +164,7 @@ class Manifest:
 
 
 def parse_kernel(name: str, entry: dict) -> Kernel:
+    refuse_malformed(name, entry)
     try:
         return _parse_kernel(name, entry)
     except (KeyError, TypeError, ValueError, AttributeError, ExpressionError) as error:
@@ -189,8 +193,6 @@ def _parse_kernel(name: str, entry: dict) -> Kernel:
 
 
 def _parse_argument(entry: dict) -> Argument:
-    for dtype in entry["dtypes"]:
-        DTYPES[dtype]  # an unknown one is a malformed entry
     return Argument(
         name=entry["name"],
         kind=entry["kind"],
@@ -204,8 +206,8 @@ def _parse_argument(entry: dict) -> Argument:
             for form in entry["forms"]
         ),
         access=entry["access"],
-        alignment=int(entry["alignment"]),
-        optional=bool(entry["optional"]),
+        alignment=entry["alignment"],
+        optional=entry["optional"],
         default=entry["default"],
         help=entry["help"],
     )
@@ -217,9 +219,9 @@ def _parse_launch(rule: dict) -> LaunchRule:
         grid=_expressions(rule["grid"]),
         cluster=_expressions(rule["cluster"]),
         shared=Expression(rule["shared"]),
-        programmatic=bool(rule["programmatic"]),
+        programmatic=rule["programmatic"],
         parameters=tuple(_parse_parameter(parameter) for parameter in rule["parameters"]),
-        parameter_bytes=int(rule["parameter_bytes"]),
+        parameter_bytes=rule["parameter_bytes"],
     )
 
 
@@ -238,8 +240,8 @@ def _parse_parameter(entry: dict) -> Parameter:
         )
     return Parameter(
         kind=entry["kind"],
-        offset=int(entry["offset"]),
-        size=int(entry["size"]),
+        offset=entry["offset"],
+        size=entry["size"],
         argument=entry.get("argument"),
         value=Expression(entry["value"]) if "value" in entry else None,
         recipe=recipe,

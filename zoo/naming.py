@@ -19,19 +19,21 @@ GRAMMAR = {
 }
 FIELDS = ("op", *dict.fromkeys(field for fields in GRAMMAR.values() for field, _, _ in fields))
 
+_WHERE = "names come from the closed lists in zoo/naming.py: a new word is added there"
+
 
 def parse_name(name: str) -> dict[str, str]:
     """The fields of a kernel's name, `op` first. Raises ManifestError with the allowed values where it breaks the grammar."""
     op, *words = name.split(".")
     if op not in GRAMMAR:
-        raise ManifestError(f"kernel name '{name}': op '{op}' is not one of {', '.join(GRAMMAR)}")
+        raise ManifestError(f"kernel name '{name}': op '{op}' is not one of {', '.join(GRAMMAR)}; {_WHERE}")
     fields = {"op": op}
     for field, allowed, optional in GRAMMAR[op]:
         if words and words[0] in allowed:
             fields[field] = words.pop(0)
         elif not optional:
             got = f"'{words[0]}'" if words else "nothing"
-            raise ManifestError(f"kernel name '{name}': {field} is {got}, expected one of {', '.join(allowed)}")
+            raise ManifestError(f"kernel name '{name}': {field} is {got}, expected one of {', '.join(allowed)}; {_WHERE}")
     if words:
-        raise ManifestError(f"kernel name '{name}': '{words[0]}' fits no field of {op}")
+        raise ManifestError(f"kernel name '{name}': '{words[0]}' fits no field of {op}; {_WHERE}")
     return fields

@@ -1,6 +1,7 @@
 """`zoo demo`, `zoo doctor` and `zoo bench` say what they saw and nothing else."""
 
 import json
+import shutil
 
 import pytest
 
@@ -11,11 +12,12 @@ def words(text):
     return " ".join(text.split())
 
 
-def test_demo_without_a_gpu_says_that_no_kernel_ran(without_gpu):
+def test_demo_without_a_gpu_emulates_every_arch_and_says_so(without_gpu):
     result = without_gpu("demo")
-    assert result.returncode == 0
-    assert "no kernel ran" in result.stdout and "numpy reference's result" in result.stdout
-    assert "every bit equal" not in result.stdout and "us," not in result.stdout
+    assert result.returncode == 0, result.stderr
+    found = words(result.stdout)
+    assert "no GPU emulated instead: " in found and "a smaller matrix" in found and "result (emulated sm_90a)" in found
+    assert found.count("every bit equal") == 2 and "sm_90a " in found and "sm_100f " in found and "us," not in found
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -34,7 +36,7 @@ def test_demo_fails_where_the_kernel_writes_nothing(with_stand_in):
 
 def test_demo_on_a_gpu_that_no_cubin_fits_says_so(with_stand_in):
     run = with_stand_in("demo", devices="8.0:108")
-    assert run.returncode == 0 and "no kernel ran: Recorder 8.0 has compute capability 8.0" in words(run.stdout) and not run.launches
+    assert run.returncode == 0 and "emulated instead: Recorder 8.0 has compute capability 8.0" in words(run.stdout) and not run.launches
 
 
 def test_doctor_without_a_gpu_names_the_reason_and_what_works(without_gpu):
@@ -92,6 +94,45 @@ def rule_of(measurement):
 def test_bench_refuses_in_words(with_stand_in, arguments, reason):
     run = with_stand_in("bench", NAME, *arguments)
     assert run.returncode == 1 and reason in run.stderr and "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--shape", "128,33"), "K must be a multiple of 32 (K % 32 == 0, with K = 33)"),
+        (("--shape", "64,64", "--shape", "0,64"), "nothing is launched at M = 0, K = 64"),
+        (("--set", "rounding=up"), "rounding is one of floor, rceil, not 'up'"),
+        (("--variant", "none"), "variant 'none' does not exist"),
+    ],
+)
+def test_bench_says_what_is_wrong_with_a_call_before_it_asks_for_a_gpu(without_gpu, arguments, reason):
+    run = without_gpu("bench", NAME, *arguments)
+    assert run.returncode == 1 and reason in run.stderr and "driver" not in run.stderr
+
+
+def test_bench_of_a_right_call_without_a_gpu_names_the_driver(without_gpu):
+    run = without_gpu("bench", NAME, "--shape", "64,64")
+    assert run.returncode == 1 and "no CUDA driver" in run.stderr
+
+
+def test_demo_refuses_another_kernel_of_the_same_name(without_gpu, cubins):
+    manifest = cubins / "manifest.json"
+    data = json.loads(manifest.read_text())
+    entry = data["kernels"][NAME]
+    entry["arguments"][0]["dtypes"] = ["f16", "f32"]
+    entry["variants"] = [variant for variant in entry["variants"] if variant["dtypes"]["x"] != "bf16"]
+    manifest.write_text(json.dumps(data))
+    run = without_gpu("--cubins", cubins, "demo")
+    assert run.returncode == 1 and run.stdout == ""
+    assert f"this zoo's {NAME} is not the kernel that the demo is about; {NAME}: x: expected f16 or f32, got bf16" in run.stderr
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_doctor_never_breaks_a_path(without_gpu, cubins, monkeypatch, columns, tmp_path):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = shutil.copytree(cubins, tmp_path / "a-rather-long-folder-name-with-hyphens" / "and-another-one-below-it")
+    run = without_gpu("--cubins", long, "doctor")
+    assert str(long) in run.stdout.split()
 
 
 def test_bench_records_ratios_beside_other_evidence(with_stand_in, cubins):

@@ -19,7 +19,7 @@ def test_no_file_is_no_evidence(tmp_path):
 def test_what_was_written_is_read_back_and_kinds_do_not_erase_each_other(tmp_path):
     evidence = Evidence(tmp_path)
     evidence.add(ONE, "gpu", PASSED)
-    evidence.add(ONE, "benchmark", {"shapes": {}})
+    evidence.add(ONE, "benchmark", {"device": "NVIDIA H200", "shapes": {}})
     evidence.write()
     again = Evidence(tmp_path)
     assert set(again.of(ONE)) == {"gpu", "benchmark"} and again.of(TWO) == {}
@@ -49,9 +49,13 @@ def test_the_emulator_is_not_hardware(tmp_path):
     assert summary(evidence, [ONE]) == "never run on a GPU, 1 passed in the emulator"
 
 
-@pytest.mark.parametrize("text", ["[]", "{", json.dumps({"1" * 64: {"rumour": {}}})])
+@pytest.mark.parametrize("text", [
+    "[]", "{", "[" * 100_000, '{"x": 1}', "\xff", json.dumps({"1" * 64: {"rumour": {}}}), json.dumps({"1" * 64: {"gpu": 3}}),
+    json.dumps({"1" * 64: {"gpu": {"error": None}}}), json.dumps({"1" * 64: {"gpu": {"device": "a", "error": 1}}}),
+    json.dumps({"1" * 64: {"gpu": {"device": "a"}}}), json.dumps({"1" * 64: {"benchmark": {"device": "a", "shapes": {"M=1": {}}}}}),
+])  # fmt: skip
 def test_malformed_evidence_is_refused(tmp_path, text):
-    (tmp_path / "evidence.json").write_text(text)
+    (tmp_path / "evidence.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ManifestError, match="malformed"):
         Evidence(tmp_path)
 

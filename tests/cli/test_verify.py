@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from tests.recorder import ROOT
+from zoo import ptx
 from zoo.catalog import Zoo
 from zoo.evidence import Evidence
 
@@ -39,7 +40,7 @@ def test_a_flipped_byte_is_rejected(zoo_command, cubins):
 
 
 def test_a_truncation_at_any_kib_is_rejected(zoo_command, cubins):
-    victim = some_cubins(cubins)[0]
+    victim = cubins / kernel_variants()[0].file
     data = victim.read_bytes()
     for length in range(0, len(data), 1024):
         victim.write_bytes(data[:length])
@@ -95,9 +96,65 @@ def test_gpu_without_a_gpu_fails_in_words(without_gpu):
     assert "CUDA driver" in result.stderr
 
 
+@pytest.fixture
+def two_variants(cubins):
+    """One variant an arch: what is checked of each is the same."""
+    manifest = cubins / "manifest.json"
+    data = json.loads(manifest.read_text())
+    data["kernels"] = {NAME: data["kernels"][NAME]}
+    variants = data["kernels"][NAME]["variants"]
+    data["kernels"][NAME]["variants"] = [variant for variant in variants if variant["name"] == "bf16_e5m2_rceil_blocked_t256"]
+    kept = {variant["file"] for variant in data["kernels"][NAME]["variants"]}
+    for path in some_cubins(cubins):
+        if path.relative_to(cubins).as_posix() not in kept:
+            path.unlink()
+    manifest.write_text(json.dumps(data))
+    return cubins
+
+
+def edit_ptx(cubins, old, new):
+    texts = ptx.read(cubins / ptx.FILE)
+    changed = {name: text.replace(old, new) for name, text in texts.items()}
+    assert changed != texts
+    (cubins / ptx.FILE).write_bytes(ptx.pack(changed))
+    manifest = cubins / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(ptx.digest(texts), ptx.digest(changed)))
+
+
+def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_variants):
+    result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--schedules", "2", "--record")
+    assert result.returncode == 0, result.stderr
+    words = " ".join(result.stdout.split())
+    assert "2 variants, 20 problems on two poisons under 2 schedules each: all right" in words and "not run 26 problems of more" in words
+    for variant in Zoo(two_variants).kernel(NAME).variants:
+        record = Evidence(two_variants).of(variant)["emulator"]
+        assert record["error"] is None and record["checks"] == 10 and record["schedules"] == 2
+
+
+def test_emulate_fails_where_a_kernel_computes_something_else(zoo_command, two_variants):
+    edit_ptx(two_variants, b"satfinite.e5m2x2", b"satfinite.e4m3x2")
+    result = zoo_command("--cubins", two_variants, "verify", "--emulate", "--record")
+    assert result.exit_code == 1 and len(problems(result)) == 2 and "all right" not in result.stdout
+    assert all("elements are wrong" in problem for problem in problems(result))
+    assert all(Evidence(two_variants).of(variant)["emulator"]["error"] for variant in Zoo(two_variants).kernel(NAME).variants)
+
+
+def test_emulate_prints_findings_with_their_place(zoo_command, two_variants):
+    edit_ptx(two_variants, b"satfinite.e5m2x2", b"surprise.e5m2x2")
+    result = zoo_command("--cubins", two_variants, "verify", "--emulate")
+    assert result.exit_code == 1 and all("PTX line" in problem and "surprise" in problem for problem in problems(result))
+
+
+def test_altered_ptx_is_rejected(zoo_command, cubins):
+    texts = ptx.read(cubins / ptx.FILE)
+    (cubins / ptx.FILE).write_bytes(ptx.pack({name: text + b" " for name, text in texts.items()}))
+    result = zoo_command("--cubins", cubins, "verify", "--emulate")
+    assert result.exit_code == 1 and "ptx.tar.xz: altered" in problems(result)[0] and "emulator" not in result.stdout
+
+
 def test_gpu_fails_where_kernels_write_nothing(with_stand_in):
     """The stand-in accepts every launch and runs none."""
-    run = with_stand_in("verify", "--gpu")
+    run = with_stand_in("verify", NAME, "--gpu")
     assert run.returncode == 1
     words = " ".join(run.stderr.split())
     assert "never written" in words and words.count("FAILED") == sum(variant.arch == "sm_90a" for variant in kernel_variants())

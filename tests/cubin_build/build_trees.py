@@ -41,6 +41,7 @@ dtypes = ["f32"]
 shape = ["M", "K"]
 strides = ["x_stride", "1"]
 access = "read"
+alignment = 16
 help = "input"
 
 [[arguments]]

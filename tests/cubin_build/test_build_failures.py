@@ -1,5 +1,9 @@
 """Kernels that the compiler takes and the zoo must not: the build fails, says why, and writes nothing."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 from build_cubins import PACKAGES
 from tests.cubin_build.build_trees import ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
@@ -86,8 +90,33 @@ def test_all_failures_are_told_and_the_good_cubins_stay(tmp_path):
     before = {path: path.read_bytes() for path in (tmp_path / "cubins").rglob("*") if path.is_file()}
     write_tree(source, SMALL, edited(SOURCE, ("* alpha", "* alhpa")))
     said = run_build("--source", source, "--output", tmp_path / "cubins", status=1)
-    assert said.count("does not compile") == 2
+    assert said.count("does not compile") == 1 and said.count('identifier "alhpa" is undefined') == 1, "one typo, one message"
+    assert "quantize.mxfp8.rows once_t128 (sm_90a) does not compile" in said and "and 1 more alike: once_t64 (sm_90a)" in said
     assert {path: path.read_bytes() for path in (tmp_path / "cubins").rglob("*") if path.is_file()} == before
+
+
+@needs_nvcc
+def test_each_distinct_message_is_printed(tmp_path):
+    asserts = '    static_assert(Variant::THREADS != 64, "too small");\n    static_assert(Variant::THREADS != 128, "too large");\n'
+    source = write_tree(tmp_path / "source", SMALL, edited(SOURCE, (STATEMENT, asserts + STATEMENT)))
+    said = run_build("--source", source, "--output", tmp_path / "cubins", status=1)
+    assert said.count("does not compile") == 2 and "too small" in said and "too large" in said and "alike" not in said
+
+
+@needs_nvcc
+@pytest.mark.parametrize("option", ["--output", "--ptx"])
+def test_a_place_that_cannot_be_written_is_said_before_compiling(tmp_path, option):
+    write_tree(tmp_path / "source", SMALL, edited(SOURCE, ("* alpha", "* alhpa")))  # compiling would fail otherwise
+    places = {"--output": tmp_path / "cubins"} | {option: "/dev/null/x"}
+    said = run_build("--source", tmp_path / "source", *(part for pair in places.items() for part in pair), status=1)
+    assert said.strip() == "error: cannot write to /dev/null/x: /dev/null is not a directory"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, ROOT / "build_cubins.py", "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and done.stderr == "Error: standard output: No space left on device\n"
 
 
 def test_another_version_of_the_compiler_is_refused():

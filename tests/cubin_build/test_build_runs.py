@@ -9,6 +9,7 @@ import shutil
 import pytest
 from build_cubins import PACKAGES
 from tests.cubin_build.build_trees import HEADER, ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
+from zoo import ptx
 from zoo.integrity import verify_integrity
 from zoo.manifest import Manifest
 
@@ -49,7 +50,7 @@ def test_what_is_written_is_what_every_reader_accepts(built):
     assert manifest.compiler["nvcc"] == PACKAGES["nvidia-cuda-nvcc"]
     results = list(verify_integrity(built / "cubins", manifest))
     assert [result.problem for result in results] == [None] * 4
-    assert sorted(files_of(built / "cubins")) == ["manifest.json", *sorted(variant.file for variant in kernel.variants)]
+    assert sorted(files_of(built / "cubins")) == ["manifest.json", "ptx.tar.xz", *sorted(variant.file for variant in kernel.variants)]
 
 
 @needs_nvcc
@@ -93,6 +94,21 @@ def test_a_damaged_cubin_is_built_again(place):
 
 
 @needs_nvcc
+def test_the_archive_of_ptx_follows_its_cubins(place):
+    archive = place / "cubins/ptx.tar.xz"
+    good = ptx.read(archive)
+    assert sorted(good) == [f"sm_90a/quantize_mxfp8_rows__{name}.ptx" for name in ("once_t128", "once_t64", "twice_t128", "twice_t64")]
+    archive.write_bytes(ptx.pack({**good, "sm_90a/quantize_mxfp8_rows__once_t64.ptx": b"// another"}))
+    assert "ptx.tar.xz: differs" in build(place, "--check", status=1)
+    assert compiled(build(place)) == 0 and ptx.read(archive) == good, "made again, and no cubin with it"
+    archive.unlink()
+    assert compiled(build(place)) == 0 and ptx.read(archive) == good
+    (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
+    assert compiled(build(place)) == 4
+    assert all(ptx.read(archive)[name] != text for name, text in good.items())
+
+
+@needs_nvcc
 def test_another_compiler_builds_everything_again(place):
     manifest = place / "cubins/manifest.json"
     manifest.write_text(manifest.read_text().replace(PACKAGES["nvidia-cuda-nvcc"], "13.0.0"))
@@ -103,14 +119,14 @@ def test_another_compiler_builds_everything_again(place):
 def test_cubins_of_removed_variants_go_and_so_does_their_evidence(place):
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files_of(place / "cubins").items()}
     stays, goes = (digests[f"sm_90a/quantize_mxfp8_rows__once_{tile}.cubin"] for tile in ("t64", "t128"))
-    evidence = place / "cubins/evidence.json"
-    evidence.write_text(json.dumps({stays: {"gpu": {"error": None}}, goes: {"gpu": {"error": None}}, "0" * 64: {}}))
+    evidence, seen = place / "cubins/evidence.json", {"gpu": {"device": "NVIDIA H200", "error": None}}
+    evidence.write_text(json.dumps({stays: seen, goes: seen, "0" * 64: {}}))
     table = SMALL[: SMALL.rindex("[[variants.tiles]]")]
     write_tree(place / "source", table)
     assert "2 removed" in build(place)
     assert sorted(path.name for path in (place / "cubins/sm_90a").iterdir()) == [
         "quantize_mxfp8_rows__once_t64.cubin", "quantize_mxfp8_rows__twice_t64.cubin"]  # fmt: skip
-    assert json.loads(evidence.read_text()) == {stays: {"gpu": {"error": None}}}
+    assert json.loads(evidence.read_text()) == {stays: seen}
 
 
 @needs_nvcc
@@ -149,14 +165,14 @@ def test_check_names_every_file_that_differs(place):
 @needs_nvcc
 def test_check_sees_a_change_of_the_source_that_nobody_built(place):
     (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
-    assert "5 files differ" in build(place, "--check", status=1)
+    assert "6 files differ" in build(place, "--check", status=1)
 
 
 @needs_nvcc
 def test_a_part_can_be_built_alone_and_the_rest_later(tmp_path):
     write_tree(tmp_path / "source", TABLE)
     said = build(tmp_path, "--arch", "sm_100f", "--only", "quantize.mxfp8.rows twice_*")
-    assert compiled(said) == 2 and "6 variants are not built yet" in said
+    assert compiled(said) == 2 and "6 variants are out of date or not built yet, and not in the manifest" in said
     kernel = Manifest(tmp_path / "cubins/manifest.json").kernel("quantize.mxfp8.rows")
     assert [(variant.arch, variant.name) for variant in kernel.variants] == [("sm_100f", "twice_t64"), ("sm_100f", "twice_t128")]
     assert compiled(build(tmp_path)) == 6
@@ -166,8 +182,21 @@ def test_a_part_can_be_built_alone_and_the_rest_later(tmp_path):
 @needs_nvcc
 def test_a_variant_left_out_of_date_is_built_by_the_next_full_build(place):
     (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
-    assert compiled(build(place, "--only", "* once_*")) == 2
+    said = build(place, "--only", "* once_*")
+    assert compiled(said) == 2 and "2 removed" in said and "2 variants are out of date or not built yet, and not in the manifest" in said
+    assert [variant.name for variant in Manifest(place / "cubins/manifest.json").kernel("quantize.mxfp8.rows").variants] == ["once_t64", "once_t128"]
     assert compiled(build(place)) == 2
+
+
+@needs_nvcc
+def test_an_old_cubin_is_never_started_by_a_new_table(place):
+    """One constant changed, another variant built: the grid of the new table with the kernel of the old one would be wrong."""
+    write_tree(place / "source", edited(SMALL, ("THREADS = 64", "THREADS = 96")))
+    said = build(place, "--only", "* once_t128")
+    assert compiled(said) == 0 and "2 variants are out of date" in said
+    kernel = Manifest(place / "cubins/manifest.json").kernel("quantize.mxfp8.rows")
+    assert [variant.name for variant in kernel.variants] == ["once_t128", "twice_t128"]
+    assert all(result.problem is None for result in verify_integrity(place / "cubins", Manifest(place / "cubins/manifest.json")))
 
 
 @needs_nvcc

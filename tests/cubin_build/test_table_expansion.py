@@ -70,7 +70,7 @@ def test_defaults_are_written_out_for_the_readers(tmp_path):
     x, y, *_ = table.entry["arguments"]
     assert x["forms"] == [{"when": "1", "shape": ["M", "K"], "strides": ["x_stride", "1"]}]
     assert y["forms"][1] == {"when": "mode.twice", "shape": ["2", "M", "K"], "strides": None}
-    assert (x["alignment"], x["optional"], x["default"]) == (4, False, None)
+    assert (y["alignment"], x["optional"], x["default"]) == (4, False, None)
 
 
 def test_parameters_lie_as_in_a_c_struct(tmp_path):

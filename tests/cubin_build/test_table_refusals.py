@@ -16,6 +16,9 @@ MISTAKES = {
     "key too many": ([("[promises]", "sources = 1\n[promises]")], "unknown key 'sources'"),
     "not TOML": ([("[promises]", "[promises")], "not TOML"),
     "name outside the grammar": ([("quantize.mxfp8.rows", "quantize.mxfp9.rows")], "'mxfp9', expected one of fp8b128"),
+    "op outside the grammar": ([("quantize.mxfp8.rows", "quantise.mxfp8.rows")],
+                               "op 'quantise' is not one of quantize, gemm; names come from the closed lists in zoo/naming.py: a new word is added there"),
+    "word too many in the name": ([("quantize.mxfp8.rows", "quantize.mxfp8.rows.fast")], "'fast' fits no field of quantize; names come from the closed lists"),
     "source that is not there": ([("copy.cu", "cpoy.cu")], "does not exist"),
     "promise that is no yes or no": ([("deterministic = true", 'deterministic = "yes"')], "must be true or false"),
     "default outside the values": ([('default = "once"', 'default = "thrice"')], "'default' is 'thrice', expected one of once, twice"),
@@ -25,7 +28,7 @@ MISTAKES = {
     "scalar of an array's dtype": ([('dtypes = ["i32"]', 'dtypes = ["bf16"]')], "dtype 'bf16' is not one of i32, i64, f32"),
     "unknown access": ([('access = "read"', 'access = "reads"')], "'access' is 'reads', expected one of read, write"),
     "default that does not fit": ([("default = 1\n", "default = 2147483648\n")], "default 2147483648 does not fit 32 bits"),
-    "alignment": ([('access = "read"', 'access = "read"\nalignment = 24')], "alignment 24 is not a power of two"),
+    "alignment": ([("alignment = 16", "alignment = 24")], "alignment 24 is not a power of two"),
     "strides of another rank": ([('["x_stride", "1"]', '["x_stride"]')], "'strides' has 1 entries, expected 2"),
     "shape beside forms": ([('access = "write"', 'access = "write"\nshape = ["M"]')], "'forms' beside 'shape'"),
     "argument twice": ([('name = "bias"', 'name = "y"')], "an argument 'y' is already"),
@@ -39,7 +42,7 @@ MISTAKES = {
     "broken expression": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE THREADS)"')], "is not an expression"),
     "unknown symbol": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')], "reads 'SIZES', which nothing binds with mode.once"),
     "misspelling": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')], "did you mean 'SIZE'?"),
-    "unknown symbol in a constraint": ([('"K % 4 == 0"', '"N % 4 == 0"')], "constraints: 'N % 4 == 0' reads 'N'"),
+    "unknown symbol in a constraint": ([('"K % 4 == 0"', '"N % 4 == 0"')], "constraints[0].expression: 'N % 4 == 0' reads 'N'"),
     "unknown symbol in a cost": ([('cost = "THREADS"', 'cost = "THREAD"')], "tiles[t64].cost: 'THREAD' reads 'THREAD'"),
     "unknown symbol in a shape": ([('["2", "M", "K"]', '["2", "M * N", "K"]')], "arguments[y]: 'M * N' reads 'N', which nothing binds with mode.twice"),
     "symbol of another option": ([('"y_stride if mode.once else K"', '"y_stride"')], "reads 'y_stride', which nothing binds with mode.twice"),
@@ -74,7 +77,11 @@ MISTAKES = {
     "map of a dtype of none": ([(FIRST, FIRST + edited(MAP, ('"f32"', '"e4m3"')) + ",\n")], "'dtype' is 'e4m3', expected one of u8"),
     "box that no driver takes": ([(FIRST, FIRST + edited(MAP, ('"THREADS"', '"4 * THREADS"')) + ",\n")], "the box has 512 elements, expected 1 to 256 (tile t128)"),
     "box wider than its swizzle": ([(FIRST, FIRST + edited(MAP, (" }", ', swizzle = "64B" }')) + ",\n")], "128 bytes, more than the 64 of swizzle 64B"),
-    "map of a symbol of none": ([(FIRST, FIRST + edited(MAP, ('"4 * x_stride"', '"4 * z_stride"')) + ",\n")], "strides: '4 * z_stride' reads 'z_stride'"),
+    "map of a symbol of none": ([(FIRST, FIRST + edited(MAP, ('"4 * x_stride"', '"4 * z_stride"')) + ",\n")], "strides[0]: '4 * z_stride' reads 'z_stride'"),
+    "map of memory aligned too little": ([(FIRST, FIRST + MAP + ",\n"), ("alignment = 16", "alignment = 8")],
+                                         "launch.default.parameters[1]: a tensor map of f32 needs addresses at multiples of 16 bytes, 'x' has alignment 8"),
+    "map of packed codes aligned too little": ([(FIRST, FIRST + edited(MAP, ('"f32"', '"u4_align16"')) + ",\n")],
+                                               "a tensor map of u4_align16 needs addresses at multiples of 32 bytes, 'x' has alignment 16; write alignment = 32"),
 }  # fmt: skip
 
 
@@ -97,6 +104,39 @@ def test_a_table_is_refused_for(tmp_path, mistake):
         check(root)
     assert words in str(error.value)
     assert str(root / "quantize" / "copy.toml") in str(error.value)
+
+
+# what is broken -> the change, and the key that the refusal names
+BROKEN = {
+    "launch.default.grid[0]": ('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE,"'),
+    "launch.default.threads": ('threads = "THREADS"', 'threads = "THREADS +"'),
+    "launch.default.parameters[3].i64": ('"y_stride if mode.once else K"', '"y_stride if mode.once"'),
+    "arguments[x].shape[1]": ('shape = ["M", "K"]', 'shape = ["M", "K K"]'),
+    "arguments[y].forms[1].shape[0]": ('["2", "M", "K"]', '["2 *", "M", "K"]'),
+    "derived.SIZE": ('"M * K"', '"M ** K"'),
+    "constraints[0].expression": ('"K % 4 == 0"', '"K % 4 = 0"'),
+    "variants.tiles[t64].cost": ('cost = "THREADS"', 'cost = "(THREADS"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", BROKEN)
+def test_a_broken_expression_is_named_by_its_key(tmp_path, key):
+    root = write_tree(tmp_path, edited(TABLE, BROKEN[key]))
+    with pytest.raises(BuildError) as error:
+        check(root)
+    assert f"copy.toml: {key}: '" in str(error.value) and "is not an expression" in str(error.value)
+
+
+def test_what_is_no_expression_at_all_is_named_by_its_key(tmp_path):
+    root = write_tree(tmp_path, edited(TABLE, ('"ceil_div(SIZE, THREADS)", "1"', '"ceil_div(SIZE, THREADS)", 1.5')))
+    with pytest.raises(BuildError, match=r"launch.default.grid\[1\]: expected an expression, got 1.5"):
+        check(root)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_symbols_first(tmp_path):
+    root = write_tree(tmp_path, edited(TABLE, ('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')))
+    with pytest.raises(BuildError, match=r"launch.default.grid\[0\]: .*; did you mean 'SIZE'\? known here: K, M, SIZE, THREADS, count, .*, sms, bias.f32, "):
+        check(root)
 
 
 def test_two_tables_of_one_kernel_are_refused(tmp_path):

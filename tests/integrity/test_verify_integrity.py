@@ -107,6 +107,11 @@ def test_an_edited_manifest_is_refused_by_its_pin(folder):
         Manifest(folder / "manifest.json", pin)
 
 
+def drop_last(launch):
+    launch["parameters"].pop()
+    launch["parameter_bytes"] = launch["parameters"][-1]["offset"] + launch["parameters"][-1]["size"]
+
+
 # a change of the first variant, or of the launch, that keeps the digest -> what the cubin says to it
 EDITS = {
     "registers": (lambda entry: entry["variants"][0].update(registers=16), r"has registers = \d+, the manifest says 16"),
@@ -120,7 +125,7 @@ EDITS = {
     "threads": (lambda entry: entry["variants"][0]["constants"].update(THREADS=256), r"started with 256 threads, compiled for at most 128"),
     "shared": (lambda entry: entry["launches"]["default"].update(shared="232448"), r"233472 bytes of shared memory \(1024 static\)"),
     "cluster": (lambda entry: entry["launches"]["default"].update(cluster=["CLUSTER", "9", "2"]), r"a cluster of 1x9x2 CTAs, expected 1 to 16"),
-    "a parameter less": (lambda entry: entry["launches"]["default"]["parameters"].pop(), r"the kernel takes 12 parameters, the table lists 11"),
+    "a parameter less": (lambda entry: drop_last(entry["launches"]["default"]), r"the kernel takes 12 parameters, the table lists 11"),
     "a parameter's kind": (
         lambda entry: entry["launches"]["default"]["parameters"][1].update(kind="i64", size=8),
         r"parameter 1 \(i64 'shift'\) has 8 bytes at offset \d+ by the table, 4 bytes at \d+ in the kernel",
@@ -134,6 +139,33 @@ def test_an_edited_manifest_disagrees_with_the_cubin_about(folder, field):
     edit_manifest(folder, change)
     found = problems(folder)["sm_90a/gemm_fp8b128_dense__bf16_m64.cubin"]
     assert re.search(words, found), found
+
+
+# what each edit is answered with; none of it is something that the cubin could contradict
+LAYOUTS = {
+    "offset": (lambda launch: launch["parameters"][3].update(offset=4), r"parameters\[3\] \(\w+\) has \d+ bytes at offset 4, in a struct"),
+    "overlap": (lambda launch: launch["parameters"][2].update(offset=launch["parameters"][1]["offset"]), r"parameters\[2\]"),
+    "size": (lambda launch: launch["parameters"][0].update(size=16), r"parameters\[0\] \(\w+\) has 16 bytes at offset 0"),
+    "absurd size": (lambda launch: launch["parameters"][1].update(size=2**70), r"parameters\[1\] \(\w+\) has 1180591620717411303424 bytes"),
+    "negative offset": (lambda launch: launch["parameters"][1].update(offset=-8), r"parameters\[1\] \(\w+\) has \d+ bytes at offset -8"),
+    "block": (lambda launch: launch.update(parameter_bytes=380), r"parameter_bytes is 380, its parameters take 376"),
+    "huge block": (lambda launch: launch.update(parameter_bytes=2**70), r"parameter_bytes is 1180591620717411303424"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("edit", LAYOUTS)
+def test_a_block_that_is_not_the_struct_is_refused(folder, edit):
+    change, words = LAYOUTS[edit]
+    edit_manifest(folder, lambda entry: change(entry["launches"]["default"]))
+    with pytest.raises(ManifestError, match=words):
+        problems(folder)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"schema": 1, "compiler": {}, "kernels": []}', '{"schema": 1, "compiler": 3, "kernels": {}}'])
+def test_a_manifest_of_another_shape_is_refused(folder, text):
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(ManifestError, match="is malformed"):
+        Manifest(folder / "manifest.json")
 
 
 def test_an_edit_of_one_variant_is_a_problem_of_that_file_alone(folder):

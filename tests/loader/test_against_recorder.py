@@ -313,7 +313,7 @@ def test_refusals_come_before_anything_is_enqueued(library, change, words):
 
 def test_an_unknown_kernel_suggests_near_ones(library):
     log = run(library, "refusal(zoo.launch, 'quantize.mxfp8.row', **call())")
-    assert log.stdout.startswith("UnknownKernelError: no kernel is named 'quantize.mxfp8.row'; did you mean quantize.mxfp8.rows?")
+    assert log.stdout.startswith("UnknownKernelError: no kernel is named 'quantize.mxfp8.row'; did you mean quantize.mxfp8.rows")
 
 
 def test_memory_is_given_back(library):
@@ -454,7 +454,7 @@ def test_what_cannot_be_meant_is_refused_at_once(library, expression, words):
 
 
 def test_loading_for_a_device_nobody_ships_for_names_what_is_shipped(library):
-    log = run(library, "refusal(zoo.load)", devices="8.0:108")
+    log = run(library, "refusal(zoo.load, 'quantize.mxfp8.*')", devices="8.0:108")
     assert log.stdout.startswith(f"ArchitectureError: {NAME}") and "ships sm_100f, sm_90a" in log.stdout
 
 

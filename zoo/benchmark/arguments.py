@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from zoo.arrays import contiguous_strides
 from zoo.dtypes import DTYPES
-from zoo.errors import ArgumentError
+from zoo.errors import ArgumentError, ZooError
 from zoo.manifest import Argument, Form, Kernel
+from zoo.resolve import Array, Launch, resolve
+
+_SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stand for any
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,28 @@ def describe_arguments(
             shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
             arrays[name] = Described(shape, dtypes[name], argument.written)
     return arrays, keywords
+
+
+def resolve_without_device(kernel: Kernel, arguments: Mapping, variant: str | None = None) -> Launch:
+    """The launch on some device that the kernel is shipped for. Raises what every one of them would refuse, as the first does."""
+    refusals = []
+    for arch in kernel.archs:
+        try:
+            return resolve(kernel, arguments, (int(arch[3:-2]), int(arch[-2])), _MULTIPROCESSORS, variant)
+        except ZooError as error:
+            refusals.append(error)
+    raise refusals[0] if refusals else ArgumentError(f"{kernel.name}: has no variants")
+
+
+def check_call(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None):
+    """Raises what the loader would raise on a device, and for sizes at which nothing would run."""
+    arrays, keywords = describe_arguments(kernel, sizes, settings)
+    address, arguments = _SOMEWHERE, dict(keywords)
+    for name, array in arrays.items():
+        arguments[name] = Array(address, array.dtype, array.shape, contiguous_strides(array.shape))
+        address += -(-array.bytes // 4096) * 4096
+    if resolve_without_device(kernel, arguments, variant).empty:
+        raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}")
 
 
 def _form(argument: Argument, values: Mapping[str, int]) -> Form:

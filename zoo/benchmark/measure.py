@@ -15,11 +15,10 @@ import numpy
 
 from zoo import driver
 from zoo.arrays import ptr
-from zoo.benchmark.arguments import Described, describe_arguments
+from zoo.benchmark.arguments import Described, check_call, describe_arguments
 from zoo.benchmark.graphs import Replay
 from zoo.catalog import Zoo
 from zoo.device_array import DeviceArray, empty, numpy_dtype
-from zoo.errors import ArgumentError
 from zoo.streams import stream
 
 _FEWEST_CALLS = 20  # in a graph: the cost of starting one is spread over them
@@ -53,6 +52,7 @@ def measure(
     zoo: Zoo, name: str, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None, device: int = 0
 ) -> Measurement:
     kernel = zoo.kernel(name)
+    check_call(kernel, sizes, settings, variant)
     arrays, keywords = describe_arguments(kernel, sizes, settings)
     opened = driver.device(device)
     moved = sum(array.bytes for array in arrays.values())
@@ -70,9 +70,7 @@ def measure(
                 arguments[argument] = ptr(address, array.shape, array.dtype, device=device)
                 address += _round_up(array.bytes)
             plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **keywords))
-        if plans[0].launch.empty:
-            raise ArgumentError(f"{name}: nothing is launched at {', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}")
-        half = moved // 2  # a copy of n bytes moves 2 n
+        half = _half(moved)
         copied = empty((sets * 2 * _round_up(half),), "u8", device)
         driver.check(driver.bindings().cuMemsetD8(copied.address, 0, copied.nbytes), "clearing memory")
         driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")  # own is not ordered after the null stream
@@ -98,6 +96,11 @@ def _in_turns(replays: Mapping[str, Replay | _TorchCopy]) -> dict[str, float]:
 
 def _repeated(calls: list) -> list:
     return calls * -(-_FEWEST_CALLS // len(calls))
+
+
+def _half(moved: int) -> int:
+    """How much to copy, for a copy of n bytes moves 2 n: down to a multiple of 256, since copies of odd sizes are slow."""
+    return max(moved // 2 // _ROW * _ROW, 1)
 
 
 def _round_up(size: int) -> int:

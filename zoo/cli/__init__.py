@@ -28,6 +28,12 @@ class _Commands(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         return importlib.import_module(_MODULES[name]).command if name in _MODULES else None
 
+    def main(self, *arguments, **settings):
+        from zoo.cli.system import refusals_in_words
+
+        with refusals_in_words():  # around all of it: `--help` prints too
+            return super().main(*arguments, **settings)
+
     def invoke(self, context: click.Context):
         from zoo.errors import ZooError
 

@@ -56,7 +56,7 @@ def command(
     from dataclasses import asdict
 
     from zoo import driver
-    from zoo.benchmark.arguments import named_sizes
+    from zoo.benchmark.arguments import check_call, named_sizes
     from zoo.benchmark.measure import measure
     from zoo.benchmark.shapes import usual_shapes
     from zoo.cli.text import progress
@@ -66,6 +66,8 @@ def command(
     zoo = collection(context)
     kernel = zoo.kernel(name)
     sizes = [named_sizes(kernel, numbers) for numbers in shapes or usual_shapes(kernel)]
+    for one in sizes:
+        check_call(kernel, one, settings, variant)  # before the device is opened: what is wrong with the call is wrong anywhere
     machine = asdict(describe(driver.device(device)))
     measured = []
     with progress(sizes, len(sizes), name) as steps:

@@ -11,13 +11,13 @@ from zoo.manifest import Argument, Form, Kernel, LaunchRule, Parameter, Variant
 
 
 def as_text(kernel: Kernel, evidence: Evidence) -> str:
-    sections = [f"{kernel.name}\n{paragraph(kernel.summary, indent=2)}", f"sizes  {', '.join(size_symbols(kernel))}"]
+    sections = [f"{kernel.name}\n{paragraph(kernel.summary, indent=2)}", paragraph(f"sizes  {', '.join(size_symbols(kernel))}", hanging=7)]
     sections.append("arguments\n" + table(("name", "access", "dtype", "meaning"), list(argument_rows(kernel)), indent=2))
     if kernel.options:
         rows = [(name, option.default, f"{' | '.join(option.values)}; {option.help}") for name, option in kernel.options.items()]
         sections.append("options\n" + table(("name", "default", "values"), rows, indent=2))
     if kernel.derived:
-        sections.append("derived\n" + "\n".join(f"  {name} = {expression.text}" for name, expression in kernel.derived))
+        sections.append("derived\n" + "\n".join(paragraph(f"{name} = {expression.text}", indent=2, hanging=2) for name, expression in kernel.derived))
     if kernel.constraints:
         lines = [paragraph(f"{words} ({expression.text})", indent=2, hanging=2) for expression, words in kernel.constraints]
         sections.append("constraints\n" + "\n".join(lines))
@@ -25,12 +25,12 @@ def as_text(kernel: Kernel, evidence: Evidence) -> str:
         lines = [f"  {'yes' if kept else 'no ':<4}{name.replace('_', ' ')}" for name, kept in kernel.promises.items()]
         sections.append("promises\n" + "\n".join(lines))
     for names, rule in launches(kernel):
-        title = f"launch of {', '.join(names)}" if len(list(launches(kernel))) > 1 else "launch"
+        title = paragraph(f"launch of {', '.join(names)}", hanging=10) if len(list(launches(kernel))) > 1 else "launch"
         sections.append(f"{title}\n{launch_text(rule)}")
     sections.append(f"variants, named {name_pattern(kernel)}")
     for arch in kernel.archs:
         variants = [variant for variant in kernel.variants if variant.arch == arch]
-        sections.append(f"{arch}: {summary(evidence, variants)}\n{variant_table(variants)}")
+        sections.append(f"{paragraph(f'{arch}: {summary(evidence, variants)}', hanging=2)}\n{variant_table(variants)}")
     sections.append(f"source  src_cu/{kernel.source}\ntable   src_cu/{kernel.table}")
     return "\n\n".join(sections)
 
@@ -69,11 +69,11 @@ def launches(kernel: Kernel) -> Iterable[tuple[list[str], LaunchRule]]:
 
 def launch_text(rule: LaunchRule) -> str:
     grid = ", ".join(extent.text for extent in rule.grid)
-    lines = [f"  threads  {rule.threads.text}", paragraph(f"grid     {grid}", indent=2, hanging=9)]
+    lines = [paragraph(f"threads  {rule.threads.text}", indent=2, hanging=9), paragraph(f"grid     {grid}", indent=2, hanging=9)]
     if any(extent.text != "1" for extent in rule.cluster):
-        lines.append(f"  cluster  {', '.join(extent.text for extent in rule.cluster)}")
+        lines.append(paragraph(f"cluster  {', '.join(extent.text for extent in rule.cluster)}", indent=2, hanging=9))
     if rule.shared.text != "0":
-        lines.append(f"  shared   {rule.shared.text}")
+        lines.append(paragraph(f"shared   {rule.shared.text}", indent=2, hanging=9))
     if rule.programmatic:
         lines.append("  programmatic stream serialization")
     rows = [(parameter.offset, parameter.size, parameter.kind, parameter_text(parameter)) for parameter in rule.parameters]

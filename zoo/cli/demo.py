@@ -7,7 +7,7 @@ import click
 from zoo.cli import collection
 
 _NAME = "quantize.mxfp8.rows"
-_LARGE, _SMALL = (8192, 7168), (512, 7168)  # without a GPU the reference works, on a size it does at once
+_LARGE, _SMALL = (8192, 7168), (128, 1024)  # without a GPU the emulator runs the kernel, on a size it does at once
 _SHOWN = 6  # elements
 
 
@@ -17,7 +17,7 @@ _SHOWN = 6  # elements
 def command(context: click.Context, device: int):
     """Quantise a matrix to MXFP8 and check every bit.
 
-    Without a GPU: checks that the cubins are sound and shows what the numpy reference computes; no kernel runs.
+    Without a GPU: the emulator runs the kernel, on a smaller matrix, from the PTX that belongs to the cubins.
     """
     from zoo import driver
     from zoo.errors import DriverError
@@ -25,6 +25,7 @@ def command(context: click.Context, device: int):
 
     zoo = collection(context)
     kernel = zoo.kernel(_NAME)
+    _refuse_other_arguments(kernel)
     try:
         opened = driver.device(device)
     except DriverError as error:
@@ -36,6 +37,21 @@ def command(context: click.Context, device: int):
     context.exit(_on_gpu(zoo, kernel, opened))
 
 
+def _refuse_other_arguments(kernel):
+    """Another zoo may have another kernel of this name: nothing that this command says would be true of that."""
+    from zoo.benchmark.arguments import resolve_without_device
+    from zoo.errors import ZooError
+    from zoo.resolve import Array
+
+    rows, columns = _LARGE
+    shapes = {"x": ("bf16", _LARGE), "q": ("e4m3", _LARGE), "scales": ("ue8m0", (rows, columns // _block()))}
+    arguments = {name: Array(index << 32, dtype, shape, (shape[1], 1)) for index, (name, (dtype, shape)) in enumerate(shapes.items(), 1)}
+    try:
+        resolve_without_device(kernel, arguments)
+    except ZooError as error:
+        raise click.ClickException(f"this zoo's {_NAME} is not the kernel that the demo is about; {error}") from None
+
+
 def _matrix(shape: tuple[int, int]):
     import ml_dtypes
     import numpy
@@ -44,13 +60,10 @@ def _matrix(shape: tuple[int, int]):
 
 
 def _on_gpu(zoo, kernel, device) -> int:
-    import numpy
-
     from zoo.benchmark.graphs import Replay
     from zoo.cli.text import fact
     from zoo.device_array import empty, to_device
     from zoo.machine import describe
-    from zoo.reference.mxfp8 import quantize_mxfp8_rows
     from zoo.streams import stream
 
     machine = describe(device)
@@ -68,12 +81,8 @@ def _on_gpu(zoo, kernel, device) -> int:
     click.echo(fact("launch", f"grid {_times(launch.grid)}, {launch.threads} threads, {launch.variant.registers} registers a thread"))
     click.echo(fact("job", f"{rows} x {columns} bf16 to e4m3 and one ue8m0 scale for every {_block()} elements of a row"))
 
-    expected_q, expected_scales = quantize_mxfp8_rows(x)
     got_q, got_scales = q.numpy(), scales.numpy()
-    wrong = int((got_q.view(numpy.uint8) != expected_q.view(numpy.uint8)).sum())
-    wrong += int((got_scales.view(numpy.uint8) != expected_scales.view(numpy.uint8)).sum())
-    total = got_q.size + got_scales.size
-    click.echo(fact("check", f"{total:,} bytes against the numpy reference: {'every bit equal' if not wrong else f'{wrong:,} WRONG'}"))
+    wrong = _compare(x, got_q, got_scales)
 
     with device.current():
         replay = Replay([plan] * 20, own.handle)
@@ -90,20 +99,56 @@ def _on_gpu(zoo, kernel, device) -> int:
 def _without_gpu(zoo, kernel, reason: str) -> int:
     from zoo.cli.text import fact
     from zoo.integrity import verify_integrity
-    from zoo.reference.mxfp8 import quantize_mxfp8_rows
 
-    click.echo(fact("no GPU", f"no kernel ran: {reason}"))
+    click.echo(fact("no GPU", f"emulated instead: {reason}"))
     results = list(verify_integrity(zoo.directory, zoo.manifest))
     problems = [result for result in results if result.problem is not None]
     for result in problems:
         click.echo(fact("FAILED", f"{result.file}: {result.problem}"), err=True)
     click.echo(fact("integrity", f"{len(results) - len(problems)} of {len(results)} cubins are what the manifest says"))
+    if problems:
+        return 1
     x = _matrix(_SMALL)
-    q, scales = quantize_mxfp8_rows(x)
-    click.echo(fact("reference", f"{x.shape[0]} x {x.shape[1]} bf16 to e4m3 by zoo.reference, in numpy on the CPU"))
-    click.echo(fact("kernel", f"{kernel.name} would do it on {', '.join(kernel.archs)}, to the same bits; `zoo show {kernel.name}` says more"))
-    _values(x, q, scales, "the numpy reference's result")
-    return 1 if problems else 0
+    click.echo(fact("job", f"{x.shape[0]} x {x.shape[1]} bf16 to e4m3, a smaller matrix than on a GPU; `zoo verify --emulate` does more"))
+    outcomes = [_emulated(zoo, kernel, arch, x) for arch in kernel.archs]
+    _values(x, *outcomes[0][1:], f"the result (emulated {kernel.archs[0]})")
+    return 1 if any(wrong for wrong, *_ in outcomes) else 0
+
+
+def _emulated(zoo, kernel, arch: str, x):
+    """(bytes that are wrong or findings, q, scales) of the kernel for one arch."""
+    import time
+
+    from zoo.cli.text import fact
+    from zoo.emulator import Device
+
+    device = Device(arch=arch)
+    q, scales = device.empty(x.shape, "e4m3"), device.empty((x.shape[0], x.shape[1] // _block()), "ue8m0")
+    plan = zoo.prepare(_NAME, x=device.array(x), q=q, scales=scales)
+    start = time.perf_counter()
+    report = plan()
+    seconds = time.perf_counter() - start
+    click.echo(fact(arch, f"{report.warp_instructions:,} warp instructions of its PTX in {seconds:.1f} s, grid {_times(plan.launch.grid)}"))
+    got_q, got_scales = q.numpy(), scales.numpy()
+    wrong = _compare(x, got_q, got_scales)
+    if not report.ok:
+        click.echo(fact("FAILED", str(report)), err=True)
+    return wrong + len(report.findings) + (not report.completed), got_q, got_scales
+
+
+def _compare(x, q, scales) -> int:
+    """How many bytes differ from the reference; said, too."""
+    import numpy
+
+    from zoo.cli.text import fact
+    from zoo.reference.mxfp8 import quantize_mxfp8_rows
+
+    expected_q, expected_scales = quantize_mxfp8_rows(x)
+    wrong = int((q.view(numpy.uint8) != expected_q.view(numpy.uint8)).sum())
+    wrong += int((scales.view(numpy.uint8) != expected_scales.view(numpy.uint8)).sum())
+    total = q.size + scales.size
+    click.echo(fact("check", f"{total:,} bytes against the numpy reference: {'every bit equal' if not wrong else f'{wrong:,} WRONG'}"))
+    return wrong
 
 
 def _values(x, q, scales, title: str):

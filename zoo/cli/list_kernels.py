@@ -48,10 +48,13 @@ def _archs(kernel, pattern: str):
 
 
 def _as_data(kernel, evidence, pattern: str) -> dict:
-    from zoo.evidence import summary
+    from dataclasses import asdict
+
+    from zoo.evidence import seen, summary
 
     archs = {
-        arch: {"variants": len(variants), "evidence": summary(evidence, variants)} for arch, variants in _archs(kernel, pattern)
+        arch: {"variants": len(variants), "evidence": {**asdict(seen(evidence, variants)), "summary": summary(evidence, variants)}}
+        for arch, variants in _archs(kernel, pattern)
     }
     return {"name": kernel.name, "summary": kernel.summary, "choices": choices(kernel), "archs": archs}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import sys
 import textwrap
@@ -19,29 +20,45 @@ def width() -> int:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], indent: int = 0) -> str:
-    """Aligned columns under a header; the last one wraps. Columns of numbers are aligned to the right."""
+    """Aligned columns under a header, whose words wrap where the terminal is narrow. Columns of numbers are aligned to the right."""
     texts = [[str(cell) for cell in row] for row in rows]
     lines = [list(header), *texts]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [bool(texts) and all(_is_number(row[column]) for row in texts) for column in range(len(header))]
-    rest = max(width() - indent - sum(widths[:-1]) - _GAP * (len(header) - 1), _NARROWEST)
-    start = indent + sum(widths[:-1]) + _GAP * (len(header) - 1)
+    _fit(widths, lines, width() - indent - _GAP * (len(header) - 1))
     out = []
     for line in lines:
-        cells = [
-            cell.rjust(size) if to_right else cell.ljust(size)
-            for cell, size, to_right in zip(line[:-1], widths, right, strict=False)
-        ]
-        last = line[-1].rjust(widths[-1]) if right[-1] else line[-1]
-        wrapped = textwrap.wrap(last, rest, drop_whitespace=not right[-1]) or [""]
-        out.append((" " * indent + (" " * _GAP).join([*cells, wrapped[0]])).rstrip())
-        out.extend(" " * start + more for more in wrapped[1:])
+        wrapped = [_wrap(cell, size) for cell, size in zip(line, widths, strict=True)]
+        for row in itertools.zip_longest(*wrapped, fillvalue=""):
+            cells = [cell.rjust(size) if to_right else cell.ljust(size) for cell, size, to_right in zip(row, widths, right, strict=True)]
+            out.append((" " * indent + (" " * _GAP).join(cells)).rstrip())
     return "\n".join(out)
+
+
+def _fit(widths: list[int], lines: Sequence[Sequence[str]], total: int):
+    """Narrows columns until they fit, the last one first; none below its longest word."""
+    least = [max((len(word) for line in lines for word in line[column].split()), default=1) for column in range(len(widths))]
+    last = len(widths) - 1
+    widths[last] = max(min(widths[last], max(total - sum(widths[:last]), _NARROWEST)), least[last])
+    while sum(widths) > total:
+        column = max(range(len(widths)), key=lambda one: (widths[one] > least[one], widths[one]))
+        if widths[column] == least[column]:
+            break  # words are not broken: the row is too wide for this terminal
+        widths[column] -= 1
+
+
+def _wrap(text: str, size: int) -> list[str]:
+    return textwrap.wrap(text, size, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def paragraph(text: str, indent: int = 0, hanging: int = 0) -> str:
     return textwrap.fill(
-        text, width(), initial_indent=" " * indent, subsequent_indent=" " * (indent + hanging), break_on_hyphens=False
+        text,
+        width(),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hanging),
+        break_long_words=False,  # a path in two pieces is no path
+        break_on_hyphens=False,
     )
 
 

@@ -12,28 +12,38 @@ from zoo.cli import collection
 @click.command("verify")
 @click.argument("pattern", default="*")
 @click.option("--gpu", is_flag=True, help="Also run each variant that this GPU runs, against the numpy reference.")
-@click.option("--record", is_flag=True, help="With --gpu: write what was seen to evidence.json.")
+@click.option("--emulate", is_flag=True, help="Also run each variant in the emulator, against the numpy reference.")
+@click.option("--schedules", type=click.IntRange(1), help="With --emulate: under so many schedules.  [default: 1]")
+@click.option("--record", is_flag=True, help="With --gpu or --emulate: write what was seen to evidence.json.")
 @click.option("--device", default=0, show_default=True, help="The GPU of --gpu.")
 @click.pass_context
-def command(context: click.Context, pattern: str, gpu: bool, record: bool, device: int):
+def command(context: click.Context, pattern: str, gpu: bool, emulate: bool, schedules: int | None, record: bool, device: int):
     """Check every cubin against the manifest; no GPU is needed.
 
     PATTERN selects kernels by name, such as 'quantize.*'.
 
     \b
-    Always: digest, size, ELF, arch, symbol, parameters, resources.
-    --gpu:  numbers bit for bit against the reference, with poisoned outputs
-            and guard bytes around every array.
+    Always:    digest, size, ELF, arch, symbol, parameters, resources.
+    --gpu:     numbers bit for bit against the reference, with poisoned
+               outputs and guard bytes around every array.
+    --emulate: the same without a GPU, from the PTX of every arch, on the
+               smaller problems; and whatever the emulator finds wrong.
     """
-    if record and not gpu:
-        raise click.UsageError("--record writes what was seen on a GPU: give --gpu too")
+    if record and not gpu and not emulate:
+        raise click.UsageError("--record writes what was seen of running kernels: give --gpu or --emulate too")
+    if schedules and not emulate:
+        raise click.UsageError("--schedules belongs to --emulate")
     zoo = collection(context)
     if not zoo.find(pattern):
         raise click.ClickException(f"no kernel matches '{pattern}'; the zoo holds {', '.join(zoo.manifest.names)}")
     sound = _integrity(zoo, pattern)
-    if gpu and not sound:
-        click.echo("not run    on the GPU: the cubins must be sound first", err=True)
-    right = sound and (_on_gpu(zoo, pattern, device, record) if gpu else True)
+    if (gpu or emulate) and not sound:
+        click.echo("not run    any kernel: the cubins must be sound first", err=True)
+    right = sound
+    if sound and gpu:
+        right &= _on_gpu(zoo, pattern, device, record)
+    if sound and emulate:
+        right &= _emulated(zoo, pattern, schedules or 1, record)
     context.exit(0 if right else 1)
 
 
@@ -92,9 +102,45 @@ def _on_gpu(zoo, pattern: str, ordinal: int, record: bool) -> bool:
         if others:
             click.echo(fact("not run", f"{kernel.name} for {', '.join(others)}: this GPU does not run them"))
     if record and work:
-        evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
-        evidence.write()
-        click.echo(fact("recorded", str(evidence.path)))
+        _record(zoo, evidence)
     if not work:
         click.echo(fact("FAILED", f"nothing here runs on {device.name}, compute capability {machine['capability']}"), err=True)
     return bool(work) and not failures
+
+
+def _emulated(zoo, pattern: str, schedules: int, record: bool) -> bool:
+    from zoo import checks
+    from zoo.checks.emulated import MOST_ELEMENTS, executor
+    from zoo.cli.text import fact, progress
+    from zoo.evidence import Evidence
+
+    work = [(kernel, variant) for kernel in zoo.find(pattern) for variant in kernel.variants]
+    execute = executor(zoo, schedules)
+    evidence = Evidence(zoo.directory)
+    ran, left_out, failures = 0, 0, []
+    with progress(work, len(work), "emulator") as items:
+        for kernel, variant in items:
+            outcome = checks.check(kernel, variant, execute, MOST_ELEMENTS)
+            ran += outcome.checks
+            left_out += outcome.left_out
+            if outcome.error is not None:
+                failures.append(f"{kernel.name} {variant.name} ({variant.arch}): {outcome.error}")
+            evidence.add(variant, "emulator", {"checks": outcome.checks, "schedules": schedules, "error": outcome.error})
+    for failure in failures:
+        click.echo(fact("FAILED", failure), err=True)
+    state = "all right" if not failures else f"{len(failures)} variants wrong"
+    each = "1 schedule" if schedules == 1 else f"{schedules} schedules"
+    click.echo(fact("emulator", f"{len(work)} variants, {ran} problems on two poisons under {each} each: {state}"))
+    if left_out:
+        click.echo(fact("not run", f"{left_out} problems of more than {MOST_ELEMENTS:,} elements, which need a GPU"))
+    if record:
+        _record(zoo, evidence)
+    return not failures
+
+
+def _record(zoo, evidence):
+    from zoo.cli.text import fact
+
+    evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
+    evidence.write()
+    click.echo(fact("recorded", str(evidence.path)))

@@ -1,0 +1,33 @@
+"""What the operating system refuses, as one line: full disks, folders that are files, places nobody may write."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+
+import click
+
+
+@contextlib.contextmanager
+def refusals_in_words() -> Iterator[None]:
+    """Ends the process with status 1 and one line on stderr where the work inside raises OSError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader had enough; click ends the process quietly
+            raise
+        _abandon_what_was_not_printed()
+        where = f"{error.filename}: " if error.filename else "" if error.errno != errno.ENOSPC else "standard output: "
+        click.echo(f"Error: {where}{error.strerror or error}", err=True)
+        sys.exit(1)
+
+
+def _abandon_what_was_not_printed():
+    """Text that the output did not take would be tried again at exit, with a traceback and another status."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
