@@ -27,16 +27,19 @@ _HOME = {
     "kernel": "zoo.packaged",
 }
 _ERRORS = (
-    "ZooError", "ArchitectureError", "ArgumentError", "CaptureError", "ConstraintError", "DriverError", "ExpressionError",
+    "ZooError", "ArchitectureError", "ArgumentError", "CaptureError", "ConstraintError", "DriverError", "EmulationError",
+    "ExpressionError",
     "ForkError", "IntegrityError", "ManifestError", "StreamError", "UnknownKernelError", "VariantError",
 )  # fmt: skip
 _HOME |= dict.fromkeys(_ERRORS, "zoo.errors")
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__", "emulator", *_HOME]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str):
+    if name == "emulator":
+        return importlib.import_module("zoo.emulator")
     if name not in _HOME:
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOME[name]), name)

@@ -53,5 +53,9 @@ class DriverError(ZooError):
         self.status = status
 
 
+class EmulationError(ZooError):
+    """The emulator cannot run the kernel, or found something wrong in it."""
+
+
 class ForkError(DriverError):
     """CUDA was initialised before this process was forked; the child cannot use it."""

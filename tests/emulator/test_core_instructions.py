@@ -1,0 +1,322 @@
+"""Each integer, float and lane instruction against what the PTX manual says, on lanes chosen for their edges."""
+
+import struct
+
+import numpy as np
+import pytest
+from core_support import lanes
+
+from zoo.emulator import conversions, formats
+from zoo.emulator.instructions import load_tables
+
+load_tables()
+from zoo.emulator.instructions.arithmetic import fma_f32  # noqa: E402
+from zoo.emulator.instructions.floating import FAST  # noqa: E402
+
+RNG = np.random.default_rng(1)
+EDGES = [0, 1, 2, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF, 0xFFFFFFFE]
+A = np.array((EDGES + list(RNG.integers(0, 2**32, 64)))[:32], np.uint32)
+B = RNG.permutation(A)
+SMALL = RNG.integers(0, 48, 32).astype(np.uint32)
+MASK = 0xFFFFFFFF
+
+
+def signed(value, bits=32):
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def each(function, *arrays):
+    return np.array([function(*[int(a[i]) for a in arrays]) & MASK for i in range(32)], np.uint32)
+
+
+def shift_right_signed(a, by):
+    return signed(a) >> min(by, 31)
+
+
+def truncated_quotient(a, b):
+    quotient = abs(a) // abs(b)
+    return -quotient if (a < 0) != (b < 0) else quotient
+
+
+INTEGER = [
+    ("add.s32 %r40, %r1, %r2;", lambda a, b: a + b),
+    ("sub.u32 %r40, %r1, %r2;", lambda a, b: a - b),
+    ("add.sat.s32 %r40, %r1, %r2;", lambda a, b: max(-(2**31), min(2**31 - 1, signed(a) + signed(b)))),
+    ("mul.lo.s32 %r40, %r1, %r2;", lambda a, b: a * b),
+    ("mul.hi.u32 %r40, %r1, %r2;", lambda a, b: a * b >> 32),
+    ("mul.hi.s32 %r40, %r1, %r2;", lambda a, b: signed(a) * signed(b) >> 32),
+    ("mad.lo.s32 %r40, %r1, %r2, -7;", lambda a, b: a * b - 7),
+    ("mad.hi.u32 %r40, %r1, %r2, %r1;", lambda a, b: (a * b >> 32) + a),
+    ("min.s32 %r40, %r1, %r2;", lambda a, b: min(signed(a), signed(b))),
+    ("max.u32 %r40, %r1, %r2;", lambda a, b: max(a, b)),
+    ("and.b32 %r40, %r1, %r2;", lambda a, b: a & b),
+    ("xor.b32 %r40, %r1, %r2;", lambda a, b: a ^ b),
+    ("not.b32 %r40, %r1;", lambda a, b: ~a),
+    ("neg.s32 %r40, %r1;", lambda a, b: -a),
+    ("abs.s32 %r40, %r1;", lambda a, b: abs(signed(a))),
+    ("popc.b32 %r40, %r1;", lambda a, b: bin(a).count("1")),
+    ("clz.b32 %r40, %r1;", lambda a, b: 32 - a.bit_length()),
+    ("brev.b32 %r40, %r1;", lambda a, b: int(f"{a:032b}"[::-1], 2)),
+    ("bfind.u32 %r40, %r1;", lambda a, b: a.bit_length() - 1),
+    ("bfind.shiftamt.u32 %r40, %r1;", lambda a, b: 32 - a.bit_length() if a else -1),
+    ("bfind.s32 %r40, %r1;", lambda a, b: (~signed(a) if signed(a) < 0 else a).bit_length() - 1),
+    ("lop3.b32 %r40, %r1, %r2, %r1, 0x96;", lambda a, b: a ^ b ^ a),
+    ("lop3.b32 %r40, %r1, %r2, %r2, 0xB8;", lambda a, b: _lop3(a, b, b, 0xB8)),
+    ("prmt.b32 %r40, %r1, %r2, 0x5140;", lambda a, b: _prmt(a, b, 0x5140)),
+    ("prmt.b32 %r40, %r1, %r2, 0xFB3A;", lambda a, b: _prmt(a, b, 0xFB3A)),
+    ("prmt.b32 %r40, %r1, %r1, %r2;", lambda a, b: _prmt(a, a, b)),
+    ("sad.u32 %r40, %r1, %r2, 5;", lambda a, b: abs(a - b) + 5),
+    ("mul24.lo.u32 %r40, %r1, %r2;", lambda a, b: (a & 0xFFFFFF) * (b & 0xFFFFFF)),
+    ("dp4a.u32.s32 %r40, %r1, %r2, 3;", lambda a, b: 3 + sum((a >> s & 255) * signed(b >> s & 255, 8) for s in (0, 8, 16, 24))),
+    ("cnot.b32 %r40, %r1;", lambda a, b: int(a == 0)),
+    ("add.u16x2 %r40, %r1, %r2;", lambda a, b: (a + b & 0xFFFF) | ((a >> 16) + (b >> 16) & 0xFFFF) << 16),
+    ("max.s16x2 %r40, %r1, %r2;", lambda a, b: sum((max(signed(a >> s, 16), signed(b >> s, 16)) & 0xFFFF) << s for s in (0, 16))),
+]
+
+
+def _lop3(a, b, c, table):
+    return sum((table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32))
+
+
+def _prmt(a, b, selector):
+    both, result = b << 32 | a, 0
+    for index in range(4):
+        nibble = selector >> 4 * index & 15
+        byte = both >> 8 * (nibble & 7) & 255
+        if nibble & 8:
+            byte = 255 if byte & 128 else 0
+        result |= byte << 8 * index
+    return result
+
+
+@pytest.mark.parametrize("text, expected", INTEGER, ids=[text.split(" ")[0] + f"-{i}" for i, (text, _) in enumerate(INTEGER)])
+def test_integer_instruction(text, expected):
+    values, report = lanes(text, A, B)
+    assert report.ok, report
+    np.testing.assert_array_equal(values, each(expected, A, B))
+
+
+SHIFTS = [
+    ("shl.b32 %r40, %r1, %r2;", lambda a, n: a << n if n < 32 else 0),
+    ("shr.u32 %r40, %r1, %r2;", lambda a, n: a >> n),
+    ("shr.s32 %r40, %r1, %r2;", shift_right_signed),
+    ("shf.l.wrap.b32 %r40, %r1, %r1, %r2;", lambda a, n: (a << 32 | a) << (n & 31) >> 32),
+    ("shf.r.clamp.b32 %r40, %r1, 7, %r2;", lambda a, n: (7 << 32 | a) >> min(n, 32)),
+    ("bfe.u32 %r40, %r1, %r2, 7;", lambda a, n: a >> n & 127),
+    ("bfe.s32 %r40, %r1, %r2, 7;", lambda a, n: _extract(a, n, 7)),
+    ("bfi.b32 %r40, %r1, 0x12345678, %r2, 9;", lambda a, n: (0x12345678 & ~(0x1FF << n)) | (a & 0x1FF) << n if n < 32 else 0x12345678),
+    ("bmsk.clamp.b32 %r40, %r2, 5;", lambda a, n: 31 << n if n < 32 else 0),
+    ("szext.clamp.s32 %r40, %r1, %r2;", lambda a, n: signed(a, min(n, 32)) if n else 0),
+]
+
+
+def _extract(a, start, length):
+    wide = signed(a)  # bits above the register repeat the sign
+    return signed(wide >> start, length)
+
+
+@pytest.mark.parametrize("text, expected", SHIFTS, ids=[text.split(" ")[0] for text, _ in SHIFTS])
+def test_shifts_beyond_the_width(text, expected):
+    values, report = lanes(text, A, SMALL)
+    assert report.ok, report
+    np.testing.assert_array_equal(values, each(expected, A, SMALL))
+
+
+@pytest.mark.parametrize("operation, expected", [("div.s32", truncated_quotient), ("rem.s32", lambda a, b: a - truncated_quotient(a, b) * b)])
+def test_signed_division_truncates(operation, expected):
+    divisors = np.where(B == 0, 3, B).astype(np.uint32)
+    values, report = lanes(f"{operation} %r40, %r1, %r2;", A, divisors)
+    assert report.ok, report
+    np.testing.assert_array_equal(values, each(lambda a, b: expected(signed(a), signed(b)), A, divisors))
+
+
+def test_wide_and_64_bit_arithmetic():
+    values, report = lanes("mul.wide.s32 %rd20, %r1, %r2;", A, B, output=np.int64)
+    np.testing.assert_array_equal(values, [signed(int(a)) * signed(int(b)) for a, b in zip(A, B)])
+    wide = (A.astype(np.uint64) << np.uint64(32)) | B
+    values, report = lanes("mul.hi.u64 %rd20, %rd8, %rd9;", wide, wide[::-1], output=np.uint64)
+    np.testing.assert_array_equal(values, [int(a) * int(b) >> 64 for a, b in zip(wide, wide[::-1])])
+    assert report.ok
+
+
+def test_carries_make_a_128_bit_sum():
+    body = """
+        add.cc.u32 %r10, %r1, %r2;
+        addc.cc.u32 %r11, %r1, %r2;
+        addc.u32 %r40, 0, 0;
+    """
+    values, report = lanes(body, A, B)
+    assert report.ok, report
+    pairs = [(int(a) << 32 | int(a)) + (int(b) << 32 | int(b)) for a, b in zip(A, B)]
+    np.testing.assert_array_equal(values, [pair >> 64 for pair in pairs])
+
+
+F = np.array(
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3.4e38, 1e-38, 0.1, 2**-126, 1.5, 65504, 65520]
+    + list(RNG.standard_normal(16) * 100),
+    np.float32,
+)
+G = RNG.permutation(F)
+
+
+def bits(values):
+    values = np.asarray(values, np.float32)
+    return np.where(np.isnan(values), np.uint32(0x7FFFFFFF), values.view(np.uint32))
+
+
+FLOAT = [
+    ("add.f32 %f20, %f1, %f2;", lambda a, b: a + b),
+    ("mul.rn.f32 %f20, %f1, %f2;", lambda a, b: a * b),
+    ("sub.ftz.f32 %f20, %f1, %f2;", lambda a, b: _flush(_flush(a) - _flush(b))),
+    ("div.rn.f32 %f20, %f1, %f2;", lambda a, b: a / b),
+    ("sqrt.rn.f32 %f20, %f1;", lambda a, b: np.sqrt(a)),
+    ("neg.f32 %f20, %f1;", lambda a, b: -a),
+    ("add.sat.f32 %f20, %f1, %f2;", lambda a, b: np.nan_to_num(np.clip(a + b, 0, 1), nan=0.0)),
+]
+
+
+def _flush(values):
+    return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(np.float32(0), values), values)
+
+
+@pytest.mark.parametrize("text, expected", FLOAT, ids=[text.split(" ")[0] for text, _ in FLOAT])
+def test_float_instruction(text, expected):
+    values, report = lanes(text + " mov.b32 %r40, %f20;", F, G)
+    assert report.ok, report
+    with np.errstate(all="ignore"):
+        wanted = expected(F, G)
+    if "neg" in text:  # a sign change keeps the NaN's payload
+        np.testing.assert_array_equal(values, F.view(np.uint32) ^ 0x80000000)
+    else:
+        np.testing.assert_array_equal(values, bits(wanted))
+
+
+@pytest.mark.parametrize("name, of_nan", [("max.f32", "other"), ("max.NaN.f32", "nan"), ("min.f32", "other")])
+def test_minimum_and_maximum_of_nan_and_zeros(name, of_nan):
+    values, _ = lanes(f"{name} %f20, %f1, %f2; mov.b32 %r40, %f20;", F, G)
+    for a, b, found in zip(F, G, values):
+        found = struct.unpack("<f", struct.pack("<I", int(found)))[0]
+        if np.isnan(a) or np.isnan(b):
+            wanted = np.nan if of_nan == "nan" or (np.isnan(a) and np.isnan(b)) else (b if np.isnan(a) else a)
+        else:
+            wanted = max(a, b) if name.startswith("max") else min(a, b)
+            if a == b == 0:
+                wanted = (
+                    0.0 if (name.startswith("max") and not (np.signbit(a) and np.signbit(b))) else (-0.0 if np.signbit(a) or np.signbit(b) else 0.0)
+                )
+        assert np.array_equal(found, wanted, equal_nan=True) and np.signbit(found) == np.signbit(np.float32(wanted)) or np.isnan(wanted)
+
+
+def test_fma_rounds_once_on_a_double_rounding_case():
+    # a * b + c = 1 + 2^-24 + 2^-60: float64 drops the last term and would then round the tie to even, down
+    a, b, c = (np.full(32, v, np.float32) for v in (1 + 2.0**-23, 2.0**-24, 1.0))
+    c = c + np.float32(0)
+    values, _ = lanes("fma.rn.f32 %f20, %f1, %f2, %f3; mov.b32 %r40, %f20;", a, b, c)
+    assert values[0] == np.float32(1 + 2.0**-23).view(np.uint32)
+
+
+def test_fast_fma_equals_the_exact_one():
+    x, y, z = (RNG.integers(0, 2**32, 3200, dtype=np.uint32).view(np.float32) for _ in range(3))
+    x[::7], z[::5] = np.float32(1.5), np.float32(-0.0)
+    with np.errstate(all="ignore"):
+        for start in range(0, x.size, 32):
+            part = slice(start, start + 32)
+            wanted = formats.fma(x[part].view(np.uint32), y[part].view(np.uint32), z[part].view(np.uint32))
+            np.testing.assert_array_equal(fma_f32(x[part], y[part], z[part]).view(np.uint32), wanted)
+
+
+@pytest.mark.parametrize("name", sorted(FAST))
+def test_fast_conversion_equals_the_exact_one(name):
+    function, width, _ = FAST[name]
+    special = np.array(
+        [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000, 1, 0x4F000000, 0xCF000000, 0x4F800000, 0x477FF000, 0x33000001], np.uint32
+    )
+    halves = (RNG.integers(-4000, 4000, 2000) * 0.5).astype(np.float32).view(np.uint32)
+    a = np.concatenate([RNG.integers(0, 2**32, 20000, dtype=np.uint32), special, halves])
+    arguments = [a, RNG.permutation(a)] if "x2" in name else [a]
+    with np.errstate(all="ignore"):
+        found, wanted = function(*arguments), conversions.conversion(name)(*arguments)
+    np.testing.assert_array_equal(found.astype(np.uint32), wanted.astype(np.uint32))
+
+
+@pytest.mark.parametrize("text", ["cvt.u32.u8", "cvt.s32.s8", "cvt.s16.s32", "cvt.u64.u32", "cvt.s64.s32"])
+def test_integer_conversions_extend_by_the_source(text):
+    target, source = text.split(".")[1:]
+    widths = {"u8": 1, "s8": 1, "s16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8}
+    dtype = lambda name: np.dtype(("i" if name[0] == "s" else "u") + str(widths[name]))  # noqa: E731
+    expected = A.astype(dtype(source)).astype(dtype(target))
+    if widths[target] == 8:
+        values, report = lanes(f"{text} %rd20, %r1;", A, output=np.uint64)
+    elif widths[target] == 2:
+        values, report = lanes(f"{text} %h1, %r1; cvt.s32.s16 %r40, %h1;", A)
+        expected = expected.astype(np.int32)
+    else:
+        values, report = lanes(f"{text} %r40, %r1;", A)
+    assert report.ok, report
+    np.testing.assert_array_equal(values, expected.view(values.dtype))
+
+
+@pytest.mark.parametrize("compare", ["lt", "le", "gt", "ge", "eq", "ne", "ltu", "equ", "neu", "num", "nan"])
+def test_float_comparisons_with_nan(compare):
+    values, report = lanes(f"setp.{compare}.f32 %p1, %f1, %f2; selp.u32 %r40, 1, 0, %p1;", F, G)
+    assert report.ok, report
+    ordered = ~(np.isnan(F) | np.isnan(G))
+    base = {"lt": F < G, "le": F <= G, "gt": F > G, "ge": F >= G, "eq": F == G, "ne": F != G, "num": ordered, "nan": ~ordered}
+    wanted = base[compare] & (ordered | (compare == "nan")) if compare in base else base[compare[:-1]] | ~ordered
+    np.testing.assert_array_equal(values, wanted)
+
+
+def test_setp_with_two_results_and_a_boolean():
+    body = """
+        setp.lt.u32 %p3, %r1, 100;
+        setp.lt.and.s32 %p1|%p2, %r1, %r2, %p3;
+        selp.u32 %r3, 1, 0, %p1;
+        selp.u32 %r4, 2, 0, %p2;
+        or.b32 %r40, %r3, %r4;
+    """
+    values, report = lanes(body, A, B)
+    assert report.ok, report
+    less, small = A.view(np.int32) < B.view(np.int32), A < 100
+    np.testing.assert_array_equal(values, np.where(less & small, 1, 0) | np.where(~less & small, 2, 0))
+
+
+def test_vectors_pack_low_part_first():
+    values, report = lanes("mov.b64 %rd20, {%r1, %r2};", A, B, output=np.uint64)
+    np.testing.assert_array_equal(values, A.astype(np.uint64) | (B.astype(np.uint64) << np.uint64(32)))
+    values, report = lanes("mov.b32 {%h1, %h2}, %r1; mov.b32 %r40, {%h2, %h1};", A)
+    np.testing.assert_array_equal(values, (A >> 16) | (A << 16))
+    assert report.ok
+
+
+@pytest.mark.parametrize(
+    "text, source",
+    [
+        ("shfl.sync.bfly.b32 %r40, %r1, 3, 31, -1;", lambda lane: lane ^ 3),
+        ("shfl.sync.down.b32 %r40, %r1, 5, 31, -1;", lambda lane: lane + 5 if lane + 5 < 32 else lane),
+        ("shfl.sync.up.b32 %r40, %r1, 2, 0, -1;", lambda lane: lane - 2 if lane >= 2 else lane),
+        ("shfl.sync.idx.b32 %r40, %r1, 9, 31, -1;", lambda lane: 9),
+        ("shfl.sync.down.b32 %r40, %r1, 4, 0x101f, -1;", lambda lane: lane + 4 if lane % 16 + 4 < 16 else lane),
+        ("shfl.sync.idx.b32 %r40, %r1, 3, 0x181f, -1;", lambda lane: (lane & ~7) + 3),
+    ],
+)
+def test_shuffles_stay_in_their_segment(text, source):
+    values, report = lanes(text, A)
+    assert report.ok, report
+    np.testing.assert_array_equal(values, [A[source(lane)] for lane in range(32)])
+
+
+def test_votes_matches_and_reductions():
+    odd = "setp.ne.u32 %p1, %r2, 0;"
+    flags = (A & 1).astype(np.uint32)
+    values, report = lanes(odd + "vote.sync.ballot.b32 %r40, %p1, -1;", A, flags)
+    assert report.ok and set(values) == {sum(1 << i for i in range(32) if flags[i])}
+    groups = (np.arange(32) % 5).astype(np.uint32)
+    values, _ = lanes("match.any.sync.b32 %r40, %r1, -1;", groups)
+    np.testing.assert_array_equal(values, [sum(1 << i for i in range(32) if groups[i] == groups[lane]) for lane in range(32)])
+    values, _ = lanes("redux.sync.add.u32 %r40, %r1, -1;", A)
+    assert set(values) == {int(A.sum(dtype=np.uint64)) & MASK}
+    values, _ = lanes("redux.sync.min.s32 %r40, %r1, -1;", A)
+    assert set(values) == {int(A.view(np.int32).min()) & MASK}
+    values, _ = lanes("elect.sync %r40|%p1, -1;", A)
+    assert set(values) == {0}

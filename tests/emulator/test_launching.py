@@ -1,0 +1,150 @@
+"""zoo.launch on an emulated device: the loader's own code up to the parameter block, then the PTX of the cubin."""
+
+import shutil
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy
+import pytest
+
+import zoo
+from tests.recorder import ROOT
+from zoo import ptx
+from zoo.catalog import Zoo
+from zoo.packaged import cubins_directory
+from zoo.reference.mxfp8 import quantize_mxfp8_rows
+
+NAME = "quantize.mxfp8.rows"
+X = numpy.random.default_rng(0).standard_normal((33, 160), numpy.float32).astype(ml_dtypes.bfloat16)
+
+
+def outputs(device):
+    return {"q": device.empty(X.shape, "e4m3"), "scales": device.empty((33, 5), "ue8m0")}
+
+
+def right(arrays):
+    q, scales = quantize_mxfp8_rows(X)
+    found = arrays["q"].numpy(), arrays["scales"].numpy()
+    return all(numpy.array_equal(one.view(numpy.uint8), other.view(numpy.uint8)) for one, other in zip((q, scales), found, strict=True))
+
+
+@pytest.fixture
+def edited_zoo(tmp_path):
+    """A zoo whose kernels' PTX has one text replaced by another; its digest is made to fit."""
+
+    def edit(old, new):
+        folder = shutil.copytree(cubins_directory(), tmp_path / "cubins")
+        texts = ptx.read(folder / ptx.FILE)
+        changed = {name: text.replace(old, new) for name, text in texts.items()}
+        assert changed != texts
+        (folder / ptx.FILE).write_bytes(ptx.pack(changed))
+        manifest = folder / "manifest.json"
+        manifest.write_text(manifest.read_text().replace(ptx.digest(texts), ptx.digest(changed)))
+        return Zoo(folder)
+
+    return edit
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_100f", "sm_103a"])
+def test_the_device_decides_the_variant_and_the_bits_are_the_references(arch):
+    device = zoo.emulator.Device(arch=arch)
+    arrays = outputs(device)
+    plan = zoo.prepare(NAME, x=device.array(X), **arrays)
+    assert plan.launch.variant.arch == ("sm_90a" if arch == "sm_90a" else "sm_100f")
+    report = plan()
+    assert report.ok, report
+    assert report.bytes["global read"] == X.nbytes and report.bytes["global written"] == X.size + X.size // 32
+    assert right(arrays)
+
+
+def test_launch_needs_neither_a_driver_nor_a_stream():
+    program = (
+        "import sys, numpy, ml_dtypes, zoo\n"
+        "gpu = zoo.emulator.Device('sm_90a')\n"
+        "x = gpu.array(numpy.ones((2, 64), ml_dtypes.bfloat16))\n"
+        "q, scales = gpu.empty((2, 64), 'e4m3'), gpu.empty((2, 2), 'ue8m0')\n"
+        "zoo.launch('quantize.mxfp8.rows', x=x, q=q, scales=scales)\n"
+        "assert (q.numpy() == 256).all() and (scales.numpy().view('uint8') == 119).all()\n"
+        "assert not any(name.startswith('cuda') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_the_kernel_gets_the_block_that_every_reader_agrees_on():
+    device = zoo.emulator.Device(arch="sm_90a")
+    given = {}
+    launch = device.launch
+    device.launch = lambda *arguments, **settings: given.update(settings) or launch(*arguments, **settings)
+    plan = zoo.prepare(NAME, x=device.array(X), **outputs(device))
+    plan()
+    assert given["params"] == plan.launch.logical_block()
+
+
+def test_a_view_says_what_bytes_mean():
+    device = zoo.emulator.Device(arch="sm_90a")
+    q, scales = device.empty(X.shape, "u8"), device.empty((33, 5), "u8")
+    zoo.launch(NAME, x=device.array(X), q=zoo.view(q, "e4m3"), scales=scales)
+    assert right({"q": q, "scales": scales})
+
+
+def test_the_same_checks_refuse_the_same_calls():
+    device, other = zoo.emulator.Device(arch="sm_90a"), zoo.emulator.Device(arch="sm_90a")
+    x = device.array(X)
+    with pytest.raises(zoo.ArgumentError, match=r"q: expected \(33, 160\) = \(M, K\), got \(33, 192\)"):
+        zoo.launch(NAME, x=x, q=device.empty((33, 192), "e4m3"), scales=device.empty((33, 5), "ue8m0"))
+    with pytest.raises(zoo.ArgumentError, match="q: lies on device emulated sm_90a, x on device emulated sm_90a"):
+        zoo.launch(NAME, x=x, **outputs(other))
+    with pytest.raises(zoo.ArgumentError, match="q: lies on device 0"):
+        zoo.launch(NAME, x=x, q=zoo.ptr(1 << 40, X.shape, "e4m3", device=0), scales=outputs(device)["scales"])
+    with pytest.raises(zoo.ArchitectureError, match="no cubin for compute capability 12.0"):
+        device = zoo.emulator.Device(arch="sm_120a")
+        zoo.launch(NAME, x=device.array(X), **outputs(device))
+
+
+def test_no_rows_run_nothing():
+    device = zoo.emulator.Device(arch="sm_90a")
+    plan = zoo.prepare(NAME, x=device.array(X[:0]), q=device.empty((0, 160), "e4m3"), scales=device.empty((0, 5), "ue8m0"))
+    assert plan() is None
+
+
+def test_a_finding_is_not_passed_over():
+    """The last row of x lies behind the allocation."""
+    device = zoo.emulator.Device(arch="sm_90a")
+    x = device.alloc(numpy.ascontiguousarray(X[:32]))
+    pointer = type(device.array(X))(x, X.shape, "bf16", (160, 1), device)
+    with pytest.raises(zoo.EmulationError, match="out-of-bounds"):
+        zoo.launch(NAME, x=pointer, **outputs(device))
+
+
+def test_an_instruction_that_the_emulator_does_not_know_is_named(edited_zoo):
+    device = zoo.emulator.Device(arch="sm_90a")
+    changed = edited_zoo(b"ret;", b"multimem.surprise.b32 ;\n\tret;")
+    with pytest.raises(zoo.EmulationError, match=r"PTX line \d+.*multimem.surprise"):
+        changed.launch(NAME, x=device.array(X), **outputs(device))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda path: path.unlink(), "cannot be read: No such file"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-200]), "damaged"),
+        (lambda path: path.write_bytes(ptx.pack({**ptx.read(path), "sm_90a/one_more.ptx": b""})), "altered"),
+    ],
+    ids=["missing", "truncated", "altered"],
+)
+def test_ptx_that_is_not_the_manifests_is_refused(tmp_path, damage, words):
+    folder = shutil.copytree(cubins_directory(), tmp_path / "cubins")
+    damage(folder / ptx.FILE)
+    device = zoo.emulator.Device(arch="sm_90a")
+    with pytest.raises(zoo.IntegrityError, match=words):
+        Zoo(folder).launch(NAME, x=device.array(X), **outputs(device))
+
+
+def test_every_cubin_has_its_ptx_and_every_ptx_its_cubin():
+    texts = ptx.read(cubins_directory() / ptx.FILE)
+    variants = [variant for kernel in zoo.find() for variant in kernel.variants]
+    assert sorted(texts) == sorted(ptx.name_of(variant.file) for variant in variants)
+    for variant in variants:
+        text = texts[ptx.name_of(variant.file)].decode()
+        assert f".target {variant.arch}" in text and zoo.emulator.Module(text).entries == [variant.symbol]

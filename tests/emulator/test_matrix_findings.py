@@ -1,0 +1,317 @@
+"""Every way to misuse tensor memory, tcgen05, wgmma and their descriptors must be reported, under every scheduling policy.
+
+Each case edits a working kernel in one place. The unedited kernels are checked to be free of findings by the other tests of these files.
+"""
+
+import numpy
+import pytest
+from test_matrix_tcgen05 import (
+    IMAGE, bytes_of, copy_body, dense_idesc, k_major_128, kernel, mma_body, no_swizzle, preload, random_codes, readback, swizzled,
+)  # fmt: skip
+
+from zoo.emulator import Device, Module, UnsupportedInstruction, formats
+
+U32 = numpy.uint32
+POLICIES = ["issue", "last", "random"]
+
+
+def kinds(text_or_module, *, image=b"", a=0, b=0, idesc=0, group=1, scheduling="last"):
+    """The kinds of findings of a run of the test kernel."""
+    size = -(-len(image) // 16) * 16 or 16
+    gpu = Device(arch="sm_100a", scheduling=scheduling)
+    report = gpu.launch(
+        text_or_module, "kernel", group, 128, shared_bytes=1024 + size,
+        params=[
+            gpu.alloc(numpy.frombuffer(image.ljust(size, b"\0") * group, numpy.uint8)), size // 4, gpu.alloc(numpy.zeros((group, 128, 512), U32)),
+            gpu.alloc(group * 128 * 2048), a, b, idesc,
+        ],
+    )  # fmt: skip
+    return {finding.kind for finding in report.findings}
+
+
+def edited(body, *edits, group=1, header_edits=()):
+    """kernel(body) with text replaced; every replacement must find its text."""
+    texts = []
+    original = Module.__init__
+
+    def capture(self, text):
+        texts.append(text)
+        original(self, text)
+
+    Module.__init__ = capture
+    try:
+        kernel(body, group=group)
+    finally:
+        Module.__init__ = original
+    text = texts[0]
+    for old, new in edits:
+        assert old in text, f"the kernel has no {old!r}"
+        text = text.replace(old, new, 1)
+    return Module(text)
+
+
+def dense_case():
+    rng = numpy.random.default_rng(6)
+    a, b = random_codes(rng, formats.F16, 128, 16), random_codes(rng, formats.F16, 32, 16)
+    image = numpy.zeros(128 * 128 + 32 * 128, numpy.uint8)
+    k_major_128(image, 0, bytes_of(a, 2))
+    k_major_128(image, 16384, bytes_of(b, 2))
+    return {"image": image.tobytes(), "a": swizzled(0, 0, 1024), "b": swizzled(16384, 0, 1024), "idesc": dense_idesc(128, 32, 0, 0)}
+
+
+# D is written by the mma alone: nothing is put there before
+FRESH = mma_body("f16", columns=32)[len(preload(512)) :]
+MMA_LINE = "    @q tcgen05.mma.cta_group::1.kind::f16 [column], da, db, id, p;\n"
+COMMIT_LINE = "    @q tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [base];\n"
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_the_kernel_that_is_edited_below_has_no_finding(scheduling):
+    assert kinds(edited(FRESH), **dense_case(), scheduling=scheduling) == set()
+
+
+WAIT_LOOP = "WAIT2:\n    mbarrier.try_wait.parity.shared.b64 p, [base], 0;\n    @!p bra WAIT2;\n"
+EDITS = {
+    "no wait for the commit": ([(WAIT_LOOP, "    bar.sync 0;\n")], {"missing-wait"}),
+    "wait for the wrong phase": ([("[base], 0;\n    @!p bra WAIT2", "[base], 1;\n    @!p bra WAIT2")], {"missing-wait"}),
+    "no fence after the wait": ([("    @!p bra WAIT2;\n    tcgen05.fence::after_thread_sync;", "    @!p bra WAIT2;")], {"missing-tcgen05-fence"}),
+    "no wait for the load": ([("    tcgen05.wait::ld.sync.aligned;\n    st.global.u32 [o+0]", "    st.global.u32 [o+0]")], {"tensor-memory-misuse"}),
+    "commit forgotten": ([(COMMIT_LINE, "")], {"deadlock"}),
+    "commit before the mma": ([(MMA_LINE + COMMIT_LINE, COMMIT_LINE + MMA_LINE)], {"missing-wait"}),
+    "accumulate into nothing": ([("setp.ne.u32 p, 0, 0;", "setp.ne.u32 p, 1, 0;")], {"uninitialised-tensor-memory"}),
+    "never freed": ([("    @q tcgen05.dealloc.cta_group::1.sync.aligned.b32 column, 512;\n", "")], {"tensor-memory-leak"}),
+    "half freed": ([("b32 column, 512;", "b32 column, 256;")], {"tensor-memory-misuse"}),
+    "too few columns": (
+        [("[base+16], 512;", "[base+16], 32;"), ("b32 column, 512;", "b32 column, 32;"), ("add.u32 t, column, 0;", "add.u32 t, column, 4;")], {"tensor-memory-misuse"},
+    ),
+    "not a power of two": ([("[base+16], 512;", "[base+16], 48;")], {"tensor-memory-misuse"}),
+    "allocation after giving up the right": (
+        [("    @q tcgen05.alloc", "    @q tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n    @q tcgen05.alloc")], {"tensor-memory-misuse"},
+    ),
+    "another warp's lanes": ([("shl.b32 t, warp, 21;", "xor.b32 t, warp, 1; shl.b32 t, t, 21;")], {"tensor-memory-misuse"}),
+    "freed before the last loads": (
+        [("    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.eq.u32 q, warp, 0;")], {"tensor-memory-misuse"},
+    ),
+    "operands without a proxy fence": ([("    fence.proxy.async.shared::cta;\n", "")], {"missing-proxy-fence"}),
+    "operand overwritten while it is read": (
+        [(COMMIT_LINE, COMMIT_LINE + "    @q st.shared.u32 [base+1024], 0;\n")], {"source-overwritten"},
+    ),
+    "all lanes issue the mma": ([("    mov.pred q, one;", "    setp.eq.u32 q, warp, 0;")], {"divergent-operand"}),
+    "D at a lane that its shape does not allow": ([("[column], da, db", "[t], da, db"), ("    mov.pred q, one;", "    mov.pred q, one; add.u32 t, column, 0x100000;")], {"tensor-memory-misuse"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize("name", EDITS)
+def test_a_misuse_of_tensor_memory_is_reported(name, scheduling):
+    edits, expected = EDITS[name]
+    if name == "operand overwritten while it is read" and scheduling == "issue":
+        expected = set()  # executed at issue there is nothing left to overwrite; the lazy policies exist for this
+    found = kinds(edited(FRESH, *edits), **dense_case(), scheduling=scheduling)
+    if name == "operand overwritten while it is read" and scheduling == "random":
+        assert found <= {"source-overwritten"}  # whether the mma was still pending is up to the seed
+    else:
+        assert expected <= found, found
+        assert expected or not found
+
+
+DESCRIPTORS = {
+    "version bits": {"a": swizzled(0, 0, 1024) ^ 1 << 46},
+    "reserved layout": {"b": swizzled(16384, 0, 1024) | 1 << 61},
+    "misaligned pattern": {"a": swizzled(0x80, 0, 1024)},
+    "base offset": {"b": swizzled(16384, 0, 1024) | 3 << 49},
+    "M": {"idesc": dense_idesc(256, 32, 0, 0)},
+    "N": {"idesc": dense_idesc(128, 0, 0, 0)},
+    "types": {"idesc": dense_idesc(128, 32, 0, 1)},
+    "sparse": {"idesc": dense_idesc(128, 32, 0, 0, extra=4)},
+}
+
+
+@pytest.mark.parametrize("name", DESCRIPTORS)
+def test_an_undefined_descriptor_is_reported(name):
+    case = dense_case() | DESCRIPTORS[name]
+    assert "invalid-descriptor" in kinds(edited(FRESH), **case)
+
+
+def test_an_operand_outside_shared_memory_is_reported():
+    case = dense_case() | {"b": swizzled(0x30000, 0, 1024)}
+    assert "out-of-bounds" in kinds(edited(FRESH), **case)
+
+
+def test_two_cta_group_values_in_one_kernel_are_refused():
+    module = edited(FRESH, ("tcgen05.dealloc.cta_group::1", "tcgen05.dealloc.cta_group::2"))
+    with pytest.raises(UnsupportedInstruction, match="one cta_group value"):
+        kinds(module, **dense_case())
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("kind::f16", "kind::f16.ashift"),
+        ("tcgen05.mma.cta_group", "tcgen05.mma.ws.cta_group"),
+        ("kind::f16", "kind::f17"),
+        ("kind::f16", "kind::f16.block_scale"),
+        ("kind::f16", "kind::f16.shiny"),
+        ("kind::f16", "kind::mxf4nvf4"),
+    ],
+)
+def test_an_unknown_form_of_the_mma_is_refused_by_line(edit):
+    with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+"):
+        kinds(edited(FRESH, edit), **dense_case())
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_a_store_read_without_its_wait_is_reported(scheduling):
+    body = preload(32).replace("    tcgen05.wait::st.sync.aligned;", "", 1) + readback(32)
+    assert "missing-wait" in kinds(edited(body), scheduling=scheduling)
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_a_copy_read_without_waiting_for_it_is_reported(scheduling):
+    body = copy_body("32x128b.warpx4")
+    loop = "WAIT1:\n    mbarrier.try_wait.parity.shared.b64 p, [base], 0;\n    @!p bra WAIT1;\n"
+    module = edited(body, (loop, ""))
+    assert "missing-wait" in kinds(module, image=bytes(512), a=no_swizzle(IMAGE, 0, 128), scheduling=scheduling)
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_overwriting_what_another_warp_has_not_finished_loading_is_reported(scheduling):
+    # all warps load D, then warp 0 starts a second mma into it; the barrier before the loads orders nothing after them
+    fence = "    tcgen05.fence::after_thread_sync;\n"
+    start = FRESH.replace("    @!p bra WAIT2;\n" + fence, "    @!p bra WAIT2;\n" + fence + "    bar.sync 0;\n")
+    assert start != FRESH
+    body = start + """
+    setp.ne.u32 p, 0, 0;
+    @q tcgen05.mma.cta_group::1.kind::f16 [column], da, db, id, p;
+    @q tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [base];
+""" + "WAIT3:\n    mbarrier.try_wait.parity.shared.b64 p, [base], 1;\n    @!p bra WAIT3;\n    tcgen05.fence::after_thread_sync;\n"
+    found = kinds(edited(body), **dense_case(), scheduling=scheduling)
+    assert found & {"missing-wait", "missing-tcgen05-fence"}
+    ordered = start + "    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    tcgen05.fence::after_thread_sync;\n" + body[len(start) :]
+    assert kinds(edited(ordered), **dense_case(), scheduling=scheduling) == set()
+
+
+def test_an_allocation_by_one_cta_of_a_pair_only_is_a_deadlock():
+    module = edited(preload(32), ("    @q tcgen05.alloc", "    setp.eq.u32 p, rank, 0;\n    and.pred q, q, p;\n    @q tcgen05.alloc"), group=2)
+    assert "deadlock" in kinds(module, group=2)
+
+
+# ---- wgmma
+
+WGMMA = """
+.version 9.1
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 memory[];
+.visible .entry kernel(.param .u64 out, .param .u64 a_desc, .param .u64 b_desc)
+{
+    .reg .pred p, q;
+    .reg .f32 %f<8>;
+    .reg .b32 tid, t, base;
+    .reg .b64 o, da, db, s;
+    mov.u32 tid, %tid.x;
+    mov.b32 base, memory;
+    shl.b32 t, tid, 4;
+    add.u32 t, t, base;
+    st.shared.v4.u32 [t], {0, 0, 0, 0};
+    st.shared.v4.u32 [t+2048], {0, 0, 0, 0};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    ld.param.u64 da, [a_desc];
+    ld.param.u64 db, [b_desc];
+    mov.f32 %f0, 0f00000000; mov.f32 %f1, 0f00000000; mov.f32 %f2, 0f00000000; mov.f32 %f3, 0f00000000;
+    setp.ne.u32 p, 1, 0;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, da, db, p, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    ld.param.u64 o, [out];
+    mul.wide.u32 s, tid, 16;
+    add.u64 o, o, s;
+    st.global.v4.f32 [o], {%f0, %f1, %f2, %f3};
+    ret;
+}
+"""
+
+
+def wgmma_kinds(*edits, a=None, b=None, threads=128, scheduling="last"):
+    text = WGMMA
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new, 1)
+    gpu = Device(arch="sm_90a", scheduling=scheduling)
+    start = 1024 >> 4  # no swizzle: core matrices of 128 bytes, 256 bytes per 8 rows
+    default = lambda offset: (start + (offset >> 4)) | 8 << 16 | 16 << 32  # noqa: E731
+    report = gpu.launch(
+        Module(text), "kernel", 1, threads, shared_bytes=4096, params=[gpu.alloc(threads * 16), default(0) if a is None else a, default(2048) if b is None else b]
+    )
+    return {finding.kind for finding in report.findings}
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_the_wgmma_kernel_that_is_edited_below_has_no_finding(scheduling):
+    assert wgmma_kinds(scheduling=scheduling) == set()
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(
+    ("edit", "kind"),
+    [
+        (("    wgmma.wait_group.sync.aligned 0;\n", ""), "missing-wait"),
+        (("wait_group.sync.aligned 0", "wait_group.sync.aligned 1"), "missing-wait"),
+        (("    wgmma.commit_group.sync.aligned;\n", ""), "missing-wait"),
+        (("    wgmma.fence.sync.aligned;\n", ""), "missing-wgmma-fence"),
+        (("    fence.proxy.async.shared::cta;\n", ""), "missing-proxy-fence"),
+        (("    st.shared.v4.u32 [t+2048], {0, 0, 0, 0};\n", ""), "uninitialised-shared"),
+        (("    wgmma.commit_group", "    mov.f32 %f1, 0f3F800000;\n    wgmma.commit_group"), "pending-destination"),
+        (("    wgmma.mma_async", "    setp.lt.u32 q, tid, 16;\n    @q wgmma.mma_async"), "divergent-aligned"),
+    ],
+)
+def test_a_misuse_of_wgmma_is_reported(edit, kind, scheduling):
+    assert kind in wgmma_kinds(edit, scheduling=scheduling)
+
+
+ZEROS = "    mov.f32 %f0, 0f00000000; mov.f32 %f1, 0f00000000; mov.f32 %f2, 0f00000000; mov.f32 %f3, 0f00000000;\n"
+
+
+def test_accumulating_into_registers_that_nobody_wrote_is_reported():
+    assert "uninitialised-register" in wgmma_kinds((ZEROS, ""))
+
+
+def test_a_first_wgmma_that_does_not_read_its_registers_may_find_them_unwritten():
+    assert wgmma_kinds((ZEROS, ""), ("setp.ne.u32 p, 1, 0;", "setp.ne.u32 p, 0, 0;")) == set()
+
+
+def test_half_a_warpgroup_is_reported():
+    assert "divergent-warpgroup" in wgmma_kinds(threads=64)
+
+
+def test_warps_of_a_group_that_execute_different_wgmmas_are_reported():
+    other = "    wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, da, db, p, 1, 1, 0, 0;\n"
+    first = f"    setp.lt.u32 q, tid, 64;\n    @q bra OTHER;\n{other}    bra BOTH;\nOTHER:\n"
+    assert "divergent-warpgroup" in wgmma_kinds((other, first + other + "BOTH:\n"))
+
+
+def test_an_invalid_wgmma_descriptor_is_reported():
+    good = (1024 >> 4) | 8 << 16 | 16 << 32
+    assert "invalid-descriptor" in wgmma_kinds(a=good | 1 << 55)
+    assert "invalid-descriptor" in wgmma_kinds(b=(1024 + 128 >> 4) | 16 << 32 | 1 << 62)
+    assert "out-of-bounds" in wgmma_kinds(b=good + (0x8000 >> 4))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("m64n8k16", "m64n8k32"),
+        ("m64n8k16", "m64n12k16"),
+        ("f32.bf16.bf16", "f16.bf16.bf16"),
+        ("p, 1, 1, 0, 0", "p, 1, 2, 0, 0"),
+        ("p, 1, 1, 0, 0", "p, 1, 1, 0"),
+        ("m64n8k16", "m64n8k16.sp"),
+    ],
+)
+def test_an_unknown_form_of_wgmma_is_refused_by_line(edit):
+    with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+"):
+        wgmma_kinds(edit)
+
+

@@ -1,0 +1,361 @@
+"""How a tensor core adds: D = A * B^T + C for one instruction, in two modes.
+
+`exact`: products and sum in float64 (BLAS), one rounding to the result type, to nearest even.
+
+`hw`: what the hardware does (models checked bit for bit against GPUs; docs/emulator_arithmetic.md says which
+of them were seen here).  For one element of D, over the K products of one instruction and C together:
+
+1. every product is exact, with the exponent ea + eb (of its factors, not renormalised);
+2. all terms are aligned to the largest exponent of all terms and *truncated* (toward zero) to
+   `fraction_bits` fractional bits;
+3. the aligned terms are added exactly;
+4. the sum is truncated (f32, e8m13) or rounded to nearest even (f16); a zero result is +0.
+
+The arrays: A is (M, K), B is (N, K), C and D are (M, N).  Elements come in as codes, C and D as register bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy
+
+from zoo.emulator import formats
+from zoo.emulator.formats import Format
+
+U32 = numpy.uint32
+U64 = numpy.uint64
+
+# Exponent given to a zero factor or a zero accumulator: so low that it never is the largest.
+_ZERO_EXPONENT = -2000
+
+
+@dataclass(frozen=True)
+class SumRule:
+    """One tensor-core datapath: alignment width and result type ("f32", "e8m13", "f16")."""
+
+    fraction_bits: int
+    result: str
+
+
+HOPPER_FP8_F32 = SumRule(13, "e8m13")
+HOPPER_FP8_F16 = SumRule(13, "f16")
+WIDE_F32 = SumRule(25, "f32")
+WIDE_F16 = SumRule(25, "f16")
+
+
+class Operand:
+    """A matrix (R, K) as float64 values and, for the `hw` mode, the exponent of every element.
+
+    The exponent is the one in the element's code; subnormals have their format's smallest, zeros one that never is the largest.
+    """
+
+    __slots__ = ("values", "_exponents", "_codes", "_format")
+
+    def __init__(self, values, *, exponents=None, codes=None, format=None):
+        self.values, self._exponents, self._codes, self._format = values, exponents, codes, format
+
+    @property
+    def exponents(self) -> numpy.ndarray:
+        if self._exponents is None:
+            if self._format.bits <= 16:
+                self._exponents = _exponent_table(self._format).take(self._codes)
+            else:
+                field = ((self._codes >> 23) & 0xFF).astype(numpy.int16)
+                exponents = numpy.maximum(field, numpy.int16(1)) - numpy.int16(127)
+                self._exponents = numpy.where(self.values == 0, numpy.int16(_ZERO_EXPONENT), exponents)
+        return self._exponents
+
+
+@functools.cache
+def _exponent_table(format: Format) -> numpy.ndarray:
+    codes = numpy.arange(1 << format.bits, dtype=numpy.int64)
+    field = (codes >> format.mantissa_bits) & ((1 << format.exponent_bits) - 1)
+    exponents = (numpy.maximum(field, 1) - format.bias).astype(numpy.int16)
+    exponents[formats.decode_table(format) == 0] = _ZERO_EXPONENT
+    return exponents
+
+
+def operand(format: Format, codes: numpy.ndarray, negate: bool = False) -> Operand:
+    """The matrix of an array of element codes."""
+    if format.bits <= 16:
+        codes = codes & ((1 << format.bits) - 1)
+        values = formats.decode_table(format).take(codes)
+    else:
+        values = formats.decode(format, codes)
+    return Operand(-values if negate else values, codes=codes, format=format)
+
+
+@dataclass(frozen=True)
+class BlockScale:
+    """Scales of one operand for one instruction: codes (R, blocks) of ue8m0 or ue4m3."""
+
+    format: Format
+    codes: numpy.ndarray
+
+
+# ---------------------------------------------------------------------------------------------
+# results
+
+
+def truncate_to_f32(values: numpy.ndarray, fraction_bits: int = 23) -> numpy.ndarray:
+    """float64 -> f32 bits, toward zero, keeping `fraction_bits` of the 23; overflow gives infinity."""
+    values = numpy.ascontiguousarray(values)
+    kept = (values.view(U64) & U64(0xFFFFFFFFFFFFFFFF ^ ((1 << (52 - fraction_bits)) - 1))).view(numpy.float64)
+    magnitude = numpy.abs(values)
+    small = (magnitude < 2.0**-126) & (magnitude > 0)
+    if small.any():
+        step = 2.0 ** (-126 - fraction_bits)
+        kept = numpy.where(small, numpy.trunc(values / step) * step, kept)
+    with numpy.errstate(over="ignore", under="ignore"):
+        return kept.astype(numpy.float32).view(U32)
+
+
+def _round_result(values: numpy.ndarray, result: str) -> numpy.ndarray:
+    """The last step; a result that becomes zero is +0, whatever the signs of its terms (seen on sm_90)."""
+    if result == "f32":
+        codes = truncate_to_f32(values)
+        return numpy.where(codes == U32(0x80000000), U32(0), codes)
+    if result == "e8m13":
+        codes = truncate_to_f32(values, 13)
+        return numpy.where(codes == U32(0x80000000), U32(0), codes)
+    if result == "f16":
+        codes = formats.encode(formats.F16, values, "rn").astype(U32)
+        return numpy.where(codes == U32(0x8000), U32(0), codes)
+    raise ValueError(f"unknown result type {result!r}")
+
+
+def _round_exact(values: numpy.ndarray, result: str) -> numpy.ndarray:
+    if result == "f16":
+        return formats.encode(formats.F16, values, "rn").astype(U32)
+    with numpy.errstate(over="ignore", under="ignore"):
+        codes = values.astype(numpy.float32).view(U32)
+    nan = numpy.isnan(values)
+    return numpy.where(nan, U32(0x7FFFFFFF), codes) if nan.any() else codes
+
+
+def _accumulator(c: numpy.ndarray | None, shape: tuple[int, int], result: str) -> numpy.ndarray:
+    if c is None:
+        return numpy.zeros(shape)
+    return formats.decode(formats.F16 if result == "f16" else formats.F32, c)
+
+
+def _accumulator_exponents(values: numpy.ndarray, result: str) -> numpy.ndarray:
+    smallest = -14 if result == "f16" else -126
+    exponents = numpy.frexp(values)[1] - 1
+    return numpy.where(values == 0, _ZERO_EXPONENT, numpy.maximum(exponents, smallest))
+
+
+# ---------------------------------------------------------------------------------------------
+# the two modes
+
+
+def exact_sum(
+    a: Operand,
+    b: Operand,
+    c: numpy.ndarray | None,
+    result: str,
+    scale_a: BlockScale | None = None,
+    scale_b: BlockScale | None = None,
+) -> numpy.ndarray:
+    """A * B^T + C in float64 with one rounding; block scales multiply the elements (exact in float64)."""
+    left, right = _scaled(a.values, scale_a), _scaled(b.values, scale_b)
+    with numpy.errstate(invalid="ignore", over="ignore"):
+        total = left @ right.T + _accumulator(c, (len(left), len(right)), result)
+    return _round_exact(total, result)
+
+
+def _scaled(values: numpy.ndarray, scale: BlockScale | None) -> numpy.ndarray:
+    if scale is None:
+        return values
+    factors = formats.decode_table(scale.format)[scale.codes]
+    return values * numpy.repeat(factors, values.shape[1] // factors.shape[1], axis=1)
+
+
+def hw_sum(
+    a: Operand,
+    b: Operand,
+    c: numpy.ndarray | None,
+    rule: SumRule,
+    scale_a: BlockScale | None = None,
+    scale_b: BlockScale | None = None,
+) -> numpy.ndarray:
+    """One instruction by the hardware rule; ue8m0 scales (one per row) add to the product exponents."""
+    rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
+    addend = _accumulator(c, (rows, columns), rule.result)
+    left, left_exponents = _with_power_scale(a, scale_a)
+    right, right_exponents = _with_power_scale(b, scale_b)
+    special = None
+    if not (numpy.isfinite(left).all() and numpy.isfinite(right).all() and numpy.isfinite(addend).all()):
+        left, right, addend, special = _set_specials_aside(left, right, addend)
+    top = _accumulator_exponents(addend, rule.result).astype(numpy.int16)
+    exponent = numpy.empty((rows, columns), dtype=numpy.int16)
+    for k in range(depth):
+        numpy.add(left_exponents[:, k : k + 1], right_exponents[:, k], out=exponent)
+        numpy.maximum(top, exponent, out=top)
+    # All terms zero: any scale will do.
+    top = numpy.where(top < -1000, numpy.int16(0), top)
+    scale = numpy.ldexp(1.0, rule.fraction_bits - top.astype(numpy.int32))
+    total = numpy.trunc(addend * scale)
+    term = numpy.empty((rows, columns))
+    columns_of_left = numpy.ascontiguousarray(left.T)
+    columns_of_right = numpy.ascontiguousarray(right.T)
+    for k in range(depth):
+        numpy.multiply(columns_of_left[k][:, None], columns_of_right[k], out=term)
+        numpy.multiply(term, scale, out=term)
+        numpy.trunc(term, out=term)
+        numpy.add(total, term, out=total)
+    # |total| < 2^(fraction_bits + 2) * (K + 1) < 2^53: the loop added integers exactly.
+    codes = _round_result(total * numpy.ldexp(1.0, top.astype(numpy.int32) - rule.fraction_bits), rule.result)
+    return codes if special is None else _insert_specials(codes, special, rule.result)
+
+
+def _with_power_scale(matrix: Operand, scale: BlockScale | None) -> tuple[numpy.ndarray, numpy.ndarray]:
+    if scale is None:
+        return matrix.values, matrix.exponents
+    if scale.format is not formats.UE8M0 or scale.codes.shape[1] != 1:
+        raise ValueError("this datapath takes one ue8m0 scale per row")
+    shift = scale.codes.astype(numpy.int16) - numpy.int16(127)
+    return _scaled(matrix.values, scale), matrix.exponents + shift
+
+
+def hw_sum_fp4(
+    a: Operand,
+    b: Operand,
+    c: numpy.ndarray | None,
+    scale_a: BlockScale,
+    scale_b: BlockScale,
+) -> numpy.ndarray:
+    """kind::mxf4 and kind::mxf4nvf4 (K = 64, e2m1 elements).
+
+    Sums of 16 products are exact (multiples of 1/4 below 2^10) and are multiplied by the significands of their
+    two scales; the exponent of such a term is the sum of the scales' exponents alone.  The terms and C are
+    truncated to 35 fractional bits below the largest exponent, added, truncated to f32.
+    """
+    rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
+    addend = _accumulator(c, (rows, columns), "f32")
+    significand_a, exponent_a, nan_a = _scale_parts(scale_a, depth)
+    significand_b, exponent_b, nan_b = _scale_parts(scale_b, depth)
+    nan = nan_a[:, None] | nan_b[None, :] | numpy.isnan(addend)
+    infinite = numpy.isinf(addend) & ~nan
+    finite_addend = numpy.where(numpy.isfinite(addend), addend, 0.0)
+    groups = depth // 16
+    top = _accumulator_exponents(finite_addend, "f32")
+    exponents = [exponent_a[:, g : g + 1] + exponent_b[:, g] for g in range(groups)]
+    for exponent in exponents:
+        top = numpy.maximum(top, exponent)
+    total = numpy.trunc(finite_addend * numpy.ldexp(1.0, 35 - top))
+    for g in range(groups):
+        part = slice(16 * g, 16 * g + 16)
+        term = (a.values[:, part] * significand_a[:, g : g + 1]) @ (b.values[:, part] * significand_b[:, g : g + 1]).T
+        total += numpy.trunc(term * numpy.ldexp(1.0, 35 + exponents[g] - top))
+    codes = _round_result(total * numpy.ldexp(1.0, top - 35), "f32")
+    codes = numpy.where(infinite, formats.encode(formats.F32, addend).astype(U32), codes)
+    return numpy.where(nan, U32(0x7FFFFFFF), codes)
+
+
+def _scale_parts(scale: BlockScale, depth: int) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
+    """(significand, exponent) per group of 16 elements, and per row whether any scale is NaN."""
+    values = formats.decode_table(scale.format)[scale.codes]
+    nan = numpy.isnan(values).any(axis=1)
+    values = numpy.where(numpy.isnan(values), 1.0, values)
+    if scale.format is formats.UE8M0:
+        exponents = scale.codes.astype(numpy.int32) - 127
+    else:
+        exponents = numpy.maximum((scale.codes.astype(numpy.int32) & 0x7F) >> 3, 1) - 7
+    significands = numpy.ldexp(values, -exponents)
+    repeat = depth // 16 // scale.codes.shape[1]
+    return numpy.repeat(significands, repeat, axis=1), numpy.repeat(exponents, repeat, axis=1), nan
+
+
+def _set_specials_aside(left, right, addend):
+    """Replace NaN and infinity by zero; the IEEE outcome of what they touch, NaN elsewhere zero."""
+    with numpy.errstate(invalid="ignore", over="ignore"):
+        ieee = left @ right.T + addend
+    special = numpy.where(numpy.isfinite(ieee), 0.0, ieee)
+    clean = [numpy.where(numpy.isfinite(x), x, 0.0) for x in (left, right, addend)]
+    return (*clean, special)
+
+
+def _insert_specials(codes: numpy.ndarray, special: numpy.ndarray, result: str) -> numpy.ndarray:
+    format = formats.F16 if result == "f16" else formats.F32
+    return numpy.where(special != 0, formats.encode(format, special).astype(U32), codes)
+
+
+# ---------------------------------------------------------------------------------------------
+# integer matrices
+
+
+def integer_sum(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray | None, saturate: bool) -> numpy.ndarray:
+    """s32 register bits of A * B^T + C for signed or unsigned 8-bit values given as int64; wraps or saturates."""
+    total = (a.astype(numpy.float64) @ b.astype(numpy.float64).T).astype(numpy.int64)  # < 2^53: exact
+    if c is not None:
+        total = total + numpy.ascontiguousarray(c, dtype=U32).view(numpy.int32)
+    if saturate:
+        total = numpy.clip(total, -(1 << 31), (1 << 31) - 1)
+    return (total & 0xFFFFFFFF).astype(U32)
+
+
+# ---------------------------------------------------------------------------------------------
+# which rule an instruction follows
+
+
+def wgmma_sum(a: Operand, b: Operand, c: numpy.ndarray | None, result: str, *, fp8: bool, mode: str) -> numpy.ndarray:
+    """One wgmma of sm_90a on floating-point types."""
+    if mode == "exact":
+        return exact_sum(a, b, c, result)
+    if fp8:
+        return hw_sum(a, b, c, HOPPER_FP8_F32 if result == "f32" else HOPPER_FP8_F16)
+    return hw_sum(a, b, c, WIDE_F32 if result == "f32" else WIDE_F16)
+
+
+def mma_sync_sum(
+    a: Operand, b: Operand, c: numpy.ndarray, result: str, *, fp8: bool, native_fp8: bool, mode: str
+) -> numpy.ndarray:
+    """One mma.sync on floating-point types.
+
+    Only sm_120 has fp8 in this datapath (`native_fp8`).  On sm_90 and sm_100 the compiler turns an fp8 mma.sync into
+    two f16 instructions of half the depth: the first takes the elements k with k % 4 < 2 and starts from zero, the
+    second takes the others and continues; C is added afterwards by an ordinary rounded addition.  (Read from the
+    machine code of nvcc 13.5 and seen on hardware.)
+    """
+    if mode == "exact":
+        return exact_sum(a, b, c, result)
+    rule = WIDE_F32 if result == "f32" else WIDE_F16
+    if not fp8 or native_fp8:
+        return hw_sum(a, b, c, rule)
+    first = numpy.arange(a.values.shape[1]) % 4 < 2
+    total = None
+    for part in (first, ~first):
+        total = hw_sum(_as_f16(a, part), _as_f16(b, part), total, rule)
+    if result == "f32":
+        return formats.add(total, c)
+    return formats.half_add(formats.F16, total, c)
+
+
+def _as_f16(matrix: Operand, columns: numpy.ndarray) -> Operand:
+    """Those columns as f16 (exact): subnormals of e4m3 are normal numbers there, which changes the alignment."""
+    values = matrix.values[:, columns]
+    with numpy.errstate(invalid="ignore"):
+        exponents = numpy.maximum(numpy.frexp(values)[1] - 1, -14).astype(numpy.int16)
+    return Operand(values, exponents=numpy.where(values == 0, numpy.int16(_ZERO_EXPONENT), exponents))
+
+
+def tcgen05_sum(
+    a: Operand,
+    b: Operand,
+    c: numpy.ndarray | None,
+    result: str,
+    mode: str,
+    scale_a: BlockScale | None = None,
+    scale_b: BlockScale | None = None,
+    *,
+    fp4: bool = False,
+) -> numpy.ndarray:
+    """One tcgen05.mma on floating-point types, or one block-scaled mma.sync of sm_120 (`fp4`: kinds mxf4, mxf4nvf4)."""
+    if mode == "exact":
+        return exact_sum(a, b, c, result, scale_a, scale_b)
+    if fp4:
+        return hw_sum_fp4(a, b, c, scale_a, scale_b)
+    return hw_sum(a, b, c, WIDE_F32 if result == "f32" else WIDE_F16, scale_a, scale_b)

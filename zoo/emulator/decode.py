@@ -1,0 +1,518 @@
+"""PTX statements to closures: operands become slots, modifiers are consumed, uninitialised reads are found ahead of time.
+
+A `Program` is one entry with every function it can reach, as a flat list of closures `code[pc](warp, lanes)`.
+"""
+
+import re
+
+import numpy as np
+
+from . import definedness, guards, pending_registers
+from .errors import EmulatorError, UnsupportedInstruction
+from .findings import Finding
+from .instructions import load_tables, lookup
+from .lanes import LANES
+from .parser import (
+    SINK,
+    TYPE_BYTES,
+    Address,
+    Function,
+    Group,
+    Immediate,
+    Label,
+    Negated,
+    PredicatePair,
+    Register,
+    Special,
+    Statement,
+    TensorAddress,
+    Variable,
+    Vector,
+    width_class,
+)  # fmt: skip
+
+# type modifier -> (width class of the register it needs, numpy type of the slot)
+SLOT_TYPES = {
+    "pred": ("pred", np.bool_),
+    "b8": ("b16", np.uint16), "u8": ("b16", np.uint16), "s8": ("b16", np.int16),
+    "b16": ("b16", np.uint16), "u16": ("b16", np.uint16), "s16": ("b16", np.int16), "f16": ("b16", np.float16), "bf16": ("b16", np.uint16),
+    "b32": ("b32", np.uint32), "u32": ("b32", np.uint32), "s32": ("b32", np.int32), "f32": ("b32", np.float32),
+    "f16x2": ("b32", np.uint32), "bf16x2": ("b32", np.uint32), "tf32": ("b32", np.uint32),
+    "b64": ("b64", np.uint64), "u64": ("b64", np.uint64), "s64": ("b64", np.int64), "f64": ("b64", np.float64), "f32x2": ("b64", np.uint64),
+    "b128": ("b128", np.uint64),
+}  # fmt: skip
+_CLASS_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "b128": 128}
+_STORAGE = {"pred": np.bool_, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.uint64}
+
+# Modifiers that name a type of values (ins.types() consumes these).
+VALUE_TYPES = set(TYPE_BYTES) | {
+    "f16x2", "bf16x2", "f32x2", "tf32", "e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "ue8m0", "ue4m3", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2",
+    "ue8m0x2", "e4m3x4", "e5m2x4", "e2m1x4", "e2m3x4", "e3m2x4", "u16x2", "s16x2", "u8x4", "s8x4", "b4x16", "b6x16_p32", "b4x16_p64", "b6p2x16", "b8x16",
+    "b1", "u4", "s4", "s2f6x2", "ue5m3",
+}  # fmt: skip
+
+
+class Layout:
+    """Where every register, constant and special register of a program lies, and the recipe to build a warp's `values`."""
+
+    def __init__(self):
+        self.rows = {name: 0 for name in _STORAGE}
+        self.place = {}  # Register -> (register number, class, row)
+        self.names = []  # register number -> name
+        self.unit_base, self.unit_count, self.units = [], [], 0  # 16-bit units of the registers, see definedness.py
+        self.slots = []  # ("register", class, row, dtype) | ("constant", array) | ("special", name, dtype) | ("symbol", variable, addend, dtype)
+        self._known = {}
+        self.register_of_slot = {}
+        self.register_of_row = {}  # row of a 32-bit register -> register number
+
+    def place_of(self, register):
+        place = self.place.get(register)
+        if place is None:
+            name = width_class(register.type)
+            row = self.rows[name]
+            self.rows[name] = row + 1
+            place = self.place[register] = (len(self.names), name, row)
+            if name == "b32":
+                self.register_of_row[row] = len(self.names)
+            self.names.append(register.name)
+            count = max(1, _CLASS_BITS[name] // 16)
+            self.unit_base.append(self.units)
+            self.unit_count.append(count)
+            self.units += count
+        return place
+
+    def units_of(self, register):
+        number = self.place_of(register)[0]
+        return range(self.unit_base[number], self.unit_base[number] + self.unit_count[number])
+
+    def slot(self, *recipe):
+        key = recipe if recipe[0] != "constant" else ("constant", recipe[1].dtype, recipe[1].tobytes())
+        slot = self._known.get(key)
+        if slot is None:
+            slot = self._known[key] = len(self.slots)
+            self.slots.append(recipe)
+        return slot
+
+    def register_slot(self, register, dtype):
+        number, name, row = self.place_of(register)
+        slot = self.slot("register", name, row, np.dtype(dtype))
+        self.register_of_slot[slot] = number
+        return slot
+
+    def storage(self):
+        """Zeroed register files of one warp, by class, and the values list with holes for what depends on the CTA."""
+        files = {}
+        for name, dtype in _STORAGE.items():
+            shape = (self.rows[name], LANES, 2) if name == "b128" else (self.rows[name], LANES)
+            files[name] = np.zeros(shape, dtype)
+        views, values = {}, []
+        for recipe in self.slots:
+            if recipe[0] == "register":
+                _, name, row, dtype = recipe
+                view = views.get((name, dtype))
+                if view is None:
+                    view = views[name, dtype] = files[name] if files[name].dtype == dtype else files[name].view(dtype)
+                values.append(view[row])
+            elif recipe[0] == "constant":
+                values.append(recipe[1])
+            else:
+                values.append(None)
+        return files, values
+
+
+class Instruction:
+    """What a decoder function of instructions/ works with; see instructions/__init__.py for the conventions."""
+
+    def __init__(self, program, statement, pc, modifiers):
+        self.program, self.statement, self.pc = program, statement, pc
+        self.operands, self.line, self.text, self.opcode = statement.operands, statement.line, statement.text, statement.opcode
+        self.mnemonic = statement.opcode.split(".")[0]
+        self.modifiers = list(modifiers)
+        self.layout = program.layout
+        self.reads, self.writes = set(), set()
+        self.conditional_reads, self.condition = set(), None  # registers read only where the predicate in this slot is true
+        self.copies = None  # for pure moves: list of (destination register number, [source register numbers])
+        self.unit_copies = None  # the same for their 16-bit units, see definedness.py
+        self.aligned = False
+        self.control = False  # may return a jump
+        self.guard = None
+        self.waits_for_lanes = False
+
+    # ---- modifiers
+    def flag(self, name):
+        if name in self.modifiers:
+            self.modifiers.remove(name)
+            if name == "aligned":
+                self.aligned = True
+            return True
+        return False
+
+    _required = object()
+
+    def choice(self, *names, default=_required):
+        found = [name for name in names if name in self.modifiers]
+        if len(found) > 1:
+            self.unsupported(f"modifiers .{found[0]} and .{found[1]} exclude each other")
+        if found:
+            self.modifiers.remove(found[0])
+            return found[0]
+        if default is Instruction._required:
+            self.unsupported("it needs one of ." + ", .".join(names))
+        return default
+
+    def pattern(self, regex, required=True):
+        for modifier in self.modifiers:
+            match = re.fullmatch(regex, modifier)
+            if match:
+                self.modifiers.remove(modifier)
+                return match
+        if required:
+            self.unsupported(f"it needs a modifier like {regex}")
+        return None
+
+    def types(self):
+        found = [modifier for modifier in self.modifiers if modifier in VALUE_TYPES]
+        self.modifiers = [modifier for modifier in self.modifiers if modifier not in VALUE_TYPES]
+        return found
+
+    def type(self):
+        found = self.types()
+        if len(found) != 1:
+            self.unsupported("it needs exactly one type")
+        return found[0]
+
+    def unsupported(self, why):
+        raise UnsupportedInstruction(self.line, self.text, why)
+
+    # ---- operands
+    def _operand(self, k):
+        if isinstance(k, int):
+            if k >= len(self.operands):
+                self.unsupported(f"operand {k} is missing")
+            return self.operands[k]
+        return k
+
+    def has_operand(self, k):
+        return k < len(self.operands)
+
+    def expect_operands(self, *counts):
+        if len(self.operands) not in counts:
+            self.unsupported(f"it has {len(self.operands)} operands")
+
+    def read(self, k, type, wide=False):
+        """The slot of a source. wide=True accepts a wider register and returns its slot as unsigned of its full width."""
+        operand = self._operand(k)
+        name, dtype = SLOT_TYPES[type]
+        if isinstance(operand, Register):
+            self.reads.add(self.layout.place_of(operand)[0])
+            return self._register_slot(operand, name, dtype, type, wide)
+        if isinstance(operand, Immediate):
+            return self.layout.slot("constant", self._constant(operand, name, dtype, type))
+        if isinstance(operand, Special):
+            return self.layout.slot("special", operand.name, np.dtype(dtype))
+        if isinstance(operand, (Variable, Function)):
+            return self.layout.slot("symbol", operand, 0, np.dtype(dtype))
+        if isinstance(operand, Address) and isinstance(operand.base, Variable):
+            return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(dtype))
+        self.unsupported(f"operand {operand!r} cannot be read as .{type}")
+
+    def write(self, k, type, wide=False):
+        operand = self._operand(k)
+        if operand is SINK:
+            return None
+        if not isinstance(operand, Register):
+            self.unsupported(f"operand {operand!r} cannot be written")
+        name, dtype = SLOT_TYPES[type]
+        self.writes.add(self.layout.place_of(operand)[0])
+        return self._register_slot(operand, name, dtype, type, wide)
+
+    def _register_slot(self, register, name, dtype, type, wide):
+        actual = width_class(register.type)
+        if actual != name:
+            if wide and _CLASS_BITS[actual] > _CLASS_BITS[name]:
+                return self.layout.register_slot(register, _STORAGE[actual])
+            self.unsupported(f"register {register} of type .{register.type} used as .{type}")
+        return self.layout.register_slot(register, dtype)
+
+    def register_bits(self, k):
+        """Width of a register operand in bits (None when it is not a register)."""
+        operand = self._operand(k)
+        return _CLASS_BITS[width_class(operand.type)] if isinstance(operand, Register) else None
+
+    def _constant(self, immediate, name, dtype, type):
+        bits = _CLASS_BITS[name]
+        if type == "pred":
+            return _frozen(np.full(LANES, immediate.value != 0))
+        if name == "b128":
+            self.unsupported("a 128-bit immediate")
+        if immediate.form == "int":
+            if dtype in (np.float32, np.float64, np.float16):
+                if immediate.value:
+                    return _frozen(np.full(LANES, immediate.value, dtype))
+                return _frozen(np.zeros(LANES, dtype))
+            raw = immediate.value & ((1 << bits) - 1)
+        elif immediate.form == "f64" and bits == 32:
+            with np.errstate(over="ignore"):
+                return _frozen(np.full(LANES, np.uint64(immediate.value).view(np.float64), np.float64).astype(np.float32).view(dtype))
+        elif immediate.form == "f32" and bits == 64:
+            return _frozen(np.full(LANES, np.uint32(immediate.value).view(np.float32), np.float32).astype(np.float64).view(dtype))
+        else:
+            raw = immediate.value
+        return _frozen(np.full(LANES, raw, np.dtype(f"u{bits // 8}")).view(dtype))
+
+    def items(self, k):
+        """The operands inside a vector; a single operand counts as a vector of one."""
+        operand = self._operand(k)
+        return operand.items if isinstance(operand, Vector) else [operand]
+
+    def read_list(self, k, type, wide=False):
+        return [self.read(item, type, wide) for item in self.items(k)]
+
+    def write_list(self, k, type, wide=False):
+        return [self.write(item, type, wide) for item in self.items(k)]
+
+    def rows(self, k, destination=False):
+        """Index array of a vector's 32-bit registers in warp.words. Counts as a read, and as a write when `destination`."""
+        rows = []
+        for item in self.items(k):
+            if not isinstance(item, Register) or width_class(item.type) != "b32":
+                self.unsupported(f"{item!r} must be a 32-bit register")
+            number, _, row = self.layout.place_of(item)
+            rows.append(row)
+            (self.writes if destination else self.reads).add(number)
+        return np.array(rows, np.intp)
+
+    def address_parts(self, k):
+        """(slot or None, dtype of the slot, offset) of a bracketed address; variables are folded into a symbol slot."""
+        operand = self._operand(k)
+        if isinstance(operand, Register):
+            operand = Address(operand, 0)
+        if not isinstance(operand, Address):
+            self.unsupported(f"{operand!r} is not an address")
+        if operand.base is None:
+            return None, np.dtype(np.uint64), operand.offset
+        if isinstance(operand.base, Register):
+            type = "u32" if width_class(operand.base.type) == "b32" else "u64"
+            return self.read(operand.base, type), np.dtype(SLOT_TYPES[type][1]), operand.offset
+        if isinstance(operand.base, Variable):
+            return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(np.uint64)), np.dtype(np.uint64), 0
+        self.unsupported(f"{operand.base!r} is not an address")
+
+    def address(self, k):
+        slot, dtype, offset = self.address_parts(k)
+        if slot is None:
+            constant = np.full(LANES, offset & (2**64 - 1), np.uint64)
+            return lambda warp: constant
+        if dtype == np.uint32:
+            offset = np.uint32(offset & 0xFFFFFFFF)
+            if offset:
+                return lambda warp: (warp.values[slot] + offset).astype(np.uint64)
+            return lambda warp: warp.values[slot].astype(np.uint64)
+        offset = np.uint64(offset & (2**64 - 1))
+        if offset:
+            return lambda warp: warp.values[slot] + offset
+        return lambda warp: warp.values[slot]
+
+    def target(self, k):
+        """The pc of a label operand."""
+        label = self._operand(k)
+        if not isinstance(label, Label):
+            self.unsupported(f"{label!r} is not a label")
+        return self.program.pc_of(label)
+
+    # ---- findings
+    @property
+    def source(self):
+        if self.statement.source is None:
+            return None
+        number, line = self.statement.source
+        return f"{self.program.files.get(number, number)}:{line}"
+
+    def report(self, warp, lanes, kind, message, address=None):
+        machine = warp.machine
+        machine.findings.add(
+            Finding(
+                kind,
+                message,
+                kernel=self.program.entry.name,
+                cta=warp.cta.index,
+                warp=warp.index,
+                lanes=lanes,
+                line=self.line,
+                text=self.text,
+                source=self.source,
+                address=None if address is None else int(address),
+            )  # fmt: skip
+        )
+
+
+def _frozen(array):
+    array.setflags(write=False)
+    return array
+
+
+class Program:
+    """One entry and all functions it reaches, decoded. `symbol_address` and such are the machine's to fill in."""
+
+    def __init__(self, module, entry_name):
+        load_tables()
+        entry = module.functions.get(entry_name)
+        if entry is None or not entry.entry:
+            names = ", ".join(name for name, function in module.functions.items() if function.entry)
+            raise EmulatorError(f"the module has no entry {entry_name!r}; it has {names or 'none'}")
+        self.module, self.entry, self.files = module, entry, module.files
+        self.layout = Layout()
+        self.functions = self._reachable(entry)
+        self.start = {}
+        position = 0
+        for function in self.functions:  # callees first: a lower pc runs first, so callers' lanes wait at the return point
+            self.start[function] = position
+            position += len(function.statements) + 1  # one more: an implicit ret at the end of the body
+        self.length = position
+        self.parameter_offset, self.parameter_bytes = self._entry_parameters()
+        self.local_offset, self.local_bytes = self._local_variables()
+        self.shared_offset, self.static_shared_end, self.dynamic_shared_start = self._shared_variables()
+        self.instructions = []
+        self.code = []
+        for function in self.functions:
+            self._decode(function)
+        self._wrap()
+
+    # ---- layout of what the functions declare
+    def _reachable(self, entry):
+        """Callees before callers. Recursion is refused: registers are one set per function, not per activation."""
+        order, state = [], {}
+
+        def visit(function, line):
+            if state.get(function) == "open":
+                raise UnsupportedInstruction(line, f"call {function.name}", "recursive functions")
+            if function in state or function.statements is None:
+                return
+            state[function] = "open"
+            for statement in function.statements:
+                if statement.opcode.split(".")[0] == "call":
+                    for operand in statement.operands:
+                        if isinstance(operand, Function):
+                            visit(operand, statement.line)
+            state[function] = "done"
+            order.append(function)
+
+        visit(entry, entry.line)
+        return order
+
+    def _entry_parameters(self):
+        offsets, end = {}, 0
+        for variable in self.entry.parameters:
+            end = -(-end // variable.align) * variable.align
+            offsets[variable] = end
+            end += variable.size
+        return offsets, end
+
+    def _local_variables(self):
+        """.local variables, and the .param variables of calls and device functions: all per-lane memory."""
+        offsets, end = {}, 16  # offset 0 stays invalid
+        for function in self.functions:
+            variables = [v for v in function.variables if v.space in ("local", "param")]
+            if not function.entry:
+                variables += function.parameters + function.results
+            for variable in variables:
+                end = -(-end // variable.align) * variable.align
+                offsets[variable] = end
+                end += variable.size
+        return offsets, end
+
+    def _shared_variables(self):
+        used = set()
+
+        def visit(operand):
+            if isinstance(operand, Variable):
+                used.add(operand)
+            elif isinstance(operand, Address):
+                visit(operand.base)
+            elif isinstance(operand, (Vector, Group)):
+                for item in operand.items:
+                    visit(item)
+            elif isinstance(operand, TensorAddress):
+                visit(operand.map), visit(operand.coordinates)
+            elif isinstance(operand, PredicatePair):
+                visit(operand.first), visit(operand.second)
+            elif isinstance(operand, Negated):
+                visit(operand.operand)
+
+        for function in self.functions:
+            for statement in function.statements:
+                for operand in statement.operands:
+                    visit(operand)
+        shared = sorted((v for v in used if v.space == "shared"), key=lambda v: (v.line, v.name))
+        offsets, end = {}, 1024  # hardware keeps the first KiB; it keeps address 0 invalid and 1024-byte alignment
+        for variable in shared:
+            if variable.size is not None:
+                end = -(-end // variable.align) * variable.align
+                offsets[variable] = end
+                end += variable.size
+        dynamic = [v for v in shared if v.size is None]
+        start = -(-end // 16) * 16
+        for variable in dynamic:
+            start = -(-start // variable.align) * variable.align
+        for variable in dynamic:
+            offsets[variable] = start
+        return offsets, end, start
+
+    # ---- decoding
+    def pc_of(self, label):
+        return self.start[label.function] + label.position
+
+    def _decode(self, function):
+        base = self.start[function]
+        for index, statement in enumerate(function.statements):
+            found = lookup(statement.opcode)
+            if found is None:
+                raise UnsupportedInstruction(statement.line, statement.text, f"no function is registered for {statement.opcode}")
+            decoder, modifiers = found
+            ins = Instruction(self, statement, base + index, modifiers)
+            ins.function = function
+            guard = statement.guard
+            if guard is not None:
+                negated = isinstance(guard, Negated)
+                ins.guard = (ins.read(guard.operand if negated else guard, "pred"), negated)
+            run = decoder(ins)
+            if ins.modifiers:
+                ins.unsupported("unknown modifier ." + ", .".join(ins.modifiers))
+            if run is None:
+                raise RuntimeError(f"the decoder of {ins.opcode} returned nothing")
+            self.instructions.append(ins)
+            self.code.append(run)
+        implicit = Statement(None, "ret", [], function.line, None, f"(end of {function.name})")
+        ins = Instruction(self, implicit, base + len(function.statements), [])
+        ins.function = function
+        self.instructions.append(ins)
+        self.code.append(lookup("ret")[0](ins))
+
+    def successors(self, pc):
+        """The pcs that may follow, within the function."""
+        ins = self.instructions[pc]
+        following = [pc + 1]
+        if ins.mnemonic == "bra":
+            found = [ins.target(0)]
+        elif ins.mnemonic == "brx":
+            found = [self.pc_of(label) for label in ins.operands[1].targets]
+        elif ins.mnemonic in ("ret", "exit", "trap"):
+            found = []
+        else:
+            return following
+        return found + following if ins.guard is not None else found
+
+    # ---- what surrounds the semantic functions: register checks, guards, alignment
+    def _wrap(self):
+        suspects, tracked = definedness.analyse(self)
+        asynchronous = pending_registers.asynchronous_registers(self)
+        for pc, ins in enumerate(self.instructions):
+            run = definedness.checked(self, ins, self.code[pc], suspects.get(pc, ()), tracked)
+            touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
+            if touched_reads or touched_writes:
+                run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)
+            if ins.guard is not None:
+                run = guards.guarded(ins, run) if not ins.aligned else guards.guarded_aligned(ins, run)
+            elif ins.aligned:
+                run = guards.aligned(ins, run)
+            self.code[pc] = run

@@ -1,0 +1,286 @@
+"""The public face: a module of PTX, a device with memory, a launch and its report."""
+
+import struct
+from collections import Counter
+
+import numpy as np
+
+from ..tensor_map import TensorMap
+from .asynchronous import POLICIES
+from .decode import Program
+from .errors import EmulatorError
+from .machine import Machine
+from .memory import GlobalMemory
+from .parser import parse
+
+MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
+
+
+class Module:
+    """A PTX text, parsed. Entries are decoded when first launched."""
+
+    def __init__(self, ptx_text):
+        parsed = parse(ptx_text)
+        self.target, self.version = parsed.target, parsed.version
+        self.files, self.variables, self.functions = parsed.files, parsed.variables, parsed.functions
+        self._programs = {}
+
+    @property
+    def entries(self):
+        """Names of the kernels."""
+        return [name for name, function in self.functions.items() if function.entry]
+
+    def program(self, entry):
+        if entry not in self._programs:
+            self._programs[entry] = Program(self, entry)
+        return self._programs[entry]
+
+
+class Report:
+    """What a launch did: instruction counts by opcode, bytes moved per memory, findings."""
+
+    def __init__(self, machine):
+        self.kernel = machine.program.entry.name
+        self.completed = machine.completed
+        self.findings = list(machine.findings)
+        self.bytes = dict(machine.traffic)
+        self.warp_instructions = sum(machine.counts)
+        self.instructions = Counter()
+        self.lines = {}
+        for ins, count in zip(machine.program.instructions, machine.counts):
+            if count:
+                self.instructions[ins.opcode] += count
+                self.lines[ins.line] = self.lines.get(ins.line, 0) + count
+        self.printed = list(machine.log)
+
+    @property
+    def ok(self):
+        """It ran to its end and nothing was found."""
+        return self.completed and not self.findings
+
+    def __str__(self):
+        lines = [f"{self.kernel}: {'completed' if self.completed else 'did not complete'}, {self.warp_instructions} warp instructions"]
+        lines += [f"  {name}: {count} bytes" for name, count in self.bytes.items() if count]
+        lines += [f"  {finding}" for finding in self.findings] or ["  no findings"]
+        return "\n".join(lines)
+
+
+class Device:
+    """An emulated GPU: its memory, and the policies its launches run under.
+
+    scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between and warps in
+    random order, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation.
+    """
+
+    def __init__(
+        self, arch="sm_90a", scheduling="random", seed=0, arithmetic="exact", *, elect="lowest", multiprocessors=None, instruction_limit=50_000_000
+    ):
+        if scheduling not in POLICIES:
+            raise EmulatorError(f"scheduling {scheduling!r} is unknown; it is one of {', '.join(POLICIES)}")
+        if arithmetic not in ("exact", "hw"):
+            raise EmulatorError(f"arithmetic {arithmetic!r} is unknown; it is exact or hw")
+        if elect not in ("lowest", "highest"):
+            raise EmulatorError(f"elect {elect!r} is unknown; it is lowest or highest")
+        number = arch.rstrip("af")
+        if number not in MULTIPROCESSORS:
+            raise EmulatorError(f"architecture {arch!r} is not covered; it is one of {', '.join(MULTIPROCESSORS)} with a or f")
+        self.arch, self.scheduling, self.seed, self.arithmetic, self.elect = arch, scheduling, seed, arithmetic, elect
+        self.multiprocessors = multiprocessors or MULTIPROCESSORS[number]
+        self.instruction_limit = instruction_limit
+        self.memory = GlobalMemory()
+        self._variables = {}
+        self._launches = 0
+
+    def __str__(self):
+        return f"emulated {self.arch}"
+
+    @property
+    def capability(self):
+        """(major, minor), as the driver gives it."""
+        number = int(self.arch[3:].rstrip("af"))
+        return number // 10, number % 10
+
+    # ---- arrays for zoo.launch
+    def array(self, values):
+        """A copy of a numpy array (with ml_dtypes' small floats too) that zoo.launch takes."""
+        from .array import from_numpy
+
+        return from_numpy(self, values)
+
+    def empty(self, shape, dtype):
+        """An array of one of zoo's dtypes that nobody has written yet."""
+        from .array import uninitialised
+
+        return uninitialised(self, shape, dtype)
+
+    # ---- memory
+    def alloc(self, source):
+        """Device memory with an array's bytes, or so many uninitialised bytes. Returns its address."""
+        if isinstance(source, (int, np.integer)):
+            return self.memory.allocate(int(source))
+        data = np.ascontiguousarray(source)
+        address = self.memory.allocate(data.nbytes)
+        if data.nbytes:
+            self.memory.write(address, data.tobytes())
+        return address
+
+    def free(self, address):
+        self.memory.free(address)
+
+    def write(self, address, array):
+        """Copy an array's bytes to device memory."""
+        self.memory.write(address, np.ascontiguousarray(array).tobytes())
+
+    def read(self, address, shape, dtype):
+        """A copy of device memory as an array."""
+        dtype = np.dtype(dtype)
+        shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        start = self.memory.span(address, size)
+        return self.memory.data[start : start + size].copy().view(dtype).reshape(shape)
+
+    def written(self, address, size):
+        """Bool array: which bytes were ever written, by the host or a kernel."""
+        start = self.memory.span(address, size)
+        return (self.memory.state[start : start + size] & 2) != 0
+
+    def tensor_map(self, address, dtype, dims, strides, box, swizzle="none", *, element_strides=(), l2_promotion="none", fill="zero"):
+        """A checked tensor map (zoo.tensor_map.TensorMap); dimension 0 is the innermost, strides are bytes of dimensions 1 and up."""
+        record = TensorMap(
+            dtype=dtype, address=int(address), dims=tuple(map(int, dims)), strides=tuple(map(int, strides)), box=tuple(map(int, box)),
+            element_strides=tuple(element_strides), swizzle=swizzle, l2_promotion=l2_promotion, fill=fill,
+        )  # fmt: skip
+        record.check()
+        return record
+
+    # ---- launching
+    def launch(self, module, entry, grid, block, cluster=None, shared_bytes=0, params=()):
+        """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
+
+        `params` may also be the bytes of the whole parameter block, as a loader packs it.
+        """
+        target_must_fit(module.target, self.arch)
+        program = module.program(entry)
+        grid, block = _triple(grid, "grid"), _triple(block, "block")
+        required = program.entry.directives.get("reqnctapercluster")
+        if required is not None:
+            required = _triple(required, "cluster")
+            if cluster is not None and _triple(cluster, "cluster") != required:
+                raise EmulatorError(f"{entry} is compiled for clusters of {required}, launched with {cluster}")
+            cluster = required
+        if cluster is not None:
+            cluster = _triple(cluster, "cluster")
+            if any(g % c for g, c in zip(grid, cluster)):
+                raise EmulatorError(f"the grid {grid} is not a multiple of the cluster {cluster}")
+            if cluster[0] * cluster[1] * cluster[2] > 16:
+                raise EmulatorError(f"a cluster has at most 16 CTAs, not {cluster}")
+        threads = block[0] * block[1] * block[2]
+        if not 1 <= threads <= 1024:
+            raise EmulatorError(f"a block has 1 to 1024 threads, not {threads}")
+        exact = program.entry.directives.get("reqntid")
+        if exact is not None and _triple(exact, "reqntid") != block:
+            raise EmulatorError(f"{entry} is compiled for blocks of {exact}, launched with {block}")
+        most = program.entry.directives.get("maxntid")
+        if most is not None and threads > int(np.prod(most)):
+            raise EmulatorError(f"{entry} is compiled for at most {int(np.prod(most))} threads, launched with {threads}")
+        for variable in module.variables.values():
+            if variable.space in ("global", "const") and not variable.external:
+                self.variable_address(module, variable)
+        parameters = pack_parameters(program, params)
+        self._launches += 1
+        machine = Machine(self, program, grid, block, cluster, shared_bytes, parameters, self._launches)
+        with np.errstate(all="ignore"):
+            machine.run(self.instruction_limit)
+        return Report(machine)
+
+    def variable_address(self, module, variable):
+        """Where a module's .global or .const variable lives; it is placed and initialised at first use."""
+        key = (module, variable.name)
+        address = self._variables.get(key)
+        if address is not None:
+            return address
+        if variable.size is None:
+            raise EmulatorError(f"the variable {variable.name} has no size")
+        address = self._variables[key] = self.memory.allocate(variable.size, max(variable.align, 16))
+        data = bytearray(variable.data.ljust(variable.size, b"\0"))
+        for offset, width, name, addend, _ in variable.relocations:
+            target = self.variable_address(module, module.variables[name]) + addend
+            data[offset : offset + width] = target.to_bytes(8, "little")[:width]
+        self.memory.write(address, bytes(data))
+        return address
+
+    def symbol(self, module, name):
+        """The address of a module's variable, as cuModuleGetGlobal gives it."""
+        return self.variable_address(module, module.variables[name])
+
+    def c_string(self, address):
+        """The zero-terminated text at a device address."""
+        try:
+            start = self.memory.span(address, 1)
+        except EmulatorError:
+            return f"<text at {address:#x}>"
+        data = self.memory.data[start : start + 4096].tobytes()
+        return data.split(b"\0")[0].decode(errors="replace")
+
+
+def _triple(value, what):
+    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    values = tuple(int(v) for v in values) + (1,) * (3 - len(values))
+    if len(values) != 3 or any(v < 1 for v in values):
+        raise EmulatorError(f"a {what} is up to three positive numbers, not {value!r}")
+    return values
+
+
+def target_must_fit(target, arch):
+    """PTX for an `a` target runs on that architecture alone, for an `f` target on its family, else on anything newer."""
+    number, device = int(target[3:].rstrip("af")), int(arch[3:].rstrip("af"))
+    if target.endswith("a"):
+        fits = number == device
+    elif target.endswith("f"):
+        fits = number // 10 == device // 10 and device >= number
+    else:
+        fits = device >= number
+    if not fits:
+        raise EmulatorError(f"PTX for {target} does not run on {arch}")
+
+
+def pack_parameters(program, values):
+    """The bytes of the parameter block."""
+    declared = program.entry.parameters
+    if isinstance(values, (bytes, bytearray)):
+        if len(values) != program.parameter_bytes:
+            raise EmulatorError(f"the parameter block of {program.entry.name} has {program.parameter_bytes} bytes, {len(values)} were given")
+        return bytes(values)
+    if len(values) != len(declared):
+        raise EmulatorError(f"{program.entry.name} takes {len(declared)} parameters, {len(values)} were given")
+    block = bytearray(program.parameter_bytes)
+    for number, (variable, value) in enumerate(zip(declared, values)):
+        data = _pack_one(variable, value, f"parameter {number} of {program.entry.name}")
+        start = program.parameter_offset[variable]
+        block[start : start + variable.size] = data
+    return bytes(block)
+
+
+def _pack_one(variable, value, what):
+    size = variable.size
+    if isinstance(value, TensorMap):
+        value = value.to_bytes()
+    if isinstance(value, np.ndarray):
+        value = value.tobytes()
+    elif isinstance(value, np.generic):
+        value = value.tobytes() if value.itemsize == size else value.item()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        if len(value) != size:
+            raise EmulatorError(f"{what} has {size} bytes, {len(value)} were given")
+        return bytes(value)
+    if isinstance(value, bool):
+        value = int(value)
+    if isinstance(value, float) or variable.type in ("f32", "f64"):
+        if size not in (4, 8) or variable.type in ("u32", "s32", "u64", "s64"):
+            raise EmulatorError(f"{what} is no float: it is declared .{variable.type} with {size} bytes")
+        return struct.pack("<f" if size == 4 else "<d", value)
+    if isinstance(value, int):
+        if size > 8 or not -(1 << size * 8 - 1) <= value < 1 << size * 8:
+            raise EmulatorError(f"{what}: {value} does not fit {size} bytes")
+        return (value & ((1 << size * 8) - 1)).to_bytes(size, "little")
+    raise EmulatorError(f"{what}: a parameter is an int, a float, a pointer, a tensor map or bytes, not {type(value).__name__}")

@@ -1,0 +1,21 @@
+"""Why a run cannot go on: the program is not understood, or the emulator was asked for something without meaning."""
+
+
+class EmulatorError(Exception):
+    """The emulator cannot give this run a meaning."""
+
+
+class ParseError(EmulatorError):
+    """The PTX text is not understood."""
+
+    def __init__(self, line, message):
+        super().__init__(f"PTX line {line}: {message}")
+        self.line = line
+
+
+class UnsupportedInstruction(EmulatorError):
+    """An instruction or modifier that the emulator does not cover."""
+
+    def __init__(self, line, text, why):
+        super().__init__(f"PTX line {line}: `{text}` is not covered by the emulator: {why}")
+        self.line, self.text, self.why = line, text, why

@@ -1,0 +1,91 @@
+"""What the emulator reports: one record per defect, de-duplicated by kind and PTX line."""
+
+# kind -> what it means. A finding of a kind that is not here is a programming error of the emulator.
+KINDS = {
+    "deadlock": "nobody can go on",
+    "livelock": "the instruction budget ran out",
+    "out-of-bounds": "an address outside every allocation of its memory",
+    "misaligned": "an address that is not a multiple of what the access needs",
+    "uninitialised-register": "a register read before anything was written to it",
+    "uninitialised-shared": "a shared-memory byte read before anything was written to it",
+    "uninitialised-global": "a global-memory byte read before anything was written to it",
+    "uninitialised-local": "a local-memory byte read before anything was written to it",
+    "uninitialised-tensor-memory": "a tensor-memory cell read before anything was written to it",
+    "missing-proxy-fence": "generic writes reach an asynchronous read without fence.proxy.async",
+    "missing-tcgen05-fence": "tcgen05 work ordered by a barrier without the tcgen05 fence on one side",
+    "missing-wait": "a result used before the wait that completes it",
+    "missing-wgmma-fence": "wgmma reads registers that were written since the last wgmma.fence",
+    "source-overwritten": "a source of an asynchronous operation changed before the operation completed",
+    "pending-destination": "the destination of a pending asynchronous operation was touched",
+    "race": "two threads access the same shared memory, one writes, and nothing orders them",
+    "barrier-misuse": "a named or cluster barrier used against its rules",
+    "mbarrier-misuse": "an mbarrier used against its rules",
+    "mbarrier-phase": "a wait for a phase that is not the current or the preceding one",
+    "mbarrier-exit": "an mbarrier is in the middle of a phase when its CTA exits",
+    "tensor-memory-misuse": "tensor memory allocated, freed or addressed against its rules",
+    "tensor-memory-leak": "tensor memory still allocated when the CTA exits",
+    "divergent-aligned": "an .aligned instruction not executed by all lanes of the warp together",
+    "divergent-operand": "lanes disagree on an operand that must be the same in all",
+    "divergent-warpgroup": "the warps of a warpgroup do not execute a warpgroup instruction together",
+    "convergence": "a .sync instruction without all lanes of its member mask",
+    "invalid-descriptor": "a matrix or instruction descriptor that hardware does not define",
+    "tensor-map": "a tensor copy against the rules of its tensor map",
+    "bulk-copy": "a bulk copy against its rules",
+    "pending-at-exit": "a CTA exits with asynchronous work that still needs its memory",
+    "exited-cta": "a CTA that has exited is addressed by its cluster",
+    "cluster-launch-control": "clusterlaunchcontrol used against its rules",
+    "register-count": "setmaxnreg used against its rules",
+    "trap": "the kernel trapped or an assertion failed",
+    "arithmetic": "a value operation used outside what hardware defines",
+}
+
+
+class Finding:
+    """One defect: where it is and a sentence on what is wrong."""
+
+    __slots__ = ("kind", "kernel", "cta", "warp", "lanes", "line", "text", "source", "address", "message", "count")
+
+    def __init__(self, kind, message, *, kernel, cta=None, warp=None, lanes=None, line=None, text=None, source=None, address=None):
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of finding {kind!r}: add it to zoo/emulator/findings.py KINDS")
+        self.kind, self.message, self.kernel = kind, message, kernel
+        self.cta, self.warp, self.lanes, self.address = cta, warp, lanes, address
+        self.line, self.text, self.source = line, text, source
+        self.count = 1
+
+    def __str__(self):
+        where = [self.kernel]
+        if self.cta is not None:
+            where.append(f"CTA {self.cta}")
+        if self.warp is not None:
+            where.append(f"warp {self.warp}")
+        if self.lanes is not None:
+            where.append(f"lanes {self.lanes:#010x}")
+        if self.line is not None:
+            where.append(f"PTX line {self.line}" + (f" `{self.text}`" if self.text else ""))
+        if self.source is not None:
+            where.append(f"source {self.source}")
+        if self.address is not None:
+            where.append(f"address {self.address:#x}")
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return f"{self.kind}: {self.message} [{', '.join(where)}]{times}"
+
+    __repr__ = __str__
+
+
+class Findings:
+    """The findings of a launch; the same kind at the same PTX line counts once, with a counter."""
+
+    def __init__(self):
+        self._by_place = {}
+
+    def add(self, finding):
+        known = self._by_place.setdefault((finding.kind, finding.line, finding.line is None and finding.message), finding)
+        if known is not finding:
+            known.count += 1
+
+    def __iter__(self):
+        return iter(self._by_place.values())
+
+    def __len__(self):
+        return len(self._by_place)

@@ -1,0 +1,666 @@
+"""Control flow, calls, and the operations among the lanes of a warp."""
+
+import numpy as np
+
+from .. import clocks
+from ..errors import EmulatorError
+from ..lanes import FULL, assign, bits_of, first_lane, mask_of
+from ..memory import LOCAL_BASE
+from ..parser import Function, Group, Immediate, Negated, PredicatePair
+from . import Blocked, instruction
+
+
+# ---- branches --------------------------------------------------------------------------------------------------------
+@instruction("bra")
+def branch(ins):
+    """Jump to a label"""
+    ins.flag("uni")
+    target, following = ins.target(0), ins.pc + 1
+    if ins.guard is None:
+        return lambda warp, lanes: target
+    slot, negated = ins.guard
+
+    def run(warp, lanes):
+        taken = bits_of(warp.values[slot])
+        taken = lanes & (~taken if negated else taken)
+        if taken == lanes:
+            return target
+        if not taken:
+            return None
+        return ((target, taken, None), (following, lanes & ~taken, None))
+
+    return run
+
+
+@instruction("brx.idx")
+def branch_indexed(ins):
+    """Jump to the label of a list that the index names"""
+    ins.flag("uni")
+    if ins.guard is not None:
+        ins.unsupported("a predicated brx.idx")
+    index = ins.read(0, "u32")
+    targets = [ins.program.pc_of(label) for label in ins.operands[1].targets]
+
+    def run(warp, lanes):
+        values = warp.values[index]
+        found = {}
+        for lane in range(32):
+            if lanes >> lane & 1:
+                number = int(values[lane])
+                if number >= len(targets):
+                    raise EmulatorError(f"PTX line {ins.line}: brx.idx index {number} is past the {len(targets)} targets")
+                found[targets[number]] = found.get(targets[number], 0) | 1 << lane
+        if len(found) == 1:
+            return next(iter(found))
+        return tuple((target, part, None) for target, part in found.items())
+
+    return run
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+@instruction("call")
+def call(ins):
+    """Call a function of the module: arguments are copied in, results are copied out when it returns"""
+    ins.flag("uni")
+    operands = list(ins.operands)
+    results = operands.pop(0).items if isinstance(operands[0], Group) else []
+    callee = operands.pop(0)
+    arguments = operands.pop(0).items if operands and isinstance(operands[0], Group) else []
+    if not isinstance(callee, Function):
+        ins.unsupported("a call through a pointer")
+    if callee.statements is None:
+        return _call_system(ins, callee, arguments, results)
+    offsets = ins.program.local_offset
+    inputs = [(offsets[parameter], offsets[argument], parameter.size) for parameter, argument in zip(callee.parameters, arguments, strict=True)]
+    outputs = [(offsets[result], offsets[own], own.size) for own, result in zip(callee.results, results, strict=True)]
+    target, following = ins.program.start[callee], ins.pc + 1
+
+    def run(warp, lanes):
+        _copy(warp, lanes, inputs)
+        frames = warp.state.setdefault("returns", {}).setdefault(callee, [None] * 32)
+        for lane in range(32):
+            if lanes >> lane & 1:
+                frames[lane] = (following, outputs)
+        return target
+
+    return run
+
+
+def _copy(warp, lanes, moves):
+    mask = mask_of(lanes)
+    local = warp.local
+    for to, start, size in moves:
+        local.bytes[mask, to : to + size] = local.bytes[mask, start : start + size]
+        local.valid[mask, to : to + size] = local.valid[mask, start : start + size]
+
+
+@instruction("ret")
+def ret(ins):
+    """Return to each lane's caller; from the entry, exit"""
+    ins.flag("uni")
+    if ins.function.entry:
+        return _exit
+    function = ins.function
+
+    def run(warp, lanes):
+        frames = warp.state["returns"][function]
+        found = {}
+        for lane in range(32):
+            if lanes >> lane & 1:
+                following, outputs = frames[lane]
+                place = found.setdefault(following, [0, outputs])
+                place[0] |= 1 << lane
+        for part, outputs in found.values():
+            _copy(warp, part, [(to, start, size) for to, start, size in outputs])
+        if len(found) == 1:
+            return next(iter(found))
+        return tuple((following, part, None) for following, (part, _) in found.items())
+
+    return run
+
+
+def _exit(warp, lanes):
+    warp.exit(lanes)
+    return ()
+
+
+@instruction("exit")
+def exit_(ins):
+    """The lanes end"""
+    return _exit
+
+
+def _call_system(ins, callee, arguments, results):
+    """The functions of the device runtime that a kernel may call."""
+    offsets = ins.program.local_offset
+    places = [(offsets[argument], argument.size) for argument in arguments]
+
+    def values(warp, lane):
+        return [int.from_bytes(warp.local.bytes[lane, start : start + size].tobytes(), "little") for start, size in places]
+
+    if callee.name == "__assertfail":
+
+        def run(warp, lanes):
+            machine = warp.machine
+            message, file, line, function, _ = values(warp, first_lane(lanes))
+            words = [machine.device.c_string(address) for address in (message, file, function)]
+            ins.report(warp, lanes, "trap", f"the assertion `{words[0]}` failed at {words[1]}:{line} in {words[2]}")
+            warp.exit(lanes)
+            return ()
+
+        return run
+    if callee.name == "vprintf":
+        def run(warp, lanes):
+            for lane in range(32):
+                if lanes >> lane & 1:
+                    format, buffer = values(warp, lane)
+                    start = buffer - LOCAL_BASE
+                    raw = warp.local.bytes[lane, start:].tobytes() if 0 <= start < warp.local.size else b""
+                    warp.machine.print(format, raw)
+            for result in results:
+                start = offsets[result]
+                warp.local.bytes[mask_of(lanes), start : start + result.size] = 0
+                warp.local.valid[mask_of(lanes), start : start + result.size] = 1
+            return None
+
+        return run
+    ins.unsupported(f"the function {callee.name} has no body")
+
+
+@instruction("trap", "brkpt")
+def trap(ins):
+    """Abort"""
+
+    def run(warp, lanes):
+        ins.report(warp, lanes, "trap", "the kernel trapped")
+        warp.exit(lanes)
+        return ()
+
+    return run
+
+
+# ---- lanes of a warp -------------------------------------------------------------------------------------------------
+def _members(ins, k):
+    """A function (warp, lanes) -> None when all live lanes of the member mask are here, else Blocked."""
+    mask = ins.read(k, "b32")
+    pc = ins.pc
+
+    def check(warp, lanes):
+        members = int(warp.values[mask][first_lane(lanes)])
+        if lanes & ~members:
+            ins.report(
+                warp,
+                lanes,
+                "convergence",
+                f"lanes {lanes:#010x} execute a .sync instruction whose member mask {members:#010x} does not name them all",
+            )
+            members |= lanes
+        wanted = members & warp.live
+        if wanted & ~lanes:
+            return Blocked(
+                lambda: not (int(wanted) & warp.live & ~warp.groups.get(pc, 0)),
+                lambda: f"waits for lanes {wanted & ~lanes:#010x} of its member mask {members:#010x}",
+            )
+        return None
+
+    if isinstance(ins.operands[k], Immediate) and ins.operands[k].value & FULL == FULL:
+
+        def check_full(warp, lanes):
+            return None if lanes == FULL else check(warp, lanes)
+
+        return check_full
+    return check
+
+
+def _by_member_mask(warp, lanes, slot):
+    """[(sub-mask, lanes)]: lanes of one group may carry different member masks (tiles of a warp)."""
+    values = warp.values[slot]
+    first = int(values[first_lane(lanes)])
+    if not lanes & ~first:
+        return [(first, lanes)]
+    found = {}
+    for lane in range(32):
+        if lanes >> lane & 1:
+            found[int(values[lane])] = found.get(int(values[lane]), 0) | 1 << lane
+    return list(found.items())
+
+
+def _tiled_members(ins, k):
+    """As _members, for lanes that may come with several disjoint masks in one instruction."""
+    slot = ins.read(k, "b32")
+    pc = ins.pc
+
+    def check(warp, lanes):
+        if lanes == FULL:
+            return None
+        wanted = 0
+        for members, part in _by_member_mask(warp, lanes, slot):
+            if part & ~members:
+                ins.report(
+                    warp,
+                    part,
+                    "convergence",
+                    f"lanes {part:#010x} execute a .sync instruction whose member mask {members:#010x} does not name them all",
+                )
+            wanted |= members
+        wanted &= warp.live
+        if wanted & ~lanes:
+            return Blocked(
+                lambda: not (wanted & warp.live & ~warp.groups.get(pc, 0)),
+                lambda: f"waits for lanes {wanted & ~lanes:#010x} of its member mask {wanted:#010x}",
+            )
+        return None
+
+    return check
+
+
+@instruction("elect.sync")
+def elect(ins):
+    """One lane of the mask is chosen: the lowest, or the highest when the device says so"""
+    pair = ins.operands[0]
+    d = ins.write(pair.first, "b32")
+    p = ins.write(pair.second, "pred")
+    members = _members(ins, 1)
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked:
+            return blocked
+        leader = first_lane(lanes) if warp.machine.device.elect == "lowest" else lanes.bit_length() - 1
+        if p is not None:
+            assign(warp.values[p], mask_of(1 << leader), lanes)
+        if d is not None:
+            assign(warp.values[d], np.uint32(leader), lanes)
+        return None
+
+    return run
+
+
+@instruction("shfl.sync")
+def shuffle(ins):
+    """d = a of another lane; p tells whether that lane was in range"""
+    mode = ins.choice("up", "down", "bfly", "idx")
+    if ins.type() != "b32":
+        ins.unsupported("shfl moves .b32")
+    destination = ins.operands[0]
+    pair = isinstance(destination, PredicatePair)
+    d = ins.write(destination.first if pair else destination, "b32")
+    p = ins.write(destination.second, "pred") if pair else None
+    a, b, c = ins.read(1, "b32"), ins.read(2, "b32"), ins.read(3, "b32")
+    members = _tiled_members(ins, 4)
+    lane = np.arange(32, dtype=np.int64)
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked:
+            return blocked
+        values = warp.values
+        amount = (values[b] & np.uint32(31)).astype(np.int64)
+        control = values[c].astype(np.int64)
+        clamp, segment = control & 31, (control >> 8) & 31
+        highest = (lane & segment) | (clamp & ~segment)
+        lowest = lane & segment
+        if mode == "up":
+            source = lane - amount
+            inside = source >= highest
+        elif mode == "down":
+            source = lane + amount
+            inside = source <= highest
+        elif mode == "bfly":
+            source = lane ^ amount
+            inside = source <= highest
+        else:
+            source = lowest | (amount & ~segment)
+            inside = source <= highest
+        source = np.where(inside, source, lane)
+        if lanes != FULL:
+            bad = mask_of(lanes) & ~mask_of(lanes)[source]
+            if bad.any():
+                ins.report(warp, bits_of(bad), "convergence", "shfl.sync reads from a lane that does not take part")
+        result = values[a][source]
+        assign(values[d], result, lanes) if d is not None else None
+        if p is not None:
+            assign(values[p], inside, lanes)
+        return None
+
+    return run
+
+
+@instruction("vote.sync")
+def vote(ins):
+    """all, any, uni: a predicate; ballot: the mask of lanes whose predicate holds"""
+    mode = ins.choice("all", "any", "uni", "ballot")
+    ins.types()
+    operand = ins.operands[1]
+    negated = isinstance(operand, Negated)
+    a = ins.read(operand.operand if negated else operand, "pred")
+    d = ins.write(0, "b32" if mode == "ballot" else "pred")
+    slot = ins.read(2, "b32")
+    members = _tiled_members(ins, 2)
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked:
+            return blocked
+        holds = bits_of(warp.values[a])
+        if negated:
+            holds = ~holds & FULL
+        for _, part in _by_member_mask(warp, lanes, slot):
+            true = holds & part
+            if mode == "ballot":
+                value = np.uint32(true)
+            else:
+                value = {"all": true == part, "any": true != 0, "uni": true in (0, part)}[mode]
+            if d is not None:
+                assign(warp.values[d], value, part)
+        return None
+
+    return run
+
+
+@instruction("match.any.sync", "match.all.sync")
+def match(ins):
+    """any: the lanes with the same value; all: the mask and true if all agree"""
+    every = ins.opcode.startswith("match.all")
+    type = ins.type()
+    destination = ins.operands[0]
+    pair = isinstance(destination, PredicatePair)
+    d = ins.write(destination.first if pair else destination, "b32")
+    p = ins.write(destination.second, "pred") if pair else None
+    a, slot = ins.read(1, type), ins.read(2, "b32")
+    members = _tiled_members(ins, 2)
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked:
+            return blocked
+        values = warp.values[a]
+        for _, part in _by_member_mask(warp, lanes, slot):
+            mine = mask_of(part)
+            if every:
+                same = bool((values[mine] == values[first_lane(part)]).all())
+                if d is not None:
+                    assign(warp.values[d], np.uint32(part if same else 0), part)
+                if p is not None:
+                    assign(warp.values[p], same, part)
+            else:
+                result = np.zeros(32, np.uint32)
+                for lane in range(32):
+                    if part >> lane & 1:
+                        result[lane] = bits_of((values == values[lane]) & mine)
+                assign(warp.values[d], result, part)
+        return None
+
+    return run
+
+
+@instruction("redux.sync")
+def reduce(ins):
+    """A reduction over the lanes of the mask"""
+    name = ins.choice("add", "min", "max", "and", "or", "xor")
+    magnitude, propagate = ins.flag("abs"), ins.flag("NaN")
+    type = ins.type()
+    d, a, slot = ins.write(0, type), ins.read(1, type), ins.read(2, "b32")
+    members = _tiled_members(ins, 2)
+    if type == "f32" and name not in ("min", "max"):
+        ins.unsupported("redux on f32 is min or max")
+    function = {
+        "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+        "min": (np.minimum if propagate else np.fmin) if type == "f32" else np.minimum, "max": (np.maximum if propagate else np.fmax) if type == "f32" else np.maximum,
+    }[name]  # fmt: skip
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked:
+            return blocked
+        for _, part in _by_member_mask(warp, lanes, slot):
+            values = warp.values[a][mask_of(part)]
+            if magnitude:
+                values = np.abs(values)
+            result = function.reduce(values, dtype=values.dtype)
+            if type == "f32" and result != result:
+                result = np.uint32(0x7FFFFFFF).view(np.float32)
+            assign(warp.values[d], result, part)
+        return None
+
+    return run
+
+
+@instruction("activemask")
+def active_mask(ins):
+    """The lanes that execute this together"""
+    ins.type()
+    d = ins.write(0, "b32")
+
+    def run(warp, lanes):
+        assign(warp.values[d], np.uint32(lanes), lanes)
+
+    return run
+
+
+@instruction("bar.warp.sync")
+def warp_barrier(ins):
+    """All lanes of the mask meet here (in order of memory a warp is one agent, so nothing else happens)"""
+    members = _tiled_members(ins, 0)
+    return lambda warp, lanes: members(warp, lanes)
+
+
+# ---- no effect on values ---------------------------------------------------------------------------------------------
+@instruction("nanosleep", "pmevent", "nop")
+def nothing(ins):
+    """No effect in this machine"""
+    ins.modifiers.clear()
+    return lambda warp, lanes: None
+
+
+@instruction("griddepcontrol")
+def grid_dependency(ins):
+    """One launch at a time: nothing to wait for"""
+    ins.choice("wait", "launch_dependents")
+    return lambda warp, lanes: None
+
+
+@instruction("setmaxnreg")
+def set_register_count(ins):
+    """Checked only: the count, and that the whole warpgroup executes it"""
+    direction = ins.choice("inc", "dec")
+    ins.flag("sync"), ins.flag("aligned")
+    ins.types()
+    count = ins.operands[0].value
+    if not 24 <= count <= 256 or count % 8:
+        ins.unsupported(f"the register count must be a multiple of 8 in 24..256, not {count}")
+
+    def run(warp, lanes):
+        counts = warp.cta.state.setdefault("register counts", {})
+        counts.setdefault((ins, warp.group), set()).add(warp.index)
+        before = warp.state.get("register count")
+        if before is not None and (count < before) != (direction == "dec") and count != before:
+            ins.report(warp, lanes, "register-count", f"setmaxnreg.{direction} to {count} from {before} registers")
+        warp.state["register count"] = count
+
+    return run
+
+
+@instruction("createpolicy")
+def create_policy(ins):
+    """A cache policy: any value"""
+    ins.modifiers.clear()
+    d = ins.write(0, "b64")
+
+    def run(warp, lanes):
+        assign(warp.values[d], np.uint64(0x14F0000000000000), lanes)
+
+    return run
+
+
+@instruction("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch")
+def prefetch(ins):
+    """No effect on values"""
+    ins.modifiers.clear()
+    return lambda warp, lanes: None
+
+
+# ---- barriers of the CTA and the cluster -----------------------------------------------------------------------------
+@instruction(
+    "bar.sync",
+    "barrier.sync",
+    "bar.arrive",
+    "barrier.arrive",
+    "bar.red",
+    "barrier.red",
+    "barrier.cta.sync",
+    "barrier.cta.arrive",
+    "barrier.cta.red",
+    "bar.cta.sync",
+    "bar.cta.arrive",
+    "bar.cta.red",
+)
+def named_barrier(ins):
+    """bar.sync waits, bar.arrive does not, bar.red also reduces a predicate. bar.* is barrier.*.aligned"""
+    kind = next(part for part in ins.opcode.split(".") if part in ("sync", "arrive", "red"))
+    if ins.mnemonic == "bar":
+        ins.aligned = True
+    else:
+        ins.flag("aligned")
+    ins.types()
+    reduction = ins.choice("popc", "and", "or") if kind == "red" else None
+    operands = list(ins.operands)
+    d = None
+    predicate = None
+    if kind == "red":
+        d = ins.write(operands.pop(0), "u32" if reduction == "popc" else "pred")
+        last = operands.pop()
+        negated = isinstance(last, Negated)
+        predicate = (ins.read(last.operand if negated else last, "pred"), negated)
+    number = ins.read(operands[0], "u32")
+    count = ins.read(operands[1], "u32") if len(operands) > 1 else None
+    if kind == "arrive" and count is None:
+        ins.unsupported("bar.arrive needs a thread count")
+    aligned = ins.aligned
+
+    def arrive(warp, lanes, barrier, expected):
+        whole = aligned and count is not None
+        threads = 32 if whole else lanes.bit_count()
+        if predicate is not None:
+            holds = bits_of(warp.values[predicate[0]])
+            holds = lanes & (~holds if predicate[1] else holds)
+            if reduction == "popc":
+                barrier.value = (barrier.value or 0) + holds.bit_count()
+            elif reduction == "and":
+                barrier.value = (True if barrier.value is None else barrier.value) and holds == lanes
+            else:
+                barrier.value = bool(barrier.value) or holds != 0
+        barrier.arrive(ins, warp, lanes, threads, expected)
+
+    def run(warp, lanes):
+        values = warp.values
+        lane = first_lane(lanes)
+        which = int(values[number][lane])
+        if which >= len(warp.cta.named):
+            ins.report(warp, lanes, "barrier-misuse", f"there is no named barrier {which}")
+            return None
+        barrier = warp.cta.named[which]
+        expected = int(values[count][lane]) if count is not None else warp.cta.threads
+        if kind == "arrive":
+            arrive(warp, lanes, barrier, expected)
+            return None
+        waits = warp.named_waits
+        waiting = waits.get(which)
+        if waiting is None:
+            waiting = waits[which] = [barrier.generation, 0]
+        fresh = lanes & ~waiting[1]
+        if fresh:
+            waiting[1] |= fresh
+            arrive(warp, fresh, barrier, expected)
+        generation = waiting[0]
+        if barrier.generation == generation:
+            return Blocked(lambda: barrier.generation != generation, barrier.describe)
+        waiting[1] &= ~lanes
+        if not waiting[1]:
+            del waits[which]
+        clocks.acquire(warp, barrier.published)
+        if d is not None:
+            assign(values[d], barrier.result, lanes)
+        return None
+
+    return run
+
+
+@instruction("barrier.cluster.arrive")
+def cluster_arrive(ins):
+    """Arrive at the cluster's barrier"""
+    relaxed = ins.choice("release", "relaxed", default="release") == "relaxed"
+    ins.flag("aligned")
+
+    def run(warp, lanes):
+        warp.machine.cluster_barrier_used = True
+        warp.cta.cluster.barrier.arrive(ins, warp, lanes, relaxed)
+
+    return run
+
+
+@instruction("barrier.cluster.wait")
+def cluster_wait(ins):
+    """Wait until all threads of the cluster have arrived"""
+    ins.flag("acquire")
+    ins.flag("aligned")
+
+    def run(warp, lanes):
+        barrier = warp.cta.cluster.barrier
+        if lanes & ~warp.cluster_arrived:
+            ins.report(warp, lanes, "barrier-misuse", "a thread waits at the cluster barrier without having arrived")
+            return None
+        generation = warp.cluster_generation
+        if barrier.generation == generation:
+            return Blocked(lambda: barrier.generation != generation, barrier.describe)
+        warp.cluster_arrived &= ~lanes
+        clocks.acquire(warp, barrier.published)
+        return None
+
+    return run
+
+
+@instruction("membar", "fence")
+def fence(ins):
+    """Memory fences. Only those that the checks need have an effect: memory itself is sequentially consistent here"""
+    if ins.mnemonic == "membar":
+        ins.choice("gl", "cta", "sys")
+        return lambda warp, lanes: clocks.fence_acquire(warp)
+    if ins.flag("mbarrier_init"):
+        ins.flag("release"), ins.flag("cluster")
+
+        def publish(warp, lanes):
+            clocks.fence_mbarrier_init(warp)
+
+        return publish
+    if ins.flag("proxy"):
+        return _proxy_fence(ins)
+    kind = ins.choice("sc", "acq_rel", "acquire", "release", default="acq_rel")
+    ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
+    ins.flag("sync_restrict::shared::cta"), ins.flag("sync_restrict::shared::cluster")
+    if kind == "release":
+        return lambda warp, lanes: None
+    return lambda warp, lanes: clocks.fence_acquire(warp)
+
+
+def _proxy_fence(ins):
+    if ins.flag("alias"):
+        return lambda warp, lanes: None
+    for modifier in ("tensormap::generic", "async::generic"):
+        if ins.flag(modifier):
+            ins.choice("acquire", "release", default=None)
+            ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
+            ins.choice("cta", "cluster", "gpu", "sys", default=None)
+            if modifier == "tensormap::generic":
+                return lambda warp, lanes: None
+            break
+    else:
+        if not ins.flag("async"):
+            ins.unsupported("this proxy")
+        if ins.choice("global", "shared::cta", "shared::cluster", default=None) == "global":
+            return lambda warp, lanes: None  # only shared memory's proxies are checked
+
+    def run(warp, lanes):
+        clocks.fence_proxy(warp)
+
+    return run

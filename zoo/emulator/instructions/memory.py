@@ -1,0 +1,612 @@
+"""ld, st, atomics, address conversion and the non-bulk asynchronous copies."""
+
+import numpy as np
+
+from .. import clocks, formats, memory
+from ..asynchronous import Operation
+from ..errors import EmulatorError
+from ..lanes import FULL, assign, mask_of
+from ..memory import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
+from ..parser import SINK, TYPE_BYTES, Address, Immediate, Variable
+from . import instruction
+
+_SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "param::func", "const")
+_READERS = {
+    "global": memory.read_global, "const": memory.read_global, "shared": memory.read_shared, "local": memory.read_local, "generic": memory.read_generic,
+    "param": memory.read_parameters,
+}  # fmt: skip
+_WRITERS = {"global": memory.write_global, "shared": memory.write_shared, "local": memory.write_local, "generic": memory.write_generic}
+_INTEGER = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def _space(ins):
+    space = ins.choice(*_SPACES, default="generic")
+    return space.split("::")[0] if space != "generic" else space
+
+
+def _ordering(ins):
+    """The memory-order modifiers: '' for weak accesses, else their name. Scopes and cache hints have no effect on values."""
+    order = ins.choice("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", default="weak")
+    if order == "mmio":
+        ins.flag("relaxed")
+    ins.choice("cta", "cluster", "gpu", "sys", default=None)
+    return "" if order == "weak" else order
+
+
+_CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
+          "L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::evict_last", "L2::64B", "L2::128B", "L2::256B")  # fmt: skip
+
+
+def _cache_hints(ins):
+    """Consumes cache modifiers; returns how many trailing operands (a policy register) they add."""
+    for name in _CACHE:
+        ins.flag(name)
+    return 1 if ins.flag("L2::cache_hint") else 0
+
+
+def addresses_of(ins, k):
+    """function(warp, lanes) -> int64 addresses of the active lanes."""
+    slot, dtype, offset = ins.address_parts(k)
+    if slot is None:
+        constant = np.full(32, offset, np.int64)
+        return lambda warp, lanes: memory.select(constant, lanes)
+    if dtype == np.uint32:
+        wrap = np.uint32(offset & 0xFFFFFFFF)
+
+        def narrow(warp, lanes):
+            address = warp.values[slot]
+            if wrap:
+                address = address + wrap
+            return (address if lanes == FULL else address[mask_of(lanes)]).astype(np.int64)
+
+        return narrow
+
+    def wide(warp, lanes):
+        address = warp.values[slot].view(np.int64)
+        if lanes != FULL:
+            address = address[mask_of(lanes)]
+        return address + offset if offset else address
+
+    return wide
+
+
+def _frame_offset(ins, operand):
+    """The local-memory offset of a call's or device function's .param variable, or None."""
+    if isinstance(operand, Address) and isinstance(operand.base, Variable) and operand.base in ins.program.local_offset:
+        if operand.base.space == "param":
+            return ins.program.local_offset[operand.base] + operand.offset
+    return None
+
+
+def _sync_word(warp, space, address):
+    """The clocks that an atomic or volatile word carries."""
+    words = warp.machine.sync_words
+    key = (space, address) if space == "global" else (warp.cta.cluster, address)
+    known = words.get(key)
+    if known is None or known.shape != warp.clocks.shape:
+        known = words[key] = np.zeros_like(warp.clocks)
+    return known
+
+
+def _acquire_words(warp, space, addresses):
+    for address in set(addresses.tolist()):
+        clocks.acquire(warp, _sync_word(warp, space, address))
+
+
+def _release_words(warp, space, addresses):
+    for address in set(addresses.tolist()):
+        np.maximum(_sync_word(warp, space, address), warp.clocks, out=_sync_word(warp, space, address))
+    clocks.tick(warp)
+
+
+# ---- loads and stores ------------------------------------------------------------------------------------------------
+@instruction("ld", "ldu")
+def load(ins):
+    """Load one value or a vector; narrower types are extended into the register"""
+    space = _space(ins)
+    order = _ordering(ins)
+    extra = _cache_hints(ins)
+    ins.flag("unified")
+    count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
+    type = ins.type()
+    ins.expect_operands(2, 2 + extra)
+    size = TYPE_BYTES[type]
+    total = size * count
+    destinations = []
+    for item in ins.items(0):
+        if item is SINK:
+            destinations.append(None)
+            continue
+        bits = ins.register_bits(item)
+        if bits is None or bits < size * 8:
+            ins.unsupported(f"{item!r} is too narrow for .{type}")
+        destinations.append((ins.write(item, f"b{bits}"), np.dtype(f"u{max(2, bits // 8)}") if bits < 128 else None))
+    if len(destinations) != count:
+        ins.unsupported("the vector's length and the modifier disagree")
+    part_dtype = np.dtype(f"u{min(size, 8)}")
+    signed = type[0] == "s"
+
+    def place(warp, lanes, data):
+        """data: (n,) or (n, words) -> the destination registers of the n active lanes."""
+        values = warp.values
+        if size == 16:
+            columns = [np.ascontiguousarray(data).reshape(len(data), -1)[:, 2 * i : 2 * i + 2] for i in range(count)]
+        elif count == 1:
+            columns = [data]
+        else:
+            parts = np.ascontiguousarray(data).view(part_dtype).reshape(len(data), count)
+            columns = [parts[:, index] for index in range(count)]
+        for destination, column in zip(destinations, columns):
+            if destination is None:
+                continue
+            slot, dtype = destination
+            if dtype is not None and column.dtype != dtype:
+                column = column.astype(_INTEGER[size]).astype(dtype) if signed else column.astype(dtype)
+            if lanes == FULL:
+                values[slot][...] = column
+            else:
+                values[slot][mask_of(lanes)] = column
+
+    if space == "param":
+        frame = _frame_offset(ins, ins.operands[1])
+        base = ins.operands[1].base
+        if frame is not None:
+
+            def run_frame(warp, lanes):
+                where = np.full(lanes.bit_count(), frame, np.int64)
+                place(warp, lanes, memory.read_local(ins, warp, lanes, where, total))
+
+            return run_frame
+        if isinstance(base, Variable):
+            start = ins.program.parameter_offset[base] + ins.operands[1].offset
+            if start < 0 or start + total > ins.program.parameter_bytes:
+                ins.unsupported("it reads past the parameters")
+
+            def run_parameter(warp, lanes):
+                data = warp.machine.parameter_views[start : start + total].view(np.dtype(f"u{min(total, 8)}"))
+                data = data[0] if total <= 8 else data
+                place(warp, lanes, np.broadcast_to(data, (lanes.bit_count(),) + np.shape(data)))
+
+            return run_parameter
+    where = addresses_of(ins, 1)
+    read = _READERS[space]
+    if order:
+        sync_space = "shared" if space == "shared" else "global"
+
+        def run_ordered(warp, lanes):
+            addresses = where(warp, lanes)
+            _acquire_words(warp, sync_space, addresses)
+            data = (
+                memory.read_shared(ins, warp, lanes, addresses, total, ordered=False)
+                if space == "shared"
+                else read(ins, warp, lanes, addresses, total)
+            )
+            place(warp, lanes, data)
+
+        return run_ordered
+
+    def run(warp, lanes):
+        place(warp, lanes, read(ins, warp, lanes, where(warp, lanes), total))
+
+    return run
+
+
+@instruction("st")
+def store(ins):
+    """Store one value or a vector"""
+    space = _space(ins)
+    order = _ordering(ins)
+    extra = _cache_hints(ins)
+    count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
+    type = ins.type()
+    ins.expect_operands(2, 2 + extra)
+    size = TYPE_BYTES[type]
+    total = size * count
+    kind = {1: "b8", 2: "b16", 4: "b32", 8: "b64", 16: "b128"}[size]
+    slots = ins.read_list(1, kind, wide=True)
+    if len(slots) != count:
+        ins.unsupported("the vector's length and the modifier disagree")
+    dtype = np.dtype(f"u{min(size, 8)}")
+
+    def gather(warp, lanes):
+        values = warp.values
+        if count == 1 and size < 16:
+            column = values[slots[0]]
+            column = column if lanes == FULL else column[mask_of(lanes)]
+            return column if column.dtype == dtype else column.astype(dtype)
+        if size == 16:
+            data = np.concatenate([values[slot] for slot in slots], axis=1)
+        else:
+            data = np.empty((32, count), dtype)
+            for index, slot in enumerate(slots):
+                data[:, index] = values[slot]
+            data = data.view(np.dtype(f"u{min(total, 8)}"))
+            if total <= 8:
+                data = data.reshape(32)
+        return data if lanes == FULL else data[mask_of(lanes)]
+
+    if space == "param":
+        frame = _frame_offset(ins, ins.operands[0])
+        if frame is None:
+            ins.unsupported("a store to the kernel's parameters")
+
+        def run_frame(warp, lanes):
+            memory.write_local(ins, warp, lanes, np.full(lanes.bit_count(), frame, np.int64), total, gather(warp, lanes))
+
+        return run_frame
+    where = addresses_of(ins, 0)
+    write = _WRITERS.get(space) or ins.unsupported(f"a store to .{space}")
+    if order:
+        sync_space = "shared" if space == "shared" else "global"
+
+        def run_ordered(warp, lanes):
+            addresses = where(warp, lanes)
+            _release_words(warp, sync_space, addresses)
+            if space == "shared":
+                memory.write_shared(ins, warp, lanes, addresses, total, gather(warp, lanes), ordered=False)
+            else:
+                write(ins, warp, lanes, addresses, total, gather(warp, lanes))
+
+        return run_ordered
+
+    def run(warp, lanes):
+        write(ins, warp, lanes, where(warp, lanes), total, gather(warp, lanes))
+
+    return run
+
+
+# ---- atomics ---------------------------------------------------------------------------------------------------------
+_ATOMIC_TYPES = {
+    "b16": np.uint16, "u16": np.uint16, "b32": np.uint32, "u32": np.uint32, "s32": np.int32, "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f32": np.float32,
+    "f64": np.float64, "f16": np.uint16, "bf16": np.uint16, "f16x2": np.uint32, "bf16x2": np.uint32,
+}  # fmt: skip
+
+
+def combine(name, type):
+    """function(old, operand) -> new on numpy scalars of one type."""
+    if type in ("f16", "bf16", "f16x2", "bf16x2"):
+        format = formats.F16 if type.startswith("f16") else formats.BF16
+
+        def half(old, operand):
+            parts = []
+            for shift in (0, 16) if type.endswith("x2") else (0,):
+                a, b = (np.array([(int(v) >> shift) & 0xFFFF], np.uint32) for v in (old, operand))
+                if name == "add":
+                    code = formats.half_add(format, a, b)
+                else:
+                    x, y = (formats.decode(format, v) for v in (a, b))
+                    code = formats.encode(format, np.fmin(x, y) if name == "min" else np.fmax(x, y), "rn")
+                parts.append(int(code[0]) << shift)
+            return sum(parts)
+
+        return half
+    table = {
+        "add": lambda old, b: old + b, "exch": lambda old, b: b, "and": lambda old, b: old & b, "or": lambda old, b: old | b, "xor": lambda old, b: old ^ b,
+        "min": lambda old, b: min(old, b), "max": lambda old, b: max(old, b),
+        "inc": lambda old, b: type_of(old)(0) if old >= b else old + type_of(old)(1),
+        "dec": lambda old, b: b if old == 0 or old > b else old - type_of(old)(1),
+    }  # fmt: skip
+    if type in ("f32", "f64") and name in ("min", "max"):
+        return {"min": np.fmin, "max": np.fmax}[name]
+    return table[name]
+
+
+def type_of(value):
+    return value.__class__
+
+
+def _atomic(ins, returns):
+    space = _space(ins)
+    _ordering(ins)  # every atomic is treated as acquire and release
+    extra = _cache_hints(ins)
+    name = ins.choice("add", "exch", "cas", "and", "or", "xor", "min", "max", "inc", "dec")
+    ins.flag("noftz")
+    count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
+    type = ins.type()
+    if type == "b128":
+        ins.unsupported("128-bit atomics")
+    dtype = np.dtype(_ATOMIC_TYPES[type])
+    kind = f"b{dtype.itemsize * 8}"
+    slot_kind = type if type in ("s32", "u32", "s64", "u64", "f32", "f64", "b32", "b64") else kind
+    first = 1 if returns else 0
+    where = addresses_of(ins, first)
+    operands = ins.read_list(first + 1, slot_kind)
+    compare = name == "cas"
+    swap = ins.read(first + 2, slot_kind) if compare else None
+    ins.expect_operands(first + 2 + compare, first + 2 + compare + extra)
+    destinations = ins.write_list(0, slot_kind) if returns else [None] * count
+    if len(operands) != count:
+        ins.unsupported("the vector's length and the modifier disagree")
+    function = None if compare else combine(name, type)
+    size = dtype.itemsize
+    sync_space = "shared" if space == "shared" else "global"
+
+    def run(warp, lanes):
+        addresses = where(warp, lanes)
+        generic_base = 0
+        target = space
+        if space == "generic":
+            key = memory.window_of(addresses[0])
+            if key not in memory.WINDOWS or any(memory.window_of(a) != key for a in addresses.tolist()):
+                ins.report(warp, lanes, "out-of-bounds", f"an atomic on generic address {int(addresses[0]):#x}", int(addresses[0]))
+                return
+            generic_base = memory.WINDOWS[key][0]
+            addresses = addresses - generic_base
+            target = {GLOBAL_BASE >> 40: "global", SHARED_BASE >> 40: "shared", LOCAL_BASE >> 40: "local"}[key]
+        _acquire_words(warp, sync_space, addresses)
+        _release_words(warp, sync_space, addresses)
+        read, write = (_READERS[target], _WRITERS[target])
+        values = warp.values
+        numbers = [lane for lane in range(32) if lanes >> lane & 1]
+        for part in range(count):
+            at = addresses + part * size
+            unordered = {"ordered": False} if target == "shared" else {}
+            before = read(ins, warp, lanes, at, size, **unordered).view(dtype)
+            result = before.copy()
+            current = {}
+            for index, lane in enumerate(numbers):
+                place = int(at[index])
+                old = current.get(place)
+                if old is None:
+                    old = before[index]
+                result[index] = old
+                operand = values[operands[part]][lane]
+                if compare:
+                    new = values[swap][lane] if old == operand else old
+                else:
+                    new = function(old, operand)
+                current[place] = dtype.type(new)
+            final = np.array([current[int(a)] for a in at], dtype)
+            write(ins, warp, lanes, at, size, final.view(np.dtype(f"u{size}")), **unordered)
+            if destinations[part] is not None:
+                values[destinations[part]][mask_of(lanes)] = result
+
+    return run
+
+
+@instruction("atom")
+def atomic(ins):
+    """Read-modify-write, lanes one after the other in order of lane; d is the value before"""
+    return _atomic(ins, True)
+
+
+@instruction("red")
+def reduction(ins):
+    """An atomic without a result"""
+    return _atomic(ins, False)
+
+
+@instruction("st.async", "red.async")
+def store_async(ins):
+    """A store (or reduction) to another CTA's shared memory that signals its mbarrier with the bytes written"""
+    ins.flag("relaxed"), ins.flag("cluster"), ins.flag("weak")
+    ins.choice("shared::cluster", default="shared::cluster")
+    ins.flag("mbarrier::complete_tx::bytes") or ins.unsupported("it needs .mbarrier::complete_tx::bytes")
+    name = ins.choice("add", "min", "max", "inc", "dec", "and", "or", "xor") if ins.opcode.startswith("red") else None
+    count = int(ins.choice("v2", "v4", default="v1")[1:])
+    type = ins.type()
+    size = TYPE_BYTES[type]
+    dtype = np.dtype(_ATOMIC_TYPES[type])
+    where, barrier = ins.address(0), ins.address(2)
+    slots = ins.read_list(1, type)
+    function = combine(name, type) if name else None
+
+    def run(warp, lanes):
+        machine = warp.machine
+        addresses, barriers = where(warp), barrier(warp)
+        snapshot = warp.clocks.copy()
+        for lane in range(32):
+            if not lanes >> lane & 1:
+                continue
+            try:
+                cta, offset = machine.target(int(addresses[lane]), warp)
+            except EmulatorError as error:
+                ins.report(warp, 1 << lane, "out-of-bounds", str(error), int(addresses[lane]))
+                continue
+            if offset % (size * count):
+                ins.report(warp, 1 << lane, "misaligned", f"an access of {size * count} bytes at shared offset {offset:#x}", offset)
+                continue
+            extent = (offset, offset + size * count)
+            if not cta.shared.check_async_write(ins, warp, 1 << lane, extent):
+                continue
+            data = [warp.values[slot][lane] for slot in slots]
+
+            signal = int(barriers[lane])
+
+            def execute(cta=cta, offset=offset, data=data, lane=lane, extent=extent, signal=signal):
+                place = cta.shared.views[size][offset // size : offset // size + count].view(dtype)
+                for index, value in enumerate(data):
+                    place[index] = function(place[index], value) if function else value
+                cta.shared.mark_async_write(extent)
+                machine.mbarriers.complete_tx(ins, warp, 1 << lane, signal, size * count, clocks=snapshot)
+
+            if not function:
+                # Poison. The bytes are not locked: locks are by 16-byte granule, and neighbours may send to the same one.
+                cta.shared.valid[slice(*extent)] = 0
+            machine.asynchronous.issue(Operation(ins, warp, 1 << lane, execute, signals=[signal]))
+
+    return run
+
+
+# ---- addresses -------------------------------------------------------------------------------------------------------
+_WINDOW = {"shared": SHARED_BASE, "local": LOCAL_BASE, "global": 0, "const": 0, "param": 0}
+
+
+@instruction("cvta")
+def convert_address(ins):
+    """Between a state space's addresses and generic ones"""
+    to = ins.flag("to")
+    space = _space(ins)
+    type = ins.type()
+    base = np.uint64(_WINDOW[space])
+    a, d = ins.read(1, type), ins.write(0, type)
+    if type != "u64":
+        ins.unsupported("32-bit generic addresses")
+
+    def run(warp, lanes):
+        address = warp.values[a]
+        if base:
+            address = address - base if to else address + base
+        assign(warp.values[d], address, lanes)
+
+    return run
+
+
+@instruction("isspacep")
+def is_space(ins):
+    """p = the generic address lies in the state space"""
+    space = _space(ins)
+    p, a = ins.write(0, "pred"), ins.read(1, "u64")
+    keys = {"shared": SHARED_BASE >> 40, "local": LOCAL_BASE >> 40, "global": GLOBAL_BASE >> 40, "const": -1, "param": memory.PARAM_BASE >> 40}
+
+    def run(warp, lanes):
+        assign(warp.values[p], np.array([memory.window_of(v) == keys[space] for v in warp.values[a].tolist()]), lanes)
+
+    return run
+
+
+@instruction("mapa")
+def map_address(ins):
+    """The same place in the shared memory of another CTA of the cluster"""
+    shared = ins.flag("shared::cluster")
+    type = ins.type()
+    d, rank = ins.write(0, type), ins.read(2, "u32")
+    a = ins.read(1, type)
+    shift, low = (24, 0xFFFFFF)
+    base = 0 if shared else SHARED_BASE
+
+    def run(warp, lanes):
+        dtype = warp.values[a].dtype.type
+        address = warp.values[a] - dtype(base)
+        moved = (address & dtype(low)) | (warp.values[rank].astype(dtype) << dtype(shift))
+        count = len(warp.cta.cluster.ctas)
+        if (warp.values[rank][mask_of(lanes)] >= count).any():
+            ins.report(warp, lanes, "out-of-bounds", f"mapa to a rank outside the cluster of {count}")
+        assign(warp.values[d], moved + dtype(base), lanes)
+
+    return run
+
+
+@instruction("getctarank")
+def cta_rank(ins):
+    """The rank of the CTA that owns a shared address"""
+    shared = ins.flag("shared::cluster")
+    type = ins.type()
+    d, a = ins.write(0, "u32"), ins.read(1, type)
+
+    def run(warp, lanes):
+        address = warp.values[a].astype(np.uint64) - np.uint64(0 if shared else SHARED_BASE)
+        assign(warp.values[d], (address >> np.uint64(24)).astype(np.uint32), lanes)
+
+    return run
+
+
+# ---- cp.async --------------------------------------------------------------------------------------------------------
+@instruction("cp.async.ca.shared", "cp.async.cg.shared", "cp.async.ca.shared::cta", "cp.async.cg.shared::cta")
+def copy_async(ins):
+    """Copy 4, 8 or 16 bytes per lane from global to shared memory; bytes past src-size become zero"""
+    ins.flag("global") or ins.unsupported("the source must be .global")
+    extra = _cache_hints(ins)
+    to, source = addresses_of(ins, 0), addresses_of(ins, 1)
+    size = ins.operands[2].value
+    if size not in (4, 8, 16):
+        ins.unsupported("the size must be 4, 8 or 16")
+    given = ins.operands[3] if ins.has_operand(3) else None
+    length = None
+    if given is not None and not (extra and len(ins.operands) == 4):
+        length = ins.read(3, "u32")
+    if isinstance(given, Immediate) and given.value == size:
+        length = None
+
+    def run(warp, lanes):
+        destinations, sources = to(warp, lanes), source(warp, lanes).copy()  # registers may change before execute()
+        counts = memory.select(warp.values[length], lanes).astype(np.int64) if length is not None else None
+        offsets = destinations - (warp.cta.rank << 24)
+        shared = warp.cta.shared
+        if not shared.in_bounds(ins, warp, lanes, int(offsets.min()), int(offsets.max()) + size, "cp.async writes"):
+            return
+        if (offsets % size).any():
+            ins.report(warp, lanes, "misaligned", f"cp.async of {size} bytes to shared offset {int(offsets[offsets % size != 0][0]):#x}")
+            return
+        shared.before_write(ins, warp, lanes, offsets, size)
+        covered = (offsets[:, None] + np.arange(size)).reshape(-1)
+        # Locks are by 16-byte granule, which smaller pieces share with other warps: those are only poisoned.
+        writes = [(warp.cta, covered)] if size == 16 else []
+        shared.valid[covered] = 0
+
+        def execute():
+            if counts is None:
+                data = memory.read_global(ins, warp, lanes, sources, size)
+            else:
+                data = np.zeros((len(offsets), size), np.uint8)
+                for count in np.unique(counts):
+                    chosen = counts == count
+                    if count:
+                        rows = sources[chosen][:, None] + np.arange(count)
+                        flat = memory.read_global(ins, warp, FULL, rows.reshape(-1), 1)
+                        data[chosen, :count] = flat.reshape(rows.shape)
+                data = data.view(np.dtype(f"u{min(size, 8)}"))
+                data = data if size > 8 else data[:, 0]
+            shared.views[size][offsets // size] = data
+            shared.valid[covered] = 1
+
+        warp.machine.asynchronous.issue(Operation(ins, warp, lanes, execute, queue=("cp.async", warp), writes=writes))
+
+    return run
+
+
+@instruction("cp.async.commit_group")
+def copy_commit(ins):
+    """Close the warp's group of cp.async copies"""
+    return lambda warp, lanes: warp.machine.asynchronous.close_group(("cp.async", warp))
+
+
+@instruction("cp.async.wait_group")
+def copy_wait(ins):
+    """Wait for all but the n youngest groups"""
+    keep = ins.operands[0].value
+
+    def run(warp, lanes):
+        warp.machine.asynchronous.wait_queue(("cp.async", warp), keep)
+
+    return run
+
+
+@instruction("cp.async.wait_all")
+def copy_wait_all(ins):
+    """Wait for every cp.async of the warp"""
+
+    def run(warp, lanes):
+        engine = warp.machine.asynchronous
+        engine.close_group(("cp.async", warp))
+        engine.wait_queue(("cp.async", warp))
+
+    return run
+
+
+@instruction("cp.async.mbarrier.arrive")
+def copy_arrive(ins):
+    """An arrive on an mbarrier when the thread's earlier cp.async copies are done; without .noinc the barrier expects it additionally"""
+    increment = not ins.flag("noinc")
+    ins.choice("shared", "shared::cta", default=None)
+    ins.types()
+    where = ins.address(0)
+
+    def run(warp, lanes):
+        machine = warp.machine
+        for lane in range(32):
+            if not lanes >> lane & 1:
+                continue
+            address = int(where(warp)[lane]) & 0xFFFFFFFF
+            barrier = machine.mbarriers.find(ins, warp, 1 << lane, address, "cp.async.mbarrier.arrive")
+            if barrier is None:
+                continue
+            if increment:
+                barrier.pending += 1
+
+            def execute(address=address, lane=lane, snapshot=warp.clocks.copy()):
+                machine.mbarriers.arrive(ins, warp, 1 << lane, address, 1, clocks=snapshot)
+
+            machine.asynchronous.issue(Operation(ins, warp, 1 << lane, execute, queue=("cp.async", warp), signals=[address]))
+
+    return run

@@ -1,0 +1,200 @@
+"""mma.sync: one warp multiplies small matrices held in registers.
+
+Every element type uses the same fragments when counted in bytes. With a row of A or B as a row of 32-bit words along K:
+    A register i of lane l: row l / 4 + 8 * (i % 2), word l % 4 + 4 * (i / 2)
+    B register i of lane l: column l / 4 of B, word l % 4 + 4 * i
+    C and D element j of lane l: row l / 4 + 8 * (j / 2), column 2 * (l % 4) + j % 2 (f16: elements 2i and 2i+1 in register i)
+"""
+
+import numpy as np
+
+from .. import arithmetic, formats
+from . import FULL, instruction, put_rows
+
+_LANE = np.arange(32)
+_C_ROWS = np.stack([_LANE // 4 + 8 * (j // 2) for j in range(4)])
+_C_COLUMNS = np.stack([2 * (_LANE % 4) + j % 2 for j in range(4)])
+# how many bits of K one instruction may have, by element type
+_DEPTHS = {
+    "f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (16, 32), "e5m2": (16, 32), "s8": (16, 32), "u8": (16, 32),
+    "e2m3": (32,), "e3m2": (32,), "e2m1": (32, 64),
+}  # fmt: skip
+_SCALE_VECTORS = {
+    "mxf8f6f4": {("ue8m0", 1)},
+    "mxf4": {("ue8m0", 2)},
+    "mxf4nvf4": {("ue8m0", 2), ("ue8m0", 4), ("ue4m3", 4)},
+}
+
+
+def words_of_a(words):
+    """(16, row words) from A's registers (n, 32)."""
+    matrix = np.empty((16, 4 * max(1, len(words) // 2)), np.uint32)
+    for i, lanes in enumerate(words):
+        matrix[_LANE // 4 + 8 * (i % 2), _LANE % 4 + 4 * (i // 2)] = lanes
+    return matrix
+
+
+def words_of_b(words):
+    """(8, row words) from B's registers (n, 32)."""
+    return np.concatenate([lanes.reshape(8, 4) for lanes in words], axis=1)
+
+
+def c_matrix(words, result):
+    """(16, 8) register words of C; f16 values in the low half."""
+    matrix = np.empty((16, 8), np.uint32)
+    if result == "f16":
+        matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] = words & 0xFFFF
+        matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] = words >> 16
+    else:
+        matrix[_C_ROWS, _C_COLUMNS] = words
+    return matrix
+
+
+def d_registers(matrix, result):
+    """The registers (n, 32) of D from (16, 8) words."""
+    if result == "f16":
+        return matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] | matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] << 16
+    return matrix[_C_ROWS, _C_COLUMNS]
+
+
+def codes_of(words, type_name, containers):
+    """Element codes along K of a matrix of words; `containers`: 4 and 6-bit types lie in bytes (e2m1 in bits 2-5)."""
+    words = np.ascontiguousarray(words)
+    if type_name == "tf32":
+        return words
+    if type_name in ("f16", "bf16"):
+        return words.view(np.uint16)
+    data = words.view(np.uint8)
+    if type_name == "e2m1":
+        if containers:
+            return (data >> 2) & 0xF
+        return nibbles(data)
+    return data & 0x3F if type_name in ("e2m3", "e3m2") else data
+
+
+def nibbles(data):
+    """(rows, 2 n) 4-bit codes of (rows, n) bytes, low nibble first."""
+    codes = np.empty((data.shape[0], 2 * data.shape[1]), np.uint8)
+    codes[:, 0::2], codes[:, 1::2] = data & 0xF, data >> 4
+    return codes
+
+
+def integers_of(data, type_name):
+    """int64 values of u8 or s8 bytes."""
+    return data.astype(np.int64) if type_name == "u8" else data.view(np.int8).astype(np.int64)
+
+
+@instruction("mma")
+def mma(ins):
+    if not (ins.flag("sync") and ins.flag("aligned")):
+        ins.unsupported("mma needs .sync.aligned")
+    shape = ins.pattern(r"m(\d+)n(\d+)k(\d+)")
+    m, n, depth = (int(x) for x in shape.groups())
+    if not (ins.flag("row") and ins.flag("col")):
+        ins.unsupported("only .row.col is covered")
+    kind = ins.pattern(r"kind::(\w+)", required=False)
+    kind = kind.group(1) if kind else None
+    scaled = ins.flag("block_scale")
+    vector = ins.pattern(r"scale_vec::([124])X", required=False)
+    saturate = ins.flag("satfinite")
+    types = ins.types()
+    if len(types) != (5 if scaled else 4):
+        ins.unsupported(f"it names {len(types)} types")
+    result, a, b, c = types[:4]
+    if (m, n) != (16, 8) or a not in _DEPTHS or depth not in _DEPTHS[a] or b not in _DEPTHS:
+        ins.unsupported(f"the shape m{m}n{n}k{depth} with .{a}.{b} is not covered")
+    if result != c:
+        ins.unsupported("C and D of different types are not covered")
+    integer = a in ("s8", "u8")
+    if integer != (result == "s32") or result not in ("f32", "f16", "s32") or (saturate and not integer):
+        ins.unsupported(f"the result type .{result} does not go with .{a}")
+    if scaled:
+        return _block_scaled(ins, kind, a, b, depth, result, types[4], int(vector.group(1)) if vector else None)
+    if kind not in (None, "f8f6f4") or vector:
+        ins.unsupported(f"kind::{kind} without .block_scale")
+    if depth == 64:
+        ins.unsupported("K = 64 needs a block-scaled kind")
+    sub_byte = {a, b} & {"e2m3", "e3m2", "e2m1"}
+    if sub_byte and kind is None:
+        ins.unsupported("4 and 6-bit types need a .kind")
+    d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
+    _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
+    fp8 = a in ("e4m3", "e5m2") or kind is not None
+    containers = kind is not None
+
+    def run(warp, lanes):
+        _need_all(ins, warp, lanes)
+        words = warp.words
+        left, right = words_of_a(words[a_rows]), words_of_b(words[b_rows])
+        addend = c_matrix(words[c_rows], result)
+        if integer:
+            left, right = integers_of(left.view(np.uint8), a), integers_of(np.ascontiguousarray(right).view(np.uint8), b)
+            total = arithmetic.integer_sum(left, right, addend, saturate)
+        else:
+            native = warp.machine.device.arch.startswith("sm_12")
+            total = arithmetic.mma_sync_sum(
+                arithmetic.operand(formats.FORMATS[a], codes_of(left, a, containers)),
+                arithmetic.operand(formats.FORMATS[b], codes_of(right, b, containers)),
+                addend, result, fp8=fp8, native_fp8=native, mode=warp.machine.arithmetic,
+            )  # fmt: skip
+        put_rows(warp, d_rows, d_registers(total, result), lanes)
+
+    return run
+
+
+def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
+    if kind not in _SCALE_VECTORS:
+        ins.unsupported(f".block_scale does not go with kind::{kind}")
+    if vector is None:
+        if kind == "mxf4nvf4":
+            ins.unsupported("kind::mxf4nvf4 needs .scale_vec::2X or ::4X")
+        vector = 2 if kind == "mxf4" else 1
+    fp4 = kind != "mxf8f6f4"
+    if (scale_type, vector) not in _SCALE_VECTORS[kind] or result != "f32" or depth != (64 if fp4 else 32):
+        ins.unsupported(f"kind::{kind} with {vector} .{scale_type} scales, K = {depth}, .{result}")
+    if (fp4 and (a, b) != ("e2m1", "e2m1")) or a in ("f16", "bf16", "tf32", "s8", "u8"):
+        ins.unsupported(f"kind::{kind} does not take .{a}.{b}")
+    d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
+    _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
+    scale_a, scale_b = ins.rows(4), ins.rows(6)
+    selector_a, selector_b = ins.read_list(5, "u16"), ins.read_list(7, "u16")
+    scale_format = formats.FORMATS[scale_type]
+
+    def run(warp, lanes):
+        _need_all(ins, warp, lanes)
+        words = warp.words
+        byte_a, thread_a = (int(warp.values[slot][0]) for slot in selector_a)
+        byte_b, thread_b = (int(warp.values[slot][0]) for slot in selector_b)
+        for name, byte, thread, threads in (("a", byte_a, thread_a, 2), ("b", byte_b, thread_b, 4)):
+            if byte % vector or byte > 3 or thread >= threads:
+                ins.report(warp, lanes, "arithmetic", f"byte-id-{name} = {byte}, thread-id-{name} = {thread} are not allowed with {vector} scales per row")
+                return
+        # Row r of A: lane 4 (r % 8) + 2 * thread-id + r / 8.  Column n of B: lane 4 n + thread-id.
+        row = np.arange(16)
+        bytes_a = words[scale_a[0]].view(np.uint8).reshape(32, 4)[4 * (row % 8) + 2 * thread_a + row // 8]
+        bytes_b = words[scale_b[0]].view(np.uint8).reshape(32, 4)[4 * np.arange(8) + thread_b]
+        total = arithmetic.tcgen05_sum(
+            arithmetic.operand(formats.FORMATS[a], codes_of(words_of_a(words[a_rows]), a, not fp4)),
+            arithmetic.operand(formats.FORMATS[b], codes_of(words_of_b(words[b_rows]), b, not fp4)),
+            c_matrix(words[c_rows], result), result, warp.machine.arithmetic,
+            arithmetic.BlockScale(scale_format, bytes_a[:, byte_a : byte_a + vector]),
+            arithmetic.BlockScale(scale_format, bytes_b[:, byte_b : byte_b + vector]),
+            fp4=fp4,
+        )  # fmt: skip
+        put_rows(warp, d_rows, d_registers(total, result), lanes)
+
+    return run
+
+
+def _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows):
+    bits = {"f16": 16, "bf16": 16, "tf32": 32}.get(a, 4 if depth == 64 else 8)
+    words = depth * bits // 32  # of one row
+    expected = (2 if result == "f16" else 4, words // 2, words // 4, 2 if result == "f16" else 4)
+    found = tuple(map(len, (d_rows, a_rows, b_rows, c_rows)))
+    if found != expected:
+        ins.unsupported(f"it has {found} registers in D, A, B, C; the shape needs {expected}")
+
+
+def _need_all(ins, warp, lanes):
+    if lanes != FULL:
+        ins.report(warp, lanes, "divergent-aligned", f"lanes {FULL & ~lanes:#010x} do not take part: the result is undefined")

@@ -1,0 +1,699 @@
+"""Memories with shadows: global, shared (per CTA) and per-lane local memory, and the windows of the generic address space.
+
+Shadows of shared memory, all per CTA
+    valid          one byte per byte: was it written?
+    epochs         per 4-byte word, the last write as tick << 10 | column of clock arrays (a warp, or the asynchronous proxy); 0 = nobody
+    read_clocks    per warp and word, the reader's clock at its last read
+    destinations   per 16-byte granule, pending asynchronous operations that will write it
+    sources        per 16-byte granule, pending asynchronous operations that still read it
+A warp is one agent in these checks: two lanes of one warp are taken as ordered.
+"""
+
+import numpy as np
+
+from .errors import EmulatorError
+from .lanes import FULL, bits_of, mask_of
+
+GLOBAL_BASE = 0x7000_0000_0000
+LOCAL_BASE = 0x0100_0000_0000
+SHARED_BASE = 0x0200_0000_0000
+PARAM_BASE = 0x0300_0000_0000
+
+GUARD = 4096  # unallocated bytes between two allocations
+WARP_BITS = 10
+WARP_MASK = np.uint32((1 << WARP_BITS) - 1)
+_WARP_SHIFT = np.uint32(WARP_BITS)
+
+ALLOCATED, WRITTEN = 1, 2
+_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+def _ones(size, value):
+    """The shadow word of `size` (<= 8) bytes that all hold `value`."""
+    return np.array([value] * size, np.uint8).view(np.dtype(f"u{size}"))[0]
+
+
+_unique = {}
+
+
+def sorted_unique(numbers):
+    """np.unique, remembered: a kernel's matrix operands lie at few different places, and looking them up is ten times faster."""
+    key = numbers.dtype.char, numbers.tobytes()
+    found = _unique.get(key)
+    if found is None:
+        if len(_unique) > 4096:
+            _unique.clear()
+        found = _unique[key] = np.unique(numbers)
+    return found
+
+
+def _views(flat):
+    """size -> array whose row i is the size bytes at i * size (16 and 32 as two and four 64-bit words)."""
+    views = {size: flat.view(np.dtype(f"u{size}")) for size in (1, 2, 4, 8)}
+    views[16] = views[8][: views[8].size // 2 * 2].reshape(-1, 2)
+    views[32] = views[8][: views[8].size // 4 * 4].reshape(-1, 4)
+    return views
+
+
+class GlobalMemory:
+    """One arena with guard gaps; state: bit 0 allocated, bit 1 written. Address = GLOBAL_BASE + index."""
+
+    def __init__(self):
+        self.allocations = []  # (start index, size)
+        self._resize(1 << 16)
+        self.end = GUARD
+
+    def _resize(self, size):
+        data, state = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+        if hasattr(self, "data"):
+            data[: self.data.size] = self.data
+            state[: self.state.size] = self.state
+        self.data, self.state = data, state
+        self.size = size
+        self.views, self.states = _views(data), _views(state)
+
+    def allocate(self, size, align=512):
+        start = -(-self.end // align) * align
+        end = start + size
+        if end + GUARD > self.size:
+            self._resize(max(2 * self.size, -(-(end + 2 * GUARD) // 4096) * 4096))
+        self.state[start:end] = ALLOCATED
+        self.allocations.append((start, size))
+        self.end = end + GUARD
+        return GLOBAL_BASE + start
+
+    def free(self, address):
+        start = address - GLOBAL_BASE
+        for number, (base, size) in enumerate(self.allocations):
+            if base == start:
+                self.state[start : start + size] = 0
+                del self.allocations[number]
+                return
+        raise EmulatorError(f"{address:#x} is not an allocation")
+
+    def span(self, address, size):
+        """Index of a host-side range, which must lie inside one allocation."""
+        start = address - GLOBAL_BASE
+        for base, length in self.allocations:
+            if base <= start and start + size <= base + length:
+                return start
+        raise EmulatorError(f"the {size} bytes at {address:#x} are not inside one allocation")
+
+    def write(self, address, data):
+        data = np.frombuffer(data, np.uint8)
+        start = self.span(address, data.size)
+        self.data[start : start + data.size] = data
+        self.state[start : start + data.size] |= WRITTEN
+
+    def nearest(self, index):
+        """Words about where an index lies, for an out-of-bounds report."""
+        best = None
+        for base, size in self.allocations:
+            distance = base - index if index < base else max(0, index - (base + size) + 1)
+            if best is None or distance < best[0]:
+                best = (distance, base, size)
+        if best is None:
+            return "nothing is allocated"
+        distance, base, size = best
+        side = "before" if index < base else "past the end of"
+        return f"{distance} bytes {side} the allocation of {size} bytes at {GLOBAL_BASE + base:#x}"
+
+
+class SharedMemory:
+    """The shared memory of one CTA, addressed by offset (0 .. size), with its shadows."""
+
+    def __init__(self, machine, cta, size, warps):
+        self.machine, self.cta = machine, cta
+        self.size = size
+        padded = -(-size // 64) * 64 + 64  # whole granules, and room for wide views
+        self.bytes = np.zeros(padded, np.uint8)
+        self.valid = np.zeros(padded, np.uint8)
+        self.views, self.valids = _views(self.bytes), _views(self.valid)
+        self.epochs = np.zeros(padded // 4, np.uint32)
+        self.epoch_views = {size: self.epochs for size in (1, 2, 4)}
+        self.epoch_views[8] = self.epochs.reshape(-1, 2)
+        self.epoch_views[16] = self.epochs.reshape(-1, 4)
+        self.epoch_views[32] = self.epochs.reshape(-1, 8)
+        self.read_clocks = np.zeros((warps, padded // 4), np.uint32)
+        self.destinations = np.zeros(padded // 16, np.uint16)
+        self.sources = np.zeros(padded // 16, np.uint16)
+        self.pending = 0  # operations with ranges here, to skip the two arrays when there are none
+        self.barriers = {}  # offset -> MBarrier, see barriers.py
+        self.barrier_words = np.zeros(padded // 8, np.bool_)
+
+    # ---- checks of generic-proxy accesses: offsets int64, `size` bytes each, already in bounds and aligned
+    def before_read(self, ins, warp, lanes, offsets, size, ordered=True):
+        """Uninitialised, pending, racing reads of these lanes' elements. ordered=False: an atomic or volatile access, which cannot race."""
+        index = offsets // size if size > 1 else offsets
+        valid = self.valids[size].take(index, axis=0)
+        if valid.tobytes() != _ALL_VALID[size][: valid.nbytes]:
+            self._report_invalid(ins, warp, lanes, offsets, size)
+        elif self.pending:
+            self._report_pending(ins, warp, lanes, offsets, size, False)
+        if ordered:
+            words = index if size == 4 else (offsets >> 2 if size < 4 else index)
+            epochs = self.epoch_views[size].take(words, axis=0)
+            clocks = warp.clocks[0]
+            if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
+                self._report_race(ins, warp, lanes, offsets, size, "reads", epochs)
+            row = self.read_clocks[warp.number]
+            now = clocks[warp.number]
+            if size <= 4:
+                row[words] = now
+            else:
+                row.reshape(-1, size // 4)[words] = now
+
+    def before_write(self, ins, warp, lanes, offsets, size, ordered=True):
+        """Racing writes, writes to pending destinations and locked sources; then marks the bytes written."""
+        index = offsets // size if size > 1 else offsets
+        if self.pending:
+            self._report_pending(ins, warp, lanes, offsets, size, True)
+        if self.barriers:
+            self._report_barrier_overlap(ins, warp, lanes, offsets, size)
+        if size <= 8:
+            self.valids[size][index] = _WORD_VALID[size]
+        else:
+            self.valids[size][index] = _WORD_VALID[8]
+        words = index if size >= 4 else offsets >> 2
+        clocks = warp.clocks[0]
+        if ordered:
+            if size >= 4:  # two warps may write different bytes of one word
+                epochs = self.epoch_views[size].take(words, axis=0)
+                if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
+                    self._report_race(ins, warp, lanes, offsets, size, "writes", epochs)
+                grouped = self.read_clocks.reshape(len(self.read_clocks), -1, max(1, size // 4)) if size > 4 else self.read_clocks
+                readers = grouped.take(words, axis=1)
+                limit = clocks[: len(readers)].reshape((-1,) + (1,) * (readers.ndim - 1))
+                if b"\1" in (readers > limit).tobytes():
+                    self._report_read_race(ins, warp, lanes, offsets, readers, limit)
+        self.epoch_views[size][words] = (int(clocks[warp.number]) << WARP_BITS) | warp.number
+
+    # ---- the same for the asynchronous proxy and for matrix instructions: arbitrary byte offsets
+    @staticmethod
+    def _spread(offsets):
+        """(flat int64 array of byte offsets, low, high) of an array or a (low, high) range."""
+        if isinstance(offsets, tuple):
+            low, high = offsets
+            return None, int(low), int(high)
+        flat = np.asarray(offsets).reshape(-1)
+        return flat, int(flat.min()), int(flat.max()) + 1
+
+    def in_bounds(self, ins, warp, lanes, low, high, what):
+        if low < 1024 or high > self.size:
+            ins.report(
+                warp, lanes, "out-of-bounds", f"{what} shared memory {low:#x}..{high - 1:#x}; this CTA has {0x400:#x}..{self.size - 1:#x}", low
+            )
+            return False
+        return True
+
+    def check_async_read(self, ins, warp, lanes, offsets):
+        """At issue of an asynchronous read: bounds, uninitialised bytes, missing proxy fence, pending destinations, races."""
+        flat, low, high = self._spread(offsets)
+        if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` reads"):
+            return False
+        select = slice(low, high) if flat is None else flat
+        if 0 in self.valid[select].tobytes():
+            where = (np.arange(low, high) if flat is None else flat)[self.valid[select] == 0]
+            self._report_bytes(ins, warp, lanes, int(where[0]), "uninitialised-shared", f"{where.size} bytes that nobody wrote are read")
+        words = slice(low >> 2, (high + 3) >> 2) if flat is None else sorted_unique(flat >> 2)
+        epochs = self.epochs[words]
+        clocks = warp.clocks
+        writers, times = epochs & WARP_MASK, epochs >> _WARP_SHIFT
+        racing = times > clocks[0].take(writers)
+        if racing.any():
+            self._report_race_at(ins, warp, lanes, words, racing, epochs, "is read by the asynchronous operation")
+        else:
+            unfenced = times > clocks[1].take(writers)
+            if unfenced.any():
+                where = self._word_numbers(words)[unfenced]
+                ins.report(
+                    warp, lanes, "missing-proxy-fence",
+                    f"{self.machine.name_of_warp(self.cta, int(epochs[unfenced][0] & WARP_MASK))} wrote shared offset {int(where[0]) * 4:#x} through the generic proxy and no "
+                    "fence.proxy.async lies between that write and this asynchronous read", int(where[0]) * 4,
+                )  # fmt: skip
+        if self.pending:
+            granules = slice(low >> 4, (high + 15) >> 4) if flat is None else sorted_unique(flat >> 4)
+            if self.destinations[granules].any():
+                self._report_bytes(
+                    ins, warp, lanes, low, "pending-destination", "the source is the destination of an operation that has not completed"
+                )
+        self.read_clocks[warp.number, words] = clocks[0][warp.number]
+        return True
+
+    def mark_read(self, warp, granules):
+        """The warp has read these 16-byte granules up to now."""
+        self.read_clocks.reshape(len(self.read_clocks), -1, 4)[warp.number, granules] = warp.clocks[0, warp.number]
+
+    def check_async_write(self, ins, warp, lanes, offsets, clocks=None):
+        """At issue of an asynchronous write: bounds, pending operations, and earlier accesses that nothing orders before it."""
+        flat, low, high = self._spread(offsets)
+        if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` writes"):
+            return False
+        granules = slice(low >> 4, (high + 15) >> 4) if flat is None else sorted_unique(flat >> 4)
+        if self.pending:
+            if self.destinations[granules].any():
+                self._report_bytes(ins, warp, lanes, low, "pending-destination", "another operation that has not completed writes here too")
+            if self.sources[granules].any():
+                self._report_bytes(ins, warp, lanes, low, "source-overwritten", "an operation that has not completed still reads these bytes")
+        words = slice(low >> 2, (high + 3) >> 2) if flat is None else sorted_unique(flat >> 2)
+        seen = warp.clocks[0] if clocks is None else clocks[0]
+        epochs = self.epochs[words]
+        racing = (epochs >> _WARP_SHIFT) > seen.take(epochs & WARP_MASK)
+        if racing.any():
+            self._report_race_at(ins, warp, lanes, words, racing, epochs, "is overwritten by the asynchronous operation")
+        late = self.read_clocks[:, words] > seen[: len(self.read_clocks), None]
+        if late.any():
+            reader, where = (int(value[0]) for value in np.nonzero(late))
+            offset = int(self._word_numbers(words)[where]) * 4
+            ins.report(
+                warp, lanes, "race", f"shared offset {offset:#x} is overwritten by the asynchronous operation, and nothing orders the read by "
+                f"{self.machine.name_of_warp(self.cta, reader)} before it", offset,
+            )  # fmt: skip
+        if self.barriers and self.barrier_words[low >> 3 : (high + 7) >> 3].any():
+            self._report_bytes(ins, warp, lanes, low, "mbarrier-misuse", "a live mbarrier lies inside the destination")
+        return True
+
+    def _word_numbers(self, words):
+        return np.arange(words.start, words.stop) if isinstance(words, slice) else words
+
+    def check_read(self, ins, warp, lanes, offsets):
+        """A generic-proxy read of arbitrary byte offsets (ldmatrix)."""
+        flat, low, high = self._spread(offsets)
+        if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` reads"):
+            return False
+        flat = np.arange(low, high) if flat is None else flat
+        words = sorted_unique(flat >> 2) * 4
+        whole = np.unique(flat)
+        if 0 in self.valid[whole].tobytes():
+            self._report_invalid(ins, warp, lanes, whole, 1)
+        self._read_words(ins, warp, lanes, words)
+        return True
+
+    def _read_words(self, ins, warp, lanes, offsets):
+        if self.pending:
+            self._report_pending(ins, warp, lanes, offsets, 4, False)
+        epochs = self.epochs.take(offsets >> 2)
+        clocks = warp.clocks[0]
+        if ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).any():
+            self._report_race(ins, warp, lanes, offsets, 4, "reads", epochs)
+        self.read_clocks[warp.number, offsets >> 2] = clocks[warp.number]
+
+    def check_write(self, ins, warp, lanes, offsets):
+        """A generic-proxy write of arbitrary byte offsets (stmatrix); marks them written."""
+        flat, low, high = self._spread(offsets)
+        if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` writes"):
+            return False
+        flat = np.arange(low, high) if flat is None else flat
+        self.before_write(ins, warp, lanes, sorted_unique(flat >> 2) * 4, 4)
+        return True
+
+    def mark_async_write(self, offsets):
+        """Bytes written by the asynchronous proxy, in an operation's execute()."""
+        select = slice(*offsets) if isinstance(offsets, tuple) else np.asarray(offsets).reshape(-1)
+        self.valid[select] = 1
+        cluster = self.cta.cluster
+        cluster.asynchronous_tick += 1
+        epoch = cluster.asynchronous_tick << WARP_BITS | cluster.warp_count
+        if isinstance(offsets, tuple):
+            self.epochs[offsets[0] >> 2 : (offsets[1] + 3) >> 2] = epoch
+        else:
+            self.epochs[select >> 2] = epoch
+
+    # ---- reports
+    def _report_bytes(self, ins, warp, lanes, offset, kind, message):
+        ins.report(warp, lanes, kind, f"{message} (CTA rank {self.cta.rank}, shared offset {offset:#x})", offset)
+
+    def _report_invalid(self, ins, warp, lanes, offsets, size):
+        bad = np.array([0 in self.valid[o : o + size].tobytes() for o in offsets])
+        offset = int(offsets[bad][0])
+        if self.pending and self.destinations[offset >> 4 : (offset + size + 15) >> 4].any():
+            operation = self.machine.asynchronous.writer_of(self.cta, offset)
+            self._report_bytes(
+                ins, warp, lanes, offset, "pending-destination",
+                "it reads bytes that an asynchronous operation has not yet written" + (f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""),
+            )  # fmt: skip
+        else:
+            self._report_bytes(ins, warp, lanes, offset, "uninitialised-shared", "it reads shared memory that nobody wrote")
+        # report once: later readers of the same bytes see what this one saw
+        for o in offsets[bad]:
+            self.valid[o : o + size] = 1
+
+    def _report_pending(self, ins, warp, lanes, offsets, size, writing):
+        granules = offsets >> 4
+        if size == 32:
+            granules = np.concatenate([granules, granules + 1])
+        hit = self.destinations.take(granules)
+        if hit.any():
+            offset = int(granules[hit > 0][0]) << 4
+            operation = self.machine.asynchronous.writer_of(self.cta, offset)
+            text = f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
+            verb = "writes" if writing else "reads"
+            self._report_bytes(
+                ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes that an asynchronous operation has still to write{text}"
+            )
+        if writing:
+            hit = self.sources.take(granules)
+            if hit.any():
+                offset = int(granules[hit > 0][0]) << 4
+                operation = self.machine.asynchronous.reader_of(self.cta, offset)
+                text = f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
+                self._report_bytes(
+                    ins, warp, lanes, offset, "source-overwritten", f"it writes bytes that an asynchronous operation still has to read{text}"
+                )
+
+    def _report_barrier_overlap(self, ins, warp, lanes, offsets, size):
+        hit = self.barrier_words.take(offsets >> 3)
+        if hit.any():
+            offset = int(offsets[hit][0])
+            self._report_bytes(ins, warp, lanes, offset, "mbarrier-misuse", "it writes the 8 bytes of a live mbarrier")
+
+    def _report_race(self, ins, warp, lanes, offsets, size, verb, epochs):
+        late = (epochs >> _WARP_SHIFT) > warp.clocks[0].take(epochs & WARP_MASK)
+        if late.ndim > 1:
+            late = late.any(axis=1)
+            epochs = epochs.max(axis=1)
+        offset = int(offsets[late][0])
+        writer = int(epochs[late][0] & WARP_MASK)
+        ins.report(
+            warp,
+            lanes,
+            "race",
+            f"it {verb} shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, writer)} wrote, and nothing orders the two",
+            offset,
+        )
+
+    def _report_race_at(self, ins, warp, lanes, words, racing, epochs, verb):
+        offset = int(self._word_numbers(words)[racing][0]) * 4
+        writer = int(epochs[racing][0] & WARP_MASK)
+        ins.report(
+            warp,
+            lanes,
+            "race",
+            f"shared offset {offset:#x} {verb}, and nothing orders the write by {self.machine.name_of_warp(self.cta, writer)} before it",
+            offset,
+        )
+
+    def _report_read_race(self, ins, warp, lanes, offsets, readers, limit):
+        late = readers > limit
+        if late.ndim > 2:
+            late = late.any(axis=2)
+        reader, where = (int(value[0]) for value in np.nonzero(late))
+        offset = int(offsets[where])
+        ins.report(
+            warp,
+            lanes,
+            "race",
+            f"it writes shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, reader)} read, and nothing orders the two",
+            offset,
+        )
+
+
+_ALL_VALID = {size: b"\1" * (size * 1024) for size in _SIZES}
+_WORD_VALID = {size: _ones(size, 1) for size in (1, 2, 4, 8)}
+STATE_READABLE = {size: _ones(min(size, 8), ALLOCATED | WRITTEN) for size in _SIZES}
+STATE_ALLOCATED = {size: _ones(min(size, 8), ALLOCATED) for size in _SIZES}
+
+
+class LocalMemory:
+    """Per-lane memory of one warp: .local variables and the .param space of calls. Row = lane."""
+
+    def __init__(self, size):
+        self.size = size
+        self.stride = -(-size // 32) * 32 + 32
+        self.bytes = np.zeros((32, self.stride), np.uint8)
+        self.valid = np.zeros((32, self.stride), np.uint8)
+        self.views, self.valids = _views(self.bytes.reshape(-1)), _views(self.valid.reshape(-1))
+
+    def reset(self):
+        self.valid[...] = 0
+
+
+# ---- checked accesses by address, for the lanes of one warp: `addresses` is an int64 array, one entry per lane of `lanes` ----
+def _lane_bits(lanes, chosen):
+    """The lanes of `lanes` (compressed) that `chosen` selects."""
+    if len(chosen) != lanes.bit_count():  # bytes of a copy, not one address per lane
+        return lanes
+    full = np.zeros(32, bool)
+    full[np.nonzero(mask_of(lanes))[0][chosen]] = True
+    return bits_of(full)
+
+
+def _empty(count, size):
+    return np.zeros(count if size <= 8 else (count, size // 8), np.dtype(f"u{min(size, 8)}"))
+
+
+def _partly(ins, warp, lanes, addresses, size, good, access, values=None):
+    """Does the access for the good lanes only; the others read zero."""
+    data = _empty(len(addresses), size)
+    if good.any():
+        part = _lane_bits(lanes, good)
+        if values is None:
+            data[good] = access(ins, warp, part, addresses[good], size)
+        else:
+            access(ins, warp, part, addresses[good], size, values[good])
+    return data
+
+
+def _check_alignment(ins, warp, lanes, addresses, size):
+    """A mask of aligned lanes, or None when all are."""
+    if size > 1 and int(np.bitwise_or.reduce(addresses)) & (size - 1):
+        good = addresses & (size - 1) == 0
+        address = int(addresses[~good][0])
+        ins.report(warp, _lane_bits(lanes, ~good), "misaligned", f"an access of {size} bytes at {address:#x} needs {size}-byte alignment", address)
+        return good
+    return None
+
+
+def read_global(ins, warp, lanes, addresses, size):
+    memory = warp.machine.memory
+    good = _check_alignment(ins, warp, lanes, addresses, size)
+    if good is not None:
+        return _partly(ins, warp, lanes, addresses, size, good, read_global)
+    index = addresses - GLOBAL_BASE
+    rows = index // size if size > 1 else index
+    try:
+        state = memory.states[size].take(rows, axis=0)
+    except IndexError:
+        good = (index >= 0) & (index < memory.size)
+        _report_global(ins, warp, lanes, addresses, good, "reads", size)
+        return _partly(ins, warp, lanes, addresses, size, good, read_global)
+    if b"\0" in (state == STATE_READABLE[size]).tobytes():
+        allocated = (state & STATE_ALLOCATED[size]) == STATE_ALLOCATED[size]
+        if allocated.ndim > 1:
+            allocated = allocated.all(axis=1)
+        if not allocated.all():
+            _report_global(ins, warp, lanes, addresses, allocated, "reads", size)
+            return _partly(ins, warp, lanes, addresses, size, allocated, read_global)
+        written = state == STATE_READABLE[size]
+        if written.ndim > 1:
+            written = written.all(axis=1)
+        address = int(addresses[~written][0])
+        ins.report(warp, _lane_bits(lanes, ~written), "uninitialised-global", f"it reads global memory at {address:#x} that nobody wrote", address)
+    warp.machine.traffic["global read"] += size * len(addresses)
+    return memory.views[size].take(rows, axis=0)
+
+
+def write_global(ins, warp, lanes, addresses, size, values):
+    memory = warp.machine.memory
+    good = _check_alignment(ins, warp, lanes, addresses, size)
+    if good is not None:
+        return _partly(ins, warp, lanes, addresses, size, good, write_global, values)
+    index = addresses - GLOBAL_BASE
+    rows = index // size if size > 1 else index
+    try:
+        state = memory.states[size].take(rows, axis=0)
+    except IndexError:
+        good = (index >= 0) & (index < memory.size)
+        _report_global(ins, warp, lanes, addresses, good, "writes", size)
+        return _partly(ins, warp, lanes, addresses, size, good, write_global, values)
+    ones = STATE_ALLOCATED[size]
+    if b"\0" in ((state & ones) == ones).tobytes():
+        allocated = (state & ones) == ones
+        if allocated.ndim > 1:
+            allocated = allocated.all(axis=1)
+        _report_global(ins, warp, lanes, addresses, allocated, "writes", size)
+        return _partly(ins, warp, lanes, addresses, size, allocated, write_global, values)
+    memory.views[size][rows] = values
+    memory.states[size][rows] = STATE_READABLE[size]
+    warp.machine.traffic["global written"] += size * len(addresses)
+
+
+def _report_global(ins, warp, lanes, addresses, good, verb, size):
+    address = int(addresses[~good][0])
+    where = warp.machine.memory.nearest(address - GLOBAL_BASE)
+    ins.report(warp, _lane_bits(lanes, ~good), "out-of-bounds", f"it {verb} {size} bytes of global memory at {address:#x}: {where}", address)
+
+
+def _shared_parts(ins, warp, lanes, addresses, size, verb):
+    """[(cta, chosen lanes or None, offsets)] of 32-bit shared addresses; reports what lies nowhere."""
+    cta = warp.cta
+    offsets = addresses - (cta.rank << 24)
+    low = np.minimum.reduce(offsets)
+    if low >= 1024 and np.maximum.reduce(offsets) + size <= cta.shared.size:
+        return [(cta, None, offsets)]
+    parts = []
+    ranks = addresses >> 24
+    for rank in np.unique(ranks):
+        chosen = ranks == rank
+        if not 0 <= rank < len(cta.cluster.ctas):
+            address = int(addresses[chosen][0])
+            ins.report(
+                warp,
+                _lane_bits(lanes, chosen),
+                "out-of-bounds",
+                f"it {verb} shared address {address:#x}, which belongs to no CTA of the cluster",
+                address,
+            )
+            continue
+        owner = cta.cluster.ctas[int(rank)]
+        offsets = addresses & 0xFFFFFF
+        inside = chosen & (offsets >= 1024) & (offsets + size <= owner.shared.size)
+        outside = chosen & ~inside
+        if outside.any():
+            address = int(addresses[outside][0])
+            ins.report(
+                warp, _lane_bits(lanes, outside), "out-of-bounds",
+                f"it {verb} {size} bytes at shared offset {address & 0xFFFFFF:#x} of CTA rank {rank}, which has 0x400..{owner.shared.size - 1:#x}", address,
+            )  # fmt: skip
+        if inside.any():
+            if owner.exited:
+                ins.report(warp, _lane_bits(lanes, inside), "exited-cta", f"it {verb} the shared memory of CTA rank {rank}, which has exited")
+            parts.append((owner, inside, offsets[inside]))
+    return parts
+
+
+def read_shared(ins, warp, lanes, addresses, size, ordered=True):
+    good = _check_alignment(ins, warp, lanes, addresses, size)
+    if good is not None:
+        return _partly(ins, warp, lanes, addresses, size, good, read_shared)
+    parts = _shared_parts(ins, warp, lanes, addresses, size, "reads")
+    warp.machine.traffic["shared read"] += size * len(addresses)
+    if len(parts) == 1 and parts[0][1] is None:
+        shared, offsets = parts[0][0].shared, parts[0][2]
+        shared.before_read(ins, warp, lanes, offsets, size, ordered)
+        return shared.views[size].take(offsets // size if size > 1 else offsets, axis=0)
+    data = _empty(len(addresses), size)
+    for cta, chosen, offsets in parts:
+        cta.shared.before_read(ins, warp, _lane_bits(lanes, chosen), offsets, size, ordered)
+        data[chosen] = cta.shared.views[size].take(offsets // size, axis=0)
+    return data
+
+
+def write_shared(ins, warp, lanes, addresses, size, values, ordered=True):
+    good = _check_alignment(ins, warp, lanes, addresses, size)
+    if good is not None:
+        return _partly(ins, warp, lanes, addresses, size, good, write_shared, values)
+    warp.machine.traffic["shared written"] += size * len(addresses)
+    for cta, chosen, offsets in _shared_parts(ins, warp, lanes, addresses, size, "writes"):
+        part = lanes if chosen is None else _lane_bits(lanes, chosen)
+        cta.shared.before_write(ins, warp, part, offsets, size, ordered)
+        cta.shared.views[size][offsets // size if size > 1 else offsets] = values if chosen is None else values[chosen]
+
+
+_LANE_NUMBERS = np.arange(32, dtype=np.int64)
+
+
+def _local_index(ins, warp, lanes, addresses, size, verb):
+    local = warp.local
+    low, high = int(addresses.min()), int(addresses.max()) + size
+    if low < 16 or high > local.size:
+        address = low if low < 16 else high - size
+        ins.report(warp, lanes, "out-of-bounds", f"it {verb} local memory at {address:#x}; the frame has {local.size} bytes", address)
+        return None
+    return (select(_LANE_NUMBERS, lanes) * local.stride + addresses) // size
+
+
+def read_local(ins, warp, lanes, addresses, size):
+    good = _check_alignment(ins, warp, lanes, addresses, size)
+    index = None if good is not None else _local_index(ins, warp, lanes, addresses, size, "reads")
+    if index is None:
+        return _empty(len(addresses), size)
+    local = warp.local
+    valid = local.valids[size].take(index, axis=0)
+    if valid.tobytes() != _ALL_VALID[size][: valid.nbytes]:
+        ins.report(warp, lanes, "uninitialised-local", "it reads local memory that this thread did not write", int(addresses[0]))
+    warp.machine.traffic["local read"] += size * len(addresses)
+    return local.views[size].take(index, axis=0)
+
+
+def write_local(ins, warp, lanes, addresses, size, values):
+    good = _check_alignment(ins, warp, lanes, addresses, size)
+    index = None if good is not None else _local_index(ins, warp, lanes, addresses, size, "writes")
+    if index is None:
+        return
+    local = warp.local
+    local.views[size][index] = values
+    local.valids[size][index] = _WORD_VALID[min(size, 8)]
+    warp.machine.traffic["local written"] += size * len(addresses)
+
+
+def read_parameters(ins, warp, lanes, addresses, size):
+    """The entry's parameter block through addresses (cvta.param, or ld.param of a register)."""
+    block = warp.machine.parameter_views
+    offsets = addresses - PARAM_BASE
+    good = (offsets >= 0) & (offsets + size <= block.size)
+    if not good.all():
+        ins.report(warp, lanes, "out-of-bounds", f"it reads parameter byte {int(offsets[~good][0])} of {block.size}")
+        offsets = np.where(good, offsets, 0)
+    rows = block[offsets[:, None] + np.arange(size)]
+    return (
+        np.ascontiguousarray(rows).view(np.dtype(f"u{min(size, 8)}")).reshape(len(addresses), -1)[:, 0]
+        if size <= 8
+        else np.ascontiguousarray(rows).view(np.uint64)
+    )
+
+
+def write_parameters(ins, warp, lanes, addresses, size, values):
+    ins.report(warp, lanes, "out-of-bounds", "it writes the parameter space of the kernel", int(addresses[0]))
+
+
+WINDOWS = {
+    GLOBAL_BASE >> 40: (0, read_global, write_global),
+    LOCAL_BASE >> 40: (LOCAL_BASE, read_local, write_local),
+    SHARED_BASE >> 40: (SHARED_BASE, read_shared, write_shared),
+    PARAM_BASE >> 40: (0, read_parameters, write_parameters),
+}
+
+
+def window_of(address):
+    """The key in WINDOWS of a generic address (global memory may be larger than one window's span)."""
+    key = int(address) >> 40
+    return GLOBAL_BASE >> 40 if key >= GLOBAL_BASE >> 40 and key < (GLOBAL_BASE >> 40) + 16 else key
+
+
+def _generic(ins, warp, lanes, addresses, size, values, verb):
+    keys = {window_of(address) for address in addresses.tolist()} if len(addresses) < 33 else set()
+    first = window_of(addresses[0])
+    if len(keys) == 1 and first in WINDOWS:
+        base, read, write = WINDOWS[first]
+        if values is None:
+            return read(ins, warp, lanes, addresses - base, size)
+        return write(ins, warp, lanes, addresses - base, size, values)
+    data = _empty(len(addresses), size)
+    which = np.array([window_of(address) for address in addresses])
+    for key in keys:
+        chosen = which == key
+        part = _lane_bits(lanes, chosen)
+        if key not in WINDOWS:
+            address = int(addresses[chosen][0])
+            ins.report(warp, part, "out-of-bounds", f"it {verb} generic address {address:#x}, which lies in no memory", address)
+            continue
+        base, read, write = WINDOWS[key]
+        if values is None:
+            data[chosen] = read(ins, warp, part, addresses[chosen] - base, size)
+        else:
+            write(ins, warp, part, addresses[chosen] - base, size, values[chosen])
+    return data
+
+
+def read_generic(ins, warp, lanes, addresses, size):
+    return _generic(ins, warp, lanes, addresses, size, None, "reads")
+
+
+def write_generic(ins, warp, lanes, addresses, size, values):
+    _generic(ins, warp, lanes, addresses, size, values, "writes")
+
+
+def select(array, lanes):
+    """The active lanes' entries."""
+    return array if lanes == FULL else array[mask_of(lanes)]

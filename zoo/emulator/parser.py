@@ -1,0 +1,781 @@
+"""PTX text to a module of variables and functions: syntax, scopes and names only. What an instruction means is in instructions/.
+
+Registers, labels and variables are resolved by scope here (inline assembly opens scopes with its own registers and labels),
+so a statement's operands hold objects, not names.
+"""
+
+import re
+import struct
+
+from .errors import ParseError
+
+TYPE_BYTES = {
+    "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4, "f32": 4,
+    "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 1,
+}  # fmt: skip
+
+
+def width_class(type):
+    """The storage class of a register of this declared type."""
+    size = TYPE_BYTES[type]
+    return "pred" if type == "pred" else "b16" if size <= 2 else f"b{size * 8}"
+
+
+class Register:
+    """One virtual register."""
+
+    __slots__ = ("name", "type", "number", "function")
+
+    def __init__(self, name, type, number, function):
+        self.name, self.type, self.number, self.function = name, type, number, function
+
+    def __repr__(self):
+        return self.name
+
+
+class Special:
+    """A special register such as %tid.x."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return self.name
+
+
+class Immediate:
+    """A literal. `form` is 'int', 'f32' or 'f64'; value is the integer, or the bits of the float."""
+
+    __slots__ = ("value", "form")
+
+    def __init__(self, value, form="int"):
+        self.value, self.form = value, form
+
+    def __repr__(self):
+        return f"{self.value:#x}" if self.form != "int" else str(self.value)
+
+
+class Vector:
+    __slots__ = ("items",)
+
+    def __init__(self, items):
+        self.items = items
+
+    def __repr__(self):
+        return "{" + ", ".join(map(repr, self.items)) + "}"
+
+
+class Group:
+    """A parenthesised list: the arguments or results of a call."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items):
+        self.items = items
+
+
+class Address:
+    """[base + offset]; base is a Register, a Variable or None for an absolute address."""
+
+    __slots__ = ("base", "offset")
+
+    def __init__(self, base, offset):
+        self.base, self.offset = base, offset
+
+    def __repr__(self):
+        return f"[{self.base!r}+{self.offset}]"
+
+
+class TensorAddress:
+    """[map, {coordinates}], with whatever else the brackets hold (im2col offsets) in `rest`."""
+
+    __slots__ = ("map", "coordinates", "rest")
+
+    def __init__(self, map, coordinates, rest):
+        self.map, self.coordinates, self.rest = map, coordinates, rest
+
+
+class Negated:
+    __slots__ = ("operand",)
+
+    def __init__(self, operand):
+        self.operand = operand
+
+
+class PredicatePair:
+    """first|second."""
+
+    __slots__ = ("first", "second")
+
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+
+class _Sink:
+    def __repr__(self):
+        return "_"
+
+
+SINK = _Sink()
+
+
+class Label:
+    """A place in a function: the index of the statement it stands before. `targets` is set for .branchtargets lists."""
+
+    __slots__ = ("name", "position", "targets", "function")
+
+    def __init__(self, name, position, function):
+        self.name, self.position, self.function = name, position, function
+        self.targets = None
+
+    def __repr__(self):
+        return self.name
+
+
+class Variable:
+    """A declared variable of any state space. `size` is None for `name[]` (dynamic shared memory)."""
+
+    __slots__ = ("name", "space", "align", "size", "data", "relocations", "line", "external", "function", "type")
+
+    def __init__(self, name, space, align, size, line, function=None, type=None):
+        self.name, self.space, self.align, self.size, self.line, self.function = name, space, align, size, line, function
+        self.data = b""
+        self.relocations = []  # (offset, bytes, symbol name, addend, generic)
+        self.external = False
+        self.type = type
+
+    def __repr__(self):
+        return self.name
+
+
+class Statement:
+    """One instruction: guard (Register or Negated or None), opcode with modifiers, operands, place."""
+
+    __slots__ = ("guard", "opcode", "operands", "line", "source", "text")
+
+    def __init__(self, guard, opcode, operands, line, source, text):
+        self.guard, self.opcode, self.operands = guard, opcode, operands
+        self.line, self.source, self.text = line, source, text
+
+
+class Function:
+    """An .entry or .func; `statements` is None for a declaration without a body."""
+
+    def __init__(self, name, entry, line):
+        self.name, self.entry, self.line = name, entry, line
+        self.parameters, self.results = [], []
+        self.registers, self.variables = [], []
+        self.statements = None
+        self.directives = {}
+
+    def __repr__(self):
+        return self.name
+
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
+      | (?P<string>"(?:[^"\\]|\\.)*")
+      | (?P<number>0[fF][0-9a-fA-F]{8}(?![\w$])|0[dD][0-9a-fA-F]{16}(?![\w$])|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?(?![\w$])|\d+\.\d+(?:[eE][-+]?\d+)?|\d+U?(?![\w$]))
+      | (?P<directive>\.[A-Za-z_][\w$]*(?:::[\w$]+)*)
+      | (?P<name>[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
+      | (?P<punct>[-+{}()\[\]<>,;:|!@=~*?&^/])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_SPECIAL = re.compile(
+    r"%(?:n?tid|n?ctaid|n?clusterid|cluster_n?ctaid|(?:laneid|n?warpid|n?smid|gridid|clock(?:64|_hi)?|globaltimer(?:_lo|_hi)?|lanemask_(?:eq|lt|le|gt|ge)"
+    r"|cluster_n?ctarank|is_explicit_cluster|dynamic_smem_size|total_smem_size|aggr_smem_size|envreg\d+|pm\d+|current_graph_exec|reserved_smem_offset_\w+))(?:\.[xyzw])?$"
+)
+
+
+def _tokenise(text):
+    tokens, position, line = [], 0, 1
+    match_at = _TOKEN.match
+    while position < len(text):
+        match = match_at(text, position)
+        if match is None:
+            raise ParseError(line, f"unexpected text {text[position : position + 30]!r}")
+        kind, found = match.lastgroup, match.group()
+        if kind != "space":
+            tokens.append((kind, found, line, position))
+        line += found.count("\n")
+        position = match.end()
+    tokens.append(("end", "", line, position))
+    return tokens
+
+
+class _Scope:
+    __slots__ = ("parent", "names", "labels", "ranges")
+
+    def __init__(self, parent):
+        self.parent, self.names, self.labels, self.ranges = parent, {}, {}, {}
+
+
+class Name:
+    """An unresolved identifier with the scope it was read in; parse() replaces every one."""
+
+    __slots__ = ("text", "scope", "line")
+
+    def __init__(self, text, scope, line):
+        self.text, self.scope, self.line = text, scope, line
+
+
+_RANGED = re.compile(r"(.*?)(\d+)$")
+_LINKAGE = (".visible", ".extern", ".weak", ".common")
+_PERFORMANCE = {
+    ".maxntid": 3, ".reqntid": 3, ".minnctapersm": 1, ".maxnctapersm": 1, ".maxnreg": 1, ".reqnctapercluster": 3, ".maxclusterrank": 1,
+}  # fmt: skip
+
+
+class _Parser:
+    def __init__(self, text):
+        self.text = text
+        self.tokens = _tokenise(text)
+        self.at = 0
+        self.version = self.target = None
+        self.variables, self.functions, self.files = {}, {}, {}
+        self.module_scope = _Scope(None)
+
+    # ---- tokens
+    def peek(self):
+        return self.tokens[self.at][1]
+
+    def line(self):
+        return self.tokens[self.at][2]
+
+    def next(self):
+        token = self.tokens[self.at]
+        self.at += 1
+        return token
+
+    def accept(self, text):
+        if self.tokens[self.at][1] == text:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, text):
+        kind, found, line, _ = self.next()
+        if found != text:
+            raise ParseError(line, f"expected {text!r}, found {found!r}")
+
+    def fail(self, message):
+        raise ParseError(self.line(), message)
+
+    def integer(self):
+        negative = self.accept("-")
+        kind, found, line, _ = self.next()
+        if kind != "number":
+            raise ParseError(line, f"expected a number, found {found!r}")
+        value = _integer(found, line)
+        return -value if negative else value
+
+    def skip_statement(self):
+        while self.next()[1] != ";":
+            if self.tokens[self.at][0] == "end":
+                self.fail("the text ends inside a statement")
+
+    # ---- module level
+    def module(self):
+        while self.tokens[self.at][0] != "end":
+            text = self.peek()
+            if text == ".version":
+                self.next()
+                self.version = self.next()[1]
+            elif text == ".target":
+                self.next()
+                self.target = self.next()[1]
+                while self.accept(","):
+                    self.next()
+            elif text == ".address_size":
+                self.next()
+                if self.integer() != 64:
+                    self.fail("only .address_size 64 is covered")
+            elif text == ".file":
+                self.next()
+                number = self.integer()
+                self.files[number] = self.next()[1][1:-1]
+                while self.accept(","):
+                    self.next()
+            elif text == ".section":
+                self.section()
+            elif text == ".loc":
+                self.location()
+            elif text == ".pragma":
+                self.skip_statement()
+            elif text == ".alias":
+                self.next()
+                alias = self.next()[1]
+                self.expect(",")
+                self.functions[alias] = self.functions[self.next()[1]]
+                self.expect(";")
+            elif text in _LINKAGE or text in (".entry", ".func", ".global", ".const", ".shared", ".managed"):
+                external = False
+                while self.peek() in _LINKAGE:
+                    external |= self.next()[1] == ".extern"
+                if self.peek() in (".entry", ".func"):
+                    self.function()
+                else:
+                    for variable in self.variable_declaration(None):
+                        variable.external = external
+                        self.variables[variable.name] = variable
+                        self.module_scope.names[variable.name] = variable
+            elif text == ";":
+                self.next()
+            else:
+                self.fail(f"unexpected {text!r} at module level")
+
+    def section(self):
+        self.next()
+        while self.peek() != "{":
+            self.next()
+        depth = 0
+        while True:
+            text = self.next()[1]
+            depth += (text == "{") - (text == "}")
+            if depth == 0:
+                return
+            if self.tokens[self.at][0] == "end":
+                self.fail("the text ends inside a section")
+
+    def location(self):
+        """.loc file line column {, function_name label {+ n}, inlined_at file line column}"""
+        self.next()
+        number, line = self.integer(), self.integer()
+        self.integer()
+        while self.accept(","):
+            word = self.next()[1]
+            if word == "function_name":
+                self.next()
+                if self.accept("+"):
+                    self.integer()
+            elif word == "inlined_at":
+                self.integer(), self.integer(), self.integer()
+            else:
+                self.fail(f"unexpected {word!r} in .loc")
+        return number, line
+
+    # ---- variables
+    def variable_declaration(self, function):
+        """`.space {.align n} {.vN} .type name{[n]..} {= init} {, name...} ;` without linkage. Registers are handled elsewhere."""
+        space = self.next()[1][1:]
+        align, width, lanes, type = None, None, 1, None
+        while True:
+            kind, text, line, _ = self.tokens[self.at]
+            if text == ".align":
+                self.next()
+                align = self.integer()
+            elif text in (".v2", ".v4", ".v8"):
+                self.next()
+                lanes = int(text[2:])
+            elif text == ".attribute":
+                self.next()
+                self.expect("(")
+                while not self.accept(")"):
+                    self.next()
+            elif text in (".ptr", ".global", ".shared", ".const", ".local", ".noalias") and kind == "directive":
+                self.next()  # `.ptr .space .align n` of a parameter says nothing about its storage
+                while text == ".ptr" and self.peek() in (".global", ".shared", ".const", ".local", ".align"):
+                    if self.next()[1] == ".align":
+                        self.integer()
+            elif kind == "directive" and text[1:] in TYPE_BYTES:
+                self.next()
+                type = text[1:]
+                width = TYPE_BYTES[type]
+            else:
+                break
+        if width is None:
+            self.fail(f"a .{space} declaration needs a type")
+        found = []
+        while True:
+            kind, name, line, _ = self.next()
+            if kind != "name":
+                raise ParseError(line, f"expected a variable's name, found {name!r}")
+            size = width * lanes
+            dimensions = []
+            while self.accept("["):
+                dimensions.append(None if self.peek() == "]" else self.integer())
+                self.expect("]")
+            for extent in dimensions:
+                size = None if extent is None or size is None else size * extent
+            variable = Variable(name, space, align or width * lanes, size, line, function, type)
+            if self.accept("="):
+                self.initialiser(variable, width)
+                if variable.size is None:
+                    variable.size = len(variable.data)
+            found.append(variable)
+            if not self.accept(","):
+                break
+        if self.peek() == ";":
+            self.next()
+        return found
+
+    def initialiser(self, variable, width):
+        data = bytearray()
+
+        def value():
+            if self.accept("{"):
+                while not self.accept("}"):
+                    value()
+                    self.accept(",")
+                return
+            kind, text, line, _ = self.tokens[self.at]
+            if kind == "name":
+                self.next()
+                generic = text == "generic"
+                if generic:
+                    self.expect("(")
+                    text = self.next()[1]
+                    self.expect(")")
+                elif text == "mask":
+                    raise ParseError(line, "mask() in an initialiser is not covered")
+                addend = 0
+                if self.peek() in "+-" and self.peek():
+                    addend = self.integer() if self.peek() == "-" else (self.next(), self.integer())[1]
+                variable.relocations.append((len(data), width, text, addend, generic))
+                data.extend(bytes(width))
+                return
+            negative = self.accept("-")
+            kind, text, line, _ = self.next()
+            if kind != "number":
+                raise ParseError(line, f"unexpected {text!r} in an initialiser")
+            if text[:2] in ("0f", "0F", "0d", "0D"):
+                bits = int(text[2:], 16)
+                if width == 8 and text[1] in "fF":
+                    bits = struct.unpack("<Q", struct.pack("<d", struct.unpack("<f", struct.pack("<I", bits))[0]))[0]
+                number = bits ^ (negative << (width * 8 - 1))
+            else:
+                number = -_integer(text, line) if negative else _integer(text, line)
+            data.extend((number & ((1 << width * 8) - 1)).to_bytes(width, "little"))
+
+        value()
+        variable.data = bytes(data)
+
+    # ---- functions
+    def function(self):
+        line = self.line()
+        entry = self.next()[1] == ".entry"
+        results = []
+        if self.peek() == ".attribute":
+            self.next()
+            while self.next()[1] != ")":
+                pass
+        if not entry and self.accept("("):
+            results = self.parameters()
+        name = self.next()[1]
+        function = Function(name, entry, line)
+        function.results = results
+        if self.accept("("):
+            function.parameters = self.parameters()
+        while self.peek() not in ("{", ";"):
+            kind, text, line, _ = self.next()
+            if text in _PERFORMANCE:
+                values = [self.integer()]
+                while self.accept(","):
+                    values.append(self.integer())
+                function.directives[text[1:]] = values
+            elif text in (".explicitcluster", ".noreturn", ".blocksareclusters"):
+                function.directives[text[1:]] = True
+            elif text == ".pragma":
+                self.next()
+                self.accept(";")
+            else:
+                raise ParseError(line, f"the directive {text!r} of {name} is not covered")
+        for variable in function.parameters + function.results:
+            variable.function = function
+        if self.accept(";"):
+            self.functions.setdefault(name, function)
+            if name not in self.module_scope.names:
+                self.module_scope.names[name] = self.functions[name]
+            return
+        # A declaration may have come first: keep its identity, so that calls already read resolve to the body.
+        known = self.functions.get(name)
+        if known is not None and known.statements is None:
+            known.parameters, known.results, known.directives, known.line = function.parameters, function.results, function.directives, function.line
+            function = known
+            for variable in function.parameters + function.results:
+                variable.function = function
+        self.functions[name] = function
+        self.module_scope.names[name] = function
+        self.body(function)
+
+    def parameters(self):
+        found = []
+        while not self.accept(")"):
+            if self.peek() == ".reg":
+                self.fail("function parameters in registers are not covered")
+            found.extend(self.parameter())
+            self.accept(",")
+        return found
+
+    def parameter(self):
+        """One parameter: variable_declaration would swallow the comma of the list."""
+        saved = self.at
+        depth = 0
+        while True:
+            text = self.tokens[self.at][1]
+            if depth == 0 and text in (",", ")"):
+                break
+            depth += (text == "[") - (text == "]")
+            self.at += 1
+        end, self.at = self.at, saved
+        stop = self.tokens[end]
+        self.tokens[end] = ("punct", ";", stop[2], stop[3])
+        found = self.variable_declaration(None)
+        self.tokens[end] = stop
+        self.at = end
+        return found
+
+    def body(self, function):
+        function.statements = []
+        scope = _Scope(self.module_scope)
+        for variable in function.parameters + function.results:
+            scope.names[variable.name] = variable
+        self.source = None
+        self.expect("{")
+        self.block(function, scope)
+        for statement in function.statements:
+            if statement.guard is not None:
+                statement.guard = self.resolve(statement.guard)
+            statement.operands = [self.resolve(operand) for operand in statement.operands]
+        for label in self.lists:
+            label.targets = [self.resolve(target) for target in label.targets]
+
+    lists = ()
+
+    def block(self, function, scope):
+        if scope.parent is self.module_scope:
+            self.lists = []
+        while True:
+            kind, text, line, position = self.tokens[self.at]
+            if text == "}":
+                self.next()
+                return
+            if text == "{":
+                self.next()
+                self.block(function, _Scope(scope))
+            elif text == ";":
+                self.next()
+            elif kind == "directive":
+                self.directive(function, scope, text)
+            elif kind == "name" and self.tokens[self.at + 1][1] == ":":
+                self.next()
+                self.next()
+                label = Label(text, len(function.statements), function)
+                scope.labels[text] = label
+                if self.peek() == ".branchtargets":
+                    self.next()
+                    label.targets = []
+                    while True:
+                        label.targets.append(Name(self.next()[1], scope, line))
+                        if not self.accept(","):
+                            break
+                    self.expect(";")
+                    self.lists.append(label)
+                elif self.peek() in (".callprototype", ".calltargets"):
+                    self.skip_statement()
+            elif kind == "name" or text == "@":
+                self.statement(function, scope)
+            elif kind == "end":
+                self.fail(f"the text ends inside {function.name}")
+            else:
+                self.fail(f"unexpected {text!r} in {function.name}")
+
+    def directive(self, function, scope, text):
+        if text == ".reg":
+            self.next()
+            type = None
+            lanes = 1
+            while self.tokens[self.at][0] == "directive":
+                word = self.next()[1][1:]
+                if word in ("v2", "v4"):
+                    lanes = int(word[1:])
+                else:
+                    type = word
+            if type not in TYPE_BYTES:
+                self.fail(f"a register of type .{type} is not covered")
+            if lanes != 1:
+                self.fail("vector registers (.reg .v2, .v4) are not covered")
+            while True:
+                name = self.next()[1]
+                if self.accept("<"):
+                    count = self.integer()
+                    self.expect(">")
+                    for number in range(count):
+                        self.declare_register(function, scope, f"{name}{number}", type)
+                else:
+                    self.declare_register(function, scope, name, type)
+                if not self.accept(","):
+                    break
+            self.expect(";")
+        elif text == ".loc":
+            self.source = self.location()
+        elif text in (".local", ".shared", ".param", ".global", ".const"):
+            for variable in self.variable_declaration(function):
+                scope.names[variable.name] = variable
+                function.variables.append(variable)
+        elif text == ".pragma":
+            self.skip_statement()
+        elif text in (".file", ".section"):
+            self.fail(f"{text} inside a function is not covered")
+        else:
+            self.fail(f"the directive {text} is not covered")
+
+    def declare_register(self, function, scope, name, type):
+        register = Register(name, type, len(function.registers), function)
+        function.registers.append(register)
+        scope.names[name] = register
+
+    # ---- statements and operands
+    def statement(self, function, scope):
+        kind, text, line, start = self.tokens[self.at]
+        guard = None
+        if self.accept("@"):
+            negated = self.accept("!")
+            guard = Name(self.next()[1], scope, line)
+            if negated:
+                guard = Negated(guard)
+        kind, opcode, line, _ = self.next()
+        if kind != "name":
+            raise ParseError(line, f"expected an instruction, found {opcode!r}")
+        operands = []
+        if not self.accept(";"):
+            while True:
+                operands.append(self.operand(scope))
+                if self.accept(","):
+                    continue
+                if self.accept(";"):
+                    break
+                self.fail(f"unexpected {self.peek()!r} after an operand of {opcode}")
+        text = " ".join(self.text[start : self.tokens[self.at - 1][3]].split())
+        function.statements.append(Statement(guard, opcode, operands, line, self.source, text))
+
+    def operand(self, scope):
+        kind, text, line, _ = self.tokens[self.at]
+        if text == "[":
+            return self.bracket(scope)
+        if text in ("{", "("):
+            self.next()
+            items, close = [], "}" if text == "{" else ")"
+            while not self.accept(close):
+                items.append(self.operand(scope))
+                if not self.accept(","):
+                    self.expect(close)
+                    break
+            return Vector(items) if text == "{" else Group(items)
+        if text == "!":
+            self.next()
+            return Negated(self.operand(scope))
+        if kind == "number" or text == "-":
+            return self.immediate()
+        if kind != "name":
+            raise ParseError(line, f"unexpected {text!r} as an operand")
+        self.next()
+        first = SINK if text == "_" else Name(text, scope, line)
+        if self.accept("|"):
+            kind, text, line, _ = self.next()
+            return PredicatePair(first, SINK if text == "_" else Name(text, scope, line))
+        if self.peek() in ("+", "-") and first is not SINK:
+            sign = -1 if self.next()[1] == "-" else 1
+            return Address(first, sign * self.integer())  # `mov.u64 d, symbol+4`
+        if self.peek() == "[" and first is not SINK:
+            self.next()
+            offset = self.integer()
+            self.expect("]")
+            return Address(first, offset)
+        return first
+
+    def immediate(self):
+        negative = self.accept("-")
+        kind, text, line, _ = self.next()
+        if kind != "number":
+            raise ParseError(line, f"expected a number, found {text!r}")
+        if text[:2] in ("0f", "0F"):
+            return Immediate(int(text[2:], 16) ^ (negative << 31), "f32")
+        if text[:2] in ("0d", "0D"):
+            return Immediate(int(text[2:], 16) ^ (negative << 63), "f64")
+        if "." in text:
+            return Immediate(struct.unpack("<Q", struct.pack("<d", -float(text) if negative else float(text)))[0], "f64")
+        value = _integer(text, line)
+        return Immediate(-value if negative else value)
+
+    def bracket(self, scope):
+        self.expect("[")
+        kind, text, line, _ = self.tokens[self.at]
+        if kind == "number" or text == "-":
+            address = Address(None, self.integer())
+        else:
+            self.next()
+            address = Address(Name(text, scope, line), 0)
+            while self.peek() in ("+", "-"):
+                sign = -1 if self.next()[1] == "-" else 1
+                address.offset += sign * self.integer()
+        if self.accept(","):
+            coordinates = self.operand(scope)
+            rest = []
+            while self.accept(","):
+                rest.append(self.operand(scope))
+            self.expect("]")
+            return TensorAddress(address, coordinates, rest)
+        self.expect("]")
+        return address
+
+    # ---- names
+    def resolve(self, operand):
+        if isinstance(operand, Name):
+            return self.lookup(operand)
+        if isinstance(operand, (Vector, Group)):
+            operand.items = [self.resolve(item) for item in operand.items]
+        elif isinstance(operand, Negated):
+            operand.operand = self.resolve(operand.operand)
+        elif isinstance(operand, PredicatePair):
+            operand.first, operand.second = self.resolve(operand.first), self.resolve(operand.second)
+        elif isinstance(operand, Address):
+            if operand.base is not None:
+                operand.base = self.resolve(operand.base)
+        elif isinstance(operand, TensorAddress):
+            operand.map, operand.coordinates = self.resolve(operand.map), self.resolve(operand.coordinates)
+            operand.rest = [self.resolve(item) for item in operand.rest]
+        return operand
+
+    def lookup(self, name):
+        scope = name.scope
+        while scope is not None:
+            found = scope.names.get(name.text)
+            if found is None:
+                found = scope.labels.get(name.text)
+            if found is not None:
+                return found
+            scope = scope.parent
+        if _SPECIAL.match(name.text):
+            return Special(name.text)
+        if name.text == "WARP_SZ":
+            return Immediate(32)
+        raise ParseError(name.line, f"{name.text!r} is not declared")
+
+
+def _integer(text, line):
+    text = text.rstrip("U")
+    try:
+        if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
+            return int(text, 8)
+        return int(text, 0)
+    except ValueError:
+        raise ParseError(line, f"expected an integer, found {text!r}") from None
+
+
+class ParsedModule:
+    """What parse() returns."""
+
+    def __init__(self, parser):
+        self.version, self.target, self.files = parser.version, parser.target, parser.files
+        self.variables, self.functions = parser.variables, parser.functions
+
+
+def parse(text):
+    """The module a PTX text describes."""
+    parser = _Parser(text)
+    parser.module()
+    return ParsedModule(parser)

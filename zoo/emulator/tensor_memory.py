@@ -1,0 +1,166 @@
+"""Tensor memory of one CTA: 128 lanes x 512 columns of 32 bits, its allocation, and who may touch a cell when.
+
+Besides the values every cell has a valid bit, and every (quarter of lanes, column) remembers its last writer and reader as an `Access`.
+The order of two accesses is judged by what barriers carry from warp to warp (rows 3 and 4 of clocks.py):
+
+* work done by the tensor core (mma, cp) is complete for a warp that knows of a tcgen05.commit that follows it, from its mbarrier or from
+  somebody who waited there;
+* tcgen05.ld and .st are complete after tcgen05.wait of their own warp;
+* between two warps a tcgen05.fence::before_thread_sync (a commit implies it) and a ::after_thread_sync must surround the synchronisation.
+"""
+
+import numpy as np
+
+LANES, COLUMNS, QUARTERS = 128, 512, 4
+ADDRESS_MASK = 0x007F_01FF  # 7 lane bits, 9 column bits; the others are ignored
+NOT_YET = 1 << 62
+
+
+class Access:
+    """One tcgen05 instruction's use of tensor memory.
+
+    `commit`: for mma and cp, the number of the warp's first commit after it. `waited` (ld, st) and `fenced` (ld, st, cp): the warp's tick at
+    the wait, and at the before_thread_sync fence, that cover it.
+    """
+
+    __slots__ = ("ins", "warp", "kind", "commit", "waited", "fenced")
+
+    def __init__(self, ins, warp, kind):
+        self.ins, self.warp, self.kind = ins, warp, kind  # kind: mma, cp, ld, st
+        self.commit = self.waited = self.fenced = NOT_YET
+
+    @property
+    def by_core(self):
+        return self.kind in ("mma", "cp")
+
+    def complete_for(self, clocks):
+        """Does somebody with these clocks know that the access is complete?"""
+        number = self.warp.number
+        return self.commit <= clocks[4, number] if self.by_core else self.waited <= clocks[3, number]
+
+    def __str__(self):
+        return f"`{self.ins.text}` (PTX line {self.ins.line}) of warp {self.warp.index} of CTA rank {self.warp.cta.rank}"
+
+
+class TensorMemory:
+    """Cells, valid bits, allocations and access records."""
+
+    def __init__(self, cta):
+        self.cta = cta
+        self.cells = np.zeros((LANES, COLUMNS), np.uint32)
+        self.valid = np.zeros((LANES, COLUMNS), bool)
+        self.allocated = np.zeros(COLUMNS, bool)
+        self.allocations = {}  # first column -> number of columns
+        self.last_size = None
+        self.relinquished = False
+        self.writers = np.full((QUARTERS, COLUMNS), None, object)
+        self.readers = np.full((QUARTERS, COLUMNS), None, object)
+        self.requests = {}  # warp -> request of a pending collective allocation
+
+    # ---- allocation
+    def find_space(self, count):
+        """First column of a free run of `count` columns, or None. Runs are aligned to their size."""
+        for first in range(0, COLUMNS, count):
+            if not self.allocated[first : first + count].any():
+                return first
+        return None
+
+    def allocate(self, first, count):
+        self.allocations[first] = count
+        self.allocated[first : first + count] = True
+        self.valid[:, first : first + count] = False
+        self.last_size = count
+
+    def free(self, first):
+        count = self.allocations.pop(first)
+        part = slice(first, first + count)
+        self.allocated[part] = False
+        self.valid[:, part] = False
+        self.writers[:, part] = None
+        self.readers[:, part] = None
+
+    def check_exit(self, report):
+        for first, count in self.allocations.items():
+            report("tensor-memory-leak", f"{count} columns of tensor memory from column {first} are not deallocated when the CTA exits")
+
+    # ---- checks
+    def in_bounds(self, ins, warp, lanes, first, count, what):
+        """Are the columns inside an allocation? Reports when not."""
+        if first + count > COLUMNS:
+            ins.report(
+                warp, lanes, "tensor-memory-misuse", f"{what} columns {first}..{first + count - 1} of CTA rank {self.cta.rank}; there are {COLUMNS}", first
+            )
+            return False
+        inside = self.allocated[first : first + count]
+        if not inside.all():
+            column = first + int(np.argmin(inside))
+            ins.report(
+                warp, lanes, "tensor-memory-misuse",
+                f"{what} columns {first}..{first + count - 1} of CTA rank {self.cta.rank}, but column {column} is not allocated", column,
+            )  # fmt: skip
+            return False
+        return True
+
+    def check_use(self, ins, warp, lanes, access, quarters, first, count, *, reads, writes):
+        """Order of this access after the ones before it; then it takes their place. quarters: a slice of 0..3."""
+        part = (quarters, slice(first, first + count))
+        for old in set(self.writers[part].reshape(-1).tolist()):
+            if old is not None and old is not access:
+                self._check_order(ins, warp, lanes, access, old, "writes" if not reads else "uses", "wrote")
+        if writes:
+            for old in set(self.readers[part].reshape(-1).tolist()):
+                if old is not None and old is not access:
+                    self._check_order(ins, warp, lanes, access, old, "writes", "reads")
+            self.writers[part] = access
+            self.readers[part] = None
+        elif reads:
+            self.readers[part] = access
+
+    def _check_order(self, ins, warp, lanes, access, old, verb, did):
+        what = f"it {verb} tensor memory that {old} {did}"
+        own = old.warp is warp
+        number = old.warp.number
+        clocks, after = warp.clocks, warp.state.get("tcgen05 after")
+        if own and (old.by_core and access.by_core or old.kind == access.kind):
+            return  # the tensor core, the loads and the stores of one thread each run in order
+        # cp before mma is a pair that the fences alone put in order; everything else must be complete
+        pipelined = old.kind == "cp" and access.kind == "mma" and old.fenced <= clocks[3, number]
+        if not pipelined and not old.complete_for(clocks):
+            if old.by_core:
+                why = "this warp does not know that it is complete: it needs tcgen05.commit and a wait for its mbarrier"
+            elif old.waited == NOT_YET:
+                why = f"it has not been waited for with tcgen05.wait::{old.kind}"
+            else:
+                why = "nothing orders the two"
+            ins.report(warp, lanes, "missing-wait", f"{what}, and {why}")
+        elif old.by_core and not pipelined:
+            if after is None or old.commit > after[4, number]:
+                ins.report(warp, lanes, "missing-tcgen05-fence", f"{what}: it needs tcgen05.fence::after_thread_sync after the wait for its commit")
+        elif not own:
+            if old.fenced > clocks[3, number]:
+                ins.report(warp, lanes, "missing-tcgen05-fence", f"{what}: its warp needs tcgen05.fence::before_thread_sync before the synchronisation")
+            elif after is None or old.fenced > after[3, number]:
+                ins.report(warp, lanes, "missing-tcgen05-fence", f"{what}: this warp needs tcgen05.fence::after_thread_sync after the synchronisation")
+
+    def check_free(self, ins, warp, lanes, first, count):
+        """Everything that used the columns must be known to be complete."""
+        part = (slice(0, QUARTERS), slice(first, first + count))
+        for old in set(self.writers[part].reshape(-1).tolist()) | set(self.readers[part].reshape(-1).tolist()):
+            if old is None:
+                continue
+            if not old.complete_for(warp.clocks):
+                never = (old.commit if old.by_core else old.waited) == NOT_YET
+                how = "nobody has waited for it" if never else "nothing orders its completion before this"
+                ins.report(warp, lanes, "tensor-memory-misuse", f"columns {first}..{first + count - 1} are freed while {old} may still use them: {how}")
+
+    def check_valid(self, ins, warp, lanes, rows, columns, what):
+        """Were the cells written? rows and columns index the cells."""
+        valid = self.valid[rows, columns]
+        if not valid.all():
+            row, column = np.broadcast_arrays(rows, columns)
+            bad = ~np.broadcast_to(valid, row.shape)
+            ins.report(
+                warp, lanes, "uninitialised-tensor-memory",
+                f"{what}: {int(bad.sum())} cells of CTA rank {self.cta.rank} were never written, the first is lane {int(row[bad][0])}, column {int(column[bad][0])}",
+                int(column[bad][0]),
+            )  # fmt: skip
