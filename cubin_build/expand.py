@@ -15,7 +15,7 @@ class Variant:
     tile: Tile
     arch: str
     dtypes: dict[str, str]  # of the arguments that have several
-    options: dict[str, str]
+    options: dict[str, str]  # the compiled ones
 
     @property
     def constants(self) -> dict[str, int]:
@@ -57,13 +57,13 @@ class Variant:
 
 
 def expand(table: Table) -> list[Variant]:
-    """arch x dtypes x options x tiles, in the table's order."""
+    """arch x dtypes x compiled options x tiles, in the table's order."""
     several = {
         argument["name"]: argument["dtypes"]
         for argument in table.entry["arguments"]
         if argument["kind"] == "array" and len(argument["dtypes"]) > 1
     }
-    options = {name: option["values"] for name, option in table.entry["options"].items()}
+    options = {name: option["values"] for name, option in table.entry["options"].items() if option["compiled"]}
     only = {argument["name"]: argument["dtypes"][0] for argument in table.entry["arguments"] if argument["kind"] == "array"}
     variants: list[Variant] = []
     for arch, *choices in itertools.product(table.archs, *several.values(), *options.values()):

@@ -224,7 +224,8 @@ def _options(fields: _Fields, taken: dict[str, str]) -> dict[str, dict]:
         if not values:
             item.fail("'values' is empty")
         default = item.one_of("default", values)
-        options[name] = {"values": values, "default": default, "help": item.take("help", str, "")}
+        compiled = item.take("compiled", bool, True)
+        options[name] = {"values": values, "default": default, "compiled": compiled, "help": item.take("help", str, "")}
         item.done()
     return options
 
@@ -374,7 +375,7 @@ def _tile(item: _Fields, archs: tuple[str, ...], entry: dict) -> Tile:
         if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
             item.fail(f"constant {constant} must be an integer of 32 bits, got {value!r}")
     arrays = {argument["name"]: argument["dtypes"] for argument in entry["arguments"] if argument["kind"] == "array"}
-    options = {option: rule["values"] for option, rule in entry["options"].items()}
+    options = {option: rule["values"] for option, rule in entry["options"].items() if rule["compiled"]}
     tile = Tile(
         name=name,
         constants=constants,

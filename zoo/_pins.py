@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "581be22f5390f4e4e0383e17ee7488eed6df696e43488c53e050f1c311349f3c"
+MANIFEST_SHA256 = "8b061439cf2d012e0b6c3eaa3acfefbdfb46c7956a02383b9fe9b258771e7dfe"

@@ -20,6 +20,7 @@ SCHEMA = 1
 class Option:
     values: tuple[str, ...]
     default: str
+    compiled: bool  # a variant for each value; otherwise launches read it
     help: str
 
 
@@ -87,7 +88,7 @@ class Variant:
     name: str
     arch: str
     dtypes: dict[str, str]
-    options: dict[str, str]
+    options: dict[str, str]  # the compiled ones
     constants: dict[str, int]
     launch: LaunchRule
     when: Expression
@@ -182,7 +183,7 @@ def _parse_kernel(name: str, entry: dict) -> Kernel:
         fields=parse_name(name),
         summary=entry["summary"],
         promises=dict(entry["promises"]),
-        options={key: Option(tuple(o["values"]), o["default"], o["help"]) for key, o in entry["options"].items()},
+        options={key: Option(tuple(o["values"]), o["default"], o["compiled"], o["help"]) for key, o in entry["options"].items()},
         arguments={argument["name"]: _parse_argument(argument) for argument in entry["arguments"]},
         derived=tuple((key, Expression(text)) for key, text in entry["derived"]),
         constraints=tuple((Expression(c["expression"]), c["words"]) for c in entry["constraints"]),

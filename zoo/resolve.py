@@ -311,7 +311,9 @@ class _Call:
         for variant in kernel.variants:
             if variant.arch != arch or (pinned is not None and variant.name != pinned):
                 continue
-            if any(variant.dtypes[name] != dtype for name, dtype in chosen.items()) or variant.options != self.options:
+            if any(variant.dtypes[name] != dtype for name, dtype in chosen.items()) or any(
+                self.options[name] != value for name, value in variant.options.items()
+            ):
                 continue
             fitting = True
             values = {**self.values, **variant.constants}

@@ -119,11 +119,12 @@ def _check_entry(entry):
     for where, constraint in _tables(entry, "constraints"):
         _take(constraint, "expression", str, where)
         _text(constraint, "words", where)
+    compiled = {name: values for name, values in options.items() if entry["options"][name]["compiled"]}
     launches = _take(entry, "launches", dict, "")
     for key in launches:
         _check_launch(_take(launches, key, dict, "launches"), f"launches.{key}", arguments)
     for where, variant in _tables(entry, "variants"):
-        _check_variant(variant, where, options, arguments, launches)
+        _check_variant(variant, where, compiled, arguments, launches)
 
 
 def _check_options(entry: dict) -> dict[str, list[str]]:
@@ -135,6 +136,7 @@ def _check_options(entry: dict) -> dict[str, list[str]]:
         if not all(map(NAME.fullmatch, (name, *values))):
             _fail(where, option)
         _one_of(option, "default", values, where)
+        _take(option, "compiled", bool, where)
         _text(option, "help", where)
     return {name: option["values"] for name, option in options.items()}
 
@@ -257,7 +259,7 @@ def _check_parameter(parameter: dict, where: str, arguments: dict[str, dict]):
             _one_of(parameter, key, allowed, where)
 
 
-def _check_variant(variant: dict, where: str, options: dict[str, list[str]], arguments: dict[str, dict], launches: dict):
+def _check_variant(variant: dict, where: str, compiled: dict[str, list[str]], arguments: dict[str, dict], launches: dict):
     for key in ("when", "cost"):
         _take(variant, key, str, where)
     _text(variant, "name", where)
@@ -275,7 +277,7 @@ def _check_variant(variant: dict, where: str, options: dict[str, list[str]], arg
         if type(value) is not int or not -(1 << 31) <= value < 1 << 31 or not SYMBOL.fullmatch(constant):
             _fail(f"{where}.constants.{constant}", value)
     several = {name: one["dtypes"] for name, one in arguments.items() if one["kind"] == "array" and len(one["dtypes"]) > 1}
-    for key, allowed in (("options", options), ("dtypes", several)):
+    for key, allowed in (("options", compiled), ("dtypes", several)):
         chosen = _take(variant, key, dict, where)
         if chosen.keys() != allowed.keys():
             _fail(f"{where}.{key}", chosen)

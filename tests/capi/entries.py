@@ -66,7 +66,7 @@ def expression_entry(expressions: list[str]) -> dict:
         for value, expression in zip(values, expressions, strict=True)
     }
     variants = [_variant("sm_90a", value, value, {"e": value}) for value in values]
-    options = {"e": {"values": values, "default": "v0", "help": "which expression"}}
+    options = {"e": {"values": values, "default": "v0", "compiled": True, "help": "which expression"}}
     return _entry([_scalar(name, "i64") for name in "abc"], launches, variants, options)
 
 
@@ -88,7 +88,7 @@ def map_entry() -> dict:
         launches[name] = _launch([parameter], 128)
         variants.append(_variant("sm_90a", name, name, {"t": name}))
     arguments = [_array("x", "u8", ["N"], "read", alignment=1), *(_scalar(name, "i64") for name in MAP_NUMBERS)]
-    return _entry(arguments, launches, variants, {"t": {"values": names, "default": "v0", "help": "which map"}})
+    return _entry(arguments, launches, variants, {"t": {"values": names, "default": "v0", "compiled": True, "help": "which map"}})
 
 
 EXTREMES = (0, 1, -1, 2, -2, 3, 7, -7, 32, 128, 2**31, -(2**31), 2**32, 2**62, -(2**62), 2**63 - 1, -(2**63), -(2**63) + 1)

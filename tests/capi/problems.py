@@ -112,9 +112,10 @@ class Maker:
             if argument.kind == "scalar" and argument.dtypes[0] != "f32":
                 values[name] = arguments.get(name, argument.default)
         for name, option in self.kernel.options.items():
-            values.update({f"{name}.{value}": int(variant.options[name] == value) for value in option.values})
-            if variant.options[name] != option.default or pick.random() < 0.5:
-                arguments[name] = variant.options[name]
+            chosen = variant.options[name] if option.compiled else pick.choice(option.values)
+            values.update({f"{name}.{value}": int(value == chosen) for value in option.values})
+            if chosen != option.default or pick.random() < 0.5:
+                arguments[name] = chosen
         dtypes = {name: variant.dtypes.get(name, a.dtypes[0]) for name, a in self.kernel.arguments.items() if a.kind == "array"}
         for name, dtype in dtypes.items():
             values |= {f"{name}.present": int(name in present), f"{name}.itemsize": DTYPES[dtype].bytes}

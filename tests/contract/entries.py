@@ -5,7 +5,8 @@ import copy
 _ENTRY = {
     "summary": "a kernel for the tests of the contract",
     "promises": {"deterministic": True},
-    "options": {"layout": {"values": ["plain", "blocked"], "default": "plain", "help": ""}},
+    "options": {"layout": {"values": ["plain", "blocked"], "default": "plain", "compiled": True, "help": ""},
+                "order": {"values": ["forward", "backward"], "default": "forward", "compiled": False, "help": ""}},
     "arguments": [
         {"name": "a", "kind": "array", "dtypes": ["e4m3", "e5m2"], "access": "read", "alignment": 16, "optional": False, "default": None,
          "help": "the left operand", "forms": [{"when": "1", "shape": ["M", "K"], "strides": ["a_stride", "1"]}]},
@@ -36,7 +37,7 @@ _ENTRY = {
                 {"kind": "pointer", "offset": 0, "size": 8, "argument": "c"},
                 {"kind": "pointer", "offset": 8, "size": 8, "argument": "d"},
                 {"kind": "i64", "offset": 16, "size": 8, "value": "M"},
-                {"kind": "i32", "offset": 24, "size": 4, "value": "d_stride * d.itemsize"},
+                {"kind": "i32", "offset": 24, "size": 4, "value": "d_stride * d.itemsize if order.forward else -M"},
                 {"kind": "f32", "offset": 28, "size": 4, "argument": "alpha"},
                 {"kind": "pointer", "offset": 32, "size": 8, "argument": "scratch"},
                 {"kind": "tensor_map", "offset": 64, "size": 128, "argument": "a", "dtype": "u8", "dims": ["K", "M"], "strides": ["a_stride"],

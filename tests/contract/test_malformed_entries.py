@@ -106,6 +106,8 @@ MISTAKES = {
     "an array's default": (change("arguments", 0, "default", 1), "arguments[0].default is 1"),
     "a name twice": (change("arguments", 1, "name", "a"), "arguments[1].name is 'a', which is already taken"),
     "a name that is code": (change("arguments", 0, "name", "a[0]; system"), "arguments[0].name is 'a[0]; system'"),
+    "compiled that is no truth value": (change("options", "layout", "compiled", 1), "options.layout.compiled is 1"),
+    "a variant that fixes what is not compiled": (change("variants", 0, "options", {"layout": "plain", "order": "forward"}), "variants[0].options is {"),
     "a default outside its list": (change("options", "layout", "default", "tiled"), "options.layout.default is 'tiled'"),
     "a grid of two": (change("launches", "default", "grid", ["1", "1"]), "launches.default.grid is ['1', '1']"),
     "a parameter's kind": (change("launches", "default", "parameters", 0, "kind", "u32"), "launches.default.parameters[0].kind is 'u32'"),

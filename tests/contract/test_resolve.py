@@ -111,13 +111,21 @@ def test_the_form_follows_the_option(kernel):
         resolve(kernel, arguments(layout="blocked", scale=with_(blocked, shape=(100, 8))), HOPPER, SMS)
 
 
+def test_an_option_that_is_not_compiled_changes_a_number_and_not_the_variant(kernel):
+    forward, backward = (resolve(kernel, arguments(order=order), HOPPER, SMS) for order in ("forward", "backward"))
+    assert forward.variant is backward.variant and "order" not in forward.variant.options
+    value = slice(24, 28)
+    numbers = [int.from_bytes(launch.logical_block()[value], "little", signed=True) for launch in (forward, backward)]
+    assert numbers == [forward.symbols["d_stride"] * 2, -forward.symbols["M"]]
+
+
 A, D = arguments()["a"], arguments()["d"]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (dict(e=1), "no argument is named 'e'; it takes a, b, scale, c, d, alpha, splits, scratch, layout"),
+        (dict(e=1), "no argument is named 'e'; it takes a, b, scale, c, d, alpha, splits, scratch, layout, order"),
         (dict(a=None), "a: missing; the left operand"),
         (dict(layout="tiled"), "layout: expected plain or blocked, got 'tiled'"),
         (dict(splits=1.5), "splits: expected a whole number of 32 bits, got 1.5"),
@@ -136,7 +144,7 @@ A, D = arguments()["a"], arguments()["d"]
         (dict(a=with_(A, address=A.address + 8)), r"a: the address 0x1000000008 must be a multiple of 16 bytes"),
         (dict(d=with_(D, address=A.address + 256)), "d: overlaps a, and the kernel writes d"),
         (dict(a=with_(A, strides=(264, 1))), "a: tensor map: the stride of dimension 1 is 264 bytes"),
-        (dict(d=with_(D, address=2**44, strides=(2**31, 1))), r"d_stride \* d.itemsize = 4294967296 does not fit 32 bits"),
+        (dict(d=with_(D, address=2**44, strides=(2**31, 1))), r"d_stride \* d.itemsize if order.forward else -M = 4294967296 does not fit 32 bits"),
     ],
 )
 def test_refusal_names_the_kernel_the_argument_and_what_was_expected(kernel, changes, words):

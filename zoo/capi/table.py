@@ -197,7 +197,10 @@ class _Writer:
         constants = self._array("zoo_constant", f"v{index}_constants", constants, 8)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
         dtypes = [str(argument.dtypes.index(variant.dtypes[argument.name])) for argument in several]
-        options = [str(option.values.index(variant.options[name])) for name, option in self.kernel.options.items()]
+        options = [
+            str(option.values.index(variant.options[name])) if option.compiled else "ZOO_ANY"
+            for name, option in self.kernel.options.items()
+        ]
         dtypes = self._array("uint8_t", f"v{index}_dtypes", dtypes, 32)
         options = self._array("uint8_t", f"v{index}_options", options, 32)
         return (

@@ -973,7 +973,7 @@ static bool takes(const call_state *call, const zoo_variant *variant)
         several++;
     }
     for (int index = 0; index < call->kernel->option_count; index++)
-        if (variant->options[index] != call->choices[index]) return false;
+        if (variant->options[index] != ZOO_ANY && variant->options[index] != call->choices[index]) return false;
     return true;
 }
 

@@ -24,7 +24,8 @@ enum {
     ZOO_MOST_PARAMETERS = 64,
     ZOO_MOST_BLOCK_BYTES = 4096,
     ZOO_MOST_STACK = 32,
-    ZOO_NONE = 0xFFFF /* no such index */
+    ZOO_NONE = 0xFFFF, /* no such index */
+    ZOO_ANY = 0xFF     /* whichever value the option has */
 };
 
 typedef struct { int64_t operand; uint32_t opcode; } zoo_instruction; /* opcodes as numbered in zoo/expressions.py */
@@ -103,7 +104,7 @@ typedef struct {
     uint16_t constant_count;
     const zoo_constant *constants;
     const uint8_t *dtypes;  /* an index for each argument that has several */
-    const uint8_t *options; /* an index for each option */
+    const uint8_t *options; /* an index for each option, ZOO_ANY where it is not compiled */
 } zoo_variant;
 
 typedef struct {

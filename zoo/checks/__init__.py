@@ -14,13 +14,15 @@ from zoo.checks.problem import Executor, Problem, difference
 from zoo.errors import DriverError, EmulationError, VariantError, ZooError
 from zoo.manifest import Kernel, Variant
 
-# (op, formats) of a kernel's name -> the module that knows its problems
-_FAMILIES = {
-    ("quantize", "fp8b128"): "zoo.checks.quantize_fp8b128",
-    ("quantize", "mxfp4"): "zoo.checks.quantize_mxfp4",
-    ("quantize", "mxfp8"): "zoo.checks.quantize_mxfp8",
-    ("quantize", "nvfp4"): "zoo.checks.quantize_nvfp4",
-}
+# The module that knows a kernel's problems: the first whose fields are those of the kernel's name. More particular ones go first.
+_FAMILIES = (
+    ({"op": "quantize", "direction": "rows", "formats": "fp8b128"}, "zoo.checks.quantize_fp8b128"),
+    ({"op": "quantize", "direction": "rows", "formats": "mxfp4"}, "zoo.checks.quantize_mxfp4"),
+    ({"op": "quantize", "direction": "rows", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
+    ({"op": "quantize", "direction": "cols", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
+    ({"op": "quantize", "direction": "both", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
+    ({"op": "quantize", "direction": "rows", "formats": "nvfp4"}, "zoo.checks.quantize_nvfp4"),
+)
 
 __all__ = ["Outcome", "check", "problems"]
 
@@ -34,10 +36,10 @@ class Outcome:
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     """The problems of a variant. Their arrays are large: take them one by one."""
-    family = (kernel.fields["op"], kernel.fields["formats"])
-    if family not in _FAMILIES:
-        raise ZooError(f"{kernel.name}: nobody has written checks for {'.'.join(family)}; add a module to zoo/checks")
-    return importlib.import_module(_FAMILIES[family]).problems(kernel, variant)
+    for fields, module in _FAMILIES:
+        if fields.items() <= kernel.fields.items():
+            return importlib.import_module(module).problems(kernel, variant)
+    raise ZooError(f"{kernel.name}: nobody has written checks for it; add a module to zoo/checks")
 
 
 def check(kernel: Kernel, variant: Variant, execute: Executor, most_elements: int | None = None) -> Outcome:

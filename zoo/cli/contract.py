@@ -120,7 +120,8 @@ def tile_name(variant: Variant) -> str:
 def name_pattern(kernel: Kernel) -> str:
     """How variants are named: `<x>_<q>_<layout>_<tile>`."""
     several = [argument.name for argument in kernel.arguments.values() if len(argument.dtypes) > 1]
-    return "_".join(f"<{part}>" for part in (*several, *kernel.options, "tile"))
+    compiled = [name for name, option in kernel.options.items() if option.compiled]
+    return "_".join(f"<{part}>" for part in (*several, *compiled, "tile"))
 
 
 def _range(numbers: list[int]) -> str:
@@ -136,7 +137,7 @@ def as_data(kernel: Kernel, evidence: Evidence) -> dict:
         "summary": kernel.summary,
         "sizes": size_symbols(kernel),
         "promises": kernel.promises,
-        "options": {name: {"values": list(o.values), "default": o.default, "help": o.help} for name, o in kernel.options.items()},
+        "options": {name: {"values": list(o.values), "default": o.default, "compiled": o.compiled, "help": o.help} for name, o in kernel.options.items()},
         "arguments": [_argument_data(argument) for argument in kernel.arguments.values()],
         "derived": {name: expression.text for name, expression in kernel.derived},
         "constraints": [{"expression": expression.text, "words": words} for expression, words in kernel.constraints],
