@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from zoo.benchmark.arguments import size_symbols  # noqa: E402
 from zoo.cli.contract import argument_rows, launches, parameter_text  # noqa: E402
+from zoo.cli.list_kernels import families
 from zoo.evidence import Evidence, summary  # noqa: E402
 from zoo.manifest import Kernel, Manifest  # noqa: E402
 
@@ -58,12 +59,22 @@ def pages(root: Path) -> dict[Path, str]:
 
 
 def kernel_list(kernels: list[Kernel], evidence: Evidence) -> str:
+    """Kernels that differ in their formats only share a row, whose formats link to their pages."""
     rows = []
-    for kernel in kernels:
-        for arch in kernel.archs:
-            variants = [variant for variant in kernel.variants if variant.arch == arch]
-            rows.append((f"[`{kernel.name}`](docs/kernels/{kernel.name}.md)", arch, len(variants), summary(evidence, variants)))
-    return table(("kernel", "arch", "cubins", "seen of exactly these bytes"), rows)
+    for family, members in families(kernels).items():
+        if family == members[0].name:
+            family, pages = link(family, members[0]), ""
+        else:
+            family, pages = code(family), " ".join(link(kernel.fields["formats"], kernel) for kernel in members)
+        for arch in dict.fromkeys(arch for kernel in members for arch in kernel.archs):
+            variants = [variant for kernel in members for variant in kernel.variants if variant.arch == arch]
+            rows.append((family, pages, arch, len(variants), summary(evidence, variants)))
+            family = pages = ""
+    return table(("kernels", "formats", "arch", "cubins", "seen of exactly these bytes"), rows)
+
+
+def link(text: str, kernel: Kernel) -> str:
+    return f"[{code(text)}](docs/kernels/{kernel.name}.md)"
 
 
 def table(header: tuple[str, ...], rows: list[tuple]) -> str:

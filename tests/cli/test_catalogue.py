@@ -9,8 +9,27 @@ from zoo.packaged import packaged
 NAME = "quantize.mxfp8.rows"
 
 
-def test_list_names_every_kernel_arch_and_state(zoo_command, cubins):
-    result = zoo_command("--cubins", cubins, "list")
+def test_list_counts_every_cubin_and_its_state(zoo_command, cubins):
+    lines = zoo_command("--cubins", cubins, "list").output.splitlines()
+    counts = [int(word) for line in lines[1:] for word in line.split() if word.isdigit()]
+    assert sum(counts) == sum(len(kernel.variants) for kernel in packaged.find())
+    for formats in ("fp8b128", "mxfp4", "mxfp8", "nvfp4"):
+        assert any(formats in line for line in lines)
+
+
+def test_list_folds_kernels_that_differ_in_formats_only():
+    from types import SimpleNamespace
+
+    from zoo.cli.list_kernels import families
+
+    names = ("quantize.mxfp8.rows", "quantize.nvfp4.rows", "quantize.mxfp8.cols", "scales.blocked")
+    kernels = [SimpleNamespace(name=name, fields={"formats": name.split(".")[1]} if name.startswith("q") else {}) for name in names]
+    folded = {name: [kernel.name for kernel in members] for name, members in families(kernels).items()}
+    assert folded == {"quantize.*.rows": list(names[:2]), "quantize.mxfp8.cols": [names[2]], "scales.blocked": [names[3]]}
+
+
+def test_long_list_names_every_kernel_arch_and_state(zoo_command, cubins):
+    result = zoo_command("--cubins", cubins, "list", "--long")
     assert result.exit_code == 0
     for kernel in packaged.find():
         assert kernel.name in result.output

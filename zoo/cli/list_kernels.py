@@ -15,12 +15,13 @@ from zoo.cli import collection
 @click.option("--op", help="Only this operation: quantize, gemm.")
 @click.option("--formats", help="Only these formats: mxfp8, fp8b128, ...")
 @click.option("--arch", metavar="PATTERN", default="*", help="Only kernels with cubins for these archs, such as 'sm_10*'.")
+@click.option("--long", is_flag=True, help="Each kernel by itself, with what a caller may choose.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(context: click.Context, pattern: str, op: str | None, formats: str | None, arch: str, as_json: bool):
+def command(context: click.Context, pattern: str, op: str | None, formats: str | None, arch: str, long: bool, as_json: bool):
     """List the kernels, their archs and their evidence.
 
-    PATTERN selects names, such as 'quantize.*'.
+    PATTERN selects names, such as 'quantize.*'. Kernels that differ in their formats only share a line, unless there is one.
     """
     from zoo.evidence import Evidence
 
@@ -32,14 +33,40 @@ def command(context: click.Context, pattern: str, op: str | None, formats: str |
     evidence = Evidence(zoo.directory)
     if as_json:
         click.echo(json.dumps([_as_data(kernel, evidence, arch) for kernel in kernels], indent=1))
-    else:
+    elif long or len(kernels) == 1:
         click.echo("\n\n".join(_as_text(kernel, evidence, arch) for kernel in kernels))
+    else:
+        click.echo(_folded(kernels, evidence, arch))
 
 
 def choices(kernel) -> dict[str, list[str]]:
     """What a caller may choose: the arguments with several dtypes, and the options."""
     found = {a.name: list(a.dtypes) for a in kernel.arguments.values() if len(a.dtypes) > 1}
     return found | {name: list(option.values) for name, option in kernel.options.items()}
+
+
+def families(kernels) -> dict[str, list]:
+    """Kernels by their names with `*` in place of the formats, where several differ in nothing else."""
+    found: dict[str, list] = {}
+    for kernel in kernels:
+        words = ["*" if word == kernel.fields.get("formats") else word for word in kernel.name.split(".")]
+        found.setdefault(".".join(words), []).append(kernel)
+    return {members[0].name if len(members) == 1 else name: members for name, members in found.items()}
+
+
+def _folded(kernels, evidence, pattern: str) -> str:
+    """A line for each family and arch."""
+    from zoo.cli.text import table
+    from zoo.evidence import summary
+
+    rows = []
+    for name, members in families(kernels).items():
+        formats = ", ".join(kernel.fields["formats"] for kernel in members) if len(members) > 1 else ""
+        for arch in dict.fromkeys(arch for kernel in members for arch, _ in _archs(kernel, pattern)):
+            variants = [variant for kernel in members for variant in kernel.variants if variant.arch == arch]
+            rows.append((name, formats, arch, len(variants), summary(evidence, variants)))
+            name = formats = ""
+    return table(("kernels", "formats", "arch", "cubins", "evidence"), rows)
 
 
 def _archs(kernel, pattern: str):
