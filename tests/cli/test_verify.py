@@ -125,15 +125,16 @@ def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_v
     result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--schedules", "2", "--record")
     assert result.returncode == 0, result.stderr
     words = " ".join(result.stdout.split())
-    assert "2 variants, 20 problems on two poisons under 2 schedules each: all right" in words and "not run 26 problems of more" in words
+    assert "2 variants, 30 problems under 2 schedules each: all right" in words and "not run 26 problems of more" in words
     for variant in Zoo(two_variants).kernel(NAME).variants:
         record = Evidence(two_variants).of(variant)["emulator"]
-        assert record["error"] is None and record["checks"] == 10 and record["schedules"] == 2
+        assert record["error"] is None and record["checks"] == 15 and record["schedules"] == 2
 
 
-def test_emulate_fails_where_a_kernel_computes_something_else(zoo_command, two_variants):
+@pytest.mark.parametrize("jobs", [(), ("--jobs", "2")], ids=["in one process", "in two"])
+def test_emulate_fails_where_a_kernel_computes_something_else(zoo_command, two_variants, jobs):
     edit_ptx(two_variants, b"satfinite.e5m2x2", b"satfinite.e4m3x2")
-    result = zoo_command("--cubins", two_variants, "verify", "--emulate", "--record")
+    result = zoo_command("--cubins", two_variants, "verify", "--emulate", "--record", *jobs)
     assert result.exit_code == 1 and len(problems(result)) == 2 and "all right" not in result.stdout
     assert all("elements are wrong" in problem for problem in problems(result))
     assert all(Evidence(two_variants).of(variant)["emulator"]["error"] for variant in Zoo(two_variants).kernel(NAME).variants)
@@ -194,3 +195,16 @@ def kernel_variants():
 def test_gpu_passes_on_this_gpu(zoo_command):
     result = zoo_command("verify", "--gpu")
     assert result.exit_code == 0, result.output
+
+
+def test_jobs_see_what_one_process_sees(without_gpu, two_variants):
+    seen = []
+    for jobs in (1, 3):
+        result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--record", "--jobs", str(jobs))
+        assert result.returncode == 0, result.stderr
+        seen.append((result.stdout, (two_variants / "evidence.json").read_text()))
+    assert seen[0] == seen[1]
+
+
+def test_jobs_without_emulate_are_misuse(zoo_command):
+    assert zoo_command("verify", "--jobs", "2").exit_code == 2

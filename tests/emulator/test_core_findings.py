@@ -58,6 +58,18 @@ def test_uninitialised_global_is_told_from_initialised():
     assert "%r2" in only(report, "uninitialised-global").text
 
 
+def test_bytes_that_are_there_may_count_as_never_written():
+    """Guards and poison: the kernel must not read them, whatever they hold."""
+    gpu = emulator.Device(arch="sm_90a", scheduling="issue")
+    mine = np.arange(256) // 128 == 0
+    x, y = gpu.alloc(WORDS, written=mine), gpu.alloc(256)
+    assert gpu.read(x, 64, np.uint32).tolist() == WORDS.tolist() and (gpu.written(x, 256) == mine).all()
+    report = launch(kernel(OWN + "ld.global.u32 %r1, [%rd10]; st.global.u32 [%rd11], %r1;"), device=gpu, params=[x, y])
+    assert report.ok, report
+    report = launch(kernel(OWN + "ld.global.u32 %r1, [%rd10+4]; st.global.u32 [%rd11], %r1;"), device=gpu, params=[x, y])
+    assert only(report, "uninitialised-global").lanes == 1 << 31
+
+
 def test_uninitialised_register_used_and_merely_moved():
     report, _, _ = run("mov.b32 %r2, %r1; st.global.u32 [%rd0], %r2;")
     assert "%r2" in only(report, "uninitialised-register").message

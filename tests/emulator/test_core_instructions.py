@@ -102,6 +102,12 @@ SHIFTS = [
     ("shr.u32 %r40, %r1, %r2;", lambda a, n: a >> n),
     ("shr.s32 %r40, %r1, %r2;", shift_right_signed),
     ("shf.l.wrap.b32 %r40, %r1, %r1, %r2;", lambda a, n: (a << 32 | a) << (n & 31) >> 32),
+    ("shf.l.wrap.b32 %r40, %r1, %r2, 7;", lambda a, n: (n << 32 | a) << 7 >> 32 & MASK),
+    ("shf.r.wrap.b32 %r40, %r1, %r2, 39;", lambda a, n: (n << 32 | a) >> 7 & MASK),
+    ("shf.r.clamp.b32 %r40, %r1, %r2, 40;", lambda a, n: n),
+    ("shr.s32 %r40, %r1, 35;", lambda a, n: shift_right_signed(a, 31)),
+    ("shl.b32 %r40, %r1, 31;", lambda a, n: (a & 1) << 31),
+    ("shr.s32 %r40, %r1, 3;", lambda a, n: shift_right_signed(a, 3)),
     ("shf.r.clamp.b32 %r40, %r1, 7, %r2;", lambda a, n: (7 << 32 | a) >> min(n, 32)),
     ("bfe.u32 %r40, %r1, %r2, 7;", lambda a, n: a >> n & 127),
     ("bfe.s32 %r40, %r1, %r2, 7;", lambda a, n: _extract(a, n, 7)),
@@ -224,6 +230,79 @@ def test_fast_fma_equals_the_exact_one():
             part = slice(start, start + 32)
             wanted = formats.fma(x[part].view(np.uint32), y[part].view(np.uint32), z[part].view(np.uint32))
             np.testing.assert_array_equal(fma_f32(x[part], y[part], z[part]).view(np.uint32), wanted)
+
+
+def test_fast_fma_rounds_once_just_below_the_normal_range():
+    """Found by a reader: the tie lies at another bit there."""
+    a, b, c = (np.full(32, value, np.float32) for value in (2.0**-75 * (1 + 4097 / 2**23), -(2.0**-75) * (1 - 4095 / 2**23), 2.0**-126))
+    assert set(fma_f32(a, b, c).view(np.uint32)) == {0x007FFFFF}
+
+
+HALF_SPECIAL = np.array([0, 0x8000, 1, 0x8001, 0x3C00, 0x3F80, 0x7BFF, 0x7C00, 0xFC00, 0x7F7F, 0x7F80, 0xFF80, 0x7FFF, 0xFFFF, 0x7C01, 0x0400, 0x0080], np.uint32)
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+@pytest.mark.parametrize("operation", ["add", "mul", "fma"])
+def test_quick_half_arithmetic_equals_the_exact_one(operation, name):
+    format = formats.FORMATS[name]
+    exact = {"add": formats.half_add, "mul": formats.half_multiply, "fma": formats.half_fma}[operation]
+    pairs = np.stack(np.meshgrid(HALF_SPECIAL, HALF_SPECIAL)).reshape(2, -1)
+    near = RNG.integers(0x3C00, 0x4400, (3, 3000)).astype(np.uint32)  # ties and cancellation are frequent here
+    wide = RNG.integers(0, 1 << 16, (3, 20000)).astype(np.uint32)
+    some = np.concatenate([pairs, RNG.permutation(pairs, axis=1)[:1]])
+    quick = 0
+    for codes in np.concatenate([wide, near, some], axis=1).T.reshape(-1, 3)[:, :, None]:
+        codes = codes[: 2 if operation != "fma" else 3]
+        found = formats.half_quickly(format, operation, *codes)
+        if found is not None:
+            quick += 1
+            assert found.tolist() == exact(format, *codes).tolist(), [hex(int(code[0])) for code in codes]
+    assert quick > 10_000
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+@pytest.mark.parametrize("modifiers", ["", ".NaN", ".xorsign.abs", ".NaN.xorsign.abs"])
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_minimum_and_maximum_of_halves(name, modifiers, kind):
+    """Both halves of a register, against the rule one number at a time."""
+    values = np.concatenate([HALF_SPECIAL, RNG.integers(0, 1 << 16, 15).astype(np.uint32)])
+    a, b = values | np.roll(values, 5) << 16, np.roll(values, 11) | np.roll(values, 3) << 16
+    found, report = lanes(f"{name}{modifiers}.{kind}x2 %r40, %r1, %r2;", a, b)
+    assert report.ok, report
+    table = formats.decode_table(formats.FORMATS[kind])
+
+    def one(x, y):
+        sign = (x ^ y) & 0x8000 if "xorsign" in modifiers else 0
+        if "abs" in modifiers:
+            x, y = x & 0x7FFF, y & 0x7FFF
+        bad = np.isnan(table[[x, y]])
+        if bad.all() or bad.any() and "NaN" in modifiers:
+            return 0x7FFF
+        order = sorted((x, y), key=lambda code: (table[code], not code & 0x8000))  # -0 before +0
+        chosen = (y if bad[0] else x) if bad.any() else order[0 if name == "min" else 1]
+        return chosen | sign
+
+    wanted = [one(x & 0xFFFF, y & 0xFFFF) | one(x >> 16, y >> 16) << 16 for x, y in zip(a.tolist(), b.tolist())]
+    np.testing.assert_array_equal(found, np.array(wanted, np.uint32))
+
+
+@pytest.mark.parametrize("ftz", ["", ".ftz"])
+@pytest.mark.parametrize("operation", ["add", "mul", "fma"])
+def test_packed_f32_is_f32_twice(operation, ftz):
+    """add, mul and fma of f32x2 beside the scalar instruction on each half."""
+    bits_of = RNG.integers(0, 1 << 32, (6, 32), dtype=np.uint32)
+    bits_of[:, :4] = [[0x00000001, 0x80000001, 0x7FC00001, 0x7F800000]] * 6
+    low, high = bits_of[:3].view(np.float32), bits_of[3:].view(np.float32)
+    count = 3 if operation == "fma" else 2
+    rounding = ".rn" if operation == "fma" else ""
+    names = [f"%rd{12 + i}" for i in range(count)]
+    pack = " ".join(f"mov.b64 {name}, {{%f{i + 1}, %f{i + 4}}};" for i, name in enumerate(names))
+    both, report = lanes(f"{pack} {operation}{rounding}{ftz}.f32x2 %rd20, {', '.join(names)};", *low, *high, output=np.uint64)
+    assert report.ok, report
+    for part, shift in ((low, 0), (high, 32)):
+        sources = ", ".join(f"%f{i + 1}" for i in range(count))
+        alone, _ = lanes(f"{operation}{rounding}{ftz}.f32 %f20, {sources}; mov.b32 %r40, %f20;", *part[:count])
+        np.testing.assert_array_equal((both >> np.uint64(shift)).astype(np.uint32), alone)
 
 
 @pytest.mark.parametrize("name", sorted(FAST))

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from zoo.checks.problem import Executor, Problem, difference
+from zoo.checks.problem import POISONS, Executor, Problem, difference
 from zoo.errors import DriverError, EmulationError, VariantError, ZooError
 from zoo.manifest import Kernel, Variant
 
@@ -42,7 +42,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     raise ZooError(f"{kernel.name}: nobody has written checks for it; add a module to zoo/checks")
 
 
-def check(kernel: Kernel, variant: Variant, execute: Executor, most_elements: int | None = None) -> Outcome:
+def check(kernel: Kernel, variant: Variant, execute: Executor, most_elements: int | None = None, poisons=POISONS) -> Outcome:
     """Runs a variant's problems, or those whose inputs have at most so many elements, until one goes wrong."""
     ran = left_out = 0
     for problem in problems(kernel, variant):
@@ -50,7 +50,7 @@ def check(kernel: Kernel, variant: Variant, execute: Executor, most_elements: in
             left_out += 1
             continue
         try:
-            error = difference(problem, kernel, variant, execute)
+            error = difference(problem, kernel, variant, execute, poisons)
         except VariantError:
             continue  # sizes that this variant does not take; another one does
         except (DriverError, EmulationError) as failure:

@@ -12,7 +12,7 @@ from zoo.reference.formats import ELEMENTS
 
 
 def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str, numpy.ndarray]]:
-    """Everything but shapes: random bits, every pattern, ties, specials."""
+    """Everything but shapes: random bits, every pattern, ties, specials. `some` of what is large is for the emulator."""
     random = numpy.random.default_rng(block)
     yield "random bits", random_bits((257, 33 * block), dtype, random)
     patterns = _patterns(dtype)
@@ -20,7 +20,13 @@ def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str,
     yield "every bit pattern, shuffled", random.permutation(patterns).reshape(-1, 4 * block)
     for background in (0.0, 1.0):
         yield f"every bit pattern as the largest of a block, {background:g} of the rest", as_largest(patterns, block, background)
+    yield "some bit patterns, shuffled", random.permutation(patterns)[: 64 * block].reshape(-1, 4 * block)
+    for background in (0.0, 1.0):
+        yield f"some bit patterns as the largest of a block, {background:g} of the rest", as_largest(some(patterns, block), block, background)
     yield "ties and their neighbours", ties(dtype, block, element)
+    if block > 32:
+        every = specials(dtype, block).reshape(-1, block)
+        yield "zeros, infinities, NaNs and subnormals at some places of a block", every[:: len(every) // 128]
     yield "zeros, infinities, NaNs and subnormals at each place of a block", specials(dtype, block)
 
 
@@ -51,6 +57,12 @@ def _patterns(dtype: str) -> numpy.ndarray:
     mantissas = numpy.unique(numpy.concatenate([steps, steps + 1, (steps - 1) & 0x7FFFFF, steps | 0x20000]))
     exponents = numpy.arange(512, dtype=numpy.uint32) << 23
     return (exponents[:, None] | mantissas[None, :]).reshape(-1).view(numpy.float32)  # 512 * 128 of them
+
+
+def some(patterns: numpy.ndarray, block: int) -> numpy.ndarray:
+    """Evenly spaced patterns, of which a block each makes 8192 elements: exponents of the whole range with changing mantissas."""
+    count = 8192 // block
+    return patterns[:: len(patterns) // count - 1][:count]  # an odd step
 
 
 def as_largest(patterns: numpy.ndarray, block: int, background: float) -> numpy.ndarray:
@@ -89,7 +101,7 @@ def ties(dtype: str, block: int, element: numpy.dtype) -> numpy.ndarray:
 
 
 def specials(dtype: str, block: int) -> numpy.ndarray:
-    """Each special alone in a block of zeros and in one of ones, at every place; and whole blocks of it."""
+    """Each special alone in a block of zeros and in one of ones, at every place; and whole blocks of it. Four blocks to a row."""
     kind = numpy_dtype(dtype)
     smallest = numpy.array([1], f"u{kind.itemsize}").view(kind)[0]
     infinity, nan = kind.type(numpy.inf), kind.type(numpy.nan)
@@ -100,4 +112,5 @@ def specials(dtype: str, block: int) -> numpy.ndarray:
             numpy.fill_diagonal(one, special)
             blocks.append(one)
         blocks.append(numpy.full((1, block), special, kind))
-    return numpy.concatenate(blocks)
+    count = sum(map(len, blocks))
+    return numpy.resize(numpy.concatenate(blocks), (-(-count // 4), 4 * block))

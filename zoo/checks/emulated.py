@@ -1,20 +1,69 @@
-"""Runs problems in the emulator, through the loader's public functions. Any finding is a failure."""
+"""Runs problems in the emulator, through the loader's public functions. Any finding is a failure.
+
+The emulator knows which bytes were written. Guards, gaps and poison are memory that nobody wrote, so reading them is a
+finding, and afterwards exactly the elements must be written. One poison is therefore enough.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 import numpy
 
+from zoo import checks
 from zoo.arrays import Pointer
 from zoo.catalog import Zoo
-from zoo.checks.problem import Buffer, Executor
+from zoo.checks import Outcome
+from zoo.checks.problem import POISONS, Buffer, Executor, Laid
 from zoo.emulator import Device
-from zoo.errors import EmulationError
+from zoo.errors import EmulationError, ZooError
 from zoo.manifest import Kernel, Variant
 
 MOST_ELEMENTS = 20_000  # of the inputs of a problem: larger ones take seconds each
 _MULTIPROCESSORS = 3  # few, so that kernels with a grid of the device's size take several turns
+
+
+def check(zoo: Zoo, kernel: Kernel, variant: Variant, schedules: int = 1) -> Outcome:
+    """Runs a variant's problems, but for the large ones, under so many schedules each."""
+    return checks.check(kernel, variant, executor(zoo, schedules), MOST_ELEMENTS, POISONS[:1])
+
+
+def outcomes(zoo: Zoo, work: Sequence[tuple[Kernel, Variant]], schedules: int, jobs: int = 1) -> Iterator[tuple[int, Outcome]]:
+    """(position in `work`, outcome) of each, in so many processes, as they finish."""
+    if jobs == 1:
+        for number, (kernel, variant) in enumerate(work):
+            yield number, check(zoo, kernel, variant, schedules)
+        return
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # of numpy, in the processes to come
+    spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
+    with ProcessPoolExecutor(min(jobs, len(work)), spawn, _start, (zoo.directory, schedules)) as pool:
+        try:
+            waiting = {pool.submit(_check_in_process, kernel.name, kernel.variants.index(variant)): number for number, (kernel, variant) in enumerate(work)}
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        except BrokenProcessPool:
+            raise ZooError("a process of --jobs ended before its work, perhaps for want of memory; give fewer jobs") from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _start(directory: Path, schedules: int):
+    global _own
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
+    _own = (Zoo(directory), schedules)
+
+
+def _check_in_process(name: str, number: int) -> Outcome:
+    zoo, schedules = _own
+    kernel = zoo.kernel(name)
+    return check(zoo, kernel, kernel.variants[number], schedules)
 
 
 def executor(zoo: Zoo, schedules: int = 1) -> Executor:
@@ -37,7 +86,7 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
 
 
 def _run(zoo: Zoo, device: Device, kernel: Kernel, variant: Variant, buffers, settings, schedule: str) -> dict[str, numpy.ndarray]:
-    places = {name: device.alloc(buffer.image) for name, buffer in buffers.items()}
+    places = {name: device.alloc(buffer.image, written=buffer.laid.owned & buffer.given) for name, buffer in buffers.items()}
     arguments = {
         name: Pointer(places[name] + buffer.laid.offset, buffer.laid.shape, buffer.laid.dtype, buffer.laid.strides, device)
         for name, buffer in buffers.items()
@@ -48,4 +97,18 @@ def _run(zoo: Zoo, device: Device, kernel: Kernel, variant: Variant, buffers, se
     report = plan()
     if report is not None and not report.ok:
         raise EmulationError(f"{schedule}: {report}")
+    for name, buffer in buffers.items():
+        wrong = _wrongly_written(buffer.laid, device.written(places[name], buffer.laid.bytes))
+        if wrong is not None:
+            raise EmulationError(f"{schedule}: {name}: {wrong}")
     return {name: device.read(places[name], buffer.image.shape, numpy.uint8) for name, buffer in buffers.items()}
+
+
+def _wrongly_written(laid: Laid, written: numpy.ndarray) -> str | None:
+    """What is wrong with the bytes that were written: by the host those of the inputs, by the kernel those of the outputs."""
+    outside, missing = numpy.flatnonzero(written & ~laid.owned), numpy.flatnonzero(laid.owned & ~written)
+    if outside.size:
+        return f"{outside.size} bytes that are not the kernel's were written, first the one {outside[0] - laid.offset} bytes from the array's start"
+    if missing.size:
+        return f"{missing.size} of its {laid.owned.sum()} bytes were never written, first the one {missing[0] - laid.offset} bytes from its start"
+    return None

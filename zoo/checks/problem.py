@@ -3,7 +3,8 @@
 Each array lies in a buffer of its own between guard bytes, shifted so that its address has the promised alignment and
 no more. Inputs lie amid 0xFF, which is NaN in every float format here; outputs amid and on poison. Afterwards the whole
 image must be the expected one, so a byte that the kernel does not own, an element it forgot and a wrong element are all
-found by the same comparison. Each problem runs on two poisons: what was never written cannot look right on both.
+found by the same comparison. Each problem runs on two poisons: what was never written cannot look right on both. An
+executor that sees which bytes were written needs only one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from zoo.manifest import Kernel, Variant
 
 GUARD = 512
 _AROUND_INPUTS = 0xFF
-_POISONS = (0xA5, 0x5A)
+POISONS = (0xA5, 0x5A)
 _BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
 
 
@@ -31,6 +32,7 @@ class Placed:
     values: numpy.ndarray
     strides: tuple[int, ...] | None = None  # None: contiguous
     dtype: str | None = None  # None: what numpy calls it
+    untouched: numpy.ndarray | None = None  # True for elements of an output that the kernel leaves as they are
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Laid:
         self.strides = placed.strides or contiguous_strides(values.shape)
         self._itemsize = values.dtype.itemsize
         self._bits = numpy.ascontiguousarray(values).view(f"u{self._itemsize}")
+        self._ours = True if placed.untouched is None else ~placed.untouched
         self.offset = GUARD + alignment  # a buffer starts at a multiple of 256
         reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
         span = 0 if values.size == 0 else (reach + 1) * self._itemsize
@@ -59,7 +62,7 @@ class Laid:
     def image(self, fill: int, placed: bool) -> numpy.ndarray:
         image = numpy.full(self.bytes, fill, numpy.uint8)
         if placed and self._bits.size:
-            self.elements(image)[...] = self._bits
+            numpy.copyto(self.elements(image), self._bits, where=self._ours)
         return image
 
     def elements(self, image: numpy.ndarray) -> numpy.ndarray:
@@ -70,10 +73,10 @@ class Laid:
 
     @cached_property
     def owned(self) -> numpy.ndarray:
-        """True for the bytes that are elements."""
+        """True for the bytes that are elements, but for the untouched ones."""
         image = numpy.zeros(self.bytes, numpy.uint8)
         if self._bits.size:
-            self.elements(image)[...] = numpy.iinfo(self._bits.dtype).max
+            numpy.copyto(self.elements(image), self._bits.dtype.type(numpy.iinfo(self._bits.dtype).max), where=self._ours)
         return image != 0
 
 
@@ -83,20 +86,21 @@ class Buffer:
 
     image: numpy.ndarray
     laid: Laid
+    given: bool  # the elements are there for the kernel to read; all else in the image is guard, gap or poison
 
 
 # (kernel, variant, buffers by argument, options and scalars) -> the buffers' bytes afterwards
 Executor = Callable[[Kernel, Variant, Mapping[str, Buffer], Mapping[str, str | int | float]], Mapping[str, numpy.ndarray]]
 
 
-def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor) -> str | None:
+def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor, poisons=POISONS) -> str | None:
     """Runs a problem; what is wrong in words, or None."""
     alignment = {name: kernel.arguments[name].alignment for name in (*problem.inputs, *problem.outputs)}
     inputs = {name: Laid(placed, alignment[name]) for name, placed in problem.inputs.items()}
     outputs = {name: Laid(placed, alignment[name]) for name, placed in problem.outputs.items()}
-    for poison in _POISONS:
-        before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid) for name, laid in inputs.items()}
-        before |= {name: Buffer(laid.image(poison, False), laid) for name, laid in outputs.items()}
+    for poison in poisons:
+        before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid, True) for name, laid in inputs.items()}
+        before |= {name: Buffer(laid.image(poison, False), laid, False) for name, laid in outputs.items()}
         after = execute(kernel, variant, before, problem.settings)
         for name, laid in inputs.items():
             if not numpy.array_equal(after[name], before[name].image):

@@ -18,8 +18,8 @@ BLOCK = Fp8b128.block
 
 # Around the units of the kernels: 16 columns, a block of 128 and its short ends, a line of 512 bytes, 4 and 8 rows.
 _SHAPES = (
-    (1, 16), (1, 128), (2, 144), (3, 112), (4, 256), (5, 272), (7, 384), (8, 1008), (9, 1024), (31, 1040), (129, 992),
-    (257, 1056), (5, 7168), (2, 128 * 257 + 16), (4099, 16), (1000, 2112), (65, 576),
+    (1, 16), (1, 128), (2, 144), (3, 112), (4, 256), (5, 272), (7, 384), (8, 1008), (9, 1024), (31, 1040), (33, 528), (129, 992),
+    (257, 1056), (3, 1040), (5, 7168), (2, 128 * 257 + 16), (4099, 16), (1000, 2112), (65, 576),
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:
         yield problem(f"shape {shape[0]} x {shape[1]}", spread(shape, dtype, BLOCK, random))
-    for shape in ((129, 992), (3, 16), (200, 4112)):
+    for shape in ((129, 992), (3, 16), (37, 400), (200, 4112)):
         yield problem(f"strided rows, {shape[0]} x {shape[1]}", spread(shape, dtype, BLOCK, random), padded=True)
     yield problem("no rows", spread((0, 256), dtype, BLOCK, random))
     for name, x in hazards(dtype, BLOCK, E4M3.dtype):

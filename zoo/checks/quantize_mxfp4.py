@@ -18,8 +18,8 @@ BLOCK = Mxfp4.block
 
 # Around the units of the kernels: a block of 32, a line of 512 bytes, a tile of 128 rows x 4 blocks.
 _SHAPES = (
-    (1, 32), (1, 64), (3, 96), (31, 160), (33, 128), (127, 288), (128, 128), (129, 992), (257, 1056),
-    (5, 7168), (2, 32 * 1025), (4099, 32), (1000, 2112),
+    (1, 32), (1, 64), (3, 96), (31, 160), (33, 128), (127, 288), (128, 128), (129, 128), (129, 992), (257, 1056),
+    (3, 1056), (5, 7168), (2, 32 * 1025), (4099, 32), (1000, 2112),
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:
         yield problem(f"shape {shape[0]} x {shape[1]}", spread(shape, dtype, BLOCK, random))
-    for shape in ((129, 992), (3, 32), (200, 4128)):
+    for shape in ((129, 992), (3, 32), (37, 352), (200, 4128)):
         yield problem(f"strided rows, {shape[0]} x {shape[1]}", spread(shape, dtype, BLOCK, random), padded=True)
     yield problem("no rows", spread((0, 256), dtype, BLOCK, random))
     for name, x in hazards(dtype, BLOCK, E2M1.dtype):

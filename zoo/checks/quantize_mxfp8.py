@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy
 
+from zoo.checks.block_inputs import some
 from zoo.checks.problem import Placed, Problem
 from zoo.device_array import numpy_dtype
 from zoo.manifest import Kernel, Variant
@@ -18,8 +19,8 @@ from zoo.reference.quantize import Quantized, quantize_both, quantize_cols
 
 # Around the units of the kernels: a block of 32, a line of 512 bytes, a tile of 128 rows x 4 blocks.
 _SHAPES = (
-    (1, 32), (1, 64), (3, 96), (31, 160), (33, 128), (127, 288), (128, 128), (129, 992), (257, 1056),
-    (5, 7168), (2, 32 * 1025), (4099, 32), (1000, 2112),
+    (1, 32), (1, 64), (3, 96), (31, 160), (33, 128), (127, 288), (128, 128), (129, 128), (129, 992), (257, 1056),
+    (3, 1056), (5, 7168), (2, 32 * 1025), (4099, 32), (1000, 2112),
 )  # fmt: skip
 # Around a block along M, 16 bytes of a row of q, a tile of 128 x 64, a band of 8 tiles, a tile of blocked scales.
 _COLS_SHAPES = (
@@ -56,7 +57,7 @@ def _rows(variant: Variant) -> Iterator[Problem]:
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:
         yield problem(f"shape {shape[0]} x {shape[1]}", _spread(shape, x_dtype, random))
-    for shape in ((129, 992), (3, 32), (200, 4128)):
+    for shape in ((129, 992), (3, 32), (37, 352), (200, 4128)):
         yield problem(f"strided rows, {shape[0]} x {shape[1]}", _spread(shape, x_dtype, random), padded=True)
     yield problem("no rows", _spread((0, 256), x_dtype, random))
     yield problem("random bits", _random_bits((257, 1056), x_dtype, random))
@@ -130,6 +131,8 @@ def _blocks(x_dtype: str, element: str, random: numpy.random.Generator) -> Itera
     yield "every bit pattern among its neighbours", patterns.reshape(-1, BLOCK)
     yield "every bit pattern, shuffled", random.permutation(patterns).reshape(-1, 8 * BLOCK)
     yield "every bit pattern as the largest of a block", _as_largest(patterns)
+    yield "some bit patterns, shuffled", random.permutation(patterns)[: 256 * BLOCK].reshape(-1, 8 * BLOCK)
+    yield "some bit patterns as the largest of a block", _as_largest(some(patterns, BLOCK))
     yield "ties and their neighbours", _ties(x_dtype, element)
     yield "zeros, infinities, NaNs and subnormals at each place of a block", _specials(x_dtype)
 

@@ -20,8 +20,8 @@ BLOCK = Nvfp4.block
 # Around the units of the kernels: a block of 16, a store of 32 elements, a line of 512 bytes, a tile of 128 rows x 4
 # blocks. Odd numbers of blocks end in the middle of a store, and their rows of q start at multiples of 8 bytes only.
 _SHAPES = (
-    (1, 16), (1, 32), (2, 48), (3, 96), (31, 144), (33, 64), (127, 272), (128, 128), (129, 1008), (257, 1056),
-    (5, 7168), (2, 16 * 2049), (4099, 16), (1000, 2112),
+    (1, 16), (1, 32), (2, 48), (3, 96), (31, 144), (33, 64), (127, 272), (128, 128), (129, 80), (129, 1008), (257, 1056),
+    (3, 1040), (5, 7168), (2, 16 * 2049), (4099, 16), (1000, 2112),
 )  # fmt: skip
 
 # Scales of tensors: what the data asks for is tried everywhere; these are wrong for the data, or no scale at all.
@@ -56,7 +56,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     for shape in _SHAPES:
         yield problem(f"shape {shape[0]} x {shape[1]}", cast(random.standard_normal(shape), dtype))
         yield problem(f"shape {shape[0]} x {shape[1]}, over all exponents", spread(shape, dtype, BLOCK, random))
-    for shape in ((129, 992), (3, 16), (200, 4112)):
+    for shape in ((129, 992), (3, 16), (37, 336), (200, 4112)):
         for padded in (8, 16):
             name = f"strided rows, {shape[0]} x {shape[1]}, multiples of {padded} bytes"
             yield problem(name, spread(shape, dtype, BLOCK, random), padded=padded)

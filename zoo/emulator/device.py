@@ -114,14 +114,17 @@ class Device:
         return uninitialised(self, shape, dtype)
 
     # ---- memory
-    def alloc(self, source):
-        """Device memory with an array's bytes, or so many uninitialised bytes. Returns its address."""
+    def alloc(self, source, *, written=None):
+        """Device memory with an array's bytes, or so many uninitialised bytes. Returns its address.
+
+        `written`, a bool for each byte: the others hold what the array says and count as never written.
+        """
         if isinstance(source, (int, np.integer)):
             return self.memory.allocate(int(source))
         data = np.ascontiguousarray(source)
         address = self.memory.allocate(data.nbytes)
         if data.nbytes:
-            self.memory.write(address, data.tobytes())
+            self.memory.write(address, data.tobytes(), written)
         return address
 
     def free(self, address):

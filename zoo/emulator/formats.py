@@ -336,6 +336,30 @@ def multiply(a, b, rounding: str = "rn", *, ftz: bool = False, sat: bool = False
     return clamp_to_unit(F32, codes).astype(U32) if sat else codes
 
 
+def half_quickly(format: Format, name: str, a, b, c=None) -> numpy.ndarray | None:
+    """add, mul or fma (RN) of f16 or bf16 codes, or None where two roundings could differ from one.
+
+    A tie of the format is a float32, so rounding to float64 and float32 first keeps every value on its side of it. What
+    comes out as a tie may have been a neighbour of it, and f16 numbers below the normal range have ties elsewhere.
+    """
+    table = decode_table(format)
+    x = table[a]
+    with numpy.errstate(all="ignore"):
+        if name == "fma":
+            total = x * table[b] + table[c]
+        else:
+            total = x * table[b] if name == "mul" else x + table[b]
+        narrow = total.astype(numpy.float32)
+    bits = narrow.view(U32)
+    if format is BF16:
+        risky = (bits & U32(0xFFFF)) == U32(0x8000)
+    else:
+        risky = ((bits & U32(0x1FFF)) == U32(0x1000)) | ((bits & U32(0x7FFFFFFF)) - U32(1) < U32(0x387FFFFF))
+    if b"\1" in risky.tobytes():
+        return None
+    return f32_to_bf16(bits) if format is BF16 else f32_to_f16(bits)
+
+
 def half_fma(format: Format, a, b, c, rounding: str = "rn", *, sat: bool = False, relu: bool = False) -> numpy.ndarray:
     """fma of one f16 or bf16 value per element (codes in, uint32 codes out), one rounding."""
     return _fma(format, a, b, c, rounding, False, sat, relu)

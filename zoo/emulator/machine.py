@@ -313,6 +313,7 @@ class Machine:
         self.dynamic_shared = dynamic_shared
         self.parameters = parameters  # bytes of the parameter block
         self.parameter_views = np.frombuffer(parameters, np.uint8)
+        self.parameter_values = {}  # ld.param -> what it gives, see instructions/memory.py
         self.launch_number = launch_number
         self.memory = device.memory
         self.findings = Findings()

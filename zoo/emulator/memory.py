@@ -99,11 +99,11 @@ class GlobalMemory:
                 return start
         raise EmulatorError(f"the {size} bytes at {address:#x} are not inside one allocation")
 
-    def write(self, address, data):
+    def write(self, address, data, written=None):
         data = np.frombuffer(data, np.uint8)
         start = self.span(address, data.size)
         self.data[start : start + data.size] = data
-        self.state[start : start + data.size] |= WRITTEN
+        self.state[start : start + data.size] |= WRITTEN if written is None else written.astype(np.uint8) * np.uint8(WRITTEN)
 
     def nearest(self, index):
         """Words about where an index lies, for an out-of-bounds report."""

@@ -45,7 +45,7 @@ def fma_f32(a, b, c):
     risky = (total.view(np.uint64) & _BELOW_F32) == _HALF_STEP
     if b"\1" in risky.tobytes():
         return _fma_exact(a, b, c)
-    tiny = (result.view(np.uint32) & _EXPONENT) == 0
+    tiny = np.abs(total) <= _SMALLEST_NORMAL  # there the steps of float32 are as wide as anywhere below
     if b"\1" in tiny.tobytes() and total[tiny].any():
         return _fma_exact(a, b, c)
     return canonical(result)
@@ -53,10 +53,16 @@ def fma_f32(a, b, c):
 
 _BELOW_F32 = np.uint64(0x1FFFFFFF)  # the 29 bits a float64 has more than a float32
 _HALF_STEP = np.uint64(0x10000000)
+_SMALLEST_NORMAL = 2.0**-126
 
 
 def _fma_exact(a, b, c):
     return formats.fma(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32)).view(np.float32)
+
+
+_NEAREST_F32 = {
+    "add": lambda a, b: canonical(a + b), "sub": lambda a, b: canonical(a - b), "mul": lambda a, b: canonical(a * b), "fma": fma_f32,
+}  # fmt: skip
 
 
 def _maximum_f32(a, b, propagate, smaller=False):
@@ -83,10 +89,7 @@ def _f32(ins, name, count):
             return exact(*codes, rounding, ftz=ftz, sat=sat).view(np.float32)
 
         return function
-    plain = {
-        "add": lambda a, b: canonical(a + b), "sub": lambda a, b: canonical(a - b), "mul": lambda a, b: canonical(a * b), "fma": fma_f32,
-    }[name]  # fmt: skip
-    return flushed_and_clamped(plain, ftz, sat)
+    return flushed_and_clamped(_NEAREST_F32[name], ftz, sat)
 
 
 def flushed_and_clamped(plain, ftz, sat):
@@ -137,16 +140,22 @@ def _half(ins, name, type):
     ftz, sat, relu = ins.flag("ftz"), ins.flag("sat"), ins.flag("relu")
     sign = np.uint32(0x8000)
 
+    def exact(*codes):
+        if name == "fma":
+            return formats.half_fma(format, *codes, sat=sat, relu=relu)
+        if name == "mul":
+            return formats.half_multiply(format, *codes, sat=sat)
+        return formats.half_add(format, *codes, sat=sat)
+
     def one(*codes):
         codes = [code.astype(np.uint32) for code in codes]
+        if name == "sub":
+            codes[1] ^= sign
         if ftz:
             codes = [_flush_half(format, code) for code in codes]
-        if name == "fma":
-            result = formats.half_fma(format, *codes, sat=sat, relu=relu)
-        elif name == "mul":
-            result = formats.half_multiply(format, *codes, sat=sat)
-        else:
-            result = formats.half_add(format, codes[0], codes[1] ^ sign if name == "sub" else codes[1], sat=sat)
+        result = None if sat or relu else formats.half_quickly(format, name, *codes)
+        if result is None:
+            result = exact(*codes)
         return _flush_half(format, result) if ftz else result
 
     return on_halves(one, packed)
@@ -156,17 +165,18 @@ def on_halves(one, packed):
     if not packed:
         return lambda *registers: one(*[register.view(np.uint16) for register in registers]).astype(np.uint16)
 
-    def function(*registers):
-        low = one(*[register & np.uint32(0xFFFF) for register in registers])
-        high = one(*[register >> np.uint32(16) for register in registers])
-        return (low & np.uint32(0xFFFF)) | (high << np.uint32(16))
-
-    return function
+    return lambda *registers: one(*[register.view(np.uint16) for register in registers]).astype(np.uint16).view(np.uint32)
 
 
 def _flush_half(format, codes):
-    exponent = np.uint32(0x7C00 if format is formats.F16 else 0x7F80)
-    return np.where(codes & exponent == 0, codes & np.uint32(0x8000), codes)
+    exponent, sign = codes.dtype.type(0x7C00 if format is formats.F16 else 0x7F80), codes.dtype.type(0x8000)
+    return np.where(codes & exponent == 0, codes & sign, codes)
+
+
+def _in_order(codes):
+    """16-bit codes of sign and magnitude to integers in the same order, -0 before +0; the function is its own inverse."""
+    signed = codes.view(np.int16)
+    return signed ^ ((signed >> np.int16(15)) & np.int16(0x7FFF))
 
 
 def _slot_type(type):
@@ -181,6 +191,9 @@ def _float(ins, name, type, count):
         return table(ins, _f64(ins, name), "f64", count)
     if type == "f32x2":
         rounding, ftz = ins.choice(*ROUNDINGS, default="rn"), ins.flag("ftz")
+        if rounding == "rn":
+            plain = flushed_and_clamped(_NEAREST_F32[name], ftz, False)
+            return table(ins, lambda *pairs: plain(*[pair.view(np.float32) for pair in pairs]).view(np.uint64), "b64", count)
         if name == "sub":
             negate = np.uint64(0x8000000080000000)
             return table(ins, lambda a, b: formats.add_f32x2(a, b ^ negate, rounding, ftz=ftz), "b64", 2)
@@ -455,16 +468,31 @@ def minimum(ins):
     packed = type in PACKED_HALVES
     format = PACKED_HALVES[type] if packed else HALVES[type]
 
+    if count != 2:
+        ins.unsupported("three operands of this type")
+    choose, infinity, sign = np.minimum if smaller else np.maximum, format.infinity, np.uint16(0x8000)
+
     def one(a, b):
         if ftz:
-            a, b = _flush_half(format, a.astype(np.uint32)), _flush_half(format, b.astype(np.uint32))
-        wide = [
-            formats.decode_table_f32(format)[code] if format is formats.F16 else (code.astype(np.uint32) << np.uint32(16)).view(np.float32)
-            for code in (a, b)
-        ]
-        result = two(*wide)
-        codes = formats.f32_to_f16(result.view(np.uint32)) if format is formats.F16 else formats.f32_to_bf16(result.view(np.uint32))
-        return codes.astype(np.uint32)
+            a, b = _flush_half(format, a), _flush_half(format, b)
+        x, y = a & ~sign, b & ~sign
+        bad_a, bad_b = x > infinity, y > infinity
+        signs = (a ^ b) & sign
+        if not magnitude:
+            x, y = _in_order(a), _in_order(b)
+        result = choose(x, y)
+        if not magnitude:
+            result = _in_order(result.view(np.uint16)).view(np.uint16)
+        if sign_of_xor:
+            result = result | signs
+        bad = bad_a | bad_b
+        if b"\1" in bad.tobytes():
+            if propagate:
+                return np.where(bad, np.uint16(0x7FFF), result)
+            number = np.where(bad_a, b & ~sign | signs if sign_of_xor else b & ~sign if magnitude else b,
+                              a & ~sign | signs if sign_of_xor else a & ~sign if magnitude else a)
+            result = np.where(bad, np.where(bad_a & bad_b, np.uint16(0x7FFF), number), result)
+        return result
 
     return table(ins, on_halves(one, packed), _slot_type(type), count)
 

@@ -289,14 +289,12 @@ def shuffle(ins):
     a, b, c = ins.read(1, "b32"), ins.read(2, "b32"), ins.read(3, "b32")
     members = _tiled_members(ins, 4)
     lane = np.arange(32, dtype=np.int64)
+    known = {}  # what choose() said: kernels shuffle in few ways
 
-    def run(warp, lanes):
-        blocked = members(warp, lanes)
-        if blocked:
-            return blocked
-        values = warp.values
-        amount = (values[b] & np.uint32(31)).astype(np.int64)
-        control = values[c].astype(np.int64)
+    def choose(b, c):
+        """(lane to read from, whether the one asked for was in range)"""
+        amount = (b & np.uint32(31)).astype(np.int64)
+        control = c.astype(np.int64)
         clamp, segment = control & 31, (control >> 8) & 31
         highest = (lane & segment) | (clamp & ~segment)
         lowest = lane & segment
@@ -312,7 +310,20 @@ def shuffle(ins):
         else:
             source = lowest | (amount & ~segment)
             inside = source <= highest
-        source = np.where(inside, source, lane)
+        return np.where(inside, source, lane), inside
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked:
+            return blocked
+        values = warp.values
+        key = values[b].tobytes() + values[c].tobytes()
+        found = known.get(key)
+        if found is None:
+            if len(known) > 1000:
+                known.clear()
+            found = known[key] = choose(values[b], values[c])
+        source, inside = found
         if lanes != FULL:
             bad = mask_of(lanes) & ~mask_of(lanes)[source]
             if bad.any():

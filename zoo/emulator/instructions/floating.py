@@ -139,6 +139,28 @@ def _to_integer(rounding, dtype):
     return function
 
 
+def _clamped(bits):
+    values = np.fmax(bits.view(np.float32), np.float32(0))  # NaN becomes 0
+    np.minimum(values, np.float32(1), out=values)
+    values += np.float32(0)  # and -0 becomes +0
+    return values.view(_U32)
+
+
+def _short_pair(format, width):
+    """Both operands of cvt.rn.satfinite.<short>x2.f32 through one table, see formats.short_table."""
+    table, shift = formats.short_table(format, False).astype(np.uint16), np.uint16(width)
+
+    def function(a, b):
+        both = np.concatenate((a, b))
+        index = both >> _U32(16)
+        index <<= _U32(1)
+        index |= (both & _U32(0xFFFF)) != 0
+        codes = table.take(index)
+        return (codes[: a.size] << shift) | codes[a.size :]
+
+    return function
+
+
 # The conversions that kernels spend their time in: mnemonic -> (function of bits, destination bits, source bits).
 # Each gives what conversions.conversion gives, which the tests compare.
 FAST = {
@@ -149,6 +171,11 @@ FAST = {
     "cvt.rn.bf16.f32": (lambda a: _bf16_codes(a).astype(np.uint16), 16, 32),
     "cvt.rn.f16.f32": (_f16_codes, 16, 32),
 }
+FAST["cvt.sat.f32.f32"] = (_clamped, 32, 32)
+FAST["cvt.ftz.sat.f32.f32"] = (lambda a: _clamped(formats.flush_subnormals(a)), 32, 32)
+for _format in (formats.E4M3, formats.E5M2, formats.E2M3, formats.E3M2):
+    FAST[f"cvt.rn.satfinite.{_format.name}x2.f32"] = (_short_pair(_format, 8), 16, 32)
+FAST["cvt.rn.satfinite.e2m1x2.f32"] = (_short_pair(formats.E2M1, 4), 16, 32)
 for _name, _rounding in (("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)):
     FAST[f"cvt.{_name}.s32.f32"] = (_to_integer(_rounding, np.int32), 32, 32)
     FAST[f"cvt.{_name}.u32.f32"] = (_to_integer(_rounding, np.uint32), 32, 32)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..parser import SINK, Negated, PredicatePair, Register, Special, Vector
+from ..parser import SINK, Immediate, Negated, PredicatePair, Register, Special, Vector
 from . import FULL, assign, instruction, mask_of
 from .arithmetic import flush
 from .elementwise import compute, table
@@ -72,8 +72,10 @@ def shift(ins):
     type = ins.type()
     width = _WIDTH[type]
     ins.expect_operands(3)
-    a, amount, d = ins.read(1, type), ins.read(2, "u32"), ins.write(0, type)
     left, signed = ins.mnemonic == "shl", type[0] == "s"
+    if isinstance(ins.operands[2], Immediate) and 0 <= ins.operands[2].value < width:
+        return table(ins, np.left_shift if left else np.right_shift, type, 2)  # the usual case
+    a, amount, d = ins.read(1, type), ins.read(2, "u32"), ins.write(0, type)
 
     def function(value, by):
         dtype = value.dtype
@@ -93,6 +95,11 @@ def funnel_shift(ins):
     left = ins.choice("l", "r") == "l"
     clamp = ins.choice("clamp", "wrap") == "clamp"
     ins.type()
+    amount = getattr(ins.operands[3], "value", 32) & 31 if clamp is False else getattr(ins.operands[3], "value", 32)
+    if 0 < amount < 32:  # the usual case: a literal
+        up, down = (np.uint32(amount), np.uint32(32 - amount)) if left else (np.uint32(32 - amount), np.uint32(amount))
+        ins.expect_operands(4)
+        return compute(ins, lambda low, high: (high << up) | (low >> down), ins.write(0, "b32"), [ins.read(1, "b32"), ins.read(2, "b32")])
 
     def function(low, high, by):
         by = np.minimum(by, 32) if clamp else by & np.uint32(31)
@@ -268,20 +275,21 @@ def permute_bytes(ins):
     }  # fmt: skip
 
     def function(a, b, selector):
-        both = (b.astype(np.uint64) << np.uint64(32)) | a
-        result = np.zeros(32, np.uint64)
-        for index in range(4):
-            if mode is None:
-                nibble = (selector >> np.uint32(4 * index)) & np.uint32(15)
-                position, sign = nibble & np.uint32(7), nibble >> np.uint32(3)
-            else:
-                position, sign = steps[mode]((selector & np.uint32(3)).astype(np.int64))[index] & 7, 0
-            byte = (both >> (np.uint64(8) * position.astype(np.uint64))) & np.uint64(255)
-            byte = np.where(sign == 1, (byte >> np.uint64(7)) * np.uint64(255), byte)
-            result |= byte << np.uint64(8 * index)
-        return result.astype(np.uint32)
+        both = np.stack((a, b), axis=1).view(np.uint8)  # the eight bytes of a lane, lowest first
+        if mode is None:
+            nibbles = (selector[:, None] >> _NIBBLES) & np.uint32(15)
+            bytes = np.take_along_axis(both, (nibbles & np.uint32(7)).astype(np.intp), axis=1)
+            if (nibbles & np.uint32(8)).any():
+                bytes = np.where(nibbles & np.uint32(8), (bytes >> np.uint8(7)) * np.uint8(255), bytes)
+        else:
+            positions = np.stack(steps[mode]((selector & np.uint32(3)).astype(np.intp)), axis=1) & 7
+            bytes = np.take_along_axis(both, positions, axis=1)
+        return np.ascontiguousarray(bytes).view(np.uint32).reshape(32)
 
     return table(ins, function, "b32", 3)
+
+
+_NIBBLES = np.arange(0, 16, 4, dtype=np.uint32)
 
 
 def _permute_constant(ins, selector):

@@ -5,7 +5,7 @@ import numpy as np
 from .. import clocks, formats, memory
 from ..asynchronous import Operation
 from ..errors import EmulatorError
-from ..lanes import FULL, assign, mask_of
+from ..lanes import FULL, assign, first_lane, mask_of
 from ..memory import GLOBAL_BASE, LOCAL_BASE, SHARED_BASE
 from ..parser import SINK, TYPE_BYTES, Address, Immediate, Variable
 from . import instruction
@@ -163,9 +163,17 @@ def load(ins):
                 ins.unsupported("it reads past the parameters")
 
             def run_parameter(warp, lanes):
-                data = warp.machine.parameter_views[start : start + total].view(np.dtype(f"u{min(total, 8)}"))
-                data = data[0] if total <= 8 else data
-                place(warp, lanes, np.broadcast_to(data, (lanes.bit_count(),) + np.shape(data)))
+                known = warp.machine.parameter_values.get(ins)
+                if known is None:  # what every lane of every warp of the launch gets
+                    data = warp.machine.parameter_views[start : start + total].view(np.dtype(f"u{min(total, 8)}"))
+                    data = data[0] if total <= 8 else data
+                    place(warp, lanes, np.broadcast_to(data, (lanes.bit_count(),) + np.shape(data)))
+                    lane = first_lane(lanes)
+                    known = warp.machine.parameter_values[ins] = [
+                        (destination[0], warp.values[destination[0]][lane].copy()) for destination in destinations if destination is not None
+                    ]
+                for slot, value in known:
+                    assign(warp.values[slot], value, lanes)
 
             return run_parameter
     where = addresses_of(ins, 1)
