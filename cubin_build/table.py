@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cubin_build import BuildError
+from cubin_build.formats import instances
 from zoo.dtypes import DTYPES
 from zoo.errors import ArgumentError, ExpressionError, ManifestError
 from zoo.expressions import Expression
@@ -53,20 +54,20 @@ def read_tables(root: Path) -> list[Table]:
         raise BuildError(f"no table matches {root}/*/*.toml")
     tables: dict[str, Table] = {}
     for path in paths:
-        table = read_table(path, root)
-        if table.name in tables:
-            raise BuildError(f"{path}: {table.name} is already the kernel of {tables[table.name].path}")
-        tables[table.name] = table
+        for table in _read_file(path, root):
+            if table.name in tables:
+                raise BuildError(f"{path}: {table.name} is already the kernel of {tables[table.name].path}")
+            tables[table.name] = table
     return [tables[name] for name in sorted(tables)]
 
 
-def read_table(path: Path, root: Path) -> Table:
+def _read_file(path: Path, root: Path) -> list[Table]:
     try:
         data = tomllib.loads(path.read_text("utf-8"))
-        return _read(_Fields(data, ""), path, root)
+        return [_read(_Fields(one, ""), path, root) for one in instances(data)]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BuildError(f"{path}: not TOML: {error}") from None
-    except (_Wrong, ManifestError, ExpressionError, ArgumentError) as error:
+    except (_Wrong, BuildError, ManifestError, ExpressionError, ArgumentError) as error:
         raise BuildError(f"{path}: {error}") from None
 
 
