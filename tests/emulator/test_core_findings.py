@@ -415,6 +415,7 @@ COPY = """
     mov.u32 %r2, stage;
     setp.eq.u32 %p1, %r0, 0;
     @%p1 mbarrier.init.shared.b64 [%r1], 1;
+    @%p1 fence.mbarrier_init.release.cluster;
     bar.sync 0;
     @!%p1 bra WAIT;
     mbarrier.arrive.expect_tx.shared.b64 _, [%r1], {bytes};
@@ -536,6 +537,7 @@ def test_copy_into_bytes_still_being_read():
         setp.eq.u32 %p1, %r0, 64;
         @%p1 mbarrier.init.shared.b64 [%r1], 1;
         @%p1 mbarrier.init.shared.b64 [%r9], {count};
+        @%p1 fence.mbarrier_init.release.cluster;
         bar.sync 0;
         setp.lt.u32 %p3, %r0, 64;
         @%p3 bra CONSUME;

@@ -57,7 +57,7 @@ def test_what_is_not_ptx_is_refused_with_its_line(body, where):
     [
         "frobnicate.b32 %r1, %r2;", "add.wonderful.s32 %r1, %r2, %r3;", "mul.f16x3 %r1, %r2, %r3;", "ld.global.L3::fast.u32 %r1, [%rd0];",
         "mbarrier.try_wait.shared::cluster.b64 %p1, [%r1], %rd1;", "cp.async.bulk.tensor.2d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r1, %r2}], [%r1];",
-        "atom.global.add.b128 %r1, [%rd0], %r2;", "tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 3;", "add.u32 %rd0, %r1, %r2;", "setp.lt.and.u32 %p1, %r1, %r2;",
+        "atom.global.add.b128 %r1, [%rd0], %r2;", "tensormap.replace.tile.elemtype.global.b1024.b32 [%rd0], %r1;", "add.u32 %rd0, %r1, %r2;", "setp.lt.and.u32 %p1, %r1, %r2;",
     ],
 )  # fmt: skip
 def test_unknown_instruction_or_modifier_is_refused_with_its_line(instruction):

@@ -259,3 +259,135 @@ def test_bytes_that_are_no_tensor_map():
     )
     report = launch(with_map(text), device=gpu, params=[bytes(128), gpu.alloc(128)])
     assert "tensor-map" in kinds(report) and "deadlock" in kinds(report)
+
+
+RAGGED = """
+    mov.u32 %r2, tile;
+    shl.b32 %r3, %r0, 4;
+    add.u32 %r3, %r3, %r2;
+    setp.lt.u32 %p1, %r0, {lanes};
+    @%p1 st.shared.v4.u32 [%r3], {{%r0, %r0, %r0, %r0}};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    mov.b64 %rd10, k_map;
+    cvta.param.u64 %rd10, %rd10;
+    mov.u32 %r5, 0;
+    setp.eq.u32 %p2, %r0, 0;
+    @%p2 cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd10, {{%r5, %r5}}], [%r2];
+    @%p2 cp.async.bulk.commit_group;
+    @%p2 cp.async.bulk.wait_group 0;
+"""
+
+
+@pytest.mark.parametrize("swizzle", ["none", "64B"])
+def test_rows_that_a_store_drops_need_not_be_there(swizzle):
+    """8 rows of 64 bytes in the box, 6 in the tensor: 24 lanes write the rows that reach it."""
+    for written, expected in ((24, set()), (23, {"uninitialised-shared"})):
+        gpu = device()
+        y = gpu.alloc(6 * 64)
+        record = gpu.tensor_map(y, "u8", (64, 6), (64,), (64, 8), swizzle)
+        text = with_map(kernel(RAGGED.format(lanes=written), parameters=1, shared=SHARED.format(size=512), target="sm_100a"))
+        report = launch(text, device=gpu, params=[record, y])
+        # 64B swizzles inside 512 bytes: which lanes' bytes are dropped differs, the dropped rows do not
+        assert kinds(report) == expected
+
+
+# ---- tensor maps that the kernel edits -----------------------------------------------------------------------------------
+EDIT = """
+    mov.u32 %r1, bar;
+    mov.u32 %r2, tile;
+    mov.u32 %r7, map;
+    mov.b64 %rd10, k_map;
+    cvta.param.u64 %rd10, %rd10;
+    setp.lt.u32 %p6, %r0, 8;
+    mul.wide.u32 %rd11, %r0, 16;
+    add.s64 %rd11, %rd11, %rd10;
+    shl.b32 %r8, %r0, 4;
+    add.u32 %r8, %r8, %r7;
+    @%p6 ld.v4.u32 {{%r20, %r21, %r22, %r23}}, [%rd11];
+    @%p6 st.shared.v4.u32 [%r8], {{%r20, %r21, %r22, %r23}};
+    bar.sync 0;
+    setp.eq.u32 %p1, %r0, 0;
+    @!%p1 bra EDITED;
+    tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r7], %rd1;
+    tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r7], 1, 3;
+    tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%r7], 0, 128;
+    tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%r7], 0;
+    mbarrier.init.shared.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
+EDITED:
+    bar.sync 0;
+    {release}
+    {order}
+    setp.eq.u32 %p1, %r0, 32;
+    @!%p1 bra WAIT;
+    {acquire}
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 256;
+    mov.u32 %r5, 0;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd2, {{%r5, %r5}}], [%r1];
+WAIT:
+W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;
+    @!%p2 bra W;
+    shl.b32 %r3, %r0, 2;
+    add.u32 %r4, %r2, %r3;
+    ld.shared.u32 %r5, [%r4];
+    cvt.u64.u32 %rd5, %r3;
+    add.s64 %rd6, %rd0, %rd5;
+    st.global.u32 [%rd6], %r5;
+"""
+RELEASE = "setp.lt.u32 %p7, %r0, 32; @!%p7 bra R; tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd2], [%r7], 128; R:"
+ACQUIRE = "fence.proxy.tensormap::generic.acquire.gpu [%rd2], 128;"
+
+
+def edit_a_map(release=RELEASE, order="bar.sync 0;", acquire=ACQUIRE, scheduling="last"):
+    gpu = device(scheduling=scheduling)
+    data = np.arange(4 * 32, dtype=np.uint32).reshape(4, 32)
+    x, place, y = gpu.alloc(data), gpu.alloc(128), gpu.alloc(256)
+    record = gpu.tensor_map(gpu.alloc(64), "u32", (16, 1), (64,), (16, 4), "64B")
+    shared = SHARED.format(size=256) + ".shared .align 128 .b8 map[128];"
+    text = with_map(kernel(EDIT.format(release=release, order=order, acquire=acquire), parameters=3, shared=shared, target="sm_100a"))
+    report = launch(text, device=gpu, params=[record, y, x, place], block=64)
+    return gpu.read(y, (4, 16), np.uint32), data, report
+
+
+@pytest.mark.parametrize("scheduling", ["issue", "last", "random"])
+def test_a_map_that_the_kernel_edits_copies_from_its_new_place(scheduling):
+    found, data, report = edit_a_map(scheduling=scheduling)
+    assert report.ok, report
+    np.testing.assert_array_equal(found, np.concatenate([data[:3, :16], np.zeros((1, 16), np.uint32)]))
+
+
+def test_an_edited_map_used_without_its_fences():
+    assert "acquire" in only(edit_a_map(acquire="")[2], "missing-proxy-fence").message
+    # the acquire comes before anything orders the two warps
+    assert "missing-proxy-fence" in kinds(edit_a_map(order="setp.ge.u32 %p8, %r0, 32; @%p8 " + ACQUIRE + "bar.sync 0;", acquire="")[2])
+    plain = "setp.lt.u32 %p7, %r0, 8; @!%p7 bra R; ld.shared.v4.u32 {%r20, %r21, %r22, %r23}, [%r8]; mul.wide.u32 %rd12, %r0, 16; add.s64 %rd12, %rd12, %rd2; st.global.v4.u32 [%rd12], {%r20, %r21, %r22, %r23}; R: bar.sync 0; setp.eq.u32 %p7, %r0, 0;"
+    edit = " @%p7 tensormap.replace.tile.fill_mode.global.b1024.b32 [%rd2], 0;"
+    fence = " @%p7 fence.proxy.tensormap::generic.release.gpu;"
+    assert edit_a_map(release=plain + edit + fence)[2].ok
+    assert "release" in only(edit_a_map(release=plain + edit)[2], "missing-proxy-fence").message
+
+
+@pytest.mark.parametrize(
+    "field, words",
+    [
+        ("tile.rank.shared::cta.b1024.b32 [%r7], 5", "there are 1 to 5"), ("tile.box_dim.shared::cta.b1024.b32 [%r7], 2, 8", "box_dim 2 of a map of 2 dimensions"),
+        ("tile.interleave_layout.shared::cta.b1024.b32 [%r7], 1", "not covered"), ("tile.swizzle_atomicity.shared::cta.b1024.b32 [%r7], 1", "does not exist"),
+    ],
+)  # fmt: skip
+def test_an_edit_that_makes_no_map_is_reported(field, words):
+    report = edit_a_map(order=f"@%p1 tensormap.replace.{field}; bar.sync 0;")[2]
+    assert any(words in finding.message for finding in report.findings if finding.kind == "tensor-map"), report
+
+
+def test_every_field_is_replaced():
+    from zoo.emulator.tensor_map_edits import ELEMENT_TYPES, replaced
+    from zoo.tensor_map import DTYPES, TensorMap
+
+    record = TensorMap("u8", 4096, (64, 8), (64,), (32, 4))
+    assert set(ELEMENT_TYPES) == set(DTYPES)
+    assert [replaced(record, "elemtype", None, number).dtype for number in range(16)] == list(ELEMENT_TYPES)
+    assert replaced(record, "rank", None, 2).dims == (64, 8, 1) and replaced(record, "rank", None, 0).strides == ()
+    assert replaced(record, "box_dim", 1, 7).box == (32, 7) and replaced(record, "element_stride", 1, 2).element_strides == (1, 2)
+    assert replaced(replaced(record, "swizzle_mode", None, 3), "swizzle_atomicity", None, 2).swizzle == "128B_atom_32B_flip_8B"
+    assert replaced(record, "fill_mode", None, 1).fill == "nan"

@@ -3,6 +3,10 @@
 Each case edits a working kernel in one place. The unedited kernels are checked to be free of findings by the other tests of these files.
 """
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy
 import pytest
 from test_matrix_tcgen05 import (
@@ -12,6 +16,7 @@ from test_matrix_tcgen05 import (
 from zoo.emulator import Device, Module, UnsupportedInstruction, formats
 
 U32 = numpy.uint32
+FOLDER = Path(__file__).parent
 POLICIES = ["issue", "last", "random"]
 
 
@@ -60,7 +65,7 @@ def dense_case():
 
 
 # D is written by the mma alone: nothing is put there before
-FRESH = mma_body("f16", columns=32)[len(preload(512)) :]
+FRESH = "    .reg .pred other;\n    setp.eq.u32 other, tid, 5;\n" + mma_body("f16", columns=32)[len(preload(512)) :]
 MMA_LINE = "    @q tcgen05.mma.cta_group::1.kind::f16 [column], da, db, id, p;\n"
 COMMIT_LINE = "    @q tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [base];\n"
 
@@ -78,6 +83,7 @@ EDITS = {
     "no wait for the load": ([("    tcgen05.wait::ld.sync.aligned;\n    st.global.u32 [o+0]", "    st.global.u32 [o+0]")], {"tensor-memory-misuse"}),
     "commit forgotten": ([(COMMIT_LINE, "")], {"deadlock"}),
     "commit before the mma": ([(MMA_LINE + COMMIT_LINE, COMMIT_LINE + MMA_LINE)], {"missing-wait"}),
+    "commit by another lane": ([(COMMIT_LINE, COMMIT_LINE.replace("@q", "@other"))], {"missing-wait"}),
     "accumulate into nothing": ([("setp.ne.u32 p, 0, 0;", "setp.ne.u32 p, 1, 0;")], {"uninitialised-tensor-memory"}),
     "never freed": ([("    @q tcgen05.dealloc.cta_group::1.sync.aligned.b32 column, 512;\n", "")], {"tensor-memory-leak"}),
     "half freed": ([("b32 column, 512;", "b32 column, 256;")], {"tensor-memory-misuse"}),
@@ -113,6 +119,43 @@ def test_a_misuse_of_tensor_memory_is_reported(name, scheduling):
     else:
         assert expected <= found, found
         assert expected or not found
+
+
+HALF_LOADED = """
+    // as an accumulator of M = 64 lies: lanes 0 to 15 of each quarter are written, all 32 are loaded
+    mov.u32 %r0, tid; mov.u32 %r1, tid;
+    tcgen05.st.sync.aligned.16x32bx2.x1.b32 [column], 0, {%r0};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r2}, [column];
+    tcgen05.wait::ld.sync.aligned;
+    mov.b32 %r3, %r2;
+    mul.wide.u32 s, tid, 4;
+    add.u64 o, o, s;
+    setp.lt.u32 p, lane, 16;
+    @p st.global.u32 [o], %r3;
+"""
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_tensor_memory_that_nobody_wrote_may_be_loaded_and_not_used(scheduling):
+    assert kinds(kernel(HALF_LOADED), scheduling=scheduling) == set()
+    assert kinds(kernel(HALF_LOADED.replace("@p st", "st")), scheduling=scheduling) == {"uninitialised-tensor-memory"}
+    overwritten = HALF_LOADED.replace("    mul.wide", "    @!p mov.u32 %r3, 0;\n    mul.wide").replace("@p st", "st")
+    assert kinds(kernel("    setp.lt.u32 p, lane, 16;\n" + overwritten), scheduling=scheduling) == set()
+
+
+def test_a_seed_gives_the_same_words_in_every_process():
+    """Which of several accesses a finding names must not depend on where objects lie in memory."""
+    program = (
+        f"import sys; sys.path[:0] = {[str(FOLDER), str(FOLDER / 'kernels')]!r}\n"
+        "import test_matrix_findings as t\n"
+        "from zoo.emulator import Device\n"
+        "launch = Device.launch\n"
+        "Device.launch = lambda *a, **k: print(r := launch(*a, **k)) or r\n"
+        "t.kinds(t.edited(t.FRESH, *t.EDITS['freed before the last loads'][0]), **t.dense_case(), scheduling='random')\n"
+    )
+    texts = {subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(texts) == 1 and "tensor-memory-misuse" in texts.pop()
 
 
 DESCRIPTORS = {
@@ -261,6 +304,7 @@ def test_the_wgmma_kernel_that_is_edited_below_has_no_finding(scheduling):
         (("wait_group.sync.aligned 0", "wait_group.sync.aligned 1"), "missing-wait"),
         (("    wgmma.commit_group.sync.aligned;\n", ""), "missing-wait"),
         (("    wgmma.fence.sync.aligned;\n", ""), "missing-wgmma-fence"),
+        (("    wgmma.mma_async", "    mov.f32 %f1, 0f3F800000;\n    wgmma.mma_async"), "missing-wgmma-fence"),
         (("    fence.proxy.async.shared::cta;\n", ""), "missing-proxy-fence"),
         (("    st.shared.v4.u32 [t+2048], {0, 0, 0, 0};\n", ""), "uninitialised-shared"),
         (("    wgmma.commit_group", "    mov.f32 %f1, 0f3F800000;\n    wgmma.commit_group"), "pending-destination"),
@@ -269,6 +313,32 @@ def test_the_wgmma_kernel_that_is_edited_below_has_no_finding(scheduling):
 )
 def test_a_misuse_of_wgmma_is_reported(edit, kind, scheduling):
     assert kind in wgmma_kinds(edit, scheduling=scheduling)
+
+
+MULTIPLY = "    wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, da, db, p, 1, 1, 0, 0;\n"
+GROUP = MULTIPLY + "    wgmma.commit_group.sync.aligned;\n"
+WAIT_FOR = "    wgmma.wait_group.sync.aligned {};\n"
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_groups_in_flight_that_accumulate_need_one_fence(scheduling):
+    pipelined = (GROUP * 2 + (WAIT_FOR.format(1) + GROUP) * 2)
+    assert wgmma_kinds((GROUP, pipelined), scheduling=scheduling) == set()
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize("use", ["add.f32 %f1, %f1, %f1;", "st.global.f32 [o], %f1;"])
+def test_a_finished_accumulator_that_was_used_needs_a_new_fence(use, scheduling):
+    again = "    ld.param.u64 o, [out];\n" + WAIT_FOR.format(0) + f"    {use}\n"
+    fence = "    wgmma.fence.sync.aligned;\n"
+    for more, expected in ((again + fence, set()), (again, {"missing-wgmma-fence"})):
+        assert wgmma_kinds((GROUP, GROUP + more + GROUP), scheduling=scheduling) == expected
+
+
+def test_a_moved_accumulator_was_not_used():
+    """nvcc moves registers between wgmma instructions; ptxas makes them one register."""
+    moved = "    mov.f32 %f4, %f0;\n    mov.f32 %f0, %f4;\n"
+    assert wgmma_kinds(("    wgmma.mma_async", moved + "    wgmma.mma_async")) == set()
 
 
 ZEROS = "    mov.f32 %f0, 0f00000000; mov.f32 %f1, 0f00000000; mov.f32 %f2, 0f00000000; mov.f32 %f3, 0f00000000;\n"

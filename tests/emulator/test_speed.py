@@ -1,5 +1,6 @@
-"""The emulator stays quick enough to be used. Measured: several hundred thousand warp instructions a second, 0.1 s for the GEMM;
-the bounds leave room for a slow or busy machine, and fail when something is done a lane at a time. pytest -s prints the figures."""
+"""The emulator stays quick enough to be used: on one core 100,000 warp instructions a second, and a GEMM of 256 x 256 x 512 in 2 s.
+Measured: several hundred thousand and well under a second. Time of the processor, so that a busy machine does not fail it. pytest -s prints
+the figures."""
 
 import time
 
@@ -10,16 +11,16 @@ from proof_emulator import run
 
 import zoo
 
-LEAST_WARP_INSTRUCTIONS = 50_000  # a second
-MOST_SECONDS = 4
+LEAST_WARP_INSTRUCTIONS = 100_000  # a second
+MOST_SECONDS = 2
 
 
 def fastest(work, times=3):
     seconds = []
     for _ in range(times):
-        start = time.perf_counter()
+        start = time.process_time()
         result = work()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return min(seconds), result
 
 

@@ -41,6 +41,7 @@ class Problem:
     inputs: Mapping[str, Placed]
     outputs: Mapping[str, Placed]
     settings: Mapping[str, str | int | float] = field(default_factory=dict)  # options and scalars
+    workspaces: Mapping[str, Placed] = field(default_factory=dict)  # as they are found; how they are left is nobody's business
 
 
 class Laid:
@@ -95,11 +96,12 @@ Executor = Callable[[Kernel, Variant, Mapping[str, Buffer], Mapping[str, str | i
 
 def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor, poisons=POISONS) -> str | None:
     """Runs a problem; what is wrong in words, or None."""
-    alignment = {name: kernel.arguments[name].alignment for name in (*problem.inputs, *problem.outputs)}
+    alignment = {name: kernel.arguments[name].alignment for name in (*problem.inputs, *problem.outputs, *problem.workspaces)}
     inputs = {name: Laid(placed, alignment[name]) for name, placed in problem.inputs.items()}
     outputs = {name: Laid(placed, alignment[name]) for name, placed in problem.outputs.items()}
+    workspaces = {name: Laid(placed, alignment[name]) for name, placed in problem.workspaces.items()}
     for poison in poisons:
-        before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid, True) for name, laid in inputs.items()}
+        before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid, True) for name, laid in (inputs | workspaces).items()}
         before |= {name: Buffer(laid.image(poison, False), laid, False) for name, laid in outputs.items()}
         after = execute(kernel, variant, before, problem.settings)
         for name, laid in inputs.items():
@@ -109,6 +111,9 @@ def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Exec
             expected = laid.image(poison, True)
             if not numpy.array_equal(after[name], expected):
                 return f"{name}: {_words(laid, expected, after[name], poison)}"
+        for name, laid in workspaces.items():
+            if not numpy.array_equal(after[name][~laid.owned], before[name].image[~laid.owned]):
+                return f"{name}: {_words(laid, before[name].image, after[name], _AROUND_INPUTS)}"
     return None
 
 

@@ -29,15 +29,19 @@ class Operation:
         "register_sources",
         "executed",
         "waited",
+        "settle",
     )
 
-    def __init__(self, ins, warp, lanes, execute, *, queue=None, reads=(), writes=(), signals=(), registers=(), register_sources=()):
+    def __init__(
+        self, ins, warp, lanes, execute, *, queue=None, reads=(), writes=(), signals=(), registers=(), register_sources=(), settle=None
+    ):
         self.ins, self.warp, self.lanes, self.execute, self.queue = ins, warp, lanes, execute, queue
         self.reads = [(cta, _granules(offsets)) for cta, offsets in reads]
         self.writes = [(cta, _granules(offsets), offsets) for cta, offsets in writes]
         self.signals = signals
         self.registers = _register_ids(ins, registers)
         self.register_sources = _register_ids(ins, register_sources)
+        self.settle = settle  # called with the warp's tick when the warp has waited for it
         self.executed = self.waited = False
 
 
@@ -136,6 +140,8 @@ class Engine:
         if not operation.waited:
             operation.waited = True
             self.release_registers(operation)
+            if operation.settle is not None:
+                operation.settle(int(operation.warp.clocks[0, operation.warp.number]))
 
     def release_registers(self, operation):
         """Its destination registers, and copies of them, are ordinary registers again."""

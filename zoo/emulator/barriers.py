@@ -73,6 +73,7 @@ class MBarriers:
         shared.before_write(ins, warp, lanes, np.array([offset]), 8) if offset not in shared.barriers else None
         shared.barriers[offset] = MBarrier(cta, offset, count, warps, (warp.number, int(warp.clocks[0, warp.number])))
         shared.barrier_words[offset >> 3] = True
+        shared.valid[offset : offset + 8] = 0  # nobody may read what is opaque
 
     def invalidate(self, ins, warp, lanes, address):
         barrier = self.find(ins, warp, lanes, address, "mbarrier.inval")
@@ -83,16 +84,18 @@ class MBarriers:
             del shared.barriers[barrier.offset]
             shared.barrier_words[barrier.offset >> 3] = False
 
-    def check_published(self, ins, warp, lanes, barrier, clocks=None):
-        """Has this user a right to know that the barrier is initialised?"""
+    def check_published(self, ins, warp, lanes, barrier, clocks=None, by_copy=False):
+        """Has this user a right to know that the barrier is initialised? A bulk copy needs a fence even in the CTA itself."""
         known = warp.clocks if clocks is None else clocks
         number, tick = barrier.init_by
-        if tick > known[2, number] and (barrier.cta is not warp.cta or tick > known[0, number]):
-            self._unordered(ins, warp, lanes, barrier)
+        if tick > known[2, number] and (by_copy or barrier.cta is not warp.cta or tick > known[0, number]):
+            self._unordered(ins, warp, lanes, barrier, by_copy)
 
-    def _unordered(self, ins, warp, lanes, barrier):
+    def _unordered(self, ins, warp, lanes, barrier, by_copy=False):
         name = self.machine.name_of_warp(barrier.cta, barrier.init_by[0])
         how = "a barrier" if barrier.cta is warp.cta else "fence.mbarrier_init (or a release at cluster scope) and a cluster barrier"
+        if by_copy and barrier.cta is warp.cta:
+            how = "fence.mbarrier_init or fence.proxy.async by that warp (and a barrier, if it is another)"
         ins.report(
             warp, lanes, "mbarrier-misuse", f"nothing orders the init by {name} before this use: it needs {how} in between ({barrier.describe()})",
             barrier.offset,
@@ -141,6 +144,7 @@ class MBarriers:
         barrier.pending -= count
         if relaxed:
             vector_clocks.release_execution(barrier.gather, warp)
+            vector_clocks.release_fenced(barrier.gather, warp)
         else:
             vector_clocks.release(barrier.gather, warp, clocks)
         if barrier.pending < 0:
@@ -202,7 +206,7 @@ class NamedBarrier:
             )
         self.expected = expected
         self.arrived += threads
-        vector_clocks.release(self.gather, warp)
+        vector_clocks.release_in_cta(self.gather, warp)
         if self.arrived > expected:
             ins.report(warp, lanes, "barrier-misuse", f"{self.arrived} threads arrive at named barrier {self.number}, which expects {expected}")
         if self.arrived >= expected:
@@ -242,6 +246,7 @@ class ClusterBarrier:
         self.arrived += lanes.bit_count()
         if relaxed:
             vector_clocks.release_relaxed(self.gather, warp)
+            vector_clocks.release_fenced(self.gather, warp)
         else:
             vector_clocks.release(self.gather, warp)
         self.complete_if_done()

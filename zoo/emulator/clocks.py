@@ -40,6 +40,12 @@ def release(into, warp, clocks=None):
         np.maximum(into[2], clocks[0], out=into[2])
 
 
+def release_in_cta(into, warp):
+    """A release that does not reach beyond the CTA: inits stay as published as they are."""
+    np.maximum(into, warp.clocks, out=into)
+    tick(warp)
+
+
 def release_relaxed(into, warp):
     """A relaxed arrival publishes only what a fence.mbarrier_init covered, and the order of execution."""
     np.maximum(into[2:], warp.clocks[2:], out=into[2:])
@@ -67,10 +73,21 @@ def remember(warp, known):
     warp.state["relaxed"] = known.copy() if before is None else np.maximum(before, known)
 
 
-def fence_acquire(warp):
-    known = warp.state.pop("relaxed", None)
+def fence(warp, acquires, releases):
+    """A memory fence: what relaxed accesses before it learnt is known now, what is known now those after it publish."""
+    known = warp.state.pop("relaxed", None) if acquires else None
     if known is not None:
         acquire(warp, known)
+    if releases:
+        warp.state["fenced"] = warp.clocks.copy()
+        tick(warp)
+
+
+def release_fenced(into, warp):
+    """What a relaxed arrival publishes of memory: what a fence before it covered."""
+    known = warp.state.get("fenced")
+    if known is not None:
+        np.maximum(into, known, out=into)
 
 
 def fence_proxy(warp):

@@ -12,6 +12,7 @@ from typing import Callable
 
 import numpy
 
+from .errors import EmulatorError
 from .formats import (
     BF16,
     E2M1,
@@ -112,6 +113,8 @@ def conversion(mnemonic: str) -> Callable[..., numpy.ndarray]:
     if parts[0] != "cvt" or len(parts) < 3:
         raise UnsupportedConversion(f"{mnemonic}: not a cvt with two types")
     modifiers, target, source = parts[1:-2], parts[-2], parts[-1]
+    if "rs" in modifiers:
+        return _stochastic(mnemonic, modifiers, target, source)
     unknown = [m for m in modifiers if m not in _MODIFIERS]
     if unknown:
         raise UnsupportedConversion(f"{mnemonic}: modifier .{unknown[0]} is not supported")
@@ -236,6 +239,29 @@ def _to_ue8m0_pair(options: _Options, source: str):
         return (encode_ue8m0(upper, rounding, satfinite) << U32(8)) | encode_ue8m0(lower, rounding, satfinite)
 
     return from_bf16
+
+
+def _stochastic(mnemonic: str, modifiers: list[str], target: str, source: str):
+    """cvt.rs: away from zero where the random bits, added to the bits that are cut off, carry out of them."""
+    if source != "f32" or target not in ("f16x2", "bf16x2"):
+        raise UnsupportedConversion(
+            f"{mnemonic}: .rs is covered for .f16x2 and .bf16x2; which random bits go to which of four elements no source says"
+        )
+    if sorted(modifiers) != sorted({"rs"} | {"relu", "satfinite"} & set(modifiers)):
+        raise UnsupportedConversion(f"{mnemonic}: modifier not allowed here")
+    format, cut = (F16, 13) if target == "f16x2" else (BF16, 16)
+    satfinite, relu = "satfinite" in modifiers, "relu" in modifiers
+
+    def one(bits, random):
+        magnitude = bits & U32(0x7FFFFFFF)
+        if format is F16 and ((magnitude > 0) & (magnitude < U32(0x38800000))).any():
+            raise EmulatorError(f"{mnemonic}: no source says where the random bits go when the result is an f16 below 2^-14")
+        raised = (magnitude.astype(U64) + (random & U32((1 << cut) - 1))) & ~U64((1 << cut) - 1)
+        special = magnitude >= U32(0x7F800000)
+        values = numpy.where(special, magnitude, raised).astype(U32) | (bits & U32(0x80000000))
+        return encode(format, decode(F32, values), "rz" if satfinite else "rn", satfinite=satfinite, relu=relu).astype(U32)
+
+    return lambda a, b, random: (one(a, random >> U32(16)) << U32(16)) | one(b, random & U32(0xFFFF))
 
 
 def _from_ue8m0_pair(options: _Options, target: str):

@@ -41,6 +41,12 @@ SLOT_TYPES = {
     "b64": ("b64", np.uint64), "u64": ("b64", np.uint64), "s64": ("b64", np.int64), "f64": ("b64", np.float64), "f32x2": ("b64", np.uint64),
     "b128": ("b128", np.uint64),
 }  # fmt: skip
+SPECIAL_REGISTERS = {
+    "tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
+    "is_explicit_cluster", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
+    "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge",
+    "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size", "total_smem_size", "aggr_smem_size",
+}  # fmt: skip
 _CLASS_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "b128": 128}
 _STORAGE = {"pred": np.bool_, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.uint64}
 
@@ -120,12 +126,29 @@ class Layout:
         return files, values
 
 
+class Operands(list):
+    """The operands of an instruction, and which of them its decoder has looked at."""
+
+    def __init__(self, operands):
+        super().__init__(operands)
+        self.seen = set()
+
+    def __getitem__(self, k):
+        self.seen.update(range(len(self))[k] if isinstance(k, slice) else [range(len(self))[k]])
+        return super().__getitem__(k)
+
+    def __iter__(self):
+        self.seen.update(range(len(self)))
+        return super().__iter__()
+
+
 class Instruction:
     """What a decoder function of instructions/ works with; see instructions/__init__.py for the conventions."""
 
     def __init__(self, program, statement, pc, modifiers):
         self.program, self.statement, self.pc = program, statement, pc
-        self.operands, self.line, self.text, self.opcode = statement.operands, statement.line, statement.text, statement.opcode
+        self.operands = Operands(statement.operands)
+        self.line, self.text, self.opcode = statement.line, statement.text, statement.opcode
         self.mnemonic = statement.opcode.split(".")[0]
         self.modifiers = list(modifiers)
         self.layout = program.layout
@@ -209,6 +232,8 @@ class Instruction:
         if isinstance(operand, Immediate):
             return self.layout.slot("constant", self._constant(operand, name, dtype, type))
         if isinstance(operand, Special):
+            if operand.name[1:].partition(".")[0] not in SPECIAL_REGISTERS:
+                self.unsupported(f"the special register {operand.name}")
             return self.layout.slot("special", operand.name, np.dtype(dtype))
         if isinstance(operand, (Variable, Function)):
             return self.layout.slot("symbol", operand, 0, np.dtype(dtype))
@@ -475,7 +500,16 @@ class Program:
             if guard is not None:
                 negated = isinstance(guard, Negated)
                 ins.guard = (ins.read(guard.operand if negated else guard, "pred"), negated)
-            run = decoder(ins)
+            try:
+                run = decoder(ins)
+            except EmulatorError:
+                raise
+            except Exception as error:  # a decoder met something it was not written for
+                why = f"this form is not covered ({type(error).__name__}: {error})"
+                raise UnsupportedInstruction(statement.line, statement.text, why) from error
+            unread = [k for k in range(len(ins.operands)) if k not in ins.operands.seen]
+            if unread:
+                ins.unsupported(f"it has {len(ins.operands)} operands, and operand {unread[0]} means nothing here")
             if ins.modifiers:
                 ins.unsupported("unknown modifier ." + ", .".join(ins.modifiers))
             if run is None:
@@ -506,11 +540,14 @@ class Program:
     def _wrap(self):
         suspects, tracked = definedness.analyse(self)
         asynchronous = pending_registers.asynchronous_registers(self)
+        of_wgmma = pending_registers.of_wgmma(self)
         for pc, ins in enumerate(self.instructions):
             run = definedness.checked(self, ins, self.code[pc], suspects.get(pc, ()), tracked)
             touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
             if touched_reads or touched_writes:
                 run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)
+            if of_wgmma:
+                run = pending_registers.noted(ins, run, of_wgmma)
             if ins.guard is not None:
                 run = guards.guarded(ins, run) if not ins.aligned else guards.guarded_aligned(ins, run)
             elif ins.aligned:

@@ -5,7 +5,8 @@ from collections import Counter
 
 import numpy as np
 
-from ..tensor_map import TensorMap
+from ..arrays import Pointer
+from ..tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from .asynchronous import POLICIES
 from .decode import Program
 from .errors import EmulatorError
@@ -16,10 +17,15 @@ from .parser import parse
 MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
 
 
+_MOST_BYTES = 1 << 34
+
+
 class Module:
     """A PTX text, parsed. Entries are decoded when first launched."""
 
     def __init__(self, ptx_text):
+        if not isinstance(ptx_text, str) or ".target" not in ptx_text:
+            raise EmulatorError("a module is made of PTX text with its .version and .target")
         parsed = parse(ptx_text)
         self.target, self.version = parsed.target, parsed.version
         self.files, self.variables, self.functions = parsed.files, parsed.variables, parsed.functions
@@ -81,7 +87,7 @@ class Device:
             raise EmulatorError(f"arithmetic {arithmetic!r} is unknown; it is exact or hw")
         if elect not in ("lowest", "highest"):
             raise EmulatorError(f"elect {elect!r} is unknown; it is lowest or highest")
-        number = arch.rstrip("af")
+        number = arch[:-1] if arch[-1:] in ("a", "f") else arch
         if number not in MULTIPROCESSORS:
             raise EmulatorError(f"architecture {arch!r} is not covered; it is one of {', '.join(MULTIPROCESSORS)} with a or f")
         self.arch, self.scheduling, self.seed, self.arithmetic, self.elect = arch, scheduling, seed, arithmetic, elect
@@ -120,6 +126,8 @@ class Device:
         `written`, a bool for each byte: the others hold what the array says and count as never written.
         """
         if isinstance(source, (int, np.integer)):
+            if not 0 <= source < _MOST_BYTES:
+                raise EmulatorError(f"{source} bytes cannot be allocated; an allocation has 0 to {_MOST_BYTES - 1:,}")
             return self.memory.allocate(int(source))
         data = np.ascontiguousarray(source)
         address = self.memory.allocate(data.nbytes)
@@ -149,6 +157,18 @@ class Device:
 
     def tensor_map(self, address, dtype, dims, strides, box, swizzle="none", *, element_strides=(), l2_promotion="none", fill="zero"):
         """A checked tensor map (zoo.tensor_map.TensorMap); dimension 0 is the innermost, strides are bytes of dimensions 1 and up."""
+        known = {
+            "dtype": (dtype, DTYPES), "swizzle": (swizzle, SWIZZLES), "fill": (fill, OUT_OF_BOUNDS_FILLS),
+            "promotion": (l2_promotion, L2_PROMOTIONS),
+        }  # fmt: skip
+        for what, (name, names) in known.items():
+            if name not in names:
+                raise EmulatorError(f"tensor map: the {what} {name!r} is unknown; it is one of {', '.join(names)}")
+        if not len(dims) == len(box) == len(strides) + 1 or len(element_strides) not in (0, len(dims)):
+            raise EmulatorError(
+                f"tensor map: {len(dims)} dims, {len(strides)} strides, {len(box)} box and {len(element_strides)} element strides do not "
+                "go together: as many boxes (and element strides, if any) as dims, and one stride fewer"
+            )
         record = TensorMap(
             dtype=dtype, address=int(address), dims=tuple(map(int, dims)), strides=tuple(map(int, strides)), box=tuple(map(int, box)),
             element_strides=tuple(element_strides), swizzle=swizzle, l2_promotion=l2_promotion, fill=fill,
@@ -163,6 +183,8 @@ class Device:
         `params` may also be the bytes of the whole parameter block, as a loader packs it.
         """
         target_must_fit(module.target, self.arch)
+        if not isinstance(shared_bytes, (int, np.integer)) or shared_bytes < 0:
+            raise EmulatorError(f"shared_bytes is a number of bytes, not {shared_bytes!r}")
         program = module.program(entry)
         grid, block = _triple(grid, "grid"), _triple(block, "block")
         required = program.entry.directives.get("reqnctapercluster")
@@ -214,6 +236,8 @@ class Device:
 
     def symbol(self, module, name):
         """The address of a module's variable, as cuModuleGetGlobal gives it."""
+        if name not in module.variables:
+            raise EmulatorError(f"the module has no variable {name!r}; it has {', '.join(module.variables) or 'none'}")
         return self.variable_address(module, module.variables[name])
 
     def c_string(self, address):
@@ -227,7 +251,9 @@ class Device:
 
 
 def _triple(value, what):
-    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    values = (value,) if not isinstance(value, (tuple, list)) else tuple(value)
+    if not all(isinstance(v, (int, np.integer)) for v in values):
+        raise EmulatorError(f"a {what} is up to three positive numbers, not {value!r}")
     values = tuple(int(v) for v in values) + (1,) * (3 - len(values))
     if len(values) != 3 or any(v < 1 for v in values):
         raise EmulatorError(f"a {what} is up to three positive numbers, not {value!r}")
@@ -278,7 +304,9 @@ def _pack_one(variable, value, what):
         return bytes(value)
     if isinstance(value, bool):
         value = int(value)
-    if isinstance(value, float) or variable.type in ("f32", "f64"):
+    if isinstance(value, Pointer):
+        raise EmulatorError(f"{what}: of an array the launch takes its .address")
+    if isinstance(value, float) or variable.type in ("f32", "f64") and isinstance(value, int):
         if size not in (4, 8) or variable.type in ("u32", "s32", "u64", "s64"):
             raise EmulatorError(f"{what} is no float: it is declared .{variable.type} with {size} bytes")
         return struct.pack("<f" if size == 4 else "<d", value)

@@ -11,16 +11,16 @@ KINDS = {
     "uninitialised-global": "a global-memory byte read before anything was written to it",
     "uninitialised-local": "a local-memory byte read before anything was written to it",
     "uninitialised-tensor-memory": "a tensor-memory cell read before anything was written to it",
-    "missing-proxy-fence": "generic writes reach an asynchronous read without fence.proxy.async",
+    "missing-proxy-fence": "generic writes to shared memory, or to a tensor map, reach an asynchronous read without their proxy fence",
     "missing-tcgen05-fence": "tcgen05 work ordered by a barrier without the tcgen05 fence on one side",
     "missing-wait": "a result used before the wait that completes it",
-    "missing-wgmma-fence": "wgmma reads registers that were written since the last wgmma.fence",
+    "missing-wgmma-fence": "wgmma uses registers that other instructions used since the last wgmma.fence",
     "source-overwritten": "a source of an asynchronous operation changed before the operation completed",
     "pending-destination": "the destination of a pending asynchronous operation was touched",
     "race": "two threads access the same shared memory, one writes, and nothing orders them",
     "barrier-misuse": "a named or cluster barrier used against its rules",
     "mbarrier-misuse": "an mbarrier used against its rules",
-    "mbarrier-phase": "a wait for a phase that is not the current or the preceding one",
+    "mbarrier-phase": "an arrive although nobody observed the phase before, or a wait (by state) for a phase too old",
     "mbarrier-exit": "an mbarrier is in the middle of a phase when its CTA exits",
     "tensor-memory-misuse": "tensor memory allocated, freed or addressed against its rules",
     "tensor-memory-leak": "tensor memory still allocated when the CTA exits",
@@ -32,12 +32,15 @@ KINDS = {
     "tensor-map": "a tensor copy against the rules of its tensor map",
     "bulk-copy": "a bulk copy against its rules",
     "pending-at-exit": "a CTA exits with asynchronous work that still needs its memory",
-    "exited-cta": "a CTA that has exited is addressed by its cluster",
+    "exited-cta": "a CTA is addressed that has exited, or that nothing says has started",
     "cluster-launch-control": "clusterlaunchcontrol used against its rules",
     "register-count": "setmaxnreg used against its rules",
     "trap": "the kernel trapped or an assertion failed",
     "arithmetic": "a value operation used outside what hardware defines",
 }
+
+
+_LONGEST_NAME = 64  # of a kernel in a finding's text; mangled names of templates are longer
 
 
 class Finding:
@@ -54,7 +57,7 @@ class Finding:
         self.count = 1
 
     def __str__(self):
-        where = [self.kernel]
+        where = [self.kernel if len(self.kernel) <= _LONGEST_NAME else self.kernel[: _LONGEST_NAME - 3] + "..."]
         if self.cta is not None:
             where.append(f"CTA {self.cta}")
         if self.warp is not None:

@@ -20,6 +20,7 @@ from .instructions import Blocked
 from .lanes import FULL, LANES
 from .memory import PARAM_BASE, LocalMemory, SharedMemory
 from .parser import Function, Variable
+from .tensor_map_edits import TensorMapEdits
 
 NAMED_BARRIERS = 16
 SHARED_LIMIT = 1024 + 232448  # the reserved first KiB and the 227 KiB a CTA may use
@@ -89,6 +90,7 @@ class Cta:
         self._tensor_memory = None
         self.pending_operations = 0
         self.exited = False
+        self.cluster_has_started = False  # a warp of this CTA has passed a cluster barrier
         self.state = {}  # what instruction modules keep per CTA
         self.warps = [Warp(machine, self, number) for number in range(warps)]
 
@@ -127,6 +129,8 @@ class Warp:
         self.parked = {}
         self.clocks = vector_clocks.fresh(cta.cluster.columns, self.number)
         self.pending_registers, self.locked_registers = {}, {}
+        self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
+        self.wgmma_read, self.wgmma_written = set(), set()  # registers used by ordinary instructions since the last wgmma.fence
         self.named_waits = {}
         self.cluster_arrived, self.cluster_generation = 0, 0
         self.given_up = set()
@@ -190,6 +194,16 @@ class Warp:
     # ---- running
     def run(self, budget):
         """Execute up to about `budget` instructions of runnable groups; returns how many."""
+        try:
+            return self._run(budget)
+        except Exception as error:
+            if isinstance(error, EmulatorError) and "PTX line" in str(error):
+                raise
+            ins = self.program.instructions[self.pc]
+            what = str(error) if isinstance(error, EmulatorError) else f"{type(error).__name__}: {error}"
+            raise EmulatorError(f"PTX line {ins.line} `{ins.text}`: {what}") from error
+
+    def _run(self, budget):
         groups, parked, code, counts = self.groups, self.parked, self.machine.code, self.machine.counts
         executed = 0
         self.turn += 1
@@ -203,6 +217,7 @@ class Warp:
                 if pc < other < stop:
                     stop = other
             while True:
+                self.pc = pc
                 outcome = code[pc](self, lanes)
                 executed += 1
                 if outcome is None:
@@ -323,6 +338,7 @@ class Machine:
         self.mbarriers = MBarriers(self)
         self.progress = 0
         self.executed = 0
+        self.slept = 0  # what nanosleep counts for, in instructions
         self.cluster_barrier_used = False
         self.traffic = dict.fromkeys(
             (
@@ -366,6 +382,7 @@ class Machine:
         self.log = []  # lines that printf printed
         self.sync_words = {}  # clocks that atomic and volatile words carry
         self.tensor_maps = {}  # 128 bytes -> TensorMap
+        self.tensor_map_edits = TensorMapEdits()
         self.cancel_failed = {}  # cluster -> "issued" or "observed": clusterlaunchcontrol answered that nothing is left
 
     # ---- resources
@@ -451,10 +468,10 @@ class Machine:
             if self.executed > limit:
                 self._report_stuck("livelock", f"{limit} warp instructions were executed and the kernel has not finished")
                 return
-            if self.executed - last_admission > 50_000 * len(self.clusters) and len(self.clusters) < self.device.multiprocessors:
+            if self.executed + self.slept - last_admission > 50_000 and len(self.clusters) < self.device.multiprocessors:
                 # Long-running CTAs may be waiting for a later one through global memory.
-                last_admission = self.executed
-                window = max(window, len(self.clusters) + 1)
+                last_admission = self.executed + self.slept
+                window = min(max(window, 2 * len(self.clusters)), self.device.multiprocessors)
                 engine.relieve(self._wanted())
             if self.executed == before and self.running:
                 if any(warp.blocked_at != self.progress for warp in self.running):

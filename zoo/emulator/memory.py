@@ -19,10 +19,11 @@ LOCAL_BASE = 0x0100_0000_0000
 SHARED_BASE = 0x0200_0000_0000
 PARAM_BASE = 0x0300_0000_0000
 
-GUARD = 4096  # unallocated bytes between two allocations
+GUARD = 1 << 20  # unallocated bytes between two allocations
 WARP_BITS = 10
 WARP_MASK = np.uint32((1 << WARP_BITS) - 1)
 _WARP_SHIFT = np.uint32(WARP_BITS)
+_NEVER = (1 << 32 - WARP_BITS) - 1  # a tick that no clock reaches
 
 ALLOCATED, WRITTEN = 1, 2
 _SIZES = (1, 2, 4, 8, 16, 32)
@@ -60,14 +61,15 @@ class GlobalMemory:
 
     def __init__(self):
         self.allocations = []  # (start index, size)
-        self._resize(1 << 16)
+        self.size = self.end = 0
+        self._resize(2 * GUARD)
         self.end = GUARD
 
     def _resize(self, size):
         data, state = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-        if hasattr(self, "data"):
-            data[: self.data.size] = self.data
-            state[: self.state.size] = self.state
+        used = min(self.end, self.size)
+        if used:
+            data[:used], state[:used] = self.data[:used], self.state[:used]
         self.data, self.state = data, state
         self.size = size
         self.views, self.states = _views(data), _views(state)
@@ -134,6 +136,9 @@ class SharedMemory:
         self.epoch_views[8] = self.epochs.reshape(-1, 2)
         self.epoch_views[16] = self.epochs.reshape(-1, 4)
         self.epoch_views[32] = self.epochs.reshape(-1, 8)
+        # Words that a store of 1 or 2 bytes wrote last have an epoch for each byte; `small_epochs` is that last store's.
+        self.small_epochs = np.full(padded // 4, 0xFFFFFFFF, np.uint32)
+        self.byte_epochs = np.zeros(padded, np.uint32)
         self.read_clocks = np.zeros((warps, padded // 4), np.uint32)
         self.destinations = np.zeros(padded // 16, np.uint16)
         self.sources = np.zeros(padded // 16, np.uint16)
@@ -154,6 +159,8 @@ class SharedMemory:
             words = index if size == 4 else (offsets >> 2 if size < 4 else index)
             epochs = self.epoch_views[size].take(words, axis=0)
             clocks = warp.clocks[0]
+            if size < 4:
+                epochs = self._epochs_of_bytes(offsets, size, epochs)
             if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
                 self._report_race(ins, warp, lanes, offsets, size, "reads", epochs)
             row = self.read_clocks[warp.number]
@@ -177,7 +184,11 @@ class SharedMemory:
         words = index if size >= 4 else offsets >> 2
         clocks = warp.clocks[0]
         if ordered:
-            if size >= 4:  # two warps may write different bytes of one word
+            if size < 4:  # two warps may write different bytes of one word
+                epochs = self._epochs_of_bytes(offsets, size, self.epochs.take(words))
+                if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
+                    self._report_race(ins, warp, lanes, offsets, size, "writes", epochs)
+            else:
                 epochs = self.epoch_views[size].take(words, axis=0)
                 if b"\1" in ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).tobytes():
                     self._report_race(ins, warp, lanes, offsets, size, "writes", epochs)
@@ -186,7 +197,35 @@ class SharedMemory:
                 limit = clocks[: len(readers)].reshape((-1,) + (1,) * (readers.ndim - 1))
                 if b"\1" in (readers > limit).tobytes():
                     self._report_read_race(ins, warp, lanes, offsets, readers, limit)
-        self.epoch_views[size][words] = (int(clocks[warp.number]) << WARP_BITS) | warp.number
+        now = np.uint32((int(clocks[warp.number]) << WARP_BITS) | warp.number)
+        if size < 4:
+            whole = words[self.small_epochs[words] != self.epochs[words]]
+            self.byte_epochs.reshape(-1, 4)[whole] = self.epochs[whole, None]
+            self.byte_epochs[offsets] = now
+            if size == 2:
+                self.byte_epochs[offsets + 1] = now
+            self.small_epochs[words] = now
+        self.epoch_views[size][words] = now
+
+    def _epochs_of_bytes(self, offsets, size, of_words):
+        """The epochs of accesses of 1 or 2 bytes: the bytes' own where a small store wrote the word last."""
+        own = self.byte_epochs.take(offsets)
+        if size == 2:
+            other = self.byte_epochs.take(offsets + 1)
+            own = np.where(other >> _WARP_SHIFT > own >> _WARP_SHIFT, other, own)
+        return np.where(self.small_epochs.take(offsets >> 2) == of_words, own, of_words)
+
+    def unsettled_write(self, warp, offsets, size):
+        """Marks words as written at no time yet: no barrier and no fence covers that. Returns what says when it was: settle(tick)."""
+        words = (offsets[:, None] + np.arange(0, size, 4)).reshape(-1) >> 2
+        never = np.uint32(_NEVER << WARP_BITS | warp.number)
+        self.epochs[words] = never
+
+        def settle(tick):
+            mine = words[self.epochs[words] == never]
+            self.epochs[mine] = tick << WARP_BITS | warp.number
+
+        return settle
 
     # ---- the same for the asynchronous proxy and for matrix instructions: arbitrary byte offsets
     @staticmethod
@@ -326,7 +365,9 @@ class SharedMemory:
     def _report_invalid(self, ins, warp, lanes, offsets, size):
         bad = np.array([0 in self.valid[o : o + size].tobytes() for o in offsets])
         offset = int(offsets[bad][0])
-        if self.pending and self.destinations[offset >> 4 : (offset + size + 15) >> 4].any():
+        if self.barrier_words[offset >> 3]:
+            self._report_bytes(ins, warp, lanes, offset, "mbarrier-misuse", "it reads the 8 bytes of a live mbarrier")
+        elif self.pending and self.destinations[offset >> 4 : (offset + size + 15) >> 4].any():
             operation = self.machine.asynchronous.writer_of(self.cta, offset)
             self._report_bytes(
                 ins, warp, lanes, offset, "pending-destination",
@@ -374,6 +415,9 @@ class SharedMemory:
             epochs = epochs.max(axis=1)
         offset = int(offsets[late][0])
         writer = int(epochs[late][0] & WARP_MASK)
+        if writer == warp.number:  # its own, so it can only be an unsettled one
+            self._report_bytes(ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes of a cp.async that the warp has not waited for")
+            return
         ins.report(
             warp,
             lanes,
@@ -472,6 +516,8 @@ def read_global(ins, warp, lanes, addresses, size):
     index = addresses - GLOBAL_BASE
     rows = index // size if size > 1 else index
     try:
+        if np.minimum.reduce(rows) < 0:  # numpy would count from the end
+            raise IndexError
         state = memory.states[size].take(rows, axis=0)
     except IndexError:
         good = (index >= 0) & (index < memory.size)
@@ -501,6 +547,8 @@ def write_global(ins, warp, lanes, addresses, size, values):
     index = addresses - GLOBAL_BASE
     rows = index // size if size > 1 else index
     try:
+        if np.minimum.reduce(rows) < 0:  # numpy would count from the end
+            raise IndexError
         state = memory.states[size].take(rows, axis=0)
     except IndexError:
         good = (index >= 0) & (index < memory.size)
@@ -558,8 +606,21 @@ def _shared_parts(ins, warp, lanes, addresses, size, verb):
         if inside.any():
             if owner.exited:
                 ins.report(warp, _lane_bits(lanes, inside), "exited-cta", f"it {verb} the shared memory of CTA rank {rank}, which has exited")
+            check_started(ins, warp, _lane_bits(lanes, inside), owner)
             parts.append((owner, inside, offsets[inside]))
     return parts
+
+
+def check_started(ins, warp, lanes, owner):
+    """Another CTA's shared memory may be touched only by who knows that the CTA has started: from a barrier that it took part in."""
+    cta = warp.cta
+    if owner is cta or cta.cluster_has_started:
+        return
+    first = owner.rank * cta.warp_count
+    if not warp.clocks[0, first : first + cta.warp_count].any():
+        cta.cluster_has_started = True  # one report
+        message = f"nothing says that CTA rank {owner.rank} has started: a cluster barrier must come before the first use of its memory"
+        ins.report(warp, lanes, "exited-cta", message)
 
 
 def read_shared(ins, warp, lanes, addresses, size, ordered=True):

@@ -5,6 +5,7 @@ tcgen05.wait::ld, so the first use completes the load and is no finding. What th
 tensor_memory.py reports a load that nobody waited for when its cells are written again or freed.
 """
 
+from .lanes import bits_of
 from .parser import Register, Vector, width_class
 
 
@@ -29,6 +30,45 @@ def asynchronous_registers(program):
     return found
 
 
+def undefined(ins, warp, rows, missing):
+    """The registers of a tcgen05.ld that hold cells nobody wrote; missing: (registers, 32) bool. Using one is a finding, moving it is not."""
+    for row, lanes in zip(rows, missing):
+        if lanes.any():
+            warp.undefined_registers[ins.layout.register_of_row[int(row)]] = (bits_of(lanes), ins)
+
+
+def _check_defined(ins, warp, lanes, reads, names):
+    for number in reads:
+        found = warp.undefined_registers.get(number)
+        if found is not None and found[0] & lanes:
+            ins.report(
+                warp, found[0] & lanes, "uninitialised-tensor-memory",
+                f"it uses {names[number]}, which `{found[1].text}` (PTX line {found[1].line}) loaded from cells that were never written",
+            )  # fmt: skip
+            del warp.undefined_registers[number]
+
+
+def _defined(warp, lanes, writes):
+    for number in writes:
+        found = warp.undefined_registers.get(number)
+        if found is not None:
+            left = found[0] & ~lanes
+            if left:
+                warp.undefined_registers[number] = (left, found[1])
+            else:
+                del warp.undefined_registers[number]
+
+
+def _move_undefined(warp, lanes, copies):
+    moved = [(destination, [warp.undefined_registers.get(source) for source in sources]) for destination, sources in copies]
+    _defined(warp, lanes, [destination for destination, _ in moved])
+    for destination, sources in moved:
+        for found in sources:
+            if found is not None and found[0] & lanes:
+                before = warp.undefined_registers.get(destination, (0, None))[0]
+                warp.undefined_registers[destination] = (before | found[0] & lanes, found[1])
+
+
 def checked(ins, run, reads, writes, names):
     """Guards registers of asynchronous operations: no use before the wait, no write before completion."""
     accumulates = ins.opcode.startswith("wgmma.mma_async")
@@ -40,6 +80,12 @@ def checked(ins, run, reads, writes, names):
     def checking(warp, lanes):
         pending, locked = warp.pending_registers, warp.locked_registers
         if not pending and not locked:
+            if warp.undefined_registers:
+                if copies:
+                    _move_undefined(warp, lanes, copies)
+                else:
+                    _check_defined(ins, warp, lanes, reads, names)
+                    _defined(warp, lanes, writes)
             return run(warp, lanes)
         if copies:
             taken = []
@@ -51,6 +97,7 @@ def checked(ins, run, reads, writes, names):
                         warp.machine.asynchronous.finish(operation)
                         found = operation
                 taken.append((destination, found))
+            _move_undefined(warp, lanes, copies)
             outcome = run(warp, lanes)
             for destination, operation in taken:
                 before = pending.get(destination)
@@ -81,6 +128,9 @@ def checked(ins, run, reads, writes, names):
             operation = locked.get(number)
             if operation is not None and operation.lanes & lanes and not operation.executed:
                 _overwritten(ins, warp, lanes, names[number], operation)
+        if warp.undefined_registers:
+            _check_defined(ins, warp, lanes, reads, names)
+            _defined(warp, lanes, writes)
         return run(warp, lanes)
 
     return checking
@@ -94,3 +144,50 @@ def _touched(ins, warp, lanes, name, operation):
 
 def _overwritten(ins, warp, lanes, name, operation):
     ins.report(warp, lanes, "source-overwritten", f"{name} is written while `{operation.ins.text}` (PTX line {operation.ins.line}) still reads it")
+
+
+def of_wgmma(program):
+    """Registers that are an operand of wgmma.mma_async, and those that moves connect with them."""
+    found = set()
+    for ins in program.instructions:
+        if ins.opcode.startswith("wgmma.mma_async"):
+            for operand in ins.operands:
+                if isinstance(operand, Vector):
+                    found |= {program.layout.place_of(item)[0] for item in operand.items if isinstance(item, Register)}
+    changed = bool(found)
+    while changed:
+        changed = False
+        for ins in program.instructions:
+            for destination, sources in ins.copies or ():
+                group = {destination, *sources}
+                if group & found and not group <= found:
+                    found |= group
+                    changed = True
+    return found
+
+
+def noted(ins, run, registers):
+    """`run`, and which registers of wgmma ordinary instructions have used since the last wgmma.fence. A move is no use: it hands
+    on what is known of its source."""
+    if ins.opcode.startswith("wgmma."):
+        return run
+    copies = [(destination, sources) for destination, sources in ins.copies or () if destination in registers]
+    if copies:
+
+        def moving(warp, lanes):
+            for used in (warp.wgmma_read, warp.wgmma_written):
+                for destination, sources in copies:
+                    used.discard(destination) if used.isdisjoint(sources) else used.add(destination)
+            return run(warp, lanes)
+
+        return moving
+    reads, writes = frozenset(ins.reads & registers), frozenset(ins.writes & registers)
+    if not reads and not writes:
+        return run
+
+    def noting(warp, lanes):
+        warp.wgmma_read.update(reads)
+        warp.wgmma_written.update(writes)
+        return run(warp, lanes)
+
+    return noting

@@ -11,6 +11,8 @@ The order of two accesses is judged by what barriers carry from warp to warp (ro
 
 import numpy as np
 
+from .lanes import first_lane
+
 LANES, COLUMNS, QUARTERS = 128, 512, 4
 ADDRESS_MASK = 0x007F_01FF  # 7 lane bits, 9 column bits; the others are ignored
 NOT_YET = 1 << 62
@@ -23,15 +25,15 @@ class Access:
     the wait, and at the before_thread_sync fence, that cover it.
     """
 
-    __slots__ = ("ins", "warp", "kind", "commit", "waited", "fenced")
+    __slots__ = ("ins", "warp", "lane", "kind", "commit", "waited", "fenced")
 
-    def __init__(self, ins, warp, kind):
-        self.ins, self.warp, self.kind = ins, warp, kind  # kind: mma, cp, ld, st
+    def __init__(self, ins, warp, lanes, kind):
+        self.ins, self.warp, self.lane, self.kind = ins, warp, first_lane(lanes), kind  # kind: mma, cp, shift, ld, st
         self.commit = self.waited = self.fenced = NOT_YET
 
     @property
     def by_core(self):
-        return self.kind in ("mma", "cp")
+        return self.kind in ("mma", "cp", "shift")
 
     def complete_for(self, clocks):
         """Does somebody with these clocks know that the access is complete?"""
@@ -104,11 +106,11 @@ class TensorMemory:
     def check_use(self, ins, warp, lanes, access, quarters, first, count, *, reads, writes):
         """Order of this access after the ones before it; then it takes their place. quarters: a slice of 0..3."""
         part = (quarters, slice(first, first + count))
-        for old in set(self.writers[part].reshape(-1).tolist()):
+        for old in dict.fromkeys(self.writers[part].reshape(-1).tolist()):
             if old is not None and old is not access:
                 self._check_order(ins, warp, lanes, access, old, "writes" if not reads else "uses", "wrote")
         if writes:
-            for old in set(self.readers[part].reshape(-1).tolist()):
+            for old in dict.fromkeys(self.readers[part].reshape(-1).tolist()):
                 if old is not None and old is not access:
                     self._check_order(ins, warp, lanes, access, old, "writes", "reads")
             self.writers[part] = access
@@ -121,8 +123,8 @@ class TensorMemory:
         own = old.warp is warp
         number = old.warp.number
         clocks, after = warp.clocks, warp.state.get("tcgen05 after")
-        if own and (old.by_core and access.by_core or old.kind == access.kind):
-            return  # the tensor core, the loads and the stores of one thread each run in order
+        if own and (old.by_core and access.by_core and old.lane == access.lane or old.kind == access.kind and not access.by_core):
+            return  # the tensor core's work, the loads and the stores of one thread each run in order
         # cp before mma is a pair that the fences alone put in order; everything else must be complete
         pipelined = old.kind == "cp" and access.kind == "mma" and old.fenced <= clocks[3, number]
         if not pipelined and not old.complete_for(clocks):
@@ -145,7 +147,7 @@ class TensorMemory:
     def check_free(self, ins, warp, lanes, first, count):
         """Everything that used the columns must be known to be complete."""
         part = (slice(0, QUARTERS), slice(first, first + count))
-        for old in set(self.writers[part].reshape(-1).tolist()) | set(self.readers[part].reshape(-1).tolist()):
+        for old in dict.fromkeys(self.writers[part].reshape(-1).tolist() + self.readers[part].reshape(-1).tolist()):
             if old is None:
                 continue
             if not old.complete_for(warp.clocks):

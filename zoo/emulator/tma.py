@@ -90,6 +90,13 @@ class Box:
             address += (start + begin * step) * tensor.strides[axis - 1]
         yield tuple(index), address, tuple(shape), tuple(strides)
 
+    def inside(self):
+        """Which bytes of a stored box's image lie in the tensor, or None for all."""
+        mask = np.zeros(self.shape[:0:-1] + (self.inner,), bool)
+        for index, *_ in self._parts():
+            mask[index] = True
+        return None if mask.all() else mask.reshape(-1)
+
     def _window(self, memory, array, address, shape, strides):
         start = address - GLOBAL_BASE
         last = start + sum((extent - 1) * stride for extent, stride in zip(shape, strides))

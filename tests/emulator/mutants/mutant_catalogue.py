@@ -133,6 +133,11 @@ MUTANTS = [
             ("bulk_copy", "one thread fences for all", only_thread_zero(first(PROXY_FENCE))),
         ],
         "mbarrier initialisation not published": [
+            ("bulk_copy", "copies signal a barrier whose init nothing fences", delete(first(INIT_FENCE))),
+            ("tma_swizzle-128B", "a copy signals a barrier whose init nothing fences", delete(first(INIT_FENCE))),
+            ("tma_gather4", "a gather signals a barrier whose init nothing fences", delete(first(INIT_FENCE))),
+            (FP8, "copies signal barriers whose inits nothing fences", delete(first(INIT_FENCE))),
+            (REGISTER_A, "copies signal barriers whose inits nothing fences", delete(first(INIT_FENCE))),
             # With .release on the cluster barrier the fence could be left out; with .relaxed it could not.
             (CLUSTER, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(first(CLUSTER_ARRIVE), "release", "relaxed"))),
             (PAIR_MXF8, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(first(CLUSTER_ARRIVE), "release", "relaxed"))),
@@ -168,6 +173,7 @@ MUTANTS = [
             (PERSISTENT, "no fence between drained and the next mma", delete(before(FENCE_AFTER, COPY))),
         ],
         "missing wgmma wait or fence": [
+            (REGISTER_A, "fence before A's registers are loaded", move(first(r"wgmma\.fence"), first(r"ldmatrix"))),
             (FP8, "stage released and D read without waiting", delete(every(WGMMA_WAIT))),
             (FP8, "waits for the group before the last", change(first(WGMMA_WAIT), 0, add=1)),
             (BF16, "waits for two groups back", change(first(WGMMA_WAIT), 0, add=1)),

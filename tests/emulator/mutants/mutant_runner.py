@@ -65,7 +65,7 @@ def main(words):
     if nvcc is None:
         print(NO_NVCC)
         return 2
-    compiler, missed = Compiler(nvcc), []
+    compiler, missed, silent = Compiler(nvcc), [], 0
     chosen = [mutant for mutant in MUTANTS if all(word in f"{mutant.kind} {mutant.name}" for word in words)]
     for mutant in chosen:
         verdict = judge(mutant, compiler.ptx)
@@ -73,8 +73,10 @@ def main(words):
         if words:
             print("   ", verdict.detail)
         missed += [] if verdict.found_by else [verdict]
+        silent += verdict.found_by == "wrong result"
     share = 1 - len(missed) / max(1, len(chosen))
     print(f"{len(chosen) - len(missed)} of {len(chosen)} mutants of {len({m.kind for m in chosen})} kinds found ({share:.1%})")
+    print(f"{silent} of them by their wrong result alone, {len(chosen) - len(missed) - silent} by a finding")
     return int(share < GOAL)
 
 

@@ -116,13 +116,18 @@ def _f64(ins, name):
     return {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
 
 
+_TOO_LARGE = 2**1024 - 2**970  # what rounds to infinity
+
+
 def _fma_f64(a, b, c):
     """Exact by rational arithmetic, lane by lane: rare in these kernels."""
     result = a * b + c
     for lane in range(len(result)):
         if np.isfinite(a[lane]) and np.isfinite(b[lane]) and np.isfinite(c[lane]):
             total = Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane]))
-            if total:
+            if abs(total) >= _TOO_LARGE:
+                result[lane] = np.inf if total > 0 else -np.inf
+            elif total:
                 result[lane] = total.numerator / total.denominator  # int / int is correctly rounded
     return result
 
@@ -137,7 +142,7 @@ def _half(ins, name, type):
     packed = type in PACKED_HALVES
     format = PACKED_HALVES[type] if packed else HALVES[type]
     ins.choice("rn", default="rn")
-    ftz, sat, relu = ins.flag("ftz"), ins.flag("sat"), ins.flag("relu")
+    ftz, sat, relu = ins.flag("ftz"), ins.flag("sat"), name == "fma" and ins.flag("relu")
     sign = np.uint32(0x8000)
 
     def exact(*codes):
@@ -152,11 +157,11 @@ def _half(ins, name, type):
         if name == "sub":
             codes[1] ^= sign
         if ftz:
-            codes = [_flush_half(format, code) for code in codes]
+            codes = [flush_half(format, code) for code in codes]
         result = None if sat or relu else formats.half_quickly(format, name, *codes)
         if result is None:
             result = exact(*codes)
-        return _flush_half(format, result) if ftz else result
+        return flush_half(format, result) if ftz else result
 
     return on_halves(one, packed)
 
@@ -168,7 +173,7 @@ def on_halves(one, packed):
     return lambda *registers: one(*[register.view(np.uint16) for register in registers]).astype(np.uint16).view(np.uint32)
 
 
-def _flush_half(format, codes):
+def flush_half(format, codes):
     exponent, sign = codes.dtype.type(0x7C00 if format is formats.F16 else 0x7F80), codes.dtype.type(0x8000)
     return np.where(codes & exponent == 0, codes & sign, codes)
 
@@ -384,17 +389,28 @@ def div(ins):
     type = ins.type()
     if type in INTEGERS:
         return table(ins, _divide, type, 2)
-    ins.choice("rn", "approx", "full", default="rn") if type == "f32" else ins.choice("rn")
-    ftz = ins.flag("ftz")
     if type == "f64":
+        ins.choice("rn")
         return table(ins, np.divide, type, 2)
-    return table(ins, flushed_and_clamped(lambda a, b: canonical(a / b), ftz, False), "f32", 2)
+    if type != "f32":
+        ins.unsupported(f"type .{type}")
+    quotient = _approximate_quotient if ins.choice("rn", "approx", "full", default="rn") == "approx" else lambda a, b: canonical(a / b)
+    return table(ins, flushed_and_clamped(quotient, ins.flag("ftz"), False), "f32", 2)
+
+
+def _approximate_quotient(a, b):
+    """a times the reciprocal of b, which is zero for |b| above 2^126."""
+    far = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
+    return canonical(np.where(far, a * np.copysign(np.float32(0), b), a / b))
 
 
 @instruction("rem")
 def rem(ins):
     """d = a % b with the sign of a"""
-    return table(ins, _remainder, ins.type(), 2)
+    type = ins.type()
+    if type not in INTEGERS:
+        ins.unsupported(f"type .{type}")
+    return table(ins, _remainder, type, 2)
 
 
 @instruction("abs")
@@ -445,14 +461,14 @@ def minimum(ins):
         relu = ins.flag("relu")
         choose = np.minimum if smaller else np.maximum
         return table(ins, _packed16((lambda a, b: np.maximum(choose(a, b), a.dtype.type(0))) if relu else choose, type == "s16x2"), "b32", 2)
+    if type == "f64":
+        return table(ins, np.fmin if smaller else np.fmax, type, 2)
     propagate, ftz = ins.flag("NaN"), ins.flag("ftz")
     sign_of_xor = ins.flag("xorsign")
     if sign_of_xor and not ins.flag("abs"):
         ins.unsupported(".xorsign needs .abs")
     magnitude = sign_of_xor or ins.flag("abs")
     count = len(ins.operands) - 1
-    if type == "f64":
-        return table(ins, np.fmin if smaller else np.fmax, type, 2)
 
     def two(a, b):
         x, y = (np.abs(a), np.abs(b)) if magnitude else (a, b)
@@ -474,7 +490,7 @@ def minimum(ins):
 
     def one(a, b):
         if ftz:
-            a, b = _flush_half(format, a), _flush_half(format, b)
+            a, b = flush_half(format, a), flush_half(format, b)
         x, y = a & ~sign, b & ~sign
         bad_a, bad_b = x > infinity, y > infinity
         signs = (a ^ b) & sign

@@ -86,6 +86,12 @@ def call(ins):
     return run
 
 
+def _only(ins, type):
+    """Consumes the one type that the form has."""
+    if ins.type() != type:
+        ins.unsupported(f"this form takes .{type}")
+
+
 def _copy(warp, lanes, moves):
     mask = mask_of(lanes)
     local = warp.local
@@ -231,7 +237,7 @@ def _tiled_members(ins, k):
     pc = ins.pc
 
     def check(warp, lanes):
-        if lanes == FULL:
+        if lanes == FULL and int(warp.values[slot][0]) == FULL:
             return None
         wanted = 0
         for members, part in _by_member_mask(warp, lanes, slot):
@@ -341,7 +347,7 @@ def shuffle(ins):
 def vote(ins):
     """all, any, uni: a predicate; ballot: the mask of lanes whose predicate holds"""
     mode = ins.choice("all", "any", "uni", "ballot")
-    ins.types()
+    _only(ins, "b32" if mode == "ballot" else "pred")
     operand = ins.operands[1]
     negated = isinstance(operand, Negated)
     a = ins.read(operand.operand if negated else operand, "pred")
@@ -409,12 +415,13 @@ def match(ins):
 def reduce(ins):
     """A reduction over the lanes of the mask"""
     name = ins.choice("add", "min", "max", "and", "or", "xor")
-    magnitude, propagate = ins.flag("abs"), ins.flag("NaN")
     type = ins.type()
+    magnitude, propagate = (ins.flag("abs"), ins.flag("NaN")) if type == "f32" else (False, False)
+    allowed = {"f32": ("min", "max"), "b32": ("and", "or", "xor"), "u32": ("add", "min", "max"), "s32": ("add", "min", "max")}
+    if name not in allowed.get(type, ()):
+        ins.unsupported(f"redux.{name} on .{type}")
     d, a, slot = ins.write(0, type), ins.read(1, type), ins.read(2, "b32")
     members = _tiled_members(ins, 2)
-    if type == "f32" and name not in ("min", "max"):
-        ins.unsupported("redux on f32 is min or max")
     function = {
         "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
         "min": (np.minimum if propagate else np.fmin) if type == "f32" else np.minimum, "max": (np.maximum if propagate else np.fmax) if type == "f32" else np.maximum,
@@ -457,10 +464,23 @@ def warp_barrier(ins):
 
 
 # ---- no effect on values ---------------------------------------------------------------------------------------------
-@instruction("nanosleep", "pmevent", "nop")
+@instruction("nanosleep")
+def nanosleep(ins):
+    """Takes no time, but who sleeps waits for others: they come the sooner"""
+    if ins.type() != "u32":
+        ins.unsupported("nanosleep takes .u32")
+    ins.read(0, "u32")
+
+    def sleep(warp, lanes):
+        warp.machine.slept += 1000
+
+    return sleep
+
+
+@instruction("pmevent", "nop")
 def nothing(ins):
     """No effect in this machine"""
-    ins.modifiers.clear()
+    ins.flag("mask") if ins.mnemonic == "pmevent" else None
     return lambda warp, lanes: None
 
 
@@ -476,7 +496,7 @@ def set_register_count(ins):
     """Checked only: the count, and that the whole warpgroup executes it"""
     direction = ins.choice("inc", "dec")
     ins.flag("sync"), ins.flag("aligned")
-    ins.types()
+    _only(ins, "u32")
     count = ins.operands[0].value
     if not 24 <= count <= 256 or count % 8:
         ins.unsupported(f"the register count must be a multiple of 8 in 24..256, not {count}")
@@ -495,7 +515,26 @@ def set_register_count(ins):
 @instruction("createpolicy")
 def create_policy(ins):
     """A cache policy: any value"""
-    ins.modifiers.clear()
+    kind = ins.choice("fractional", "range", "cvt")
+    primary = ("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged")
+    if kind == "cvt":
+        ins.choice("L2")
+    else:
+        if kind == "range":
+            ins.flag("global")
+        # the second priority may be the first one again
+        levels = [modifier for modifier in ins.modifiers if modifier in primary]
+        if not 1 <= len(levels) <= 2:
+            ins.unsupported("it needs one or two of ." + ", .".join(primary))
+        for level in levels:
+            ins.flag(level)
+    if ins.type() != "b64":
+        ins.unsupported("a policy is .b64")
+    for k in range(1, len(ins.operands)):
+        if kind == "range" and k == 1:
+            ins.address(1)
+        else:
+            ins.read(k, {"fractional": "f32", "cvt": "b64", "range": "u32"}[kind])
     d = ins.write(0, "b64")
 
     def run(warp, lanes):
@@ -504,10 +543,42 @@ def create_policy(ins):
     return run
 
 
-@instruction("prefetch", "prefetchu", "applypriority", "discard", "cp.async.bulk.prefetch")
+@instruction("prefetch", "prefetchu", "applypriority", "discard")
 def prefetch(ins):
     """No effect on values"""
-    ins.modifiers.clear()
+    if ins.mnemonic == "prefetch":
+        ins.choice("global", "local", "param", "const", default=None)
+        ins.choice("L1", "L2", "L2::evict_last", "L2::evict_normal", "tensormap")
+    elif ins.mnemonic == "prefetchu":
+        ins.choice("L1")
+    else:
+        ins.flag("global")
+        ins.choice("L2::evict_normal" if ins.mnemonic == "applypriority" else "L2")
+        if getattr(ins.operands[1], "value", None) != 128:
+            ins.unsupported("the size must be 128")
+    ins.address(0)
+    return lambda warp, lanes: None
+
+
+@instruction("cp.async.bulk.prefetch")
+def bulk_prefetch(ins):
+    """No effect on values"""
+    tensor = ins.flag("tensor")
+    if tensor:
+        ins.choice("1d", "2d", "3d", "4d", "5d")
+        ins.choice("tile", "tile::gather4", default="tile")
+    ins.choice("L2")
+    ins.choice("global")
+    hint = ins.flag("L2::cache_hint")
+    ins.expect_operands((1 if tensor else 2) + hint)
+    if hint:
+        ins.read(len(ins.operands) - 1, "b64")
+    if tensor:
+        ins.address(ins.operands[0].map)
+        ins.read_list(ins.operands[0].coordinates, "s32")
+    else:
+        ins.address(0)
+        ins.read(1, "u32")
     return lambda warp, lanes: None
 
 
@@ -533,8 +604,9 @@ def named_barrier(ins):
         ins.aligned = True
     else:
         ins.flag("aligned")
-    ins.types()
     reduction = ins.choice("popc", "and", "or") if kind == "red" else None
+    if reduction is not None:
+        _only(ins, "u32" if reduction == "popc" else "pred")
     operands = list(ins.operands)
     d = None
     predicate = None
@@ -625,6 +697,7 @@ def cluster_wait(ins):
         if barrier.generation == generation:
             return Blocked(lambda: barrier.generation != generation, barrier.describe)
         warp.cluster_arrived &= ~lanes
+        warp.cta.cluster_has_started = True
         clocks.acquire(warp, barrier.published)
         return None
 
@@ -636,7 +709,7 @@ def fence(ins):
     """Memory fences. Only those that the checks need have an effect: memory itself is sequentially consistent here"""
     if ins.mnemonic == "membar":
         ins.choice("gl", "cta", "sys")
-        return lambda warp, lanes: clocks.fence_acquire(warp)
+        return lambda warp, lanes: clocks.fence(warp, True, True)
     if ins.flag("mbarrier_init"):
         ins.flag("release"), ins.flag("cluster")
 
@@ -648,28 +721,25 @@ def fence(ins):
         return _proxy_fence(ins)
     kind = ins.choice("sc", "acq_rel", "acquire", "release", default="acq_rel")
     ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
-    ins.flag("sync_restrict::shared::cta"), ins.flag("sync_restrict::shared::cluster")
-    if kind == "release":
-        return lambda warp, lanes: None
-    return lambda warp, lanes: clocks.fence_acquire(warp)
+    ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
+    return lambda warp, lanes: clocks.fence(warp, kind != "release", kind != "acquire")
 
 
 def _proxy_fence(ins):
     if ins.flag("alias"):
         return lambda warp, lanes: None
-    for modifier in ("tensormap::generic", "async::generic"):
-        if ins.flag(modifier):
-            ins.choice("acquire", "release", default=None)
-            ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
-            ins.choice("cta", "cluster", "gpu", "sys", default=None)
-            if modifier == "tensormap::generic":
-                return lambda warp, lanes: None
-            break
-    else:
-        if not ins.flag("async"):
-            ins.unsupported("this proxy")
-        if ins.choice("global", "shared::cta", "shared::cluster", default=None) == "global":
-            return lambda warp, lanes: None  # only shared memory's proxies are checked
+    if ins.flag("tensormap::generic"):
+        from .tensor_map import proxy_fence
+
+        return proxy_fence(ins)
+    if ins.flag("async::generic"):
+        ins.choice("acquire", "release")
+        ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
+        ins.choice("cta", "cluster", "gpu", "sys")
+    elif not ins.flag("async"):
+        ins.unsupported("this proxy")
+    elif ins.choice("global", "shared::cta", "shared::cluster", default=None) == "global":
+        return lambda warp, lanes: None  # only shared memory's proxies are checked
 
     def run(warp, lanes):
         clocks.fence_proxy(warp)

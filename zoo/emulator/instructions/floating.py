@@ -6,7 +6,7 @@ from .. import conversions, formats
 from ..lanes import assign
 from ..parser import Immediate, Register
 from . import instruction
-from .arithmetic import canonical, flushed_and_clamped, on_halves
+from .arithmetic import canonical, flush_half, flushed_and_clamped, on_halves
 from .elementwise import compute, table
 
 
@@ -15,14 +15,17 @@ def _approximate(function):
     return lambda a: canonical(function(a.astype(np.float64)).astype(np.float32))
 
 
-def _half_function(ins, function, type):
+def _half_function(ins, function, type, ftz):
     """The function on f16 or bf16 codes, one or two to a register."""
     packed = type.endswith("x2")
     format = formats.F16 if type.startswith("f16") else formats.BF16
+    if ftz and format is formats.F16:
+        ins.unsupported(".ftz on this type")
 
     def one(codes):
-        values = function(formats.decode(format, codes.astype(np.uint32)))
-        return formats.encode(format, values, "rn").astype(np.uint32)
+        codes = flush_half(format, codes.astype(np.uint32)) if ftz else codes.astype(np.uint32)
+        found = formats.encode(format, function(formats.decode(format, codes)), "rn").astype(np.uint32)
+        return flush_half(format, found) if ftz else found
 
     return table(ins, on_halves(one, packed), "b32" if packed else "b16", 1)
 
@@ -36,7 +39,7 @@ def _one_operand(ins, function, exact=None, types=("f32",)):
     if type == "f64" and form == "rn":
         return table(ins, exact, "f64", 1)
     if type in ("f16", "bf16", "f16x2", "bf16x2") and type in types:
-        return _half_function(ins, function, type)
+        return _half_function(ins, function, type, ftz)
     if type != "f32":
         ins.unsupported(f"type {type}")
     plain = (lambda a: canonical(exact(a))) if form == "rn" else _approximate(function)
@@ -103,6 +106,8 @@ def test_property(ins):
     """p = a has the property"""
     type = ins.type()
     name = ins.choice("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+    if type not in ("f32", "f64"):
+        ins.unsupported(f"type .{type}")
     tiny = {"f32": np.float32(2.0**-126), "f64": np.float64(2.0**-1022)}[type]
     function = {
         "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: ~np.isnan(a), "notanumber": np.isnan,
@@ -247,6 +252,8 @@ def _pack(ins, modifiers):
     if modifiers[:2] != ["pack", "sat"]:
         ins.unsupported("only cvt.pack.sat exists")
     target = modifiers[2]
+    if modifiers[3:] not in (["s32"], ["s32", "b32"]):
+        ins.unsupported("cvt.pack takes .s32 and perhaps .b32")
     bits = {"u16": 16, "s16": 16, "u8": 8, "s8": 8, "u4": 4, "s4": 4, "u2": 2, "s2": 2}[target]
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if target[0] == "s" else (0, (1 << bits) - 1)
     a, b, d = ins.read(1, "s32"), ins.read(2, "s32"), ins.write(0, "b32")

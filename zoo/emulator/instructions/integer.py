@@ -15,7 +15,10 @@ _WIDTH = {"b16": 16, "u16": 16, "s16": 16, "b32": 32, "u32": 32, "s32": 32, "b64
 def logic(ins):
     """Bitwise operations, also on predicates"""
     function = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[ins.mnemonic]
-    return table(ins, function, ins.type(), 2)
+    type = ins.type()
+    if type not in ("pred", "b16", "b32", "b64"):
+        ins.unsupported(f"type .{type}")
+    return table(ins, function, type, 2)
 
 
 @instruction("not")
@@ -35,7 +38,8 @@ def cnot(ins):
 def lop3(ins):
     """Any function of three bits by truth table; the .BoolOp form also combines (result != 0) with a predicate"""
     combine = ins.choice("or", "and", default=None)
-    ins.type()
+    if ins.type() != "b32":
+        ins.unsupported("this instruction is .b32")
     table_bits = ins.operands[4].value
     destination = ins.operands[0]
 
@@ -94,7 +98,8 @@ def funnel_shift(ins):
     """Funnel shift of the 64-bit value b:a, the upper (.l) or lower (.r) half"""
     left = ins.choice("l", "r") == "l"
     clamp = ins.choice("clamp", "wrap") == "clamp"
-    ins.type()
+    if ins.type() != "b32":
+        ins.unsupported("this instruction is .b32")
     amount = getattr(ins.operands[3], "value", 32) & 31 if clamp is False else getattr(ins.operands[3], "value", 32)
     if 0 < amount < 32:  # the usual case: a literal
         up, down = (np.uint32(amount), np.uint32(32 - amount)) if left else (np.uint32(32 - amount), np.uint32(amount))
@@ -265,7 +270,8 @@ def find_nth_set(ins):
 def permute_bytes(ins):
     """Four bytes chosen from eight; the default mode takes selector nibbles (bit 3 replicates the sign)"""
     mode = ins.choice("f4e", "b4e", "rc8", "ecl", "ecr", "rc16", default=None)
-    ins.type()
+    if ins.type() != "b32":
+        ins.unsupported("this instruction is .b32")
     if mode is None and hasattr(ins.operands[3], "value"):
         return _permute_constant(ins, ins.operands[3].value)
     steps = {
@@ -315,6 +321,8 @@ def dot4(ins):
     """d = c + sum of four byte products"""
     first, second = ins.types()
     types = {"u32": np.uint8, "s32": np.int8}
+    if first not in types or second not in types:
+        ins.unsupported("dp4a takes .u32 and .s32")
 
     def function(a, b, c):
         x = a.view(types[first]).reshape(32, 4).astype(np.int64)
@@ -506,7 +514,8 @@ def _comparison(ins, type):
     """(function of two arrays to bool, slot type)"""
     is_float = type in ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
     unordered = ("equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan") if is_float else ()
-    name = ins.choice(*_COMPARE, *unordered)
+    ordered = {"b": ("eq", "ne"), "f": ("eq", "ne", "lt", "le", "gt", "ge"), "s": ("eq", "ne", "lt", "le", "gt", "ge")}
+    name = ins.choice(*(ordered["f"] if is_float else ordered.get(type[0], _COMPARE)), *unordered)
     ftz = ins.flag("ftz")
     if name == "num":
         function = lambda a, b: (a == a) & (b == b)  # noqa: E731

@@ -24,24 +24,32 @@ def _space(ins):
     return space.split("::")[0] if space != "generic" else space
 
 
-def _ordering(ins):
+def _ordering(ins, *strong):
     """The memory-order modifiers: '' for weak accesses, else their name. Scopes and cache hints have no effect on values."""
-    order = ins.choice("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "sc", "mmio", default="weak")
-    if order == "mmio":
-        ins.flag("relaxed")
-    ins.choice("cta", "cluster", "gpu", "sys", default=None)
+    if ins.flag("mmio"):
+        ins.flag("relaxed") or ins.unsupported(".mmio needs .relaxed")
+        ins.choice("sys")
+        return "relaxed"
+    order = ins.choice("weak", "volatile", "relaxed", *strong, default="")
+    if order in ("relaxed", *strong):
+        ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
     return "" if order == "weak" else order
 
 
-_CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
+_CACHE = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
           "L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::evict_last", "L2::64B", "L2::128B", "L2::256B")  # fmt: skip
 
 
 def _cache_hints(ins):
     """Consumes cache modifiers; returns how many trailing operands (a policy register) they add."""
+    ins.choice("ca", "cg", "cs", "lu", "cv", "wb", "wt", default=None)
+    ins.flag("nc") if ins.mnemonic == "ld" and "global" in ins.opcode.split(".") else None
     for name in _CACHE:
         ins.flag(name)
-    return 1 if ins.flag("L2::cache_hint") else 0
+    if not ins.flag("L2::cache_hint"):
+        return 0
+    ins.read(len(ins.operands) - 1, "b64")
+    return 1
 
 
 def addresses_of(ins, k):
@@ -78,25 +86,58 @@ def _frame_offset(ins, operand):
     return None
 
 
+# ---- accesses that order others ----------------------------------------------------------------------------------------
+def _parts(ins, warp, lanes, space, addresses):
+    """[(space, lanes, which of them or None for all, addresses in it)]: a generic address is one of the space it lies in."""
+    if space != "generic":
+        return [(space, lanes, None, addresses)]
+    keys = np.array([memory.window_of(address) for address in addresses.tolist()])
+    found = []
+    for key in dict.fromkeys(keys.tolist()):
+        chosen = keys == key
+        if key not in _SPACE_OF_WINDOW:
+            address = int(addresses[chosen][0])
+            ins.report(warp, lanes, "out-of-bounds", f"an access to generic address {address:#x}, which lies in no memory", address)
+            continue
+        part = lanes & sum(1 << lane for lane, is_in in zip(_lanes_of(lanes), chosen) if is_in)
+        found.append((_SPACE_OF_WINDOW[key], part, None if chosen.all() else chosen, addresses[chosen] - memory.WINDOWS[key][0]))
+    return found
+
+
+_SPACE_OF_WINDOW = {GLOBAL_BASE >> 40: "global", SHARED_BASE >> 40: "shared", LOCAL_BASE >> 40: "local", memory.PARAM_BASE >> 40: "param"}
+
+
+def _lanes_of(lanes):
+    return [lane for lane in range(32) if lanes >> lane & 1]
+
+
 def _sync_word(warp, space, address):
-    """The clocks that an atomic or volatile word carries."""
+    """The clocks that a word carries which threads synchronise through."""
     words = warp.machine.sync_words
-    key = (space, address) if space == "global" else (warp.cta.cluster, address)
+    key = (warp.cta.cluster, address) if space == "shared" else (space, address)
     known = words.get(key)
     if known is None or known.shape != warp.clocks.shape:
         known = words[key] = np.zeros_like(warp.clocks)
     return known
 
 
-def _acquire_words(warp, space, addresses):
+def _learn(warp, space, addresses, order):
+    """What a load or an atomic learns of the word: an acquire now, a relaxed one when a fence follows."""
+    learn = clocks.acquire if order in ("acquire", "acq_rel", "sc") else clocks.remember
     for address in set(addresses.tolist()):
-        clocks.acquire(warp, _sync_word(warp, space, address))
+        learn(warp, _sync_word(warp, space, address))
 
 
-def _release_words(warp, space, addresses):
-    for address in set(addresses.tolist()):
-        np.maximum(_sync_word(warp, space, address), warp.clocks, out=_sync_word(warp, space, address))
-    clocks.tick(warp)
+def _publish(warp, space, addresses, order):
+    """What a store or an atomic publishes in the word: a release all that came before, a relaxed one what a fence covered."""
+    release = order in ("release", "acq_rel", "sc")
+    known = warp.clocks if release else warp.state.get("fenced")
+    if known is not None:
+        for address in set(addresses.tolist()):
+            word = _sync_word(warp, space, address)
+            np.maximum(word, known, out=word)
+    if release:
+        clocks.tick(warp)
 
 
 # ---- loads and stores ------------------------------------------------------------------------------------------------
@@ -104,7 +145,7 @@ def _release_words(warp, space, addresses):
 def load(ins):
     """Load one value or a vector; narrower types are extended into the register"""
     space = _space(ins)
-    order = _ordering(ins)
+    order = _ordering(ins, "acquire")
     extra = _cache_hints(ins)
     ins.flag("unified")
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
@@ -179,17 +220,13 @@ def load(ins):
     where = addresses_of(ins, 1)
     read = _READERS[space]
     if order:
-        sync_space = "shared" if space == "shared" else "global"
 
         def run_ordered(warp, lanes):
-            addresses = where(warp, lanes)
-            _acquire_words(warp, sync_space, addresses)
-            data = (
-                memory.read_shared(ins, warp, lanes, addresses, total, ordered=False)
-                if space == "shared"
-                else read(ins, warp, lanes, addresses, total)
-            )
-            place(warp, lanes, data)
+            for target, part, _, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
+                if target in ("shared", "global"):
+                    _learn(warp, target, addresses, order)
+                unordered = {"ordered": False} if target == "shared" else {}
+                place(warp, part, _READERS[target](ins, warp, part, addresses, total, **unordered))
 
         return run_ordered
 
@@ -203,7 +240,7 @@ def load(ins):
 def store(ins):
     """Store one value or a vector"""
     space = _space(ins)
-    order = _ordering(ins)
+    order = _ordering(ins, "release")
     extra = _cache_hints(ins)
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
     type = ins.type()
@@ -245,15 +282,17 @@ def store(ins):
     where = addresses_of(ins, 0)
     write = _WRITERS.get(space) or ins.unsupported(f"a store to .{space}")
     if order:
-        sync_space = "shared" if space == "shared" else "global"
 
         def run_ordered(warp, lanes):
-            addresses = where(warp, lanes)
-            _release_words(warp, sync_space, addresses)
-            if space == "shared":
-                memory.write_shared(ins, warp, lanes, addresses, total, gather(warp, lanes), ordered=False)
-            else:
-                write(ins, warp, lanes, addresses, total, gather(warp, lanes))
+            data = gather(warp, lanes)
+            for target, part, chosen, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
+                if target in ("shared", "global"):
+                    _publish(warp, target, addresses, order)
+                unordered = {"ordered": False} if target == "shared" else {}
+                if target not in _WRITERS:
+                    ins.report(warp, part, "out-of-bounds", f"a store to .{target}", int(addresses[0]))
+                    continue
+                _WRITERS[target](ins, warp, part, addresses, total, data if chosen is None else data[chosen], **unordered)
 
         return run_ordered
 
@@ -299,20 +338,44 @@ def combine(name, type):
     return table[name]
 
 
+def flushed(function):
+    """f32 addition as global memory does it: subnormal operands and results are zero."""
+
+    def flush(value):
+        return np.copysign(np.float32(0), value) if abs(value) < _SMALLEST_NORMAL else value
+
+    return lambda old, operand: flush(function(flush(old), flush(operand)))
+
+
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
 def type_of(value):
     return value.__class__
 
 
+_HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+_ATOMICS = {
+    "add": ("u32", "s32", "u64", "f32", "f64", *_HALVES),
+    "min": ("u32", "s32", "u64", "s64", *_HALVES), "max": ("u32", "s32", "u64", "s64", *_HALVES), "inc": ("u32",), "dec": ("u32",),
+    "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"), "exch": ("b32", "b64"), "cas": ("b16", "b32", "b64"),
+}  # fmt: skip
+
+
 def _atomic(ins, returns):
     space = _space(ins)
-    _ordering(ins)  # every atomic is treated as acquire and release
+    order = ins.choice("relaxed", "acquire", "release", "acq_rel", default="relaxed")
+    ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
     extra = _cache_hints(ins)
     name = ins.choice("add", "exch", "cas", "and", "or", "xor", "min", "max", "inc", "dec")
-    ins.flag("noftz")
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
     type = ins.type()
     if type == "b128":
         ins.unsupported("128-bit atomics")
+    if type in _HALVES:
+        ins.flag("noftz")
+    if type not in _ATOMICS[name]:
+        ins.unsupported(f".{name} on .{type}")
     dtype = np.dtype(_ATOMIC_TYPES[type])
     kind = f"b{dtype.itemsize * 8}"
     slot_kind = type if type in ("s32", "u32", "s64", "u64", "f32", "f64", "b32", "b64") else kind
@@ -325,27 +388,24 @@ def _atomic(ins, returns):
     destinations = ins.write_list(0, slot_kind) if returns else [None] * count
     if len(operands) != count:
         ins.unsupported("the vector's length and the modifier disagree")
-    function = None if compare else combine(name, type)
+    in_shared = None if compare else combine(name, type)
+    in_global = flushed(in_shared) if (name, type) == ("add", "f32") else in_shared
     size = dtype.itemsize
-    sync_space = "shared" if space == "shared" else "global"
 
     def run(warp, lanes):
-        addresses = where(warp, lanes)
-        generic_base = 0
-        target = space
-        if space == "generic":
-            key = memory.window_of(addresses[0])
-            if key not in memory.WINDOWS or any(memory.window_of(a) != key for a in addresses.tolist()):
-                ins.report(warp, lanes, "out-of-bounds", f"an atomic on generic address {int(addresses[0]):#x}", int(addresses[0]))
-                return
-            generic_base = memory.WINDOWS[key][0]
-            addresses = addresses - generic_base
-            target = {GLOBAL_BASE >> 40: "global", SHARED_BASE >> 40: "shared", LOCAL_BASE >> 40: "local"}[key]
-        _acquire_words(warp, sync_space, addresses)
-        _release_words(warp, sync_space, addresses)
+        for target, part, _, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
+            if target in ("shared", "global"):
+                _learn(warp, target, addresses, order)
+                _publish(warp, target, addresses, order)
+                combine_lanes(warp, part, target, addresses)
+            else:
+                ins.report(warp, part, "out-of-bounds", f"an atomic on .{target} memory", int(addresses[0]))
+
+    def combine_lanes(warp, lanes, target, addresses):
         read, write = (_READERS[target], _WRITERS[target])
+        function = in_global if target == "global" else in_shared
         values = warp.values
-        numbers = [lane for lane in range(32) if lanes >> lane & 1]
+        numbers = _lanes_of(lanes)
         for part in range(count):
             at = addresses + part * size
             unordered = {"ordered": False} if target == "shared" else {}
@@ -415,6 +475,7 @@ def store_async(ins):
                 ins.report(warp, 1 << lane, "misaligned", f"an access of {size * count} bytes at shared offset {offset:#x}", offset)
                 continue
             extent = (offset, offset + size * count)
+            memory.check_started(ins, warp, 1 << lane, cta)
             if not cta.shared.check_async_write(ins, warp, 1 << lane, extent):
                 continue
             data = [warp.values[slot][lane] for slot in slots]
@@ -537,6 +598,7 @@ def copy_async(ins):
             ins.report(warp, lanes, "misaligned", f"cp.async of {size} bytes to shared offset {int(offsets[offsets % size != 0][0]):#x}")
             return
         shared.before_write(ins, warp, lanes, offsets, size)
+        settle = shared.unsettled_write(warp, offsets, size)
         covered = (offsets[:, None] + np.arange(size)).reshape(-1)
         # Locks are by 16-byte granule, which smaller pieces share with other warps: those are only poisoned.
         writes = [(warp.cta, covered)] if size == 16 else []
@@ -558,7 +620,9 @@ def copy_async(ins):
             shared.views[size][offsets // size] = data
             shared.valid[covered] = 1
 
-        warp.machine.asynchronous.issue(Operation(ins, warp, lanes, execute, queue=("cp.async", warp), writes=writes))
+        operation = Operation(ins, warp, lanes, execute, queue=("cp.async", warp), writes=writes, settle=settle)
+        warp.state.setdefault("cp.async unsettled", []).append(operation)
+        warp.machine.asynchronous.issue(operation)
 
     return run
 
@@ -597,7 +661,8 @@ def copy_arrive(ins):
     """An arrive on an mbarrier when the thread's earlier cp.async copies are done; without .noinc the barrier expects it additionally"""
     increment = not ins.flag("noinc")
     ins.choice("shared", "shared::cta", default=None)
-    ins.types()
+    if ins.type() != "b64":
+        ins.unsupported("an mbarrier is .b64")
     where = ins.address(0)
 
     def run(warp, lanes):
@@ -612,7 +677,11 @@ def copy_arrive(ins):
             if increment:
                 barrier.pending += 1
 
-            def execute(address=address, lane=lane, snapshot=warp.clocks.copy()):
+            copies, warp.state["cp.async unsettled"] = warp.state.get("cp.async unsettled", []), []
+
+            def execute(address=address, lane=lane, snapshot=warp.clocks.copy(), copies=copies):
+                for operation in copies:
+                    operation.settle(int(snapshot[0, warp.number]))
                 machine.mbarriers.arrive(ins, warp, 1 << lane, address, 1, clocks=snapshot)
 
             machine.asynchronous.issue(Operation(ins, warp, 1 << lane, execute, queue=("cp.async", warp), signals=[address]))

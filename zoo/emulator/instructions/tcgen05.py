@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from .. import descriptors
+from .. import descriptors, pending_registers
 from ..asynchronous import Operation
 from ..lanes import first_lane
 from ..memory import SHARED_BASE
@@ -258,9 +258,16 @@ def commit(ins):
         else:
             targets = [target]
         number = warp.state["tcgen05 commits"] = warp.state.get("tcgen05 commits", 0) + 1
-        for access in uncommitted(warp):
+        waiting = uncommitted(warp)
+        own = [access for access in waiting if access.lane == lane]
+        if waiting and not own:
+            ins.report(
+                warp, lanes, "missing-wait", f"lane {lane} commits, but it was lane {waiting[-1].lane} that issued {waiting[-1]}: a commit follows "
+                "the operations of its own thread only",
+            )  # fmt: skip
+        for access in own:
             access.commit = number
-        uncommitted(warp).clear()
+            waiting.remove(access)
         snapshot = warp.clocks.copy()
         snapshot[4, warp.number] = number
 
@@ -268,9 +275,8 @@ def commit(ins):
             for one in targets:
                 warp.machine.mbarriers.arrive(ins, warp, lanes, one, 1, clocks=snapshot)
 
-        cluster = warp.cta.cluster
         warp.machine.asynchronous.issue(
-            Operation(ins, warp, lanes, execute, queue=core_of(warp, group), signals=[(cluster, one) for one in targets])
+            Operation(ins, warp, lanes, execute, queue=core_of(warp, group), signals=targets)
         )
 
     return run
@@ -369,11 +375,13 @@ def load(ins):
         quarter = warp.index % 4
         if not memory.in_bounds(ins, warp, lanes, first, count, "it reads"):
             return
-        access = Access(ins, warp, "ld")
+        access = Access(ins, warp, lanes, "ld")
         memory.check_use(ins, warp, lanes, access, slice(quarter, quarter + 1), first, count, reads=True, writes=False)
 
         def execute():
-            memory.check_valid(ins, warp, lanes, rows, columns, "it reads tensor memory")
+            valid = memory.valid[rows, columns]
+            if not valid.all():  # with M = 64 half of the lanes hold nothing: no harm until somebody uses them
+                pending_registers.undefined(ins, warp, registers, ~(valid.all(axis=1) if packed else valid))
             values = memory.cells[rows, columns]
             if packed:
                 values = (values[:, 0] & 0xFFFF) | values[:, 1] << 16
@@ -399,7 +407,7 @@ def store(ins):
         quarter = warp.index % 4
         if not memory.in_bounds(ins, warp, lanes, first, count, "it writes"):
             return
-        access = Access(ins, warp, "st")
+        access = Access(ins, warp, lanes, "st")
         memory.check_use(ins, warp, lanes, access, slice(quarter, quarter + 1), first, count, reads=False, writes=True)
 
         def execute():
@@ -469,7 +477,7 @@ def copy(ins):
             return
         chunks = descriptor.k_major_chunks(rows, 16 * chunks_per_row)
         count = 4 * chunks_per_row
-        access = Access(ins, warp, "cp")
+        access = Access(ins, warp, lanes, "cp")
         for cta in ctas:
             if not cta.shared.check_async_read(ins, warp, lanes, (chunks[..., None] + words).reshape(-1)):
                 return

@@ -35,7 +35,7 @@ def mma(ins):
     if scaled != (kind in descriptors.BLOCK_SCALED):
         ins.unsupported(f"kind::{kind} {'does not take' if scaled else 'needs'} .block_scale")
     vector = _scale_vector(ins, kind) if scaled else None
-    ins.pattern(r"collector::a(::\w+)?", required=False)  # a hint: the source must stay unchanged either way
+    ins.pattern(r"collector::a(::(fill|use|lastuse|discard))?", required=False)  # a hint: the source must stay unchanged either way
     if ins.flag("ashift"):
         ins.unsupported(".ashift is not covered")
     d_address = ins.address(0)
@@ -78,7 +78,7 @@ def mma(ins):
         if layout is None:
             ins.report(warp, lanes, "tensor-memory-misuse", f"D at lane {d_lane}: M = {what.m} must start at lane {'0 or 16' if what.m == 64 else '0'}")
             return
-        access = Access(ins, warp, "mma")
+        access = Access(ins, warp, lanes, "mma")
         order = _UseList(ins, warp, lanes, access)
         rows, columns, width = layout
         for cta in ctas:

@@ -11,6 +11,7 @@ from ..memory import GLOBAL_BASE, PARAM_BASE
 from ..parser import TensorAddress
 from ..tma import Box, swizzled
 from . import instruction
+from .arithmetic import flush
 from .memory import combine
 
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
@@ -24,7 +25,11 @@ def _each(lanes):
 
 
 def _cache_operand(ins):
-    return 1 if ins.flag("L2::cache_hint") else 0
+    """How many operands (a policy register, the last one) a cache hint adds."""
+    if not ins.flag("L2::cache_hint"):
+        return 0
+    ins.read(len(ins.operands) - 1, "b64")
+    return 1
 
 
 def reducer(name, type):
@@ -58,13 +63,14 @@ def reducer(name, type):
 
     def plain(old, operand):
         a, b = old.reshape(-1).view(dtype), operand.reshape(-1).view(dtype)
+        if type == "f32":  # subnormal operands are zero, as subnormal results are
+            a, b = flush(a), flush(b)
         if ufunc is not None:
             result = ufunc(a, b)
         else:
             result = np.array([combine(name, type)(x, y) for x, y in zip(a, b)], dtype)
-        if type == "f32":  # subnormal results are flushed
-            bits = result.view(np.uint32)
-            result = np.where(bits & np.uint32(0x7F800000) == 0, bits & np.uint32(0x80000000), bits).view(np.float32)
+        if type == "f32":
+            result = flush(result)
         return np.ascontiguousarray(result).view(np.uint8).reshape(old.shape)
 
     return plain
@@ -137,6 +143,7 @@ def _read_map(ins, warp, lane, address):
         raw = machine.parameters[start : start + maps.BYTES]
     elif address >= GLOBAL_BASE:
         raw = memory.read_global(ins, warp, 0xFFFFFFFF, np.arange(address, address + maps.BYTES, dtype=np.int64), 1).tobytes()
+        machine.tensor_map_edits.check_use(ins, warp, lane, address)
     else:
         ins.report(warp, 1 << lane, "tensor-map", f"the tensor map's address {address:#x} is neither a kernel parameter nor global memory", address)
         return None
@@ -205,7 +212,7 @@ def _tensor_modifiers(ins):
     return rank, mode
 
 
-def _check_place(ins, warp, lane, box, offset):
+def _check_place(ins, warp, lane, offset):
     """Alignment of the image in shared memory."""
     if offset % 128:
         ins.report(warp, 1 << lane, "misaligned", f"a tensor copy's shared address needs 128-byte alignment, it is {offset:#x}", offset)
@@ -247,7 +254,7 @@ def _tensor_load(ins):
         destination, signal = int(to(warp)[lane]) & 0xFFFFFFFF, int(barrier(warp)[lane]) & 0xFFFFFFFF
         offset = destination & 0xFFFFFF
         count = len(warp.cta.cluster.ctas)
-        if not _check_place(ins, warp, lane, box, offset):
+        if not _check_place(ins, warp, lane, offset):
             return
         if multicast:
             bits = int(warp.values[mask][lane]) & 0xFFFF
@@ -275,6 +282,7 @@ def _tensor_load(ins):
             cta = warp.cta.cluster.ctas[rank]
             if cta.exited:
                 ins.report(warp, 1 << lane, "exited-cta", f"the copy writes to CTA rank {rank}, which has exited")
+            memory.check_started(ins, warp, 1 << lane, cta)
             extent = (offset, offset + box.image_bytes)
             if not cta.shared.check_async_write(ins, warp, 1 << lane, extent):
                 return
@@ -282,7 +290,7 @@ def _tensor_load(ins):
             live = machine.mbarriers.find(ins, warp, 1 << lane, address, "the copy's completion")
             if live is None:
                 return
-            machine.mbarriers.check_published(ins, warp, 1 << lane, live)
+            machine.mbarriers.check_published(ins, warp, 1 << lane, live, by_copy=True)
             pieces.append((cta, extent, address))
         snapshot = warp.clocks.copy()
         tensor = box.tensor
@@ -330,14 +338,22 @@ def _tensor_store(ins):
         if address >> 24 != warp.cta.rank:
             ins.report(warp, 1 << lane, "bulk-copy", f"a tensor store reads the executing CTA's shared memory, not CTA rank {address >> 24}'s")
             return
-        if not _check_place(ins, warp, lane, box, offset):
+        if not _check_place(ins, warp, lane, offset):
             return
         extent = (offset, offset + box.image_bytes)
         shared = warp.cta.shared
-        if not shared.check_async_read(ins, warp, 1 << lane, extent):
+        places = swizzled(box.tensor.swizzle, offset, box.image_bytes)
+        inside = box.inside()
+        if inside is not None:  # what lies outside the tensor is dropped, so it need not be there
+            if not inside.any():
+                return
+            read = (places[:, None] * 8 + np.arange(8)).reshape(-1)[inside]
+        if not shared.check_async_read(ins, warp, 1 << lane, extent if inside is None else read):
+            return
+        if name and box.tensor.dtype not in _MAP_TYPES:
+            ins.report(warp, 1 << lane, "tensor-map", f"a tensor of {box.tensor.dtype} cannot be reduced into")
             return
         function = reducer(name, _MAP_TYPES[box.tensor.dtype]) if name else None
-        places = swizzled(box.tensor.swizzle, offset, box.image_bytes)
 
         def write(image):
             problem = box.store(machine.memory, image, function)
@@ -392,8 +408,6 @@ def bulk_copy(ins):
             ins.report(warp, only, "bulk-copy", f"size {count} and addresses {destination:#x}, {start:#x} must be multiples of 16")
             return
         if count == 0:
-            if by_barrier:
-                return
             return
         if into_global:
             return store(warp, lane, destination, start & 0xFFFFFFFF, count)
@@ -422,6 +436,7 @@ def bulk_copy(ins):
             reads = [(warp.cta, (begin, begin + count))]
         for rank in ranks:
             cta = cluster.ctas[rank]
+            memory.check_started(ins, warp, only, cta)
             extent = (offset, offset + count)
             if not cta.shared.check_async_write(ins, warp, only, extent):
                 return
@@ -429,7 +444,7 @@ def bulk_copy(ins):
             live = machine.mbarriers.find(ins, warp, only, address, "the copy's completion")
             if live is None:
                 return
-            machine.mbarriers.check_published(ins, warp, only, live)
+            machine.mbarriers.check_published(ins, warp, only, live, by_copy=True)
 
             def execute(cta=cta, extent=extent, address=address):
                 if from_shared:
@@ -471,19 +486,6 @@ def bulk_copy(ins):
         _issue_store(ins, warp, lane, (begin, begin + count), lambda: shared.bytes[begin : begin + count].copy(), write)
 
     return run
-
-
-@instruction("cp.async.bulk.prefetch.tensor", "prefetch.tensormap", "cp.async.bulk.prefetch.L2")
-def prefetch_tensor(ins):
-    """No effect on values"""
-    ins.modifiers.clear()
-    return lambda warp, lanes: None
-
-
-@instruction("tensormap.cp_fenceproxy", "tensormap.replace")
-def tensor_map_change(ins):
-    """The logical tensor maps of this emulator cannot be edited in place"""
-    ins.unsupported("tensor maps edited on the device")
 
 
 # ---- clusterlaunchcontrol --------------------------------------------------------------------------------------------
@@ -545,7 +547,8 @@ def _response(warp, slot, lane):
 @instruction("clusterlaunchcontrol.query_cancel.is_canceled")
 def is_cancelled(ins):
     """p = the response says that a cluster was taken"""
-    ins.flag("pred"), ins.types()
+    if ins.types() not in (["pred", "b128"], ["b128"]):
+        ins.unsupported("it is .pred.b128")
     p, a = ins.write(0, "pred"), ins.read(1, "b128")
 
     def run(warp, lanes):
@@ -566,7 +569,8 @@ def is_cancelled(ins):
 def first_cta(ins):
     """Grid coordinates of the first CTA of the cluster that was taken"""
     vector = ins.flag("v4")
-    ins.types()
+    if ins.types() != ["b32", "b128"]:
+        ins.unsupported("it is .b32.b128")
     name = next(part for part in ins.opcode.split(".") if part.startswith("get_first_ctaid"))
     axis = name.partition("::")[2]
     if vector == bool(axis):

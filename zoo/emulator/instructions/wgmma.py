@@ -72,6 +72,7 @@ def fence(ins):
 
     def run(warp, lanes):
         warp.state["wgmma fenced"] = True
+        warp.wgmma_read.clear(), warp.wgmma_written.clear()
 
     return run
 
@@ -92,13 +93,7 @@ def wait_group(ins):
     slot = ins.read(0, "u32")
 
     def run(warp, lanes):
-        engine = warp.machine.asynchronous
-        blocked = warpgroup.wait(warp, keep=int(warp.values[slot][first_lane(lanes)]))
-        if blocked:
-            return blocked
-        if not engine.pending(("wgmma", warp)):
-            # The accumulators go back to ordinary instructions: the next batch needs its own fence.
-            warp.state["wgmma fenced"] = False
+        return warpgroup.wait(warp, keep=int(warp.values[slot][first_lane(lanes)]))
 
     return run
 
@@ -139,6 +134,8 @@ def mma_async(ins):
     # D is read only when scale-d is true: the first instruction of an accumulation may find it unwritten.
     ins.conditional_reads = {ins.layout.place_of(item)[0] for item in ins.items(0)}
     ins.condition = scale_d
+    accumulators = frozenset(ins.conditional_reads)
+    fragments = frozenset(ins.layout.place_of(item)[0] for item in ins.items(1)) if a_rows is not None else frozenset()
     transposes = 0 if bits != 16 or integer else (1 if a_rows is not None else 2)
     immediates = 4 + (0 if integer else 2) + transposes
     ins.expect_operands(immediates)
@@ -162,9 +159,8 @@ def mma_async(ins):
         if lanes != FULL:
             ins.report(warp, lanes, "divergent-aligned", f"lanes {FULL & ~lanes:#010x} do not take part: the result is undefined")
         _check_group(ins, warp, lanes)
-        if not warp.state.get("wgmma fenced"):
-            ins.report(warp, lanes, "missing-wgmma-fence", "no wgmma.fence since the accumulators were last used by other instructions")
-            warp.state["wgmma fenced"] = True
+        accumulate = uniform(ins, warp, scale_d, lanes)
+        _check_fence(ins, warp, lanes, accumulators, fragments, accumulate)
         cta = warp.cta
         quarter = warp.index % 4
         wide = uniform(ins, warp, b_slot, lanes)
@@ -184,7 +180,6 @@ def mma_async(ins):
             reads.append((cta, a_chunks))
         if not readable:
             return  # an address outside shared memory has been reported; there is nothing to compute with
-        accumulate = uniform(ins, warp, scale_d, lanes)
         mode = warp.machine.arithmetic
 
         def execute():
@@ -212,6 +207,23 @@ def mma_async(ins):
         )
 
     return run
+
+
+def _check_fence(ins, warp, lanes, accumulators, fragments, accumulate):
+    """Registers that ordinary instructions used need a wgmma.fence before wgmma uses them. What is only overwritten here may have been
+    written at any time."""
+    if not warp.state.get("wgmma fenced"):
+        ins.report(warp, lanes, "missing-wgmma-fence", "no wgmma.fence has been executed")
+        warp.state["wgmma fenced"] = True
+        return
+    used = warp.wgmma_read & (accumulators | fragments)
+    used |= warp.wgmma_written & (accumulators | fragments if accumulate else fragments)
+    if used:
+        names = sorted(ins.layout.names[number] for number in used)
+        some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        ins.report(warp, lanes, "missing-wgmma-fence", f"no wgmma.fence since other instructions used {some}")
+        warp.wgmma_read -= used
+        warp.wgmma_written -= used
 
 
 def _constant(ins, k):
