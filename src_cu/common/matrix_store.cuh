@@ -1,0 +1,19 @@
+// stmatrix: a warp stores four 8 x 8 matrices of 16-bit elements to shared memory, from the registers of a wgmma's sum.
+//
+// Lane l gives the address of row l % 8 of matrix l / 8, 16 bytes. Of matrix i, register i of lane l holds row l / 4,
+// elements 2 (l % 4) and the next.
+#pragma once
+
+#include <cstdint>
+
+#include "common/mbarrier.cuh"
+
+namespace zoo {
+
+__device__ __forceinline__ void store_matrices(void* row, const uint32_t (&matrices)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+                 "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
+                 : "memory");
+}
+
+}  // namespace zoo

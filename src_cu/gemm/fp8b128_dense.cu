@@ -1,0 +1,41 @@
+// gemm.fp8b128.dense: D (M, N) = A (M, K) B (N, K)^T, e4m3 with f32 scales, one for 1 x 128 of A, whose rows are called
+// tokens, and one for 128 x 128 of B, whose rows are called weights.
+//
+// Two to four warps load tiles and scales into a ring of stages; one to three warpgroups multiply, promote and store. The
+// parts, one question each:
+//
+//     fp8b128_tile.cuh       the tile and its ring of stages: what lies where, who arrives where
+//     operands.cuh           where elements and scales come from
+//     fp8b128_mainloop.cuh   load, multiply, promote: the loop over K
+//     tile_order.cuh         who computes which tile, when
+//     store_rows.cuh, store_reduced.cuh   from sums to D
+//     many_tokens.cuh, few_tokens.cuh     the two ways of putting them together
+
+#include <type_traits>
+
+#include "gemm/few_tokens.cuh"
+#include "gemm/many_tokens.cuh"
+#include "gemm/tile_order.cuh"
+
+namespace zoo {
+
+using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
+                         Variant::OVERLAPPED>;
+using Way = std::conditional_t<Variant::SWAPPED, FewTokens<Tile, Variant::SPLITS>, ManyTokens<Tile>>;
+using Order = std::conditional_t<Variant::SWAPPED, SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
+static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + (Variant::SWAPPED ? 0 : Tile::MATH_WARPS * 2048),
+              "what the table launches with");
+
+}  // namespace zoo
+
+extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
+ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
+           const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
+           int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
+    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
+    const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, 0, 0, 0, N};
+    const zoo::Matrix<Variant::d> target{d, d_stride, N};
+    reinterpret_cast<zoo::Way*>(memory)->run(zoo::Order(M, N, blocks), operands, target);
+}

@@ -1,0 +1,100 @@
+// Where a GEMM's operands come from: elements by tensor copies, scales read by a thread for each row.
+//
+// Scales may lie anywhere: row_stride and block_stride, in elements, say where. So row-major scales and those with M
+// contiguous are the same code, and nothing is transposed beforehand.
+#pragma once
+
+#include <cstdint>
+
+#include "common/tensor_copy.cuh"
+#include "gemm/fp8b128_tile.cuh"
+
+namespace zoo {
+
+struct Scales {
+    const float* first;
+    int64_t row_stride, block_stride;
+    int rows;
+};
+
+// The scales of one row, block after block of K, read AHEAD blocks at a time, and as many before they are used; zeros for a
+// row that does not exist.
+class RowScales {
+   public:
+    static constexpr int AHEAD = 2;
+
+    __device__ __forceinline__ void begin(const Scales& scales, int row, int first_block) {
+        stride = scales.block_stride;
+        next = row < scales.rows ? scales.first + row * scales.row_stride + first_block * stride : nullptr;
+    }
+    // So many blocks are left, from the next on.
+    __device__ __forceinline__ void read(int left) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            now[i] = soon[i];
+            soon[i] = 0;
+            if (next == nullptr || i >= left) continue;
+            asm volatile("ld.global.f32 %0, [%1];" : "=f"(soon[i]) : "l"(next));
+            next += stride;
+        }
+    }
+    __device__ __forceinline__ float of(int which) const { return now[which]; }
+
+   private:
+    const float* next = nullptr;
+    int64_t stride = 0;
+    float now[AHEAD], soon[AHEAD] = {};
+};
+
+// Some blocks of K of one tile of D.
+struct Work {
+    int token, weight;  // the tile's first row and column
+    int end_token;      // rows from here on are not the tile's
+    int group;          // which of several matrices of weights
+    int first_block, end_block;
+};
+
+// A (M, K); B (N, K) for each group, one after the other. Where each group has rows of A of its own, `tokens` of them, its
+// scales lie apart, too; elsewhere `tokens` and a_scales_group_stride are 0.
+template <class Tile>
+struct Operands {
+    const TensorMap &a, &b;
+    Scales a_scales, b_scales;  // of the first group
+    int64_t a_scales_group_stride, b_scales_group_stride;
+    int tokens, weights;  // of a group
+
+    __device__ __forceinline__ void prefetch_maps() const {
+        prefetch(a);
+        prefetch(b);
+    }
+
+    // By one thread, at any time: some of its first blocks.
+    __device__ __forceinline__ void prefetch_weights(const Work& work, int blocks) const {
+        for (int block = work.first_block; block < min(work.end_block, work.first_block + blocks); block++)
+            prefetch_box(b, block * SCALE_BLOCK, work.group * weights + work.weight);
+    }
+
+    // By one thread: one block of K of a tile.
+    __device__ __forceinline__ void load_elements(Tile& tile, int stage, const Work& work, int block) const {
+        Barrier* full = &tile.full[stage];
+        arrive_expecting_bytes(full, Tile::STAGE_BYTES);
+        load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
+        load_box(tile.tokens[stage], a, block * SCALE_BLOCK, work.token, full);
+    }
+
+    // The scales of a row of the tile, of A or of B.
+    __device__ __forceinline__ void begin_token(RowScales& scales, const Work& work, int row) const {
+        scales.begin(of_group(a_scales, work, a_scales_group_stride), work.token - work.group * tokens + row, work.first_block);
+    }
+    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int row) const {
+        scales.begin(of_group(b_scales, work, b_scales_group_stride), work.weight / SCALE_BLOCK + row, work.first_block);
+    }
+
+   private:
+    static __device__ __forceinline__ Scales of_group(Scales scales, const Work& work, int64_t group_stride) {
+        scales.first += work.group * group_stride;
+        return scales;
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,74 @@
+// From the sums of a cluster's CTAs, each over its share of K, to D, where weights are the rows of the sums (swapped).
+//
+// Every CTA lays its sums down in its own shared memory, a row for each token; then each adds up its share of the tile from
+// all of them, in the order of their shares of K, so that the same call always gives the same bits. Nothing goes through
+// global memory.
+//
+//     rows are WEIGHTS + 4 floats apart: lanes 8 apart, which hold the next two tokens, are 2 (WEIGHTS + 4) % 32 = 8 banks
+//     apart, and 8 lanes hold 8 neighbouring weights
+#pragma once
+
+#include <cstdint>
+
+#include "common/cluster.cuh"
+#include "common/half.cuh"
+#include "common/variant.cuh"
+#include "common/wgmma.cuh"
+#include "gemm/operands.cuh"
+#include "gemm/store_rows.cuh"
+
+namespace zoo {
+
+template <class Tile>
+struct LaidSums {
+    static constexpr int PITCH = Tile::WEIGHTS + 4;
+    static_assert(Tile::SWAPPED && Tile::WEIGHTS % 64 == 0);
+    alignas(16) float rows[Tile::TOKENS][PITCH];
+
+    // By the multiplying warps.
+    __device__ __forceinline__ void lay(const float (&sums)[Tile::WAVES][Tile::SUMS]) {
+        const int first = threadIdx.x / WARPGROUP * (Tile::WAVES * WGMMA_ROWS);
+#pragma unroll
+        for (int wave = 0; wave < Tile::WAVES; wave++)
+#pragma unroll
+            for (int j = 0; j < Tile::SUMS; j++)
+                rows[accumulator_column(j)][first + wave * WGMMA_ROWS + accumulator_row(j)] = sums[wave][j];
+    }
+
+    // By all threads of all CTAs, each eight weights of a token at a time.
+    template <int SPLITS, class D>
+    __device__ __forceinline__ void add_up_and_store(const Matrix<D>& d, const Work& work) const {
+        constexpr int EIGHTS = Tile::WEIGHTS / 8, ALL = Tile::TOKENS * EIGHTS;
+        const int split = SPLITS > 1 ? cluster_rank() : 0;
+        for (int i = split * Tile::THREADS + threadIdx.x; i < ALL; i += SPLITS * Tile::THREADS) {
+            const int r = i / EIGHTS, c = i % EIGHTS * 8;
+            if (work.token + r >= work.end_token || work.weight + c >= d.columns) continue;
+            float sum[8] = {};
+#pragma unroll
+            for (int source = 0; source < SPLITS; source++)
+#pragma unroll
+                for (int half = 0; half < 8; half += 4) {
+                    const float* place = &rows[r][c + half];
+                    const float4 four =
+                        SPLITS > 1 ? load_in_cta(place, source) : *reinterpret_cast<const float4*>(place);
+                    sum[half] += four.x, sum[half + 1] += four.y, sum[half + 2] += four.z, sum[half + 3] += four.w;
+                }
+            store_eight(d, work.token + r, work.weight + c, sum);
+        }
+    }
+
+    template <class D>
+    static __device__ __forceinline__ void store_eight(const Matrix<D>& d, int row, int column, const float (&values)[8]) {
+        *reinterpret_cast<uint4*>(d.at(row, column)) =
+            make_uint4(encode_pair<D>(values[0], values[1]), encode_pair<D>(values[2], values[3]),
+                       encode_pair<D>(values[4], values[5]), encode_pair<D>(values[6], values[7]));
+    }
+
+    static __device__ __forceinline__ void store_eight(const Matrix<f32>& d, int row, int column, const float (&values)[8]) {
+        float4* place = reinterpret_cast<float4*>(d.at(row, column));
+        place[0] = make_float4(values[0], values[1], values[2], values[3]);
+        place[1] = make_float4(values[4], values[5], values[6], values[7]);
+    }
+};
+
+}  // namespace zoo

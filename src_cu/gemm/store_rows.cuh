@@ -1,0 +1,81 @@
+// From a multiplying warp's sums to D, tokens as rows. Each warp stores its own 16 rows: no barrier, and a tile may end at any
+// row. 16-bit elements go through 2 KiB of shared memory a warp, 64 columns at a time, so that 8 lanes write 128 bytes of a row:
+//
+//     16 rows x 128 bytes, the 16 bytes of piece p of row r at p ^ (r % 8): no two lanes of 8 meet in a bank, both ways
+#pragma once
+
+#include <cstdint>
+
+#include "common/global_memory.cuh"
+#include "common/half.cuh"
+#include "common/matrix_store.cuh"
+#include "common/variant.cuh"
+#include "common/wgmma.cuh"
+
+namespace zoo {
+
+template <class D>
+constexpr int BYTES = 2;
+template <>
+constexpr int BYTES<f32> = 4;
+
+// D, rows `stride` elements apart.
+template <class D>
+struct Matrix {
+    uint8_t* first;
+    int64_t stride;
+    int columns;
+
+    __device__ __forceinline__ uint8_t* at(int row, int column) const {
+        return first + (row * stride + column) * BYTES<D>;
+    }
+};
+
+constexpr int STAGED_ROWS = 16, STAGED_COLUMNS = 64;
+
+// Of one warp.
+struct alignas(1024) StagedRows {
+    uint8_t bytes[STAGED_ROWS * STAGED_COLUMNS * 2];
+
+    __device__ __forceinline__ uint8_t* piece(int row, int piece) { return bytes + row * 128 + (piece ^ row % 8) * 16; }
+};
+
+// The sums of 64 x COLUMNS, of which this warp has 16 rows; `row` and `column` are those of the 64 x COLUMNS in D. Rows from
+// end_row on are not written.
+template <class D, int SUMS>
+__device__ __forceinline__ void store_rows(const Matrix<D>& d, StagedRows& staged, int row, int end_row, int column,
+                                           const float (&sums)[SUMS]) {
+    const int lane = threadIdx.x % 32, first_row = row + threadIdx.x % WARPGROUP / 32 * STAGED_ROWS;
+    static_assert(SUMS * 2 % STAGED_COLUMNS == 0);
+#pragma unroll
+    for (int part = 0; part < SUMS * 2 / STAGED_COLUMNS; part++) {
+        __syncwarp();  // the part before has been read
+#pragma unroll
+        for (int i = 0; i < STAGED_COLUMNS / 16; i++) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
+            const float* eight = &sums[part * STAGED_COLUMNS / 2 + i * 8];
+            const uint32_t matrices[4] = {encode_pair<D>(eight[0], eight[1]), encode_pair<D>(eight[2], eight[3]),
+                                          encode_pair<D>(eight[4], eight[5]), encode_pair<D>(eight[6], eight[7])};
+            store_matrices(staged.piece(lane % 16, 2 * i + lane / 16), matrices);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < STAGED_ROWS / 4; i++) {
+            const int r = i * 4 + lane / 8, c = column + part * STAGED_COLUMNS + lane % 8 * 8;
+            const uint4 eight = *reinterpret_cast<const uint4*>(staged.piece(r, lane % 8));
+            if (first_row + r < end_row && c < d.columns) *reinterpret_cast<uint4*>(d.at(first_row + r, c)) = eight;
+        }
+    }
+}
+
+// Four neighbouring lanes write 32 bytes of a row as they are.
+template <int SUMS>
+__device__ __forceinline__ void store_rows(const Matrix<f32>& d, StagedRows&, int row, int end_row, int column,
+                                           const float (&sums)[SUMS]) {
+#pragma unroll
+    for (int j = 0; j < SUMS; j += 2) {
+        const int r = row + accumulator_row(j), c = column + accumulator_column(j);
+        if (r < end_row && c < d.columns) *reinterpret_cast<float2*>(d.at(r, c)) = make_float2(sums[j], sums[j + 1]);
+    }
+}
+
+}  // namespace zoo

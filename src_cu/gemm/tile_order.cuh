@@ -1,0 +1,109 @@
+// Which tiles of D a CTA computes, and in which order. An order's next() gives one after the other; every role of a CTA has
+// a copy of its own.
+#pragma once
+
+#include <cstdint>
+
+#include "common/cluster.cuh"
+#include "gemm/operands.cuh"
+
+namespace zoo {
+
+__device__ __forceinline__ int tiles_of(int extent, int tile) { return (extent + tile - 1) / tile; }
+
+// Tile `index` of a matrix of rows x columns tiles: down a band of BAND rows first, then along the columns, so that those
+// which run at the same time form a near-square patch of D, and what they read stays in L2.
+template <int BAND>
+struct Banded {
+    int row, column;
+
+    __device__ __forceinline__ Banded(int index, int rows, int columns) {
+        const int band = index / (BAND * columns), within = index % (BAND * columns);
+        const int height = min(BAND, rows - band * BAND);
+        column = within / height;
+        row = band * BAND + within - column * height;
+    }
+};
+
+// Persistent CTAs, one matrix.
+template <class Tile, int BAND>
+struct DenseOrder {
+    int M, rows, columns, blocks;  // tiles down and along; blocks of K
+    int index = blockIdx.x;
+
+    __device__ __forceinline__ DenseOrder(int M, int N, int blocks)
+        : M(M), rows(tiles_of(M, Tile::TOKENS)), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {}
+
+    __device__ __forceinline__ bool next(Work& work) {
+        if (index >= rows * columns) return false;
+        const Banded<BAND> place(index, rows, columns);
+        work = {place.row * Tile::TOKENS, place.column * Tile::WEIGHTS, M, 0, 0, blocks};
+        index += gridDim.x;
+        return true;
+    }
+};
+
+// One tile for a cluster of SPLITS CTAs, which share the blocks of K.
+template <class Tile, int SPLITS>
+struct SplitOrder {
+    Work work;
+    bool given = false;
+
+    __device__ __forceinline__ SplitOrder(int M, int N, int blocks) {
+        const int columns = tiles_of(N, Tile::WEIGHTS), index = blockIdx.x / SPLITS;
+        const int split = SPLITS > 1 ? cluster_rank() : 0;
+        work = {index / columns * Tile::TOKENS, index % columns * Tile::WEIGHTS,        M, 0,
+                int(int64_t(blocks) * split / SPLITS), int(int64_t(blocks) * (split + 1) / SPLITS)};
+    }
+
+    __device__ __forceinline__ bool next(Work& result) {
+        if (given) return false;
+        result = work;
+        return given = true;
+    }
+};
+
+// Where a group's rows of A lie, known on the device only. Called for group after group.
+struct OneAfterTheOther {
+    const int* ends;
+    __device__ __forceinline__ void find(int group, int& begin, int& end) const {
+        begin = end;
+        end = ends[group];
+    }
+};
+
+struct EachInItsPlace {
+    const int* used;
+    int rows;  // of a place
+    __device__ __forceinline__ void find(int group, int& begin, int& end) const {
+        begin = group * rows;
+        end = begin + used[group];
+    }
+};
+
+// Persistent CTAs, a matrix of weights for each group. Tiles begin where groups begin, so each CTA walks along the groups.
+template <class Tile, int BAND, class Groups>
+struct GroupedOrder {
+    Groups groups;
+    int count, columns, blocks;
+    int index = blockIdx.x;
+    int group = -1, begin = 0, end = 0, rows = 0, first_index = 0;  // rows: tiles down the group
+
+    __device__ __forceinline__ GroupedOrder(Groups groups, int count, int N, int blocks)
+        : groups(groups), count(count), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {}
+
+    __device__ __forceinline__ bool next(Work& work) {
+        while (index >= first_index + rows * columns) {
+            if (++group >= count) return false;
+            first_index += rows * columns;
+            groups.find(group, begin, end);
+            rows = tiles_of(end - begin, Tile::TOKENS);
+        }
+        const Banded<BAND> place(index - first_index, rows, columns);
+        work = {begin + place.row * Tile::TOKENS, place.column * Tile::WEIGHTS, end, group, 0, blocks};
+        index += gridDim.x;
+        return true;
+    }
+};
+
+}  // namespace zoo

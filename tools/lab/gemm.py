@@ -1,0 +1,259 @@
+"""Times gemm.fp8b128.dense and its groupings beside torch's tensor-wise FP8 product, which has no block scales to apply, in one run.
+
+    python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...] [--variants 'bf16_*'] [--check] [--json FILE]
+
+Calls are replayed from CUDA graphs over rotating operands that exceed the L2 cache three times over, all variants of a
+shape and torch in turns; figures are medians. `tw` is torch._scaled_mm with one scale a tensor and fast accumulation.
+--check compares every timed variant, on 48 rows of D, with the exact product in float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import statistics
+import sys
+
+import torch
+
+import zoo
+from zoo.benchmark.graphs import Replay
+from zoo.errors import VariantError
+
+KERNEL, GROUPED = "gemm.fp8b128.dense", "gemm.fp8b128.m_grouped_contiguous"
+MASKED = "gemm.fp8b128.m_grouped_masked"
+WEIGHTS = ((576, 7168), (7168, 2048), (2112, 7168), (32768, 512), (4096, 7168), (24576, 1536), (7168, 16384))
+LARGE = (
+    (4096, 576, 7168), (4096, 7168, 576), (4096, 7168, 2048), (4096, 2048, 7168), (4096, 2112, 7168), (4096, 7168, 2112),
+    (4096, 32768, 512), (4096, 512, 32768), (4096, 4096, 7168), (4096, 7168, 4096), (4096, 24576, 1536), (4096, 1536, 24576),
+    (4096, 7168, 16384), (4096, 16384, 7168), (8192, 7168, 2048), (8192, 2112, 7168), (8192, 4096, 7168), (8192, 24576, 1536),
+    (8192, 8192, 8192), (8192, 7168, 16384),
+)  # fmt: skip
+GROUPS = tuple(
+    (groups, rows, n, k)
+    for groups, rows in ((4, 8192), (8, 4096))
+    for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
+)
+SKEWS = ("even", "uniform", "zipf", "quarter_empty")
+SHAPES = {
+    "large": LARGE,
+    "few": tuple((m, n, k) for m in (1, 8, 16, 32, 64, 128) for n, k in WEIGHTS),
+    "probe_large": ((4096, 7168, 2048), (4096, 2112, 7168), (4096, 4096, 7168), (4096, 24576, 1536), (8192, 8192, 8192)),
+    "groups": tuple((*shape, skew) for shape in GROUPS for skew in SKEWS),
+    "masked": tuple(
+        (groups, rows, n, k, "masked")
+        for groups, rows in ((32, 192), (6, 1024), (32, 20), (6, 20))
+        for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
+    ),
+    "probe_groups": tuple((*shape, skew) for shape in GROUPS[::3] for skew in SKEWS),
+    "probe_few": tuple((m, n, k) for m in (1, 64, 128) for n, k in WEIGHTS),
+}
+PEAK, BANDWIDTH = 1560e12, 4.3e12  # the best seen on this chip
+CACHE, FREE_SHARE = 3 * 50e6, 60e9
+ROUNDS, WARMUPS = 9, 2
+
+
+def operands(m: int, n: int, k: int) -> dict[str, torch.Tensor]:
+    e4m3 = torch.float8_e4m3fn
+    blocks = -(-k // 128)
+    return {
+        "a": torch.randn(m, k, device="cuda").to(e4m3),
+        "a_scale": torch.rand(blocks, -(-m // 4) * 4, device="cuda")[:, :m].T + 0.5,
+        "b": torch.randn(n, k, device="cuda").to(e4m3),
+        "b_scale": torch.rand(-(-n // 128), blocks, device="cuda") + 0.5,
+        "d": torch.full((m, n), float("nan"), dtype=torch.bfloat16, device="cuda"),
+    }
+
+
+def group_sizes(groups: int, rows: int, skew: str) -> list[int]:
+    """Ragged sizes whose sum is groups * rows."""
+    random = torch.Generator().manual_seed(groups * rows)
+    share = torch.ones(groups)
+    if skew == "uniform":
+        share = 0.7 + 0.6 * torch.rand(groups, generator=random)
+    if skew == "zipf":
+        share = 1 / torch.arange(1, groups + 1)
+    if skew == "quarter_empty":
+        share[: groups // 4] = 0
+    sizes = (share / share.sum() * groups * rows).long()
+    sizes[-1] += groups * rows - sizes.sum()
+    return sizes.tolist()
+
+
+def grouped_operands(groups: int, rows: int, n: int, k: int, skew: str) -> dict[str, torch.Tensor]:
+    one = operands(groups * rows, n, k)
+    one["b"] = torch.randn(groups, n, k, device="cuda").to(torch.float8_e4m3fn)
+    one["b_scale"] = torch.rand(groups, -(-n // 128), -(-k // 128), device="cuda") + 0.5
+    one["offsets"] = torch.tensor(group_sizes(groups, rows, skew), device="cuda").cumsum(0).int()
+    return one
+
+
+def masked_operands(groups: int, rows: int, n: int, k: int, _: str) -> dict[str, torch.Tensor]:
+    """Half of each place is used."""
+    one = grouped_operands(groups, 2 * rows, n, k, "even")
+    blocks = -(-k // 128)
+    one["a"] = one["a"].view(groups, 2 * rows, k)
+    one["a_scale"] = torch.rand(groups, blocks, 2 * rows, device="cuda").transpose(1, 2) + 0.5
+    one["d"] = one["d"].view(groups, 2 * rows, n)
+    one["rows"] = torch.full((groups,), rows, dtype=torch.int32, device="cuda")
+    del one["offsets"]
+    return one
+
+
+def worst_masked_error(one: dict[str, torch.Tensor]) -> float:
+    worst = 0.0
+    for group, rows in enumerate(one["rows"].tolist()):
+        part = {name: one[name][group, :rows] for name in ("a", "a_scale", "d")}
+        worst = max(worst, worst_error(part | {"b": one["b"][group], "b_scale": one["b_scale"][group]}))
+        if not one["d"][group, rows:].isnan().all():
+            return float("inf")
+    return worst
+
+
+def worst_grouped_error(one: dict[str, torch.Tensor]) -> float:
+    begin, worst = 0, 0.0
+    for group, end in enumerate(one["offsets"].tolist()):
+        part = {name: one[name][begin:end] for name in ("a", "a_scale", "d")}
+        if end > begin:
+            worst = max(worst, worst_error(part | {"b": one["b"][group], "b_scale": one["b_scale"][group]}))
+        begin = end
+    return worst
+
+
+def worst_error(one: dict[str, torch.Tensor]) -> float:
+    """The largest error of 48 rows of D over its bound: 2^-11 sum |a b| + 2^-8 |d|."""
+    rows = torch.unique(torch.linspace(0, len(one["a"]) - 1, 48, device="cuda").long())
+    k, n = one["a"].shape[1], len(one["b"])
+    a = one["a"][rows].double() * one["a_scale"][rows].double().repeat_interleave(128, 1)[:, :k]
+    worst = 0.0
+    for first in range(0, n, 4096):
+        part = slice(first, min(first + 4096, n))
+        scale = one["b_scale"].double().repeat_interleave(128, 0)[part].repeat_interleave(128, 1)[:, :k]
+        b = one["b"][part].double() * scale
+        exact = a @ b.T
+        bound = 2.0**-11 * (a.abs() @ b.abs().T) + 2.0**-8 * exact.abs()
+        error = (one["d"][rows, part].double() - exact).abs() / bound
+        worst = max(worst, float("inf") if error.isnan().any() else error.max().item())
+    return worst
+
+
+def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dict:
+    """`shape` is m, n, k, or groups, rows of each, n, k, skew; torch then multiplies all rows by the first group's weights."""
+    kernel = KERNEL if len(shape) == 3 else MASKED if shape[4] == "masked" else GROUPED
+    make = {KERNEL: operands, GROUPED: grouped_operands, MASKED: masked_operands}[kernel]
+    worst = {KERNEL: worst_error, GROUPED: worst_grouped_error, MASKED: worst_masked_error}[kernel]
+    groups, m, n, k = (1, *shape) if len(shape) == 3 else (shape[0], shape[0] * shape[1], *shape[2:4])
+    bytes_of_one = m * k + groups * n * k + 2 * m * n + 4 * (m + n // 128 + 1) * (k // 128 + 1)
+    sets = int(min(max(2, -(-CACHE // (m * k + groups * n * k))), max(2, FREE_SHARE // bytes_of_one), 64))
+    rotating = [make(*shape) for _ in range(sets)]
+    calls = sets * max(1, -(-20 // sets))
+    stream = torch.cuda.Stream()
+    own = stream.cuda_stream
+    torch.cuda.synchronize()
+    replays, errors = {}, {}
+    variants = collection.kernel(kernel).variants
+    names = sorted({v.name for v in variants if v.dtypes.get("d", "bf16") == "bf16" and fnmatch.fnmatch(v.name, pattern)})
+    try:
+        names.append(collection.prepare(kernel, stream=own, **rotating[0]).launch.variant.name + " (chosen)")
+    except VariantError:
+        pass
+    for name in names:
+        try:
+            plans = [collection.prepare(kernel, stream=own, variant=name.split()[0], **one) for one in rotating]
+        except VariantError:
+            continue
+        if name.endswith("(chosen)"):
+            replays["chosen"] = name
+            continue
+        replays[name] = Replay([plans[i % sets] for i in range(calls)], own)
+        if check:
+            rotating[0]["d"].fill_(float("nan"))
+            torch.cuda.synchronize()
+            plans[0](own)
+            stream.synchronize()
+            errors[name] = worst(rotating[0])
+    one = torch.ones((), device="cuda")
+
+    def tensor_wise(i: int):
+        args = rotating[i % sets]
+        b = args["b"] if kernel == KERNEL else args["b"][0]
+        torch._scaled_mm(args["a"].view(-1, k)[:m], b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    with torch.cuda.stream(stream):
+        tensor_wise(0)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for i in range(calls):
+                tensor_wise(i)
+
+    def torch_microseconds() -> float:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        with torch.cuda.stream(stream):
+            start.record()
+            graph.replay()
+            stop.record()
+        stop.synchronize()
+        return 1e3 * start.elapsed_time(stop) / calls
+
+    chosen = replays.pop("chosen", None)
+    timers = {"tw": torch_microseconds} | {name: replay.microseconds for name, replay in replays.items()}
+    seen: dict[str, list[float]] = {name: [] for name in timers}
+    for turn in range(WARMUPS + ROUNDS):
+        for name, timer in timers.items():
+            time = timer()
+            if turn >= WARMUPS:
+                seen[name].append(time)
+    for replay in replays.values():
+        replay.close()
+    limit = 1e6 * max(2 * m * n * k / PEAK, (m * k + groups * n * k + 2 * m * n) / BANDWIDTH)
+    return {
+        "shape": shape, "operations": 2 * m * n * k, "limit": limit, "times": {name: statistics.median(times) for name, times in seen.items()},
+        "errors": errors, "chosen": chosen and chosen.split()[0],
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cubins")
+    parser.add_argument("--shapes", default="probe_large")
+    parser.add_argument("--variants", default="*")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--best", type=int, default=4, help="print so many variants a shape")
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    collection = zoo.Zoo(arguments.cubins)
+    results, wrong = [], 0
+    for shape in SHAPES[arguments.shapes]:
+        result = measure(collection, shape, arguments.variants, arguments.check)
+        torch.cuda.empty_cache()
+        results.append(result)
+        times = dict(result["times"])
+        tw = times.pop("tw")
+        order = sorted(times, key=times.get)
+        shown = "  ".join(f"{name.removeprefix('bf16_')} {times[name]:.1f} ({times[name] / tw:.2f})" for name in order[: arguments.best])
+        rate = result["operations"] / min(times.values(), default=tw) / 1e6
+        print(f"{' '.join(map(str, shape))}: limit {result['limit']:.1f} tw {tw:.1f} | {shown} | {rate:.0f} TFLOPS", flush=True)
+        for name, error in result["errors"].items():
+            if not error <= 1:
+                wrong += 1
+                print(f"  WRONG {name}: error {error:.3g} of its bound")
+    chosen = [(r["times"][r["chosen"]], r) for r in results if r["chosen"] in r["times"]]
+    best = [(min(t for name, t in r["times"].items() if name != "tw"), r) for r in results if len(r["times"]) > 1]
+    for what, rows in (("chosen", chosen), ("best", best)):
+        if rows:
+            print(
+                f"{what}: time/tw {statistics.geometric_mean(t / r['times']['tw'] for t, r in rows):.3f} "
+                f"(worst {max(t / r['times']['tw'] for t, r in rows):.3f}), "
+                f"limit/time {statistics.geometric_mean(r['limit'] / t for t, r in rows):.3f}"
+            )
+    print("largest error of its bound", max((e for r in results for e in r["errors"].values()), default=None))
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(results, file, indent=1)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What a block-scaled GEMM computes on Hopper, to the bit, and what it would compute exactly.
+
+The tensor core's rule is that of docs/emulator_arithmetic.md, written down a second time: the emulator has its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zoo.reference.block_formats import NAN
+from zoo.reference.blocks import cut, spread
+from zoo.reference.dequantize import DTYPES
+from zoo.reference.float32 import fused_multiply_add
+from zoo.reference.formats import E4M3, decode
+
+BLOCK = 128
+_DEPTH = 32  # of one wgmma along K
+_FRACTION_BITS = 13
+_NOTHING = -1000  # the exponent of a zero: never the largest
+
+
+def gemm_fp8b128(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, splits: int = 1) -> np.ndarray:
+    """f32 sums (M, N) from a (M, K), a_scale (M, ceil(K / 128)), b (N, K), b_scale (ceil(N / 128), ceil(K / 128)).
+
+    A block's partial sum leaves the tensor core; sum = fma(partial, a_scale * b_scale, sum) in f32, block after block.
+    With `splits`, the blocks are cut into so many shares, whose sums are added up in order.
+    """
+    blocks = a_scale.shape[1]
+    b_rows = np.repeat(b_scale, BLOCK, axis=0)[: len(b)]
+    total = np.zeros((len(a), len(b)), np.float32)
+    with np.errstate(all="ignore"):
+        for split in range(splits):
+            sums = np.zeros_like(total)
+            for block in range(blocks * split // splits, blocks * (split + 1) // splits):
+                columns = slice(block * BLOCK, (block + 1) * BLOCK)
+                scale = a_scale[:, block, None] * b_rows[None, :, block]
+                sums = fused_multiply_add(partial_sums(a[:, columns], b[:, columns]), scale, sums)
+            total = sums if splits == 1 else total + sums
+    return total
+
+
+def partial_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(M, N) float32: what a chain of wgmmas, each 32 along K, makes of e4m3 a (M, K) and b (N, K).
+
+    Every product and the sum so far are cut, towards zero, to 13 fraction bits below the largest exponent among them
+    (of a product: the sum of its factors'), added exactly, and the sum is cut to 13 fraction bits.
+    """
+    left, right = decode(a, E4M3).astype(np.float64).T[:, :, None], decode(b, E4M3).astype(np.float64).T[:, None, :]
+    left_exponents, right_exponents = _exponents(a).T[:, :, None], _exponents(b).T[:, None, :]
+    sums = np.zeros((len(a), len(b)))
+    for first in range(0, a.shape[1], _DEPTH):
+        instruction = range(first, min(first + _DEPTH, a.shape[1]))
+        top = np.where(sums == 0, _NOTHING, np.frexp(sums)[1] - 1).astype(np.int16)
+        for k in instruction:
+            np.maximum(top, left_exponents[k] + right_exponents[k], out=top)
+        unit = np.ldexp(1.0, np.where(top < _NOTHING // 2, 0, top) - _FRACTION_BITS)
+        total = np.trunc(sums / unit)
+        for k in instruction:
+            total += np.trunc(left[k] * right[k] / unit)
+        mantissa, exponent = np.frexp(total * unit)
+        sums = np.ldexp(np.trunc(np.ldexp(mantissa, _FRACTION_BITS + 1)), exponent - _FRACTION_BITS - 1)
+        sums = np.where(sums == 0, 0.0, sums)  # never -0
+    return sums.astype(np.float32)
+
+
+def exact(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the product, sum of |a b|) in float64."""
+    cuts = cut(a.shape[1], BLOCK)
+    left = decode(a, E4M3).astype(np.float64) * spread(a_scale, cuts)
+    right = decode(b, E4M3).astype(np.float64) * np.repeat(spread(b_scale, cuts), BLOCK, axis=0)[: len(b)]
+    return left @ right.T, np.abs(left) @ np.abs(right).T
+
+
+def error_bound(product: np.ndarray, magnitude: np.ndarray, dtype: str) -> np.ndarray:
+    """How far D may be from the exact product of normal data: 2^-11 of sum |a b| for four cuts a block, and rounding.
+
+    Not a worst case: where magnitudes are spread over all of e4m3, most products of an instruction lose bits.
+    """
+    step, smallest = {"bf16": (2.0**-8, 2.0**-133), "f16": (2.0**-11, 2.0**-24), "f32": (2.0**-24, 2.0**-149)}[dtype]
+    return 2.0**-11 * magnitude + step * np.abs(product) + smallest
+
+
+def _exponents(elements: np.ndarray) -> np.ndarray:
+    """The exponent in an e4m3's code; subnormals have the smallest, zeros none."""
+    codes = elements.view(np.uint8).astype(np.int16) & 0x7F
+    return np.where(codes == 0, _NOTHING, np.maximum(codes >> 3, 1) - 7)
+
+
+def rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """D from the sums."""
+    with np.errstate(all="ignore"):
+        rounded = np.where(np.isnan(values), NAN, values).astype(DTYPES[dtype])
+    if dtype != "f32":
+        rounded.view(np.uint16)[np.isnan(values)] = 0x7FFF
+    return rounded
