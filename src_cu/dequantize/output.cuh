@@ -1,0 +1,64 @@
+// float32 -> the output's dtype, to nearest even; every NaN becomes 0x7FFFFFFF or 0x7FFF.
+#pragma once
+
+#include <cstdint>
+
+#include "common/global_memory.cuh"
+#include "common/variant.cuh"
+
+namespace zoo {
+
+template <class Dtype>
+struct Output;
+
+// The conversions make the NaN that is asked for.
+template <class Dtype>
+struct NarrowOutput {
+    static constexpr int BYTES = 2;
+
+    static __device__ __forceinline__ void store(uint8_t* address, const float (&values)[8]) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) words[i] = Output<Dtype>::pair(values[2 * i], values[2 * i + 1]);
+        store_16_bytes(address, words);
+    }
+    static __device__ __forceinline__ void store_one(uint8_t* address, float value) {
+        *reinterpret_cast<uint16_t*>(address) = static_cast<uint16_t>(Output<Dtype>::pair(value, 0.0f));
+    }
+};
+
+template <>
+struct Output<bf16> : NarrowOutput<bf16> {
+    static __device__ __forceinline__ uint32_t pair(float low, float high) {
+        uint32_t d;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+        return d;
+    }
+};
+
+template <>
+struct Output<f16> : NarrowOutput<f16> {
+    static __device__ __forceinline__ uint32_t pair(float low, float high) {
+        uint32_t d;
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
+        return d;
+    }
+};
+
+// A product that is NaN already is 0x7FFFFFFF.
+template <>
+struct Output<f32> {
+    static constexpr int BYTES = 4;
+
+    static __device__ __forceinline__ void store(uint8_t* address, const float (&values)[4]) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) words[i] = __float_as_uint(values[i]);
+        store_16_bytes(address, words);
+    }
+    static __device__ __forceinline__ void store_one(uint8_t* address, float value) {
+        *reinterpret_cast<float*>(address) = value;
+    }
+};
+
+}  // namespace zoo

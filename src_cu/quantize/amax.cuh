@@ -1,0 +1,154 @@
+// The largest magnitude of every group of rows of x (M, K): NaN above infinity above numbers, 0 for no elements.
+//
+// A warp reads a piece of a row, LOADS vectors of 16 bytes a lane, and keeps the maximum of the group that it is in. A
+// CTA takes neighbouring pieces, so that it meets few groups; their maxima meet in shared memory, and from there go to
+// the results. One pass over x, whatever the groups.
+#pragma once
+
+#include <cstdint>
+
+#include "common/dependent_launch.cuh"
+#include "common/global_memory.cuh"
+#include "common/grid_maximum.cuh"
+#include "common/variant.cuh"
+#include "common/warp.cuh"
+#include "quantize/input.cuh"
+
+namespace zoo {
+
+// All rows are one group.
+struct OneGroup {
+    static constexpr int count = 1;
+    uint32_t rows;
+
+    __device__ __forceinline__ uint32_t end(int) const { return rows; }
+    __device__ __forceinline__ int find(uint32_t) const { return 0; }
+    __device__ __forceinline__ int next(int group, uint32_t) const { return group; }
+};
+
+// Group g is rows [offsets[g - 1], offsets[g]).
+struct RaggedGroups {
+    const int32_t* offsets;
+    int32_t count;
+
+    __device__ __forceinline__ uint32_t end(int group) const { return offsets[group]; }
+
+    // The first group that ends after a row, as many as end before: by all threads of a CTA, a thread a group.
+    __device__ __forceinline__ int find(uint32_t row) const {
+        int found = 0;
+        for (int first = 0; first < count; first += blockDim.x) {
+            const int group = first + static_cast<int>(threadIdx.x);
+            found += __syncthreads_count(group < count && end(group) <= row);
+        }
+        return found;
+    }
+
+    // The same by one warp, from a group on that ends before.
+    __device__ __forceinline__ int next(int group, uint32_t row) const {
+        while (end(group) <= row) group++;
+        return group;
+    }
+};
+
+// One element, as a word that Input<X> takes: the other half of it is zero.
+template <class X>
+__device__ __forceinline__ uint32_t load_element(const uint8_t* address) {
+    if constexpr (Input<X>::VALUES == 4) return *reinterpret_cast<const uint32_t*>(address) & 0x7FFFFFFF;
+    else return *reinterpret_cast<const uint16_t*>(address);
+}
+
+// What a warp finds in piece `part` of a row: vectors at multiples of 16 bytes, and with part 0 also the elements before
+// the first and after the last of them. `meanwhile` runs while the loads are under way.
+template <class X, int LOADS, class Meanwhile>
+__device__ __forceinline__ uint32_t largest_of_piece(const uint8_t* row, int64_t K, uint32_t part, int lane,
+                                                     Meanwhile meanwhile) {
+    using In = Input<X>;
+    constexpr int BYTES = 16 / In::VALUES;
+    const int64_t head = min(K, int64_t((16 - reinterpret_cast<uint64_t>(row) % 16) % 16 / BYTES));
+    const int64_t vectors = (K - head) / In::VALUES;
+    const int64_t first = int64_t(part) * 32 * LOADS + lane;
+    const uint8_t* address = row + head * BYTES + first * 16;
+
+    uint4 data[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+        data[i] = make_uint4(0, 0, 0, 0);
+        if (first + i * 32 < vectors) data[i] = load_16_bytes(address + i * 512);
+    }
+    meanwhile();
+    uint32_t largest = 0;
+    if (part == 0) {
+        const int64_t tail = (K - head) % In::VALUES;
+        if (lane < head) largest = load_element<X>(row + lane * BYTES);
+        if (lane < tail) largest = In::larger(largest, load_element<X>(row + (K - tail + lane) * BYTES));
+    }
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) largest = In::larger(largest, In::largest(data[i]));
+    return largest;
+}
+
+// Enough for every vector of a row.
+template <class X, int LOADS>
+__device__ __forceinline__ uint32_t pieces_of_row(int64_t K) {
+    constexpr int PIECE = 32 * LOADS * Input<X>::VALUES;
+    return (K + PIECE - 1) / PIECE;
+}
+
+template <class X, int THREADS, int LOADS, class Groups>
+__device__ __forceinline__ void find_amax(const Groups& groups, const uint8_t* x, uint32_t* amax, uint32_t* workspace,
+                                          int64_t K, int64_t x_stride) {
+    using In = Input<X>;
+    constexpr int WARPS = THREADS / 32;
+    __shared__ uint32_t meeting[THREADS];  // maxima of the first THREADS groups that the CTA meets
+    let_next_kernel_launch();
+    wait_for_previous_kernel();
+    const GridMaximum maximum(amax, groups.count, workspace);
+    if (!GridMaximum::works()) return;
+
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t parts = pieces_of_row<X, LOADS>(K);
+    const uint32_t pieces = groups.end(groups.count - 1) * parts;
+    const uint32_t each = pieces / GridMaximum::workers(), rest = pieces % GridMaximum::workers();
+    const uint32_t begin = GridMaximum::worker() * each + min(GridMaximum::worker(), rest);
+    const uint32_t end = begin + each + (GridMaximum::worker() < rest);
+    meeting[threadIdx.x] = 0;
+    __syncthreads();
+
+    const int first_group = min(groups.find(parts == 0 ? 0 : begin / parts), groups.count - 1);
+    int group = first_group;
+    uint32_t group_end = groups.end(group), largest = 0;
+    bool clear = false;  // of the results, as far as this thread knows
+    auto hand_in = [&] {
+        const uint32_t found = __float_as_uint(In::magnitude_to_float(group_max<32>(In::magnitude(largest))));
+        largest = 0;
+        if (lane != 0) return;
+        if (group - first_group < THREADS) {
+            atomicMax(meeting + group - first_group, found);
+        } else {
+            while (!clear) clear = maximum.is_clear();
+            maximum.add(group, found);
+        }
+    };
+    for (uint32_t piece = begin + warp; piece < end; piece += WARPS) {
+        const uint32_t row = piece / parts;
+        if (row >= group_end) {
+            hand_in();
+            group = groups.next(group, row);
+            group_end = groups.end(group);
+        }
+        const uint8_t* address = x + row * x_stride * (16 / In::VALUES);
+        const uint32_t found = largest_of_piece<X, LOADS>(address, K, piece % parts, lane, [&] {
+            if (threadIdx.x == 0 && !clear) clear = maximum.is_clear();
+        });
+        largest = In::larger(largest, found);
+    }
+    hand_in();
+
+    if (threadIdx.x == 0)
+        while (!clear) clear = maximum.is_clear();
+    __syncthreads();
+    if (meeting[threadIdx.x] != 0) maximum.add(first_group + threadIdx.x, meeting[threadIdx.x]);
+    if (threadIdx.x == 0) maximum.leave();
+}
+
+}  // namespace zoo

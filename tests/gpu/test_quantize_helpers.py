@@ -1,0 +1,79 @@
+"""Maxima over a grid without a clean workspace, and sizes past 2^31 elements, on a real device.
+
+ZOO_CUBINS names another folder than the packaged one.
+"""
+
+import os
+
+import pytest
+
+from zoo.catalog import Zoo
+from zoo.packaged import packaged
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
+
+
+def test_amax_is_right_on_every_replay_whatever_the_workspace_holds():
+    """Large and small matrices take turns on one workspace, which a run that was aborted may have left in any state."""
+    x = [torch.randn(4096, 2048, device="cuda", dtype=torch.bfloat16) * scale for scale in (100, 1, 0, 1e-3)]
+    found = [torch.empty(1, device="cuda") for _ in x]
+    workspace = torch.empty(2, device="cuda", dtype=torch.int32)
+    stream = torch.cuda.Stream()
+    plans = [
+        ZOO.prepare("quantize.amax", x=one, amax=amax, workspace=workspace, stream=stream)
+        for one, amax in zip(x, found, strict=True)
+    ]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for plan in plans:
+            plan(stream)
+    wanted = [float(one.abs().max()) for one in x]
+    for words in ((0, 0), (-1, -1), (2**31 - 1, 1), (5, -7), (123456789, 987654321)):
+        workspace.copy_(torch.tensor(words, dtype=torch.int32))
+        for _ in range(20):
+            for amax in found:
+                amax.fill_(float("nan"))
+            graph.replay()
+            torch.cuda.synchronize()
+            assert [float(amax) for amax in found] == wanted
+
+
+def test_amax_past_2_to_the_31_elements():
+    x = torch.zeros(2**31 // 8192 + 8, 8192, device="cuda", dtype=torch.bfloat16)
+    x[-1, -1] = -3
+    offsets = torch.tensor([7, len(x) - 1, len(x)], device="cuda", dtype=torch.int32)
+    workspace, amax, of_groups = torch.zeros(2, device="cuda", dtype=torch.int32), torch.zeros(1, device="cuda"), torch.ones(3, device="cuda")
+    ZOO.launch("quantize.amax", x=x, amax=amax, workspace=workspace)
+    ZOO.launch("quantize.amax.m_grouped_contiguous", x=x, offsets=offsets, amax=of_groups, workspace=workspace)
+    assert amax.tolist() == [3] and of_groups.tolist() == [0, 0, 3]
+
+
+@pytest.mark.parametrize("layout", ["plain", "blocked"])
+def test_dequantising_past_2_to_the_31_elements(layout):
+    """The last rows of a matrix are those of the same rows alone."""
+    rows, columns = 2**31 // 8192 + 256, 8192
+    q = torch.randint(0, 256, (rows, columns), device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
+    scales = torch.randint(100, 150, (rows, columns // 32), device="cuda", dtype=torch.uint8).view(torch.float8_e8m0fnu)
+    out = torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
+    ZOO.launch("dequantize.mxfp8.rows", q=q, scales=scales, out=out, layout=layout)
+    last = torch.empty(128, columns, device="cuda", dtype=torch.bfloat16)
+    ZOO.launch("dequantize.mxfp8.rows", q=q[-128:], scales=scales[-128:], out=last, layout=layout)
+    assert torch.equal(out[-128:].view(torch.int16), last.view(torch.int16))
+
+
+def test_scales_past_2_to_the_31_there_and_back():
+    rows, columns, groups = 2**31 // 512 + 300, 512, 3
+    scales = torch.randint(1, 256, (rows, columns), device="cuda", dtype=torch.uint8)
+    offsets = torch.tensor([5, rows - 200, rows], device="cuda", dtype=torch.int32)
+    blocked = torch.full((-(-(rows + 128 * groups) // 128) * 128, columns), 255, device="cuda", dtype=torch.uint8)
+    back = torch.zeros_like(scales)
+    ZOO.launch("scales.blocked.m_grouped_contiguous", scales=scales, offsets=offsets, blocked=blocked)
+    ZOO.launch("scales.unblocked.m_grouped_contiguous", blocked=blocked, offsets=offsets, scales=back)
+    assert torch.equal(scales, back)
+    assert int((blocked != 0).sum()) == scales.numel()  # all else is written as zero
+    whole = torch.empty(-(-rows // 128) * 128, columns, device="cuda", dtype=torch.uint8)
+    ZOO.launch("scales.blocked", scales=scales, blocked=whole)
+    ZOO.launch("scales.unblocked", blocked=whole, scales=back.zero_())
+    assert torch.equal(scales, back)

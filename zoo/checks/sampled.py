@@ -1,0 +1,284 @@
+"""A problem of any kernel that quantises, dequantises or rearranges scales, drawn at random.
+
+Somebody chooses: hypothesis, which finds the smallest failure, or a generator of random numbers, for long runs on a GPU.
+The answers are those of zoo.reference, and arrays have the shapes that the kernel's table declares for the sizes drawn.
+What of a declared shape the reference leaves out belongs to no group and must stay as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy
+
+from zoo.checks import amax, dequantize, scales
+from zoo.checks.block_inputs import cast, random_bits, spread
+from zoo.checks.problem import Placed, Problem
+from zoo.device_array import numpy_dtype
+from zoo.dtypes import DTYPES
+from zoo.manifest import Argument, Kernel, Variant
+from zoo.reference.amax import group_amax, tensor_amax
+from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
+from zoo.reference.groups import gather, padded_bounds
+from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows, quantize_squares_both
+from zoo.reference.swiglu import swiglu
+
+OPS = ("quantize", "dequantize", "scales")
+_MOST_ELEMENTS = 6000  # of x
+
+
+class Choose(Protocol):
+    def integer(self, low: int, high: int) -> int: ...
+
+    def of(self, values: Sequence): ...
+
+
+class ByNumbers:
+    """Chooses by a generator of random numbers."""
+
+    def __init__(self, random: numpy.random.Generator):
+        self._random = random
+
+    def integer(self, low: int, high: int) -> int:
+        return int(self._random.integers(low, high + 1))
+
+    def of(self, values: Sequence):
+        return values[self.integer(0, len(values) - 1)]
+
+
+def sample(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
+    if kernel.fields["op"] == "scales":
+        rows, columns = choose.integer(0, 300), choose.integer(1, 70)
+        sizes = _group_sizes(choose, rows) if "grouping" in kernel.fields else ()
+        gap = choose.of((0, 1, 3, 16))
+        words = f"{rows} x {columns}, groups of {list(sizes)}, rows {gap} apart"
+        return scales.problem(kernel.fields["arrangement"], _numbers(choose), rows, columns, sizes, gap, words)
+    if kernel.fields["op"] == "dequantize":
+        shape = choose.integer(0, 150), choose.integer(1, 300)
+        layout = choose.of(kernel.options["layout"].values) if "layout" in kernel.options else "plain"
+        experts = choose.integer(1, 3) if kernel.fields["direction"] == "squares" else None
+        gap = choose.of((0, 1, 16))
+        words = f"{experts or 1} x {shape[0]} x {shape[1]}, {layout}, rows {gap} apart"
+        return dequantize.problem(kernel, variant, _numbers(choose), shape, layout, gap, words, experts)
+    if "formats" not in kernel.fields:
+        rows = choose.integer(0, 200)
+        x = _values(choose, (rows, choose.integer(1, _MOST_ELEMENTS // max(rows, 1))), variant.dtypes["x"], 16)
+        sizes = _group_sizes(choose, rows) if "grouping" in kernel.fields else None
+        gap = choose.of((0, 1, 16))
+        return amax.problem(_numbers(choose), x, sizes, gap, f"{x.shape}, groups of {sizes}, rows {gap} apart")
+    return _Quantiser(kernel, variant, choose).problem()
+
+
+def _numbers(choose: Choose) -> numpy.random.Generator:
+    return numpy.random.default_rng(choose.integer(0, 2**32 - 1))
+
+
+def _group_sizes(choose: Choose, rows: int) -> tuple[int, ...]:
+    """Of one to five groups, often empty ones; they need not reach the last row."""
+    sizes, left = [], rows
+    for _ in range(choose.integer(1, 5)):
+        sizes.append(choose.of((0, min(1, left), min(32, left), min(128, left), choose.integer(0, left), left)))
+        left -= sizes[-1]
+    return tuple(sizes)
+
+
+def _values(choose: Choose, shape: tuple[int, ...], dtype: str, block: int) -> numpy.ndarray:
+    random, flat = _numbers(choose), (int(numpy.prod(shape[:-1])), shape[-1])
+    kind = choose.of(("normal", "spread", "bits", "zeros"))
+    if kind == "spread":
+        return spread(flat, dtype, block, random).reshape(shape)
+    if kind == "bits":
+        return random_bits(flat, dtype, random).reshape(shape)
+    return cast(random.standard_normal(shape) * (kind == "normal"), dtype)
+
+
+@dataclass(frozen=True)
+class _Groups:
+    offsets: numpy.ndarray | None = None
+    index: numpy.ndarray | None = None
+    padded: bool = False
+
+
+class _Quantiser:
+    """One drawing: sizes first, then what lies at them."""
+
+    def __init__(self, kernel: Kernel, variant: Variant, choose: Choose):
+        self.kernel, self.variant, self.choose = kernel, variant, choose
+        self.fields = kernel.fields
+        self.settings = {
+            name: variant.options.get(name) or choose.of(option.values) for name, option in kernel.options.items()
+        }
+        self.layout = self.settings.get("layout", "plain")
+        self.gates = 2 if self.fields.get("extra") == "swiglu" else 1
+
+    def problem(self) -> Problem:
+        inputs, outputs, workspaces = {}, {}, {}
+        stack = self.fields["direction"] == "squares" or self.fields.get("grouping") == "experts"
+        x, groups = self._stack() if stack else self._matrix()
+        rows_of_x = x.shape[-2]
+        inputs["x"] = x
+        if groups.offsets is not None:
+            inputs["offsets"] = groups.offsets
+        if groups.index is not None:
+            inputs["index"] = groups.index
+            rows_of_x = len(groups.index)
+            x = _gathered(x, groups)
+        if self.gates == 2:
+            x = swiglu(x, self.settings["gates"])
+
+        tensor_scale = self._tensor_scale(x, groups, inputs, outputs)
+        format = self._format(tensor_scale)
+        outputs |= self._answers(x, format, groups)
+        if groups.padded:
+            outputs["padded_starts"], outputs["padded_ends"] = padded_bounds(groups.offsets)
+        for name in self.kernel.arguments:
+            if self.kernel.arguments[name].access == "workspace":
+                workspaces[name] = _numbers(self.choose).integers(-(2**31), 2**31, 2, dtype=numpy.int64).astype(numpy.int32)
+        values = self._symbols(inputs, outputs, rows_of_x, groups)
+        name = ", ".join([f"x {inputs['x'].shape}", *self.settings.values()])
+        if groups.offsets is not None:
+            name += f", offsets {groups.offsets.tolist()}"
+        return Problem(
+            name,
+            {argument: self._placed(argument, array, values) for argument, array in inputs.items()},
+            {argument: self._placed(argument, array, values) for argument, array in outputs.items()},
+            self.settings,
+            {argument: Placed(array) for argument, array in workspaces.items()},
+        )
+
+    # ---- what is quantised
+    def _unit(self) -> int:
+        """What the table wants the columns of x to be a multiple of."""
+        found = [re.fullmatch(r"(?:K|COLUMNS) % (\d+) == 0", expression.text) for expression, _ in self.kernel.constraints]
+        return next(int(match[1]) for match in found if match)
+
+    def _columns(self, rows: int) -> int:
+        unit = self._unit()
+        return unit * self.choose.integer(1, max(1, min(1100, _MOST_ELEMENTS // max(rows, 1)) // unit))
+
+    def _stack(self) -> tuple[numpy.ndarray, _Groups]:
+        experts, rows = self.choose.integer(1, 3), self.choose.integer(1, 140)
+        return self._x((experts, rows, self._columns(experts * rows))), _Groups()
+
+    def _matrix(self) -> tuple[numpy.ndarray, _Groups]:
+        rows = self.choose.integer(0, 260)
+        columns = self._columns(rows)
+        if "grouping" not in self.fields:
+            return self._x((rows, columns)), _Groups()
+        offsets = numpy.cumsum(_group_sizes(self.choose, rows)).astype(numpy.int32)
+        padded = self.fields["grouping"] == "m_grouped_padded"
+        if "index" not in self.kernel.arguments or self.choose.of((True, False)):
+            return self._x((rows, columns)), _Groups(offsets, None, padded)
+        tokens = self.choose.integer(1, 40)
+        index = _numbers(self.choose).integers(-1, tokens, rows, dtype=numpy.int32)
+        index[offsets[-1] :] = 2**31 - 1  # not to be looked up
+        return self._x((tokens, columns)), _Groups(offsets, index, padded)
+
+    def _x(self, shape: tuple[int, ...]) -> numpy.ndarray:
+        return _values(self.choose, shape, self.variant.dtypes["x"], 16)
+
+    # ---- what must come of it
+    def _format(self, tensor_scale: numpy.ndarray | None) -> BlockFormat:
+        q = self.kernel.arguments["q_rows" if self.fields["direction"] == "both" else "q"]
+        made = {
+            "mxfp8": lambda: Mxfp8(self.variant.dtypes.get(q.name, q.dtypes[0]), self.settings["rounding"]),
+            "mxfp4": lambda: Mxfp4(self.settings["rounding"]),
+            "nvfp4": lambda: Nvfp4(tensor_scale if tensor_scale.size > 1 else tensor_scale[0]),
+            "fp8b128": lambda: Fp8b128(self.settings["scaling"] == "pow2"),
+        }
+        return made[self.fields["formats"]]()
+
+    def _tensor_scale(self, x: numpy.ndarray, groups: _Groups, inputs: dict, outputs: dict) -> numpy.ndarray | None:
+        """Puts the argument that gives it among the inputs, and what comes back of it among the outputs."""
+        if self.fields["formats"] != "nvfp4":
+            return None
+        wide = x.astype(numpy.float32)
+        with numpy.errstate(invalid="ignore"):
+            finite = numpy.where(numpy.isfinite(wide), wide, numpy.float32(0))
+        argument = self.kernel.arguments.get("amax_before") or self.kernel.arguments["tensor_scale"]
+        shape = argument.forms[0].shape
+        if shape[0].text == "T" and self.choose.of((True, False)):
+            if x.ndim == 3:
+                largest = numpy.array([tensor_amax(matrix)[0] for matrix in finite], numpy.float32)
+            else:
+                largest = group_amax(finite, groups.offsets)
+        else:
+            largest = tensor_amax(finite)
+        if self.fields.get("extra") != "amax":
+            inputs["tensor_scale"] = nvfp4_tensor_scale(largest)
+            return inputs["tensor_scale"]
+        with numpy.errstate(over="ignore"):
+            inputs["amax_before"] = largest * numpy.float32(self.choose.of((1, 0.5, 0, 3)))
+        outputs["amax"] = tensor_amax(x)
+        tensor_scale = nvfp4_tensor_scale(inputs["amax_before"])
+        tensor_scale = numpy.where(numpy.isnan(tensor_scale), NAN, tensor_scale)
+        if self.choose.of((True, False)):
+            outputs["tensor_scale"] = tensor_scale
+        return tensor_scale
+
+    def _answers(self, x: numpy.ndarray, format: BlockFormat, groups: _Groups) -> dict[str, numpy.ndarray]:
+        given = (x, format, self.layout, groups.offsets, groups.padded)
+        if self.fields["direction"] == "rows":
+            return _named(quantize_rows(*given))
+        if self.fields["direction"] == "cols":
+            return _named(quantize_cols(*given))
+        if self.fields["direction"] == "both":
+            along_k, along_m = quantize_both(*given)
+            return _named(along_k, "_rows") | _named(along_m, "_cols")
+        plain, transposed = quantize_squares_both(x, format, self.layout)
+        return _named(plain) | (_named(transposed, "_cols") if self.choose.of((True, False)) else {})
+
+    # ---- where it lies
+    def _symbols(self, inputs: Mapping, outputs: Mapping, rows: int, groups: _Groups) -> dict[str, int]:
+        x = inputs["x"]
+        values = {"M": rows, "N": x.shape[-2], "K": x.shape[-1] // self.gates, "COLUMNS": x.shape[-1], "TOKENS": x.shape[-2]}
+        values |= {"E": x.shape[0]} if x.ndim == 3 else {}
+        values |= {"G": len(groups.offsets)} if groups.offsets is not None else {}
+        values |= {"T": inputs["tensor_scale"].size} if "tensor_scale" in inputs else {}
+        for name, option in self.kernel.options.items():
+            values |= {f"{name}.{value}": int(self.settings[name] == value) for value in option.values}
+        for name, argument in self.kernel.arguments.items():
+            dtype = self._dtype(argument)
+            values[f"{name}.present"] = int(name in inputs or name in outputs)
+            values[f"{name}.itemsize"] = DTYPES[dtype].bytes
+            values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}
+        for name, expression in self.kernel.derived:
+            if set(expression.names) <= set(values):
+                values[name] = expression.evaluate(values)
+        return values
+
+    def _dtype(self, argument: Argument) -> str:
+        return self.variant.dtypes.get(argument.name, argument.dtypes[0])
+
+    def _placed(self, name: str, array: numpy.ndarray, values: Mapping[str, int]) -> Placed:
+        argument = self.kernel.arguments[name]
+        form = next(form for form in argument.forms if form.when.evaluate(values))
+        shape, dtype = tuple(extent.evaluate(values) for extent in form.shape), self._dtype(argument)
+        array = array.view(numpy_dtype(dtype))
+        strides = self._strides(shape) if form.strides is not None else None
+        if array.size == numpy.prod(shape):
+            return Placed(array.reshape(shape), strides, dtype)
+        whole, untouched = numpy.zeros(shape, array.dtype), numpy.ones(shape, bool)
+        owned = tuple(slice(extent) for extent in array.shape)
+        whole[owned], untouched[owned] = array, False
+        return Placed(whole, strides, dtype, untouched)
+
+    def _strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Rows and matrices at multiples of 16 elements, which every kernel takes, near each other or not."""
+        row = -(-shape[-1] // 16) * 16 + 16 * self.choose.integer(0, 2)
+        if len(shape) == 2:
+            return row, 1
+        return shape[1] * row + 16 * self.choose.integer(0, 1), row, 1
+
+
+def _named(result, suffix: str = "") -> dict[str, numpy.ndarray]:
+    return {f"q{suffix}": result.q, f"scales{suffix}": result.scales}
+
+
+def _gathered(x: numpy.ndarray, groups: _Groups) -> numpy.ndarray:
+    used = groups.index.copy()
+    used[groups.offsets[-1] :] = -1
+    return gather(x, used)
