@@ -3,6 +3,7 @@
 //
 // A warp's share is LOADS pieces of PIECE columns. `corner` gives its first row and column; piece i lies row(i) rows
 // and column(i) columns further. A share reaches over ROWS x COLUMNS; one that starts at or past rows_end is nobody's.
+// `place` is where a scale lies, for rows before rows_end and columns before columns_end.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +33,11 @@ struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
     static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
         const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
         return {share / across, uint64_t(share % across) * COLUMNS};
+    }
+
+    static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return K; }
+    static __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) {
+        return row * stride + column / BLOCK;
     }
 
     // `stride`: scales from row to row.
@@ -68,6 +74,12 @@ struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale> {
         return {uint64_t(down / SHARES) * 128 + down % SHARES * LINES, uint64_t(share % across) * PIECE};
     }
 
+    static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return (K / BLOCK + 3) / 4 * 4 * BLOCK; }
+    static __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) {
+        const uint64_t block = column / BLOCK;
+        return row / 128 * stride + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
+    }
+
     // `stride`: bytes from one row of tiles to the next.
     static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
                                                  uint64_t K, uint32_t scale) {
@@ -90,6 +102,11 @@ struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
     static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
         const uint32_t across = (K + PIECE - 1) / PIECE;
         return {uint64_t(share / across) * LOADS, uint64_t(share % across) * PIECE};
+    }
+
+    static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return K; }
+    static __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) {
+        return column / BLOCK * stride + row;
     }
 
     // `stride`: scales from one block of K to the next.

@@ -1,0 +1,19 @@
+// quantize.nvfp4.rows.m_grouped_padded: groups of rows of x -> q, two e2m1 a byte, and an e4m3 scale for every 16 elements of a row, relative
+// to the scale of the tensor or of the group;
+// every group padded with zeros to a multiple of 128 rows.
+//
+// How rows find their places is in row_groups.cuh, everything else is quantize.nvfp4.rows.
+
+#include "common/variant.cuh"
+#include "quantize/nvfp4_groups.cuh"
+#include "quantize/row_groups.cuh"
+
+// x_stride in elements, q_stride in bytes; scales_stride as in mxfp8_rows.cu.
+extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
+ZOO_KERNEL(const uint8_t* x, const int32_t* index, const int32_t* offsets, const float* tensor_scale, uint8_t* q,
+           uint8_t* scales, int32_t* padded_starts, int32_t* padded_ends, int32_t M, int32_t G, int64_t K, uint32_t x_stride,
+           uint32_t q_stride, int64_t scales_stride, int32_t tensor_scales) {
+    zoo::quantize_row_groups<Variant::x, Variant::layout, true, Variant::THREADS>(
+        zoo::Nvfp4OfGroups(tensor_scale, tensor_scales == 1), {offsets, index, M, G}, tensor_scales > 1, x, q, scales, padded_starts, padded_ends,
+        K, x_stride, q_stride, scales_stride);
+}
