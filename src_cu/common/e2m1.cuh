@@ -51,25 +51,36 @@ __device__ __forceinline__ uint32_t e2m1_encode(const float* values, float multi
 // Parities agree with the codes', so ties go to the even code. Adding 2^k rounds a float to a multiple of its last bit
 // there and leaves the number of multiples in the low bits. m is first divided by 8 and clamped to [0, 1], which also
 // turns NaN into 0: values from 7 on get code 8, which is mended when all nibbles are together.
+//
+// Codes of |values| * 8 * eighth, without signs; bits past them are 0.
 template <int COUNT>
-__device__ __forceinline__ uint32_t e2m1_encode(const float* values, float multiplier) {
+__device__ __forceinline__ uint32_t e2m1_magnitudes(const float* values, float eighth) {
     static_assert(COUNT >= 2 && COUNT <= 8);
     constexpr uint32_t HALVES = 0x49000000, ONES = 0x49800000, TWOS = 0x4A000000;  // 2^19, 2^20, 2^21
-    uint32_t codes = 0, signs = 0;
+    uint32_t codes = 0;
 #pragma unroll
     for (int i = COUNT - 1; i >= 0; i--) {
-        const float value = values[i] * multiplier;
-        const float eighth = __saturatef(fabsf(value) * 0.125f);
-        const uint32_t halves = __float_as_uint(eighth + __uint_as_float(HALVES));
-        const uint32_t ones = __float_as_uint(eighth + __uint_as_float(ONES)) + (2 + HALVES - ONES);
-        const uint32_t twos = __float_as_uint(eighth + __uint_as_float(TWOS)) + (4 + HALVES - TWOS);
+        const float value = __saturatef(fabsf(values[i]) * eighth);
+        const uint32_t halves = __float_as_uint(value + __uint_as_float(HALVES));
+        const uint32_t ones = __float_as_uint(value + __uint_as_float(ONES)) + (2 + HALVES - ONES);
+        const uint32_t twos = __float_as_uint(value + __uint_as_float(TWOS)) + (4 + HALVES - TWOS);
         codes = codes * 16 + min(min(halves, ones), twos);
-        signs = __funnelshift_l(__float_as_uint(value), signs, 4);  // and three bits of the exponent
     }
     codes -= HALVES * 17;  // of the first two; those of the others were shifted out
-    codes -= (codes & 0x88888888) >> 3;
+    return codes - ((codes & 0x88888888) >> 3);
+}
+
+template <int COUNT>
+__device__ __forceinline__ uint32_t e2m1_encode(const float* values, float multiplier) {
+    float scaled[COUNT];
+    uint32_t signs = 0;
+#pragma unroll
+    for (int i = COUNT - 1; i >= 0; i--) {
+        scaled[i] = values[i] * multiplier;
+        signs = __funnelshift_l(__float_as_uint(scaled[i]), signs, 4);  // and three bits of the exponent
+    }
     constexpr uint32_t SIGNS = COUNT == 8 ? 0x88888888 : 0x88888888 & ((1u << 4 * COUNT % 32) - 1);
-    return codes | signs & SIGNS;
+    return e2m1_magnitudes<COUNT>(scaled, 0.125f) | signs & SIGNS;
 }
 
 #endif

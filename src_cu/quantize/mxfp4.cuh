@@ -24,7 +24,8 @@ struct Mxfp4 {
     __device__ __forceinline__ float multiplier(uint32_t scale) const { return e8m0_inverse(scale); }
 
     template <class In, int WORDS>
-    __device__ __forceinline__ void encode_loaded(uint4 loaded, float multiplier, uint32_t (&cell)[WORDS]) const {
+    __device__ __forceinline__ void encode_loaded(const typename In::Cell& loaded, float multiplier,
+                                                  uint32_t (&cell)[WORDS]) const {
         if constexpr (PackedE2m1<In>::EXISTS) {
             cell[0] = PackedE2m1<In>::template encode<ROUNDING>(loaded, multiplier);
         } else {

@@ -6,13 +6,19 @@
 #include "common/variant.cuh"
 #include "quantize/mxfp4.cuh"
 #include "quantize/rows.cuh"
+#include "quantize/whole_blocks.cuh"
 
 // x_stride in elements; q_stride in bytes; scales_stride as in mxfp8_rows.cu.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
 ZOO_KERNEL(const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride, int64_t q_stride,
            int64_t scales_stride) {
     using Format = zoo::Mxfp4<Variant::rounding>;
-    constexpr int LOADS = 32 / zoo::Input<Variant::x>::VALUES;
-    zoo::quantize_rows<Variant::x, Variant::layout, Variant::THREADS, LOADS>(Format(), x, q, scales, M, K, x_stride,
-                                                                             q_stride, scales_stride);
+    if constexpr (zoo::Input<Variant::x>::VALUES == 8) {
+        zoo::quantize_whole_blocks<Variant::layout, Variant::THREADS>(
+            Format(), zoo::Matrix<Variant::x>{x, x_stride}, q, scales, M, K, q_stride, scales_stride);
+    } else {
+        constexpr int LOADS = 32 / zoo::Input<Variant::x>::VALUES;
+        zoo::quantize_rows<Variant::x, Variant::layout, Variant::THREADS, LOADS>(Format(), x, q, scales, M, K, x_stride,
+                                                                                 q_stride, scales_stride);
+    }
 }

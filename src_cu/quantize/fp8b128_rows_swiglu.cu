@@ -1,0 +1,19 @@
+// quantize.fp8b128.rows.swiglu: x (M, 2 K) -> q (M, K) of silu(gate) * up, e4m3, and a float32 scale for every 128
+// elements of a row.
+//
+// SwiGLU is in swiglu.cuh, the format in fp8b128.cuh, the direction in whole_blocks.cuh. Of a block of bf16, 512 + 128 + 4
+// bytes move.
+
+#include "common/variant.cuh"
+#include "quantize/either.cuh"
+#include "quantize/swiglu.cuh"
+#include "quantize/whole_blocks.cuh"
+
+// Strides as in fp8b128_rows.cu.
+extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
+ZOO_KERNEL(const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
+           int64_t q_stride, int64_t scales_stride, int32_t pow2, int32_t interleaved) {
+    zoo::quantize_whole_blocks<Variant::layout, Variant::THREADS>(
+        zoo::AnyFp8b128(pow2), zoo::Swiglu<Variant::x>(x, x_stride, K, interleaved), q, scales, M, K, q_stride,
+        scales_stride);
+}

@@ -1,0 +1,90 @@
+"""The checks of SwiGLU before quantisation: the reference passes, and each way to be slightly wrong does not."""
+
+import ml_dtypes
+import numpy
+import pytest
+
+import zoo
+from zoo import checks
+from zoo.reference import Fp8b128, Mxfp8, Nvfp4, quantize_rows
+from zoo.reference.swiglu import swiglu
+
+LAYOUTS = {"fp8b128": "mn_major", "mxfp8": "blocked", "nvfp4": "plain"}
+
+
+def kernel_and_variant(name):
+    kernel = zoo.kernel(f"quantize.{name}.rows.swiglu")
+    return kernel, next(v for v in kernel.variants if v.dtypes["x"] == "bf16" and v.options["layout"] == LAYOUTS[name])
+
+
+def executor(name, activate=swiglu, change_settings=lambda settings: settings):
+    """The reference as a kernel, with one thing changed."""
+
+    def execute(kernel, variant, buffers, settings):
+        after = {argument: buffer.image.copy() for argument, buffer in buffers.items()}
+        x = numpy.ascontiguousarray(buffers["x"].laid.elements(after["x"])).view(ml_dtypes.bfloat16)
+        settings = change_settings(settings)
+        if name == "nvfp4":
+            format = Nvfp4(buffers["tensor_scale"].laid.elements(after["tensor_scale"]).view(numpy.float32)[0])
+        else:
+            format = Mxfp8("e4m3", settings["rounding"]) if name == "mxfp8" else Fp8b128(settings["scaling"] == "pow2")
+        result = quantize_rows(activate(x, settings["gates"]), format, settings["layout"])
+        for argument, values in (("q", result.q), ("scales", result.scales)):
+            laid = buffers[argument].laid
+            if values.size:
+                elements = laid.elements(after[argument])
+                elements[...] = values.view(elements.dtype).reshape(laid.shape)
+        return after
+
+    return execute
+
+
+def without_subnormals(x, order):
+    """exp(-|g|) flushed to zero."""
+    wide = x.astype(numpy.float32)
+    far = (numpy.abs(wide) > 87.4) & (numpy.abs(wide) < 88.1)
+    return swiglu(numpy.where(far, numpy.copysign(numpy.float32(89), wide), wide), order)
+
+
+def in_the_dtype_of_x(x, order):
+    return swiglu(x, order).astype(x.dtype).astype(numpy.float32)
+
+
+def by_the_library(x, order):
+    """silu as numpy would compute it: other last bits."""
+    wide = x.astype(numpy.float32)
+    half = wide.shape[1] // 2
+    gate, up = (wide[:, :half], wide[:, half:]) if order == "halves" else (wide[:, 0::2], wide[:, 1::2])
+    with numpy.errstate(all="ignore"):
+        return gate / (1 + numpy.exp(-gate)) * up
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_right_kernel_passes(name):
+    kernel, variant = kernel_and_variant(name)
+    outcome = checks.check(kernel, variant, executor(name))
+    assert outcome.error is None
+    assert outcome.checks > 40
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"change_settings": lambda settings: {**settings, "gates": "halves"}},
+        {"activate": in_the_dtype_of_x},
+        {"activate": by_the_library},
+        {"activate": without_subnormals},
+    ],
+    ids=["order of gates ignored", "rounded to the dtype of x", "another silu", "subnormals flushed"],
+)
+def test_a_slightly_wrong_kernel_is_caught(name, changes):
+    kernel, variant = kernel_and_variant(name)
+    assert "wrong" in checks.check(kernel, variant, executor(name, **changes)).error
+
+
+@pytest.mark.parametrize(("name", "option", "value"), [("mxfp8", "rounding", "floor"), ("fp8b128", "scaling", "exact")])
+def test_a_rule_for_scales_that_is_ignored_is_caught(name, option, value):
+    kernel, variant = kernel_and_variant(name)
+    execute = executor(name, change_settings=lambda settings: {**settings, option: value})
+    assert "wrong" in checks.check(kernel, variant, execute).error
