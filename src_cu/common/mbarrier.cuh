@@ -24,7 +24,11 @@ __device__ __forceinline__ void arrive_expecting_bytes(Barrier* barrier, uint32_
                  : "memory");
 }
 
-// Until the phase of this parity is over.
+__device__ __forceinline__ void arrive(Barrier* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// Until the phase of this parity is over. Of a fresh barrier phase 0 is not over, and the one before it, of parity 1, is.
 __device__ __forceinline__ void wait(Barrier* barrier, uint32_t parity) {
     uint32_t over;
     do {
@@ -39,5 +43,17 @@ __device__ __forceinline__ void wait(Barrier* barrier, uint32_t parity) {
             : "memory");
     } while (!over);
 }
+
+// Where in a ring of STAGES buffers one is, and the parity of the round. Who empties a buffer waits until it is full in
+// this round, parity; who fills it, until it is empty of the round before, parity ^ 1.
+template <int STAGES>
+struct Ring {
+    uint32_t stage = 0, parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        stage = stage + 1 == STAGES ? 0 : stage + 1;
+        parity ^= stage == 0;
+    }
+};
 
 }  // namespace zoo

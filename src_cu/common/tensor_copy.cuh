@@ -27,6 +27,33 @@ __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int
         : "memory");
 }
 
+// A matrix of a three-dimensional tensor; a box reaches no further than it. And all of them, of which a kernel takes one.
+struct MatrixOfMap {
+    const TensorMap& map;
+    int32_t matrix;
+};
+
+struct MatricesOfMap {
+    const TensorMap& map;
+};
+
+__device__ __forceinline__ const TensorMap& matrix_of(const TensorMap& map, int32_t) { return map; }
+__device__ __forceinline__ MatrixOfMap matrix_of(const MatricesOfMap& maps, int32_t matrix) { return {maps.map, matrix}; }
+
+__device__ __forceinline__ void load_box(void* target, const MatrixOfMap& from, int32_t c0, int32_t c1, Barrier* barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+            shared_address(target)),
+        "l"(&from.map), "r"(c0), "r"(c1), "r"(from.matrix), "r"(shared_address(barrier))
+        : "memory");
+}
+
+// A box comes to the L2 cache. What is written there afterwards is seen all the same, so this may come before
+// wait_for_previous_kernel(): the memory works while that kernel ends.
+__device__ __forceinline__ void prefetch_box(const TensorMap& map, int32_t c0, int32_t c1) {
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(c0), "r"(c1) : "memory");
+}
+
 // By every thread that wrote what will be stored, before the barrier after which the box is stored.
 __device__ __forceinline__ void let_copies_see_shared_memory() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -35,6 +62,12 @@ __device__ __forceinline__ void let_copies_see_shared_memory() {
 __device__ __forceinline__ void store_box(const TensorMap& map, const void* source, int32_t c0, int32_t c1) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(c0),
                  "r"(c1), "r"(shared_address(source))
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_box(const MatrixOfMap& to, const void* source, int32_t c0, int32_t c1) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&to.map), "r"(c0),
+                 "r"(c1), "r"(to.matrix), "r"(shared_address(source))
                  : "memory");
 }
 

@@ -1,8 +1,8 @@
 // The direction `both`: x is read once and quantised along K and along M; the results are those of `rows` and of `cols`.
 //
-// The tile lies in shared memory (tile.cuh). Along M a lane takes columns of it (cols.cuh); along K a lane takes whole
-// blocks, the lanes of a warp those of rows below each other. Both write their elements to shared memory, from where the
-// copy engine takes them.
+// The tile lies in shared memory (tile.cuh). Along M a lane takes columns of it (cols.cuh); along K a lane takes 32
+// columns of a row, the lanes of a warp those of rows below each other, or beside each other where they share a block.
+// Both write their elements to shared memory, from where the copy engine takes them.
 #pragma once
 
 #include <cstdint>
@@ -20,96 +20,154 @@ namespace zoo {
 template <class X, class Format, class Tile>
 struct TileRows {
     using In = Input<X>;
+    using Scale = typename Format::Scale;
+    static constexpr int LANE_COLUMNS = 32, LANES_ACROSS = Tile::COLUMNS / LANE_COLUMNS;
     static constexpr int BLOCK = Format::BLOCK, BLOCKS = Tile::COLUMNS / BLOCK;  // beside each other
-    static constexpr int CHUNKS = BLOCK / In::VALUES;
-    static constexpr int WORDS = BLOCK / Format::ELEMENTS_PER_WORD;
-    static constexpr int ROW_BYTES = Tile::COLUMNS * 4 / Format::ELEMENTS_PER_WORD;
-    static_assert(WORDS % 4 == 0 && In::VALUES % Format::ELEMENTS_PER_WORD == 0);
+    static constexpr int LANE_BLOCK = BLOCK < LANE_COLUMNS ? BLOCK : LANE_COLUMNS;
+    static constexpr int BLOCK_LANES = BLOCK / LANE_BLOCK;  // that share one
+    static constexpr int CHUNKS = LANE_COLUMNS / In::VALUES, BLOCK_CHUNKS = LANE_BLOCK / In::VALUES;
+    static constexpr int WORDS = LANE_COLUMNS / (4 * Format::ELEMENTS_PER_BYTE);
+    static constexpr int CHUNK_COLUMNS = 16 * Format::ELEMENTS_PER_BYTE;
+    static constexpr int ROW_BYTES = Tile::COLUMNS / Format::ELEMENTS_PER_BYTE;
+    static_assert(Tile::COLUMNS % BLOCK == 0 && WORDS % 4 == 0);
 
     uint8_t q[Tile::ROWS * ROW_BYTES];  // swizzled
-    uint8_t scales[Tile::ROWS][BLOCKS];
+    Scale scales[Tile::ROWS][BLOCKS];
 
-    __device__ __forceinline__ void quantize(const Tile& tile) {
-#pragma unroll
-        for (int n = 0; n < Tile::ROWS * BLOCKS / Tile::THREADS; n++) {
+    __device__ __forceinline__ void quantize(const Format& format, const Tile& tile) {
+#pragma unroll 1
+        for (int n = 0; n < Tile::ROWS * LANES_ACROSS / Tile::THREADS; n++) {
             const int i = n * Tile::THREADS + threadIdx.x;
-            const int row = i % Tile::ROWS, block = i / Tile::ROWS;
-            const int byte = block * BLOCK * Tile::X_BYTES;
+            const int row = i / BLOCK_LANES % Tile::ROWS;
+            const int across = i / (BLOCK_LANES * Tile::ROWS) * BLOCK_LANES + i % BLOCK_LANES;
+            const int byte = across * LANE_COLUMNS * Tile::X_BYTES;
             const uint8_t* x = tile.slabs[byte / 128];
             uint4 data[CHUNKS];
 #pragma unroll
             for (int c = 0; c < CHUNKS; c++)
                 data[c] = *reinterpret_cast<const uint4*>(x + swizzled<128>(row, byte % 128 / 16 + c));
-            uint32_t magnitude = 0;
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++) magnitude = max(magnitude, In::largest_magnitude(data[c]));
-            const uint32_t scale = Format::scale_of(In::magnitude_to_float(magnitude));
-            scales[row][block] = scale;
-            const float multiplier = Format::multiplier(scale);
+
             uint32_t words[WORDS];
 #pragma unroll
-            for (int c = 0; c < CHUNKS; c++) {
-                float values[In::VALUES];
-                In::to_float(data[c], values);
+            for (int first = 0; first < CHUNKS; first += BLOCK_CHUNKS) {
+                uint32_t largest = In::largest(data[first]);
 #pragma unroll
-                for (int v = 0; v < In::VALUES; v += Format::ELEMENTS_PER_WORD)
-                    words[(c * In::VALUES + v) / Format::ELEMENTS_PER_WORD] = Format::encode(values + v, multiplier);
+                for (int c = 1; c < BLOCK_CHUNKS; c++) largest = In::larger(largest, In::largest(data[first + c]));
+#pragma unroll
+                for (int distance = 1; distance < BLOCK_LANES; distance *= 2)
+                    largest = In::larger(largest, __shfl_xor_sync(0xFFFFFFFF, largest, distance));
+                const uint32_t scale = format.scale_of(In::magnitude_to_float(In::magnitude(largest)));
+                if (across % BLOCK_LANES == 0) scales[row][(across * LANE_COLUMNS + first * In::VALUES) / BLOCK] = scale;
+                const float multiplier = format.multiplier(scale);
+#pragma unroll
+                for (int c = first; c < first + BLOCK_CHUNKS; c++) encode_chunk(format, data[c], multiplier, words, c);
             }
 #pragma unroll
             for (int w = 0; w < WORDS; w += 4)
-                *reinterpret_cast<uint4*>(q + swizzled<ROW_BYTES>(row, (block * WORDS + w) / 4)) =
+                *reinterpret_cast<uint4*>(q + swizzled<ROW_BYTES>(row, (across * WORDS + w) / 4)) =
                     make_uint4(words[w], words[w + 1], words[w + 2], words[w + 3]);
         }
     }
 
-    // After a barrier.
-    template <Layout LAYOUT>
-    __device__ __forceinline__ void store_scales(uint8_t* target, int64_t stride, TileCorner corner, uint64_t M,
-                                                 uint64_t K) const {
-        using Scales = ScaleLayout<LAYOUT, BLOCK, 4, BLOCK>;
+    // Chunk c of x -> its elements, which are words or half a word.
+    static __device__ __forceinline__ void encode_chunk(const Format& format, uint4 chunk, float multiplier,
+                                                        uint32_t (&words)[WORDS], int c) {
+        constexpr int BYTES = In::VALUES / Format::ELEMENTS_PER_BYTE;
+        uint32_t elements[BYTES < 4 ? 1 : BYTES / 4];
+        format.template encode_loaded<In>(chunk, multiplier, elements);
+        if constexpr (BYTES < 4) {
+            words[c / 2] = c % 2 == 0 ? elements[0] : words[c / 2] | elements[0] << 16;
+        } else {
 #pragma unroll
+            for (int w = 0; w < BYTES / 4; w++) words[c * BYTES / 4 + w] = elements[w];
+        }
+    }
+
+    // As TileCols::store: a row of K elements ends at a multiple of 8 bytes, the copy engine stores 16.
+    __device__ __forceinline__ void store(const TensorMap& map, uint8_t* target, int64_t target_stride, TileCorner corner,
+                                          int64_t M, int64_t K) const {
+        const int64_t whole = K / CHUNK_COLUMNS * CHUNK_COLUMNS;
+        if (threadIdx.x == 0 && corner.column < whole) store_box(map, q, corner.column / Format::ELEMENTS_PER_BYTE, corner.row);
+        const int64_t rest = whole - corner.column;
+        if (K == whole || rest >= Tile::COLUMNS || rest < 0) return;
+        for (int i = threadIdx.x; i < min(int64_t(Tile::ROWS), M - corner.row); i += Tile::THREADS)
+            *reinterpret_cast<uint2*>(target + (corner.row + i) * target_stride + whole / Format::ELEMENTS_PER_BYTE) =
+                *reinterpret_cast<const uint2*>(q + swizzled<ROW_BYTES>(i, rest / CHUNK_COLUMNS));
+    }
+
+    // After a barrier, by all threads.
+    __device__ __forceinline__ void store_scales(Layout layout, Scale* target, int64_t stride, TileCorner corner, uint64_t M,
+                                                 uint64_t K) const {
+        if constexpr (sizeof(Scale) == 1)
+            if (layout == Layout::blocked) return store_scales_as<Layout::blocked>(target, stride, corner, M, K);
+        if constexpr (sizeof(Scale) == 4)
+            if (layout == Layout::mn_major) return store_scales_as<Layout::mn_major>(target, stride, corner, M, K);
+        store_scales_as<Layout::plain>(target, stride, corner, M, K);
+    }
+
+private:
+    template <Layout LAYOUT>
+    __device__ __forceinline__ void store_scales_as(Scale* target, int64_t stride, TileCorner corner, uint64_t M,
+                                                    uint64_t K) const {
+        using Scales = ScaleLayout<LAYOUT, BLOCK, 4, BLOCK, Scale>;  // here only for where a scale lies
+        const uint64_t whole_blocks = (K + BLOCK - 1) / BLOCK * BLOCK;
+#pragma unroll 1
         for (int i = threadIdx.x; i < Tile::ROWS * BLOCKS; i += Tile::THREADS) {
             const uint64_t row = corner.row + i / BLOCKS, column = corner.column + i % BLOCKS * BLOCK;
-            const uint32_t scale = row < M && column < K ? scales[i / BLOCKS][i % BLOCKS] : 0;  // 0: padding
-            if (row < Scales::rows_end(M)) Scales::store(target, stride, row, column, K, scale);
+            const bool padding = row >= M || column >= K;
+            if (row < Scales::rows_end(M))
+                Scales::store(target, stride, row, column, whole_blocks, padding ? 0 : scales[i / BLOCKS][i % BLOCKS]);
         }
     }
 };
 
-template <class X, class Format, Layout LAYOUT, int ROWS, int COLUMNS>
-__device__ __forceinline__ void quantize_both(const TensorMap& x, const TensorMap& q_rows_map, uint8_t* scales_rows,
-                                              const TensorMap& q_cols_map, uint8_t* q_cols, uint8_t* scales_cols, int64_t M,
-                                              int64_t K, int64_t scales_rows_stride, int64_t q_cols_stride,
-                                              int64_t scales_cols_stride) {
-    using XTile = Tile<X, ROWS, COLUMNS>;
-    using Rows = TileRows<X, Format, XTile>;
-    using Cols = TileCols<X, Format, XTile>;
+// Where the results of a direction go.
+template <class Scale>
+struct Results {
+    const TensorMap& map;
+    uint8_t* q;
+    int64_t q_stride;
+    Scale* scales;
+    int64_t scales_stride;
+};
+
+template <class X, class Of, class Tile>
+__device__ __forceinline__ void quantize_both(Layout layout, typename Of::Argument format_argument, const TensorMap& x,
+                                              Results<typename Of::Type::Scale> rows, Results<typename Of::Type::Scale> cols,
+                                              int64_t M, int64_t K) {
+    using Format = typename Of::Type;
+    using Groups = WholeMatrix<Format, Tile>;
     struct Shared {
-        XTile x;
-        alignas(1024) Rows rows;
-        alignas(1024) Cols cols;
+        Tile x;
+        alignas(1024) TileRows<X, Format, Tile> rows;
+        alignas(1024) TileCols<X, Format, Tile> cols;
         alignas(8) Barrier loaded;
     };
     extern __shared__ __align__(1024) uint8_t memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
 
     let_next_kernel_launch();
-    const TileCorner corner = tile_corner<XTile>(columns_end<LAYOUT>(K));
+    const TileCorner corner = tile_corner<Tile>(columns_end(layout, K));
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
+    __syncwarp();
     wait_for_previous_kernel();
     if (threadIdx.x == 0) shared.x.load(x, corner.row, corner.column, &shared.loaded);
+    Format format = Of::make(format_argument, 0);
+    format.prepare();
     __syncthreads();
     wait(&shared.loaded, 0);
 
-    shared.rows.quantize(shared.x);
-    shared.cols.quantize(shared.x);
+    shared.rows.quantize(format, shared.x);
+    shared.cols.quantize(format, shared.x);
     let_copies_see_shared_memory();
     __syncthreads();
 
-    if (threadIdx.x == 0) store_box(q_rows_map, shared.rows.q, corner.column * 4 / Format::ELEMENTS_PER_WORD, corner.row);
-    shared.cols.store(q_cols_map, q_cols, q_cols_stride, corner, M, K);
-    shared.rows.template store_scales<LAYOUT>(scales_rows, scales_rows_stride, corner, M, K);
-    shared.cols.template store_scales<LAYOUT>(scales_cols, scales_cols_stride, corner, M, K);
+    shared.rows.store(rows.map, rows.q, rows.q_stride, corner, M, K);
+    const Groups matrix = {cols.scales, cols.scales_stride, M};
+    const auto place = matrix.place(layout, corner.row / Tile::ROWS, K);
+    matrix.store(shared.cols, cols.map, cols.q, cols.q_stride, corner.column, K, place);
+    shared.rows.store_scales(layout, rows.scales, rows.scales_stride, corner, M, K);
+    shared.cols.store_scales(layout, place, corner.column, K);
     if (threadIdx.x == 0) wait_until_stores_have_read();
 }
 

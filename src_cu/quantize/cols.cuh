@@ -1,12 +1,18 @@
 // The direction `cols`: blocks lie along M, results are stored transposed: q (K, M), scales (K, M / BLOCK).
 //
 // A warp takes 32 rows of a slab of the tile (tile.cuh); a lane the 4 bytes of each of them that hold one column, or two
-// of 2-byte input. So whole blocks are in one lane: no exchange for the largest magnitude, one scale a column and lane,
-// and words of elements that lie along M already. They go to shared memory, transposed, and from there as boxes of 128
-// bytes of each row of q. Scales go to shared memory too, so that those below each other are stored together.
+// of 2-byte input. So a block of up to 32 rows is in one lane: no exchange for the largest magnitude, one scale a column
+// and lane, and words of elements that lie along M already. Of a longer block each warp finds the largest magnitude of
+// its rows, and reads those of the others from shared memory.
+//
+//   tile of x, COLUMNS wide     q^T in shared memory         q
+//   warp 0  | rows 0..31        column 0 | rows 0 .. ROWS    (K, M), boxes of up to 128 bytes of each row
+//   warp 1  | rows 32..63       column 1 | ..
+//   ...                         ...
 //
 // The copy engine stores whole 16 bytes of a row. It is therefore shown a q whose rows end at a multiple of 16 bytes;
-// where M has a remainder, the threads store it.
+// where there is a remainder, the threads store it. Scales go to shared memory too, so that those below each other are
+// stored together.
 #pragma once
 
 #include <cstdint>
@@ -19,140 +25,224 @@
 
 namespace zoo {
 
-// 4 bytes of a row: the magnitudes in them, as integers (see input.cuh), two columns for 2-byte input.
-template <class X>
-struct ColumnMagnitudes {
-    static constexpr uint32_t MAGNITUDES = 0x7FFF7FFF;
-    static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
-    static __device__ __forceinline__ uint32_t of(uint32_t word, int column) {
-        return column ? word >> 16 : word & 0xFFFF;
-    }
+// The scales of what a tile belongs to, a matrix or a group: where its first one lies, `stride` as in scale_layout.cuh,
+// and how many blocks it has along M.
+template <class Scale>
+struct ScaleTarget {
+    Scale* scales;
+    int64_t stride;
+    uint32_t blocks;
 };
 
-template <>
-struct ColumnMagnitudes<f32> {
-    static constexpr uint32_t MAGNITUDES = 0x7FFFFFFF;
-    static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return max(a, b); }
-    static __device__ __forceinline__ uint32_t of(uint32_t word, int) { return word; }
+// Where a tile's rows come from and where its results go.
+template <class Scale>
+struct TilePlace {
+    int group;
+    int x_row, rows;  // of x; how many there are: the rest of the tile is blank
+    int element;      // of the rows of q
+    ScaleTarget<Scale> target;
+    uint32_t block;   // of the target, the tile's first
 };
+
+// A launch says whether scales are plain. If not they have the other layout of their kind, which follows from their size.
+template <class Scale>
+__device__ __forceinline__ Layout layout_of(int64_t plain) {
+    return plain ? Layout::plain : sizeof(Scale) == 1 ? Layout::blocked : Layout::mn_major;
+}
 
 // The results of a tile, in shared memory.
 template <class X, class Format, class Tile>
 struct TileCols {
     using In = Input<X>;
-    using Magnitudes = ColumnMagnitudes<X>;
+    using Scale = typename Format::Scale;
     static constexpr int LANE_ROWS = 32, LANE_COLUMNS = 4 / Tile::X_BYTES;
-    static constexpr int BLOCK = Format::BLOCK, BLOCKS = Tile::ROWS / BLOCK;  // below each other
-    static constexpr int WORD_ROWS = Format::ELEMENTS_PER_WORD, CHUNK_ROWS = 4 * WORD_ROWS;
-    static constexpr int PARTS = Tile::ROWS / 128, ROW_BYTES = 128 * 4 / WORD_ROWS;
-    static_assert(LANE_ROWS % BLOCK == 0, "a longer block needs the largest magnitudes of several warps");
-    static_assert(WORD_ROWS % 4 == 0 && LANE_ROWS % CHUNK_ROWS == 0);
+    static constexpr int WARPS_DOWN = Tile::ROWS / LANE_ROWS;
+    static constexpr int BLOCK = Format::BLOCK, BLOCKS = Tile::ROWS / BLOCK;             // below each other
+    static constexpr int LANE_BLOCK = BLOCK < LANE_ROWS ? BLOCK : LANE_ROWS;             // what a lane has of one
+    static constexpr int BLOCK_WARPS = BLOCK / LANE_BLOCK;                               // that share one
+    static constexpr int WORD_ROWS = 4 * Format::ELEMENTS_PER_BYTE, CHUNK_ROWS = 4 * WORD_ROWS;
+    static constexpr int PART_ROWS = 8 * CHUNK_ROWS < Tile::ROWS ? 8 * CHUNK_ROWS : Tile::ROWS;  // of a box
+    static constexpr int PARTS = Tile::ROWS / PART_ROWS, PART_BYTES = PART_ROWS / Format::ELEMENTS_PER_BYTE;
+    static_assert(Tile::ROWS % BLOCK == 0 && LANE_ROWS % LANE_BLOCK == 0 && LANE_ROWS % CHUNK_ROWS == 0);
 
-    uint8_t q[PARTS][Tile::COLUMNS * ROW_BYTES];  // transposed, 128 rows of x a part, swizzled
-    uint8_t scales[Tile::COLUMNS][BLOCKS];
+    uint8_t q[PARTS][Tile::COLUMNS * PART_BYTES];  // transposed, swizzled
+    Scale scales[Tile::COLUMNS][BLOCKS];
+    uint32_t magnitudes[BLOCK_WARPS > 1 ? WARPS_DOWN : 1][BLOCK_WARPS > 1 ? Tile::COLUMNS / LANE_COLUMNS : 1];
 
-    __device__ __forceinline__ void quantize(const Tile& tile) {
-        constexpr int WARPS_DOWN = Tile::ROWS / LANE_ROWS, CHUNKS = LANE_ROWS / CHUNK_ROWS;
+    __device__ __forceinline__ void quantize(const Format& format, const Tile& tile) {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const int first_row = warp % WARPS_DOWN * LANE_ROWS, slab = warp / WARPS_DOWN;
+        const int warp_down = warp % WARPS_DOWN, slab = warp / WARPS_DOWN;
+        const int first_row = warp_down * LANE_ROWS;
         const int first_column = slab * Tile::SLAB_COLUMNS + lane * LANE_COLUMNS;
 
         uint32_t data[LANE_ROWS];
 #pragma unroll
         for (int r = 0; r < LANE_ROWS; r++) {
-            const uint8_t* row = tile.slabs[slab] + first_row * 128;
-            data[r] = *reinterpret_cast<const uint32_t*>(row + swizzled<128>(r, lane / 4) + lane % 4 * 4);
+            const uint8_t* rows = tile.slabs[slab] + first_row * 128;
+            data[r] = *reinterpret_cast<const uint32_t*>(rows + swizzled<128>(r, lane / 4) + lane % 4 * 4);
         }
+        auto four_rows = [&](int r) { return make_uint4(data[r], data[r + 1], data[r + 2], data[r + 3]); };
 
         uint32_t words[LANE_COLUMNS][LANE_ROWS / WORD_ROWS];
 #pragma unroll
-        for (int block = 0; block < LANE_ROWS / BLOCK; block++) {
-            uint32_t magnitudes = 0;
+        for (int first = 0; first < LANE_ROWS; first += LANE_BLOCK) {
+            uint32_t largest = In::largest(four_rows(first));  // of each column by itself
 #pragma unroll
-            for (int r = 0; r < BLOCK; r++)
-                magnitudes = Magnitudes::larger(magnitudes, data[block * BLOCK + r] & Magnitudes::MAGNITUDES);
+            for (int r = 4; r < LANE_BLOCK; r += 4) largest = In::larger(largest, In::largest(four_rows(first + r)));
+            if constexpr (BLOCK_WARPS > 1) {
+                magnitudes[warp_down][first_column / LANE_COLUMNS] = largest;
+                __syncthreads();
+#pragma unroll
+                for (int w = 0; w < BLOCK_WARPS; w++)
+                    largest = In::larger(
+                        largest, magnitudes[warp_down / BLOCK_WARPS * BLOCK_WARPS + w][first_column / LANE_COLUMNS]);
+            }
             float multiplier[LANE_COLUMNS];
 #pragma unroll
             for (int c = 0; c < LANE_COLUMNS; c++) {
-                const uint32_t scale = Format::scale_of(In::magnitude_to_float(Magnitudes::of(magnitudes, c)));
-                scales[first_column + c][first_row / BLOCK + block] = scale;
-                multiplier[c] = Format::multiplier(scale);
+                const uint32_t scale = format.scale_of(In::magnitude_to_float(In::magnitude_at(largest, c)));
+                if (warp_down % BLOCK_WARPS == 0) scales[first_column + c][(first_row + first) / BLOCK] = scale;
+                multiplier[c] = format.multiplier(scale);
             }
 #pragma unroll
-            for (int w = block * BLOCK / WORD_ROWS; w < (block + 1) * BLOCK / WORD_ROWS; w++) {
-                float values[WORD_ROWS * LANE_COLUMNS];  // by rows
+            for (int r = first; r < first + LANE_BLOCK; r += WORD_ROWS) {
+                uint32_t column_words[LANE_COLUMNS];
+                encode_rows(format, data + r, multiplier, column_words);
 #pragma unroll
-                for (int r = 0; r < WORD_ROWS; r += 4) {
-                    const uint32_t* rows = data + w * WORD_ROWS + r;
-                    float four_rows[In::VALUES];
-                    In::to_float(make_uint4(rows[0], rows[1], rows[2], rows[3]), four_rows);
-#pragma unroll
-                    for (int i = 0; i < In::VALUES; i++) values[r * LANE_COLUMNS + i] = four_rows[i];
-                }
-#pragma unroll
-                for (int c = 0; c < LANE_COLUMNS; c++) {
-                    float column[WORD_ROWS];
-#pragma unroll
-                    for (int r = 0; r < WORD_ROWS; r++) column[r] = values[r * LANE_COLUMNS + c];
-                    words[c][w] = Format::encode(column, multiplier[c]);
-                }
+                for (int c = 0; c < LANE_COLUMNS; c++) words[c][r / WORD_ROWS] = column_words[c];
             }
         }
 
 #pragma unroll
         for (int c = 0; c < LANE_COLUMNS; c++)
 #pragma unroll
-            for (int i = 0; i < CHUNKS; i++) {
-                const uint32_t* chunk = words[c] + 4 * i;
-                const int at = swizzled<ROW_BYTES>(first_column + c, first_row % 128 / CHUNK_ROWS + i);
-                *reinterpret_cast<uint4*>(q[first_row / 128] + at) = make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
+            for (int r = 0; r < LANE_ROWS; r += CHUNK_ROWS) {
+                const uint32_t* chunk = words[c] + r / WORD_ROWS;
+                const int at = swizzled<PART_BYTES>(first_column + c, (first_row + r) % PART_ROWS / CHUNK_ROWS);
+                *reinterpret_cast<uint4*>(q[first_row / PART_ROWS] + at) =
+                    make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
             }
     }
 
-    // After a barrier, by all threads; the first one waits before it ends (wait_until_stores_have_read).
-    // `map` is q with rows of M / CHUNK_ROWS whole chunks.
-    __device__ __forceinline__ void store(const TensorMap& map, uint8_t* target, int64_t target_stride, TileCorner corner,
-                                          int64_t M, int64_t K) const {
-        const int64_t whole = M / CHUNK_ROWS * CHUNK_ROWS;
-        if (threadIdx.x == 0)
+    // WORD_ROWS rows of the lane's columns -> a word of elements of each.
+    static __device__ __forceinline__ void encode_rows(const Format& format, const uint32_t* rows,
+                                                       const float (&multiplier)[LANE_COLUMNS],
+                                                       uint32_t (&words)[LANE_COLUMNS]) {
 #pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-                const int row = corner.row + part * 128;
-                if (row < whole) store_box(map, q[part], row * 4 / WORD_ROWS, corner.column);
+        for (int r = 0; r < WORD_ROWS; r += 4) {
+            float values[In::VALUES];  // of four rows, row by row
+            In::to_float(make_uint4(rows[r], rows[r + 1], rows[r + 2], rows[r + 3]), values);
+#pragma unroll
+            for (int c = 0; c < LANE_COLUMNS; c++) {
+                auto bits = [&](int row) { return __float_as_uint(values[row * LANE_COLUMNS + c]); };
+                uint32_t elements[1];
+                format.template encode_loaded<Input<f32>>(make_uint4(bits(0), bits(1), bits(2), bits(3)), multiplier[c],
+                                                          elements);
+                words[c] = r == 0 ? elements[0] : words[c] | elements[0] << 16;
             }
-        const int64_t rest = whole - corner.row;  // where in the tile the remainder of M begins
-        if (M == whole || rest >= Tile::ROWS) return;
-        const int bytes = ((M - whole) * 4 + WORD_ROWS - 1) / WORD_ROWS;
-        const int columns_left = min(int64_t(Tile::COLUMNS), K - corner.column);
-        for (int column = threadIdx.x; column < columns_left; column += Tile::THREADS) {
-            const uint8_t* chunk = q[rest / 128] + swizzled<ROW_BYTES>(column, rest % 128 / CHUNK_ROWS);
-            uint8_t* row = target + (corner.column + column) * target_stride + whole * 4 / WORD_ROWS;
-            for (int i = 0; i < bytes; i++) row[i] = chunk[i];
         }
     }
 
-    // After a barrier, by all threads.
-    template <Layout LAYOUT>
-    __device__ __forceinline__ void store_scales(uint8_t* target, int64_t stride, TileCorner corner, uint64_t M,
-                                                 uint64_t K) const {
-        using Scales = ScaleLayout<LAYOUT, BLOCK, 4, BLOCK>;  // here only for where a scale lies
-        const uint64_t whole_blocks = (M + BLOCK - 1) / BLOCK * BLOCK;
+    // Makes the elements from this row on 0, which the NaN of a block has made NaN. By all threads, between barriers.
+    __device__ __forceinline__ void blank(int first_row) {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < Tile::COLUMNS * (Tile::ROWS - first_row); i += Tile::THREADS) {
+            const int column = i % Tile::COLUMNS, row = first_row + i / Tile::COLUMNS;
+            const int at = swizzled<PART_BYTES>(column, row % PART_ROWS / CHUNK_ROWS);
+            q[row / PART_ROWS][at + row % CHUNK_ROWS / Format::ELEMENTS_PER_BYTE] = 0;
+        }
+    }
+
+    // Elements of a column, as they lie along M.
+    __device__ __forceinline__ uint32_t word_at(int column, int word) const {
+        const int row = word * WORD_ROWS;
+        const int at = swizzled<PART_BYTES>(column, row % PART_ROWS / CHUNK_ROWS) + word % 4 * 4;
+        return *reinterpret_cast<const uint32_t*>(q[row / PART_ROWS] + at);
+    }
+
+    // The tile's columns are `rows` of q from this one on, and its rows are elements of them. After a barrier, by all
+    // threads; the first one waits before it ends (wait_until_stores_have_read). `map` is q with rows of whole chunks.
+    template <class Map>
+    __device__ __forceinline__ void store(const Map& map, uint8_t* target, int64_t target_stride, int row, int rows,
+                                          int element, int64_t elements) const {
+        const int64_t whole = elements / CHUNK_ROWS * CHUNK_ROWS;
+        if (threadIdx.x == 0)
 #pragma unroll
+            for (int part = 0; part < PARTS; part++) {
+                const int at = element + part * PART_ROWS;
+                if (at < whole) store_box(map, q[part], at / Format::ELEMENTS_PER_BYTE, row);
+            }
+        const int64_t rest = whole - element;  // where in the tile the remainder begins
+        if (elements == whole || rest >= Tile::ROWS) return;
+        const int bytes = (elements - whole + Format::ELEMENTS_PER_BYTE - 1) / Format::ELEMENTS_PER_BYTE;
+#pragma unroll 1
+        for (int i = threadIdx.x; i < min(Tile::COLUMNS, rows - row); i += Tile::THREADS) {
+            const uint8_t* chunk = q[rest / PART_ROWS] + swizzled<PART_BYTES>(i, rest % PART_ROWS / CHUNK_ROWS);
+            uint8_t* end = target + (row + i) * target_stride + whole / Format::ELEMENTS_PER_BYTE;
+#pragma unroll 1
+            for (int b = 0; b < bytes; b++) end[b] = chunk[b];
+        }
+    }
+
+    // Of columns of x from `column` on. Blank blocks, and columns from K on, are padding. After a barrier, by all threads.
+    __device__ __forceinline__ void store_scales(Layout layout, const TilePlace<Scale>& place, uint64_t column,
+                                                 uint64_t K) const {
+        if constexpr (sizeof(Scale) == 1)
+            if (layout == Layout::blocked) return store_scales_as<Layout::blocked>(place, column, K);
+        if constexpr (sizeof(Scale) == 4)
+            if (layout == Layout::mn_major) return store_scales_as<Layout::mn_major>(place, column, K);
+        store_scales_as<Layout::plain>(place, column, K);
+    }
+
+private:
+    template <Layout LAYOUT>
+    __device__ __forceinline__ void store_scales_as(const TilePlace<Scale>& place, uint64_t column, uint64_t K) const {
+        using Scales = ScaleLayout<LAYOUT, 1, 4, 4, Scale>;  // here only for where a scale lies
+#pragma unroll 1
         for (int i = threadIdx.x; i < Tile::COLUMNS * BLOCKS; i += Tile::THREADS) {
-            const uint64_t row = corner.row + i % BLOCKS * BLOCK, column = corner.column + i / BLOCKS;
-            const uint32_t scale = row < M && column < K ? scales[i / BLOCKS][i % BLOCKS] : 0;  // 0: padding
-            if (column < Scales::rows_end(K)) Scales::store(target, stride, column, row, whole_blocks, scale);
+            const int down = LAYOUT == Layout::mn_major ? i / Tile::COLUMNS : i % BLOCKS;
+            const int across = LAYOUT == Layout::mn_major ? i % Tile::COLUMNS : i / BLOCKS;
+            const bool padding = down * BLOCK >= place.rows || column + across >= K;
+            if (column + across < Scales::rows_end(K))
+                Scales::store(place.target.scales, place.target.stride, column + across, place.block + down,
+                              place.target.blocks, padding ? 0 : scales[across][down]);
         }
     }
 };
 
-template <class X, class Format, Layout LAYOUT, int ROWS, int COLUMNS>
-__device__ __forceinline__ void quantize_cols(const TensorMap& x, const TensorMap& q_map, uint8_t* q, uint8_t* scales,
-                                              int64_t M, int64_t K, int64_t q_stride, int64_t scales_stride) {
-    using XTile = Tile<X, ROWS, COLUMNS>;
-    using Cols = TileCols<X, Format, XTile>;
+// The grouping that is none: x is one matrix.
+template <class Format, class Tile>
+struct WholeMatrix {
+    using Scale = typename Format::Scale;
+    static constexpr int BLOCK = Format::BLOCK;
+
+    static constexpr bool ROWS_FOLLOW = false;     // after the last one of a tile: here, outside x, zeros
+    static constexpr bool STORES_PADDING = false;  // elements of blank rows
+
+    Scale* scales;
+    int64_t scales_stride, M;
+
+    __device__ __forceinline__ TilePlace<Scale> place(Layout, uint32_t tile, uint64_t) const {
+        const int row = tile * Tile::ROWS;
+        const uint32_t blocks = (M + BLOCK - 1) / BLOCK;
+        return {0, row, int(min(M - row, int64_t(Tile::ROWS))), row, {scales, scales_stride, blocks}, uint32_t(row) / BLOCK};
+    }
+    __device__ __forceinline__ int64_t entry(int) const { return 0; }
+    template <class Cols>
+    __device__ __forceinline__ void store(const Cols& cols, const TensorMap& map, uint8_t* q, int64_t q_stride, int column,
+                                          int64_t K, const TilePlace<Scale>& place) const {
+        cols.store(map, q, q_stride, column, K, place.element, M);
+    }
+};
+
+// The kernel. `Groups` says where tiles lie: WholeMatrix, those of column_groups.cuh, or Experts.
+template <class X, class Of, class Tile, class Groups, class XMap>
+__device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argument format_argument, const XMap& x,
+                                              const TensorMap& q_map, uint8_t* q, int64_t q_stride, int64_t K, Groups groups) {
+    using Format = typename Of::Type;
+    using Cols = TileCols<X, Format, Tile>;
     struct Shared {
-        XTile x;
+        Tile x;
         alignas(1024) Cols cols;
         alignas(8) Barrier loaded;
     };
@@ -160,19 +250,34 @@ __device__ __forceinline__ void quantize_cols(const TensorMap& x, const TensorMa
     Shared& shared = *reinterpret_cast<Shared*>(memory);
 
     let_next_kernel_launch();
-    const TileCorner corner = tile_corner<XTile>(columns_end<LAYOUT>(K));
+    const uint64_t columns = columns_end(layout, K);
+    const TileCorner corner = tile_corner<Tile>(columns);
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
+    __syncwarp();
     wait_for_previous_kernel();
-    if (threadIdx.x == 0) shared.x.load(x, corner.row, corner.column, &shared.loaded);
+    const auto place = groups.place(layout, corner.row / Tile::ROWS, columns);
+    if (threadIdx.x == 0 && place.rows > 0) shared.x.load(matrix_of(x, place.group), place.x_row, corner.column, &shared.loaded);
+    Format format = Of::make(format_argument, groups.entry(place.group));
+    format.prepare();
     __syncthreads();
-    wait(&shared.loaded, 0);
+    if (place.rows > 0) wait(&shared.loaded, 0);
+    if (Groups::ROWS_FOLLOW && place.rows < Tile::ROWS) {
+        shared.x.blank(place.rows);
+        __syncthreads();
+    }
 
-    shared.cols.quantize(shared.x);
+    shared.cols.quantize(format, shared.x);
+    if constexpr (Groups::STORES_PADDING && Format::ELEMENTS_PER_BYTE == 1) {
+        if (place.rows < Tile::ROWS) {
+            __syncthreads();
+            shared.cols.blank(place.rows);
+        }
+    }
     let_copies_see_shared_memory();
     __syncthreads();
 
-    shared.cols.store(q_map, q, q_stride, corner, M, K);
-    shared.cols.template store_scales<LAYOUT>(scales, scales_stride, corner, M, K);
+    groups.store(shared.cols, q_map, q, q_stride, corner.column, K, place);
+    shared.cols.store_scales(layout, place, corner.column, K);
     if (threadIdx.x == 0) wait_until_stores_have_read();
 }
 

@@ -41,7 +41,8 @@ struct Fp8b128 {
 
     // Four elements a word, the first in the lowest byte. A NaN multiplier makes all NaN.
     template <class In, int WORDS>
-    __device__ __forceinline__ void encode_loaded(uint4 loaded, float multiplier, uint32_t (&words)[WORDS]) const {
+    __device__ __forceinline__ void encode_loaded(const typename In::Cell& loaded, float multiplier,
+                                                  uint32_t (&words)[WORDS]) const {
         static_assert(WORDS * 4 == In::VALUES);
         float values[In::VALUES];
         In::to_float(loaded, values);

@@ -3,6 +3,8 @@
 // A float's bits without the sign order as an unsigned integer as the magnitudes do, infinity above every number and
 // NaN above infinity. So a maximum of integers is the maximum that NaN wins.
 //
+// That is a lane's cell. Another kind of cell, already computed, has an Input too: `Floats`.
+//
 // `largest`, `larger` and `magnitude` find it across lanes: a partial result may hold several candidates and signs, and
 // only the last step chooses. For 2-byte floats that is a third of the instructions.
 #pragma once
@@ -19,6 +21,7 @@ struct Input;
 
 // Two 2-byte floats a word.
 struct PackedInput {
+    using Cell = uint4;
     static constexpr int VALUES = 8;
 
     static __device__ __forceinline__ uint32_t largest_magnitude(uint4 v) {
@@ -30,6 +33,18 @@ struct PackedInput {
 
     static __device__ __forceinline__ uint32_t magnitude(uint32_t partial) {
         return max(partial & 0x7FFF, partial >> 16 & 0x7FFF);
+    }
+
+    // The same where words lie below each other, of one column by itself.
+    static __device__ __forceinline__ uint32_t magnitude_at(uint32_t partial, int column) {
+        return partial >> 16 * column & 0x7FFF;
+    }
+
+    // The sign of value i in bit 4 i + 3.
+    static __device__ __forceinline__ uint32_t nibble_signs(uint4 v) {
+        const uint32_t four = __byte_perm(v.x, v.y, 0x7351), others = __byte_perm(v.z, v.w, 0x7351);
+        const uint32_t even = __byte_perm(four, others, 0x5410), odd = __byte_perm(four, others, 0x7632);
+        return even >> 4 & 0x08080808 | odd & 0x80808080;
     }
 };
 
@@ -79,8 +94,18 @@ struct Input<f16> : PackedInput {
     }
 };
 
+// The sign of value i in bit 4 i + 3.
+template <int COUNT>
+__device__ __forceinline__ uint32_t nibble_signs_of(const float (&values)[COUNT]) {
+    uint32_t signs = 0;
+#pragma unroll
+    for (int i = COUNT - 1; i >= 0; i--) signs = __funnelshift_l(__float_as_uint(values[i]), signs, 4);
+    return signs & (COUNT == 8 ? 0x88888888 : 0x00008888);
+}
+
 template <>
 struct Input<f32> {
+    using Cell = uint4;
     static constexpr int VALUES = 4;
 
     static __device__ __forceinline__ uint32_t largest_magnitude(uint4 v) {
@@ -91,6 +116,7 @@ struct Input<f32> {
     static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return max(a, b); }
     static __device__ __forceinline__ uint32_t largest(uint4 v) { return largest_magnitude(v); }
     static __device__ __forceinline__ uint32_t magnitude(uint32_t partial) { return partial; }
+    static __device__ __forceinline__ uint32_t magnitude_at(uint32_t partial, int) { return partial; }
 
     static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) {
         return __uint_as_float(magnitude);
@@ -102,6 +128,41 @@ struct Input<f32> {
         values[2] = __uint_as_float(v.z);
         values[3] = __uint_as_float(v.w);
     }
+
+    static __device__ __forceinline__ uint32_t nibble_signs(uint4 v) {
+        float values[VALUES];
+        to_float(v, values);
+        return nibble_signs_of(values);
+    }
+};
+
+template <int COUNT>
+struct Floats {
+    float values[COUNT];
+};
+
+template <int COUNT>
+struct Input<Floats<COUNT>> {
+    using Cell = Floats<COUNT>;
+    static constexpr int VALUES = COUNT;
+
+    static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return max(a, b); }
+    static __device__ __forceinline__ uint32_t largest(const Cell& cell) {
+        float magnitude = 0;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            asm("max.NaN.f32 %0, %1, %2;" : "=f"(magnitude) : "f"(magnitude), "f"(fabsf(cell.values[i])));
+        return __float_as_uint(magnitude);
+    }
+    static __device__ __forceinline__ uint32_t magnitude(uint32_t partial) { return partial; }
+    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) { return __uint_as_float(magnitude); }
+
+    static __device__ __forceinline__ void to_float(const Cell& cell, float (&values)[VALUES]) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) values[i] = cell.values[i];
+    }
+
+    static __device__ __forceinline__ uint32_t nibble_signs(const Cell& cell) { return nibble_signs_of(cell.values); }
 };
 
 }  // namespace zoo

@@ -22,8 +22,8 @@ namespace zoo {
 // Where a 16-byte chunk lies, in bytes, in an array with rows of ROW_BYTES as the copy engine swizzles it.
 template <int ROW_BYTES>
 __device__ __forceinline__ int swizzled(int row, int chunk) {
-    static_assert(ROW_BYTES == 128 || ROW_BYTES == 64, "the swizzles of 128 and of 64 bytes");
-    return row * ROW_BYTES + (chunk ^ (ROW_BYTES == 128 ? row % 8 : row / 2 % 4)) * 16;
+    static_assert(ROW_BYTES == 128 || ROW_BYTES == 64 || ROW_BYTES == 32, "the swizzles of 128, 64 and 32 bytes");
+    return row * ROW_BYTES + (chunk ^ row / (128 / ROW_BYTES) % (ROW_BYTES / 16)) * 16;
 }
 
 template <class X, int ROWS_, int COLUMNS_>
@@ -38,10 +38,18 @@ struct Tile {
     uint8_t slabs[SLABS][ROWS * 128];
 
     // By one thread.
-    __device__ __forceinline__ void load(const TensorMap& x, int row, int column, Barrier* barrier) {
+    template <class Map>
+    __device__ __forceinline__ void load(const Map& x, int row, int column, Barrier* barrier) {
         arrive_expecting_bytes(barrier, sizeof(slabs));
 #pragma unroll
         for (int s = 0; s < SLABS; s++) load_box(slabs[s], x, (column + s * SLAB_COLUMNS) * X_BYTES, row, barrier);
+    }
+
+    // Makes the rows from this one on zero. By all threads, once the tile is there; others see it after a barrier.
+    __device__ __forceinline__ void blank(int first_row) {
+        for (int i = first_row * 8 + threadIdx.x; i < ROWS * 8; i += THREADS)
+#pragma unroll
+            for (int s = 0; s < SLABS; s++) *reinterpret_cast<uint4*>(slabs[s] + i * 16) = make_uint4(0, 0, 0, 0);
     }
 };
 
@@ -57,9 +65,8 @@ __device__ __forceinline__ TileCorner tile_corner(uint64_t columns) {
 }
 
 // K as far as scales reach: blocked ones are padded to 128 rows, which of transposed results are columns of x.
-template <Layout LAYOUT>
-__device__ __forceinline__ uint64_t columns_end(uint64_t K) {
-    return LAYOUT == Layout::blocked ? (K + 127) / 128 * 128 : K;
+__device__ __forceinline__ uint64_t columns_end(Layout layout, uint64_t K) {
+    return layout == Layout::blocked ? (K + 127) / 128 * 128 : K;
 }
 
 }  // namespace zoo

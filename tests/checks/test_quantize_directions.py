@@ -6,44 +6,53 @@ import numpy
 import pytest
 
 from zoo import checks
-from zoo.checks.quantize_mxfp8 import problems
+from zoo.checks.quantize_directions import problems, rules
 from zoo.device_array import numpy_dtype
-from zoo.reference import Mxfp8, quantize_cols, quantize_rows
+from zoo.reference import quantize_cols, quantize_rows
 
-ARGUMENTS = {"x": 16, "q": 16, "scales": 1, "q_rows": 16, "scales_rows": 1, "q_cols": 16, "scales_cols": 1}
+ARGUMENTS = {"x": 16, "tensor_scale": 4, "q": 16, "scales": 4, "q_rows": 16, "scales_rows": 4, "q_cols": 16, "scales_cols": 4}
 LAYOUTS = ("plain", "blocked")
 
 
-def kernel(direction):
+def kernel(direction, formats="mxfp8", layouts=LAYOUTS):
     arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ARGUMENTS.items()}
-    return SimpleNamespace(fields={"op": "quantize", "formats": "mxfp8", "direction": direction}, arguments=arguments)
+    fields, options = {"op": "quantize", "formats": formats, "direction": direction}, {"layout": SimpleNamespace(values=layouts)}
+    return SimpleNamespace(name=f"quantize.{formats}.{direction}", fields=fields, options=options, arguments=arguments)
 
 
-def variant(direction, layout, x="bf16", element="e4m3"):
+def variant(direction, x="bf16", element="e4m3"):
     outputs = ("q",) if direction == "cols" else ("q_rows", "q_cols")
-    return SimpleNamespace(dtypes={"x": x, **dict.fromkeys(outputs, element)}, options={"rounding": "rceil", "layout": layout})
+    return SimpleNamespace(dtypes={"x": x, **dict.fromkeys(outputs, element)}, options={})
 
 
 def right(kernel, variant, buffers, settings):
     after = {name: buffer.image.copy() for name, buffer in buffers.items()}
     x = numpy.ascontiguousarray(buffers["x"].laid.elements(after["x"])).view(numpy_dtype(variant.dtypes["x"]))
-    element = next(dtype for name, dtype in variant.dtypes.items() if name != "x")
+    given = buffers["tensor_scale"].laid.elements(after["tensor_scale"]) if "tensor_scale" in buffers else numpy.zeros(1, numpy.uint32)
+    format = rules(kernel, variant).format(settings, given.view(numpy.float32))
     for quantize, suffixes in ((quantize_cols, ("", "_cols")), (quantize_rows, ("_rows",))):
         for suffix in suffixes:
             if f"q{suffix}" in buffers:
-                result = quantize(x, Mxfp8(element, settings["rounding"]), settings["layout"])
+                result = quantize(x, format, settings["layout"])
                 for name, values in (("q", result.q), ("scales", result.scales)):
                     laid = buffers[name + suffix].laid
                     if values.size:
-                        laid.elements(after[name + suffix])[...] = values.view(numpy.uint8).reshape(laid.shape)
+                        elements = laid.elements(after[name + suffix])
+                        elements[...] = values.view(elements.dtype).reshape(laid.shape)
     return after
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("direction", ["cols", "both"])
 @pytest.mark.parametrize(("x", "element"), [("bf16", "e4m3"), ("f16", "e5m2"), ("f32", "e4m3")])
-def test_a_right_kernel_passes(direction, layout, x, element):
-    outcome = checks.check(kernel(direction), variant(direction, layout, x, element), right)
+def test_a_right_kernel_passes(direction, x, element):
+    outcome = checks.check(kernel(direction), variant(direction, x, element), right)
+    assert outcome.error is None and outcome.checks > 25
+
+
+@pytest.mark.parametrize("direction", ["cols", "both"])
+@pytest.mark.parametrize(("formats", "layouts"), [("mxfp4", LAYOUTS), ("nvfp4", LAYOUTS), ("fp8b128", ("plain", "mn_major"))])
+def test_a_right_kernel_of_another_format_passes(direction, formats, layouts):
+    outcome = checks.check(kernel(direction, formats, layouts), variant(direction), right, most_elements=100_000)
     assert outcome.error is None and outcome.checks > 25
 
 
@@ -89,7 +98,7 @@ def test_a_mistake_of_transposing_kernels_is_caught(direction, change, of, layou
         change(buffers, after, name)
         return after
 
-    outcome = checks.check(kernel(direction), variant(direction, layout), wrong)
+    outcome = checks.check(kernel(direction, layouts=(layout,)), variant(direction), wrong)
     assert outcome.error is not None and words in outcome.error
 
 
@@ -101,12 +110,12 @@ def test_results_of_rows_and_cols_exchanged_are_caught():
             rows.elements(after["q_rows"])[...] = cols.elements(after["q_cols"]).T.copy()
         return after
 
-    outcome = checks.check(kernel("both"), variant("both", "plain"), exchanged)
+    outcome = checks.check(kernel("both"), variant("both"), exchanged)
     assert outcome.error is not None and "q_rows" in outcome.error
 
 
 @pytest.mark.parametrize("direction", ["cols", "both"])
 def test_every_remainder_of_the_16_byte_stores_and_of_the_blocks_has_a_size(direction):
-    rows = {problem.inputs["x"].values.shape[0] for problem in problems(kernel(direction), variant(direction, "plain"))}
+    rows = {problem.inputs["x"].values.shape[0] for problem in problems(kernel(direction), variant(direction))}
     assert {1, 15} <= {size % 16 for size in rows} and {0, 1, 31} <= {size % 32 for size in rows}
     assert any(size > 1024 and size % 256 for size in rows)

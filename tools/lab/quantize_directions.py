@@ -1,6 +1,6 @@
 """Check and time builds of quantisers on a GPU, beside torch's copy_ of the same bytes, all builds taking turns.
 
-    python tools/lab/quantize_directions.py FOLDER KERNEL [VARIANTS] [--check] [--time] [--largest] [--repeats N]
+    python tools/lab/quantize_directions.py FOLDER KERNEL [VARIANTS] [--layout NAME] [--check] [--time] [--largest] [--repeats N]
 
 FOLDER is what build_cubins.py wrote (--source, --output), so designs that were not kept go through the same run: one tile each.
 VARIANTS is a pattern over the variants' names. Needs torch, cuda-bindings and zoo.
@@ -38,14 +38,14 @@ def check(zoo: Zoo, kernel, variants) -> int:
 
 
 def check_large(zoo: Zoo, kernel, variants) -> int:
-    """M * K past 2^31: equal to the same kernel on pieces of the rows, whose offsets are small. Plain scales, cols and both."""
+    """M * K past 2^31: equal to the same kernel on pieces of the rows, whose offsets are small. MXFP8, plain scales, cols and both."""
     m, k, step = 262144 + 96, 8224, 65536
     x = torch.randint(-32768, 32767, (m, k), dtype=torch.int16, device="cuda")
     failures, own = 0, stream(0)
     for variant in variants:
-        if variant.dtypes["x"] != "bf16" or variant.options["layout"] != "plain":
+        if variant.dtypes["x"] != "bf16":
             continue
-        described, keywords = describe_arguments(kernel, {"M": m, "K": k}, settings(variant))
+        described, keywords = describe_arguments(kernel, {"M": m, "K": k}, settings(variant, "plain"))
         whole, parts = ({n: torch.full(a.shape, 0xA5, dtype=torch.uint8, device="cuda") for n, a in described.items() if n != "x"} for _ in range(2))
         torch.cuda.synchronize()
 
@@ -69,13 +69,13 @@ def check_large(zoo: Zoo, kernel, variants) -> int:
     return failures
 
 
-def settings(variant) -> dict[str, str]:
-    return {**variant.dtypes, **variant.options}
+def settings(variant, layout: str) -> dict[str, str]:
+    return {**variant.dtypes, **variant.options, "layout": layout}
 
 
-def times(zoo: Zoo, kernel, variants, m: int, k: int, repeats: int) -> tuple[dict[str, float], int]:
+def times(zoo: Zoo, kernel, variants, layout: str, m: int, k: int, repeats: int) -> tuple[dict[str, float], int]:
     """Medians in microseconds by variant, and the bytes. All variants have the same input dtype."""
-    described = {v.name: describe_arguments(kernel, {"M": m, "K": k}, settings(v)) for v in variants}
+    described = {v.name: describe_arguments(kernel, {"M": m, "K": k}, settings(v, layout)) for v in variants}
     sizes = {name: max(arrays[name].bytes for arrays, _ in described.values()) for name in next(iter(described.values()))[0]}
     total = sum(array.bytes for array in described[variants[0].name][0].values())
     sets = max(2, -(-ROTATING // total))
@@ -128,6 +128,7 @@ def main() -> int:
     parser.add_argument("folder")
     parser.add_argument("kernel")
     parser.add_argument("variants", nargs="?", default="*")
+    parser.add_argument("--layout", default="plain", help="of the scales, for --time")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--check-large", action="store_true")
     parser.add_argument("--time", action="store_true")
@@ -148,7 +149,7 @@ def main() -> int:
             continue
         table = {}
         for m, k in shapes:
-            found, total = times(zoo, kernel, mine, m, k, arguments.repeats)
+            found, total = times(zoo, kernel, mine, arguments.layout, m, k, arguments.repeats)
             torch.cuda.empty_cache()
             for name, microseconds in found.items():
                 row = f"{found['copy_'] / microseconds:7.3f}{microseconds:8.1f}" if name != "copy_" else f"{total / microseconds / 1e6:6.2f}T{microseconds:8.1f}"

@@ -1,0 +1,93 @@
+"""Problems for quantisation along M where groups of rows lie along M, ragged or padded; every answer is that of zoo.reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+
+import numpy
+
+from zoo.checks.block_inputs import random_bits, spread
+from zoo.checks.problem import Placed, Problem
+from zoo.checks.quantize_directions import placed, rules, scale_of_tensor
+from zoo.manifest import Kernel, Variant
+from zoo.reference.block_formats import BlockFormat, Nvfp4
+from zoo.reference.groups import group_sizes, padded_bounds, padded_rows
+from zoo.reference.quantize import quantize_cols
+from zoo.reference.scales import blocked_column_groups_shape, columns_of_groups, mn_major_stride
+
+# (sizes of groups, rows after the last one, K). Around 16 bytes of q, halves of a byte, blocks of 16, 32 and 128, tiles of
+# 128 rows, 32 groups that a warp looks at together.
+_GROUPS = (
+    ((1,), 0, 8), ((5,), 3, 16), ((0,), 7, 24), ((0, 0, 0), 0, 8), ((17,), 0, 40), ((128,), 0, 8), ((129,), 31, 64),
+    ((16, 32, 48), 0, 72), ((1, 1, 1, 1, 1), 0, 64), ((3, 0, 0, 5, 0, 2), 1, 56), ((0, 33, 0, 31), 0, 136),
+    ((31, 1, 95, 1), 5, 64),
+    ((127, 129), 0, 24), ((128, 0, 128, 128), 0, 32), ((255, 1, 0, 2), 0, 48), ((64, 96, 16), 16, 64), ((7,) * 33, 0, 16),
+    ((0,) * 40 + (9, 0, 4), 2, 8), ((0, 3) * 35, 0, 8), ((130, 0, 0, 383), 100, 40), ((1000, 1, 0, 1047), 0, 200),
+    ((2048,), 0, 328),
+    (tuple(range(70)), 30, 128), ((4099, 0, 5003), 7, 64),
+)  # fmt: skip
+
+
+def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    own, padded = rules(kernel, variant), kernel.fields["grouping"] == "m_grouped_padded"
+    dtype, block, random = variant.dtypes["x"], own.kind.block, numpy.random.default_rng(22)
+    layouts, choices, gaps = cycle(kernel.options["layout"].values), cycle(own.choices), cycle((0, 3))
+
+    def problem(name: str, x: numpy.ndarray, sizes: Sequence[int], layout: str, one_scale: bool = True) -> Problem:
+        choice, gap, offsets = next(choices), next(gaps), numpy.cumsum(sizes).astype(numpy.int32)
+        inputs = {"x": Placed(x, (x.shape[1] + gap * 16 // x.dtype.itemsize, 1)), "offsets": Placed(offsets)}
+        given = scale_of_tensor(x) * (1 if one_scale else numpy.linspace(0.5, 2, len(sizes), dtype=numpy.float32))
+        if own.kind is Nvfp4:
+            inputs["tensor_scale"] = Placed(given.astype(numpy.float32))
+        format = own.format(choice, given.astype(numpy.float32))
+        outputs = _padded(x, format, layout, offsets, gap) if padded else _ragged(x, format, layout, offsets, gap)
+        return Problem(f"{name}, {layout}", inputs, outputs, {"layout": layout, **choice})
+
+    for sizes, after, columns in _GROUPS:
+        x = numpy.ascontiguousarray(spread((columns, sum(sizes) + after), dtype, block, random).T)
+        x[sum(sizes) :] = numpy.nan  # nobody's
+        first = ", ".join(map(str, sizes[:6])) + (", .." if len(sizes) > 6 else "")
+        words = f"groups of {first}, {after} rows after them, {columns} columns"
+        for layout in kernel.options["layout"].values:
+            yield problem(words, x, sizes, layout, one_scale=after == 0)
+    for between in (numpy.nan, numpy.inf):
+        x = numpy.ascontiguousarray(spread((64, 41 + 2 + 33 + 51), dtype, block, random).T)
+        x[41:43] = between
+        yield problem(f"a group of {between} between others", x, (41, 2, 33, 51), next(layouts))
+    for layout in kernel.options["layout"].values:
+        yield problem("no rows", spread((0, 64), dtype, block, random), (0, 0), layout)
+        yield problem("random bits", random_bits((261, 64), dtype, random), (101, 33, 127), layout, one_scale=False)
+
+
+def _ragged(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int) -> dict[str, Placed]:
+    """Rows of x keep their place in q; scales are as long as the sizes of the groups may ask."""
+    rows, columns = x.shape
+    result, per_byte = quantize_cols(x, format, layout, offsets), 1 + format.packed
+    length, stride = -(-rows // per_byte), (-(-rows // (16 * per_byte)) + gap) * 16
+    q, untouched = _longer(result.q, length)
+    outputs = {"q": Placed(q, (stride, 1), "e2m1x2" if format.packed else None, untouched)}
+    if layout == "blocked":
+        shape = blocked_column_groups_shape(columns, rows, len(offsets), format.block)
+        return outputs | {"scales": Placed(result.scales.reshape(shape))}
+    blocks = -(-rows // format.block) + len(offsets)
+    assert columns_of_groups(group_sizes(offsets, rows), format.block).sum() <= blocks
+    if layout == "plain":
+        scales, untouched = _longer(result.scales, blocks)
+        return outputs | {"scales": Placed(scales, (blocks + gap, 1), None, untouched)}
+    scales, untouched = _longer(result.scales.T, blocks)
+    return outputs | {"scales": Placed(scales.T, (mn_major_stride(columns) + 4 * gap, 1), None, untouched.T)}
+
+
+def _padded(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int) -> dict[str, Placed]:
+    starts, ends = padded_bounds(offsets)
+    shape = (x.shape[1], padded_rows(len(x), len(offsets)))
+    outputs = placed(quantize_cols(x, format, layout, offsets, padded=True), ("q", "scales"), shape, format, layout, gap)
+    return outputs | {"padded_starts": Placed(starts), "padded_ends": Placed(ends)}
+
+
+def _longer(values: numpy.ndarray, columns: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """With more columns, and which those are."""
+    longer = numpy.zeros((len(values), columns), values.dtype)
+    longer[:, : values.shape[1]] = values
+    return longer, numpy.broadcast_to(numpy.arange(columns) >= values.shape[1], longer.shape)
