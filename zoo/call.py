@@ -121,7 +121,7 @@ class Repeated:
         self._maps = tuple((offset, order[name]) for offset, name, _ in launch.tensor_maps)
         alignments = {name: kernel.arguments[name].alignment for name in launch.spans}
         for _, name, tensor_map in launch.tensor_maps:
-            alignments[name] = max(alignments[name], tensor_map.alignment)
+            alignments[name] = max(alignments.get(name, 1), tensor_map.alignment)  # empty arrays have no span
         self._aligned = tuple((order[name], alignment - 1) for name, alignment in alignments.items() if alignment > 1)
         self._all_have_elements = len(launch.spans) == len(order)
         spans = list(launch.spans.items())

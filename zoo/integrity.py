@@ -166,8 +166,8 @@ def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) ->
 def known_values(kernel: Kernel, variant: Variant) -> dict[str, int]:
     """What expressions read that does not depend on the call: constants, and flags of what the variant fixes."""
     values = dict(variant.constants)
-    for name, option in kernel.options.items():
-        values.update({f"{name}.{value}": int(variant.options[name] == value) for value in option.values})
+    for name, chosen in variant.options.items():
+        values.update({f"{name}.{value}": int(chosen == value) for value in kernel.options[name].values})
     for name, argument in kernel.arguments.items():
         if argument.kind == "array":
             dtype = variant.dtypes.get(name, argument.dtypes[0])

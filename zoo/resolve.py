@@ -201,6 +201,8 @@ class _Call:
         carried = [dtype for dtype in argument.dtypes if dtype in CARRIED_BY_BYTES]
         if array.dtype == "u8" and len(carried) == 1:
             return carried[0]
+        if array.dtype in CARRIED_BY_BYTES and "u8" in argument.dtypes:
+            return "u8"
         hint = "; bytes could be either, so pass an array that says which" if array.dtype == "u8" and carried else ""
         self._fail(f"{argument.name}: expected {_either(argument.dtypes)}, got {array.dtype}{hint}")
 

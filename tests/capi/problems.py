@@ -178,10 +178,11 @@ class Maker:
             address = -(-address // alignment) * alignment + pick.randrange(4) * alignment
             carried = [other for other in argument.dtypes if other in CARRIED_BY_BYTES]
             as_bytes = carried == [dtype] and pick.random() < 0.3
+            passed = pick.choice((dtype, "ue8m0", "e4m3")) if dtype == "u8" else "u8" if as_bytes else dtype
             empty = 0 in shape
             arguments[name] = Tensor(
                 address=0 if empty and pick.random() < 0.5 else address,
-                dtype=DTYPES["u8" if as_bytes else dtype].dlpack,
+                dtype=DTYPES[passed].dlpack,
                 shape=shape,
                 strides=None if tuple(strides) == contiguous_strides(shape) and pick.random() < 0.5 else tuple(strides),
                 device=(pick.choice((_DLPACK_CUDA, _DLPACK_CUDA, _DLPACK_MANAGED)), device),

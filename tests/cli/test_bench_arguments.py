@@ -1,10 +1,12 @@
 """A call made from sizes alone is one that the loader takes, for kernels of every kind."""
 
+import numpy
 import pytest
 
 from tests.contract.entries import entry
 from zoo.arrays import contiguous_strides
 from zoo.benchmark.arguments import describe_arguments, named_sizes, size_symbols
+from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.shapes import usual_shapes
 from zoo.errors import ArgumentError
 from zoo.manifest import parse_kernel
@@ -14,8 +16,8 @@ from zoo.resolve import Array, resolve
 GEMM = parse_kernel("gemm.fp8b128.dense", entry())
 
 
-def resolved(kernel, numbers, settings):
-    arrays, keywords = describe_arguments(kernel, named_sizes(kernel, numbers), settings)
+def resolved(kernel, numbers, settings, groups=None):
+    arrays, keywords = describe_arguments(kernel, named_sizes(kernel, numbers), settings, groups)
     address, arguments = 1 << 40, dict(keywords)
     for name, one in arrays.items():
         arguments[name] = Array(address, one.dtype, one.shape, contiguous_strides(one.shape))
@@ -35,8 +37,17 @@ def test_a_gemm_with_packed_weights_a_workspace_and_an_absent_argument(layout):
     assert launch.variant.name == f"e4m3_f32_{layout}_large" and launch.grid[1] == 3
 
 
+def test_an_optional_argument_is_there_once_its_dtype_is_chosen():
+    arrays, launch = resolved(GEMM, (100, 256, 64), {"d": "f32", "splits": "3", "c": GEMM.arguments["c"].dtypes[0]})
+    assert "c" in arrays and launch.symbols["c.present"] == 1
+
+
 def test_every_kernel_of_the_zoo_at_its_usual_shapes():
     for kernel in packaged.find():
+        if kernel.fields["op"] == "gemm":
+            with pytest.raises(ArgumentError, match="has no usual shapes; give --shape"):
+                usual_shapes(kernel)
+            continue
         for shape in usual_shapes(kernel):
             _, launch = resolved(kernel, shape, {})
             assert not launch.empty
@@ -47,3 +58,14 @@ def test_wrong_sizes_and_settings_are_refused():
         named_sizes(GEMM, (1, 2))
     with pytest.raises(ArgumentError, match=r"splits is a number \(i32\), not 'many'"):
         describe_arguments(GEMM, {"M": 1, "K": 32, "N": 8}, {"splits": "many"})
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("count", [1, 8, 64, 256])
+def test_groups_own_all_rows_and_offsets_rise(count, distribution):
+    offsets = Groups(count, distribution).offsets(8192)
+    sizes = numpy.diff(offsets, prepend=0)
+    assert offsets.dtype == numpy.int32 and len(offsets) == count and offsets[-1] == 8192
+    assert (sizes >= 0).all()
+    assert (sizes == 0).sum() == (count - -(-count // 8) if distribution == "empty" else 0)
+

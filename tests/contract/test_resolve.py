@@ -104,6 +104,15 @@ def test_bytes_stand_for_the_only_type_of_one_byte(kernel):
     assert launch.logical_block() == resolve(kernel, call, HOPPER, SMS).logical_block()
 
 
+def test_an_argument_of_bytes_takes_what_a_byte_can_be_and_nothing_wider(kernel):
+    call = arguments()
+    for dtype in ("ue8m0", "e4m3", "e2m1x2"):
+        launch = resolve(kernel, {**call, "scratch": with_(call["scratch"], dtype=dtype)}, HOPPER, SMS)
+        assert launch.logical_block() == resolve(kernel, call, HOPPER, SMS).logical_block()
+    with pytest.raises(ArgumentError, match="scratch: expected u8, got f32"):
+        resolve(kernel, {**call, "scratch": with_(call["scratch"], dtype="f32")}, HOPPER, SMS)
+
+
 def test_the_form_follows_the_option(kernel):
     blocked = Array(0x77000, "ue8m0", (128, 8), (8, 1))
     assert resolve(kernel, arguments(layout="blocked", scale=blocked), HOPPER, SMS).variant.name == "e4m3_bf16_blocked_large"

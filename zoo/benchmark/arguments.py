@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy
+
 from zoo.arrays import contiguous_strides
+from zoo.benchmark.groups import Groups, shuffled
 from zoo.dtypes import DTYPES
 from zoo.errors import ArgumentError, ZooError
 from zoo.manifest import Argument, Form, Kernel
@@ -21,6 +24,7 @@ class Described:
     shape: tuple[int, ...]
     dtype: str
     written: bool
+    content: numpy.ndarray | None = None  # what must lie there; None: any numbers will do
 
     @property
     def bytes(self) -> int:
@@ -31,14 +35,20 @@ class Described:
 
 
 def size_symbols(kernel: Kernel) -> tuple[str, ...]:
-    """The sizes a caller gives, in the order the arguments name them: M, K."""
+    """The sizes a caller gives, in the order the arguments name them: M, K. Not those of groups, which are described by `Groups`."""
     found = {}
     for argument in kernel.arguments.values():
         for form in argument.forms if not argument.optional else ():
-            for extent in form.shape:
-                if extent.names == (extent.text,):
-                    found.setdefault(extent.text)
-    return tuple(found)
+            if _without_optional_arguments(form):
+                found |= dict.fromkeys(_bare(form))
+    of_groups = {symbol for form in kernel.arguments["offsets"].forms for symbol in _bare(form)} if "offsets" in kernel.arguments else ()
+    return tuple(symbol for symbol in found if symbol not in of_groups)
+
+
+def _without_optional_arguments(form: Form) -> bool:
+    if not form.when.names or any(not name.endswith(".present") for name in form.when.names):
+        return True
+    return bool(form.when.evaluate(dict.fromkeys(form.when.names, 0)))
 
 
 def named_sizes(kernel: Kernel, numbers: Sequence[int]) -> dict[str, int]:
@@ -49,9 +59,12 @@ def named_sizes(kernel: Kernel, numbers: Sequence[int]) -> dict[str, int]:
 
 
 def describe_arguments(
-    kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str]
+    kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups: Groups | None = None
 ) -> tuple[dict[str, Described], dict[str, str | int | float]]:
-    """(arrays, options and scalars). `settings` chooses by name: an option's value, a scalar, or the dtype of an argument."""
+    """(arrays, options and scalars). `settings` chooses by name: an option's value, a scalar, or the dtype of an argument.
+
+    An optional argument is left out unless its dtype is chosen.
+    """
     values = dict(sizes)
     dtypes, keywords = {}, {}
     unknown = set(settings) - set(kernel.arguments) - set(kernel.options)
@@ -62,6 +75,8 @@ def describe_arguments(
         chosen = _one_of(kernel, name, option.values, settings.get(name, option.default))
         keywords[name] = chosen
         values |= {f"{name}.{value}": int(value == chosen) for value in option.values}
+    arguments = kernel.arguments.items()
+    present = {name for name, argument in arguments if argument.kind == "array" and (name in settings or not argument.optional)}
     for name, argument in kernel.arguments.items():
         if argument.kind == "scalar":
             if name in settings:
@@ -71,15 +86,21 @@ def describe_arguments(
             continue
         dtype = dtypes[name] = _one_of(kernel, name, argument.dtypes, settings.get(name, argument.dtypes[0]))
         values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}
-        values |= {f"{name}.itemsize": DTYPES[dtype].bytes, f"{name}.present": int(not argument.optional)}
+        values |= {f"{name}.itemsize": DTYPES[dtype].bytes, f"{name}.present": int(name in present)}
+    if "offsets" in kernel.arguments:
+        groups = groups or Groups()
+        values |= dict.fromkeys(_bare(_form(kernel.arguments["offsets"], values)), groups.count)
+    if "index" in present:
+        values = dict.fromkeys(_bare(_form(kernel.arguments["x"], values)), values["M"]) | values  # as many rows as are taken
     for name, expression in kernel.derived:
         if set(expression.names) <= set(values):  # one that reads strides is the loader's alone
             values[name] = expression.evaluate(values)
     arrays = {}
     for name, argument in kernel.arguments.items():
-        if argument.kind == "array" and not argument.optional:
+        if name in present:
             shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
-            arrays[name] = Described(shape, dtypes[name], argument.written)
+            content = {"offsets": groups and groups.offsets, "index": shuffled}.get(name)
+            arrays[name] = Described(shape, dtypes[name], argument.written, content and content(values[_grouped_axis(kernel)]))
     return arrays, keywords
 
 
@@ -94,15 +115,27 @@ def resolve_without_device(kernel: Kernel, arguments: Mapping, variant: str | No
     raise refusals[0] if refusals else ArgumentError(f"{kernel.name}: has no variants")
 
 
-def check_call(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None):
+def check_call(
+    kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None, groups: Groups | None = None
+):
     """Raises what the loader would raise on a device, and for sizes at which nothing would run."""
-    arrays, keywords = describe_arguments(kernel, sizes, settings)
+    arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
     address, arguments = _SOMEWHERE, dict(keywords)
     for name, array in arrays.items():
         arguments[name] = Array(address, array.dtype, array.shape, contiguous_strides(array.shape))
         address += -(-array.bytes // 4096) * 4096
     if resolve_without_device(kernel, arguments, variant).empty:
         raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}")
+
+
+def _bare(form: Form) -> list[str]:
+    """The symbols that this form binds."""
+    return [extent.text for extent in form.shape if extent.names == (extent.text,)]
+
+
+def _grouped_axis(kernel: Kernel) -> str:
+    """The size that offsets cut into groups."""
+    return "K" if kernel.fields.get("grouping") == "k_grouped" else "M"
 
 
 def _form(argument: Argument, values: Mapping[str, int]) -> Form:

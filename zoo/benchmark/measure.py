@@ -17,6 +17,7 @@ from zoo import driver
 from zoo.arrays import ptr
 from zoo.benchmark.arguments import Described, check_call, describe_arguments
 from zoo.benchmark.graphs import Replay
+from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
 from zoo.device_array import DeviceArray, empty, numpy_dtype
 from zoo.streams import stream
@@ -49,11 +50,17 @@ class Measurement:
 
 
 def measure(
-    zoo: Zoo, name: str, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None, device: int = 0
+    zoo: Zoo,
+    name: str,
+    sizes: Mapping[str, int],
+    settings: Mapping[str, str],
+    variant: str | None = None,
+    device: int = 0,
+    groups: Groups | None = None,
 ) -> Measurement:
     kernel = zoo.kernel(name)
-    check_call(kernel, sizes, settings, variant)
-    arrays, keywords = describe_arguments(kernel, sizes, settings)
+    check_call(kernel, sizes, settings, variant, groups)
+    arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
     opened = driver.device(device)
     moved = sum(array.bytes for array in arrays.values())
     one_set = sum(_round_up(array.bytes) for array in arrays.values())
@@ -121,12 +128,15 @@ def _how_many_sets(one_set: int, cache: int) -> int:
 
 
 def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int):
-    """Normal random numbers in every float array of every set; bytes and integers are zero."""
+    """Every set: what arrays must hold; normal random numbers in all other float arrays; zeros in the rest."""
     cuda = driver.bindings()
     driver.check(cuda.cuMemsetD8(memory.address, 0, memory.nbytes), "clearing memory")
     one_set, address = memory.nbytes // sets, memory.address
     for array in arrays.values():
-        if not array.written and array.bytes and array.dtype in ("bf16", "f16", "f32", "e4m3", "e5m2"):
+        if array.content is not None:
+            content = numpy.ascontiguousarray(array.content)
+            driver.check(cuda.cuMemcpyHtoD(address, content.ctypes.data, content.nbytes), "copying to the device")
+        elif not array.written and array.bytes and array.dtype in ("bf16", "f16", "f32", "e4m3", "e5m2"):
             _fill_one(address, array)
         address += _round_up(array.bytes)
     for index in range(1, sets):

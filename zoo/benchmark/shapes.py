@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from zoo.benchmark.arguments import size_symbols
 from zoo.errors import ArgumentError
 from zoo.manifest import Kernel
 
 _ACTIVATIONS = ((8192, 2048), (8192, 7168), (32768, 2048), (32768, 7168), (131072, 2048), (131072, 7168))
-_BY_OP = {"quantize": _ACTIVATIONS}
+_WEIGHTS = ((1, 2048, 7168), (1, 8192, 8192), (8, 4096, 7168), (64, 2048, 7168))
+_SCALES = ((8192, 224), (32768, 224), (131072, 64), (131072, 224), (524288, 64))  # one for every 32 elements
 
 
 def usual_shapes(kernel: Kernel) -> list[list[int]]:
-    if kernel.fields["op"] not in _BY_OP:
+    op, symbols = kernel.fields["op"], size_symbols(kernel)
+    if op == "gemm":
         raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape")
-    return [list(shape) for shape in _BY_OP[kernel.fields["op"]]]
+    if kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
+        shapes = [{"E": experts, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
+    else:
+        pairs = _SCALES if op == "scales" else _ACTIVATIONS
+        # COLUMNS: of gates and ups, so that the result is as wide as elsewhere
+        shapes = [{"M": rows, "R": rows, "K": columns, "C": columns, "COLUMNS": 2 * columns} for rows, columns in pairs]
+    return [[{**shape, "T": 1}[symbol] for symbol in symbols] for shape in shapes]

@@ -636,7 +636,7 @@ static zoo_status choose_dtype(call_state *call, int index)
     if (array->device < 0)
         return refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: lies in host memory; copy it to the device first", argument->name);
     const char *given = array->dtype < 0 ? "" : dtypes[array->dtype].name;
-    int carried = 0, only = 0;
+    int carried = 0, only = 0, bytes = -1;
     for (int each = 0; each < argument->dtype_count; each++) {
         if (!strcmp(argument->dtypes[each], given)) {
             call->chosen_dtypes[index] = each;
@@ -646,10 +646,16 @@ static zoo_status choose_dtype(call_state *call, int index)
             carried++;
             only = each;
         }
+        if (!strcmp(argument->dtypes[each], "u8")) bytes = each;
     }
     if (!strcmp(given, "u8") && carried == 1) {
         call->chosen_dtypes[index] = only;
         array->dtype = dtype_of_name(argument->dtypes[only]);
+        return ZOO_OK;
+    }
+    if (bytes >= 0 && array->dtype >= 0 && dtypes[array->dtype].carried_by_bytes) {
+        call->chosen_dtypes[index] = bytes;
+        array->dtype = dtype_of_name("u8");
         return ZOO_OK;
     }
     refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected ", argument->name);

@@ -16,12 +16,24 @@ from zoo.manifest import Kernel, Variant
 
 # The module that knows a kernel's problems: the first whose fields are those of the kernel's name. More particular ones go first.
 _FAMILIES = (
+    ({"op": "quantize", "extra": "swiglu"}, "zoo.checks.quantize_swiglu"),
+    ({"op": "quantize", "direction": "squares"}, "zoo.checks.quantize_squares"),
+    ({"op": "quantize", "direction": "cols", "grouping": "experts"}, "zoo.checks.quantize_experts"),
+    ({"op": "quantize", "direction": "rows", "grouping": "m_grouped_contiguous"}, "zoo.checks.quantize_groups"),
+    ({"op": "quantize", "direction": "rows", "grouping": "m_grouped_padded"}, "zoo.checks.quantize_groups"),
+    ({"op": "quantize", "extra": "amax", "direction": "rows"}, "zoo.checks.quantize_nvfp4"),
+    ({"op": "quantize", "extra": "amax"}, "zoo.checks.amax"),
+    ({"op": "gemm", "formats": "fp8b128"}, "zoo.checks.gemm_fp8b128"),
     ({"op": "quantize", "direction": "rows", "formats": "fp8b128"}, "zoo.checks.quantize_fp8b128"),
     ({"op": "quantize", "direction": "rows", "formats": "mxfp4"}, "zoo.checks.quantize_mxfp4"),
     ({"op": "quantize", "direction": "rows", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
-    ({"op": "quantize", "direction": "cols", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
-    ({"op": "quantize", "direction": "both", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
+    ({"op": "quantize", "direction": "cols", "grouping": "m_grouped_contiguous"}, "zoo.checks.quantize_column_groups"),
+    ({"op": "quantize", "direction": "cols", "grouping": "m_grouped_padded"}, "zoo.checks.quantize_column_groups"),
+    ({"op": "quantize", "direction": "cols"}, "zoo.checks.quantize_directions"),
+    ({"op": "quantize", "direction": "both"}, "zoo.checks.quantize_directions"),
     ({"op": "quantize", "direction": "rows", "formats": "nvfp4"}, "zoo.checks.quantize_nvfp4"),
+    ({"op": "dequantize"}, "zoo.checks.dequantize"),
+    ({"op": "scales"}, "zoo.checks.scales"),
 )
 
 __all__ = ["Outcome", "check", "problems"]

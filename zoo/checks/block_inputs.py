@@ -15,7 +15,7 @@ def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str,
     """Everything but shapes: random bits, every pattern, ties, specials. `some` of what is large is for the emulator."""
     random = numpy.random.default_rng(block)
     yield "random bits", random_bits((257, 33 * block), dtype, random)
-    patterns = _patterns(dtype)
+    patterns = every_pattern(dtype)
     yield "every bit pattern among its neighbours", patterns.reshape(-1, block)
     yield "every bit pattern, shuffled", random.permutation(patterns).reshape(-1, 4 * block)
     for background in (0.0, 1.0):
@@ -49,7 +49,7 @@ def cast(values: numpy.ndarray, dtype: str) -> numpy.ndarray:
 
 
 @lru_cache(maxsize=3)
-def _patterns(dtype: str) -> numpy.ndarray:
+def every_pattern(dtype: str) -> numpy.ndarray:
     """All 65536 patterns of a 16-bit dtype; of f32 every exponent with mantissas near every rounding boundary."""
     if dtype != "f32":
         return numpy.arange(65536, dtype=numpy.uint16).view(numpy_dtype(dtype))

@@ -11,33 +11,18 @@ from zoo.checks.block_inputs import some
 from zoo.checks.problem import Placed, Problem
 from zoo.device_array import numpy_dtype
 from zoo.manifest import Kernel, Variant
-from zoo.reference.block_formats import Mxfp8
 from zoo.reference.formats import ELEMENTS
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.mxfp8 import BLOCK, quantize_mxfp8_rows
-from zoo.reference.quantize import Quantized, quantize_both, quantize_cols
 
 # Around the units of the kernels: a block of 32, a line of 512 bytes, a tile of 128 rows x 4 blocks.
 _SHAPES = (
     (1, 32), (1, 64), (3, 96), (31, 160), (33, 128), (127, 288), (128, 128), (129, 128), (129, 992), (257, 1056),
     (3, 1056), (5, 7168), (2, 32 * 1025), (4099, 32), (1000, 2112),
 )  # fmt: skip
-# Around a block along M, 16 bytes of a row of q, a tile of 128 x 64, a band of 8 tiles, a tile of blocked scales.
-_COLS_SHAPES = (
-    (1, 8), (15, 16), (16, 24), (17, 40), (31, 32), (32, 56), (33, 64), (63, 72), (64, 8), (96, 120), (127, 128),
-    (128, 136), (129, 200), (160, 192), (255, 264), (1023, 96), (1025, 152), (1152, 64), (2100, 328), (3, 4104), (16389, 8),
-)  # fmt: skip
-_BOTH_SHAPES = (
-    (1, 32), (15, 64), (16, 96), (17, 32), (31, 160), (32, 128), (33, 288), (64, 64), (127, 192), (128, 128), (129, 992),
-    (160, 64), (255, 96), (1023, 64), (1025, 160), (1152, 64), (2100, 352), (3, 4128), (16389, 32),
-)  # fmt: skip
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    return _DIRECTIONS[kernel.fields["direction"]](variant)
-
-
-def _rows(variant: Variant) -> Iterator[Problem]:
     x_dtype = variant.dtypes["x"]
     element = variant.dtypes["q"]
     options = dict(variant.options)
@@ -63,66 +48,6 @@ def _rows(variant: Variant) -> Iterator[Problem]:
     yield problem("random bits", _random_bits((257, 1056), x_dtype, random))
     for name, blocks in _blocks(x_dtype, element, random):
         yield problem(name, blocks)
-
-
-def _cols(variant: Variant) -> Iterator[Problem]:
-    """Blocks along M: what is a row of blocks above is a column here. M takes any size, K multiples of 8."""
-    options = dict(variant.options)
-    format = Mxfp8(variant.dtypes["q"], options["rounding"])
-
-    def problem(name: str, x: numpy.ndarray, gap: int = 0) -> Problem:
-        outputs = _transposed(quantize_cols(x, format, options["layout"]), ("q", "scales"), x.shape, gap, options["layout"])
-        return Problem(name, {"x": Placed(x, _x_strides(x, gap))}, outputs, options)
-
-    return _along_m(problem, _COLS_SHAPES, variant.dtypes["x"], variant.dtypes["q"])
-
-
-def _both(variant: Variant) -> Iterator[Problem]:
-    options = dict(variant.options)
-    format = Mxfp8(variant.dtypes["q_rows"], options["rounding"])
-
-    def problem(name: str, x: numpy.ndarray, gap: int = 0) -> Problem:
-        (rows, columns), layout = x.shape, options["layout"]
-        along_k, along_m = quantize_both(x, format, layout)
-        outputs = _transposed(along_m, ("q_cols", "scales_cols"), x.shape, gap, layout)
-        outputs["q_rows"] = Placed(along_k.q, (columns + 16 * gap, 1))
-        if layout == "plain":
-            outputs["scales_rows"] = Placed(along_k.scales, (columns // BLOCK + gap, 1))
-        else:
-            outputs["scales_rows"] = Placed(along_k.scales.reshape(blocked_shape(rows, columns // BLOCK)))
-        return Problem(name, {"x": Placed(x, _x_strides(x, gap))}, outputs, options)
-
-    return _along_m(problem, _BOTH_SHAPES, variant.dtypes["x"], variant.dtypes["q_rows"])
-
-
-_DIRECTIONS = {"rows": _rows, "cols": _cols, "both": _both}
-
-
-def _along_m(problem, shapes, x_dtype: str, element: str) -> Iterator[Problem]:
-    random = numpy.random.default_rng(21)
-    for shape in shapes:
-        yield problem(f"shape {shape[0]} x {shape[1]}", numpy.ascontiguousarray(_spread(shape[::-1], x_dtype, random).T))
-    for shape in ((129, 992), (3, 32), (200, 416), (256, 64)):
-        yield problem(f"strided rows, {shape[0]} x {shape[1]}", _spread(shape, x_dtype, random), gap=3)
-    yield problem("no rows", _spread((0, 256), x_dtype, random))
-    yield problem("random bits", _random_bits((1057, 288), x_dtype, random))
-    for name, blocks in _blocks(x_dtype, element, random):
-        every = numpy.resize(blocks, (-(-len(blocks) // 32) * 32, blocks.shape[1]))  # K: whole blocks of the other direction
-        yield problem(name, numpy.ascontiguousarray(every.T))
-
-
-def _x_strides(x: numpy.ndarray, gap: int) -> tuple[int, int]:
-    return x.shape[1] + gap * 16 // x.dtype.itemsize, 1
-
-
-def _transposed(result: Quantized, names: tuple[str, str], shape: tuple[int, int], gap: int, layout: str) -> dict[str, Placed]:
-    """The arrays of the direction cols; rows of q start at multiples of 16 bytes."""
-    rows, columns = shape
-    blocks = -(-rows // BLOCK)
-    q = Placed(result.q, (-(-rows // 16) * 16 + 16 * gap, 1))
-    if layout == "plain":
-        return {names[0]: q, names[1]: Placed(result.scales, (blocks + gap, 1))}
-    return {names[0]: q, names[1]: Placed(result.scales.reshape(blocked_shape(columns, blocks)))}
 
 
 def _blocks(x_dtype: str, element: str, random: numpy.random.Generator) -> Iterator[tuple[str, numpy.ndarray]]:

@@ -10,7 +10,7 @@ from zoo.checks.block_inputs import cast, hazards, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.manifest import Kernel, Variant
 from zoo.reference.amax import tensor_amax
-from zoo.reference.block_formats import Nvfp4, nvfp4_tensor_scale
+from zoo.reference.block_formats import NAN, Nvfp4, nvfp4_tensor_scale
 from zoo.reference.formats import E2M1
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.quantize import quantize_rows
@@ -32,6 +32,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     if kernel.fields["direction"] != "rows":
         raise NotImplementedError(f"{kernel.name}: zoo/checks/quantize_nvfp4.py knows the direction rows only")
     dtype, options = variant.dtypes["x"], dict(variant.options)
+    finds_amax = "extra" in kernel.fields
 
     def problem(name: str, x: numpy.ndarray, tensor_scale: float | None = None, padded: int = 0) -> Problem:
         if tensor_scale is None:
@@ -39,6 +40,11 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
                 finite = numpy.where(numpy.isfinite(x.astype(numpy.float32)), x, x.dtype.type(0))
             tensor_scale = nvfp4_tensor_scale(tensor_amax(finite))[0]
         given = numpy.array([tensor_scale], numpy.float32)
+        if finds_amax:
+            with numpy.errstate(over="ignore"):
+                amax_before = given * numpy.float32(2688)
+            given = nvfp4_tensor_scale(amax_before)
+            given = numpy.where(numpy.isnan(given), NAN, given)
         result = quantize_rows(x, Nvfp4(given[0]), options["layout"])
         rows, columns = x.shape
         blocked = options["layout"] == "blocked"
@@ -48,9 +54,15 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             strides = {"x": (columns + 16 // x.dtype.itemsize, 1), "q": ((columns // 2 // padded + 3) * padded, 1)}
             if not blocked:
                 strides["scales"] = (columns // BLOCK + 1, 1)
-        inputs = {"x": Placed(x, strides.get("x")), "tensor_scale": Placed(given)}
+        inputs = {"x": Placed(x, strides.get("x"))}
         outputs = {"q": Placed(result.q, strides.get("q"), "e2m1x2"), "scales": Placed(scales, strides.get("scales"))}
-        return Problem(name, inputs, outputs, options)
+        if not finds_amax:
+            return Problem(name, inputs | {"tensor_scale": Placed(given)}, outputs, options)
+        inputs["amax_before"], outputs["amax"] = Placed(amax_before), Placed(tensor_amax(x))
+        if not padded:  # an optional result
+            outputs["tensor_scale"] = Placed(given)
+        workspace = random.integers(-(2**31), 2**31, 2, dtype=numpy.int64).astype(numpy.int32)
+        return Problem(name, inputs, outputs, options, {"workspace": Placed(workspace)})
 
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:

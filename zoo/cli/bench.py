@@ -6,6 +6,7 @@ import json
 
 import click
 
+from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
 
 
@@ -31,7 +32,15 @@ def _settings(context: click.Context, parameter: click.Parameter, texts: tuple[s
 )  # fmt: skip
 @click.option(
     "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
-    help="An option, a scalar or an argument's dtype: layout=blocked, x=f32.",
+    help="An option, a scalar or an argument's dtype, which includes an optional one: layout=blocked, x=f32, index=i32.",
+)  # fmt: skip
+@click.option(
+    "--groups", "counts", type=click.IntRange(1), multiple=True,
+    help="How many groups, for kernels with offsets (default: 64); may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--sizes", "distributions", type=click.Choice(DISTRIBUTIONS), multiple=True,
+    help="How rows spread over groups: evenly, like 1 / rank, or all in one of eight; may be repeated.",
 )  # fmt: skip
 @click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
@@ -43,6 +52,8 @@ def command(
     name: str,
     shapes: list[list[int]],
     settings: dict[str, str],
+    counts: tuple[int, ...],
+    distributions: tuple[str, ...],
     variant: str | None,
     device: int,
     record: bool,
@@ -65,14 +76,20 @@ def command(
 
     zoo = collection(context)
     kernel = zoo.kernel(name)
+    if (counts or distributions) and "offsets" not in kernel.arguments:
+        raise click.UsageError(f"{name} has no offsets: leave out --groups and --sizes")
+    grouped = [Groups(count, distribution) for count in counts or (64,) for distribution in distributions or ("uniform",)]
     sizes = [named_sizes(kernel, numbers) for numbers in shapes or usual_shapes(kernel)]
-    for one in sizes:
-        check_call(kernel, one, settings, variant)  # before the device is opened: what is wrong with the call is wrong anywhere
+    calls = [(one, groups) for groups in (grouped if "offsets" in kernel.arguments else [None]) for one in sizes]
+    for one, groups in calls:
+        check_call(kernel, one, settings, variant, groups)  # before the device is opened: what is wrong with the call is wrong anywhere
+    besides = {name: chosen for name, chosen in settings.items() if not _chooses_variant(kernel, name)}
     machine = asdict(describe(driver.device(device)))
     measured = []
-    with progress(sizes, len(sizes), name) as steps:
-        for one in steps:
-            measured.append((one, measure(zoo, name, one, settings, variant, device)))
+    with progress(calls, len(calls), name) as steps:
+        for one, groups in steps:
+            words = besides | ({} if groups is None else {"groups": groups.count, "sizes": groups.distribution})
+            measured.append((one | words, measure(zoo, name, one, settings, variant, device, groups)))
     if record:
         _record(zoo, kernel, machine, measured)
     if as_json:
@@ -82,6 +99,11 @@ def command(
         click.echo(_as_text(machine, measured))
     if record:
         click.echo(f"recorded {Evidence(zoo.directory).path}", err=True)
+
+
+def _chooses_variant(kernel, name: str) -> bool:
+    """Whether a setting shows in the variant's name."""
+    return kernel.options[name].compiled if name in kernel.options else not kernel.arguments[name].optional and kernel.arguments[name].kind == "array"
 
 
 def _as_text(machine: dict[str, str], measured: list) -> str:

@@ -55,18 +55,20 @@ def families(kernels) -> dict[str, list]:
 
 
 def _folded(kernels, evidence, pattern: str) -> str:
-    """A line for each family and arch."""
-    from zoo.cli.text import table
+    """A line for each family and its formats, and one for each arch."""
+    from zoo.cli.text import paragraph, table
     from zoo.evidence import summary
 
-    rows = []
+    lines = []
     for name, members in families(kernels).items():
-        formats = ", ".join(kernel.fields["formats"] for kernel in members) if len(members) > 1 else ""
+        formats = f": {', '.join(kernel.fields['formats'] for kernel in members)}" if len(members) > 1 else ""
+        lines.append(paragraph(name + formats, hanging=2))
+        rows = []
         for arch in dict.fromkeys(arch for kernel in members for arch, _ in _archs(kernel, pattern)):
             variants = [variant for kernel in members for variant in kernel.variants if variant.arch == arch]
-            rows.append((name, formats, arch, len(variants), summary(evidence, variants)))
-            name = formats = ""
-    return table(("kernels", "formats", "arch", "cubins", "evidence"), rows)
+            rows.append((arch, f"{len(variants)} cubins", summary(evidence, variants)))
+        lines.append(table(("arch", "cubins", "evidence"), rows, indent=2).partition("\n")[2])
+    return "\n".join(lines)
 
 
 def _archs(kernel, pattern: str):
