@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "8b061439cf2d012e0b6c3eaa3acfefbdfb46c7956a02383b9fe9b258771e7dfe"
+MANIFEST_SHA256 = "90a5aa36a437cdc4c946092bbb20b34dd54f378ea604dff97011ab6aa5c61aab"
