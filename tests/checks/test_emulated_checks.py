@@ -34,11 +34,11 @@ def check_with(monkeypatch, change):
 
     monkeypatch.setattr(Device, "alloc", noted)
     monkeypatch.setattr(Device, "launch", changed)
-    return emulated.check(packaged, KERNEL, VARIANT)
+    return emulated.Emulation().check(packaged, KERNEL, VARIANT)
 
 
 def test_the_kernel_as_it_is_passes():
-    outcome = emulated.check(packaged, KERNEL, VARIANT)
+    outcome = emulated.Emulation().check(packaged, KERNEL, VARIANT)
     assert outcome.error is None and outcome.checks > 15 and outcome.left_out > 10
 
 

@@ -103,7 +103,7 @@ def two_variants(cubins):
     data = json.loads(manifest.read_text())
     data["kernels"] = {NAME: data["kernels"][NAME]}
     variants = data["kernels"][NAME]["variants"]
-    data["kernels"][NAME]["variants"] = [variant for variant in variants if variant["name"] == "bf16_e5m2_rceil_blocked_t256"]
+    data["kernels"][NAME]["variants"] = [variant for variant in variants if variant["name"] == "bf16_e5m2_blocked_t256"]
     kept = {variant["file"] for variant in data["kernels"][NAME]["variants"]}
     for path in some_cubins(cubins):
         if path.relative_to(cubins).as_posix() not in kept:
@@ -125,10 +125,10 @@ def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_v
     result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--schedules", "2", "--record")
     assert result.returncode == 0, result.stderr
     words = " ".join(result.stdout.split())
-    assert "2 variants, 30 problems under 2 schedules each: all right" in words and "not run 26 problems of more" in words
+    assert "2 variants, 60 problems under 2 schedules each: all right" in words and "not run 52 problems of more" in words
     for variant in Zoo(two_variants).kernel(NAME).variants:
         record = Evidence(two_variants).of(variant)["emulator"]
-        assert record["error"] is None and record["checks"] == 15 and record["schedules"] == 2
+        assert record["error"] is None and record["checks"] == 30 and record["schedules"] == 2
 
 
 @pytest.mark.parametrize("jobs", [(), ("--jobs", "2")], ids=["in one process", "in two"])
@@ -206,5 +206,12 @@ def test_jobs_see_what_one_process_sees(without_gpu, two_variants):
     assert seen[0] == seen[1]
 
 
-def test_jobs_without_emulate_are_misuse(zoo_command):
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_gpu_jobs_find_what_one_process_finds(with_stand_in, two_variants, jobs):
+    """The stand-in runs nothing, so every variant is wrong, in whichever process."""
+    run = with_stand_in("--cubins", two_variants, "verify", "--gpu", "--jobs", str(jobs))
+    assert run.returncode == 1 and " ".join(run.stderr.split()).count("never written") == 1
+
+
+def test_jobs_without_running_anything_are_misuse(zoo_command):
     assert zoo_command("verify", "--jobs", "2").exit_code == 2

@@ -6,13 +6,8 @@ finding, and afterwards exactly the elements must be written. One poison is ther
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy
 
@@ -22,51 +17,21 @@ from zoo.catalog import Zoo
 from zoo.checks import Outcome
 from zoo.checks.problem import POISONS, Buffer, Executor, Laid
 from zoo.emulator import Device
-from zoo.errors import EmulationError, ZooError
+from zoo.errors import EmulationError
 from zoo.manifest import Kernel, Variant
 
 MOST_ELEMENTS = 20_000  # of the inputs of a problem: larger ones take seconds each
 _MULTIPROCESSORS = 3  # few, so that kernels with a grid of the device's size take several turns
 
 
-def check(zoo: Zoo, kernel: Kernel, variant: Variant, schedules: int = 1) -> Outcome:
+@dataclass(frozen=True)
+class Emulation:
     """Runs a variant's problems, but for the large ones, under so many schedules each."""
-    return checks.check(kernel, variant, executor(zoo, schedules), MOST_ELEMENTS, POISONS[:1])
 
+    schedules: int = 1
 
-def outcomes(zoo: Zoo, work: Sequence[tuple[Kernel, Variant]], schedules: int, jobs: int = 1) -> Iterator[tuple[int, Outcome]]:
-    """(position in `work`, outcome) of each, in so many processes, as they finish."""
-    if jobs == 1:
-        for number, (kernel, variant) in enumerate(work):
-            yield number, check(zoo, kernel, variant, schedules)
-        return
-    for library in ("OMP", "OPENBLAS", "MKL"):
-        os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # of numpy, in the processes to come
-    spawn = multiprocessing.get_context("spawn")  # a fork would share a driver that was opened here
-    with ProcessPoolExecutor(min(jobs, len(work)), spawn, _start, (zoo.directory, schedules)) as pool:
-        try:
-            waiting = {
-                pool.submit(_check_in_process, kernel.name, kernel.variants.index(variant)): number
-                for number, (kernel, variant) in enumerate(work)
-            }
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        except BrokenProcessPool:
-            raise ZooError("a process of --jobs ended before its work, perhaps for want of memory; give fewer jobs") from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _start(directory: Path, schedules: int):
-    global _own
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
-    _own = (Zoo(directory), schedules)
-
-
-def _check_in_process(name: str, number: int) -> Outcome:
-    zoo, schedules = _own
-    kernel = zoo.kernel(name)
-    return check(zoo, kernel, kernel.variants[number], schedules)
+    def check(self, zoo: Zoo, kernel: Kernel, variant: Variant) -> Outcome:
+        return checks.check(kernel, variant, executor(zoo, self.schedules), MOST_ELEMENTS, POISONS[:1])
 
 
 def executor(zoo: Zoo, schedules: int = 1) -> Executor:

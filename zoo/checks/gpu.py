@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy
 
-from zoo import driver
+from zoo import checks, driver
 from zoo.arrays import ptr
 from zoo.catalog import Zoo
+from zoo.checks import Outcome
 from zoo.checks.problem import Buffer, Executor
 from zoo.device_array import DeviceArray, empty
 from zoo.manifest import Kernel, Variant
@@ -20,6 +22,16 @@ def runnable(kernel: Kernel, device: driver.Device) -> list[Variant]:
     """The variants that a device runs."""
     arch = pick_arch(kernel.archs, device.capability)
     return [variant for variant in kernel.variants if variant.arch == arch]
+
+
+@dataclass(frozen=True)
+class OnGpu:
+    """Runs all problems of a variant."""
+
+    ordinal: int = 0
+
+    def check(self, zoo: Zoo, kernel: Kernel, variant: Variant) -> Outcome:
+        return checks.check(kernel, variant, executor(zoo, self.ordinal))
 
 
 def executor(zoo: Zoo, device: int = 0) -> Executor:
