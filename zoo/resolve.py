@@ -110,6 +110,7 @@ class _Call:
         self.options: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.strides: dict[str, tuple[int, ...]] = {}  # with those of short dimensions made contiguous
+        self.stride_symbols: set[str] = set()
         self._sort(arguments)
 
     def launch(self, pinned: str | None) -> Launch:
@@ -120,7 +121,11 @@ class _Call:
         self._one_device()
         for name, expression in self.kernel.derived:
             self.values[name] = expression.evaluate(self.values)
-        self._constraints()
+        of_strides = [one for one in self.kernel.constraints if self.stride_symbols.intersection(one[0].names)]
+        self._constraints([one for one in self.kernel.constraints if one not in of_strides])
+        for name, array in self.arrays.items():
+            self._same(name, "", self.forms[name].shape, array.shape, array.shape)
+        self._constraints(of_strides)
         for name, array in self.arrays.items():
             self._fit(name, array)
         self._overlaps()
@@ -229,11 +234,18 @@ class _Call:
         end = array.address + (0 if empty else (farthest + 1) * DTYPES[self.dtypes[name]].bytes)
         if not fits or end > LARGEST:  # from here on, no sum of extents and strides overflows in C
             self._fail(f"{name}: an extent of {_tuple(array.shape)} with such strides does not fit 64 bits")
-        symbols = list(zip(form.shape, array.shape, strict=True))
-        symbols += zip(form.strides or (), self.strides[name], strict=False)
-        for expression, value in symbols:
-            if expression.names == (expression.text,):
-                self.values.setdefault(expression.text, value)
+        self._bind_symbols(form.shape, array.shape)
+        if form.strides is not None:
+            self.stride_symbols |= self._bind_symbols(form.strides, self.strides[name])
+
+    def _bind_symbols(self, expressions: Sequence[Expression], got: Sequence[int]) -> set[str]:
+        """Gives bare names their first value. Returns those that had none."""
+        found = set()
+        for expression, value in zip(expressions, got, strict=True):
+            if expression.names == (expression.text,) and expression.text not in self.values:
+                self.values[expression.text] = value
+                found.add(expression.text)
+        return found
 
     # 3. one device
     def _one_device(self):
@@ -251,17 +263,16 @@ class _Call:
                         if expression.names == (expression.text,):
                             self.values.setdefault(expression.text, 0)
 
-    # 4. constraints
-    def _constraints(self):
-        for expression, words in self.kernel.constraints:
+    # 4. constraints; 5. shapes; 6. constraints that name strides: an array of a wrong shape is not to be told of its strides
+    def _constraints(self, constraints: Sequence[tuple[Expression, str]]):
+        for expression, words in constraints:
             if not expression.evaluate(self.values):
                 solved = ", ".join(f"{name} = {self.values[name]}" for name in expression.names if name in self.values)
                 self._fail(f"{words} ({expression.text}, with {solved})", ConstraintError)
 
-    # 5. each argument against the symbols
+    # 7. strides and alignment
     def _fit(self, name: str, array: Array):
         form, argument = self.forms[name], self.kernel.arguments[name]
-        self._same(name, "", form.shape, array.shape, array.shape)
         if 0 in array.shape:
             return
         if form.strides is not None:
@@ -283,7 +294,7 @@ class _Call:
                 texts = ", ".join(expression.text for expression in expressions)
                 self._fail(f"{name}: expected {what}{_tuple(expected)} = ({texts}), got {_tuple(got)}")
 
-    # 6. overlaps
+    # 8. overlaps
     def _overlaps(self):
         self.spans = {name: self._span(name, array) for name, array in self.arrays.items() if 0 not in array.shape}
         spans = list(self.spans.items())
@@ -299,7 +310,7 @@ class _Call:
         rows, pitch = (array.shape[0], self.strides[name][0]) if len(steps) > 1 else (1, 0)
         return Span(array.address, (sum(steps) + 1) * itemsize, rows, pitch * itemsize, (sum(steps[1:]) + 1) * itemsize)
 
-    # 7. the variant
+    # 9. the variant
     def _variant(self, pinned: str | None) -> Variant:
         kernel = self.kernel
         arch = pick_arch(kernel.archs, self.capability)
@@ -334,7 +345,7 @@ class _Call:
         sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items() if "." not in name)
         self._fail(f"no variant for {arch} takes these sizes: {sizes}", VariantError)
 
-    # 8. the launch
+    # 10. the launch
     def _launch(self, variant: Variant) -> Launch:
         rule, values = variant.launch, {**self.values, **variant.constants}
         threads = rule.threads.evaluate(values)

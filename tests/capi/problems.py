@@ -98,6 +98,15 @@ class Maker:
                 return problem
         raise AssertionError(f"{self.kernel.name} {variant.name}: no valid problem in {tries} tries")
 
+    def launching(self, variant: Variant, tries: int = 4000) -> Problem:
+        """One that this variant is launched for; of many tiles, few sizes fall to each."""
+        for _ in range(tries):
+            problem = self.valid(variant)
+            launch = problem.resolve()
+            if launch.variant is variant and not launch.empty:
+                return problem
+        raise AssertionError(f"{self.kernel.name} {variant.name}: not launched by {tries} problems")
+
     def make(self, variant: Variant) -> Problem | None:
         """A problem of the variant's dtypes and options, most often a valid one; None if its expressions have no value."""
         pick = self.random

@@ -366,6 +366,7 @@ typedef struct {
     const zoo_device *device;
     int64_t values[ZOO_MOST_SYMBOLS];
     bool known[ZOO_MOST_SYMBOLS];
+    bool is_stride[ZOO_MOST_SYMBOLS];
     uint16_t order[ZOO_MOST_SYMBOLS]; /* in which symbols came to be known, for messages */
     int order_count;
     array_state arrays[ZOO_MOST_ARGUMENTS];
@@ -768,7 +769,11 @@ static zoo_status bind_array(call_state *call, int index)
         return ZOO_ARGUMENT_ERROR;
     }
     bind(call, form->shape, array->shape, form->dimensions);
-    if (!form->contiguous) bind(call, form->strides, array->strides, form->dimensions);
+    if (!form->contiguous) {
+        int before = call->order_count;
+        bind(call, form->strides, array->strides, form->dimensions);
+        for (; before < call->order_count; before++) call->is_stride[call->order[before]] = true;
+    }
     return ZOO_OK;
 }
 
@@ -804,19 +809,33 @@ static zoo_status check_device(const call_state *call)
     return ZOO_OK;
 }
 
-/* ---- 4. derived symbols and constraints ---- */
+/* ---- 4. derived symbols and constraints; 5. shapes; 6. constraints that name strides ---- */
 
-static zoo_status check_constraints(call_state *call)
+static zoo_status derive(call_state *call)
+{
+    int64_t value;
+    for (int index = 0; index < call->kernel->derived_count; index++) {
+        zoo_status status = evaluate(call, call->kernel->derived[index].expression, &value);
+        if (status) return status;
+        set_value(call, call->kernel->derived[index].slot, value);
+    }
+    return ZOO_OK;
+}
+
+static bool names_a_stride(const call_state *call, const zoo_expression *expression)
+{
+    for (int position = 0; position < expression->length; position++)
+        if (expression->code[position].opcode == 1 && call->is_stride[expression->code[position].operand]) return true;
+    return false;
+}
+
+static zoo_status check_constraints(const call_state *call, bool of_strides)
 {
     const zoo_kernel *kernel = call->kernel;
     int64_t value;
-    for (int index = 0; index < kernel->derived_count; index++) {
-        zoo_status status = evaluate(call, kernel->derived[index].expression, &value);
-        if (status) return status;
-        set_value(call, kernel->derived[index].slot, value);
-    }
     for (int index = 0; index < kernel->constraint_count; index++) {
         const zoo_expression *expression = &kernel->expressions[kernel->constraints[index].expression];
+        if (names_a_stride(call, expression) != of_strides) continue;
         zoo_status status = evaluate(call, kernel->constraints[index].expression, &value);
         if (status) return status;
         if (value) continue;
@@ -833,8 +852,6 @@ static zoo_status check_constraints(call_state *call)
     }
     return ZOO_OK;
 }
-
-/* ---- 5. each argument against the symbols ---- */
 
 static zoo_status check_same(const call_state *call, int index, const char *what, const uint16_t *expressions, const int64_t *got)
 {
@@ -854,14 +871,16 @@ static zoo_status check_same(const call_state *call, int index, const char *what
     return status;
 }
 
+/* ---- 7. strides and alignment ---- */
+
 static zoo_status fit_array(const call_state *call, int index)
 {
     const zoo_argument_entry *argument = &call->kernel->arguments[index];
     const array_state *array = &call->arrays[index];
-    zoo_status status = check_same(call, index, "", array->form->shape, array->shape);
-    if (status || array->empty) return status;
+    if (array->empty) return ZOO_OK;
     if (!array->form->contiguous) {
-        if ((status = check_same(call, index, "strides ", array->form->strides, array->strides))) return status;
+        zoo_status status = check_same(call, index, "strides ", array->form->strides, array->strides);
+        if (status) return status;
     } else {
         int64_t contiguous = 1;
         for (int axis = array->dimensions - 1; axis >= 0; axis--) {
@@ -879,7 +898,7 @@ static zoo_status fit_array(const call_state *call, int index)
     return ZOO_OK;
 }
 
-/* ---- 6. overlaps ---- */
+/* ---- 8. overlaps ---- */
 
 static byte_span span_of(const array_state *array)
 {
@@ -929,7 +948,7 @@ static zoo_status check_overlaps(const call_state *call)
     return ZOO_OK;
 }
 
-/* ---- 7. the variant ---- */
+/* ---- 9. the variant ---- */
 
 static bool arch_runs_on(const char *arch, const zoo_device *device)
 {
@@ -1046,7 +1065,7 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
     return ZOO_VARIANT_ERROR;
 }
 
-/* ---- 8. the launch ---- */
+/* ---- 10. the launch ---- */
 
 /* A tensor map before the driver encodes it; as the record of zoo/tensor_map.py. */
 typedef struct {
@@ -1234,6 +1253,7 @@ static zoo_status begin_call(
     call->asked = asked;
     call->order_count = 0;
     memset(call->known, 0, sizeof call->known);
+    memset(call->is_stride, 0, sizeof call->is_stride);
     for (int index = 0; index < kernel->argument_count; index++) memset(&call->arrays[index], 0, sizeof call->arrays[index]);
     set_value(call, 0, device->multiprocessors);
     if ((status = check_kinds(kernel, arguments, count))) return status;
@@ -1243,7 +1263,8 @@ static zoo_status begin_call(
         if (call->arrays[index].present && (status = bind_array(call, index))) return status;
     bind_absent(call);
     if ((status = check_device(call))) return status;
-    return check_constraints(call);
+    if ((status = derive(call))) return status;
+    return check_constraints(call, false);
 }
 
 static zoo_status resolve(const zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, zoo_plan *plan)
@@ -1254,6 +1275,10 @@ static zoo_status resolve(const zoo_device *device, const char *name, const zoo_
     const zoo_variant *variant;
     zoo_status status = begin_call(&call, device, kernel, arguments, count, -1);
     if (status) return status;
+    for (int index = 0; index < kernel->argument_count; index++)
+        if (call.arrays[index].present && (status = check_same(&call, index, "", call.arrays[index].form->shape, call.arrays[index].shape)))
+            return status;
+    if ((status = check_constraints(&call, true))) return status;
     for (int index = 0; index < kernel->argument_count; index++)
         if (call.arrays[index].present && (status = fit_array(&call, index))) return status;
     if ((status = check_overlaps(&call))) return status;
@@ -1579,7 +1604,7 @@ zoo_status zoo_argument_bytes(
     if (asked < 0 || !kernel->arguments[asked].forms) return refuse(kernel, ZOO_ARGUMENT_ERROR, "no array argument is named '%s'", argument);
     call_state call;
     zoo_status status = begin_call(&call, device, kernel, arguments, count, asked);
-    if (status) return status;
+    if (status || (status = check_constraints(&call, true))) return status;
     const zoo_form *form = call.arrays[asked].form;
     int64_t extents[ZOO_MOST_DIMENSIONS];
     if ((status = evaluate_all(&call, form->shape, form->dimensions, extents))) return status;
