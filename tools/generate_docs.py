@@ -1,6 +1,6 @@
 """Writes what the documentation says of the kernels, from cubins/manifest.json and cubins/evidence.json.
 
-    python tools/generate_docs.py              README.md between its markers, docs/kernels/*.md
+    python tools/generate_docs.py              README.md between its markers, docs/kernels/*.md, docs/benchmarks.md
     python tools/generate_docs.py --check      exit 1 naming what is out of date
 """
 
@@ -20,6 +20,11 @@ from zoo.evidence import Evidence, summary  # noqa: E402
 from zoo.manifest import Kernel, Manifest  # noqa: E402
 
 BEGIN, END = "<!-- kernels: written by tools/generate_docs.py -->", "<!-- end of kernels -->"
+SLOW_COPY = 3.6  # TB/s: on an H200 copies reach 4.2, but of some lengths 2.7
+BENCHMARK_WORDS = """`zoo bench` of exactly the bytes that are shipped, as `tools/record_benchmarks.py` recorded it: the share of the bandwidth of the faster
+of the driver's copy and torch's `copy_` of as many bytes, replayed in turns with the kernel (every input read once, every output written once, scales and padding
+included). Copies of some sizes are slow themselves; there the kernel's own bandwidth stands, which ends at about 4.35 TB/s. Kernels with groups: how many, and how
+rows spread over them (`uniform`, `zipf`, `empty`: seven of eight have none). What the figures mean and what bounds them is in [the lab book](lab/quantize.md)."""
 NOTE = "<!-- written by tools/generate_docs.py from the manifest and the evidence; do not edit -->"
 
 
@@ -49,6 +54,7 @@ def pages(root: Path) -> dict[Path, str]:
     manifest, evidence = Manifest(directory / "manifest.json"), Evidence(directory)
     kernels = [manifest.kernel(name) for name in manifest.names]
     made = {root / "docs" / "kernels" / f"{kernel.name}.md": kernel_page(kernel, evidence) for kernel in kernels}
+    made[root / "docs" / "benchmarks.md"] = benchmark_page(kernels, evidence)
     readme = root / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -71,6 +77,38 @@ def kernel_list(kernels: list[Kernel], evidence: Evidence) -> str:
             rows.append((family, pages, arch, len(variants), summary(evidence, variants)))
             family = pages = ""
     return table(("kernels", "formats", "arch", "cubins", "seen of exactly these bytes"), rows)
+
+
+def benchmark_page(kernels: list[Kernel], evidence: Evidence) -> str:
+    """A table a kernel: the variants of bf16 and e4m3 down, sizes across. The kernels' own pages have all figures."""
+    parts = [f"{NOTE}\n# Benchmarks", BENCHMARK_WORDS]
+    for kernel in kernels:
+        rows: dict[tuple[str, str], dict[str, str]] = {}
+        devices = {}
+        for variant in kernel.variants:
+            record = evidence.of(variant).get("benchmark")
+            if record is None or {"f16", "f32", "e5m2"} & {dtype for name, dtype in variant.dtypes.items() if not name.startswith("scales")}:
+                continue
+            devices[record["device"]] = record["driver"]
+            for words, figures in record["shapes"].items():
+                pairs = dict(word.split("=") for word in words.split())
+                size = " x ".join(pairs.pop(symbol) for symbol in size_symbols(kernel) if symbol in pairs)
+                what = ", ".join(f"{value} {name}" if name == "groups" else value for name, value in pairs.items())
+                rows.setdefault((code(variant.name), what), {})[size] = share(figures)
+        if rows:
+            sizes = sorted({size for row in rows.values() for size in row}, key=lambda size: [int(extent) for extent in size.split(" x ")])
+            lines = [(*name, *(row.get(size, "") for size in sizes)) for name, row in rows.items()]
+            seen = ", ".join(f"{device}, driver {driver}" for device, driver in devices.items())
+            parts.append(f"## {kernel.name}\n{seen}\n\n" + table(("variant", "with", *sizes), lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def share(figures: dict[str, float]) -> str:
+    """Of the faster copy's bandwidth; where that copy of more than 128 MiB was slow itself, the kernel's bandwidth."""
+    bandwidth = figures.get("bytes", 0) / figures["microseconds"] / 1e6
+    if figures.get("bytes", 0) >= 2**27 and bandwidth / figures["of_copy"] < SLOW_COPY:
+        return f"{bandwidth:.2f} TB/s"
+    return f"{figures['of_copy']:.3f}"
 
 
 def link(text: str, kernel: Kernel) -> str:

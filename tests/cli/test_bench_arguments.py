@@ -1,5 +1,9 @@
 """A call made from sizes alone is one that the loader takes, for kernels of every kind."""
 
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
@@ -69,3 +73,25 @@ def test_groups_own_all_rows_and_offsets_rise(count, distribution):
     assert (sizes >= 0).all()
     assert (sizes == 0).sum() == (count - -(-count // 8) if distribution == "empty" else 0)
 
+
+
+def test_the_recorder_times_every_variant_that_a_gpu_runs():
+    path = Path(__file__).parents[2] / "tools" / "record_benchmarks.py"
+    spec = importlib.util.spec_from_file_location("record_benchmarks", path)
+    recorder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recorder)
+    hopper = SimpleNamespace(capability=(9, 0))
+    for name in packaged.manifest.names:
+        kernel = packaged.kernel(name)
+        if kernel.fields["op"] != "gemm":
+            timed = {call[0].name for call in recorder.calls(kernel, hopper) if recorder.takes(kernel, *call)}
+            assert timed == {variant.name for variant in kernel.variants if variant.arch == "sm_90a"}
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_groups_along_k_begin_where_a_tensor_copy_can(distribution):
+    for count, rows in ((64, 5000), (3, 40), (5, 16)):
+        plain, stepped = (Groups(count, distribution).offsets(rows, step) for step in (1, 16))
+        assert stepped[-1] == plain[-1] == rows and (numpy.diff(stepped) >= 0).all() and (numpy.diff(plain) >= 0).all()
+        assert all(end % 16 == 0 or end == rows for end in stepped)
+        assert (abs(stepped - plain) <= 16).all()

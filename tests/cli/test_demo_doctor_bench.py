@@ -31,7 +31,7 @@ def test_demo_without_a_gpu_fails_for_damaged_cubins(without_gpu, cubins):
 def test_demo_fails_where_the_kernel_writes_nothing(with_stand_in):
     run = with_stand_in("demo")
     assert run.returncode == 1 and "WRONG" in run.stdout and "every bit equal" not in run.stdout
-    assert run.launches[0].kernel.startswith("quantize_mxfp8_rows__bf16_e4m3_floor_plain") and not run.faults
+    assert run.launches[0].kernel.startswith("quantize_mxfp8_rows__bf16_e4m3_plain") and not run.faults
 
 
 def test_demo_on_a_gpu_that_no_cubin_fits_says_so(with_stand_in):
@@ -67,7 +67,7 @@ def test_bench_measures_each_shape_against_copies_of_the_same_bytes(with_stand_i
     data = json.loads(run.stdout)
     assert data["device"] == "Recorder 9.0" and data["settings"] == {"layout": "blocked", "x": "f32"}
     first, second = data["measurements"]
-    assert first["variant"].startswith("f32_e4m3_floor_blocked") and first["sizes"] == {"M": 256, "K": 1024}
+    assert first["variant"].startswith("f32_e4m3_blocked") and first["sizes"] == {"M": 256, "K": 1024}
     assert first["bytes"] == 256 * 1024 * 4 + 256 * 1024 + 256 * 1024 // 32
     assert second["bytes"] == 200 * 64 * 4 + 200 * 64 + 256 * 4  # blocked scales are padded
     assert not run.faults and len({launch.block(rule_of(first)) for launch in run.launches}) > 2, "the buffers do not rotate"

@@ -99,8 +99,12 @@ def describe_arguments(
     for name, argument in kernel.arguments.items():
         if name in present:
             shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
-            content = {"offsets": groups and groups.offsets, "index": shuffled}.get(name)
-            arrays[name] = Described(shape, dtypes[name], argument.written, content and content(values[_grouped_axis(kernel)]))
+            content = None
+            if name == "offsets":
+                content = groups.offsets(_grouped_extent(kernel, values), _step(kernel))
+            if name == "index":
+                content = shuffled(_grouped_extent(kernel, values))
+            arrays[name] = Described(shape, dtypes[name], argument.written, content)
     return arrays, keywords
 
 
@@ -133,9 +137,18 @@ def _bare(form: Form) -> list[str]:
     return [extent.text for extent in form.shape if extent.names == (extent.text,)]
 
 
-def _grouped_axis(kernel: Kernel) -> str:
-    """The size that offsets cut into groups."""
-    return "K" if kernel.fields.get("grouping") == "k_grouped" else "M"
+def _grouped_extent(kernel: Kernel, values: Mapping[str, int]) -> int:
+    """How much it is that offsets cut into groups."""
+    if kernel.fields.get("grouping") != "k_grouped":
+        return values["M"]
+    if "C" not in values:
+        return values["K"]
+    return (values["C"] - values["G"]) * values.get("block", kernel.arguments["block"].default)  # columns of scales: the last of each group may be short
+
+
+def _step(kernel: Kernel) -> int:
+    """Groups begin at multiples of so many: those along K of a product at 16 bytes, where a tensor copy can begin."""
+    return 16 if kernel.fields["op"] == "gemm" and kernel.fields.get("grouping") == "k_grouped" else 1
 
 
 def _form(argument: Argument, values: Mapping[str, int]) -> Form:

@@ -18,8 +18,8 @@ class Groups:
     count: int = 64
     distribution: str = "uniform"
 
-    def offsets(self, rows: int) -> numpy.ndarray:
-        """Cumulative end rows, of all rows."""
+    def offsets(self, rows: int, step: int = 1) -> numpy.ndarray:
+        """Cumulative end rows, of all rows; all but the last end at multiples of `step`."""
         import numpy
 
         random = numpy.random.default_rng(self.count)
@@ -30,7 +30,9 @@ class Groups:
         else:
             share = numpy.zeros(self.count)
             share[random.permutation(self.count)[: -(-self.count // 8)]] = 1
-        return numpy.rint(numpy.cumsum(share) / share.sum() * rows).astype(numpy.int32)
+        ends = numpy.rint(numpy.cumsum(share) / share.sum() * rows / step).astype(numpy.int32) * step
+        ends[-1] = rows
+        return numpy.minimum(ends, rows)
 
 
 def shuffled(rows: int) -> numpy.ndarray:

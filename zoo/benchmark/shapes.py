@@ -6,9 +6,11 @@ from zoo.benchmark.arguments import size_symbols
 from zoo.errors import ArgumentError
 from zoo.manifest import Kernel
 
-_ACTIVATIONS = ((8192, 2048), (8192, 7168), (32768, 2048), (32768, 7168), (131072, 2048), (131072, 7168))
+_FEW_TOKENS = ((128, 2048), (128, 7168), (512, 2048), (512, 7168), (2048, 2048), (2048, 7168))
+_ACTIVATIONS = _FEW_TOKENS + ((8192, 2048), (8192, 7168), (32768, 2048), (32768, 7168), (131072, 2048), (131072, 7168))
 _WEIGHTS = ((1, 2048, 7168), (1, 8192, 8192), (8, 4096, 7168), (64, 2048, 7168))
 _SCALES = ((8192, 224), (32768, 224), (131072, 64), (131072, 224), (524288, 64))  # one for every 32 elements
+_COLUMN_SCALES = ((2048, 1280), (7168, 1280), (2048, 4352), (7168, 4352), (7168, 16640))  # of weight gradients
 
 
 def usual_shapes(kernel: Kernel) -> list[list[int]]:
@@ -18,7 +20,8 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
     if kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
         shapes = [{"E": experts, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
     else:
-        pairs = _SCALES if op == "scales" else _ACTIVATIONS
+        along_columns = _COLUMN_SCALES if kernel.fields.get("grouping") == "k_grouped" else _SCALES
+        pairs = along_columns if op == "scales" else _ACTIVATIONS
         # COLUMNS: of gates and ups, so that the result is as wide as elsewhere
         shapes = [{"M": rows, "R": rows, "K": columns, "C": columns, "COLUMNS": 2 * columns} for rows, columns in pairs]
     return [[{**shape, "T": 1}[symbol] for symbol in symbols] for shape in shapes]

@@ -69,6 +69,8 @@ def command(
     from zoo import driver
     from zoo.benchmark.arguments import check_call, named_sizes
     from zoo.benchmark.measure import measure
+    from zoo.benchmark.record import record as add_record
+    from zoo.benchmark.record import words_of
     from zoo.benchmark.shapes import usual_shapes
     from zoo.cli.text import progress
     from zoo.evidence import Evidence
@@ -83,30 +85,25 @@ def command(
     calls = [(one, groups) for groups in (grouped if "offsets" in kernel.arguments else [None]) for one in sizes]
     for one, groups in calls:
         check_call(kernel, one, settings, variant, groups)  # before the device is opened: what is wrong with the call is wrong anywhere
-    besides = {name: chosen for name, chosen in settings.items() if not _chooses_variant(kernel, name)}
-    machine = asdict(describe(driver.device(device)))
+    machine = describe(driver.device(device))
     measured = []
     with progress(calls, len(calls), name) as steps:
         for one, groups in steps:
-            words = besides | ({} if groups is None else {"groups": groups.count, "sizes": groups.distribution})
-            measured.append((one | words, measure(zoo, name, one, settings, variant, device, groups)))
+            measured.append((words_of(kernel, one, settings, groups), measure(zoo, name, one, settings, variant, device, groups)))
     if record:
-        _record(zoo, kernel, machine, measured)
+        evidence = Evidence(zoo.directory)
+        add_record(evidence, kernel, machine, measured)
+        evidence.write()
     if as_json:
         rows = [{"sizes": one, **asdict(seen), "gigabytes_per_second": seen.gigabytes_per_second, "of_copy": seen.of_copy} for one, seen in measured]
-        click.echo(json.dumps({"kernel": name, "settings": settings, **machine, "measurements": rows}, indent=1))
+        click.echo(json.dumps({"kernel": name, "settings": settings, **asdict(machine), "measurements": rows}, indent=1))
     else:
         click.echo(_as_text(machine, measured))
     if record:
-        click.echo(f"recorded {Evidence(zoo.directory).path}", err=True)
+        click.echo(f"recorded {evidence.path}", err=True)
 
 
-def _chooses_variant(kernel, name: str) -> bool:
-    """Whether a setting shows in the variant's name."""
-    return kernel.options[name].compiled if name in kernel.options else not kernel.arguments[name].optional and kernel.arguments[name].kind == "array"
-
-
-def _as_text(machine: dict[str, str], measured: list) -> str:
+def _as_text(machine, measured: list) -> str:
     from zoo.cli.text import table
 
     rows = []
@@ -116,25 +113,8 @@ def _as_text(machine: dict[str, str], measured: list) -> str:
         copies = (f"{seen.copy_microseconds:.2f}", torch, f"{100 * seen.of_copy:.1f}%")
         rows.append((*sizes.values(), *speed, *copies, seen.variant))
     header = (*measured[0][0], "us", "GB/s", "copy us", "torch us", "of copy", "variant")
-    lines = [f"{machine['device']}, driver {machine['driver']}", table(header, rows)]
+    lines = [f"{machine.device}, driver {machine.driver}", table(header, rows)]
     for sizes, seen in measured:
         if not seen.past_cache:
             lines.append(f"{', '.join(f'{name} = {value}' for name, value in sizes.items())}: so small that the L2 cache holds all buffers")
     return "\n".join(lines)
-
-
-def _record(zoo, kernel, machine: dict[str, str], measured: list):
-    from zoo.evidence import Evidence
-    from zoo.resolve import runs_on
-
-    capability = tuple(int(part) for part in machine["capability"].split("."))
-    evidence, found = Evidence(zoo.directory), {}
-    for sizes, seen in measured:
-        size = " ".join(f"{name}={value}" for name, value in sizes.items())
-        found.setdefault(seen.variant, {})[size] = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4)}
-    for variant in kernel.variants:
-        if variant.name in found and runs_on(variant.arch, capability):
-            before = evidence.of(variant).get("benchmark", {})
-            kept = before.get("shapes", {}) if before.get("device") == machine["device"] else {}
-            evidence.add(variant, "benchmark", {**machine, "shapes": kept | found[variant.name]})
-    evidence.write()

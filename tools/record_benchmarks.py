@@ -1,0 +1,109 @@
+"""Times every quantiser and its helpers at the sizes of docs/benchmarks.md and records the figures in evidence.json.
+
+    python tools/record_benchmarks.py [--cubins DIR] [--seconds S] [PATTERN ...]
+
+Every variant of this GPU is timed. Those of bf16 and e4m3 get all sizes, and groups of all kinds; others two sizes, for they differ little.
+What does not fit into the seconds given is named, and recorded by a later run: it starts with what has no figures yet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import itertools
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from zoo import driver  # noqa: E402
+from zoo.benchmark.arguments import check_call, named_sizes  # noqa: E402
+from zoo.benchmark.groups import DISTRIBUTIONS, Groups  # noqa: E402
+from zoo.benchmark.measure import measure  # noqa: E402
+from zoo.benchmark.record import record, words_of  # noqa: E402
+from zoo.benchmark.shapes import usual_shapes  # noqa: E402
+from zoo.catalog import Zoo  # noqa: E402
+from zoo.checks.gpu import runnable  # noqa: E402
+from zoo.cli.text import progress  # noqa: E402
+from zoo.errors import VariantError  # noqa: E402
+from zoo.evidence import Evidence  # noqa: E402
+from zoo.machine import describe  # noqa: E402
+
+GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTIONS]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("patterns", nargs="*", default=["quantize.*", "dequantize.*", "scales.*"])
+    parser.add_argument("--cubins", type=Path, default=ROOT / "cubins")
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many (default: never)")
+    asked = parser.parse_args()
+    end = time.monotonic() + asked.seconds
+    zoo, device = Zoo(asked.cubins), driver.device(0)
+    machine, evidence = describe(device), Evidence(asked.cubins)
+    names = [name for name in zoo.manifest.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.patterns)]
+    work = [(zoo.kernel(name), call) for name in names for call in calls(zoo.kernel(name), device) if takes(zoo.kernel(name), *call)]
+    work.sort(key=lambda one: is_recorded(evidence, *one))
+    left = []
+    with progress(work, len(work), "bench") as steps:
+        for kernel, (variant, settings, sizes, groups) in steps:
+            if time.monotonic() > end:
+                left.append(kernel.name)
+                continue
+            seen = measure(zoo, kernel.name, sizes, settings, variant.name, groups=groups)
+            record(evidence, kernel, machine, [(words_of(kernel, sizes, settings, groups), seen)])
+    evidence.write()
+    for name in dict.fromkeys(left):
+        print(f"no time for {left.count(name)} calls of {name}", file=sys.stderr)
+    sys.exit(1 if left else 0)
+
+
+def calls(kernel, device):
+    """(variant, settings, sizes, groups) of all that is timed."""
+    shapes = [named_sizes(kernel, shape) for shape in usual_shapes(kernel)]
+    grouped = "offsets" in kernel.arguments
+    if grouped and kernel.fields["op"] == "quantize":
+        shapes = [sizes for sizes in shapes if sizes["M"] in (8192, 32768)]
+    few = [shapes[0], shapes[-1]] if grouped else [shapes[len(shapes) // 2], shapes[-3]]
+    for variant in runnable(kernel, device):
+        main = all(dtype not in ("f16", "f32", "e5m2") for name, dtype in variant.dtypes.items() if not name.startswith("scales"))
+        for settings in settings_of(kernel, variant, main):
+            for sizes in shapes if main else few:
+                for groups in group_sizes(main, shapes.index(sizes)) if grouped else [None]:
+                    yield variant, settings, sizes, groups
+
+
+def group_sizes(main: bool, place: int) -> list[Groups]:
+    """All kinds for the smallest sizes, one of each count and of each distribution for the third, else eight of one size."""
+    return {0: GROUPS, 2: GROUPS[::4]}.get(place, GROUPS[:1]) if main else GROUPS[:1]
+
+
+def settings_of(kernel, variant, main: bool) -> list[dict[str, str]]:
+    """What a launch chooses: each layout and order of gates, and of main variants all optional arrays or none."""
+    chosen = [[(name, value) for value in option.values] for name, option in kernel.options.items()
+              if name in ("layout", "gates") and name not in variant.options]  # fmt: skip
+    optional = {name: variant.dtypes.get(name, one.dtypes[0]) for name, one in kernel.arguments.items() if one.optional}
+    fixed = {**variant.options, **{name: dtype for name, dtype in variant.dtypes.items() if name not in optional}}
+    choices = [fixed | dict(one) for one in itertools.product(*chosen)]
+    return [one | more for one in choices for more in ([{}, optional] if optional and main else [{}])]
+
+
+def takes(kernel, variant, settings, sizes, groups) -> bool:
+    """Whether the variant is one for this layout and these sizes."""
+    try:
+        check_call(kernel, sizes, settings, variant.name, groups)
+    except VariantError:
+        return False
+    return True
+
+
+def is_recorded(evidence, kernel, call) -> bool:
+    variant, settings, sizes, groups = call
+    line = " ".join(f"{name}={value}" for name, value in words_of(kernel, sizes, settings, groups).items())
+    return line in evidence.of(variant).get("benchmark", {}).get("shapes", {})
+
+
+if __name__ == "__main__":
+    main()

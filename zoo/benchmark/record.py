@@ -1,0 +1,40 @@
+"""Timings as evidence: under the digest of the variant that ran, a line for each size and setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from zoo.benchmark.measure import Measurement
+from zoo.catalog import Zoo
+from zoo.evidence import Evidence
+from zoo.machine import Machine
+from zoo.manifest import Kernel
+from zoo.resolve import runs_on
+
+
+def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups=None) -> dict[str, str | int]:
+    """What a timing is of, beside its variant: sizes, groups, and settings that do not show in the variant's name."""
+    besides = {name: chosen for name, chosen in settings.items() if not _shows_in_variant(kernel, name)}
+    return {**sizes, **besides, **({} if groups is None else {"groups": groups.count, "sizes": groups.distribution})}
+
+
+def record(evidence: Evidence, kernel: Kernel, machine: Machine, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]):
+    """Adds to what was measured on the same device of the same bytes."""
+    capability = tuple(int(part) for part in machine.capability.split("."))
+    found: dict[str, dict[str, dict]] = {}
+    for words, seen in measured:
+        line = " ".join(f"{name}={value}" for name, value in words.items())
+        figures = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4), "bytes": seen.bytes}
+        found.setdefault(seen.variant, {})[line] = figures
+    for variant in kernel.variants:
+        if variant.name in found and runs_on(variant.arch, capability):
+            before = evidence.of(variant).get("benchmark", {})
+            kept = before.get("shapes", {}) if before.get("device") == machine.device else {}
+            evidence.add(variant, "benchmark", {**asdict(machine), "shapes": kept | found[variant.name]})
+
+
+def _shows_in_variant(kernel: Kernel, name: str) -> bool:
+    if name in kernel.options:
+        return kernel.options[name].compiled
+    return not kernel.arguments[name].optional and kernel.arguments[name].kind == "array"
