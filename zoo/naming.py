@@ -11,6 +11,7 @@ FORMATS = (
 # of a matrix product, by what its rows are; of a quantiser, by those of x
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "k_grouped", "m_grouped_gather")
 QUANTISED_GROUPINGS = ("m_grouped_contiguous", "m_grouped_padded", "experts")
+SCALE_GROUPINGS = ("m_grouped_contiguous", "k_grouped")
 DIRECTIONS = ("rows", "cols", "both", "squares")
 ARRANGEMENTS = ("blocked", "unblocked", "mn_major", "ue8m0_words")
 EPILOGUES = ("swiglu", "swiglu_fp8b128")
@@ -22,7 +23,7 @@ GRAMMAR = {
         (("extra", ("amax",), False), ("grouping", QUANTISED_GROUPINGS, True)),
     ),
     "dequantize": ((("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", QUANTISED_GROUPINGS, True)),),
-    "scales": ((("arrangement", ARRANGEMENTS, False), ("grouping", QUANTISED_GROUPINGS, True)),),
+    "scales": ((("arrangement", ARRANGEMENTS, False), ("grouping", SCALE_GROUPINGS, True)),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EPILOGUES, True)),),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for fields in forms for field, _, _ in fields))

@@ -25,15 +25,17 @@ __device__ __forceinline__ float approximate_reciprocal(float d) {
 
 // 1 / d, rounded to nearest, for d in [1, 2].
 __device__ __forceinline__ float reciprocal_of_1_to_2(float d) {
-#if __CUDA_ARCH__ == 900
+    float r = approximate_reciprocal(d);
+    r = __fmaf_rn(__fmaf_rn(-d, r, 1.0f), r, r);
+#if __CUDA_ARCH__ != 900
     // A step is right where it starts at the right result; where it starts a unit below, for all but 2 - 2^-23; where it
     // starts a unit above, for all but 32 numbers. Hopper's approximation is never one of those: tools/lab/reciprocal.py
-    // has tried all 2^23 + 1 numbers on an H200.
-    const float r = approximate_reciprocal(d);
-    return __fmaf_rn(__fmaf_rn(-d, r, 1.0f), r, r);
-#else
-    return __frcp_rn(d);
+    // has tried all 2^23 + 1 numbers on an H200. Elsewhere a second step mends all but 2 - 2^-23, from wherever the first
+    // starts (tried all, from two units below to two above).
+    r = __fmaf_rn(__fmaf_rn(-d, r, 1.0f), r, r);
+    r = d == 0x1.fffffep0f ? 0x1.000002p-1f : r;
 #endif
+    return r;
 }
 
 }  // namespace zoo

@@ -1,4 +1,4 @@
-// Global memory, 16 bytes an access; 8 where a row ends.
+// Global memory, 16 bytes an access; 8 where a row ends; an int of what lies beside the data.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,25 @@ __device__ __forceinline__ uint4 load_16_bytes(const void* address) {
     return v;
 }
 
+// The same for an int that others may just have written, ahead of loads that follow.
+__device__ __forceinline__ int load_int(const int* address) {
+    int v;
+    asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(address));
+    return v;
+}
+
 __device__ __forceinline__ void store_16_bytes(void* address, const uint32_t* words) {
     *static_cast<uint4*>(address) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 __device__ __forceinline__ void store_8_bytes(void* address, const uint32_t* words) {
     *static_cast<uint2*>(address) = make_uint2(words[0], words[1]);
+}
+
+// Two neighbouring f32 in memory += these, without a result to wait for. Each is rounded to nearest even; subnormal numbers
+// count as zero.
+__device__ __forceinline__ void add_two(void* address, float first, float second) {
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(address), "f"(first), "f"(second) : "memory");
 }
 
 }  // namespace zoo

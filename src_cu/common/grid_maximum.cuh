@@ -9,7 +9,8 @@
 //
 // Who sees the beat change knows that somebody writes it now, and only CTA 0 does, after it has cleared. So any bits in
 // the workspace are right: those of an earlier launch, of one that was aborted, or of nobody. CTAs wait for CTA 0 only,
-// and that one starts first. It counts the workers so as not to leave before the last has looked.
+// and that one starts first. It counts the workers so as not to leave before the last has looked; if they have fenced
+// what they added, CTA 0 has the results then, and may make something of them.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,9 @@ public:
                 do {
                     store_release(beat, ++now);
                     __nanosleep(100);
-                } while (load(this->count) - count_before != gridDim.x - 1);
+                } while (load_acquire(this->count) - count_before != gridDim.x - 1);
             }
+            __syncthreads();
         } else {
             beat_before = load(beat);
         }
@@ -52,7 +54,7 @@ public:
         atomicMax(results + index, bits > 0x7F800000 ? 0x7FFFFFFF : bits);
     }
 
-    // By one thread of a worker, after all its threads have waited.
+    // By one thread of a worker, after all its threads have waited; if CTA 0 is to read the results, they fence before.
     __device__ __forceinline__ void leave() const {
         if (gridDim.x > 1) atomicAdd(count, 1);
     }

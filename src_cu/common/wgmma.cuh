@@ -52,10 +52,17 @@ __device__ __forceinline__ void hold(float (&d)[COUNT]) {
 }
 
 // Where register j of this thread lies in the warpgroup's 64 x N.
-__device__ __forceinline__ int accumulator_row(int j) {
-    return threadIdx.x % WARPGROUP / 32 * 16 + threadIdx.x % 32 / 4 + j / 2 % 2 * 8;
+__device__ __forceinline__ int accumulator_row(int j, int thread = threadIdx.x) {
+    return thread % WARPGROUP / 32 * 16 + thread % 32 / 4 + j / 2 % 2 * 8;
 }
-__device__ __forceinline__ int accumulator_column(int j) { return j / 4 * 8 + threadIdx.x % 4 * 2 + j % 2; }
+__device__ __forceinline__ int accumulator_column(int j, int thread = threadIdx.x) { return j / 4 * 8 + thread % 4 * 2 + j % 2; }
+
+// threadIdx.x, read anew: what follows from it is not kept in registers over a loop that needs them all.
+__device__ __forceinline__ int thread_index_anew() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
 
 // d (64 x N) += a (64 x 32) b (N x 32)^T, or = where nothing is to be accumulated. There is no other way to write an
 // instruction with N / 2 registers than to write them all.

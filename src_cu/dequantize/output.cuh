@@ -11,36 +11,25 @@ namespace zoo {
 template <class Dtype>
 struct Output;
 
-// The conversions make the NaN that is asked for.
-template <class Dtype>
-struct NarrowOutput {
+// The conversion makes the NaN that is asked for.
+template <>
+struct Output<bf16> {
     static constexpr int BYTES = 2;
 
     static __device__ __forceinline__ void store(uint8_t* address, const float (&values)[8]) {
         uint32_t words[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++) words[i] = Output<Dtype>::pair(values[2 * i], values[2 * i + 1]);
+        for (int i = 0; i < 4; i++) words[i] = pair(values[2 * i], values[2 * i + 1]);
         store_16_bytes(address, words);
     }
     static __device__ __forceinline__ void store_one(uint8_t* address, float value) {
-        *reinterpret_cast<uint16_t*>(address) = static_cast<uint16_t>(Output<Dtype>::pair(value, 0.0f));
+        *reinterpret_cast<uint16_t*>(address) = static_cast<uint16_t>(pair(value, 0.0f));
     }
-};
 
-template <>
-struct Output<bf16> : NarrowOutput<bf16> {
+private:
     static __device__ __forceinline__ uint32_t pair(float low, float high) {
         uint32_t d;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
-        return d;
-    }
-};
-
-template <>
-struct Output<f16> : NarrowOutput<f16> {
-    static __device__ __forceinline__ uint32_t pair(float low, float high) {
-        uint32_t d;
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));
         return d;
     }
 };

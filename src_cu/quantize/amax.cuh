@@ -2,7 +2,7 @@
 //
 // A warp reads a piece of a row, LOADS vectors of 16 bytes a lane, and keeps the maximum of the group that it is in. A
 // CTA takes neighbouring pieces, so that it meets few groups; their maxima meet in shared memory, and from there go to
-// the results. One pass over x, whatever the groups.
+// the results. One pass over x, whatever the groups. What NVFP4 makes of the results is stored by who is last, CTA 0.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 #include "common/variant.cuh"
 #include "common/warp.cuh"
 #include "quantize/input.cuh"
+#include "quantize/tensor_scale.cuh"
 
 namespace zoo {
 
@@ -21,22 +22,34 @@ struct OneGroup {
     static constexpr int count = 1;
     uint32_t rows;
 
+    __device__ __forceinline__ void read() const {}
     __device__ __forceinline__ uint32_t end(int) const { return rows; }
     __device__ __forceinline__ int find(uint32_t) const { return 0; }
     __device__ __forceinline__ int next(int group, uint32_t) const { return group; }
 };
 
 // Group g is rows [offsets[g - 1], offsets[g]).
+template <int THREADS>
 struct RaggedGroups {
     const int32_t* offsets;
     int32_t count;
+    int32_t* ends;  // shared memory: of the first THREADS groups, and the last one's
 
-    __device__ __forceinline__ uint32_t end(int group) const { return offsets[group]; }
+    // By all threads, before a barrier. One trip to memory for all questions.
+    __device__ __forceinline__ void read() const {
+        const int own = threadIdx.x;
+        if (own < count) ends[own] = offsets[own];
+        if (own == 0) ends[THREADS] = offsets[count - 1];
+    }
+
+    __device__ __forceinline__ uint32_t end(int group) const {
+        return group < THREADS ? ends[group] : group == count - 1 ? ends[THREADS] : offsets[group];
+    }
 
     // The first group that ends after a row, as many as end before: by all threads of a CTA, a thread a group.
     __device__ __forceinline__ int find(uint32_t row) const {
         int found = 0;
-        for (int first = 0; first < count; first += blockDim.x) {
+        for (int first = 0; first < count; first += THREADS) {
             const int group = first + static_cast<int>(threadIdx.x);
             found += __syncthreads_count(group < count && end(group) <= row);
         }
@@ -94,25 +107,36 @@ __device__ __forceinline__ uint32_t pieces_of_row(int64_t K) {
     return (K + PIECE - 1) / PIECE;
 }
 
+// By all threads of a CTA, when the results are there.
+__device__ __forceinline__ void store_tensor_scales(const uint32_t* amax, float* tensor_scale, int count) {
+    for (int i = threadIdx.x; i < count; i += blockDim.x)
+        tensor_scale[i] = nvfp4_tensor_scale(__uint_as_float(__ldcg(amax + i)));
+}
+
+// `tensor_scale` may be null.
 template <class X, int THREADS, int LOADS, class Groups>
-__device__ __forceinline__ void find_amax(const Groups& groups, const uint8_t* x, uint32_t* amax, uint32_t* workspace,
-                                          int64_t K, int64_t x_stride) {
+__device__ __forceinline__ void find_amax(const Groups& groups, const uint8_t* x, uint32_t* amax, float* tensor_scale,
+                                          uint32_t* workspace, int64_t K, int64_t x_stride) {
     using In = Input<X>;
     constexpr int WARPS = THREADS / 32;
     __shared__ uint32_t meeting[THREADS];  // maxima of the first THREADS groups that the CTA meets
     let_next_kernel_launch();
     wait_for_previous_kernel();
     const GridMaximum maximum(amax, groups.count, workspace);
-    if (!GridMaximum::works()) return;
+    if (!GridMaximum::works()) {
+        if (tensor_scale != nullptr) store_tensor_scales(amax, tensor_scale, groups.count);
+        return;
+    }
 
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    groups.read();
+    meeting[threadIdx.x] = 0;
+    __syncthreads();
     const uint32_t parts = pieces_of_row<X, LOADS>(K);
     const uint32_t pieces = groups.end(groups.count - 1) * parts;
     const uint32_t each = pieces / GridMaximum::workers(), rest = pieces % GridMaximum::workers();
     const uint32_t begin = GridMaximum::worker() * each + min(GridMaximum::worker(), rest);
     const uint32_t end = begin + each + (GridMaximum::worker() < rest);
-    meeting[threadIdx.x] = 0;
-    __syncthreads();
 
     const int first_group = min(groups.find(parts == 0 ? 0 : begin / parts), groups.count - 1);
     int group = first_group;
@@ -148,6 +172,11 @@ __device__ __forceinline__ void find_amax(const Groups& groups, const uint8_t* x
         while (!clear) clear = maximum.is_clear();
     __syncthreads();
     if (meeting[threadIdx.x] != 0) maximum.add(first_group + threadIdx.x, meeting[threadIdx.x]);
+    if (tensor_scale != nullptr) {
+        __threadfence();
+        __syncthreads();
+        if (gridDim.x == 1) store_tensor_scales(amax, tensor_scale, groups.count);
+    }
     if (threadIdx.x == 0) maximum.leave();
 }
 

@@ -8,11 +8,12 @@
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
+#include "common/global_memory.cuh"
 #include "common/variant.cuh"
 #include "quantize/cols.cuh"
 #include "quantize/input.cuh"
-#include "quantize/scale_layout.cuh"
 #include "quantize/tile.cuh"
+#include "quantize/tile_scales.cuh"
 
 namespace zoo {
 
@@ -26,15 +27,15 @@ struct TileRows {
     static constexpr int LANE_BLOCK = BLOCK < LANE_COLUMNS ? BLOCK : LANE_COLUMNS;
     static constexpr int BLOCK_LANES = BLOCK / LANE_BLOCK;  // that share one
     static constexpr int CHUNKS = LANE_COLUMNS / In::VALUES, BLOCK_CHUNKS = LANE_BLOCK / In::VALUES;
-    static constexpr int WORDS = LANE_COLUMNS / (4 * Format::ELEMENTS_PER_BYTE);
+    static constexpr int WORDS = LANE_BLOCK / (4 * Format::ELEMENTS_PER_BYTE);
     static constexpr int CHUNK_COLUMNS = 16 * Format::ELEMENTS_PER_BYTE;
     static constexpr int ROW_BYTES = Tile::COLUMNS / Format::ELEMENTS_PER_BYTE;
-    static_assert(Tile::COLUMNS % BLOCK == 0 && WORDS % 4 == 0);
+    static_assert(Tile::COLUMNS % BLOCK == 0 && (WORDS == 2 || WORDS == 4 || WORDS == 8));
 
     uint8_t q[Tile::ROWS * ROW_BYTES];  // swizzled
-    Scale scales[Tile::ROWS][BLOCKS];
+    TileScales<Scale, Tile::ROWS, BLOCKS> scales;
 
-    __device__ __forceinline__ void quantize(const Format& format, const Tile& tile) {
+    __device__ __forceinline__ void quantize(const Format& format, Layout layout, const Tile& tile) {
 #pragma unroll 1
         for (int n = 0; n < Tile::ROWS * LANES_ACROSS / Tile::THREADS; n++) {
             const int i = n * Tile::THREADS + threadIdx.x;
@@ -42,30 +43,37 @@ struct TileRows {
             const int across = i / (BLOCK_LANES * Tile::ROWS) * BLOCK_LANES + i % BLOCK_LANES;
             const int byte = across * LANE_COLUMNS * Tile::X_BYTES;
             const uint8_t* x = tile.slabs[byte / 128];
-            uint4 data[CHUNKS];
-#pragma unroll
-            for (int c = 0; c < CHUNKS; c++)
-                data[c] = *reinterpret_cast<const uint4*>(x + swizzled<128>(row, byte % 128 / 16 + c));
-
-            uint32_t words[WORDS];
-#pragma unroll
+#pragma unroll 1
             for (int first = 0; first < CHUNKS; first += BLOCK_CHUNKS) {
-                uint32_t largest = In::largest(data[first]);
+                uint4 data[BLOCK_CHUNKS];
 #pragma unroll
-                for (int c = 1; c < BLOCK_CHUNKS; c++) largest = In::larger(largest, In::largest(data[first + c]));
+                for (int c = 0; c < BLOCK_CHUNKS; c++)
+                    data[c] = *reinterpret_cast<const uint4*>(x + swizzled<128>(row, byte % 128 / 16 + first + c));
+                uint32_t largest = In::largest(data[0]);
+#pragma unroll
+                for (int c = 1; c < BLOCK_CHUNKS; c++) largest = In::larger(largest, In::largest(data[c]));
 #pragma unroll
                 for (int distance = 1; distance < BLOCK_LANES; distance *= 2)
                     largest = In::larger(largest, __shfl_xor_sync(0xFFFFFFFF, largest, distance));
                 const uint32_t scale = format.scale_of(In::magnitude_to_float(In::magnitude(largest)));
-                if (across % BLOCK_LANES == 0) scales[row][(across * LANE_COLUMNS + first * In::VALUES) / BLOCK] = scale;
+                if (across % BLOCK_LANES == 0)
+                    scales.put(layout, row, (across * LANE_COLUMNS + first * In::VALUES) / BLOCK, scale);
                 const float multiplier = format.multiplier(scale);
+
+                uint32_t words[WORDS];
 #pragma unroll
-                for (int c = first; c < first + BLOCK_CHUNKS; c++) encode_chunk(format, data[c], multiplier, words, c);
+                for (int c = 0; c < BLOCK_CHUNKS; c++) encode_chunk(format, data[c], multiplier, words, c);
+                const int element = across * LANE_COLUMNS + first * In::VALUES;
+                uint8_t* target = q + swizzled<ROW_BYTES>(row, element / CHUNK_COLUMNS);
+                if constexpr (LANE_BLOCK < CHUNK_COLUMNS) {
+                    store_8_bytes(target + element % CHUNK_COLUMNS / Format::ELEMENTS_PER_BYTE, words);
+                } else {
+                    *reinterpret_cast<uint4*>(target) = make_uint4(words[0], words[1], words[2], words[3]);
+                    if constexpr (WORDS == 8)
+                        *reinterpret_cast<uint4*>(q + swizzled<ROW_BYTES>(row, element / CHUNK_COLUMNS + 1)) =
+                            make_uint4(words[4], words[5], words[6], words[7]);
+                }
             }
-#pragma unroll
-            for (int w = 0; w < WORDS; w += 4)
-                *reinterpret_cast<uint4*>(q + swizzled<ROW_BYTES>(row, (across * WORDS + w) / 4)) =
-                    make_uint4(words[w], words[w + 1], words[w + 2], words[w + 3]);
         }
     }
 
@@ -96,28 +104,11 @@ struct TileRows {
     }
 
     // After a barrier, by all threads.
-    __device__ __forceinline__ void store_scales(Layout layout, Scale* target, int64_t stride, TileCorner corner, uint64_t M,
-                                                 uint64_t K) const {
-        if constexpr (sizeof(Scale) == 1)
-            if (layout == Layout::blocked) return store_scales_as<Layout::blocked>(target, stride, corner, M, K);
-        if constexpr (sizeof(Scale) == 4)
-            if (layout == Layout::mn_major) return store_scales_as<Layout::mn_major>(target, stride, corner, M, K);
-        store_scales_as<Layout::plain>(target, stride, corner, M, K);
-    }
-
-private:
-    template <Layout LAYOUT>
-    __device__ __forceinline__ void store_scales_as(Scale* target, int64_t stride, TileCorner corner, uint64_t M,
-                                                    uint64_t K) const {
-        using Scales = ScaleLayout<LAYOUT, BLOCK, 4, BLOCK, Scale>;  // here only for where a scale lies
-        const uint64_t whole_blocks = (K + BLOCK - 1) / BLOCK * BLOCK;
-#pragma unroll 1
-        for (int i = threadIdx.x; i < Tile::ROWS * BLOCKS; i += Tile::THREADS) {
-            const uint64_t row = corner.row + i / BLOCKS, column = corner.column + i % BLOCKS * BLOCK;
-            const bool padding = row >= M || column >= K;
-            if (row < Scales::rows_end(M))
-                Scales::store(target, stride, row, column, whole_blocks, padding ? 0 : scales[i / BLOCKS][i % BLOCKS]);
-        }
+    __device__ __forceinline__ void store_scales(Layout layout, Scale* target, int64_t stride, TileCorner corner, int64_t M,
+                                                 int64_t K) const {
+        const int columns = min(K - corner.column, int64_t(Tile::COLUMNS));
+        scales.store(layout, {target, stride, corner.row, M, uint32_t(corner.column) / BLOCK,
+                              uint32_t((K + BLOCK - 1) / BLOCK), (columns + BLOCK - 1) / BLOCK});
     }
 };
 
@@ -157,14 +148,14 @@ __device__ __forceinline__ void quantize_both(Layout layout, typename Of::Argume
     __syncthreads();
     wait(&shared.loaded, 0);
 
-    shared.rows.quantize(format, shared.x);
-    shared.cols.quantize(format, shared.x);
+    shared.rows.quantize(format, layout, shared.x);
+    shared.cols.quantize(format, layout, shared.x);
     let_copies_see_shared_memory();
     __syncthreads();
 
-    shared.rows.store(rows.map, rows.q, rows.q_stride, corner, M, K);
     const Groups matrix = {cols.scales, cols.scales_stride, M};
     const auto place = matrix.place(layout, corner.row / Tile::ROWS, K);
+    shared.rows.store(rows.map, rows.q, rows.q_stride, corner, M, K);
     matrix.store(shared.cols, cols.map, cols.q, cols.q_stride, corner.column, K, place);
     shared.rows.store_scales(layout, rows.scales, rows.scales_stride, corner, M, K);
     shared.cols.store_scales(layout, place, corner.column, K);

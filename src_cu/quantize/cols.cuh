@@ -11,27 +11,28 @@
 //   ...                         ...
 //
 // The copy engine stores whole 16 bytes of a row. It is therefore shown a q whose rows end at a multiple of 16 bytes;
-// where there is a remainder, the threads store it. Scales go to shared memory too, so that those below each other are
-// stored together.
+// where there is a remainder, the threads store it. How scales leave is in tile_scales.cuh.
 #pragma once
 
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
+#include "common/global_memory.cuh"
 #include "common/variant.cuh"
 #include "quantize/input.cuh"
 #include "quantize/scale_layout.cuh"
 #include "quantize/tile.cuh"
+#include "quantize/tile_scales.cuh"
 
 namespace zoo {
 
 // The scales of what a tile belongs to, a matrix or a group: where its first one lies, `stride` as in scale_layout.cuh,
-// and how many blocks it has along M.
+// how many blocks it has along M, and which is the tile's first.
 template <class Scale>
 struct ScaleTarget {
     Scale* scales;
     int64_t stride;
-    uint32_t blocks;
+    uint32_t blocks, block;
 };
 
 // Where a tile's rows come from and where its results go.
@@ -41,14 +42,7 @@ struct TilePlace {
     int x_row, rows;  // of x; how many there are: the rest of the tile is blank
     int element;      // of the rows of q
     ScaleTarget<Scale> target;
-    uint32_t block;   // of the target, the tile's first
 };
-
-// A launch says whether scales are plain. If not they have the other layout of their kind, which follows from their size.
-template <class Scale>
-__device__ __forceinline__ Layout layout_of(int64_t plain) {
-    return plain ? Layout::plain : sizeof(Scale) == 1 ? Layout::blocked : Layout::mn_major;
-}
 
 // The results of a tile, in shared memory.
 template <class X, class Format, class Tile>
@@ -61,34 +55,33 @@ struct TileCols {
     static constexpr int LANE_BLOCK = BLOCK < LANE_ROWS ? BLOCK : LANE_ROWS;             // what a lane has of one
     static constexpr int BLOCK_WARPS = BLOCK / LANE_BLOCK;                               // that share one
     static constexpr int WORD_ROWS = 4 * Format::ELEMENTS_PER_BYTE, CHUNK_ROWS = 4 * WORD_ROWS;
+    static constexpr int STEP = LANE_COLUMNS == 2 ? 16 : LANE_BLOCK;                     // rows that are encoded at a time
     static constexpr int PART_ROWS = 8 * CHUNK_ROWS < Tile::ROWS ? 8 * CHUNK_ROWS : Tile::ROWS;  // of a box
     static constexpr int PARTS = Tile::ROWS / PART_ROWS, PART_BYTES = PART_ROWS / Format::ELEMENTS_PER_BYTE;
+    static_assert(LANE_BLOCK % STEP == 0 && (STEP % CHUNK_ROWS == 0 || CHUNK_ROWS == 2 * STEP));
     static_assert(Tile::ROWS % BLOCK == 0 && LANE_ROWS % LANE_BLOCK == 0 && LANE_ROWS % CHUNK_ROWS == 0);
 
     uint8_t q[PARTS][Tile::COLUMNS * PART_BYTES];  // transposed, swizzled
-    Scale scales[Tile::COLUMNS][BLOCKS];
+    TileScales<Scale, Tile::COLUMNS, BLOCKS> scales;
     uint32_t magnitudes[BLOCK_WARPS > 1 ? WARPS_DOWN : 1][BLOCK_WARPS > 1 ? Tile::COLUMNS / LANE_COLUMNS : 1];
 
-    __device__ __forceinline__ void quantize(const Format& format, const Tile& tile) {
+    __device__ __forceinline__ void quantize(const Format& format, Layout layout, const Tile& tile) {
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const int warp_down = warp % WARPS_DOWN, slab = warp / WARPS_DOWN;
-        const int first_row = warp_down * LANE_ROWS;
         const int first_column = slab * Tile::SLAB_COLUMNS + lane * LANE_COLUMNS;
 
-        uint32_t data[LANE_ROWS];
-#pragma unroll
-        for (int r = 0; r < LANE_ROWS; r++) {
-            const uint8_t* rows = tile.slabs[slab] + first_row * 128;
-            data[r] = *reinterpret_cast<const uint32_t*>(rows + swizzled<128>(r, lane / 4) + lane % 4 * 4);
-        }
-        auto four_rows = [&](int r) { return make_uint4(data[r], data[r + 1], data[r + 2], data[r + 3]); };
-
-        uint32_t words[LANE_COLUMNS][LANE_ROWS / WORD_ROWS];
-#pragma unroll
+#pragma unroll 1
         for (int first = 0; first < LANE_ROWS; first += LANE_BLOCK) {
-            uint32_t largest = In::largest(four_rows(first));  // of each column by itself
+            const int first_row = warp_down * LANE_ROWS + first;
+            uint32_t data[STEP];  // the last of the block
+            uint32_t largest = 0;  // of each column by itself
 #pragma unroll
-            for (int r = 4; r < LANE_BLOCK; r += 4) largest = In::larger(largest, In::largest(four_rows(first + r)));
+            for (int row = first_row; row < first_row + LANE_BLOCK; row += STEP) {
+                load(tile.slabs[slab], row, data);
+#pragma unroll
+                for (int r = 0; r < STEP; r += 4)
+                    largest = In::larger(largest, In::largest(make_uint4(data[r], data[r + 1], data[r + 2], data[r + 3])));
+            }
             if constexpr (BLOCK_WARPS > 1) {
                 magnitudes[warp_down][first_column / LANE_COLUMNS] = largest;
                 __syncthreads();
@@ -101,56 +94,75 @@ struct TileCols {
 #pragma unroll
             for (int c = 0; c < LANE_COLUMNS; c++) {
                 const uint32_t scale = format.scale_of(In::magnitude_to_float(In::magnitude_at(largest, c)));
-                if (warp_down % BLOCK_WARPS == 0) scales[first_column + c][(first_row + first) / BLOCK] = scale;
+                if (warp_down % BLOCK_WARPS == 0) scales.put(layout, first_column + c, first_row / BLOCK, scale);
                 multiplier[c] = format.multiplier(scale);
             }
+
+            // Of 2-byte input, reading it once more takes fewer registers than keeping it: more CTAs.
+#pragma unroll 1
+            for (int row = first_row; row < first_row + LANE_BLOCK; row += STEP) {
+                if (STEP < LANE_BLOCK) load(tile.slabs[slab], row, data);
+                uint32_t words[LANE_COLUMNS][STEP / WORD_ROWS];
+                encode(format, data, multiplier, words);
 #pragma unroll
-            for (int r = first; r < first + LANE_BLOCK; r += WORD_ROWS) {
-                uint32_t column_words[LANE_COLUMNS];
-                encode_rows(format, data + r, multiplier, column_words);
+                for (int c = 0; c < LANE_COLUMNS; c++) {
+                    auto target = [&](int r) {
+                        return q[r / PART_ROWS] + swizzled<PART_BYTES>(first_column + c, r % PART_ROWS / CHUNK_ROWS);
+                    };
+                    if constexpr (STEP < CHUNK_ROWS) {
+                        store_8_bytes(target(row) + row % CHUNK_ROWS / Format::ELEMENTS_PER_BYTE, words[c]);
+                    } else {
 #pragma unroll
-                for (int c = 0; c < LANE_COLUMNS; c++) words[c][r / WORD_ROWS] = column_words[c];
+                        for (int r = 0; r < STEP; r += CHUNK_ROWS) {
+                            const uint32_t* chunk = words[c] + r / WORD_ROWS;
+                            *reinterpret_cast<uint4*>(target(row + r)) = make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
+                        }
+                    }
+                }
             }
         }
-
-#pragma unroll
-        for (int c = 0; c < LANE_COLUMNS; c++)
-#pragma unroll
-            for (int r = 0; r < LANE_ROWS; r += CHUNK_ROWS) {
-                const uint32_t* chunk = words[c] + r / WORD_ROWS;
-                const int at = swizzled<PART_BYTES>(first_column + c, (first_row + r) % PART_ROWS / CHUNK_ROWS);
-                *reinterpret_cast<uint4*>(q[first_row / PART_ROWS] + at) =
-                    make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
-            }
     }
 
-    // WORD_ROWS rows of the lane's columns -> a word of elements of each.
-    static __device__ __forceinline__ void encode_rows(const Format& format, const uint32_t* rows,
-                                                       const float (&multiplier)[LANE_COLUMNS],
-                                                       uint32_t (&words)[LANE_COLUMNS]) {
+    // STEP rows of the lane's columns.
+    static __device__ __forceinline__ void load(const uint8_t* slab, int row, uint32_t (&data)[STEP]) {
+        const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int r = 0; r < WORD_ROWS; r += 4) {
-            float values[In::VALUES];  // of four rows, row by row
-            In::to_float(make_uint4(rows[r], rows[r + 1], rows[r + 2], rows[r + 3]), values);
+        for (int r = 0; r < STEP; r++)
+            data[r] = *reinterpret_cast<const uint32_t*>(slab + row * 128 + swizzled<128>(r, lane / 4) + lane % 4 * 4);
+    }
+
+    static __device__ __forceinline__ void encode(const Format& format, const uint32_t (&data)[STEP],
+                                                  const float (&multiplier)[LANE_COLUMNS],
+                                                  uint32_t (&words)[LANE_COLUMNS][STEP / WORD_ROWS]) {
+        if constexpr (WORD_ROWS == 8) {
+            format.template encode_columns<In>(data, multiplier, words);
+        } else {
 #pragma unroll
             for (int c = 0; c < LANE_COLUMNS; c++) {
-                auto bits = [&](int row) { return __float_as_uint(values[row * LANE_COLUMNS + c]); };
-                uint32_t elements[1];
-                format.template encode_loaded<Input<f32>>(make_uint4(bits(0), bits(1), bits(2), bits(3)), multiplier[c],
-                                                          elements);
-                words[c] = r == 0 ? elements[0] : words[c] | elements[0] << 16;
+                Floats<STEP> values;
+                column_values<In>(data, c, values.values);
+                format.template encode_loaded<Input<Floats<STEP>>>(values, multiplier[c], words[c]);
             }
         }
     }
 
-    // Makes the elements from this row on 0, which the NaN of a block has made NaN. By all threads, between barriers.
-    __device__ __forceinline__ void blank(int first_row) {
+    // Makes the elements from this row to the end of its block 0, which the NaN of the block has made NaN. Those of blocks
+    // without any row of x are 0. By all threads, between barriers.
+    __device__ __forceinline__ void blank_end_of_block(int first_row) {
+        const int rows = (first_row + BLOCK - 1) / BLOCK * BLOCK - first_row;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < Tile::COLUMNS * (Tile::ROWS - first_row); i += Tile::THREADS) {
+        for (int i = threadIdx.x; i < Tile::COLUMNS * rows; i += Tile::THREADS) {
             const int column = i % Tile::COLUMNS, row = first_row + i / Tile::COLUMNS;
             const int at = swizzled<PART_BYTES>(column, row % PART_ROWS / CHUNK_ROWS);
             q[row / PART_ROWS][at + row % CHUNK_ROWS / Format::ELEMENTS_PER_BYTE] = 0;
         }
+    }
+
+    // All elements 0, of a tile without rows. By all threads, before a barrier.
+    __device__ __forceinline__ void clear() {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < int(sizeof(q) / 16); i += Tile::THREADS)
+            reinterpret_cast<uint4*>(q)[i] = make_uint4(0, 0, 0, 0);
     }
 
     // Elements of a column, as they lie along M.
@@ -184,29 +196,11 @@ struct TileCols {
         }
     }
 
-    // Of columns of x from `column` on. Blank blocks, and columns from K on, are padding. After a barrier, by all threads.
-    __device__ __forceinline__ void store_scales(Layout layout, const TilePlace<Scale>& place, uint64_t column,
-                                                 uint64_t K) const {
-        if constexpr (sizeof(Scale) == 1)
-            if (layout == Layout::blocked) return store_scales_as<Layout::blocked>(place, column, K);
-        if constexpr (sizeof(Scale) == 4)
-            if (layout == Layout::mn_major) return store_scales_as<Layout::mn_major>(place, column, K);
-        store_scales_as<Layout::plain>(place, column, K);
-    }
-
-private:
-    template <Layout LAYOUT>
-    __device__ __forceinline__ void store_scales_as(const TilePlace<Scale>& place, uint64_t column, uint64_t K) const {
-        using Scales = ScaleLayout<LAYOUT, 1, 4, 4, Scale>;  // here only for where a scale lies
-#pragma unroll 1
-        for (int i = threadIdx.x; i < Tile::COLUMNS * BLOCKS; i += Tile::THREADS) {
-            const int down = LAYOUT == Layout::mn_major ? i / Tile::COLUMNS : i % BLOCKS;
-            const int across = LAYOUT == Layout::mn_major ? i % Tile::COLUMNS : i / BLOCKS;
-            const bool padding = down * BLOCK >= place.rows || column + across >= K;
-            if (column + across < Scales::rows_end(K))
-                Scales::store(place.target.scales, place.target.stride, column + across, place.block + down,
-                              place.target.blocks, padding ? 0 : scales[across][down]);
-        }
+    // Of columns of x from `column` on. After a barrier, by all threads.
+    __device__ __forceinline__ void store_scales(Layout layout, const TilePlace<Scale>& place, int64_t column,
+                                                 int64_t K) const {
+        scales.store(layout, {place.target.scales, place.target.stride, column, K, place.target.block, place.target.blocks,
+                              (place.rows + BLOCK - 1) / BLOCK});
     }
 };
 
@@ -225,7 +219,7 @@ struct WholeMatrix {
     __device__ __forceinline__ TilePlace<Scale> place(Layout, uint32_t tile, uint64_t) const {
         const int row = tile * Tile::ROWS;
         const uint32_t blocks = (M + BLOCK - 1) / BLOCK;
-        return {0, row, int(min(M - row, int64_t(Tile::ROWS))), row, {scales, scales_stride, blocks}, uint32_t(row) / BLOCK};
+        return {0, row, int(min(M - row, int64_t(Tile::ROWS))), row, {scales, scales_stride, blocks, uint32_t(row) / BLOCK}};
     }
     __device__ __forceinline__ int64_t entry(int) const { return 0; }
     template <class Cols>
@@ -240,11 +234,11 @@ template <class X, class Of, class Tile, class Groups, class XMap>
 __device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argument format_argument, const XMap& x,
                                               const TensorMap& q_map, uint8_t* q, int64_t q_stride, int64_t K, Groups groups) {
     using Format = typename Of::Type;
-    using Cols = TileCols<X, Format, Tile>;
     struct Shared {
         Tile x;
-        alignas(1024) Cols cols;
+        alignas(1024) TileCols<X, Format, Tile> cols;
         alignas(8) Barrier loaded;
+        TilePlace<typename Format::Scale> place;  // here it takes no registers
     };
     extern __shared__ __align__(1024) uint8_t memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
@@ -255,23 +249,30 @@ __device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argume
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
     __syncwarp();
     wait_for_previous_kernel();
-    const auto place = groups.place(layout, corner.row / Tile::ROWS, columns);
-    if (threadIdx.x == 0 && place.rows > 0) shared.x.load(matrix_of(x, place.group), place.x_row, corner.column, &shared.loaded);
+    const auto found = groups.place(layout, corner.row / Tile::ROWS, columns);
+    if (threadIdx.x == 0) {
+        if (found.rows > 0) shared.x.load(matrix_of(x, found.group), found.x_row, corner.column, &shared.loaded);
+        shared.place = found;
+    }
+    __syncthreads();
+    const auto& place = shared.place;
     Format format = Of::make(format_argument, groups.entry(place.group));
     format.prepare();
-    __syncthreads();
-    if (place.rows > 0) wait(&shared.loaded, 0);
-    if (Groups::ROWS_FOLLOW && place.rows < Tile::ROWS) {
-        shared.x.blank(place.rows);
-        __syncthreads();
-    }
-
-    shared.cols.quantize(format, shared.x);
-    if constexpr (Groups::STORES_PADDING && Format::ELEMENTS_PER_BYTE == 1) {
-        if (place.rows < Tile::ROWS) {
+    if (place.rows > 0) {
+        wait(&shared.loaded, 0);
+        if (Groups::ROWS_FOLLOW && place.rows < Tile::ROWS) {
+            shared.x.blank(place.rows);
             __syncthreads();
-            shared.cols.blank(place.rows);
         }
+        shared.cols.quantize(format, layout, shared.x);
+        if constexpr (Groups::STORES_PADDING && Format::ELEMENTS_PER_BYTE == 1) {
+            if (place.rows % Format::BLOCK != 0) {
+                __syncthreads();
+                shared.cols.blank_end_of_block(place.rows);
+            }
+        }
+    } else if (Groups::STORES_PADDING) {
+        shared.cols.clear();
     }
     let_copies_see_shared_memory();
     __syncthreads();

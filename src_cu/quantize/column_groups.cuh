@@ -88,9 +88,9 @@ struct ContiguousGroups : ColumnGroups<typename Of::Type::Scale> {
     typename Of::Argument format_argument;
 
     __device__ __forceinline__ TilePlace<Scale> place(Layout layout, uint32_t tile, uint64_t columns) const {
+        const uint32_t padding = layout == Layout::blocked ? 3 : 0;  // to whole tiles, without a branch
         auto blocks_of = [&](int rows) {
-            const uint32_t blocks = (rows + BLOCK - 1) / BLOCK;
-            return layout == Layout::blocked ? whole_tiles(blocks) : blocks;
+            return (uint32_t(rows + BLOCK - 1) / BLOCK + padding) & ~padding;
         };
         const TileGroup found = group_of_tile<Tile::ROWS>(this->offsets, this->groups, tile, blocks_of);
         const int first = (tile - found.tiles) * Tile::ROWS, row = found.start + first;
@@ -100,11 +100,11 @@ struct ContiguousGroups : ColumnGroups<typename Of::Type::Scale> {
             if (found.group == this->groups)
                 blocks = whole_tiles((this->M + BLOCK - 1) / BLOCK) + 4 * this->groups - found.blocks;
             return {found.group, row, rows, row,
-                    {this->scales + columns * found.blocks, int64_t(blocks) * 128, blocks}, uint32_t(first) / BLOCK};
+                    {this->scales + columns * found.blocks, int64_t(blocks) * 128, blocks, uint32_t(first) / BLOCK}};
         }
         const int64_t origin = layout == Layout::plain ? found.blocks : found.blocks * this->scales_stride;
         return {found.group, row, rows, row,
-                {this->scales + origin, this->scales_stride, blocks}, uint32_t(first) / BLOCK};
+                {this->scales + origin, this->scales_stride, blocks, uint32_t(first) / BLOCK}};
     }
 
     // The copy engine takes a whole tile that begins at a multiple of 16 bytes of q; else the threads shift and store.
@@ -137,28 +137,30 @@ private:
     template <class Cols>
     static __device__ __forceinline__ void store_shifted(const Cols& cols, uint8_t* q, int64_t q_stride, int columns, int begin,
                                                          int end) {
-        constexpr int CHUNK = Cols::CHUNK_ROWS, CHUNKS = Tile::ROWS / CHUNK + 1, BITS = 8 / PER_BYTE;
+        constexpr int CHUNKS = Tile::ROWS / Cols::CHUNK_ROWS, BITS = 8 / PER_BYTE, WORDS = Tile::ROWS / Cols::WORD_ROWS;
         const int first_byte = (begin + PER_BYTE - 1) / PER_BYTE, end_byte = end / PER_BYTE;
+        const int first_whole = (first_byte + 15) / 16 * 16, end_whole = max(end_byte / 16 * 16, first_whole);
 #pragma unroll 1
         for (int i = threadIdx.x; i < columns * CHUNKS; i += Tile::THREADS) {
-            const int c = i / CHUNKS, byte = (begin / CHUNK + i % CHUNKS) * 16;
-            const int bit = (byte * PER_BYTE - begin) * BITS;  // of the tile's column; negative in the first chunk
+            const int c = i / CHUNKS, byte = first_whole + i % CHUNKS * 16;
+            if (byte >= end_whole) continue;
+            const int element = byte * PER_BYTE - begin, word = element / Cols::WORD_ROWS;
+            const int shift = element % Cols::WORD_ROWS * BITS;
             uint32_t words[5];
 #pragma unroll
-            for (int w = 0; w < 5; w++) {
-                const int word = (bit >> 5) + w;
-                words[w] = word >= 0 && word < Tile::ROWS / Cols::WORD_ROWS ? cols.word_at(c, word) : 0;
-            }
-            uint32_t chunk[4];
-#pragma unroll
-            for (int w = 0; w < 4; w++) chunk[w] = __funnelshift_r(words[w], words[w + 1], bit & 31);
-            uint8_t* target = q + c * q_stride + byte;
-            if (byte >= first_byte && byte + 16 <= end_byte) {
-                *reinterpret_cast<uint4*>(target) = make_uint4(chunk[0], chunk[1], chunk[2], chunk[3]);
-            } else {
-#pragma unroll
-                for (int b = 0; b < 16; b++)
-                    if (byte + b >= first_byte && byte + b < end_byte) target[b] = chunk[b / 4] >> b % 4 * 8;
+            for (int w = 0; w < 5; w++) words[w] = cols.word_at(c, min(word + w, WORDS - 1));
+            auto shifted = [&](int w) { return __funnelshift_r(words[w], words[w + 1], shift); };
+            *reinterpret_cast<uint4*>(q + c * q_stride + byte) = make_uint4(shifted(0), shifted(1), shifted(2), shifted(3));
+        }
+#pragma unroll 1
+        for (int i = threadIdx.x; i < columns * 2; i += Tile::THREADS) {
+            const int c = i / 2, from = i % 2 == 0 ? first_byte : end_whole;
+            const int to = i % 2 == 0 ? min(first_whole, end_byte) : end_byte;
+#pragma unroll 1
+            for (int byte = from; byte < to; byte++) {
+                const int element = byte * PER_BYTE - begin, word = element / Cols::WORD_ROWS;
+                q[c * q_stride + byte] = __funnelshift_r(cols.word_at(c, word), cols.word_at(c, min(word + 1, WORDS - 1)),
+                                                         element % Cols::WORD_ROWS * BITS);
             }
         }
     }
@@ -207,12 +209,12 @@ struct PaddedGroups : ColumnGroups<typename Of::Type::Scale> {
         const int rows = max(min(found.end - row, Tile::ROWS), 0);
         const uint32_t all = (length() + BLOCK - 1) / BLOCK;
         if (layout != Layout::blocked)
-            return {found.group, row, rows, int(tile * Tile::ROWS), {this->scales, this->scales_stride, all}, tile * TILE_BLOCKS};
+            return {found.group, row, rows, int(tile * Tile::ROWS), {this->scales, this->scales_stride, all, tile * TILE_BLOCKS}};
         const uint32_t before = found.tiles * TILE_BLOCKS;
         const uint32_t tiles = (found.end - found.start + Tile::ROWS - 1) / Tile::ROWS;
         const uint32_t blocks = found.group == this->groups ? whole_tiles(all) - before : tiles * TILE_BLOCKS;
         return {found.group, row, rows, int(tile * Tile::ROWS),
-                {this->scales + columns * before, int64_t(blocks) * 128, blocks}, uint32_t(first) / BLOCK};
+                {this->scales + columns * before, int64_t(blocks) * 128, blocks, uint32_t(first) / BLOCK}};
     }
 
     template <class Cols>

@@ -25,7 +25,7 @@ struct Experts {
         const uint32_t tiles = (N + Tile::ROWS - 1) / Tile::ROWS, blocks = (N + BLOCK - 1) / BLOCK;
         const int matrix = tile / tiles, row = tile % tiles * Tile::ROWS;
         return {matrix, row, int(min(N - row, int64_t(Tile::ROWS))), row,
-                {scales + matrix * scales_matrix, scales_stride, blocks}, uint32_t(row) / BLOCK};
+                {scales + matrix * scales_matrix, scales_stride, blocks, uint32_t(row) / BLOCK}};
     }
     __device__ __forceinline__ int64_t entry(int matrix) const { return matrix * entry_step; }
     template <class Cols>

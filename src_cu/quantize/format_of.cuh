@@ -20,7 +20,7 @@ struct FormatOfRule {
     using Type = Format;
     using Argument = int64_t;  // 1: the second rule of either.cuh
 
-    static __device__ __forceinline__ Format make(Argument second, int64_t) { return Format(second != 0); }
+    static __device__ __forceinline__ Format make(Argument second, int64_t) { return Format(static_cast<int32_t>(second) != 0); }
 };
 
 template <class Element>
@@ -40,5 +40,15 @@ struct FormatOf<e2m1x2, e4m3> {
     // `entry`: of the tensor scales.
     static __device__ __forceinline__ Nvfp4 make(Argument tensor_scale, int64_t entry) { return Nvfp4(tensor_scale + entry); }
 };
+
+// The same with a rule for scales that needs fewer registers.
+template <class Element, class Scale>
+struct SparingFormatOf : FormatOf<Element, Scale> {};
+
+template <class Element>
+struct SparingFormatOf<Element, ue8m0> : FormatOfRule<EitherMxfp8<Element>> {};
+
+template <>
+struct SparingFormatOf<e2m1x2, ue8m0> : FormatOfRule<EitherMxfp4> {};
 
 }  // namespace zoo

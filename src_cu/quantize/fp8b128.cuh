@@ -21,7 +21,7 @@ struct Fp8b128 {
 
     __device__ __forceinline__ void prepare() {}
 
-    __device__ __forceinline__ uint32_t scale_of(float amax) const {
+    static __device__ __forceinline__ uint32_t scale_of(float amax) {
         uint32_t scale;
         if constexpr (SCALING == Scaling::pow2)
             scale = e8m0_of<Rounding::rceil, Fp8<e4m3>>(amax) << 23;

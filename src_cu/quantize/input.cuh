@@ -136,6 +136,40 @@ struct Input<f32> {
     }
 };
 
+// The values of one column of COUNT rows, a word a row: one value, or of 2-byte floats two columns.
+template <class In, int COUNT>
+__device__ __forceinline__ void column_values(const uint32_t* rows, int column, float (&values)[COUNT]) {
+    constexpr int COLUMNS = In::VALUES / 4;
+#pragma unroll
+    for (int r = 0; r < COUNT; r += 4) {
+        float four[In::VALUES];  // row by row
+        In::to_float(make_uint4(rows[r], rows[r + 1], rows[r + 2], rows[r + 3]), four);
+#pragma unroll
+        for (int i = 0; i < 4; i++) values[r + i] = four[i * COLUMNS + column];
+    }
+}
+
+// Of four rows of two 2-byte floats: the sign of row r in bit 4 r + 3 of each half. Other bits are anything.
+__device__ __forceinline__ uint32_t pair_signs(const uint32_t* x) {
+    const uint32_t even = __byte_perm(x[0], x[2], 0x7351), odd = __byte_perm(x[1], x[3], 0x7351);
+    constexpr uint32_t LOW = 0x0F0F0F0F;
+    return even >> 4 & LOW | odd & ~LOW;
+}
+
+// Of eight rows, a word a row: the sign of row r of a column in bit 4 r + 3 of the column's word. Other bits are anything.
+template <class In, int COLUMNS>
+__device__ __forceinline__ void column_signs(const uint32_t* rows, uint32_t (&signs)[COLUMNS]) {
+    if constexpr (COLUMNS == 2) {
+        const uint32_t first = pair_signs(rows), second = pair_signs(rows + 4);
+        signs[0] = __byte_perm(first, second, 0x5410);
+        signs[1] = __byte_perm(first, second, 0x7632);
+    } else {
+        float values[8];
+        column_values<In>(rows, 0, values);
+        signs[0] = nibble_signs_of(values);
+    }
+}
+
 template <int COUNT>
 struct Floats {
     float values[COUNT];

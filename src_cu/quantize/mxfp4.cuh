@@ -27,12 +27,33 @@ struct Mxfp4 {
     __device__ __forceinline__ void encode_loaded(const typename In::Cell& loaded, float multiplier,
                                                   uint32_t (&cell)[WORDS]) const {
         if constexpr (PackedE2m1<In>::EXISTS) {
-            cell[0] = PackedE2m1<In>::template encode<ROUNDING>(loaded, multiplier);
+            cell[0] = PackedE2m1<In>::encode(loaded, multiplier);
         } else {
             float values[In::VALUES];
             In::to_float(loaded, values);
             cell[0] = e2m1_encode<In::VALUES>(values, multiplier);
         }
+    }
+
+    // Rows, a word each -> the elements of every column, a word for eight rows.
+    template <class In, int COLUMNS, int WORDS>
+    __device__ __forceinline__ void encode_columns(const uint32_t* rows, const float (&multiplier)[COLUMNS],
+                                                   uint32_t (&words)[COLUMNS][WORDS]) const {
+#pragma unroll
+        for (int w = 0; w < WORDS; w++)
+            if constexpr (PackedE2m1<In>::EXISTS) {
+                uint32_t pair[2];
+                PackedE2m1<In>::template encode_columns<ROUNDING>(rows + 8 * w, multiplier, pair);
+                words[0][w] = pair[0];
+                words[1][w] = pair[1];
+            } else {
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c++) {
+                    float values[8];
+                    column_values<In>(rows + 8 * w, c, values);
+                    words[c][w] = e2m1_encode<8>(values, multiplier[c]);
+                }
+            }
     }
 };
 

@@ -82,6 +82,43 @@ struct Nvfp4 {
         }
 #endif
     }
+
+    // Rows, a word each -> the elements of every column, a word for eight rows.
+    template <class In, int COLUMNS, int WORDS>
+    __device__ __forceinline__ void encode_columns(const uint32_t* rows, const float (&multiplier)[COLUMNS],
+                                                   uint32_t (&words)[COLUMNS][WORDS]) const {
+#if __CUDA_ARCH__ < 1000
+        if (usual()) {
+#pragma unroll
+            for (int w = 0; w < WORDS; w++) {
+                uint32_t signs[COLUMNS];
+                column_signs<In>(rows + 8 * w, signs);
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c++) {
+                    float values[8];
+                    column_values<In>(rows + 8 * w, c, values);
+                    const uint32_t word = e2m1_magnitudes<8>(values, multiplier[c] * 0.125f) | signs[c] & 0x88888888;
+                    words[c][w] = multiplier[c] == multiplier[c] ? word : 0;
+                }
+            }
+            return;
+        }
+#endif
+#pragma unroll
+        for (int w = 0; w < WORDS; w++)
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                float values[8];
+                column_values<In>(rows + 8 * w, c, values);
+#if __CUDA_ARCH__ >= 1000
+                words[c][w] = e2m1_encode<8>(values, multiplier[c]);
+#else
+                auto bits = [&](int i) { return __float_as_uint(values[i]); };
+                words[c][w] = any_e2m1<Input<f32>>(make_uint4(bits(0), bits(1), bits(2), bits(3)), multiplier[c]) |
+                              any_e2m1<Input<f32>>(make_uint4(bits(4), bits(5), bits(6), bits(7)), multiplier[c]) << 16;
+#endif
+            }
+    }
 };
 
 }  // namespace zoo

@@ -6,27 +6,22 @@
 
 #include "common/grid_maximum.cuh"
 #include "common/variant.cuh"
+#include "common/warp.cuh"
 #include "quantize/nvfp4.cuh"
-#include "quantize/rows.cuh"
+#include "quantize/tensor_scale.cuh"
 #include "quantize/whole_blocks.cuh"
 
 namespace zoo {
 
 // Nvfp4 that remembers the largest amax of a block that it sees, as bits. It lives as long as its CTA.
 struct Nvfp4WithAmax : Nvfp4 {
-    static constexpr float REACH = Fp8<e4m3>::MAX * E2m1::MAX;
-
     const GridMaximum* maximum;
     uint32_t* largest;
     bool* clear;  // whether the results are, as far as this thread knows
 
-    // The tensor scale, made of an amax.
-    static __device__ __forceinline__ float tensor_scale_of(float amax) {
-        return amax == 0.0f ? 1.0f : __fdiv_rn(amax, REACH);
-    }
     __device__ __forceinline__ Nvfp4WithAmax(float amax_before, const GridMaximum* maximum, uint32_t* largest, bool* clear)
         : Nvfp4(nullptr), maximum(maximum), largest(largest), clear(clear) {
-        tensor_scale = tensor_scale_of(amax_before);
+        tensor_scale = nvfp4_tensor_scale(amax_before);
         inverse = __frcp_rn(tensor_scale);
     }
 
@@ -42,19 +37,19 @@ struct Nvfp4WithAmax : Nvfp4 {
 
 }  // namespace zoo
 
-// x_stride in elements; q_stride in bytes; scales_stride as in mxfp8_rows.cu. tensor_scale may be null.
+// x_stride in elements; q_stride in bytes; scales_stride as in rows.cu. tensor_scale may be null.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
 ZOO_KERNEL(const uint8_t* x, const float* amax_before, uint8_t* q, uint8_t* scales, uint32_t* amax, float* tensor_scale,
            uint32_t* workspace, int64_t M, int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride,
-           uint32_t shares) {
+           uint32_t shares, int32_t plain) {
     using namespace zoo;
-    constexpr int LOADS = 32 / Input<Variant::x>::VALUES;
-    using Scales = ScalesOf<Variant::x, Variant::layout, LOADS, Nvfp4WithAmax>;
+    constexpr int COLUMNS = Input<Variant::x>::VALUES == 4 ? 16 : 32;  // of a lane: 64 bytes of x
+    const Layout layout = layout_of<uint8_t>(plain);
     __shared__ uint32_t meeting[Variant::THREADS / 32];
     let_next_kernel_launch();
     wait_for_previous_kernel();
     const float before = *amax_before;
-    if (blockIdx.x == 0 && threadIdx.x == 0 && tensor_scale != nullptr) *tensor_scale = Nvfp4WithAmax::tensor_scale_of(before);
+    if (blockIdx.x == 0 && threadIdx.x == 0 && tensor_scale != nullptr) *tensor_scale = nvfp4_tensor_scale(before);
     const GridMaximum maximum(amax, 1, workspace);
     if (!GridMaximum::works()) return;
 
@@ -62,12 +57,8 @@ ZOO_KERNEL(const uint8_t* x, const float* amax_before, uint8_t* q, uint8_t* scal
     bool clear = false;
     const Nvfp4WithAmax format(before, &maximum, &largest, &clear);
     for (uint32_t share = GridMaximum::worker(); share < shares; share += GridMaximum::workers()) {
-        if constexpr (Input<Variant::x>::VALUES == 8)
-            quantize_whole_blocks<Variant::layout, Variant::THREADS>(format, Matrix<Variant::x>{x, x_stride}, q, scales, M, K,
-                                                                     q_stride, scales_stride, share);
-        else
-            quantize_share<Variant::x, Scales, Variant::THREADS, LOADS>(format, EveryRow<Scales>(M), share, x, q, scales, K,
-                                                                        x_stride, q_stride, scales_stride);
+        quantize_whole_blocks<Variant::THREADS, COLUMNS>(layout, format, Matrix<Variant::x>{x, x_stride}, q, scales, M, K, q_stride,
+                                                         scales_stride, share);
     }
 
     largest = group_max<32>(largest);

@@ -23,7 +23,8 @@ struct PackedE2m1 {
 #if __CUDA_ARCH__ < 1000
 
 struct PackedBf16 {
-    static constexpr uint32_t HALVES = 0x4280, ONES = 0x4300, TWOS = 0x4380;  // 2^6, 2^7, 2^8
+    // 2^5, 2^6, 2^7, for half the value: so the low byte of HALVES is 0.
+    static constexpr uint32_t HALVES = 0x4200, ONES = 0x4280, TWOS = 0x4300;
 
     static __device__ __forceinline__ uint32_t multiply_add(uint32_t a, uint32_t b, uint32_t c) {
         uint32_t d;
@@ -35,11 +36,13 @@ struct PackedBf16 {
         asm("abs.bf16x2 %0, %1;" : "=r"(d) : "r"(a));
         return d;
     }
-    // Two factors of the multiplier: `once` for x itself, `in_sums` for the additions. Every power of two from 2^-127 to
-    // 2^127 is a bf16, so one is enough.
+    // Two factors of the multiplier: `once` for x itself, `in_sums` for the additions. Every power of two from 2^-128 to
+    // 2^126 is a bf16, so one is enough.
     static __device__ __forceinline__ uint32_t once(uint32_t x, float) { return x; }
+    static __device__ __forceinline__ uint32_t once_factors(float, float) { return 0; }  // of two columns, for once_by
+    static __device__ __forceinline__ uint32_t once_by(uint32_t x, uint32_t) { return x; }
     static __device__ __forceinline__ uint32_t in_sums(float multiplier) {
-        return __byte_perm(__float_as_uint(multiplier), 0, 0x3232);
+        return __byte_perm(__float_as_uint(multiplier * 0.5f), 0, 0x3232);
     }
 };
 
@@ -68,6 +71,10 @@ struct PackedF16 {
     static __device__ __forceinline__ uint32_t once(uint32_t x, float multiplier) {
         return multiply(x, biased(multiplier) / 2 * 0x04000400);
     }
+    static __device__ __forceinline__ uint32_t once_factors(float first, float second) {
+        return biased(first) / 2 * 0x00000400 + biased(second) / 2 * 0x04000000;
+    }
+    static __device__ __forceinline__ uint32_t once_by(uint32_t x, uint32_t factors) { return multiply(x, factors); }
     static __device__ __forceinline__ uint32_t in_sums(float multiplier) {
         return (biased(multiplier) - biased(multiplier) / 2) * 0x04000400;
     }
@@ -76,36 +83,62 @@ struct PackedF16 {
 template <class Float>
 struct PackedE2m1Of {
     static constexpr bool EXISTS = true;
+    static constexpr uint32_t BOTH = 0x00010001;
 
+    // Of a pair of magnitudes: HALVES more than each one's code.
     template <Rounding ROUNDING>
+    static __device__ __forceinline__ uint32_t codes_of(uint32_t values, uint32_t factors) {
+        const uint32_t halves = Float::multiply_add(values, factors, Float::HALVES * BOTH);
+        const uint32_t ones = Float::multiply_add(values, factors, Float::ONES * BOTH);
+        const uint32_t twos = Float::multiply_add(values, factors, Float::TWOS * BOTH);
+        uint32_t codes = __viaddmin_u16x2(ones, (0x10000 + 2 + Float::HALVES - Float::ONES) % 0x10000 * BOTH, halves);
+        codes = __viaddmin_u16x2(twos, (0x10000 + 4 + Float::HALVES - Float::TWOS) % 0x10000 * BOTH, codes);
+        // `floor` leaves values up to 8, of code 8; with `rceil` 6 is the largest.
+        if constexpr (ROUNDING == Rounding::floor) codes = __vminu2(codes, (Float::HALVES + 7) * BOTH);
+        return codes;
+    }
+
     static __device__ __forceinline__ uint32_t encode(uint4 loaded, float multiplier) {
-        constexpr uint32_t BOTH = 0x00010001;
+        static_assert(Float::HALVES % 256 == 0, "the low byte of a sum is the code");
         const uint32_t x[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
         const uint32_t factor = Float::in_sums(multiplier);
         uint32_t codes[4];  // of a pair, above HALVES
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const uint32_t value = Float::magnitude(Float::once(x[i], multiplier));
-            const uint32_t halves = Float::multiply_add(value, factor, Float::HALVES * BOTH);
-            const uint32_t ones = Float::multiply_add(value, factor, Float::ONES * BOTH);
-            const uint32_t twos = Float::multiply_add(value, factor, Float::TWOS * BOTH);
-            codes[i] = __viaddmin_u16x2(ones, (0x10000 + 2 + Float::HALVES - Float::ONES) % 0x10000 * BOTH, halves);
-            codes[i] = __viaddmin_u16x2(twos, (0x10000 + 4 + Float::HALVES - Float::TWOS) % 0x10000 * BOTH, codes[i]);
-            // `floor` leaves values up to 8; with `rceil` 6 is the largest.
-            if constexpr (ROUNDING == Rounding::floor) codes[i] = __vminu2(codes[i], (Float::HALVES + 7) * BOTH);
+            codes[i] = codes_of<Rounding::rceil>(Float::magnitude(Float::once(x[i], multiplier)), factor);
         }
-        // Four elements in 16 bits: 0 and 2 are in the low halves of their words, 1 and 3 in the high ones.
-        uint32_t quads[2];
+        uint32_t pairs[2];  // of two elements in bytes 0 and 2
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            constexpr uint32_t FIRST = 0x000F000F, SIGNS = 0x08080808;
-            const uint32_t together = codes[2 * h] + codes[2 * h + 1] * 256 - Float::HALVES * BOTH * 257;
-            const uint32_t signs = x[2 * h] >> 12 & FIRST | x[2 * h + 1] >> 4 & ~FIRST;
-            const uint32_t nibbles = together | signs & SIGNS;
-            quads[h] = nibbles + (nibbles >> 12);  // the low half counts
+            const uint32_t bytes = __byte_perm(codes[2 * h], codes[2 * h + 1], 0x6420);
+            pairs[h] = bytes + (bytes >> 4);
         }
-        const uint32_t word = __byte_perm(quads[0], quads[1], 0x5410);
-        return multiplier == multiplier ? word : 0;
+        uint32_t word = __byte_perm(pairs[0], pairs[1], 0x6420);
+        word -= (word & 0x88888888) >> 3;  // values from 7 on, which `floor` leaves up to 8, have code 8 so far
+        const uint32_t kept = multiplier == multiplier ? 0xFFFFFFFF : 0;  // a mask, for which no compiler makes a branch
+        return (word | PackedInput::nibble_signs(loaded)) & kept;
+    }
+
+    // Eight rows of two columns, a word a row -> a word of codes a column, its first row in the lowest nibble.
+    template <Rounding ROUNDING>
+    static __device__ __forceinline__ void encode_columns(const uint32_t* x, const float (&multiplier)[2],
+                                                          uint32_t (&words)[2]) {
+        const uint32_t once = Float::once_factors(multiplier[0], multiplier[1]);
+        const uint32_t factors = __byte_perm(Float::in_sums(multiplier[0]), Float::in_sums(multiplier[1]), 0x5410);
+        uint32_t quads[2];  // of four rows; a column in each half
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            uint32_t codes = 0u - Float::HALVES * BOTH * 0x1111;
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                codes += codes_of<ROUNDING>(Float::magnitude(Float::once_by(x[4 * h + r], once)), factors) << 4 * r;
+            quads[h] = codes | pair_signs(x + 4 * h) & 0x88888888;
+        }
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const uint32_t word = __byte_perm(quads[0], quads[1], c == 0 ? 0x5410 : 0x7632);
+            words[c] = multiplier[c] == multiplier[c] ? word : 0;
+        }
     }
 };
 

@@ -1,4 +1,4 @@
-// Groups of rows, back to back in x: which rows of x a share of rows.cuh reads, and where its results go.
+// Groups of rows, back to back in x: which rows of x a warp quantises, and where the results go.
 //
 // `offsets` (G) are the groups' cumulative end rows. Padded to multiples of 128, the groups lie in a space of
 // round_up(M, 128) + 128 G rows, which is enough for any sizes; what no group reaches is the tail, whole tiles of 128
@@ -9,10 +9,15 @@
 //     the tail                      begins at offsets[G-1] + P(offsets[G-1])
 //
 // So no warp searches a prefix sum for the group it belongs to: it starts from rows of x, and P is a masked sum, which
-// lanes do side by side. Zeros are written by other blocks, a tile at a time (fill_tiles).
+// lanes do side by side. Rows of x after the last group lie at r + P(r), too: in the tail, as zeros. All other zeros are 128
+// rows a group, and what M lacks to whole tiles; other CTAs write them (fill).
+//
+// How a row is quantised is in whole_blocks.cuh. A warp's share is PIECES pieces of x: where scales are plain, one after
+// the other in a row, else below each other in as many rows.
 //
 // Loads return in the order in which they were made, also those that hit the cache. So what a warp must know of the
-// groups is asked for before its rows of x, and no further load follows them.
+// groups is asked for before its rows of x, together with the last group's end, which it has to wait for. Then each lane
+// adds up its groups, and holds no more than three numbers while x is on its way.
 #pragma once
 
 #include <climits>
@@ -21,10 +26,11 @@
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
 #include "common/variant.cuh"
-#include "quantize/rows.cuh"
-#include "quantize/scale_layout.cuh"
+#include "quantize/whole_blocks.cuh"
 
 namespace zoo {
+
+constexpr int GROUP_ALIGNMENT = 128;
 
 // The groups of a call. `index` may be null: else row r of the result is row index[r] of x, or zeros for -1.
 struct RowGroups {
@@ -32,274 +38,316 @@ struct RowGroups {
     const int32_t* index;
     int M, count;
 
-    // Of the padded space: rows in all, and those that a padded q has.
-    __device__ __forceinline__ int data_rows() const { return (M + 127) / 128 * 128; }
-    __device__ __forceinline__ int padded_q_rows() const { return M + 128 * count; }
+    // Rows of a padded q; and of blocked scales, in whole tiles.
+    __device__ __forceinline__ int padded_q_rows() const { return M + GROUP_ALIGNMENT * count; }
+    __device__ __forceinline__ int all_rows() const {
+        return (padded_q_rows() + GROUP_ALIGNMENT - 1) / GROUP_ALIGNMENT * GROUP_ALIGNMENT;
+    }
 
-    __device__ __forceinline__ int begin(int group) const { return group == 0 ? 0 : offsets[group - 1]; }
+    __device__ __forceinline__ int begin(int group) const { return group == 0 ? 0 : load_int(offsets + group - 1); }
+    __device__ __forceinline__ int end(int group) const { return load_int(offsets + group); }
 };
 
-constexpr int GROUP_ALIGNMENT = 128;
+// One group, or a lane's.
+struct Group {
+    int begin, end;
 
-__device__ __forceinline__ int padding_of(int begin, int end) { return (begin - end) & (GROUP_ALIGNMENT - 1); }
+    __device__ __forceinline__ int padding() const { return (begin - end) & (GROUP_ALIGNMENT - 1); }
+};
 
-// visit(group, begin, end) by one lane for every group, all lanes of the warp side by side. Their loads are in flight
-// together, up to 4 a lane: offsets have just been written by another kernel and may be far.
-template <class Visit>
-__device__ __forceinline__ void visit_groups(const RowGroups& groups, int lane, Visit visit) {
-    constexpr int BATCH = 4;
+// Group `number`, if there is one; otherwise one that begins and ends after all rows.
+__device__ __forceinline__ Group group_at(const RowGroups& groups, int number) {
+    Group group = {INT_MAX, INT_MAX};
+    if (number < groups.count) group = {groups.begin(number), groups.end(number)};
+    return group;
+}
+
+// What lies before a row: the padding of the groups that end at or before it, and how many groups do.
+struct Before {
+    int padding, groups;
+};
+
+// A lane's part of that, for the share's first row; and whether a group ends at one of the `rows_more` rows after it.
+struct PartBefore {
+    Before before = {0, 0};
+    bool ends_inside = false;
+
+    __device__ __forceinline__ PartBefore(const RowGroups& groups, int lane, int first_row, uint32_t rows_more) {
+        constexpr int BATCH = 4;  // loads that are on their way together
 #pragma unroll 1
-    for (int first = 0; first < groups.count; first += 32 * BATCH) {
-        int begin[BATCH], end[BATCH];
+        for (int first = 0; first < groups.count; first += 32 * BATCH) {
+            Group batch[BATCH];
+            batch[0] = group_at(groups, first + lane);
 #pragma unroll
-        for (int i = 0; i < BATCH; i++) {
-            const int group = first + 32 * i + lane;
-            begin[i] = end[i] = INT_MAX;
-            if (group < groups.count) end[i] = groups.offsets[group];
-            if (group < groups.count) begin[i] = groups.begin(group);
+            for (int i = 1; i < BATCH; i++) batch[i] = {INT_MAX, INT_MAX};
+            if (first + 32 < groups.count) {
+#pragma unroll
+                for (int i = 1; i < BATCH; i++) batch[i] = group_at(groups, first + 32 * i + lane);
+            }
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                if (batch[i].end <= first_row) before.padding += batch[i].padding(), before.groups++;
+                ends_inside |= uint32_t(batch[i].end - first_row - 1) < rows_more;
+            }
         }
+    }
+    __device__ __forceinline__ PartBefore() {}
+};
+
+// Adds what ends after the share's first row and at or before this lane's rows, one for each turn. By a whole warp.
+template <int TURNS>
+__device__ __forceinline__ void add_inside(const RowGroups& all, int lane, int first_row, uint32_t rows_more,
+                                           const int (&rows)[TURNS], Before (&before)[TURNS]) {
+#pragma unroll 1
+    for (int first = 0; first < all.count; first += 32) {
+        const Group own = group_at(all, first + lane);
+        uint32_t inside = __ballot_sync(0xFFFFFFFF, uint32_t(own.end - first_row - 1) < rows_more);
+#pragma unroll 1
+        for (; inside != 0; inside &= inside - 1) {
+            const int owner = __ffs(inside) - 1;
+            const int end = __shfl_sync(0xFFFFFFFF, own.end, owner), padding = __shfl_sync(0xFFFFFFFF, own.padding(), owner);
 #pragma unroll
-        for (int i = 0; i < BATCH; i++)
-            if (first + 32 * i < groups.count) visit(first + 32 * i + lane, begin[i], end[i]);
+            for (int t = 0; t < TURNS; t++)
+                if (end <= rows[t]) before[t].padding += padding, before[t].groups++;
+        }
     }
 }
 
-// For the rows.cuh skeleton: the rows of x, where they lie in groups. Every lane knows the place of one piece; what is
-// asked of a piece is asked of the lane that knows. PADDED: q has the padded space, otherwise x's rows.
-//
-// Every warp finds its groups by itself, 32 at a time, while x is on its way: a barrier costs more than the work it saves.
-template <class Scales, int LOADS, bool PADDED, bool SCALES_PADDED>
-class GroupedRows {
-    static constexpr int ROWS = Scales::ROWS == 1 ? 1 : LOADS;  // of a share; pieces of one row are alike
-    static constexpr int BATCH = 8;  // ends a lane holds
+// Where scales lie, as the launch says: plain, or else what the format has besides.
+template <class Format>
+struct ScalePlaces {
+    using Scale = typename Format::Scale;
+    static constexpr bool BLOCKED = sizeof(Scale) == 1;  // if not plain; else mn_major
+    static constexpr int BLOCK = Format::BLOCK;
 
-    RowGroups groups;
-    bool find_groups;      // whether the format differs from group to group
-    int first, row;        // the share's first row and this lane's
-    int last;              // the end of the last group
-    int ends[BATCH];       // of groups lane, lane + 32, ...; of those that do not exist INT_MAX
-    int place;             // where this lane's row goes: in the padded space if SCALES_PADDED, else in x
-    int sources[ROWS];     // the pieces' rows of x; negative: none, the row is zeros
-    uint32_t data;         // a bit for each piece: whether its row belongs to a group
+    Scale* scales;
+    int64_t stride;  // from row to row; blocked: of tiles
+    bool plain;
 
-    static __device__ __forceinline__ int lane() { return threadIdx.x % 32; }
-    static __device__ __forceinline__ int own_piece() { return ROWS == 1 ? 0 : lane() % LOADS; }
-    static __device__ __forceinline__ int of_piece(int lanes, int piece) {
-        return ROWS == 1 ? lanes : __shfl_sync(0xFFFFFFFF, lanes, piece);
+    __device__ __forceinline__ bool blocked() const { return BLOCKED && !plain; }
+
+    // Up to where scales are written, those of padding as well.
+    __device__ __forceinline__ int columns_end(int K) const {
+        return blocked() ? (K / BLOCK + 3) / 4 * (4 * BLOCK) : K;
     }
-    __device__ __forceinline__ bool finds() const { return SCALES_PADDED || find_groups; }
 
-    __device__ __forceinline__ void ask(int from) {
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) ends[i] = INT_MAX;
-        if (from + lane() < groups.count) ends[0] = groups.offsets[from + lane()];
-        if (from + 32 < groups.count) {
-#pragma unroll
-            for (int i = 1; i < BATCH; i++)
-                if (from + 32 * i + lane() < groups.count) ends[i] = groups.offsets[from + 32 * i + lane()];
+    __device__ __forceinline__ Scale* at(uint32_t row, uint32_t column) const {
+        const uint32_t block = column / BLOCK;
+        if constexpr (BLOCKED) {
+            const uint32_t in_tiles = block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
+            return scales + (plain ? row : row / 128) * stride + (plain ? block : in_tiles);
+        } else {
+            return scales + (plain ? row : block) * stride + (plain ? block : row);
         }
     }
+};
 
-    // The place of this lane's row; and its group, if the format asks.
-    __device__ __forceinline__ int find() {
-        const int last_row = first + Scales::row(LOADS - 1);
-        int group = 0, padding = 0, begin = 0;  // padding: of the groups this lane holds that end before the share
+// Zeros: a group's padding, and as many rows of the tail as make 128 of it; by FILL_WARPS warps, each with some lines of
+// blocked scales (4 rows) or as many rows that follow each other. They also say where the padded group lies.
+template <bool PADDED>
+constexpr int FILL_WARPS = PADDED ? 16 : 1;
+
+template <bool PADDED, class Format>
+__device__ __forceinline__ void fill_rows(const ScalePlaces<Format>& places, int first, int end, int q_end, int part, uint8_t* q,
+                                          int K, uint32_t q_stride) {
+    constexpr int ROWS = GROUP_ALIGNMENT / FILL_WARPS<PADDED>, LINES = ROWS / 4;  // of a tile
+    const int lane = threadIdx.x % 32;
+    const uint32_t zeros[4] = {0, 0, 0, 0};
 #pragma unroll 1
-        for (int from = 0; from < groups.count; from += 32 * BATCH) {
-            if (from > 0) ask(from);
-#pragma unroll
-            for (int i = 0; i < BATCH; i++) {
-                if (i > 0 && from + 32 * i >= groups.count) break;
-                const int end = ends[i];
-                const int before = __shfl_up_sync(0xFFFFFFFF, end, 1);
-                const int own_padding = padding_of(lane() == 0 ? begin : before, end);
-                begin = __shfl_sync(0xFFFFFFFF, end, 31);
-                if (end <= first) padding += own_padding;
-                if (find_groups) group += __popc(__ballot_sync(0xFFFFFFFF, end <= first));
-                // Groups that end inside the share are before some of its rows only.
-                if (ROWS > 1 && __any_sync(0xFFFFFFFF, end > first && end <= last_row)) {
-#pragma unroll
-                    for (int j = 1; j < ROWS; j++) {
-                        const bool ends_inside = end > first && end <= first + Scales::row(j);
-                        const int more = __reduce_add_sync(0xFFFFFFFF, ends_inside ? own_padding : 0);
-                        const int groups_more = find_groups ? __popc(__ballot_sync(0xFFFFFFFF, ends_inside)) : 0;
-                        if (j == own_piece()) place += more, group += groups_more;
+    for (int tile = first / GROUP_ALIGNMENT * GROUP_ALIGNMENT; tile < end; tile += GROUP_ALIGNMENT) {
+        auto row_of = [&](int i) {
+            return tile + (places.blocked() ? part * LINES + i % LINES + i / LINES * 32 : part * ROWS + i);
+        };
+        if constexpr (PADDED) {
+            const int bytes = K / Format::ELEMENTS_PER_BYTE;
+#pragma unroll 1
+            for (int i = 0; i < ROWS; i++) {
+                if (row_of(i) < first || row_of(i) >= min(end, q_end)) continue;
+                uint8_t* const row = q + uint64_t(row_of(i)) * q_stride;
+#pragma unroll 1
+                for (int at = lane * 16; at < bytes; at += 512) {
+                    if (at + 16 <= bytes && q_stride % 16 == 0) {
+                        store_16_bytes(row + at, zeros);
+                    } else {
+                        store_8_bytes(row + at, zeros);
+                        if (at + 16 <= bytes) store_8_bytes(row + at + 8, zeros);
                     }
                 }
             }
-            if (begin > last_row) break;  // all further groups end after the share
         }
-        place = SCALES_PADDED ? place + __reduce_add_sync(0xFFFFFFFF, padding) : row;
-        return min(group, groups.count - 1);  // rows after the last group may take any
-    }
-
-  public:
-    __device__ __forceinline__ GroupedRows(const RowGroups& groups, bool find_groups)
-        : groups(groups), find_groups(find_groups) {}
-
-    __device__ __forceinline__ uint64_t shares_end() const { return groups.M; }
-
-    __device__ __forceinline__ uint64_t end() const { return UINT64_MAX; }
-
-    __device__ __forceinline__ void enter(uint64_t share_row, int) {
-        first = share_row;
-        row = place = first + Scales::row(own_piece());
-        if (finds()) ask(0);
-        int source = row;
-        if (groups.index != nullptr && row < groups.M) source = groups.index[row];
-        last = min(groups.offsets[groups.count - 1], groups.M);
-        if (row >= last) source = -1;
-        data = __ballot_sync(0xFFFFFFFF, row < last);
+        if (places.blocked()) {
+            uint8_t* const lines = reinterpret_cast<uint8_t*>(places.at(tile, 0));
+#pragma unroll 1
+            for (int i = lane; i < places.stride / 512 * LINES; i += 32) {
+                const int line = part * LINES + i % LINES;
+                uint8_t* const bytes = lines + i / LINES * 512 + line * 16;
+                if (tile + line >= first && tile + line + 96 < end) {
+                    store_16_bytes(bytes, zeros);
+                } else {
 #pragma unroll
-        for (int i = 0; i < ROWS; i++) sources[i] = of_piece(source, i);
+                    for (int row = 0; row < 4; row++)
+                        if (tile + line + 32 * row >= first && tile + line + 32 * row < end)
+                            *reinterpret_cast<uint32_t*>(bytes + 4 * row) = 0;
+                }
+            }
+        } else if constexpr (PADDED) {
+            const int blocks = (K + Format::BLOCK - 1) / Format::BLOCK;
+#pragma unroll 1
+            for (int i = lane; i < blocks * ROWS; i += 32) {
+                const int row = row_of(i % ROWS);
+                if (row >= first && row < min(end, q_end)) *places.at(row, i / ROWS * Format::BLOCK) = 0;
+            }
+        }
     }
-
-    // All is after the last group.
-    __device__ __forceinline__ bool is_empty() const { return data == 0; }
-
-    __device__ __forceinline__ bool is_inside(int piece) const { return data >> piece & 1; }
-    __device__ __forceinline__ bool is_read(int piece) const { return sources[ROWS == 1 ? 0 : piece] >= 0; }
-
-    __device__ __forceinline__ uint64_t x_origin() const { return 0; }
-    __device__ __forceinline__ uint64_t q_origin() const { return 0; }
-    __device__ __forceinline__ uint64_t x_row(int piece) const { return uint32_t(sources[ROWS == 1 ? 0 : piece]); }
-    __device__ __forceinline__ uint64_t q_row(int piece) const { return uint32_t(of_piece(PADDED ? place : row, piece)); }
-
-    __device__ __forceinline__ uint64_t scale_row(int piece) const { return uint32_t(of_piece(place, piece)); }
-    __device__ __forceinline__ bool has_scale(int piece) const { return is_inside(piece); }
-    __device__ __forceinline__ bool is_padding(uint64_t, int) const { return false; }
-
-    template <class Format>
-    __device__ __forceinline__ void prepare(Format& format) {
-        prepare_for_group(format, finds() ? find() : 0);
-    }
-    template <class Format>
-    __device__ __forceinline__ decltype(auto) format_of(const Format& format, int piece) const {
-        return format_of_lane(format, ROWS == 1 ? lane() : piece);
-    }
-};
-
-// A format that is the same for all groups. nvfp4_groups.cuh has one that is not.
-template <class Format>
-__device__ __forceinline__ void prepare_for_group(Format& format, int) {
-    format.prepare();
-}
-template <class Format>
-__device__ __forceinline__ const Format& format_of_lane(const Format& format, int) {
-    return format;
 }
 
-// Zeros for the last tile of every group, from the group's end on, and for the tail: a warp FILL_ROWS rows of a tile, or
-// for blocked scales as many fourths of its lines of 4 rows. There are as many tiles of the tail as can be: those of
-// every group and of M. The warps of a group's tile also say where the padded group lies.
-template <bool PADDED>
-constexpr int FILL_ROWS = PADDED ? 8 : 128;
+template <bool PADDED, class Format>
+__device__ __forceinline__ void fill(const RowGroups& groups, const ScalePlaces<Format>& places, uint32_t warp, uint8_t* q,
+                                     int32_t* padded_starts, int32_t* padded_ends, int K, uint32_t q_stride) {
+    const int lane = threadIdx.x % 32, number = warp / FILL_WARPS<PADDED>, part = warp % FILL_WARPS<PADDED>;
+    if (number >= groups.count) return;
 
-__device__ __forceinline__ int fill_tiles(const RowGroups& groups) {
-    return 2 * groups.count + groups.data_rows() / GROUP_ALIGNMENT;
-}
-
-template <class Scales, bool PADDED, int ELEMENTS_PER_BYTE, int BLOCK, class Scale>
-__device__ __forceinline__ void fill_tile(const RowGroups& groups, uint32_t share, uint8_t* q, Scale* scales,
-                                          int32_t* padded_starts, int32_t* padded_ends, int64_t K, int64_t q_stride,
-                                          int64_t scales_stride) {
-    constexpr int ROWS = FILL_ROWS<PADDED>, SHARES = GROUP_ALIGNMENT / ROWS;
-    const int lane = threadIdx.x % 32;
-    const int number = share / SHARES, part = share % SHARES;
-    if (number >= fill_tiles(groups)) return;
-
-    int before = 0, all = 0;  // padding, of the groups before the number and of all
-    visit_groups(groups, lane, [&](int group, int begin, int end) {
-        const int padding = group < groups.count ? padding_of(begin, end) : 0;
+    int before = 0, all = 0;  // padding, of the groups before this one and of all
+#pragma unroll 1
+    for (int i = lane; i < groups.count; i += 32) {
+        const int padding = group_at(groups, i).padding();
         all += padding;
-        if (group < number) before += padding;
-    });
+        if (i < number) before += padding;
+    }
     before = __reduce_add_sync(0xFFFFFFFF, before);
     all = __reduce_add_sync(0xFFFFFFFF, all);
 
-    int tile, filled = 0;  // the tile's first row, and how many of its rows are a group's
-    if (number < groups.count) {
-        const int begin = groups.begin(number), end = groups.offsets[number];
-        const int padded_end = end + before + padding_of(begin, end);
-        if (padded_starts != nullptr && part == 0 && lane == 0) {
-            padded_starts[number] = begin + before;
-            padded_ends[number] = padded_end;
+    const Group group = group_at(groups, number);
+    const int end = group.end + before, padded_end = end + group.padding();
+    if (PADDED && part == 0 && lane == 0) {
+        padded_starts[number] = group.begin + before;
+        padded_ends[number] = padded_end;
+    }
+    const int tail = groups.M + all + GROUP_ALIGNMENT * number - before;
+    const int tail_end = number == groups.count - 1 ? groups.all_rows() : tail + GROUP_ALIGNMENT - group.padding();
+#pragma unroll 1
+    for (int turn = 0; turn < 2; turn++)
+        fill_rows<PADDED>(places, turn ? tail : end, turn ? tail_end : padded_end, groups.padded_q_rows(), part, q, K, q_stride);
+}
+
+// A warp's share of x. `entry_step`: from the tensor scale of a group to the next one's; 0: all groups have the first.
+template <class X, bool PADDED, class Of, class Format>
+__device__ __forceinline__ void quantize_group_rows(typename Of::Argument format_argument, int64_t entry_step,
+                                                    const RowGroups& groups, const ScalePlaces<Format>& places, uint32_t share,
+                                                    const uint8_t* x, uint8_t* q, int K, uint32_t x_stride, uint32_t q_stride) {
+    using In = Input<X>;
+    // As much as 16 bytes of q, or 64 of x.
+    constexpr int COLUMNS = In::VALUES == 4 ? 16 : 16 * Format::ELEMENTS_PER_BYTE;
+    using Lane = WholeBlocks<Format, Matrix<X>, COLUMNS>;
+    constexpr int TURNS = Lane::TURNS, CELLS = Lane::CELLS, PIECES = Lane::PIECES;
+
+    // From piece to piece.
+    const int row_step = places.plain ? 0 : 1, column_step = places.plain ? Lane::PIECE : 0;
+    const uint32_t rows_more = places.plain ? 0 : PIECES - 1;
+    const uint32_t width = places.plain ? PIECES * Lane::PIECE : Lane::PIECE;
+    const uint32_t across = (K + width - 1) / width;
+
+    const int lane = threadIdx.x % 32;
+    const int first_row = share / across * (rows_more + 1), first_column = share % across * width;
+    if (first_row >= groups.M) return;
+    const bool moves = PADDED || places.blocked();
+    auto piece_of = [&](int turn) { return turn * Lane::TURN_PIECES + lane / Lane::PIECE_LANES; };
+    auto column_of = [&](int turn) {
+        return first_column + piece_of(turn) * column_step + lane % Lane::PIECE_LANES * COLUMNS;
+    };
+    int rows[TURNS], columns[TURNS], sources[TURNS];  // of x; negative: zeros
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        rows[t] = sources[t] = first_row + piece_of(t) * row_step;
+        columns[t] = column_of(t);
+        if (groups.index != nullptr && rows[t] < groups.M) sources[t] = load_int(groups.index + rows[t]);
+    }
+    int end_row = groups.end(groups.count - 1);
+    PartBefore part;
+    if (moves || entry_step != 0) part = PartBefore(groups, lane, first_row, rows_more);
+    end_row = min(end_row, groups.M);
+    if (first_row >= end_row && !moves) return;
+    const int q_end_row = PADDED ? groups.M : end_row, scales_end_row = moves ? groups.M : end_row;
+
+    uint4 data[TURNS * CELLS];
+    int columns_left[TURNS];  // from this lane on; zero or negative where there is nothing
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        if (rows[t] >= end_row) sources[t] = -1;
+        columns_left[t] = min(K - columns[t], COLUMNS);
+        const uint8_t* source = x + (uint64_t(uint32_t(sources[t])) * x_stride + columns[t]) * Matrix<X>::BYTES;
+#pragma unroll
+        for (int c = 0; c < CELLS; c++) {
+            data[t * CELLS + c] = make_uint4(0, 0, 0, 0);
+            if (c * In::VALUES < columns_left[t] && sources[t] >= 0) data[t * CELLS + c] = load_16_bytes(source + c * 16);
         }
-        tile = padded_end - GROUP_ALIGNMENT;
-        filled = GROUP_ALIGNMENT - padding_of(begin, end);
-        if (filled == GROUP_ALIGNMENT) return;
-    } else {
-        tile = groups.data_rows() + GROUP_ALIGNMENT * (2 * groups.count - 1 - number);
-        if (tile < groups.offsets[groups.count - 1] + all) return;
     }
 
-    const int rows_end = groups.padded_q_rows() - tile;
-    const uint32_t zeros[4] = {0, 0, 0, 0};
-    if constexpr (PADDED) {
-        const int64_t bytes = K / ELEMENTS_PER_BYTE;
-#pragma unroll 1
-        for (int j = max(part * ROWS, filled); j < min(part * ROWS + ROWS, rows_end); j++) {
-            uint8_t* const row = q + (tile + int64_t(j)) * q_stride;
-#pragma unroll 1
-            for (int64_t at = lane * 16; at < bytes; at += 512) {
-                if (at + 16 <= bytes && q_stride % 16 == 0) {
-                    store_16_bytes(row + at, zeros);
-                } else {
-                    store_8_bytes(row + at, zeros);
-                    if (at + 16 <= bytes) store_8_bytes(row + at + 8, zeros);
-                }
-            }
-        }
-    }
-    if constexpr (Scales::ROWS == GROUP_ALIGNMENT) {
-        constexpr int LINES = ROWS / 4;
-        uint8_t* const lines = scales + tile / GROUP_ALIGNMENT * scales_stride;
-#pragma unroll 1
-        for (int64_t i = lane; i < scales_stride / 512 * LINES; i += 32) {
-            const int line = part * LINES + i % LINES;
-            uint8_t* const bytes = lines + i / LINES * 512 + line * 16;
-            if (line >= filled) {
-                store_16_bytes(bytes, zeros);
-            } else {
+    Before before[TURNS] = {};
+    if (moves || entry_step != 0) {
+        const Before first = {__reduce_add_sync(0xFFFFFFFF, part.before.padding),
+                              __reduce_add_sync(0xFFFFFFFF, part.before.groups)};
 #pragma unroll
-                for (int row = 1; row < 4; row++)
-                    if (line + 32 * row >= filled) *reinterpret_cast<uint32_t*>(bytes + 4 * row) = 0;
-            }
-        }
-    } else {
-        const int64_t blocks = (K + BLOCK - 1) / BLOCK;
-#pragma unroll 1
-        for (int64_t i = lane; i < blocks * ROWS; i += 32) {
-            const int j = part * ROWS + i % ROWS;
-            if (j >= filled && j < rows_end) Scales::store(scales, scales_stride, tile + j, i / ROWS * BLOCK, K, 0);
-        }
+        for (int t = 0; t < TURNS; t++) before[t] = first;
+        if (__any_sync(0xFFFFFFFF, part.ends_inside)) add_inside(groups, lane, first_row, rows_more, rows, before);
+    }
+
+    // `storer`: which of the lanes that share a block this one is.
+    const int storer = lane % Lane::BLOCK_LANES;
+    auto store_scales = [&](uint32_t (&scales)[Lane::BLOCKS], int turn, int padding) {
+        const int row = first_row + piece_of(turn) * row_step, column = column_of(turn) - storer * COLUMNS;  // where the block begins
+        const int scale_columns_left = min(places.columns_end(K) - column, COLUMNS);
+        if (row < scales_end_row && scale_columns_left > 0)
+            Lane::store_scales(scales, row < end_row ? min(K - column, COLUMNS) : 0, scale_columns_left,
+                               places.at(row + (moves ? padding : 0), column));
+    };
+    // All of them know its scale. So where they can, they store those of one turn each, together.
+    constexpr bool TOGETHER = TURNS == 2 && Lane::BLOCK_LANES >= TURNS;
+    uint32_t scales[TURNS][Lane::BLOCKS];
+#pragma unroll
+    for (int t = 0; t < TURNS; t++) {
+        Format format = Of::make(format_argument, min(before[t].groups, groups.count - 1) * entry_step);
+        format.prepare();
+        Lane blocks;
+        blocks.find_scales(format, data + t * CELLS);
+        const int left = rows[t] < q_end_row ? columns_left[t] : 0;
+        if (TURNS > 1 || left > 0)  // as in whole_blocks.cuh
+            blocks.store_elements(format, data + t * CELLS, left,
+                                  q + uint64_t(uint32_t(rows[t] + (PADDED ? before[t].padding : 0))) * q_stride +
+                                      columns[t] / Format::ELEMENTS_PER_BYTE,
+                                  q_stride);
+#pragma unroll
+        for (int b = 0; b < Lane::BLOCKS; b++) scales[t][b] = blocks.scale[b];
+        if (!TOGETHER && storer == 0) store_scales(scales[t], t, before[t].padding);
+    }
+    if constexpr (TOGETHER) {
+        const bool second = storer == 1;
+        uint32_t own[1] = {second ? scales[1][0] : scales[0][0]};
+        const int difference = before[1].padding - before[0].padding;
+        if (storer < TURNS) store_scales(own, storer, before[0].padding + (second ? difference : 0));
     }
 }
 
-// The kernel: the first blocks write zeros, all others quantise. Without a padded space there are only the others.
-template <class X, Layout LAYOUT, bool PADDED, int THREADS, class Format>
-__device__ __forceinline__ void quantize_row_groups(Format format, const RowGroups& groups, bool find_groups,
-                                                    const uint8_t* x, uint8_t* q, uint8_t* scales,
-                                                    int32_t* padded_starts, int32_t* padded_ends, int64_t K,
-                                                    uint32_t x_stride, uint32_t q_stride, int64_t scales_stride) {
-    constexpr int LOADS = 32 / Input<X>::VALUES;
-    constexpr bool SCALES_PADDED = PADDED || LAYOUT == Layout::blocked;
-    using Scales = ScalesOf<X, LAYOUT, LOADS, Format>;
-    using Scale = typename Format::Scale;
-
+// The kernel: CTAs that write zeros lie evenly among the first half of those that quantise, `fill_share` of 2^32 of them:
+// so writing and reading mix, and no zeros are left to the end. Without a padded space there are none.
+template <class X, bool PADDED, int THREADS, class Of, class Format>
+__device__ __forceinline__ void quantize_row_groups(typename Of::Argument format_argument, int64_t entry_step,
+                                                    const RowGroups& groups, const ScalePlaces<Format>& places,
+                                                    int64_t fill_share, const uint8_t* x, uint8_t* q,
+                                                    int32_t* padded_starts, int32_t* padded_ends, int K, uint32_t x_stride,
+                                                    uint32_t q_stride) {
+    constexpr int WARPS = THREADS / 32;
     let_next_kernel_launch();
-    constexpr int FILL_SHARES = GROUP_ALIGNMENT / FILL_ROWS<PADDED>, WARPS = THREADS / 32;
-    const uint32_t fill_blocks = SCALES_PADDED ? (fill_tiles(groups) * FILL_SHARES + WARPS - 1) / WARPS : 0;
-    if (blockIdx.x < fill_blocks) {
-        wait_for_previous_kernel();
-        fill_tile<Scales, PADDED, Format::ELEMENTS_PER_BYTE, Format::BLOCK>(
-            groups, blockIdx.x * WARPS + threadIdx.x / 32, q, reinterpret_cast<Scale*>(scales), padded_starts,
-            padded_ends, K, q_stride, scales_stride);
-    } else {
-        quantize_share<X, Scales, THREADS, LOADS>(
-            format, GroupedRows<Scales, LOADS, PADDED, SCALES_PADDED>(groups, find_groups),
-            blockIdx.x - fill_blocks, x, q, scales, K, x_stride, q_stride, scales_stride);
-    }
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t fill_ctas = (groups.count * FILL_WARPS<PADDED> + WARPS - 1) / WARPS;
+    const uint32_t fills = min(uint32_t(blockIdx.x * fill_share >> 32), fill_ctas);
+    const uint32_t fills_then = min(uint32_t((blockIdx.x + 1) * fill_share >> 32), fill_ctas);
+    wait_for_previous_kernel();
+    if (fills < fills_then)
+        fill<PADDED>(groups, places, fills * WARPS + warp, q, padded_starts, padded_ends, K, q_stride);
+    else
+        quantize_group_rows<X, PADDED, Of>(format_argument, entry_step, groups, places, (blockIdx.x - fills) * WARPS + warp, x, q,
+                                           K, x_stride, q_stride);
 }
 
 }  // namespace zoo

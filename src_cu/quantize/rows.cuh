@@ -1,6 +1,4 @@
-// The direction `rows`: blocks lie along K. Load, quantise, store; every part is a template parameter: the format, where
-// scales lie (scale_layout.cuh), and which rows are read and where their results go (here: all, where they are;
-// row_groups.cuh: those of groups).
+// The direction `rows`: blocks lie along K. Load, quantise, store; every part is a template parameter.
 //
 // A lane reads 16 bytes a time, so LANES neighbouring lanes share a block and a warp reads a piece of PIECE columns,
 // 512 bytes of a row. It reads LOADS pieces before it uses any; which ones, the scale layout says.
@@ -28,96 +26,50 @@
 
 namespace zoo {
 
-// Which rows a share is of, and where they go: here, where nothing moves, row i of x is row i of q and of the scales.
-// row_groups.cuh has another.
-template <class Scales>
-struct EveryRow {
-    int64_t M;
-    uint64_t row;   // the share's first
-    int rows_left;  // from it on
-
-    __device__ __forceinline__ explicit EveryRow(int64_t M) : M(M) {}
-
-    // Where shares end, and scales.
-    __device__ __forceinline__ uint64_t shares_end() const { return Scales::rows_end(M); }
-    __device__ __forceinline__ uint64_t end() const { return Scales::rows_end(M); }
-
-    // Now for the share of this first row. If it is empty, nothing is written.
-    __device__ __forceinline__ void enter(uint64_t first, int) {
-        row = first;
-        rows_left = min(M - int64_t(row), int64_t(Scales::ROWS));
-    }
-    __device__ __forceinline__ bool is_empty() const { return false; }
-
-    // Of a piece, which may differ from lane to lane: whether it has a row of q, and then whether one of x.
-    __device__ __forceinline__ bool is_inside(int piece) const { return Scales::row(piece) < rows_left; }
-    __device__ __forceinline__ bool is_read(int) const { return true; }
-
-    // Rows of x and of q, from an origin on.
-    __device__ __forceinline__ uint64_t x_origin() const { return row; }
-    __device__ __forceinline__ uint64_t q_origin() const { return row; }
-    __device__ __forceinline__ int x_row(int piece) const { return Scales::row(piece); }
-    __device__ __forceinline__ int q_row(int piece) const { return Scales::row(piece); }
-
-    // The row of its scales, whether they are written at all, and whether they are padding, which is 0.
-    __device__ __forceinline__ uint64_t scale_row(int piece) const { return row + Scales::row(piece); }
-    __device__ __forceinline__ bool has_scale(int) const { return true; }
-    __device__ __forceinline__ bool is_padding(uint64_t scale_row, int) const { return scale_row >= M; }
-
-    // What the format needs besides x, and the format for a piece.
-    template <class Format>
-    __device__ __forceinline__ void prepare(Format& format) const {
-        format.prepare();
-    }
-    template <class Format>
-    __device__ __forceinline__ const Format& format_of(const Format& format, int) const {
-        return format;
-    }
-};
-
-// x and q with rows x_stride elements and q_stride bytes apart. x is 16-byte aligned, so is q where it has whole 16 bytes
-// of elements for every row; K is a multiple of 16. By a whole warp.
-template <class X, class Scales, int THREADS, int LOADS, class Format, class Rows, class Stride>
-__device__ __forceinline__ void quantize_share(Format format, Rows rows, uint32_t block, const uint8_t* x, uint8_t* q,
-                                               uint8_t* scales, int64_t K, Stride x_stride, Stride q_stride,
-                                               int64_t scales_stride) {
+// x (M, K) and q (M, K) with rows x_stride elements and q_stride bytes apart. x is 16-byte aligned, so is q where it has
+// whole 16 bytes of elements for every row; K is a multiple of 16.
+template <class X, Layout LAYOUT, int THREADS, int LOADS, class Format>
+__device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M,
+                                              int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride) {
     using In = Input<X>;
     using Scale = typename Format::Scale;
     constexpr int X_BYTES = 16 / In::VALUES;
     constexpr int LANES = Format::BLOCK / In::VALUES;
     constexpr int OWNERS = LANES < LOADS ? LANES : LOADS;
     constexpr int NEIGHBOURS = LANES / OWNERS;  // that know the same scale
+    constexpr int PIECE = 32 * In::VALUES;
     constexpr int CELL_BYTES = In::VALUES / Format::ELEMENTS_PER_BYTE;  // of q, for a lane's 16 bytes of x
     constexpr int WORDS = CELL_BYTES < 4 ? 1 : CELL_BYTES / 4;
     constexpr int STORERS = 16 / CELL_BYTES;
     constexpr int STORED = 16 * Format::ELEMENTS_PER_BYTE;  // elements of a store
+    using Scales = ScaleLayout<LAYOUT, Format::BLOCK, LOADS, PIECE, Scale>;
+    static_assert(THREADS % 32 == 0);
     static_assert(LOADS % OWNERS == 0, "every owner stores the same number of scales");
     static_assert(LOADS % STORERS == 0, "the last pieces are exchanged and stored, too");
 
     const int lane = threadIdx.x % 32;
-    const uint32_t share = block * (THREADS / 32) + threadIdx.x / 32;
+    let_next_kernel_launch();
+    const uint32_t share = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     const Corner corner = Scales::corner(share, K);
     wait_for_previous_kernel();
-    if (corner.row >= rows.shares_end()) return;
-    rows.enter(corner.row, lane);
-    if (rows.is_empty()) return;
-    const uint64_t column = corner.column + lane * In::VALUES;
+    if (corner.row >= Scales::rows_end(M)) return;
+    const uint64_t row = corner.row, column = corner.column + lane * In::VALUES;
     // Of the share, from this lane on; zero or negative where there is nothing.
+    const int rows_left = min(M - int64_t(row), int64_t(Scales::ROWS));
     const int columns_left = min(K - int64_t(column), int64_t(Scales::COLUMNS));
-    auto inside = [&](int piece) { return rows.is_inside(piece) && Scales::column(piece) < columns_left; };
+    auto inside = [&](int piece) { return Scales::row(piece) < rows_left && Scales::column(piece) < columns_left; };
 
-    x += (rows.x_origin() * x_stride + column) * X_BYTES;
+    x += (row * x_stride + column) * X_BYTES;
     uint4 data[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
         data[i] = make_uint4(0, 0, 0, 0);
-        if (inside(i) && rows.is_read(i))
-            data[i] = load_16_bytes(x + (rows.x_row(i) * x_stride + Scales::column(i)) * X_BYTES);
+        if (inside(i)) data[i] = load_16_bytes(x + (Scales::row(i) * x_stride + Scales::column(i)) * X_BYTES);
     }
-    rows.prepare(format);
+    format.prepare();
 
     const uint64_t block_column = column - lane % LANES * In::VALUES;
-    q += rows.q_origin() * q_stride + (column - lane % STORERS * In::VALUES) / Format::ELEMENTS_PER_BYTE;
+    q += row * q_stride + (column - lane % STORERS * In::VALUES) / Format::ELEMENTS_PER_BYTE;
     uint32_t words[STORERS][WORDS];
     uint32_t own_scale = 0;
     float own_multiplier = 0;
@@ -129,13 +81,12 @@ __device__ __forceinline__ void quantize_share(Format format, Rows rows, uint32_
 #pragma unroll
                 for (int j = 0; j < OWNERS; j++) magnitudes[j] = In::largest(data[i + j]);
                 group_reduce_scatter<LANES, 1>(magnitudes, lane, In::larger);
-                const auto& own_format = rows.format_of(format, i + lane % LANES / NEIGHBOURS);
-                own_scale = own_format.scale_of(In::magnitude_to_float(In::magnitude(magnitudes[0])));
-                own_multiplier = own_format.multiplier(own_scale);
+                own_scale = format.scale_of(In::magnitude_to_float(In::magnitude(magnitudes[0])));
+                own_multiplier = format.multiplier(own_scale);
                 const int own = i + lane % LANES / NEIGHBOURS;
-                const uint64_t own_row = rows.scale_row(own), own_column = block_column + Scales::column(own);
-                const bool padding = rows.is_padding(own_row, own) || own_column >= K;
-                if (lane % NEIGHBOURS == 0 && own_row < rows.end() && rows.has_scale(own))
+                const uint64_t own_row = row + Scales::row(own), own_column = block_column + Scales::column(own);
+                const bool padding = own_row >= M || own_column >= K;
+                if (lane % NEIGHBOURS == 0 && own_row < Scales::rows_end(M))
                     Scales::store(reinterpret_cast<Scale*>(scales), scales_stride, own_row, own_column, K,
                                   padding ? 0 : own_scale);
             }
@@ -144,13 +95,11 @@ __device__ __forceinline__ void quantize_share(Format format, Rows rows, uint32_
         } else {
             const uint32_t magnitude = group_max<LANES>(In::largest_magnitude(data[i]));
             const uint32_t scale = format.scale_of(In::magnitude_to_float(magnitude));
-            if (lane % LANES == i % LANES)  // 0: padding
-                own_scale = inside(i) ? scale : 0;
+            if (lane % LANES == i % LANES) own_scale = inside(i) ? scale : 0;  // 0: padding
             if (i % LANES == LANES - 1) {
                 const int own = i - (LANES - 1) + lane % LANES;
-                const uint64_t own_row = rows.scale_row(own);
-                if (rows.has_scale(own))
-                    Scales::store(scales, scales_stride, own_row, column + Scales::column(own), K, own_scale);
+                Scales::store(scales, scales_stride, row + Scales::row(own), column + Scales::column(own), K,
+                              own_scale);
             }
 
             float values[In::VALUES];
@@ -163,6 +112,7 @@ __device__ __forceinline__ void quantize_share(Format format, Rows rows, uint32_
 
         if (i % STORERS == STORERS - 1) {
             const int own = i - (STORERS - 1) + lane % STORERS;
+            auto target = [&] { return q + Scales::row(own) * q_stride + Scales::column(own) / Format::ELEMENTS_PER_BYTE; };
             uint32_t whole[4];
             if constexpr (CELL_BYTES == 2) {
                 group_transpose_halves(words, lane, whole);
@@ -171,11 +121,9 @@ __device__ __forceinline__ void quantize_share(Format format, Rows rows, uint32_
 #pragma unroll
                 for (int w = 0; w < 4; w++) whole[w] = words[w / WORDS][w % WORDS];
             }
-            const auto q_row = rows.q_row(own);
-            auto target = [&] { return q + q_row * q_stride + Scales::column(own) / Format::ELEMENTS_PER_BYTE; };
             if constexpr (Format::BLOCK % STORED == 0) {
                 if (inside(own)) store_16_bytes(target(), whole);
-            } else if (rows.is_inside(own)) {
+            } else if (Scales::row(own) < rows_left) {
                 const int64_t left = K - int64_t(column - lane % STORERS * In::VALUES) - Scales::column(own);
                 if (left >= STORED && q_stride % 16 == 0) {
                     store_16_bytes(target(), whole);
@@ -186,20 +134,6 @@ __device__ __forceinline__ void quantize_share(Format format, Rows rows, uint32_
             }
         }
     }
-}
-
-template <class X, Layout LAYOUT, int LOADS, class Format>
-using ScalesOf = ScaleLayout<LAYOUT, Format::BLOCK, LOADS, 32 * Input<X>::VALUES, typename Format::Scale>;
-
-// All rows of x (M, K).
-template <class X, Layout LAYOUT, int THREADS, int LOADS, class Format>
-__device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M,
-                                              int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride) {
-    using Scales = ScalesOf<X, LAYOUT, LOADS, Format>;
-    static_assert(THREADS % 32 == 0);
-    let_next_kernel_launch();
-    quantize_share<X, Scales, THREADS, LOADS>(format, EveryRow<Scales>(M), blockIdx.x, x, q, scales, K, x_stride,
-                                              q_stride, scales_stride);
 }
 
 }  // namespace zoo

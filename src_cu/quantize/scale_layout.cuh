@@ -30,9 +30,10 @@ struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
     static __device__ __forceinline__ int column(int piece) { return piece * PIECE; }
 
     static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return M; }
+    static __device__ __forceinline__ uint64_t first_row(uint32_t share_row) { return share_row; }
     static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
         const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
-        return {share / across, uint64_t(share % across) * COLUMNS};
+        return {first_row(share / across), uint64_t(share % across) * COLUMNS};
     }
 
     static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return K; }
@@ -67,11 +68,13 @@ struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale> {
     static __device__ __forceinline__ int column(int) { return 0; }
 
     static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return (M + 127) / 128 * 128; }
-    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
+    static __device__ __forceinline__ uint64_t first_row(uint32_t share_row) {
         constexpr uint32_t SHARES = 32 / LINES;  // one below the other in a tile
-        const uint32_t across = (K + PIECE - 1) / PIECE;
-        const uint32_t down = share / across;
-        return {uint64_t(down / SHARES) * 128 + down % SHARES * LINES, uint64_t(share % across) * PIECE};
+        return uint64_t(share_row / SHARES) * 128 + share_row % SHARES * LINES;
+    }
+    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
+        const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
+        return {first_row(share / across), uint64_t(share % across) * COLUMNS};
     }
 
     static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return (K / BLOCK + 3) / 4 * 4 * BLOCK; }
@@ -99,9 +102,10 @@ struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
     static __device__ __forceinline__ int column(int) { return 0; }
 
     static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return M; }
+    static __device__ __forceinline__ uint64_t first_row(uint32_t share_row) { return uint64_t(share_row) * LOADS; }
     static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
-        const uint32_t across = (K + PIECE - 1) / PIECE;
-        return {uint64_t(share / across) * LOADS, uint64_t(share % across) * PIECE};
+        const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
+        return {first_row(share / across), uint64_t(share % across) * COLUMNS};
     }
 
     static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return K; }
@@ -113,6 +117,40 @@ struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
     static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
                                                  uint64_t K, uint32_t scale) {
         if (column < K) scales[column / BLOCK * stride + row] = scale;
+    }
+};
+
+// A launch says whether scales are plain. If not they have the other layout of their kind, which follows from their size.
+template <class Scale>
+__device__ __forceinline__ Layout layout_of(int64_t plain) {
+    return plain ? Layout::plain : sizeof(Scale) == 1 ? Layout::blocked : Layout::mn_major;
+}
+
+// One of the two layouts of such scales; where the launch chooses, both are in the cubin.
+template <int BLOCK, int LOADS, int PIECE, class Scale>
+struct AnyScaleLayout {
+    using Plain = ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale>;
+    using Other = ScaleLayout<sizeof(Scale) == 1 ? Layout::blocked : Layout::mn_major, BLOCK, LOADS, PIECE, Scale>;
+
+    bool plain;
+
+    __device__ __forceinline__ explicit AnyScaleLayout(Layout layout) : plain(layout == Layout::plain) {}
+
+    __device__ __forceinline__ int row(int piece) const { return plain ? Plain::row(piece) : Other::row(piece); }
+    __device__ __forceinline__ int column(int piece) const { return plain ? Plain::column(piece) : Other::column(piece); }
+
+    __device__ __forceinline__ uint64_t rows_end(uint64_t M) const { return plain ? Plain::rows_end(M) : Other::rows_end(M); }
+    __device__ __forceinline__ uint64_t columns_end(uint64_t K) const {
+        return plain ? Plain::columns_end(K) : Other::columns_end(K);
+    }
+    __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) const {
+        const uint32_t columns = plain ? Plain::COLUMNS : Other::COLUMNS;
+        const uint32_t across = plain ? (K + Plain::COLUMNS - 1) / Plain::COLUMNS : (K + Other::COLUMNS - 1) / Other::COLUMNS;
+        const uint32_t row = share / across;  // a division for both: it costs more than all else here
+        return {plain ? Plain::first_row(row) : Other::first_row(row), uint64_t(share % across) * columns};
+    }
+    __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) const {
+        return plain ? Plain::place(stride, row, column) : Other::place(stride, row, column);
     }
 };
 

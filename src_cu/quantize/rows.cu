@@ -1,0 +1,34 @@
+// quantize.<format>.rows: x (M, K) -> q, and a scale for every block of a row.
+//
+// The format follows from the dtypes (format_of.cuh), the direction (who reads what, in which order) is in rows.cuh, for
+// FP4 of two-byte floats in whole_blocks.cuh, the layouts of the scales in scale_layout.cuh. Memory-bound: of 32 bf16, 64
+// bytes are read and 17 to 33 written, and 300 to 520 lane-instructions run, where a multiprocessor has 550 to 650 in the
+// time its share of the memory takes. What counts is that every load of a warp is in flight before it uses the first,
+// that accesses are 16 bytes, and that each byte moves once.
+
+#include "common/variant.cuh"
+#include "quantize/format_of.cuh"
+#include "quantize/rows.cuh"
+#include "quantize/whole_blocks.cuh"
+
+using Of = zoo::FormatOf<Variant::q, Variant::scales>;
+
+// x_stride in elements; q_stride in bytes; scales_stride in scales: plain, from row to row; mn_major, from one block of K to
+// the next; blocked, from one row of tiles to the next.
+//
+// CTAS matters though it never binds: without it the compiler keeps to 32 registers by loading half of the data after
+// it has used the other half, which costs 7 % of the time.
+extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
+ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
+           int64_t q_stride, int64_t scales_stride) {
+    constexpr int VALUES = zoo::Input<Variant::x>::VALUES;
+    const auto format = Of::make(argument, 0);
+    if constexpr (VALUES == 8 && Of::Type::ELEMENTS_PER_BYTE == 2) {
+        zoo::quantize_whole_blocks<Variant::THREADS>(Variant::layout, format, zoo::Matrix<Variant::x>{x, x_stride}, q, scales,
+                                                     M, K, q_stride, scales_stride);
+    } else {
+        constexpr int LOADS = 32 / VALUES;  // of mxfp8, as many as lanes share a block: then each lane stores one scale
+        zoo::quantize_rows<Variant::x, Variant::layout, Variant::THREADS, LOADS>(format, x, q, scales, M, K, x_stride,
+                                                                                 q_stride, scales_stride);
+    }
+}
