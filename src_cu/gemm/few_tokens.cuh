@@ -1,5 +1,8 @@
-// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns. A tile for each cluster, whose CTAs share K and add
-// up through distributed shared memory: enough of them to keep all memory busy where tiles are few.
+// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns. Two ways:
+//
+//     FewTokens         a tile for each cluster, whose CTAs share K and add up through distributed shared memory: enough of
+//                       them to keep all memory busy where tiles are few
+//     FewTokensInTurn   persistent CTAs, where tiles are many: the next tile's weights come while this one is stored
 #pragma once
 
 #include <cstdint>
@@ -52,8 +55,42 @@ struct FewTokens {
             synchronise_cluster();
         else
             __syncthreads();
-        laid.template add_up_and_store<SPLITS>(d, work);
+        laid.template add_up_and_store<SPLITS, Tile::THREADS>(d, work);
         if constexpr (SPLITS > 1) meet_cluster();  // nobody ends while its sums are read
+    }
+};
+
+template <class Tile>
+struct FewTokensInTurn {
+    Tile tile;
+    LaidSums<Tile> laid;
+
+    // What the order reads from global memory it reads in next(), after the kernel before has ended.
+    template <class Order, class Operands, class D>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Matrix<D>& d) {
+        let_next_kernel_launch();
+        if (threadIdx.x == 0) {
+            operands.prefetch_maps();
+            tile.initialise();
+        }
+        __syncthreads();
+        wait_for_previous_kernel();
+
+        if (threadIdx.x >= Tile::MATH_THREADS) {
+            if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
+            load(tile, order, operands);
+        } else {
+            if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
+            Ring<Tile::STAGES> ring;
+            for (Work work; order.next(work);) {
+                float sums[Tile::WAVES][Tile::SUMS];
+                multiply(tile, ring, work.end_block - work.first_block, sums);
+                synchronise_threads(1, Tile::MATH_THREADS);  // the tile before is stored
+                laid.lay(sums);
+                synchronise_threads(1, Tile::MATH_THREADS);
+                laid.template add_up_and_store<1, Tile::MATH_THREADS>(d, work);
+            }
+        }
     }
 };
 

@@ -21,21 +21,35 @@ namespace zoo {
 
 using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
                          Variant::OVERLAPPED>;
-using Way = std::conditional_t<Variant::SWAPPED, FewTokens<Tile, Variant::SPLITS>, ManyTokens<Tile>>;
-using Order = std::conditional_t<Variant::SWAPPED, SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + (Variant::SWAPPED ? 0 : Tile::MATH_WARPS * 2048),
-              "what the table launches with");
+using Few = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, FewTokens<Tile, Variant::SPLITS>>;
+using Way = std::conditional_t<Variant::SWAPPED, Few, ManyTokens<Tile>>;
+using Order =
+    std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, SplitOrder<Tile, Variant::SPLITS>>;
+constexpr int BESIDES = !Variant::SWAPPED   ? Tile::MATH_WARPS * 2048
+                        : Variant::IN_TURN ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024
+                                           : 0;  // the stages
+static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
+
+constexpr bool ADDS = !Variant::SWAPPED && Tile::WAVES == 1;  // with two waves a warpgroup has no registers left for C
+
+template <bool ADDS, class D>
+__device__ __forceinline__ auto target(const Matrix<D>& d, const Matrix<f32>& c) {
+    if constexpr (ADDS)
+        return Sum<D>{d, c};
+    else
+        return d;
+}
 
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
 ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
            const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
-           int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride) {
+           int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, uint8_t* c, int64_t c_stride) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
     const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, 0, 0, 0, N};
-    const zoo::Matrix<Variant::d> target{d, d_stride, N};
+    const auto target = zoo::target<zoo::ADDS, Variant::d>({d, d_stride, N}, {c, c_stride, N});
     reinterpret_cast<zoo::Way*>(memory)->run(zoo::Order(M, N, blocks), operands, target);
 }

@@ -1,14 +1,20 @@
 // gemm.fp8b128.m_grouped_masked: each group has a place for the same number of rows of A and uses some of them; each is
-// multiplied by weights of its own. As m_grouped_contiguous, but for where groups begin.
+// multiplied by weights of its own. As m_grouped_contiguous, but for where groups begin; with few rows, tokens are the columns of
+// wgmma.
 
+#include <type_traits>
+
+#include "gemm/few_tokens.cuh"
 #include "gemm/many_tokens.cuh"
 #include "gemm/tile_order.cuh"
 
 namespace zoo {
 
-using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, false, Variant::OVERLAPPED>;
-using Way = ManyTokens<Tile>;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + Tile::MATH_WARPS * 2048, "what the table launches with");
+using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
+                         Variant::OVERLAPPED>;
+using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
+constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
+static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + TO_STORE, "what the table launches with");
 
 }  // namespace zoo
 

@@ -37,14 +37,14 @@ __device__ __forceinline__ void load_elements(Tile& tile, Order order, const Ope
 template <class Tile, class Order, class Operands>
 __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Operands& operands, int thread) {
     constexpr int AHEAD = RowScales::AHEAD, THREADS = Tile::SCALE_THREADS;
-    constexpr int ROUNDS = (Tile::TOKENS + Tile::WEIGHT_BLOCKS + THREADS - 1) / THREADS;
+    constexpr int ROUNDS = (Tile::TOKENS + Tile::WEIGHT_SCALES + THREADS - 1) / THREADS;
     // Of the rows that threads take in turn, the first are tokens, then come weights, then nothing.
     auto is_token = [&](int round) {
         return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS;
     };
     auto is_weight = [&](int round) {
         const int row = round * THREADS + thread;
-        return !is_token(round) && row < Tile::TOKENS + Tile::WEIGHT_BLOCKS;
+        return !is_token(round) && row < Tile::TOKENS + Tile::WEIGHT_SCALES;
     };
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
@@ -88,11 +88,11 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const Operands& op
 }
 
 // What the partial sums of a wave (64 rows) are multiplied by.
-template <class Tile, bool SWAPPED = Tile::SWAPPED>
+template <class Tile, bool SWAPPED = Tile::SWAPPED, bool EACH_WEIGHT = Tile::WEIGHTS_A_SCALE == 1>
 struct Factors;
 
 template <class Tile>
-struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread has two
+struct Factors<Tile, false, false> {  // rows are tokens, each with a scale; a thread has two
     static constexpr bool IN_THE_STAGE = false;
     float row[2];
 
@@ -106,7 +106,25 @@ struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread h
 };
 
 template <class Tile>
-struct Factors<Tile, true> {  // columns are tokens; a thread has two of every eight, too many to keep in registers
+struct Factors<Tile, false, true> {  // as before, and columns are weights with a scale each; a thread has two of every eight
+    static constexpr bool IN_THE_STAGE = true;
+    static constexpr int AHEAD = 2;  // pairs of columns on their way; the first come while the wgmmas run
+    float row[2];
+    float2 first[AHEAD];
+    const float2* columns;
+
+    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row)
+        : columns(reinterpret_cast<const float2*>(tile.weight_scales[stage]) + threadIdx.x % 4) {
+        const float* scales = tile.token_scales[stage] + first_row + accumulator_row(0);
+        row[0] = scales[0];
+        row[1] = scales[8];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) first[i] = columns[i * 4];
+    }
+};
+
+template <class Tile>
+struct Factors<Tile, true, false> {  // columns are tokens; a thread has two of every eight, too many to keep in registers
     static constexpr bool IN_THE_STAGE = true;  // read when they are used: the stage is still needed then
     const float* columns;
     float weight;
@@ -131,11 +149,35 @@ __device__ __forceinline__ void start_wave(const Tile& tile, int stage, int row,
     hold(partial);
 }
 
+// Where every column has a factor of its own: two multiplications for each sum, and scales that must not be waited for.
+template <class Tile>
+__device__ __forceinline__ void promote_each(float (&sums)[Tile::SUMS], const float (&partial)[Tile::SUMS],
+                                             const Factors<Tile>& factors) {
+    constexpr int PAIRS = Tile::SUMS / 4, AHEAD = Factors<Tile>::AHEAD;
+    float2 columns[PAIRS + AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) columns[i] = factors.first[i];
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) {
+        if (i + AHEAD < PAIRS) columns[i + AHEAD] = factors.columns[(i + AHEAD) * 4];
+#pragma unroll
+        for (int row = 0; row < 2; row++) {
+            const int j = i * 4 + row * 2;
+            sums[j] = fmaf(partial[j], factors.row[row] * columns[i].x, sums[j]);
+            sums[j + 1] = fmaf(partial[j + 1], factors.row[row] * columns[i].y, sums[j + 1]);
+        }
+    }
+}
+
 template <class Tile>
 __device__ __forceinline__ void promote(float (&sums)[Tile::SUMS], const float (&partial)[Tile::SUMS],
                                         const Factors<Tile>& factors) {
+    if constexpr (Tile::WEIGHTS_A_SCALE == 1) {
+        promote_each(sums, partial, factors);
+    } else {
 #pragma unroll
-    for (int j = 0; j < Tile::SUMS; j++) sums[j] = fmaf(partial[j], factors.of(j), sums[j]);
+        for (int j = 0; j < Tile::SUMS; j++) sums[j] = fmaf(partial[j], factors.of(j), sums[j]);
+    }
 }
 
 // The two ways to go through the blocks. Two sets of partial sums: the next block's wgmmas run while this one's sums are
@@ -147,7 +189,7 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     float even[Tile::SUMS], odd[Tile::SUMS];
     int stage;  // of the block whose wgmmas are running
     auto start = [&](float (&partial)[Tile::SUMS]) {
-        wait(&tile.full[ring.stage], ring.parity);
+        tile.wait_until_full(ring);
         stage = ring.stage;
         start_wave(tile, stage, row, partial);
         ring.advance();
@@ -183,27 +225,31 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     }
 }
 
-template <class Tile>
+// Where the number of blocks was read from memory (UNEVEN), the loop ends by a vote: the compiler then knows all lanes to leave
+// together, and with them the stage to be the same for the whole warp. Else 16 R2UR go before a block's wgmmas.
+template <bool UNEVEN, class Tile>
 __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
                                                  float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    for (; blocks > 0; blocks--, ring.advance()) {
-        wait(&tile.full[ring.stage], ring.parity);
+    for (; UNEVEN ? __any_sync(0xFFFFFFFF, blocks > 0) : blocks > 0; blocks--, ring.advance()) {
+        tile.wait_until_full(ring);
 #pragma unroll
         for (int wave = 0; wave < Tile::WAVES; wave++) {
             const int row = first_row + wave * WGMMA_ROWS;
             const Factors<Tile> factors(tile, ring.stage, row);
+            constexpr bool READ = !Factors<Tile>::IN_THE_STAGE;
             float partial[Tile::SUMS];
             start_wave(tile, ring.stage, row, partial);
             wait_for_multiplications<0>();
             hold(partial);
-            if (wave == Tile::WAVES - 1) tile.release(ring.stage);
+            if (READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
             promote(sums[wave], partial, factors);
+            if (!READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
         }
     }
 }
 
 // By a multiplying warpgroup: its waves of one tile of D.
-template <class Tile>
+template <bool UNEVEN = false, class Tile>
 __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
                                          float (&sums)[Tile::WAVES][Tile::SUMS]) {
     const int first_row = warpgroup_index() * (Tile::WAVES * WGMMA_ROWS);
@@ -214,8 +260,7 @@ __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, i
     if constexpr (Tile::OVERLAPPED) {
         multiply_overlapped(tile, ring, blocks, first_row, sums[0]);
     } else {
-        static_assert(!Factors<Tile>::IN_THE_STAGE);
-        multiply_in_turn(tile, ring, blocks, first_row, sums);
+        multiply_in_turn<UNEVEN>(tile, ring, blocks, first_row, sums);
     }
 }
 

@@ -11,14 +11,34 @@
 
 namespace zoo {
 
+// To one matrix, whatever the group: the sums of 64 rows of a tile, from the tile's `row` on.
+template <class D, int SUMS>
+__device__ __forceinline__ void store(const Matrix<D>& d, StagedRows& staged, const Work& work, int row,
+                                      const float (&sums)[SUMS]) {
+    store_rows(d, staged, work.token + row, work.end_token, work.weight, sums);
+}
+
+// D = C + A B, where there is a C.
+template <class D>
+struct Sum {
+    Matrix<D> d;
+    Matrix<f32> c;
+};
+
+template <class D, int SUMS>
+__device__ __forceinline__ void store(const Sum<D>& target, StagedRows& staged, const Work& work, int row, float (&sums)[SUMS]) {
+    if (target.c.first != nullptr) add_rows(sums, target.c, work.token + row, work.end_token, work.weight);
+    store_rows(target.d, staged, work.token + row, work.end_token, work.weight, sums);
+}
+
 template <class Tile>
 struct ManyTokens {
     Tile tile;
     StagedRows staged[Tile::MATH_WARPS];
 
     // What the order reads from global memory it reads in next(), after the kernel before has ended.
-    template <class Order, class D>
-    __device__ __forceinline__ void run(Order order, const Operands<Tile>& operands, const Matrix<D>& d) {
+    template <class Order, class Operands, class Target>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
             operands.prefetch_maps();
@@ -36,11 +56,10 @@ struct ManyTokens {
             Ring<Tile::STAGES> ring;
             for (Work work; order.next(work);) {
                 float sums[Tile::WAVES][Tile::SUMS];
-                multiply(tile, ring, work.end_block - work.first_block, sums);
+                multiply<requires { requires Order::UNEVEN; }>(tile, ring, work.end_block - work.first_block, sums);
 #pragma unroll
                 for (int wave = 0; wave < Tile::WAVES; wave++)
-                    store_rows(d, staged[threadIdx.x / 32], work.token + first_row + wave * WGMMA_ROWS, work.end_token,
-                               work.weight, sums[wave]);
+                    store(d, staged[thread_index_anew() / 32], work, first_row + wave * WGMMA_ROWS, sums[wave]);
             }
         }
     }

@@ -52,6 +52,7 @@ struct Work {
     int end_token;      // rows from here on are not the tile's
     int group;          // which of several matrices of weights
     int first_block, end_block;
+    int first_row = 0, rows_of_last = SCALE_BLOCK;  // of K, where groups lie along it: of the first block; how many the last has
 };
 
 // A (M, K); B (N, K) for each group, one after the other. Where each group has rows of A of its own, `tokens` of them, its

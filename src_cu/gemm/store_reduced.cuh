@@ -35,12 +35,12 @@ struct LaidSums {
                 rows[accumulator_column(j)][first + wave * WGMMA_ROWS + accumulator_row(j)] = sums[wave][j];
     }
 
-    // By all threads of all CTAs, each eight weights of a token at a time.
-    template <int SPLITS, class D>
+    // By the first THREADS threads of all CTAs, each eight weights of a token at a time.
+    template <int SPLITS, int THREADS, class D>
     __device__ __forceinline__ void add_up_and_store(const Matrix<D>& d, const Work& work) const {
         constexpr int EIGHTS = Tile::WEIGHTS / 8, ALL = Tile::TOKENS * EIGHTS;
         const int split = SPLITS > 1 ? cluster_rank() : 0;
-        for (int i = split * Tile::THREADS + threadIdx.x; i < ALL; i += SPLITS * Tile::THREADS) {
+        for (int i = split * THREADS + threadIdx.x; i < ALL; i += SPLITS * THREADS) {
             const int r = i / EIGHTS, c = i % EIGHTS * 8;
             if (work.token + r >= work.end_token || work.weight + c >= d.columns) continue;
             float sum[8] = {};

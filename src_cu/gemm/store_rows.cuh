@@ -45,7 +45,7 @@ struct alignas(1024) StagedRows {
 template <class D, int SUMS>
 __device__ __forceinline__ void store_rows(const Matrix<D>& d, StagedRows& staged, int row, int end_row, int column,
                                            const float (&sums)[SUMS]) {
-    const int lane = threadIdx.x % 32, first_row = row + threadIdx.x % WARPGROUP / 32 * STAGED_ROWS;
+    const int thread = thread_index_anew(), lane = thread % 32, first_row = row + thread % WARPGROUP / 32 * STAGED_ROWS;
     static_assert(SUMS * 2 % STAGED_COLUMNS == 0);
 #pragma unroll
     for (int part = 0; part < SUMS * 2 / STAGED_COLUMNS; part++) {
@@ -71,10 +71,36 @@ __device__ __forceinline__ void store_rows(const Matrix<D>& d, StagedRows& stage
 template <int SUMS>
 __device__ __forceinline__ void store_rows(const Matrix<f32>& d, StagedRows&, int row, int end_row, int column,
                                            const float (&sums)[SUMS]) {
+    const int thread = thread_index_anew();
 #pragma unroll
     for (int j = 0; j < SUMS; j += 2) {
-        const int r = row + accumulator_row(j), c = column + accumulator_column(j);
+        const int r = row + accumulator_row(j, thread), c = column + accumulator_column(j, thread);
         if (r < end_row && c < d.columns) *reinterpret_cast<float2*>(d.at(r, c)) = make_float2(sums[j], sums[j + 1]);
+    }
+}
+
+// To what lies there already: D + sum, rounded to f32 by the L2 cache, which takes subnormal numbers for zero.
+template <int SUMS>
+__device__ __forceinline__ void add_to_rows(const Matrix<f32>& d, int row, int end_row, int column, const float (&sums)[SUMS]) {
+    const int thread = thread_index_anew();
+#pragma unroll
+    for (int j = 0; j < SUMS; j += 2) {
+        const int r = row + accumulator_row(j, thread), c = column + accumulator_column(j, thread);
+        if (r < end_row && c < d.columns) add_two(d.at(r, c), sums[j], sums[j + 1]);
+    }
+}
+
+// The other way round: sums += C, each rounded to f32.
+template <class C, int SUMS>
+__device__ __forceinline__ void add_rows(float (&sums)[SUMS], const Matrix<C>& c, int row, int end_row, int column) {
+    const int thread = thread_index_anew();
+#pragma unroll
+    for (int j = 0; j < SUMS; j += 2) {
+        const int r = row + accumulator_row(j, thread), at = column + accumulator_column(j, thread);
+        if (r >= end_row || at >= c.columns) continue;
+        const float2 two = load_two<C>(c.at(r, at));
+        sums[j] += two.x;
+        sums[j + 1] += two.y;
     }
 }
 

@@ -106,4 +106,51 @@ struct GroupedOrder {
     }
 };
 
+// Persistent CTAs, rows that say which group they are of, or -1; those of a group lie together. A tile of rows takes as many turns
+// as it has groups: one, but where a group ends within it. So nobody walks along the groups, however many they are.
+template <class Tile, int BAND>
+struct IndexedOrder {
+    const int* group_of;
+    int M, rows, columns, blocks;  // tiles down and along; blocks of K
+    int index = blockIdx.x;
+    int row = 0, end = 0, column = 0;  // what is left of a tile
+
+    __device__ __forceinline__ IndexedOrder(const int* group_of, int M, int N, int blocks)
+        : group_of(group_of), M(M), rows(tiles_of(M, Tile::TOKENS)), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {}
+
+    __device__ __forceinline__ bool next(Work& work) {
+        skip_rows_of_nobody();
+        while (row == end) {
+            if (index >= rows * columns) return false;
+            const Banded<BAND> place(index, rows, columns);
+            row = place.row * Tile::TOKENS;
+            end = min(row + Tile::TOKENS, M);
+            column = place.column * Tile::WEIGHTS;
+            index += gridDim.x;
+            skip_rows_of_nobody();
+        }
+        const int group = group_of[row], group_end = end_of(group);
+        work = {row, column, group_end, group, 0, blocks};
+        row = group_end;
+        return true;
+    }
+
+   private:
+    __device__ __forceinline__ void skip_rows_of_nobody() {
+#pragma unroll 8
+        for (; row < end && group_of[row] < 0; row++);
+    }
+
+    // The row after the group's last, or the tile's end.
+    __device__ __forceinline__ int end_of(int group) const {
+        if (group_of[end - 1] == group) return end;
+        int inside = row, outside = end - 1;
+        while (outside - inside > 1) {
+            const int middle = (inside + outside) / 2;
+            (group_of[middle] == group ? inside : outside) = middle;
+        }
+        return outside;
+    }
+};
+
 }  // namespace zoo

@@ -7,11 +7,11 @@ import numpy
 import pytest
 
 from zoo import checks
-from zoo.reference.gemm import exact, gemm_fp8b128, rounded
+from zoo.reference.gemm import accumulated, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
 
-GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked")
-ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "d": 16, "offsets": 4, "rows": 4}
-FLOATS = {"a": ml_dtypes.float8_e4m3fn, "b": ml_dtypes.float8_e4m3fn, "a_scale": numpy.float32, "b_scale": numpy.float32}
+GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
+ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "c": 8, "d": 16, "offsets": 4, "rows": 4, "m_indices": 4, "index": 4}
+FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn) | dict.fromkeys(("a_scale", "b_scale", "c"), numpy.float32)
 MOST_ELEMENTS = 60_000
 
 
@@ -20,11 +20,11 @@ def kernel(grouping):
     return SimpleNamespace(fields={"op": "gemm", "formats": "fp8b128", "grouping": grouping}, arguments=arguments)
 
 
-def variant(splits=1, dtype="bf16"):
-    return SimpleNamespace(dtypes={"d": dtype}, constants={"SPLITS": splits}, options={})
+def variant(splits=1, dtype="bf16", indexed=0):
+    return SimpleNamespace(dtypes={"d": dtype}, constants={"SPLITS": splits, "INDEXED": indexed}, options={})
 
 
-def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None):
+def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, none_is_the_last=False):
     """The reference with, perhaps, one thing changed."""
 
     def execute(kernel, variant, buffers, settings):
@@ -41,6 +41,8 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None):
         def multiply(target, a, a_scale, b, b_scale):
             if target.size:
                 sums = product(a, a_scale, b, b_scale, splits)
+                with numpy.errstate(all="ignore"):
+                    sums = sums + read("c") if "c" in buffers else sums
                 target[...] = rounded(sums, variant.dtypes["d"]).view(target.dtype)
 
         if b.ndim == 2:
@@ -49,7 +51,22 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None):
             for group, used in enumerate(read("rows")):
                 rows = slice(0, used + rows_too_many)
                 multiply(d[group, rows], a[group, rows], a_scale[group, rows], b[group], b_scale[group])
+        elif "m_indices" in buffers:
+            groups = read("m_indices")
+            for group in range(len(b)):
+                rows = numpy.flatnonzero(groups == group)
+                rows = numpy.append(rows, rows[-1:] + 1)[: len(rows) + rows_too_many]
+                if rows.size and rows[-1] < len(d):
+                    target = d[rows]
+                    multiply(target, a[rows], a_scale[rows], b[(group + other_group) % len(b)], b_scale[(group + other_group) % len(b)])
+                    d[rows] = target
         else:
+            if "index" in buffers:
+                index = read("index").copy()
+                index[read("offsets")[-1] :] = -1
+                there = (index >= 0)[:, None] | none_is_the_last
+                a = numpy.where(there, a[index].view(numpy.uint8), numpy.uint8(0)).view(a.dtype)
+                a_scale = numpy.where(there, a_scale[index], numpy.float32(0))
             begin = 0
             for group, end in enumerate(read("offsets")):
                 rows = slice(begin, end + rows_too_many * (group == len(b) - 1))
@@ -72,6 +89,23 @@ def check(grouping, execute, **chosen):
 def test_a_right_kernel_passes(grouping, dtype):
     outcome = check(grouping, executor(), dtype=dtype)
     assert outcome.error is None and outcome.checks >= 8
+
+
+def test_a_right_kernel_that_takes_m_indices_passes():
+    outcome = check("m_grouped_contiguous", executor(), indexed=1)
+    assert outcome.error is None and outcome.checks >= 8
+
+
+def test_a_row_of_nobody_between_groups_written_is_caught():
+    assert "not the kernel's were written" in check("m_grouped_contiguous", executor(rows_too_many=1), indexed=1).error
+
+
+def test_the_weights_of_another_group_by_m_indices_are_caught():
+    assert "elements are wrong" in check("m_grouped_contiguous", executor(other_group=1), indexed=1).error
+
+
+def test_an_index_of_minus_one_taken_for_the_last_row_is_caught():
+    assert "elements are wrong" in check("m_grouped_gather", executor(none_is_the_last=True)).error
 
 
 def test_a_right_kernel_that_splits_k_passes():
@@ -113,6 +147,17 @@ def test_another_product_is_caught(product):
     assert "elements are wrong" in check("dense", executor(product)).error
 
 
+def test_a_forgotten_c_is_caught():
+    right = executor()
+
+    def execute(kernel, variant, buffers, settings):
+        return right(kernel, variant, {name: buffer for name, buffer in buffers.items() if name != "c"}, settings) | {
+            "c": buffers["c"].image for _ in range("c" in buffers)
+        }
+
+    assert "added to c: d: " in check("dense", execute).error
+
+
 def test_another_order_of_the_sum_is_caught():
     assert "elements are wrong" in check("dense", executor(unsplit), splits=4, dtype="f32").error
 
@@ -129,4 +174,67 @@ def test_the_weights_of_another_group_are_caught():
 @pytest.mark.parametrize("grouping", GROUPINGS)
 def test_a_forgotten_element_is_caught(grouping):
     last = {"dense": lambda shape: (-1, -1), "m_grouped_contiguous": lambda shape: (0, -1), "m_grouped_masked": lambda shape: (1, 0, -1)}
+    last["m_grouped_gather"] = last["m_grouped_contiguous"]
     assert "never written" in check(grouping, executor(forget=last[grouping])).error
+
+
+def along_k(product=gemm_fp8b128_k_grouped, add=accumulated, empty_ones_too=False):
+    def execute(kernel, variant, buffers, settings):
+        after = {name: buffer.image.copy() for name, buffer in buffers.items()}
+
+        def read(name):
+            elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
+            return elements.view(FLOATS.get(name, numpy.int32))
+
+        ends, dtype = read("offsets"), variant.dtypes["d"]
+        sums = product(*(read(name) for name in ("a", "a_scale", "b", "b_scale")), ends)
+        d = buffers["d"].laid.elements(after["d"])
+        before = numpy.ascontiguousarray(d).view(rounded(sums[:0], dtype).dtype)
+        if settings["accumulate"] == "no":
+            d[...] = rounded(sums, dtype).view(d.dtype)
+            return after
+        owners = numpy.full(len(ends), True) if empty_ones_too else numpy.diff(ends, prepend=0) > 0
+        d[owners] = add(before, sums, dtype).view(d.dtype)[owners]
+        return after
+
+    return execute
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_a_right_weight_gradient_passes(dtype):
+    outcome = check("k_grouped", along_k(), dtype=dtype)
+    assert outcome.error is None and outcome.checks >= 12
+
+
+def blocks_that_do_not_begin_anew(a, a_scale, b, b_scale, ends):
+    sums, begin = [], 0
+    for end in ends.tolist():
+        scales = a_scale[begin // 128 :], b_scale[begin // 128 :]
+        sums.append(gemm_fp8b128_k_grouped(a[:, begin:end], scales[0], b[:, begin:end], scales[1], [end - begin])[0])
+        begin = end
+    return numpy.array(sums)
+
+
+def last_blocks_that_are_not_cut(a, a_scale, b, b_scale, ends):
+    sums = gemm_fp8b128_k_grouped(a, a_scale, b, b_scale, ends)
+    for group, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        rest = slice(end, begin + -(-(end - begin) // 128) * 128)
+        sums[group] += gemm_fp8b128_k_grouped(a[:, rest], a_scale, b[:, rest], b_scale, [a[:, rest].shape[1]])[0]
+    return sums
+
+
+def scale_of_the_first_column(a, a_scale, b, b_scale, ends):
+    return gemm_fp8b128_k_grouped(a, a_scale, b, b_scale[:, :1].repeat(b_scale.shape[1], 1), ends)
+
+
+@pytest.mark.parametrize("product", [blocks_that_do_not_begin_anew, last_blocks_that_are_not_cut, scale_of_the_first_column])
+def test_another_weight_gradient_is_caught(product):
+    assert "elements are wrong" in check("k_grouped", along_k(product), dtype="f32").error
+
+
+def test_forgetting_what_was_there_is_caught():
+    assert "elements are wrong" in check("k_grouped", along_k(add=lambda before, sums, dtype: rounded(sums, dtype))).error
+
+
+def test_adding_nothing_to_minus_zero_is_caught():
+    assert "elements are wrong" in check("k_grouped", along_k(empty_ones_too=True), dtype="f32").error

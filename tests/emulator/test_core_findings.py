@@ -626,6 +626,15 @@ def test_small_cp_async_pieces_may_share_a_granule():
 
 
 # ---- register counts -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("count", "right"), [(216, True), (224, False)])
+def test_setmaxnreg_asks_for_more_than_the_cta_began_with(count, right):
+    body = f"""setp.ge.u32 %p1, %r0, 128; @%p1 bra TAKE;
+        setmaxnreg.dec.sync.aligned.u32 72; bra END;
+        TAKE: setmaxnreg.inc.sync.aligned.u32 {count}; END:"""
+    report = run(body, block=384)[0]  # 168 a thread are 504 for three, not 512
+    assert report.ok == right and {finding.kind for finding in report.findings} == (set() if right else {"register-count"})
+
+
 def test_setmaxnreg_by_part_of_a_warpgroup():
     assert run("setmaxnreg.dec.sync.aligned.u32 40;", block=128)[0].ok
     body = "setp.ge.u32 %p1, %r0, 96; @%p1 bra END; setmaxnreg.dec.sync.aligned.u32 40; END:"

@@ -8,8 +8,8 @@ import pytest
 
 from zoo.emulator import arithmetic, formats
 from zoo.reference.block_formats import Fp8b128
-from zoo.reference.gemm import error_bound, exact, gemm_fp8b128, partial_sums, rounded
-from zoo.reference.quantize import quantize_rows, quantize_squares_rows
+from zoo.reference.gemm import accumulated, error_bound, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, partial_sums, rounded
+from zoo.reference.quantize import quantize_cols, quantize_rows, quantize_squares_rows
 
 
 def codes(random: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -70,3 +70,31 @@ def test_more_splits_than_blocks_leave_some_without_work():
     a, b = np.ones((1, 16), ml_dtypes.float8_e4m3fn), np.ones((8, 16), ml_dtypes.float8_e4m3fn)
     one = np.ones((1, 1), np.float32)
     np.testing.assert_array_equal(gemm_fp8b128(a, one, b, one, splits=8), np.full((1, 8), 16))
+
+
+@pytest.mark.parametrize("sizes", [(400,), (16, 0, 144, 240), (128, 272)])
+def test_a_weight_gradient_of_what_the_column_quantiser_wrote_stays_within_the_bound(sizes):
+    random = np.random.default_rng(len(sizes))
+    ends = np.cumsum(sizes).astype(np.int32)
+    x, y = (random.standard_normal((ends[-1] + 7, columns)).astype(np.float32) for columns in (24, 40))
+    a, b = (quantize_cols(matrix, Fp8b128(), "mn_major", ends) for matrix in (x, y))
+    sums = gemm_fp8b128_k_grouped(a.q, a.scales, b.q, b.scales, ends)
+    begin = block = 0
+    for group, end in enumerate(ends.tolist()):
+        blocks = -(-(end - begin) // 128)
+        cut = np.minimum(128, end - begin - 128 * np.arange(blocks))
+        left, right = (
+            one.q[:, begin:end].astype(np.float64) * one.scales[block : block + blocks].T.repeat(cut, axis=1) for one in (a, b)
+        )
+        product, magnitude = left @ right.T, np.abs(left) @ np.abs(right).T
+        assert (np.abs(sums[group] - product) <= error_bound(product, magnitude, "f32")).all()
+        begin, block = end, block + blocks
+
+
+def test_l2_adds_with_subnormal_numbers_as_zeros_and_sixteen_bits_are_rounded_once():
+    tiny = np.float32(2.0**-130)
+    before, sums = np.array([tiny, 1, -0.0, 1], np.float32), np.array([1, tiny, -0.0, 2.0**-24], np.float32)
+    expected = np.array([1, 1, -0.0, 1], np.float32)
+    np.testing.assert_array_equal(accumulated(before, sums, "f32").view(np.uint32), expected.view(np.uint32))
+    half = accumulated(np.array([1], ml_dtypes.bfloat16), np.array([2.0**-8 + 2.0**-20], np.float32), "bf16")
+    assert half[0] == 1 + 2.0**-7

@@ -23,6 +23,7 @@ from zoo.errors import VariantError
 
 KERNEL, GROUPED = "gemm.fp8b128.dense", "gemm.fp8b128.m_grouped_contiguous"
 MASKED = "gemm.fp8b128.m_grouped_masked"
+ALONG_K = "gemm.fp8b128.k_grouped"
 WEIGHTS = ((576, 7168), (7168, 2048), (2112, 7168), (32768, 512), (4096, 7168), (24576, 1536), (7168, 16384))
 LARGE = (
     (4096, 576, 7168), (4096, 7168, 576), (4096, 7168, 2048), (4096, 2048, 7168), (4096, 2112, 7168), (4096, 7168, 2112),
@@ -45,6 +46,12 @@ SHAPES = {
         (groups, rows, n, k, "masked")
         for groups, rows in ((32, 192), (6, 1024), (32, 20), (6, 20))
         for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
+    ),
+    "along_k": tuple(
+        (groups, k, m, n, kind)
+        for m, n, totals in ((4096, 7168, (34304, 34176, 35200)), (7168, 2048, (33024, 38656, 33664)))
+        for groups, k in zip((4, 8, 16), totals, strict=True)
+        for kind in ("f32_added_128", "bf16_128")
     ),
     "probe_groups": tuple((*shape, skew) for shape in GROUPS[::3] for skew in SKEWS),
     "probe_few": tuple((m, n, k) for m in (1, 64, 128) for n, k in WEIGHTS),
@@ -97,8 +104,42 @@ def masked_operands(groups: int, rows: int, n: int, k: int, _: str) -> dict[str,
     one["a_scale"] = torch.rand(groups, blocks, 2 * rows, device="cuda").transpose(1, 2) + 0.5
     one["d"] = one["d"].view(groups, 2 * rows, n)
     one["rows"] = torch.full((groups,), rows, dtype=torch.int32, device="cuda")
+    one["expected_rows"] = rows
     del one["offsets"]
     return one
+
+
+def operands_along_k(groups: int, k: int, m: int, n: int, kind: str) -> dict[str, torch.Tensor]:
+    """Ragged sizes, multiples of 16 or of what `kind` ends with; D of f32 is added to."""
+    step = int(kind.split("_")[-1]) if kind[-1].isdigit() else 16
+    ends = torch.tensor([step * size for size in group_sizes(groups, k // step // groups, "uniform")]).cumsum(0)
+    ends[-1] = k
+    blocks = -(-k // 128) + groups
+    one = {"offsets": ends.int().cuda(), "accumulate": "yes" if kind.startswith("f32") else "no"}
+    for name, rows in (("a", m), ("b", n)):
+        one[name] = torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn)
+        one[name + "_scale"] = torch.rand(blocks, rows, device="cuda") + 0.5
+    one["d"] = torch.zeros(groups, m, n, dtype=torch.float32 if kind.startswith("f32") else torch.bfloat16, device="cuda")
+    return one
+
+
+def worst_error_along_k(one: dict[str, torch.Tensor]) -> float:
+    """Of 16 rows of D of each group; D is what one call made of zeros."""
+    worst, begin, block = 0.0, 0, 0
+    for group, end in enumerate(one["offsets"].tolist()):
+        rows = torch.linspace(0, len(one["a"]) - 1, 16, device="cuda").long()
+        blocks = -(-(end - begin) // 128)
+        a, b = (
+            one[name][chosen, begin:end].double()
+            * one[name + "_scale"].T[chosen, block : block + blocks].double().repeat_interleave(128, 1)[:, : end - begin]
+            for name, chosen in (("a", rows), ("b", slice(None)))
+        )
+        exact = a @ b.T
+        bound = 2.0**-11 * (a.abs() @ b.abs().T) + 2.0**-8 * exact.abs()
+        error = (one["d"][group, rows].double() - exact).abs() / bound
+        worst = max(worst, float("inf") if error.isnan().any() else error.max().item())
+        begin, block = end, block + blocks
+    return worst
 
 
 def worst_masked_error(one: dict[str, torch.Tensor]) -> float:
@@ -140,12 +181,18 @@ def worst_error(one: dict[str, torch.Tensor]) -> float:
 
 def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dict:
     """`shape` is m, n, k, or groups, rows of each, n, k, skew; torch then multiplies all rows by the first group's weights."""
-    kernel = KERNEL if len(shape) == 3 else MASKED if shape[4] == "masked" else GROUPED
-    make = {KERNEL: operands, GROUPED: grouped_operands, MASKED: masked_operands}[kernel]
-    worst = {KERNEL: worst_error, GROUPED: worst_grouped_error, MASKED: worst_masked_error}[kernel]
-    groups, m, n, k = (1, *shape) if len(shape) == 3 else (shape[0], shape[0] * shape[1], *shape[2:4])
-    bytes_of_one = m * k + groups * n * k + 2 * m * n + 4 * (m + n // 128 + 1) * (k // 128 + 1)
-    sets = int(min(max(2, -(-CACHE // (m * k + groups * n * k))), max(2, FREE_SHARE // bytes_of_one), 64))
+    kernels = {"masked": MASKED, "f32": ALONG_K, "bf16": ALONG_K}
+    kernel = KERNEL if len(shape) == 3 else kernels.get(shape[4].split("_")[0], GROUPED)
+    make = {KERNEL: operands, GROUPED: grouped_operands, MASKED: masked_operands, ALONG_K: operands_along_k}[kernel]
+    worst = {KERNEL: worst_error, GROUPED: worst_grouped_error, MASKED: worst_masked_error, ALONG_K: worst_error_along_k}[kernel]
+    if kernel == ALONG_K:
+        (groups, k, m, n, kind), dtype = shape, shape[4].split("_")[0]
+        moved = (m + n) * k + groups * m * n * (8 if kind.startswith("f32") else 2)
+    else:
+        groups, m, n, k = (1, *shape) if len(shape) == 3 else (shape[0], shape[0] * shape[1], *shape[2:4])
+        dtype, moved = "bf16", m * k + groups * n * k + 2 * m * n
+    bytes_of_one = moved + 4 * (m + n // 128 + 1) * (k // 128 + 1)
+    sets = int(min(max(2, -(-CACHE // moved)), max(2, FREE_SHARE // bytes_of_one), 64))
     rotating = [make(*shape) for _ in range(sets)]
     calls = sets * max(1, -(-20 // sets))
     stream = torch.cuda.Stream()
@@ -153,7 +200,7 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dic
     torch.cuda.synchronize()
     replays, errors = {}, {}
     variants = collection.kernel(kernel).variants
-    names = sorted({v.name for v in variants if v.dtypes.get("d", "bf16") == "bf16" and fnmatch.fnmatch(v.name, pattern)})
+    names = sorted({v.name for v in variants if v.dtypes.get("d", "bf16") == dtype and fnmatch.fnmatch(v.name, pattern)})
     try:
         names.append(collection.prepare(kernel, stream=own, **rotating[0]).launch.variant.name + " (chosen)")
     except VariantError:
@@ -168,7 +215,7 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dic
             continue
         replays[name] = Replay([plans[i % sets] for i in range(calls)], own)
         if check:
-            rotating[0]["d"].fill_(float("nan"))
+            rotating[0]["d"].fill_(0 if kernel == ALONG_K else float("nan"))
             torch.cuda.synchronize()
             plans[0](own)
             stream.synchronize()
@@ -177,7 +224,7 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dic
 
     def tensor_wise(i: int):
         args = rotating[i % sets]
-        b = args["b"] if kernel == KERNEL else args["b"][0]
+        b = args["b"] if args["b"].ndim == 2 else args["b"][0]
         torch._scaled_mm(args["a"].view(-1, k)[:m], b.T, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
     with torch.cuda.stream(stream):
@@ -207,7 +254,7 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dic
                 seen[name].append(time)
     for replay in replays.values():
         replay.close()
-    limit = 1e6 * max(2 * m * n * k / PEAK, (m * k + groups * n * k + 2 * m * n) / BANDWIDTH)
+    limit = 1e6 * max(2 * m * n * k / PEAK, moved / BANDWIDTH)
     return {
         "shape": shape, "operations": 2 * m * n * k, "limit": limit, "times": {name: statistics.median(times) for name, times in seen.items()},
         "errors": errors, "chosen": chosen and chosen.split()[0],

@@ -11,7 +11,8 @@ import numpy
 
 from zoo.checks.problem import Placed, Problem
 from zoo.manifest import Kernel, Variant
-from zoo.reference.gemm import gemm_fp8b128, rounded
+from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
+from zoo.reference.groups import gather
 
 BLOCK = 128
 
@@ -24,6 +25,8 @@ _SHAPES = (
     (517, 392, 144),
 )  # fmt: skip
 
+
+_SUMS = ((9, 136, 144), (65, 8, 144), (300, 264, 272))
 
 # (M, N, K, sizes of groups): groups that end within a tile, at its edge, one after it; empty ones first, last and in a row;
 # rows that belong to nobody; more groups than tiles; one that owns everything.
@@ -40,7 +43,13 @@ _GROUPS = (
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    makers = {"dense": _dense, "m_grouped_contiguous": _m_grouped_contiguous, "m_grouped_masked": _m_grouped_masked}
+    makers = {
+        "dense": _dense,
+        "m_grouped_contiguous": _m_grouped_contiguous,
+        "m_grouped_masked": _m_grouped_masked,
+        "m_grouped_gather": _m_grouped_gather,
+        "k_grouped": _k_grouped,
+    }
     if kernel.fields["grouping"] not in makers:
         raise NotImplementedError(f"{kernel.name}: zoo/checks/gemm_fp8b128.py knows {', '.join(makers)} only")
     return makers[kernel.fields["grouping"]](variant)
@@ -50,20 +59,28 @@ def _dense(variant: Variant) -> Iterator[Problem]:
     dtype = variant.dtypes["d"]
     splits = variant.constants["SPLITS"]
 
-    def problem(name: str, operands: Operands, gap: int = 0, transposed: bool = False) -> Problem:
+    def problem(name: str, operands: Operands, gap: int = 0, transposed: bool = False, c: numpy.ndarray | None = None) -> Problem:
         a, a_scale, b, b_scale = operands.arrays
-        d = rounded(operands.product(splits), dtype)
+        sums = operands.product(splits)
+        with numpy.errstate(all="ignore"):
+            d = rounded(sums if c is None else c + sums, dtype)
         strides = {"a": (a.shape[1] + 16 * gap, 1), "b": (b.shape[1] + 32 * gap, 1), "d": (d.shape[1] + 8 * gap, 1)}
         for scale, array in (("a_scale", a_scale), ("b_scale", b_scale)):
             rows, blocks = array.shape
             strides[scale] = (1, -(-rows // 4) * 4 + 4 * gap) if transposed else (blocks + gap, 1)
         inputs = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
         placed = {argument: Placed(array, strides[argument]) for argument, array in inputs.items()}
+        if c is not None:
+            placed["c"] = Placed(c, (c.shape[1] + 2 * gap, 1))
         return Problem(name, placed, {"d": Placed(d, strides["d"])})
 
     for index, shape in enumerate(_SHAPES):
         words = " x ".join(map(str, shape))
         yield problem(f"{words}, random", _random(*shape), gap=index % 3, transposed=index % 2 == 1)
+    for index, shape in enumerate(_SUMS):  # a variant that adds nothing refuses them
+        c = numpy.random.default_rng(index).standard_normal(shape[:2]).astype(numpy.float32) * 100
+        c[0, 0] = numpy.nan
+        yield problem(f"{' x '.join(map(str, shape))}, added to c", _random(*shape), gap=index, c=c)
     for shape in ((9, 136, 272), (70, 72, 144)):
         yield problem(f"{shape}: small whole numbers, exact in any order", _whole_numbers(*shape))
         yield problem(f"{shape}: NaN in one row of a stays there", _nan_in("a", *shape))
@@ -72,8 +89,47 @@ def _dense(variant: Variant) -> Iterator[Problem]:
     yield problem("no rows", _random(0, 16, 32))
 
 
+# (N, K, rows in a row and their group, -1: nobody's): padding between groups as DeepGEMM has it, groups in any order, nobody's rows
+# first, last and over whole tiles, groups of one row, more groups than there are rows of some
+_RUNS = (
+    (24, 48, ((0, 128), (1, 5), (-1, 123), (2, 100), (-1, 28))),
+    (72, 144, ((-1, 3), (2, 40), (0, 1), (1, 1), (-1, 9))),
+    (8, 32, ((-1, 300), (1, 64), (-1, 1), (0, 70), (-1, 265))),
+    (16, 16, ((-1, 40),)),
+    (136, 272, ((3, 1), (0, 64), (-1, 63), (4, 129), (-1, 127), (1, 384))),
+    (264, 656, ((0, 500), (-1, 12), (2, 512), (-1, 130), (3, 17))),
+)  # fmt: skip
+
+
+def _m_indices(variant: Variant) -> Iterator[Problem]:
+    dtype = variant.dtypes["d"]
+    for number, (N, K, runs) in enumerate(_RUNS):
+        m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
+        M, groups, gap = len(m_indices), 5, number % 2
+        a, a_scale = (array.copy() for array in _random(M, 8, K).arrays[:2])
+        a[m_indices < 0], a_scale[m_indices < 0] = numpy.nan, numpy.nan
+        b, b_scale = _weights(N, K, groups)
+        sums = numpy.zeros((M, N), numpy.float32)
+        for group in range(groups):
+            rows = m_indices == group
+            if rows.any():
+                sums[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
+        inputs = {
+            "a": Placed(a, (K + 16 * gap, 1)),
+            "a_scale": Placed(a_scale, (1, -(-M // 4) * 4) if gap else None),
+            "b": Placed(b),
+            "b_scale": Placed(b_scale),
+            "m_indices": Placed(m_indices),
+        }
+        nobody = numpy.broadcast_to((m_indices < 0)[:, None], (M, N))
+        words = f"N {N}, K {K}, rows {', '.join(f'{count} of {group}' for group, count in runs)}, NaN in those of -1"
+        yield Problem(words, inputs, {"d": Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)})
+
+
 def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
     dtype = variant.dtypes["d"]
+    if variant.constants.get("INDEXED"):
+        yield from _m_indices(variant)
     for index, (M, N, K, sizes) in enumerate(_GROUPS):
         for what in ("random", "NaN in the rows of nobody and in the first of every second group"):
             arrays, sums = _groups(M, N, K, sizes, what != "random")
@@ -84,10 +140,50 @@ def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
             if gap:
                 strides["a_scale"] = (1, -(-M // 4) * 4)
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
-            inputs["offsets"] = Placed(ends)
+            if variant.constants.get("INDEXED"):
+                inputs["m_indices"] = Placed(numpy.append(numpy.repeat(numpy.arange(len(sizes)), sizes), [-1] * (M - ends[-1])).astype(numpy.int32))
+            else:
+                inputs["offsets"] = Placed(ends)
             d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
             yield Problem(words, inputs, {"d": d})
+
+
+def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
+    dtype = variant.dtypes["d"]
+    for number, (M, N, K, sizes) in enumerate(_GROUPS):
+        for special in (False, True):
+            tokens, gap = max(1, M // 3), number % 2
+            arrays, sums = _gathered(M, N, K, sizes, special)
+            nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
+            strides = {"a": (K + 16 * gap, 1), "b": (N * (K + 16 * gap), K + 16 * gap, 1)}
+            if gap:
+                strides["a_scale"] = (1, -(-tokens // 4) * 4)
+            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
+            d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
+            words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
+            yield Problem(words + ", NaN in some rows, none in others" * special, inputs, {"d": d})
+
+
+@lru_cache(maxsize=64)
+def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+    """The inputs, and the sums of every row. `special`: a row of NaN that nobody takes, one that some take, and rows of none."""
+    tokens, ends = max(1, M // 3), numpy.cumsum(sizes).astype(numpy.int32)
+    random = numpy.random.default_rng(M * 31 + len(sizes))
+    index = random.integers(0, tokens, M, dtype=numpy.int32)
+    a, a_scale = (array.copy() for array in _random(tokens, 8, K).arrays[:2])
+    if special:
+        a[0], a_scale[0], a[-1, -1] = numpy.nan, numpy.nan, numpy.nan
+        index[(index == 0) | (random.random(M) < 0.2)] = -1
+    b, b_scale = _weights(N, K, len(sizes))
+    rows, row_scales = gather(a, index), gather(a_scale, index)
+    sums = numpy.zeros((M, N), numpy.float32)
+    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        own = slice(end - size, end)
+        if size:
+            sums[own] = gemm_fp8b128(rows[own], row_scales[own], b[group], b_scale[group])
+    index[ends[-1] :] = 2**31 - 1  # not to be looked up
+    return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "index": index, "offsets": ends}, sums
 
 
 # (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it
@@ -128,13 +224,75 @@ def _m_grouped_masked(variant: Variant) -> Iterator[Problem]:
             yield Problem(words + ", NaN in the others" * special, inputs, {"d": d})
 
 
+# (M, N, K, sizes of groups along K): that end within a block of 128, within 16, at the edge, one after it; empty ones first, last
+# and in a row; rows of K that belong to nobody; one block, more blocks than stages; nothing at all
+_ALONG_K = (
+    (9, 8, 336, (0, 16, 128, 0, 0, 144, 16, 0)),
+    (33, 16, 48, (48,)),
+    (1, 24, 272, (16, 32, 48, 128)),
+    (70, 8, 130, (0, 0)),
+    (5, 136, 100, (16, 67)),
+    (3, 8, 1700, (640, 1024, 4)),
+    (200, 264, 700, (128, 0, 272, 300)),
+    (193, 129 * 8, 1136, (16, 992, 32, 64)),
+    (520, 392, 1400, (16,) * 10 + (0,) * 20 + (656, 1)),
+    (7, 8, 0, (0, 0)),
+)
+
+
+def _k_grouped(variant: Variant) -> Iterator[Problem]:
+    dtype = variant.dtypes["d"]
+    for index, shape in enumerate(_ALONG_K):
+        M, N, K, sizes = shape
+        for accumulate in ("no", "yes"):
+            arrays, sums = _along_k(M, N, K, sizes, index % 2 == 0)
+            gap = index % 3
+            pitch = -(-K // 16) * 16 + 16 * gap
+            strides = {"a": (pitch, 1), "b": (pitch + 16, 1)}
+            strides |= {"a_scale": (-(-M // 4) * 4 + 4 * gap, 1), "b_scale": (N + 8 * gap, 1)}
+            inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
+            inputs["offsets"] = Placed(numpy.cumsum(sizes).astype(numpy.int32))
+            before = expected = None
+            if accumulate == "yes":
+                random = numpy.random.default_rng(index)
+                before = (random.standard_normal(sums.shape) * 100).astype(rounded(sums[:0], dtype).dtype)
+                before[random.random(sums.shape) < 0.1] = -0.0
+                expected = accumulated(before, sums, dtype)
+                empty = numpy.array(sizes) == 0
+                expected[empty] = before[empty]
+            else:
+                expected = rounded(sums, dtype)
+            d = Placed(expected, ((M + gap) * (N + 8 * gap), N + 8 * gap, 1), before=before)
+            words = f"{M} x {N}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''} of K {K}"
+            special = ", NaN in what is nobody's and in some rows" * (index % 2 == 0)
+            words += special + ", added to what was there" * (accumulate == "yes")
+            yield Problem(words, inputs, {"d": d}, {"accumulate": accumulate})
+
+
+@lru_cache(maxsize=64)
+def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+    """(a, a_scale, b, b_scale; the sums of every group). Special: NaN where no group is, and in one element and one scale."""
+    random = numpy.random.default_rng(M * 1000003 + N * 1009 + K)
+    blocks = -(-K // BLOCK) + len(sizes)
+    used = sum(-(-size // BLOCK) for size in sizes)
+    arrays = {"a": _elements(random, M, K), "b": _elements(random, N, K)}
+    for name, rows in (("a_scale", M), ("b_scale", N)):
+        arrays[name] = numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32)
+    if special:
+        for name in ("a", "b"):
+            arrays[name][:, sum(sizes) :] = numpy.nan
+            arrays[name + "_scale"][used:] = numpy.nan
+        if sum(sizes):
+            arrays["a"][M // 2, sum(sizes) - 1] = numpy.nan
+            arrays["b_scale"][0, N // 2] = numpy.nan
+    return arrays, gemm_fp8b128_k_grouped(*(arrays[name] for name in ("a", "a_scale", "b", "b_scale")), numpy.cumsum(sizes))
+
+
 @lru_cache(maxsize=64)
 def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
     a, a_scale, _, _ = (array.copy() for array in _random(M, 8, K).arrays)
-    parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(len(sizes))]  # different for every group
-    b = numpy.stack([part[0][:, :K] for part in parts])
-    b_scale = numpy.stack([part[1][:, : a_scale.shape[1]] for part in parts])
+    b, b_scale = _weights(N, K, len(sizes))
     ends = numpy.cumsum(sizes)
     if special:
         a[ends[-1] :, 0] = numpy.nan
@@ -147,6 +305,12 @@ def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tu
         if size:
             sums[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
     return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}, sums
+
+
+def _weights(N: int, K: int, groups: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """(b, b_scale), different for every group."""
+    parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(groups)]
+    return numpy.stack([part[0][:, :K] for part in parts]), numpy.stack([part[1][:, : -(-K // BLOCK)] for part in parts])
 
 
 @dataclass(frozen=True)
@@ -168,16 +332,18 @@ def _random(M: int, N: int, K: int) -> Operands:
     random = numpy.random.default_rng(M * 1000003 + N * 1009 + K)
     blocks = -(-K // BLOCK)
 
-    def elements(rows: int) -> numpy.ndarray:
-        normal = random.standard_normal((rows, K)).astype(ml_dtypes.float8_e4m3fn)
-        codes = random.integers(0, 256, (rows, K), dtype=numpy.uint8)
-        any_number = numpy.where(codes & 0x7F == 0x7F, codes - 1, codes).view(normal.dtype)
-        return numpy.where(random.random((rows, 1)) < 0.5, any_number, normal)
-
     def scales(rows: int) -> numpy.ndarray:
         return numpy.exp2(random.uniform(-8, 8, (rows, blocks))).astype(numpy.float32)
 
-    return Operands((elements(M), scales(M), elements(N), scales(-(-N // BLOCK))))
+    return Operands((_elements(random, M, K), scales(M), _elements(random, N, K), scales(-(-N // BLOCK))))
+
+
+def _elements(random: numpy.random.Generator, rows: int, K: int) -> numpy.ndarray:
+    """Rows of normal numbers and rows of all magnitudes; no NaN."""
+    normal = random.standard_normal((rows, K)).astype(ml_dtypes.float8_e4m3fn)
+    codes = random.integers(0, 256, (rows, K), dtype=numpy.uint8)
+    any_number = numpy.where(codes & 0x7F == 0x7F, codes - 1, codes).view(normal.dtype)
+    return numpy.where(random.random((rows, 1)) < 0.5, any_number, normal)
 
 
 @lru_cache(maxsize=64)

@@ -33,6 +33,7 @@ class Placed:
     strides: tuple[int, ...] | None = None  # None: contiguous
     dtype: str | None = None  # None: what numpy calls it
     untouched: numpy.ndarray | None = None  # True for elements of an output that the kernel leaves as they are
+    before: numpy.ndarray | None = None  # what an output that is read holds beforehand
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Laid:
         self.strides = placed.strides or contiguous_strides(values.shape)
         self._itemsize = values.dtype.itemsize
         self._bits = numpy.ascontiguousarray(values).view(f"u{self._itemsize}")
+        self._before = None if placed.before is None else numpy.ascontiguousarray(placed.before).view(self._bits.dtype)
         self._ours = True if placed.untouched is None else ~placed.untouched
         self.offset = GUARD + alignment  # a buffer starts at a multiple of 256
         reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
@@ -65,6 +67,13 @@ class Laid:
         if placed and self._bits.size:
             numpy.copyto(self.elements(image), self._bits, where=self._ours)
         return image
+
+    def output(self, poison: int) -> Buffer:
+        """What a kernel that writes here is given: poison, or what there is to read."""
+        image = self.image(poison, False)
+        if self._before is not None and self._bits.size:
+            self.elements(image)[...] = self._before
+        return Buffer(image, self, given=self._before is not None)
 
     def elements(self, image: numpy.ndarray) -> numpy.ndarray:
         """The array's elements, as unsigned integers, inside a buffer."""
@@ -102,7 +111,7 @@ def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Exec
     workspaces = {name: Laid(placed, alignment[name]) for name, placed in problem.workspaces.items()}
     for poison in poisons:
         before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid, True) for name, laid in (inputs | workspaces).items()}
-        before |= {name: Buffer(laid.image(poison, False), laid, False) for name, laid in outputs.items()}
+        before |= {name: laid.output(poison) for name, laid in outputs.items()}
         after = execute(kernel, variant, before, problem.settings)
         for name, laid in inputs.items():
             if not numpy.array_equal(after[name], before[name].image):

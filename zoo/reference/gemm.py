@@ -39,6 +39,39 @@ def gemm_fp8b128(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.
     return total
 
 
+def gemm_fp8b128_k_grouped(
+    a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, offsets: np.ndarray
+) -> np.ndarray:
+    """f32 sums (G, M, N) from a (M, K), b (N, K), groups along K, and scales (blocks, M) and (blocks, N).
+
+    Blocks begin anew with every group; the last one of a group ends where the group does. The blocks of all groups follow one
+    another in the scales. What is not of a group is not looked at.
+    """
+    sums = np.zeros((len(offsets), len(a), len(b)), np.float32)
+    begin = block = 0
+    with np.errstate(all="ignore"):
+        for group, end in enumerate(np.asarray(offsets).tolist()):
+            for first in range(begin, end, BLOCK):
+                columns = slice(first, min(first + BLOCK, end))
+                scale = a_scale[block, :, None] * b_scale[block, None, :]
+                sums[group] = fused_multiply_add(partial_sums(a[:, columns], b[:, columns]), scale, sums[group])
+                block += 1
+            begin = end
+    return sums
+
+
+def accumulated(before: np.ndarray, sums: np.ndarray, dtype: str) -> np.ndarray:
+    """D += sums. In f32 the L2 cache adds, to which subnormal numbers are zeros; others are added in f32 and rounded."""
+    with np.errstate(all="ignore"):
+        if dtype != "f32":
+            return rounded(before.astype(np.float32) + sums, dtype)
+        return rounded(_flushed(_flushed(before) + _flushed(sums)), dtype)
+
+
+def _flushed(values: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(np.float32(0), values), values)
+
+
 def partial_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(M, N) float32: what a chain of wgmmas, each 32 along K, makes of e4m3 a (M, K) and b (N, K).
 

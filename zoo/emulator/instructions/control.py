@@ -491,9 +491,13 @@ def grid_dependency(ins):
     return lambda warp, lanes: None
 
 
+_REGISTERS = 65536  # of a multiprocessor
+_FEWEST_REGISTERS = 24  # that a warp can have
+
+
 @instruction("setmaxnreg")
 def set_register_count(ins):
-    """Checked only: the count, and that the whole warpgroup executes it"""
+    """Checked only: the count, that the whole warpgroup executes it, and that the CTA can have as many registers as it asks for"""
     direction = ins.choice("inc", "dec")
     ins.flag("sync"), ins.flag("aligned")
     _only(ins, "u32")
@@ -508,6 +512,11 @@ def set_register_count(ins):
         if before is not None and (count < before) != (direction == "dec") and count != before:
             ins.report(warp, lanes, "register-count", f"setmaxnreg.{direction} to {count} from {before} registers")
         warp.state["register count"] = count
+        cta = warp.cta
+        most = _REGISTERS // (32 * cta.warp_count) // 8 * 8 * cta.warp_count  # what a CTA can begin with; it never gets more
+        asked = sum(one.state.get("register count", _FEWEST_REGISTERS) for one in cta.warps)
+        if direction == "inc" and asked > most:
+            ins.report(warp, lanes, "register-count", f"waits for ever: the CTA's warps ask for {asked} registers a lane, it has {most} at most")
 
     return run
 
