@@ -9,8 +9,8 @@ from zoo import checks
 from zoo.reference import Fp8b128, Mxfp4, Nvfp4, quantize_rows
 
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": numpy.float16, "f32": numpy.float32}
-# format -> options that are checked; the rounding, layout or scaling with the most that can go wrong
-OPTIONS = {"mxfp4": {"rounding": "floor", "layout": "blocked"}, "nvfp4": {"layout": "plain"}, "fp8b128": {"scaling": "exact", "layout": "mn_major"}}
+# format -> compiled options that are checked: the layout with the most that can go wrong
+OPTIONS = {"mxfp4": {"layout": "blocked"}, "nvfp4": {"layout": "plain"}, "fp8b128": {"layout": "mn_major"}}
 
 
 def format_of(name, settings, tensor_scale):

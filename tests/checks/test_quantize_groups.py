@@ -16,15 +16,17 @@ CASES = [("mxfp8", "contiguous", "plain"), ("mxfp4", "contiguous", "blocked"), (
 MOST_ELEMENTS = 15_000  # the small problems: every hazard of groups is among them
 
 
-def kernel(format, grouping):
+def kernel(format, grouping, layout):
     arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ARGUMENTS.items()}
     return SimpleNamespace(
-        name="test", fields={"op": "quantize", "formats": format, "direction": "rows", "grouping": f"m_grouped_{grouping}"}, arguments=arguments
+        name="test",
+        fields={"op": "quantize", "formats": format, "direction": "rows", "grouping": f"m_grouped_{grouping}"},
+        arguments=arguments,
+        options={"layout": SimpleNamespace(values=(layout,))},
     )
 
 
-def variant(layout):
-    return SimpleNamespace(dtypes={"x": "bf16"}, options={"layout": layout})
+VARIANT = SimpleNamespace(dtypes={"x": "bf16"}, options={})
 
 
 def array(buffers, name, dtype):
@@ -67,7 +69,7 @@ def right(kernel, variant, buffers, settings):
 
 @pytest.mark.parametrize(("format", "grouping", "layout"), CASES)
 def test_a_right_kernel_passes(format, grouping, layout):
-    outcome = checks.check(kernel(format, grouping), variant(layout), right, MOST_ELEMENTS)
+    outcome = checks.check(kernel(format, grouping, layout), VARIANT, right, MOST_ELEMENTS)
     assert outcome.error is None
     assert outcome.checks > 50 and outcome.left_out > 10
 
@@ -136,6 +138,6 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_caught(mistake):
     (format, grouping, layout), execute, words = MISTAKES[mistake]
-    outcome = checks.check(kernel(format, grouping), variant(layout), execute, MOST_ELEMENTS)
+    outcome = checks.check(kernel(format, grouping, layout), VARIANT, execute, MOST_ELEMENTS)
     assert outcome.error is not None
     assert re.search(words, outcome.error), outcome.error

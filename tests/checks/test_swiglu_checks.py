@@ -9,12 +9,10 @@ from zoo import checks
 from zoo.reference import Fp8b128, Mxfp8, Nvfp4, quantize_rows
 from zoo.reference.swiglu import swiglu
 
-LAYOUTS = {"fp8b128": "mn_major", "mxfp8": "blocked", "nvfp4": "plain"}
-
 
 def kernel_and_variant(name):
     kernel = zoo.kernel(f"quantize.{name}.rows.swiglu")
-    return kernel, next(v for v in kernel.variants if v.dtypes["x"] == "bf16" and v.options["layout"] == LAYOUTS[name])
+    return kernel, next(v for v in kernel.variants if v.dtypes["x"] == "bf16" and v.dtypes.get("q") != "e5m2")
 
 
 def executor(name, activate=swiglu, change_settings=lambda settings: settings):
@@ -59,7 +57,7 @@ def by_the_library(x, order):
         return gate / (1 + numpy.exp(-gate)) * up
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", ("fp8b128", "mxfp8", "nvfp4"))
 def test_a_right_kernel_passes(name):
     kernel, variant = kernel_and_variant(name)
     outcome = checks.check(kernel, variant, executor(name))
@@ -67,7 +65,7 @@ def test_a_right_kernel_passes(name):
     assert outcome.checks > 40
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", ("fp8b128", "mxfp8", "nvfp4"))
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,4 +1,4 @@
-"""Problems for the largest magnitude of a matrix or of groups of its rows; every answer is that of zoo.reference.amax."""
+"""Problems for the largest magnitude of a matrix or of groups of its rows; every answer is that of zoo.reference."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from zoo.checks.problem import Placed, Problem
 from zoo.device_array import numpy_dtype
 from zoo.manifest import Kernel, Variant
 from zoo.reference.amax import group_amax, tensor_amax
+from zoo.reference.block_formats import nvfp4_tensor_scale
 
 # Around a vector of 16 bytes, a warp's piece of 1024 or 2048 elements, a CTA's eight pieces, two CTAs.
 _SHAPES = (
@@ -21,6 +22,7 @@ _SHAPES = (
 _GROUPS = (
     (1, 3, (1,)), (5, 16, (0, 5)), (7, 100, (3, 0, 4)), (64, 18, (0, 0, 0)), (130, 8, (129, 1)), (9, 2049, (1, 0, 2, 6)), (2000, 9, (1999,)),
     (600, 1, (1,) * 599), (40, 320, (1,) * 40), (300, 16, (1,) * 260 + (0,) * 20 + (30,)), (20, 999, (7, 7)), (18, 1025, (9, 9)),
+    (7, 16, (3,) + (0,) * 300 + (4,)),  # one CTA meets more groups than it has threads
     (1000, 2112, (300, 0, 17, 500)), (5000, 90, (4000, 0, 900)),
 )  # fmt: skip
 
@@ -57,7 +59,10 @@ def problem(random: numpy.random.Generator, x: numpy.ndarray, sizes: Sequence[in
         x[offsets[-1] :] = numpy.nan
         inputs["offsets"], answer = Placed(offsets), group_amax(x, offsets)
     inputs["x"] = Placed(x, (row, 1) if gap else None)
-    return Problem(name, inputs, {"amax": Placed(answer)}, workspaces={"workspace": Placed(workspace)})
+    outputs = {"amax": Placed(answer)}
+    if random.integers(2):  # optional
+        outputs["tensor_scale"] = Placed(nvfp4_tensor_scale(answer))
+    return Problem(name, inputs, outputs, workspaces={"workspace": Placed(workspace)})
 
 
 def _specials(dtype: str) -> list:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy
 
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
+from zoo.checks.stacks import every_settings
 from zoo.manifest import Kernel, Variant
 from zoo.reference.block_formats import Fp8b128
 from zoo.reference.formats import E4M3
@@ -26,8 +27,11 @@ _SHAPES = (
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     if kernel.fields["direction"] != "rows":
         raise NotImplementedError(f"{kernel.name}: zoo/checks/quantize_fp8b128.py knows the direction rows only")
-    dtype, options = variant.dtypes["x"], dict(variant.options)
+    for options in every_settings(kernel, variant):
+        yield from _problems(variant.dtypes["x"], options)
 
+
+def _problems(dtype: str, options: Mapping[str, str]) -> Iterator[Problem]:
     def problem(name: str, x: numpy.ndarray, padded: bool = False) -> Problem:
         result = quantize_rows(x, Fp8b128(options["scaling"] == "pow2"), options["layout"])
         rows, columns = x.shape
@@ -39,7 +43,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         if padded:  # rows further apart than they are long
             strides |= {"x": (columns + 16 // x.dtype.itemsize, 1), "q": (columns + 48, 1)}
         outputs = {"q": Placed(result.q, strides.get("q")), "scales": Placed(result.scales, strides.get("scales"))}
-        return Problem(name, {"x": Placed(x, strides.get("x"))}, outputs, options)
+        return Problem(f"{name}, {options['scaling']}", {"x": Placed(x, strides.get("x"))}, outputs, options)
 
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
+from itertools import cycle, product
 
 import numpy
 
@@ -47,6 +47,9 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     make = _Maker(kernel, variant)
     random = make.random
     columns = cycle(_COLUMNS[make.block])
+    if make.kind == "nvfp4":
+        for rows, width in ((9, 48), (37, 272)):
+            yield make.neighbours_with_scales_far_apart(rows, width)
     for rule in make.rules:
         for name, sizes, behind in _GROUPS:
             x = make.spread(sum(sizes) + behind, next(columns))
@@ -69,25 +72,34 @@ class _Maker:
     def __init__(self, kernel: Kernel, variant: Variant):
         self.kind = kernel.fields["formats"]
         self.padded = kernel.fields["grouping"] == "m_grouped_padded"
-        self.dtype, self.layout = variant.dtypes["x"], variant.options["layout"]
+        self.dtype, layouts = variant.dtypes["x"], kernel.options["layout"].values
         self.q_dtype = variant.dtypes.get("q")
         self.block = {"mxfp8": Mxfp8, "mxfp4": Mxfp4, "nvfp4": Nvfp4, "fp8b128": Fp8b128}[self.kind].block
         self.element = ELEMENTS[self.q_dtype or "e4m3"].dtype if self.kind in ("mxfp8", "fp8b128") else E2M1.dtype
-        # What a caller may choose besides: roundings and scalings, and how many tensor scales.
-        self.rules: Sequence = {
+        # What a caller may choose besides: layouts, roundings and scalings, and how many tensor scales.
+        rules: Sequence = {
             "mxfp8": ({"rounding": "floor"}, {"rounding": "rceil"}),
             "mxfp4": ({"rounding": "floor"}, {"rounding": "rceil"}),
             "fp8b128": ({"scaling": "exact"}, {"scaling": "pow2"}),
             "nvfp4": ({"of": "all groups"}, {"of": "each group"}),
         }[self.kind]
+        self.rules = [{"layout": layout} | rule for rule, layout in product(rules, layouts)]
         self.random = numpy.random.default_rng(30)
 
     def spread(self, rows: int, columns: int) -> numpy.ndarray:
         return spread((rows, columns), self.dtype, self.block, self.random)
 
-    def problem(self, name, x, sizes, behind, rule, gap: int = 0, tokens: int | None = None) -> Problem:
+    def neighbours_with_scales_far_apart(self, rows: int, columns: int) -> Problem:
+        """Neighbouring rows whose multipliers are infinite, NaN and usual: zeros of either sign tell whose multiplier was taken."""
+        x = self.spread(rows, columns)
+        x[:, ::3] = numpy.where(self.random.integers(2, size=x[:, ::3].shape), 0.0, -0.0)
+        given = numpy.resize(numpy.float32([1.0, 1e-45, 2.0**-80, 3.4e38, 0.5, numpy.nan, 2.0**-128, 1.0, 0.0, numpy.inf]), rows)
+        rule = self.rules[-1]
+        return self.problem("neighbours with tensor scales far apart", x, [1] * rows, 0, rule, tensor_scales=given)
+
+    def problem(self, name, x, sizes, behind, rule, gap: int = 0, tokens: int | None = None, tensor_scales=None) -> Problem:
         """`tokens`: x has so many rows, through an index; rows after the last offset have one that must not be looked up."""
-        rows, columns, offsets = len(x), x.shape[1], numpy.cumsum(sizes, dtype=numpy.int32)
+        rows, columns, offsets, layout = len(x), x.shape[1], numpy.cumsum(sizes, dtype=numpy.int32), rule["layout"]
         owned, groups = int(offsets[-1]), len(offsets)
         inputs, taken = {}, x
         if tokens is not None:
@@ -99,17 +111,17 @@ class _Maker:
         inputs["x"] = Placed(x, (columns + gap * 16 // x.dtype.itemsize, 1))
         inputs["offsets"] = Placed(offsets)
 
-        format, settings = self._format(rule, taken, offsets, inputs)
-        result = quantize_rows(taken, format, self.layout, offsets, self.padded)
+        format, settings = self._format(rule, taken, offsets, inputs, tensor_scales)
+        result = quantize_rows(taken, format, layout, offsets, self.padded)
         result_rows = rows + 128 * groups if self.padded else rows
         width, unit = result.q.shape[1], 8 if self.kind == "nvfp4" else 16  # bytes: rows of q start at multiples
         q_stride = -(-width // unit) * unit + unit * gap
         dtype = "e2m1x2" if format.packed else None
         outputs = {"q": _rows(result.q, result_rows, q_stride, dtype)}
-        if self.layout == "blocked":
+        if layout == "blocked":
             shape = (-(-rows // 128) * 128 + 128 * groups, -(-(columns // self.block) // 4) * 4)
             outputs["scales"] = Placed(result.scales.reshape(shape))
-        elif self.layout == "plain":
+        elif layout == "plain":
             outputs["scales"] = _rows(result.scales, result_rows, result.scales.shape[1] + gap)
         else:
             across = _rows(result.scales.T, result_rows, 1)
@@ -119,20 +131,21 @@ class _Maker:
             starts, ends = padded_bounds(offsets)
             outputs |= {"padded_starts": Placed(starts), "padded_ends": Placed(ends)}
         words = ", ".join(f"{key} {value}" for key, value in rule.items())
-        return Problem(f"{name} ({words})", inputs, outputs, settings | {"layout": self.layout})
+        return Problem(f"{name} ({words})", inputs, outputs, settings)
 
-    def _format(self, rule, taken, offsets, inputs) -> tuple[BlockFormat, dict[str, str]]:
+    def _format(self, rule, taken, offsets, inputs, given) -> tuple[BlockFormat, dict[str, str]]:
         if self.kind == "mxfp8":
             return Mxfp8(self.q_dtype or "e4m3", rule["rounding"]), rule
         if self.kind == "mxfp4":
             return Mxfp4(rule["rounding"]), rule
         if self.kind == "fp8b128":
             return Fp8b128(rule["scaling"] == "pow2"), rule
-        given = self._tensor_scales(taken, offsets)
+        if given is None:
+            given = self._tensor_scales(taken, offsets)
         if rule["of"] == "all groups":
             given = given[:1]
         inputs["tensor_scale"] = Placed(given)
-        return Nvfp4(given if len(given) > 1 else given[0]), {}
+        return Nvfp4(given if len(given) > 1 else given[0]), {"layout": rule["layout"]}
 
     def _tensor_scales(self, x: numpy.ndarray, offsets: numpy.ndarray) -> numpy.ndarray:
         """What the data asks for; every fifth group has one that is wrong for its data, or no scale at all."""

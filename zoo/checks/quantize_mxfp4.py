@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy
 
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
+from zoo.checks.stacks import every_settings
 from zoo.manifest import Kernel, Variant
 from zoo.reference.block_formats import Mxfp4
 from zoo.reference.formats import E2M1
@@ -26,8 +27,11 @@ _SHAPES = (
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     if kernel.fields["direction"] != "rows":
         raise NotImplementedError(f"{kernel.name}: zoo/checks/quantize_mxfp4.py knows the direction rows only")
-    dtype, options = variant.dtypes["x"], dict(variant.options)
+    for options in every_settings(kernel, variant):
+        yield from _problems(variant.dtypes["x"], options)
 
+
+def _problems(dtype: str, options: Mapping[str, str]) -> Iterator[Problem]:
     def problem(name: str, x: numpy.ndarray, padded: bool = False) -> Problem:
         result = quantize_rows(x, Mxfp4(options["rounding"]), options["layout"])
         rows, columns = x.shape
@@ -39,7 +43,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             if not blocked:
                 strides["scales"] = (columns // BLOCK + 1, 1)
         outputs = {"q": Placed(result.q, strides.get("q"), "e2m1x2"), "scales": Placed(scales, strides.get("scales"))}
-        return Problem(name, {"x": Placed(x, strides.get("x"))}, outputs, options)
+        return Problem(f"{name}, {options['rounding']}", {"x": Placed(x, strides.get("x"))}, outputs, options)
 
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 import numpy
 
 from zoo.checks.block_inputs import some
 from zoo.checks.problem import Placed, Problem
+from zoo.checks.stacks import every_settings
 from zoo.device_array import numpy_dtype
 from zoo.manifest import Kernel, Variant
 from zoo.reference.formats import ELEMENTS
@@ -23,10 +24,11 @@ _SHAPES = (
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    x_dtype = variant.dtypes["x"]
-    element = variant.dtypes["q"]
-    options = dict(variant.options)
+    for options in every_settings(kernel, variant):
+        yield from _problems(variant.dtypes["x"], variant.dtypes["q"], options)
 
+
+def _problems(x_dtype: str, element: str, options: Mapping[str, str]) -> Iterator[Problem]:
     def problem(name: str, x: numpy.ndarray, padded: bool = False) -> Problem:
         q, scales = _answer(x, element, **options)
         columns = x.shape[1]
@@ -37,7 +39,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             if options["layout"] == "plain":
                 strides["scales"] = (columns // BLOCK + 1, 1)
         outputs = {"q": Placed(q, strides.get("q")), "scales": Placed(scales, strides.get("scales"))}
-        return Problem(name, {"x": Placed(x, strides.get("x"))}, outputs, options)
+        return Problem(f"{name}, {options['rounding']}", {"x": Placed(x, strides.get("x"))}, outputs, options)
 
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:

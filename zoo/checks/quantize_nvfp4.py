@@ -31,10 +31,14 @@ _TENSOR_SCALES = (1.0, 1e-3, 0.3, 3.1e-39, 1e-45, 2.0**-126, 2.0**-128, 1.2e35, 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     if kernel.fields["direction"] != "rows":
         raise NotImplementedError(f"{kernel.name}: zoo/checks/quantize_nvfp4.py knows the direction rows only")
-    dtype, options = variant.dtypes["x"], dict(variant.options)
+    dtype, layouts = variant.dtypes["x"], kernel.options["layout"].values
     finds_amax = "extra" in kernel.fields
 
-    def problem(name: str, x: numpy.ndarray, tensor_scale: float | None = None, padded: int = 0) -> Problem:
+    def problem(name: str, x: numpy.ndarray, tensor_scale: float | None = None, padded: int = 0) -> Iterator[Problem]:
+        for layout in [variant.options["layout"]] if "layout" in variant.options else layouts:
+            yield of_layout(name, x, {"layout": layout}, tensor_scale, padded)
+
+    def of_layout(name: str, x: numpy.ndarray, options: dict[str, str], tensor_scale: float | None, padded: int) -> Problem:
         if tensor_scale is None:
             with numpy.errstate(invalid="ignore"):
                 finite = numpy.where(numpy.isfinite(x.astype(numpy.float32)), x, x.dtype.type(0))
@@ -66,21 +70,21 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
 
     random = numpy.random.default_rng(20)
     for shape in _SHAPES:
-        yield problem(f"shape {shape[0]} x {shape[1]}", cast(random.standard_normal(shape), dtype))
-        yield problem(f"shape {shape[0]} x {shape[1]}, over all exponents", spread(shape, dtype, BLOCK, random))
+        yield from problem(f"shape {shape[0]} x {shape[1]}", cast(random.standard_normal(shape), dtype))
+        yield from problem(f"shape {shape[0]} x {shape[1]}, over all exponents", spread(shape, dtype, BLOCK, random))
     for shape in ((129, 992), (3, 16), (37, 336), (200, 4112)):
         for padded in (8, 16):
             name = f"strided rows, {shape[0]} x {shape[1]}, multiples of {padded} bytes"
-            yield problem(name, spread(shape, dtype, BLOCK, random), padded=padded)
-    yield problem("no rows", spread((0, 256), dtype, BLOCK, random))
+            yield from problem(name, spread(shape, dtype, BLOCK, random), padded=padded)
+    yield from problem("no rows", spread((0, 256), dtype, BLOCK, random))
     for name, x in hazards(dtype, BLOCK, E2M1.dtype):
         for tensor_scale in (None, 1.0, 1e-5):
-            yield problem(f"{name}, tensor scale {tensor_scale or 'of the data'}", x, tensor_scale)
+            yield from problem(f"{name}, tensor scale {tensor_scale or 'of the data'}", x, tensor_scale)
     for tensor_scale in _TENSOR_SCALES:
-        yield problem(f"tensor scale {tensor_scale:g}", spread((65, 1040), dtype, BLOCK, random), tensor_scale)
+        yield from problem(f"tensor scale {tensor_scale:g}", spread((65, 1040), dtype, BLOCK, random), tensor_scale)
         name, x = f"zeros and specials under tensor scale {tensor_scale:g}", dict(hazards(dtype, BLOCK, E2M1.dtype))
-        yield problem(name, list(x.values())[-1], tensor_scale)
+        yield from problem(name, list(x.values())[-1], tensor_scale)
     for exponent in range(-40, 8, 3):
         exactly = numpy.float32(random.uniform(1, 2) * 2.0**exponent)
         x = random.standard_normal((257, 1056)) * exactly * 500
-        yield problem(f"tensor scale {exactly:g}", cast(x, dtype), exactly)
+        yield from problem(f"tensor scale {exactly:g}", cast(x, dtype), exactly)

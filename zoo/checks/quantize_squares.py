@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, ties
+from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, ties
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.quantize_directions import rules
 from zoo.checks.stacks import every_settings, placed_matrices, scales_of_matrices, strides_of_matrices
@@ -102,6 +102,18 @@ def _hazards(dtype: str, block: int, element: numpy.dtype, random: numpy.random.
     places = index * (area // len(squares) + (len(squares) < area)) % area  # every place, or places in every row and column
     squares[index, places] = values[index // 2 % len(values)]
     yield "zeros, infinities, NaNs and subnormals at the places of a square", _pave(squares.reshape(-1, block, block))
+
+    # Squares of one row: so few elements that the emulator runs them, too.
+    step = 16 if block > 32 else 1
+    yield "zeros, infinities, NaNs and subnormals, squares of one row", _one_row(specials(dtype, block), block, step)
+    yield "ties and their neighbours, squares of one row", _one_row(ties(dtype, block, element), block)
+    yield "some bit patterns as the largest, squares of one row", _one_row(as_largest(some(every, block), block, 1.0), block)
+
+
+def _one_row(blocks: numpy.ndarray, block: int, step: int = 1) -> numpy.ndarray:
+    """Matrices of one row of 128, so that every block along it is a square."""
+    chosen = blocks.reshape(-1, block)[::step]
+    return numpy.resize(chosen, (-(-chosen.size // 128), 1, 128))
 
 
 def _rotated(rows: numpy.ndarray) -> numpy.ndarray:

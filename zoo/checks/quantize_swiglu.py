@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, specials, spread
+from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.device_array import numpy_dtype
 from zoo.manifest import Kernel, Variant
@@ -29,12 +30,13 @@ _TENSOR_SCALES = (1.0, 1e-3, 3.1e-39, 2.0**-128, 1.2e35, numpy.inf, numpy.nan, 0
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    """Each pair of gates and ups in both orders, under one rule for scales and then under the other."""
+    """Each pair of gates and ups in both orders and layouts, under one rule for scales and then under the other."""
     rules = {"mxfp8": _ROUNDING, "fp8b128": _SCALING, "nvfp4": (None,)}[kernel.fields["formats"]]
     turn = 0
     for name, gate, up, settings in _inputs(variant.dtypes["x"], kernel.fields["formats"]):
-        for order in ("halves", "interleaved"):
-            yield _problem(kernel, variant, f"{name}, {order}", (gate, up), order, rules[turn % len(rules)], **settings)
+        for order, layout in product(("halves", "interleaved"), kernel.options["layout"].values):
+            words = f"{name}, {order}, {layout}"
+            yield _problem(kernel, variant, words, (gate, up), order, layout, rules[turn % len(rules)], **settings)
             turn += 1
         turn += 1
 
@@ -64,9 +66,17 @@ def _inputs(dtype: str, format: str) -> Iterator[tuple[str, numpy.ndarray, numpy
     alone = as_largest(patterns, 32, 1.0)
     yield "every pattern as the largest gate", alone, numpy.ones_like(alone), {}
     yield "where the exponential ends", *_far_gates(dtype, random), {}
+    # Few enough that the emulator runs them, too.
+    few, others = marks[::5], random.permutation(ordinary[::5])
+    yield "some zeros, infinities, NaNs and subnormals as gates", few, others, {}
+    yield "some zeros, infinities, NaNs and subnormals as ups", others, few, {}
+    yield "some random bits", random_bits((17, 288), dtype, random), random_bits((17, 288), dtype, random), {}
+    alone = as_largest(some(patterns, 32), 32, 1.0)
+    yield "some patterns as the largest gate", alone, numpy.ones_like(alone), {}
     if format == "nvfp4":
         for scale in _TENSOR_SCALES:
             yield f"tensor scale {scale:g}", *usual((65, 1056)), {"tensor_scale": scale}
+            yield f"few elements, tensor scale {scale:g}", *usual((9, 288)), {"tensor_scale": scale}
 
 
 def _far_gates(dtype: str, random: numpy.random.Generator) -> tuple[numpy.ndarray, numpy.ndarray]:
@@ -82,15 +92,15 @@ def _far_gates(dtype: str, random: numpy.random.Generator) -> tuple[numpy.ndarra
     return gates, cast(random.standard_normal(gates.shape), dtype)
 
 
-def _problem(kernel, variant, name, pair, order, rule, gap: int = 0, tensor_scale: float | None = None) -> Problem:
+def _problem(kernel, variant, name, pair, order, layout, rule, gap: int = 0, tensor_scale: float | None = None) -> Problem:
     result = _activated(*(Shared(part) for part in pair))
     rows, columns = result.shape
-    layout, settings, inputs = variant.options["layout"], {**variant.options, "gates": order}, {}
+    settings, inputs = {"layout": layout, "gates": order}, {}
     format: BlockFormat
     if kernel.fields["formats"] == "fp8b128":
         format, settings["scaling"] = Fp8b128(rule == "pow2"), rule
     elif kernel.fields["formats"] == "mxfp8":
-        format, settings["rounding"] = Mxfp8(kernel.arguments["q"].dtypes[0], rule), rule
+        format, settings["rounding"] = Mxfp8(variant.dtypes["q"], rule), rule
     else:
         if tensor_scale is None:
             tensor_scale = nvfp4_tensor_scale(tensor_amax(numpy.where(numpy.isfinite(result), result, 0)))[0]

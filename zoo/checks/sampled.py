@@ -50,6 +50,13 @@ class ByNumbers:
 
 
 def sample(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
+    if kernel.fields.get("grouping") == "k_grouped":
+        length = choose.integer(0, 2500)
+        sizes = _group_sizes(choose, length)
+        rows, block, gap = choose.integer(0, 300), choose.of((16, 32)), choose.of((0, 1, 3, 16))
+        words = f"{rows} rows, groups of {list(sizes)} of {length}, {block} elements a scale, rows {gap} apart"
+        rest = length - sum(sizes)
+        return scales.column_problem(kernel.fields["arrangement"], _numbers(choose), rows, sizes, block, rest, gap, words)
     if kernel.fields["op"] == "scales":
         rows, columns = choose.integer(0, 300), choose.integer(1, 70)
         sizes = _group_sizes(choose, rows) if "grouping" in kernel.fields else ()
@@ -77,8 +84,10 @@ def _numbers(choose: Choose) -> numpy.random.Generator:
 
 
 def _group_sizes(choose: Choose, rows: int) -> tuple[int, ...]:
-    """Of one to five groups, often empty ones; they need not reach the last row."""
-    sizes, left = [], rows
+    """Of one to five groups, often empty ones, or with as many empty ones before them as take a warp or a CTA another turn.
+    They need not reach the last row.
+    """
+    sizes, left = [0] * choose.of((0, 0, 0, 31, 255)), rows
     for _ in range(choose.integer(1, 5)):
         sizes.append(choose.of((0, min(1, left), min(32, left), min(128, left), choose.integer(0, left), left)))
         left -= sizes[-1]
@@ -157,10 +166,11 @@ class _Quantiser:
 
     def _columns(self, rows: int) -> int:
         unit = self._unit()
-        return unit * self.choose.integer(1, max(1, min(1100, _MOST_ELEMENTS // max(rows, 1)) // unit))
+        fewest = int(self.fields.get("grouping") == "m_grouped_padded")  # without columns nothing runs that could say where groups lie
+        return unit * self.choose.integer(fewest, max(1, min(1100, _MOST_ELEMENTS // max(rows, 1)) // unit))
 
     def _stack(self) -> tuple[numpy.ndarray, _Groups]:
-        experts, rows = self.choose.integer(1, 3), self.choose.integer(1, 140)
+        experts, rows = self.choose.integer(0, 3), self.choose.integer(0, 140)
         return self._x((experts, rows, self._columns(experts * rows))), _Groups()
 
     def _matrix(self) -> tuple[numpy.ndarray, _Groups]:
@@ -200,7 +210,7 @@ class _Quantiser:
             finite = numpy.where(numpy.isfinite(wide), wide, numpy.float32(0))
         argument = self.kernel.arguments.get("amax_before") or self.kernel.arguments["tensor_scale"]
         shape = argument.forms[0].shape
-        if shape[0].text == "T" and self.choose.of((True, False)):
+        if shape[0].text == "T" and len(x) and self.choose.of((True, False)):
             if x.ndim == 3:
                 largest = numpy.array([tensor_amax(matrix)[0] for matrix in finite], numpy.float32)
             else:
@@ -208,7 +218,9 @@ class _Quantiser:
         else:
             largest = tensor_amax(finite)
         if self.fields.get("extra") != "amax":
-            inputs["tensor_scale"] = nvfp4_tensor_scale(largest)
+            with numpy.errstate(over="ignore", invalid="ignore", under="ignore"):
+                times = self.choose.of((1, 1, 0.37, 3, 0, 1e-38, 1e38, numpy.inf, numpy.nan))
+                inputs["tensor_scale"] = nvfp4_tensor_scale(largest) * numpy.float32(times)
             return inputs["tensor_scale"]
         with numpy.errstate(over="ignore"):
             inputs["amax_before"] = largest * numpy.float32(self.choose.of((1, 0.5, 0, 3)))
@@ -258,7 +270,7 @@ class _Quantiser:
         form = next(form for form in argument.forms if form.when.evaluate(values))
         shape, dtype = tuple(extent.evaluate(values) for extent in form.shape), self._dtype(argument)
         array = array.view(numpy_dtype(dtype))
-        strides = self._strides(shape) if form.strides is not None else None
+        strides = self._strides(name, shape, dtype) if form.strides is not None else None
         if array.size == numpy.prod(shape):
             return Placed(array.reshape(shape), strides, dtype)
         whole, untouched = numpy.zeros(shape, array.dtype), numpy.ones(shape, bool)
@@ -266,8 +278,11 @@ class _Quantiser:
         whole[owned], untouched[owned] = array, False
         return Placed(whole, strides, dtype, untouched)
 
-    def _strides(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Rows and matrices at multiples of 16 elements, which every kernel takes, near each other or not."""
+    def _strides(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[int, ...] | None:
+        """Rows and matrices without a gap where they may be, or at multiples of 16 elements, near each other or not."""
+        unit = (4 if self.layout == "mn_major" else 1) if name.startswith("scales") else 16 // DTYPES[dtype].bytes
+        if shape[-1] % unit == 0 and self.choose.of((True, False)):
+            return None
         row = -(-shape[-1] // 16) * 16 + 16 * self.choose.integer(0, 2)
         if len(shape) == 2:
             return row, 1
