@@ -1,7 +1,7 @@
 """The raw instructions that are put to a real GPU, and the CUDA source that executes them.
 
 Two tables (`MATRIX`, `ELEMENTWISE`) name every instruction once; `cuda_source()` turns them into one file of tiny kernels,
-`cases.py` makes their inputs, `run_on_gpu.py` executes them and writes vectors, `test_hardware_vectors.py` replays the vectors
+`cases.py` makes their inputs, `run_on_gpu.py` executes them and writes vectors, `test_matrix_hardware.py` replays the vectors
 through the emulator's arithmetic.
 
 Matrices are row-major with K contiguous: A (M, K), B (N, K), C and D (M, N) with one 32-bit word per element (f16 results in
