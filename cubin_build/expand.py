@@ -14,7 +14,7 @@ class Variant:
     table: Table
     tile: Tile
     arch: str
-    dtypes: dict[str, str]  # of the arguments that have several
+    dtypes: dict[str, str]  # of the arguments that have several, and a cubin for each
     options: dict[str, str]  # the compiled ones
 
     @property
@@ -45,7 +45,7 @@ class Variant:
     def unit(self) -> str:
         lines = ['#include "common/variant.cuh"', "struct Variant {"]
         for argument in self.table.entry["arguments"]:
-            if argument["kind"] == "array":
+            if argument["kind"] == "array" and argument["compiled"]:
                 dtype = self.dtypes.get(argument["name"], argument["dtypes"][0])
                 lines.append(f"    using {argument['name']} = zoo::{dtype};")
         for option, value in self.options.items():
@@ -61,7 +61,7 @@ def expand(table: Table) -> list[Variant]:
     several = {
         argument["name"]: argument["dtypes"]
         for argument in table.entry["arguments"]
-        if argument["kind"] == "array" and len(argument["dtypes"]) > 1
+        if argument["kind"] == "array" and len(argument["dtypes"]) > 1 and argument["compiled"]
     }
     options = {name: option["values"] for name, option in table.entry["options"].items() if option["compiled"]}
     only = {argument["name"]: argument["dtypes"][0] for argument in table.entry["arguments"] if argument["kind"] == "array"}

@@ -242,7 +242,7 @@ def _argument(item: _Fields, taken: dict[str, str]) -> dict:
     if not dtypes or (kind == "scalar" and len(dtypes) > 1):
         item.fail(f"'dtypes' needs {'exactly' if kind == 'scalar' else 'at least'} one dtype")
     if kind == "scalar":
-        forms, access, alignment, optional = [], "read", DTYPES[dtypes[0]].bytes, False
+        forms, access, alignment, optional, compiled = [], "read", DTYPES[dtypes[0]].bytes, False, True
         default = item.take("default", (int, float) if dtypes == ["f32"] else int, None)
         bits = 8 * DTYPES[dtypes[0]].bytes
         if isinstance(default, int) and dtypes != ["f32"] and not -(2 ** (bits - 1)) <= default < 2 ** (bits - 1):
@@ -252,10 +252,13 @@ def _argument(item: _Fields, taken: dict[str, str]) -> dict:
         access = item.one_of("access", ACCESS)
         alignment = item.take("alignment", int, max(DTYPES[dtype].bytes for dtype in dtypes))
         optional = item.take("optional", bool, False)
+        compiled = item.take("compiled", bool, True)
+        if not compiled and len(dtypes) == 1:
+            item.fail("'compiled' is false, but there is only one dtype")
         if alignment < 1 or alignment & (alignment - 1):
             item.fail(f"alignment {alignment} is not a power of two")
     result = {
-        "name": name, "kind": kind, "dtypes": dtypes, "forms": forms, "access": access,
+        "name": name, "kind": kind, "dtypes": dtypes, "compiled": compiled, "forms": forms, "access": access,
         "alignment": alignment, "optional": optional, "default": default, "help": item.take("help", str, ""),
     }  # fmt: skip
     item.done()
@@ -375,7 +378,7 @@ def _tile(item: _Fields, archs: tuple[str, ...], entry: dict) -> Tile:
             item.fail(f"constant '{constant}' is not a name")
         if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
             item.fail(f"constant {constant} must be an integer of 32 bits, got {value!r}")
-    arrays = {argument["name"]: argument["dtypes"] for argument in entry["arguments"] if argument["kind"] == "array"}
+    arrays = {argument["name"]: argument["dtypes"] for argument in entry["arguments"] if argument["kind"] == "array" and argument["compiled"]}
     options = {option: rule["values"] for option, rule in entry["options"].items() if rule["compiled"]}
     tile = Tile(
         name=name,

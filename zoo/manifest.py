@@ -36,6 +36,7 @@ class Argument:
     name: str
     kind: str
     dtypes: tuple[str, ...]
+    compiled: bool  # a cubin for each of several dtypes
     forms: tuple[Form, ...]
     access: str
     alignment: int
@@ -198,6 +199,7 @@ def _parse_argument(entry: dict) -> Argument:
         name=entry["name"],
         kind=entry["kind"],
         dtypes=tuple(entry["dtypes"]),
+        compiled=entry["compiled"],
         forms=tuple(
             Form(
                 Expression(form["when"]),

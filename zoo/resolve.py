@@ -324,7 +324,7 @@ class _Call:
         for variant in kernel.variants:
             if variant.arch != arch or (pinned is not None and variant.name != pinned):
                 continue
-            if any(variant.dtypes[name] != dtype for name, dtype in chosen.items()) or any(
+            if any(variant.dtypes.get(name, dtype) != dtype for name, dtype in chosen.items()) or any(
                 self.options[name] != value for name, value in variant.options.items()
             ):
                 continue

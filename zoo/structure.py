@@ -152,6 +152,7 @@ def _check_arguments(entry: dict, options: dict) -> dict[str, dict]:
         dtypes = _texts(argument, "dtypes", where, None if is_array else range(1, 2), distinct=True)
         if any(dtype not in (DTYPES if is_array else SCALAR_DTYPES) for dtype in dtypes):
             _fail(f"{where}.dtypes", dtypes)
+        _take(argument, "compiled", bool, where)
         _one_of(argument, "access", ACCESS if is_array else ("read",), where)
         alignment = _take(argument, "alignment", int, where)
         if not 1 <= alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
@@ -276,7 +277,7 @@ def _check_variant(variant: dict, where: str, compiled: dict[str, list[str]], ar
     for constant, value in _take(variant, "constants", dict, where).items():
         if type(value) is not int or not -(1 << 31) <= value < 1 << 31 or not SYMBOL.fullmatch(constant):
             _fail(f"{where}.constants.{constant}", value)
-    several = {name: one["dtypes"] for name, one in arguments.items() if one["kind"] == "array" and len(one["dtypes"]) > 1}
+    several = {name: one["dtypes"] for name, one in arguments.items() if one["kind"] == "array" and len(one["dtypes"]) > 1 and one["compiled"]}
     for key, allowed in (("options", compiled), ("dtypes", several)):
         chosen = _take(variant, key, dict, where)
         if chosen.keys() != allowed.keys():

@@ -82,7 +82,7 @@ def test_the_quantize_example_launches_its_kernel(recorder, tmp_path):
     assert run.returncode == 1 and "307200 of 307200 elements are wrong" in run.stdout and run.faults == []
     assert "a wrong shape is refused: quantize.mxfp8.rows: K must be a multiple of 32 (K % 32 == 0, with K = 1025)" in run.stdout
     (launch,) = run.launches
-    assert launch.kernel.startswith("quantize_mxfp8_rows__f32_e4m3_plain")
+    assert launch.kernel.startswith("quantize_mxfp8_rows__f32_e4m3_t256")
 
 
 def test_only_what_was_asked_for_is_embedded(tmp_path):

@@ -106,6 +106,8 @@ MISTAKES = {
     "an array's default": (change("arguments", 0, "default", 1), "arguments[0].default is 1"),
     "a name twice": (change("arguments", 1, "name", "a"), "arguments[1].name is 'a', which is already taken"),
     "a name that is code": (change("arguments", 0, "name", "a[0]; system"), "arguments[0].name is 'a[0]; system'"),
+    "an argument's compiled that is no truth value": (change("arguments", 0, "compiled", 1), "arguments[0].compiled is 1"),
+    "a variant that fixes a dtype that is not compiled": (change("variants", 0, "dtypes", {"a": "e4m3", "d": "bf16", "c": "f32"}), "variants[0].dtypes is {"),
     "compiled that is no truth value": (change("options", "layout", "compiled", 1), "options.layout.compiled is 1"),
     "a variant that fixes what is not compiled": (change("variants", 0, "options", {"layout": "plain", "order": "forward"}), "variants[0].options is {"),
     "a default outside its list": (change("options", "layout", "default", "tiled"), "options.layout.default is 'tiled'"),

@@ -98,6 +98,15 @@ def test_absent_optional_argument_is_a_null_pointer_and_its_symbols_zero(kernel)
     assert resolve(kernel, arguments(c=c), HOPPER, SMS).symbols["c_stride"] == 64
 
 
+def test_dtypes_that_are_not_compiled_have_one_cubin_and_a_flag(kernel):
+    f32, bf16 = (resolve(kernel, arguments(c=Array(0x99000, dtype, (128, 64), (64, 1))), HOPPER, SMS) for dtype in ("f32", "bf16"))
+    assert f32.variant is bf16.variant
+    assert (f32.symbols["c.bf16"], bf16.symbols["c.bf16"]) == (0, 1)
+    assert (f32.symbols["c.itemsize"], bf16.symbols["c.itemsize"]) == (4, 2)
+    with pytest.raises(ArgumentError, match="c: expected f32 or bf16, got f16"):
+        resolve(kernel, arguments(c=Array(0x99000, "f16", (128, 64), (64, 1))), HOPPER, SMS)
+
+
 def test_bytes_stand_for_the_only_type_of_one_byte(kernel):
     call = arguments()
     launch = resolve(kernel, {**call, "scale": with_(call["scale"], dtype="u8"), "b": with_(call["b"], dtype="u8")}, HOPPER, SMS)

@@ -196,7 +196,7 @@ class _Writer:
         constants = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
         constants = self._array("zoo_constant", f"v{index}_constants", constants, 8)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
-        dtypes = [str(argument.dtypes.index(variant.dtypes[argument.name])) for argument in several]
+        dtypes = [str(argument.dtypes.index(variant.dtypes[argument.name])) if argument.compiled else "ZOO_ANY" for argument in several]
         options = [
             str(option.values.index(variant.options[name])) if option.compiled else "ZOO_ANY"
             for name, option in self.kernel.options.items()

@@ -994,7 +994,8 @@ static bool takes(const call_state *call, const zoo_variant *variant)
     int several = 0;
     for (int index = 0; index < call->kernel->argument_count; index++) {
         if (!call->kernel->arguments[index].forms || call->kernel->arguments[index].dtype_count < 2) continue;
-        if (call->arrays[index].present && variant->dtypes[several] != call->chosen_dtypes[index]) return false;
+        bool fits = variant->dtypes[several] == ZOO_ANY || variant->dtypes[several] == call->chosen_dtypes[index];
+        if (call->arrays[index].present && !fits) return false;
         several++;
     }
     for (int index = 0; index < call->kernel->option_count; index++)
