@@ -20,15 +20,23 @@ using Of = zoo::FormatOf<Variant::q, Variant::scales>;
 // it has used the other half, which costs 7 % of the time.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
 ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
-           int64_t q_stride, int64_t scales_stride) {
-    constexpr int VALUES = zoo::Input<Variant::x>::VALUES;
+           int64_t q_stride, int64_t scales_stride, int32_t plain) {
+    using namespace zoo;
+    using Scale = Of::Type::Scale;
+    constexpr int VALUES = Input<Variant::x>::VALUES, BLOCK = Of::Type::BLOCK;
     const auto format = Of::make(argument, 0);
+    const Layout layout = layout_of<Scale>(Variant::PLAIN < 2 ? Variant::PLAIN : plain);
     if constexpr (VALUES == 8 && Of::Type::ELEMENTS_PER_BYTE == 2) {
-        zoo::quantize_whole_blocks<Variant::THREADS>(Variant::layout, format, zoo::Matrix<Variant::x>{x, x_stride}, q, scales,
-                                                     M, K, q_stride, scales_stride);
+        quantize_whole_blocks<Variant::THREADS>(layout, format, Matrix<Variant::x>{x, x_stride}, q, scales, M, K, q_stride,
+                                                scales_stride);
     } else {
         constexpr int LOADS = 32 / VALUES;  // of mxfp8, as many as lanes share a block: then each lane stores one scale
-        zoo::quantize_rows<Variant::x, Variant::layout, Variant::THREADS, LOADS>(format, x, q, scales, M, K, x_stride,
-                                                                                 q_stride, scales_stride);
+        constexpr int PIECE = 32 * VALUES;
+        auto quantize = [&](auto layout_of_scales) {
+            quantize_rows<Variant::x, Variant::THREADS, LOADS>(layout_of_scales, format, x, q, scales, M, K, x_stride, q_stride,
+                                                               scales_stride);
+        };
+        if constexpr (Variant::PLAIN < 2) quantize(ScaleLayout<layout_of<Scale>(Variant::PLAIN), BLOCK, LOADS, PIECE, Scale>{});
+        else quantize(MaskedScaleLayout<BLOCK, LOADS, PIECE, Scale>(layout));
     }
 }

@@ -28,8 +28,8 @@ namespace zoo {
 
 // x (M, K) and q (M, K) with rows x_stride elements and q_stride bytes apart. x is 16-byte aligned, so is q where it has
 // whole 16 bytes of elements for every row; K is a multiple of 16.
-template <class X, Layout LAYOUT, int THREADS, int LOADS, class Format>
-__device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M,
+template <class X, int THREADS, int LOADS, class Scales, class Format>
+__device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format format, const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M,
                                               int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride) {
     using In = Input<X>;
     using Scale = typename Format::Scale;
@@ -42,7 +42,6 @@ __device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, u
     constexpr int WORDS = CELL_BYTES < 4 ? 1 : CELL_BYTES / 4;
     constexpr int STORERS = 16 / CELL_BYTES;
     constexpr int STORED = 16 * Format::ELEMENTS_PER_BYTE;  // elements of a store
-    using Scales = ScaleLayout<LAYOUT, Format::BLOCK, LOADS, PIECE, Scale>;
     static_assert(THREADS % 32 == 0);
     static_assert(LOADS % OWNERS == 0, "every owner stores the same number of scales");
     static_assert(LOADS % STORERS == 0, "the last pieces are exchanged and stored, too");
@@ -50,21 +49,21 @@ __device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, u
     const int lane = threadIdx.x % 32;
     let_next_kernel_launch();
     const uint32_t share = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    const Corner corner = Scales::corner(share, K);
+    const Corner corner = layout_of_scales.corner(share, K);
     wait_for_previous_kernel();
-    if (corner.row >= Scales::rows_end(M)) return;
+    if (corner.row >= layout_of_scales.rows_end(M)) return;
     const uint64_t row = corner.row, column = corner.column + lane * In::VALUES;
     // Of the share, from this lane on; zero or negative where there is nothing.
-    const int rows_left = min(M - int64_t(row), int64_t(Scales::ROWS));
-    const int columns_left = min(K - int64_t(column), int64_t(Scales::COLUMNS));
-    auto inside = [&](int piece) { return Scales::row(piece) < rows_left && Scales::column(piece) < columns_left; };
+    const int rows_left = min(M - int64_t(row), int64_t(layout_of_scales.rows()));
+    const int columns_left = min(K - int64_t(column), int64_t(layout_of_scales.columns()));
+    auto inside = [&](int piece) { return layout_of_scales.row(piece) < rows_left && layout_of_scales.column(piece) < columns_left; };
 
     x += (row * x_stride + column) * X_BYTES;
     uint4 data[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
         data[i] = make_uint4(0, 0, 0, 0);
-        if (inside(i)) data[i] = load_16_bytes(x + (Scales::row(i) * x_stride + Scales::column(i)) * X_BYTES);
+        if (inside(i)) data[i] = load_16_bytes(x + (layout_of_scales.row(i) * x_stride + layout_of_scales.column(i)) * X_BYTES);
     }
     format.prepare();
 
@@ -84,10 +83,10 @@ __device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, u
                 own_scale = format.scale_of(In::magnitude_to_float(In::magnitude(magnitudes[0])));
                 own_multiplier = format.multiplier(own_scale);
                 const int own = i + lane % LANES / NEIGHBOURS;
-                const uint64_t own_row = row + Scales::row(own), own_column = block_column + Scales::column(own);
+                const uint64_t own_row = row + layout_of_scales.row(own), own_column = block_column + layout_of_scales.column(own);
                 const bool padding = own_row >= M || own_column >= K;
-                if (lane % NEIGHBOURS == 0 && own_row < Scales::rows_end(M))
-                    Scales::store(reinterpret_cast<Scale*>(scales), scales_stride, own_row, own_column, K,
+                if (lane % NEIGHBOURS == 0 && own_row < layout_of_scales.rows_end(M))
+                    layout_of_scales.store(reinterpret_cast<Scale*>(scales), scales_stride, own_row, own_column, K,
                                   padding ? 0 : own_scale);
             }
             const float multiplier = __shfl_sync(0xFFFFFFFF, own_multiplier, i % OWNERS * NEIGHBOURS, LANES);
@@ -98,7 +97,7 @@ __device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, u
             if (lane % LANES == i % LANES) own_scale = inside(i) ? scale : 0;  // 0: padding
             if (i % LANES == LANES - 1) {
                 const int own = i - (LANES - 1) + lane % LANES;
-                Scales::store(scales, scales_stride, row + Scales::row(own), column + Scales::column(own), K,
+                layout_of_scales.store(scales, scales_stride, row + layout_of_scales.row(own), column + layout_of_scales.column(own), K,
                               own_scale);
             }
 
@@ -112,7 +111,7 @@ __device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, u
 
         if (i % STORERS == STORERS - 1) {
             const int own = i - (STORERS - 1) + lane % STORERS;
-            auto target = [&] { return q + Scales::row(own) * q_stride + Scales::column(own) / Format::ELEMENTS_PER_BYTE; };
+            auto target = [&] { return q + layout_of_scales.row(own) * q_stride + layout_of_scales.column(own) / Format::ELEMENTS_PER_BYTE; };
             uint32_t whole[4];
             if constexpr (CELL_BYTES == 2) {
                 group_transpose_halves(words, lane, whole);
@@ -123,8 +122,8 @@ __device__ __forceinline__ void quantize_rows(Format format, const uint8_t* x, u
             }
             if constexpr (Format::BLOCK % STORED == 0) {
                 if (inside(own)) store_16_bytes(target(), whole);
-            } else if (Scales::row(own) < rows_left) {
-                const int64_t left = K - int64_t(column - lane % STORERS * In::VALUES) - Scales::column(own);
+            } else if (layout_of_scales.row(own) < rows_left) {
+                const int64_t left = K - int64_t(column - lane % STORERS * In::VALUES) - layout_of_scales.column(own);
                 if (left >= STORED && q_stride % 16 == 0) {
                     store_16_bytes(target(), whole);
                 } else {

@@ -26,6 +26,8 @@ template <int BLOCK, int LOADS, int PIECE, class Scale>
 struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
     static constexpr int ROWS = 1, COLUMNS = LOADS * PIECE;
 
+    static __device__ __forceinline__ int rows() { return ROWS; }
+    static __device__ __forceinline__ int columns() { return COLUMNS; }
     static __device__ __forceinline__ int row(int) { return 0; }
     static __device__ __forceinline__ int column(int piece) { return piece * PIECE; }
 
@@ -64,6 +66,8 @@ struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale> {
     static_assert(sizeof(Scale) == 1);
     static_assert(LOADS % 4 == 0 && 32 % LINES == 0, "a share is whole lines, a tile is whole shares");
 
+    static __device__ __forceinline__ int rows() { return ROWS; }
+    static __device__ __forceinline__ int columns() { return COLUMNS; }
     static __device__ __forceinline__ int row(int piece) { return piece % 4 * 32 + piece / 4; }
     static __device__ __forceinline__ int column(int) { return 0; }
 
@@ -98,6 +102,8 @@ template <int BLOCK, int LOADS, int PIECE, class Scale>
 struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
     static constexpr int ROWS = LOADS, COLUMNS = PIECE;
 
+    static __device__ __forceinline__ int rows() { return ROWS; }
+    static __device__ __forceinline__ int columns() { return COLUMNS; }
     static __device__ __forceinline__ int row(int piece) { return piece; }
     static __device__ __forceinline__ int column(int) { return 0; }
 
@@ -122,7 +128,7 @@ struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
 
 // A launch says whether scales are plain. If not they have the other layout of their kind, which follows from their size.
 template <class Scale>
-__device__ __forceinline__ Layout layout_of(int64_t plain) {
+__device__ __forceinline__ constexpr Layout layout_of(int64_t plain) {
     return plain ? Layout::plain : sizeof(Scale) == 1 ? Layout::blocked : Layout::mn_major;
 }
 
@@ -136,6 +142,8 @@ struct AnyScaleLayout {
 
     __device__ __forceinline__ explicit AnyScaleLayout(Layout layout) : plain(layout == Layout::plain) {}
 
+    __device__ __forceinline__ int rows() const { return plain ? Plain::ROWS : Other::ROWS; }
+    __device__ __forceinline__ int columns() const { return plain ? Plain::COLUMNS : Other::COLUMNS; }
     __device__ __forceinline__ int row(int piece) const { return plain ? Plain::row(piece) : Other::row(piece); }
     __device__ __forceinline__ int column(int piece) const { return plain ? Plain::column(piece) : Other::column(piece); }
 
@@ -151,6 +159,34 @@ struct AnyScaleLayout {
     }
     __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) const {
         return plain ? Plain::place(stride, row, column) : Other::place(stride, row, column);
+    }
+    __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column, uint64_t K,
+                                          uint32_t scale) const {
+        if (column < columns_end(K)) scales[place(stride, row, column)] = scale;
+    }
+};
+
+// The same for a long kernel: where the compiler sees one choice made again and again, it compiles what follows twice. So
+// rows and columns come from a mask, and a place is chosen by a flag of its own every time.
+template <int BLOCK, int LOADS, int PIECE, class Scale>
+struct MaskedScaleLayout : AnyScaleLayout<BLOCK, LOADS, PIECE, Scale> {
+    using Any = AnyScaleLayout<BLOCK, LOADS, PIECE, Scale>;
+
+    uint32_t columns_mask;  // all ones where scales are plain
+
+    __device__ __forceinline__ explicit MaskedScaleLayout(Layout layout) : Any(layout), columns_mask(this->plain ? ~0u : 0u) {
+        asm("" : "+r"(columns_mask));
+    }
+
+    __device__ __forceinline__ int row(int piece) const { return Any::Other::row(piece) & ~columns_mask; }
+    __device__ __forceinline__ int column(int piece) const { return Any::Plain::column(piece) & columns_mask; }
+    __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column, uint64_t K,
+                                          uint32_t scale) const {
+        uint32_t flag = columns_mask;
+        asm volatile("" : "+r"(flag));
+        Any layout = *this;
+        layout.plain = flag != 0;
+        layout.store(scales, stride, row, column, K, scale);
     }
 };
 

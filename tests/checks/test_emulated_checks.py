@@ -14,7 +14,7 @@ from zoo.errors import EmulationError
 from zoo.packaged import packaged
 
 KERNEL = zoo.kernel("quantize.fp8b128.rows")
-VARIANT = next(v for v in KERNEL.variants if v.arch == "sm_90a" and v.options["layout"] == "plain" and v.dtypes["x"] == "bf16")
+VARIANT = next(v for v in KERNEL.variants if v.arch == "sm_90a" and v.name == "bf16_plain_t256")
 
 
 def check_with(monkeypatch, change):

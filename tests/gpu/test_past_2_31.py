@@ -55,7 +55,7 @@ def launched(kernel, x, group_sizes=()):
             memory[name].view(torch.float32).fill_(0.25)
     given = {name: ptr(memory[name].data_ptr(), one.shape, one.dtype) for name, one in arrays.items()}
     torch.cuda.synchronize()
-    ZOO.launch(kernel.name, **given, **keywords)
+    ZOO.launch(kernel.name, stream=0, **given, **keywords)
     torch.cuda.synchronize()
     return {name: memory[name] for name in arrays if kernel.arguments[name].access == "write" and name not in ("amax", "tensor_scale")}
 
@@ -79,7 +79,8 @@ def test_the_end_of_a_matrix_past_2_to_the_31_elements(matrix, name):
     for output, got in whole.items():
         if output.startswith("padded"):
             assert int(got.view(torch.int32)[-1]) == (ROWS if output == "padded_ends" else ROWS - TAIL)
-        elif not stack and (kernel.fields["direction"] == "cols" or output.endswith("_cols")):
+            continue
+        if not stack and (kernel.fields["direction"] == "cols" or output.endswith("_cols")):
             begin, end = (int(rows * row_bytes(kernel, output)) for rows in (ROWS - TAIL, ROWS))
             assert torch.equal(got[:, begin:end], alone[output][:, : end - begin])
         else:
