@@ -55,7 +55,9 @@ class Sweep:
 
     def __init__(self, table: dict, rules: list[Rule], files: list[Path]):
         derived = [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
-        flags = {f"{name}.present": 0 for name in ("offsets", "m_indices", "c")}
+        flags = {f"{one['name']}.present": 0 for one in table["arguments"] if one.get("optional")}
+        for name, option in table.get("options", {}).items():
+            flags |= {f"{name}.{value}": int(value == option.get("default")) for value in option["values"]}
         self.cases = []
         for result in (result for file in files for result in json.loads(file.read_text())):
             values = self._symbols(result["shape"]) | flags | {"offsets.present": 1, "sms": SMS}

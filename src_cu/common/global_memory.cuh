@@ -31,10 +31,4 @@ __device__ __forceinline__ void store_8_bytes(void* address, const uint32_t* wor
     *static_cast<uint2*>(address) = make_uint2(words[0], words[1]);
 }
 
-// Two neighbouring f32 in memory += these, without a result to wait for. Each is rounded to nearest even; subnormal numbers
-// count as zero.
-__device__ __forceinline__ void add_two(void* address, float first, float second) {
-    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(address), "f"(first), "f"(second) : "memory");
-}
-
 }  // namespace zoo

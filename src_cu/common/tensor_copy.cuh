@@ -27,6 +27,15 @@ __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int
         : "memory");
 }
 
+__device__ __forceinline__ void load_box(void* target, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, int32_t c3,
+                                         Barrier* barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
+            shared_address(target)),
+        "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(shared_address(barrier))
+        : "memory");
+}
+
 // A matrix of a three-dimensional tensor; a box reaches no further than it. And all of them, of which a kernel takes one.
 struct MatrixOfMap {
     const TensorMap& map;
@@ -54,6 +63,12 @@ __device__ __forceinline__ void prefetch_box(const TensorMap& map, int32_t c0, i
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(c0), "r"(c1) : "memory");
 }
 
+__device__ __forceinline__ void prefetch_box(const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, int32_t c3) {
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global.tile [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(c0), "r"(c1), "r"(c2),
+                 "r"(c3)
+                 : "memory");
+}
+
 // By every thread that wrote what will be stored, before the barrier after which the box is stored.
 __device__ __forceinline__ void let_copies_see_shared_memory() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -68,6 +83,13 @@ __device__ __forceinline__ void store_box(const TensorMap& map, const void* sour
 __device__ __forceinline__ void store_box(const MatrixOfMap& to, const void* source, int32_t c0, int32_t c1) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&to.map), "r"(c0),
                  "r"(c1), "r"(to.matrix), "r"(shared_address(source))
+                 : "memory");
+}
+
+// The same, but f32 is added to what lies there, by the L2 cache: rounded to nearest even, subnormal numbers count as zero.
+__device__ __forceinline__ void add_box(const MatrixOfMap& to, const void* source, int32_t c0, int32_t c1) {
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&to.map),
+                 "r"(c0), "r"(c1), "r"(to.matrix), "r"(shared_address(source))
                  : "memory");
 }
 

@@ -1,4 +1,5 @@
-// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns. Two ways:
+// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns; a tile of 128 tokens may have them as rows
+// and share only the splits of K. Two ways:
 //
 //     FewTokens         a tile for each cluster, whose CTAs share K and add up through distributed shared memory: enough of
 //                       them to keep all memory busy where tiles are few
@@ -23,8 +24,8 @@ struct FewTokens {
 
     Tile tile;
 
-    template <class D>
-    __device__ __forceinline__ void run(SplitOrder<Tile, SPLITS> order, const Operands<Tile>& operands, const Matrix<D>& d) {
+    template <class Order, class Operands, class Target>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
         using Laid = LaidSums<Tile>;
         static_assert(sizeof(Laid) <= sizeof(tile.tokens) + sizeof(tile.weights), "lies where the stages were");
         Laid& laid = reinterpret_cast<Laid&>(tile);
@@ -55,7 +56,7 @@ struct FewTokens {
             synchronise_cluster();
         else
             __syncthreads();
-        laid.template add_up_and_store<SPLITS, Tile::THREADS>(d, work);
+        add_up_and_store<SPLITS, Tile::THREADS>(laid, d, work);
         if constexpr (SPLITS > 1) meet_cluster();  // nobody ends while its sums are read
     }
 };
@@ -65,11 +66,17 @@ struct FewTokensInTurn {
     Tile tile;
     LaidSums<Tile> laid;
 
+    static constexpr int PREFETCHED = 3;  // blocks of the first tile's weights
+
     // What the order reads from global memory it reads in next(), after the kernel before has ended.
-    template <class Order, class Operands, class D>
-    __device__ __forceinline__ void run(Order order, const Operands& operands, const Matrix<D>& d) {
+    template <class Order, class Operands, class Target>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
+            if constexpr (requires { requires Order::READS_NOTHING; }) {
+                Order first = order;
+                if (Work work; first.next(work)) operands.prefetch_weights(work, PREFETCHED);
+            }
             operands.prefetch_maps();
             tile.initialise();
         }
@@ -88,7 +95,7 @@ struct FewTokensInTurn {
                 synchronise_threads(1, Tile::MATH_THREADS);  // the tile before is stored
                 laid.lay(sums);
                 synchronise_threads(1, Tile::MATH_THREADS);
-                laid.template add_up_and_store<1, Tile::MATH_THREADS>(d, work);
+                add_up_and_store<1, Tile::MATH_THREADS>(laid, d, work);
             }
         }
     }

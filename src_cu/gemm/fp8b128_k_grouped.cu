@@ -1,14 +1,14 @@
 // gemm.fp8b128.k_grouped: D of each group = A (M, K) B (N, K)^T over the group's rows of K, each of A and B with a scale for
 // 1 x 128. Weight gradients: K counts tokens, and both operands are what quantize.fp8b128.cols.m_grouped_contiguous writes.
 //
-// As dense with many tokens, but for along_k.cuh, and for the factors of promotion: a row's scale times a column's.
+// As dense with many tokens, but for along_k.cuh, which brings blocks and stores D, and two_scales.cuh, the loop over K.
 
 #include "gemm/along_k.cuh"
 #include "gemm/many_tokens.cuh"
 
 namespace zoo {
 
-using Tile = TileAlongK<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS>;
+using Tile = TileAlongK<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::HELD>;
 using Way = ManyTokens<Tile>;
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + 1024 + Tile::MATH_WARPS * 2048, "what the table launches with");
 
@@ -16,11 +16,13 @@ static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + 1024 + Tile::MATH_WARPS * 
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
 ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
-           const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale, uint8_t* d,
-           const int* offsets, int groups, int M, int N, int accumulate, int64_t d_group, int64_t d_stride) {
+           const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale,
+           const __grid_constant__ zoo::TensorMap d_map, uint8_t* d, const int* offsets, int groups, int M, int N,
+           int accumulate, int64_t d_group, int64_t d_stride) {
     extern __shared__ __align__(1024) uint8_t memory[];
+    const zoo::MatrixOfEachGroup<Variant::d> target{d_map, {d, d_stride, N}, d_group, accumulate != 0};
     const zoo::OperandsAlongK<zoo::Tile> operands{a, b, a_scale, b_scale};
-    const zoo::MatrixOfEachGroup<Variant::d> target{{d, d_stride, N}, d_group, accumulate != 0};
     const zoo::OrderAlongK<zoo::Tile, Variant::BAND> order(offsets, groups, M, N, accumulate != 0);
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, target);
+    zoo::wait_until_stores_have_read();
 }

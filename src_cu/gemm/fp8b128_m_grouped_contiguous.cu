@@ -1,11 +1,12 @@
 // gemm.fp8b128.m_grouped_contiguous: the rows of A lie group after group, each group is multiplied by weights of its own. As
-// dense with many tokens, but for the order: tiles begin where groups begin, wherever that is, and end where they end. Where that
+// dense, many tokens or few, but for the order: tiles begin where groups begin, wherever that is, and end where they end. Where that
 // is, either offsets say, one for each group, or m_indices, one for each row.
 
 #include <type_traits>
 
 #include "gemm/few_tokens.cuh"
 #include "gemm/many_tokens.cuh"
+#include "gemm/sum.cuh"
 #include "gemm/tile_order.cuh"
 
 namespace zoo {
@@ -18,17 +19,20 @@ using IndicesOrder = IndexedOrder<Tile, Variant::BAND>;
 constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + TO_STORE, "what the table launches with");
 
+constexpr bool SCALES = Variant::SWAPPED || Tile::WAVES == 1;  // with two waves sums do not stay in registers
+
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
 ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
            const float* b_scale, uint8_t* d, const int* offsets, const int* m_indices, int groups, int M, int N, int blocks, int64_t a_scale_row,
-           int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride) {
+           int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride,
+           const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
     const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, 0, b_scale_group, 0, N};
-    const zoo::Matrix<Variant::d> target{d, d_stride, N};
+    const zoo::Scaled<zoo::Matrix<Variant::d>> target{{d, d_stride, N}, zoo::SCALES ? row_scale : nullptr};
     zoo::Way& way = *reinterpret_cast<zoo::Way*>(memory);
     if constexpr (Variant::INDEXED)
         way.run(zoo::IndicesOrder(m_indices, M, N, blocks), operands, target);

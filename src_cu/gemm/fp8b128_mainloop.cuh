@@ -77,69 +77,112 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
     }
 }
 
+// The same where tokens are columns: a thread has some tokens and all scales of B, and brings their products.
+template <class Tile, class Order, class Operands>
+__device__ __forceinline__ void load_factors(Tile& tile, Order order, const Operands& operands, int thread) {
+    constexpr int AHEAD = RowScales::AHEAD, THREADS = Tile::SCALE_THREADS, ENTRIES = Tile::WEIGHT_SCALES;
+    constexpr int ROUNDS = (Tile::TOKENS + THREADS - 1) / THREADS;
+    auto is_token = [&](int round) {
+        return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS;
+    };
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        RowScales tokens[ROUNDS], weights[ENTRIES];
+        auto read = [&](int left) {
+#pragma unroll
+            for (int round = 0; round < ROUNDS; round++) tokens[round].read(left);
+#pragma unroll
+            for (int entry = 0; entry < ENTRIES; entry++) weights[entry].read(left);
+        };
+#pragma unroll
+        for (int round = 0; round < ROUNDS; round++)
+            if (is_token(round)) operands.begin_token(tokens[round], work, round * THREADS + thread);
+#pragma unroll
+        for (int entry = 0; entry < ENTRIES; entry++) operands.begin_weight(weights[entry], work, entry);
+        read(work.end_block - work.first_block);
+        for (int first = work.first_block; first < work.end_block; first += AHEAD) {
+            read(work.end_block - first - AHEAD);
+#pragma unroll
+            for (int ahead = 0; ahead < AHEAD; ahead++) {
+                if (first + ahead == work.end_block) break;
+                tile.wait_until_empty(ring);
+#pragma unroll
+                for (int round = 0; round < ROUNDS; round++)
+#pragma unroll
+                    for (int entry = 0; entry < ENTRIES; entry++)
+                        if (is_token(round))
+                            tile.factor(ring.stage, entry, round * THREADS + thread) = tokens[round].of(ahead) * weights[entry].of(ahead);
+                __syncwarp();
+                if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
+                ring.advance();
+            }
+        }
+    }
+}
+
 // By the loading warps: the first copies elements, the others bring scales.
 template <class Tile, class Order, class Operands>
 __device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
-    if (thread >= 32)
-        load_scales(tile, order, operands, thread - 32);
-    else if (thread == 0)
+    if (thread >= 32) {
+        if constexpr (Tile::SWAPPED)
+            load_factors(tile, order, operands, thread - 32);
+        else
+            load_scales(tile, order, operands, thread - 32);
+    } else if (thread == 0) {
         load_elements(tile, order, operands);
+    }
 }
 
 // What the partial sums of a wave (64 rows) are multiplied by.
-template <class Tile, bool SWAPPED = Tile::SWAPPED, bool EACH_WEIGHT = Tile::WEIGHTS_A_SCALE == 1>
+template <class Tile, bool SWAPPED = Tile::SWAPPED>
 struct Factors;
 
 template <class Tile>
-struct Factors<Tile, false, false> {  // rows are tokens, each with a scale; a thread has two
+struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread has two. Columns have one, or some of them
     static constexpr bool IN_THE_STAGE = false;
-    float row[2];
+    static constexpr int PARTS = (Tile::COLUMNS + Tile::WEIGHTS_A_SCALE - 1) / Tile::WEIGHTS_A_SCALE;
+    float row[PARTS][2];
 
-    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row) {
+    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row, int first_column = 0) {
         const float* scales = tile.token_scales[stage] + first_row + accumulator_row(0);
-        const float weight = tile.weight_scales[stage][0];
-        row[0] = scales[0] * weight;
-        row[1] = scales[8] * weight;
-    }
-    __device__ __forceinline__ float of(int j) const { return row[j / 2 % 2]; }
-};
-
-template <class Tile>
-struct Factors<Tile, false, true> {  // as before, and columns are weights with a scale each; a thread has two of every eight
-    static constexpr bool IN_THE_STAGE = true;
-    static constexpr int AHEAD = 2;  // pairs of columns on their way; the first come while the wgmmas run
-    float row[2];
-    float2 first[AHEAD];
-    const float2* columns;
-
-    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row)
-        : columns(reinterpret_cast<const float2*>(tile.weight_scales[stage]) + threadIdx.x % 4) {
-        const float* scales = tile.token_scales[stage] + first_row + accumulator_row(0);
-        row[0] = scales[0];
-        row[1] = scales[8];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) first[i] = columns[i * 4];
+        for (int part = 0; part < PARTS; part++) {
+            const float weight = tile.weight_scales[stage][first_column / Tile::WEIGHTS_A_SCALE + part];
+            row[part][0] = scales[0] * weight;
+            row[part][1] = scales[8] * weight;
+        }
     }
+    __device__ __forceinline__ float of(int j) const { return row[j / 4 * 8 / Tile::WEIGHTS_A_SCALE][j / 2 % 2]; }
 };
 
 template <class Tile>
-struct Factors<Tile, true, false> {  // columns are tokens; a thread has two of every eight, too many to keep in registers
-    static constexpr bool IN_THE_STAGE = true;  // read when they are used: the stage is still needed then
-    const float* columns;
-    float weight;
+struct Factors<Tile, true> {  // columns are tokens: the loaders have multiplied; a thread has two of every eight
+    static constexpr int SUMS = Tile::SUMS < 8 ? 4 : 8, PIECES = Tile::SUMS / SUMS;  // a piece is for so many sums
+    // Pieces that are read while the wgmmas run: all, and the stage is free when they are over, or as many as there are registers.
+    static constexpr int AHEAD = PIECES <= 2 || Tile::WARPGROUPS < 3 && !Tile::OVERLAPPED ? PIECES
+                                 : PIECES == 8 && Tile::WARPGROUPS == 1               ? 4
+                                                                                     : 1;
+    static constexpr bool IN_THE_STAGE = AHEAD < PIECES;
+    struct alignas(SUMS * 2) Piece {
+        float of[SUMS / 2];
+    };
+    Piece first[AHEAD];
+    const Piece* pieces;
 
-    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row)
-        : columns(tile.token_scales[stage]), weight(tile.weight_scales[stage][first_row / SCALE_BLOCK]) {}
-    __device__ __forceinline__ float of(int j) const { return columns[accumulator_column(j)] * weight; }
+    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row, int = 0)
+        : pieces(reinterpret_cast<const Piece*>(tile.token_scales[stage][first_row / Tile::WEIGHTS_AN_ENTRY][threadIdx.x % 4])) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) first[i] = pieces[i];
+    }
 };
 
 // A wave's wgmmas over one block of K, as one group.
 template <class Tile>
-__device__ __forceinline__ void start_wave(const Tile& tile, int stage, int row, float (&partial)[Tile::SUMS]) {
+__device__ __forceinline__ void start_wave(const Tile& tile, int stage, int row, int column, float (&partial)[Tile::SUMS]) {
     const uint8_t* rows = Tile::SWAPPED ? tile.weights[stage] : tile.tokens[stage];
     const uint8_t* columns = Tile::SWAPPED ? tile.tokens[stage] : tile.weights[stage];
-    const uint64_t a = matrix_descriptor(rows + row * SCALE_BLOCK), b = matrix_descriptor(columns);
+    const uint64_t a = matrix_descriptor(rows + row * SCALE_BLOCK), b = matrix_descriptor(columns + column * SCALE_BLOCK);
     hold(partial);
     fence_registers();
 #pragma unroll
@@ -149,31 +192,28 @@ __device__ __forceinline__ void start_wave(const Tile& tile, int stage, int row,
     hold(partial);
 }
 
-// Where every column has a factor of its own: two multiplications for each sum, and scales that must not be waited for.
+// Where tokens are columns.
 template <class Tile>
-__device__ __forceinline__ void promote_each(float (&sums)[Tile::SUMS], const float (&partial)[Tile::SUMS],
-                                             const Factors<Tile>& factors) {
-    constexpr int PAIRS = Tile::SUMS / 4, AHEAD = Factors<Tile>::AHEAD;
-    float2 columns[PAIRS + AHEAD];
+__device__ __forceinline__ void promote_columns(float (&sums)[Tile::SUMS], const float (&partial)[Tile::SUMS],
+                                                const Factors<Tile>& factors) {
+    using F = Factors<Tile>;
+    typename F::Piece pieces[F::PIECES];
 #pragma unroll
-    for (int i = 0; i < AHEAD; i++) columns[i] = factors.first[i];
+    for (int i = 0; i < F::AHEAD; i++) pieces[i] = factors.first[i];
 #pragma unroll
-    for (int i = 0; i < PAIRS; i++) {
-        if (i + AHEAD < PAIRS) columns[i + AHEAD] = factors.columns[(i + AHEAD) * 4];
+    for (int i = 0; i < F::PIECES; i++) {
+        if (i + F::AHEAD < F::PIECES) pieces[i + F::AHEAD] = factors.pieces[i + F::AHEAD];
 #pragma unroll
-        for (int row = 0; row < 2; row++) {
-            const int j = i * 4 + row * 2;
-            sums[j] = fmaf(partial[j], factors.row[row] * columns[i].x, sums[j]);
-            sums[j + 1] = fmaf(partial[j + 1], factors.row[row] * columns[i].y, sums[j + 1]);
-        }
+        for (int j = 0; j < F::SUMS; j++)
+            sums[i * F::SUMS + j] = fmaf(partial[i * F::SUMS + j], pieces[i].of[j / 4 * 2 + j % 2], sums[i * F::SUMS + j]);
     }
 }
 
 template <class Tile>
 __device__ __forceinline__ void promote(float (&sums)[Tile::SUMS], const float (&partial)[Tile::SUMS],
                                         const Factors<Tile>& factors) {
-    if constexpr (Tile::WEIGHTS_A_SCALE == 1) {
-        promote_each(sums, partial, factors);
+    if constexpr (Tile::SWAPPED) {
+        promote_columns(sums, partial, factors);
     } else {
 #pragma unroll
         for (int j = 0; j < Tile::SUMS; j++) sums[j] = fmaf(partial[j], factors.of(j), sums[j]);
@@ -191,7 +231,7 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     auto start = [&](float (&partial)[Tile::SUMS]) {
         tile.wait_until_full(ring);
         stage = ring.stage;
-        start_wave(tile, stage, row, partial);
+        start_wave(tile, stage, row, 0, partial);
         ring.advance();
     };
     auto finish = [&](const Factors<Tile>& factors, int finished, float (&partial)[Tile::SUMS]) {
@@ -225,20 +265,19 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     }
 }
 
-// Where the number of blocks was read from memory (UNEVEN), the loop ends by a vote: the compiler then knows all lanes to leave
-// together, and with them the stage to be the same for the whole warp. Else 16 R2UR go before a block's wgmmas.
-template <bool UNEVEN, class Tile>
+template <class Tile>
 __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
                                                  float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    for (; UNEVEN ? __any_sync(0xFFFFFFFF, blocks > 0) : blocks > 0; blocks--, ring.advance()) {
+    for (; blocks > 0; blocks--, ring.advance()) {
         tile.wait_until_full(ring);
 #pragma unroll
         for (int wave = 0; wave < Tile::WAVES; wave++) {
-            const int row = first_row + wave * WGMMA_ROWS;
-            const Factors<Tile> factors(tile, ring.stage, row);
+            const int row = first_row + wave / Tile::COLUMN_WAVES * WGMMA_ROWS;
+            const int column = wave % Tile::COLUMN_WAVES * Tile::COLUMNS;
+            const Factors<Tile> factors(tile, ring.stage, row, column);
             constexpr bool READ = !Factors<Tile>::IN_THE_STAGE;
             float partial[Tile::SUMS];
-            start_wave(tile, ring.stage, row, partial);
+            start_wave(tile, ring.stage, row, column, partial);
             wait_for_multiplications<0>();
             hold(partial);
             if (READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
@@ -249,10 +288,10 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>&
 }
 
 // By a multiplying warpgroup: its waves of one tile of D.
-template <bool UNEVEN = false, class Tile>
+template <class Tile>
 __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
                                          float (&sums)[Tile::WAVES][Tile::SUMS]) {
-    const int first_row = warpgroup_index() * (Tile::WAVES * WGMMA_ROWS);
+    const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
 #pragma unroll
     for (int wave = 0; wave < Tile::WAVES; wave++)
 #pragma unroll
@@ -260,7 +299,7 @@ __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, i
     if constexpr (Tile::OVERLAPPED) {
         multiply_overlapped(tile, ring, blocks, first_row, sums[0]);
     } else {
-        multiply_in_turn<UNEVEN>(tile, ring, blocks, first_row, sums);
+        multiply_in_turn(tile, ring, blocks, first_row, sums);
     }
 }
 

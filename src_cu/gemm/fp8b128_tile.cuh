@@ -3,7 +3,8 @@
 // A stage holds one block of K, 128 bytes of every row, which is one line of the 128-byte swizzle:
 //
 //     tokens          TOKENS  x 128 bytes of A           token_scales    one f32 a row of A
-//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128 rows of B, or for each
+//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128 rows of B, 64, or each
+//                                                        where tokens are columns, token_scales has the products of both
 //
 //     full[stage]     the copying thread announces the bytes of the tensor copies, and every scale warp arrives when it has
 //                     stored its scales
@@ -13,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/mbarrier.cuh"
 #include "common/wgmma.cuh"
@@ -22,21 +24,27 @@ namespace zoo {
 constexpr int SCALE_BLOCK = 128;
 
 template <int TOKENS_, int WEIGHTS_, int STAGES_, int WARPGROUPS_, bool SWAPPED_, bool OVERLAPPED_,
-          int WEIGHTS_A_SCALE_ = SCALE_BLOCK>
+          int WEIGHTS_A_SCALE_ = SCALE_BLOCK, int COLUMN_WAVES_ = 1>
 struct Fp8b128Tile {
     static constexpr int TOKENS = TOKENS_, WEIGHTS = WEIGHTS_, STAGES = STAGES_, WARPGROUPS = WARPGROUPS_;
     static constexpr bool SWAPPED = SWAPPED_, OVERLAPPED = OVERLAPPED_;
     static constexpr int WEIGHTS_A_SCALE = WEIGHTS_A_SCALE_;  // how many rows of B share one
 
-    static constexpr int ROWS = SWAPPED ? WEIGHTS : TOKENS, COLUMNS = SWAPPED ? TOKENS : WEIGHTS;  // of the wgmmas
-    static constexpr int WAVES = ROWS / (WARPGROUPS * WGMMA_ROWS);  // a warpgroup takes so many 64 rows, one by one
+    static constexpr int COLUMN_WAVES = COLUMN_WAVES_;  // 64 rows take their columns in so many parts
+
+    static constexpr int ROWS = SWAPPED ? WEIGHTS : TOKENS;  // of the wgmmas
+    static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_WAVES;
+    static constexpr int ROW_WAVES = ROWS / (WARPGROUPS * WGMMA_ROWS);  // a warpgroup takes so many 64 rows, one by one
+    static constexpr int WAVES = ROW_WAVES * COLUMN_WAVES;
     static constexpr int SUMS = COLUMNS / 2;                        // registers of 64 x COLUMNS
-    static constexpr int WEIGHT_SCALES = (WEIGHTS + WEIGHTS_A_SCALE - 1) / WEIGHTS_A_SCALE;
+    // How many rows of the tile share an entry: where tiles begin between scales, those of one wgmma.
+    static constexpr int WEIGHTS_AN_ENTRY = SWAPPED && WEIGHTS == 192 ? WGMMA_ROWS : WEIGHTS_A_SCALE;
+    static constexpr int WEIGHT_SCALES = (WEIGHTS + WEIGHTS_AN_ENTRY - 1) / WEIGHTS_AN_ENTRY;
 
     // A multiprocessor's registers are four banks, each serving every fourth warp. The loading warps' own are hardly used:
     // where multiplying takes more than an even share, they give theirs away: 56 + 2 * 224 = 504, 56 + 3 * 152 = 512 a lane.
     static constexpr int SETS = WAVES + (OVERLAPPED ? 2 : 1);  // of sums: whole ones for each wave, partial ones
-    static constexpr bool HUNGRY = SETS * SUMS > 128 && WARPGROUPS > 1 || WARPGROUPS > 2;
+    static constexpr bool HUNGRY = SETS * SUMS > 128 && WARPGROUPS > 1 || SETS * SUMS > 96 && WARPGROUPS > 2;
     static constexpr int LOADER_REGISTERS = 56, MATH_REGISTERS = WARPGROUPS == 3 ? 152 : 224;
     static_assert(!OVERLAPPED || WAVES == 1);
 
@@ -45,20 +53,27 @@ struct Fp8b128Tile {
     static constexpr uint32_t STAGE_BYTES = (TOKENS + WEIGHTS) * SCALE_BLOCK;
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32, EMPTY_ARRIVALS = MATH_WARPS;
 
+    static constexpr int SCALES = SWAPPED ? WEIGHT_SCALES * (TOKENS + 16) : TOKENS + WEIGHT_SCALES;  // floats a stage
+
     // One after the other, and up to where the next thing with swizzled rows may begin: the table has the same sum.
     static constexpr int ALL_STAGES_BYTES =
-        (STAGES * ((TOKENS + WEIGHTS) * SCALE_BLOCK + (TOKENS + WEIGHT_SCALES) * 4 + 16) + 1023) / 1024 * 1024;
-    static_assert(ROWS == WAVES * WARPGROUPS * WGMMA_ROWS && WAVES > 0, "every warpgroup has whole wgmmas");
-    static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 1 && !SWAPPED);
-    static_assert(WEIGHTS % WEIGHTS_A_SCALE == 0 || SCALE_BLOCK % WEIGHTS == 0, "a scale of B begins where a tile begins");
-    static_assert(SWAPPED || WEIGHTS <= WEIGHTS_A_SCALE || WEIGHTS_A_SCALE == 1,
-                  "all columns of a wgmma have one scale of B, or each its own");
+        (STAGES * ((TOKENS + WEIGHTS) * SCALE_BLOCK + SCALES * 4 + 16) + 1023) / 1024 * 1024;
+    static_assert(ROWS == ROW_WAVES * WARPGROUPS * WGMMA_ROWS && WAVES > 0, "every warpgroup has whole wgmmas");
+    static_assert(ROW_WAVES == 1 || COLUMN_WAVES == 1);
+    static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == 1 && !SWAPPED);
+    static_assert(WEIGHTS % WEIGHTS_AN_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0, "a scale of B begins where an entry begins");
     static_assert(TOKENS % 8 == 0, "the swizzle repeats after 8 rows of 128 bytes");
+
+    // Where tokens are columns, a thread needs the factors of two columns of every eight: they lie together, in the order of its sums.
+    // Four lanes next to each other read 16 bytes each, TOKENS / 4 + 4 floats apart: no two meet in a bank.
+    struct Nothing {};
+    using TokenScales = std::conditional_t<SWAPPED, float[WEIGHT_SCALES][4][TOKENS / 4 + 4], float[TOKENS]>;
+    using WeightScales = std::conditional_t<SWAPPED, Nothing, float[STAGES][WEIGHT_SCALES]>;
 
     alignas(1024) uint8_t tokens[STAGES][TOKENS * SCALE_BLOCK];
     alignas(1024) uint8_t weights[STAGES][WEIGHTS * SCALE_BLOCK];
-    float token_scales[STAGES][TOKENS];
-    float weight_scales[STAGES][WEIGHT_SCALES];
+    TokenScales token_scales[STAGES];
+    [[no_unique_address]] WeightScales weight_scales;
     Barrier full[STAGES], empty[STAGES];
 
     // By one thread. Then all must synchronise.
@@ -75,8 +90,13 @@ struct Fp8b128Tile {
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait(&full[ring.stage], ring.parity); }
 
+    __device__ __forceinline__ float& factor(int stage, int entry, int token) {
+        return token_scales[stage][entry][token % 8 / 2][token / 8 * 2 + token % 2];
+    }
+
     // By a whole warp that has read what it will.
     __device__ __forceinline__ void release(int stage) {
+        __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
     }
 };

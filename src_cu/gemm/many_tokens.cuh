@@ -18,17 +18,12 @@ __device__ __forceinline__ void store(const Matrix<D>& d, StagedRows& staged, co
     store_rows(d, staged, work.token + row, work.end_token, work.weight, sums);
 }
 
-// D = C + A B, where there is a C.
-template <class D>
-struct Sum {
-    Matrix<D> d;
-    Matrix<f32> c;
-};
-
-template <class D, int SUMS>
-__device__ __forceinline__ void store(const Sum<D>& target, StagedRows& staged, const Work& work, int row, float (&sums)[SUMS]) {
-    if (target.c.first != nullptr) add_rows(sums, target.c, work.token + row, work.end_token, work.weight);
-    store_rows(target.d, staged, work.token + row, work.end_token, work.weight, sums);
+// A warpgroup's waves, 64 rows each, one after the other.
+template <class Target, int WAVES, int SUMS>
+__device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, const Work& work, int row,
+                                            float (&sums)[WAVES][SUMS]) {
+#pragma unroll
+    for (int wave = 0; wave < WAVES; wave++) store(target, staged, work, row + wave * WGMMA_ROWS, sums[wave]);
 }
 
 template <class Tile>
@@ -52,14 +47,12 @@ struct ManyTokens {
             load(tile, order, operands);
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
-            const int first_row = warpgroup_index() * (Tile::WAVES * WGMMA_ROWS);
+            const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
             Ring<Tile::STAGES> ring;
             for (Work work; order.next(work);) {
                 float sums[Tile::WAVES][Tile::SUMS];
-                multiply<requires { requires Order::UNEVEN; }>(tile, ring, work.end_block - work.first_block, sums);
-#pragma unroll
-                for (int wave = 0; wave < Tile::WAVES; wave++)
-                    store(d, staged[thread_index_anew() / 32], work, first_row + wave * WGMMA_ROWS, sums[wave]);
+                multiply(tile, ring, work.end_block - work.first_block, sums);
+                store_waves(d, staged[thread_index_anew() / 32], work, first_row, sums);
             }
         }
     }

@@ -52,7 +52,7 @@ struct Work {
     int end_token;      // rows from here on are not the tile's
     int group;          // which of several matrices of weights
     int first_block, end_block;
-    int first_row = 0, rows_of_last = SCALE_BLOCK;  // of K, where groups lie along it: of the first block; how many the last has
+    int first_row = 0, end_row = 0;  // of K, where groups lie along it
 };
 
 // A (M, K); B (N, K) for each group, one after the other. Where each group has rows of A of its own, `tokens` of them, its
@@ -88,10 +88,12 @@ struct Operands {
         scales.begin(of_group(a_scales, work, a_scales_group_stride), work.token - work.group * tokens + row, work.first_block);
     }
     __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int row) const {
-        scales.begin(of_group(b_scales, work, b_scales_group_stride), work.weight / SCALE_BLOCK + row, work.first_block);
+        const int scale = Tile::WEIGHTS_AN_ENTRY == SCALE_BLOCK ? work.weight / SCALE_BLOCK + row
+                                                                : (work.weight + row * Tile::WEIGHTS_AN_ENTRY) / SCALE_BLOCK;
+        scales.begin(of_group(b_scales, work, b_scales_group_stride), scale, work.first_block);
     }
 
-   private:
+   protected:
     static __device__ __forceinline__ Scales of_group(Scales scales, const Work& work, int64_t group_stride) {
         scales.first += work.group * group_stride;
         return scales;

@@ -79,18 +79,18 @@ __device__ __forceinline__ void store_rows(const Matrix<f32>& d, StagedRows&, in
     }
 }
 
-// To what lies there already: D + sum, rounded to f32 by the L2 cache, which takes subnormal numbers for zero.
+// sums *= the factor of their row, each rounded to f32.
 template <int SUMS>
-__device__ __forceinline__ void add_to_rows(const Matrix<f32>& d, int row, int end_row, int column, const float (&sums)[SUMS]) {
-    const int thread = thread_index_anew();
+__device__ __forceinline__ void scale_rows(float (&sums)[SUMS], const float* factors, int row, int end_row) {
+    const int first = row + accumulator_row(0, thread_index_anew());
+    float own[2];
 #pragma unroll
-    for (int j = 0; j < SUMS; j += 2) {
-        const int r = row + accumulator_row(j, thread), c = column + accumulator_column(j, thread);
-        if (r < end_row && c < d.columns) add_two(d.at(r, c), sums[j], sums[j + 1]);
-    }
+    for (int half = 0; half < 2; half++) own[half] = first + half * 8 < end_row ? factors[first + half * 8] : 0;
+#pragma unroll
+    for (int j = 0; j < SUMS; j++) sums[j] = __fmul_rn(sums[j], own[j / 2 % 2]);
 }
 
-// The other way round: sums += C, each rounded to f32.
+// sums += C, each rounded to f32.
 template <class C, int SUMS>
 __device__ __forceinline__ void add_rows(float (&sums)[SUMS], const Matrix<C>& c, int row, int end_row, int column) {
     const int thread = thread_index_anew();

@@ -28,6 +28,7 @@ struct Banded {
 // Persistent CTAs, one matrix.
 template <class Tile, int BAND>
 struct DenseOrder {
+    static constexpr bool READS_NOTHING = true;  // from memory: next() may be called before the kernel ahead has ended
     int M, rows, columns, blocks;  // tiles down and along; blocks of K
     int index = blockIdx.x;
 

@@ -12,8 +12,8 @@ from zoo.reference.mxfp8 import quantize_mxfp8_rows
 
 KERNEL = zoo.kernel("quantize.mxfp8.rows")
 VARIANTS = [variant for variant in KERNEL.variants if variant.arch == "sm_90a"]
-PLAIN = next(v for v in VARIANTS if v.dtypes == {"x": "bf16", "q": "e4m3"} and v.options == {"layout": "plain"})
-BLOCKED = next(v for v in VARIANTS if v.dtypes == {"x": "bf16", "q": "e4m3"} and v.options == {"layout": "blocked"})
+PLAIN = next(v for v in VARIANTS if v.name == "bf16_e4m3_plain_t256")
+BLOCKED = next(v for v in VARIANTS if v.name == "bf16_e4m3_blocked_t256")
 
 
 def reference(kernel, variant, buffers, settings):

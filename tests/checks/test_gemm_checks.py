@@ -10,8 +10,8 @@ from zoo import checks
 from zoo.reference.gemm import accumulated, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
-ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "c": 8, "d": 16, "offsets": 4, "rows": 4, "m_indices": 4, "index": 4}
-FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn) | dict.fromkeys(("a_scale", "b_scale", "c"), numpy.float32)
+ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "c": 8, "d": 16, "offsets": 4, "rows": 4, "m_indices": 4, "index": 4, "row_scale": 4}
+FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn) | dict.fromkeys(("a_scale", "b_scale", "c", "row_scale"), numpy.float32)
 MOST_ELEMENTS = 60_000
 
 
@@ -32,16 +32,19 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, 
 
         def read(name):
             elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
+            if name == "c" and elements.itemsize == 2:
+                return elements.view(ml_dtypes.bfloat16).astype(numpy.float32)
             return elements.view(FLOATS.get(name, numpy.int32))
 
         a, a_scale, b, b_scale = (read(name) for name in ("a", "a_scale", "b", "b_scale"))
         d = buffers["d"].laid.elements(after["d"])
         splits = variant.constants["SPLITS"]
 
-        def multiply(target, a, a_scale, b, b_scale):
+        def multiply(target, a, a_scale, b, b_scale, rows=slice(None)):
             if target.size:
                 sums = product(a, a_scale, b, b_scale, splits)
                 with numpy.errstate(all="ignore"):
+                    sums = sums * read("row_scale")[rows, None] if "row_scale" in buffers else sums
                     sums = sums + read("c") if "c" in buffers else sums
                 target[...] = rounded(sums, variant.dtypes["d"]).view(target.dtype)
 
@@ -58,7 +61,8 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, 
                 rows = numpy.append(rows, rows[-1:] + 1)[: len(rows) + rows_too_many]
                 if rows.size and rows[-1] < len(d):
                     target = d[rows]
-                    multiply(target, a[rows], a_scale[rows], b[(group + other_group) % len(b)], b_scale[(group + other_group) % len(b)])
+                    weights = (group + other_group) % len(b)
+                    multiply(target, a[rows], a_scale[rows], b[weights], b_scale[weights], rows)
                     d[rows] = target
         else:
             if "index" in buffers:
@@ -71,7 +75,7 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, 
             for group, end in enumerate(read("offsets")):
                 rows = slice(begin, end + rows_too_many * (group == len(b) - 1))
                 weights = (group + other_group) % len(b)
-                multiply(d[rows], a[rows], a_scale[rows], b[weights], b_scale[weights])
+                multiply(d[rows], a[rows], a_scale[rows], b[weights], b_scale[weights], rows)
                 begin = end
         if forget and d.size:
             d[forget(d.shape)] = buffers["d"].laid.elements(buffers["d"].image)[forget(d.shape)]
@@ -155,7 +159,18 @@ def test_a_forgotten_c_is_caught():
             "c": buffers["c"].image for _ in range("c" in buffers)
         }
 
-    assert "added to c: d: " in check("dense", execute).error
+    assert "added to c of float32: d: " in check("dense", execute).error
+
+
+@pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous"])
+def test_forgotten_factors_of_rows_are_caught(grouping):
+    right = executor()
+
+    def execute(kernel, variant, buffers, settings):
+        after = right(kernel, variant, {name: buffer for name, buffer in buffers.items() if name != "row_scale"}, settings)
+        return after | {"row_scale": buffers["row_scale"].image for _ in range("row_scale" in buffers)}
+
+    assert "rows scaled: d: " in check(grouping, execute).error
 
 
 def test_another_order_of_the_sum_is_caught():
@@ -238,3 +253,16 @@ def test_forgetting_what_was_there_is_caught():
 
 def test_adding_nothing_to_minus_zero_is_caught():
     assert "elements are wrong" in check("k_grouped", along_k(empty_ones_too=True), dtype="f32").error
+
+
+@pytest.mark.parametrize(("grouping", "indexed"), [*((one, 0) for one in (*GROUPINGS, "k_grouped")), ("m_grouped_contiguous", 1)])
+def test_k_of_one_instruction_of_a_short_block_and_of_many_blocks_are_among_the_problems(grouping, indexed):
+    found = set()
+    for problem in checks.problems(kernel(grouping), variant(indexed=indexed)):
+        outputs = problem.outputs["d"]
+        written = outputs.values.size if outputs.untouched is None else (~outputs.untouched).sum()
+        if written and grouping == "k_grouped":
+            found |= set(numpy.diff(problem.inputs["offsets"].values, prepend=0).tolist())
+        elif written:
+            found.add(problem.inputs["a"].values.shape[-1])
+    assert found >= {16, 144, 2880}

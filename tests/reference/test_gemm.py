@@ -8,7 +8,10 @@ import pytest
 
 from zoo.emulator import arithmetic, formats
 from zoo.reference.block_formats import Fp8b128
-from zoo.reference.gemm import accumulated, error_bound, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, partial_sums, rounded
+from zoo.reference.gemm import (
+    accumulated, activated, activated_and_quantised, error_bound, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, partial_sums,
+    rounded,
+)  # fmt: skip
 from zoo.reference.quantize import quantize_cols, quantize_rows, quantize_squares_rows
 
 
@@ -98,3 +101,25 @@ def test_l2_adds_with_subnormal_numbers_as_zeros_and_sixteen_bits_are_rounded_on
     np.testing.assert_array_equal(accumulated(before, sums, "f32").view(np.uint32), expected.view(np.uint32))
     half = accumulated(np.array([1], ml_dtypes.bfloat16), np.array([2.0**-8 + 2.0**-20], np.float32), "bf16")
     assert half[0] == 1 + 2.0**-7
+
+
+@pytest.mark.parametrize("gates", ["halves", "interleaved"])
+def test_the_activation_is_silu_of_the_gates_times_ups_times_the_rows_factor(gates):
+    random = np.random.default_rng(8)
+    gate, up = (random.standard_normal((9, 40)) * 3 for _ in range(2))
+    factors = random.uniform(0.1, 1, 9).astype(np.float32)
+    sums = np.hstack([gate, up]) if gates == "halves" else np.stack([gate, up], 2).reshape(9, 80)
+    expected = gate / (1 + np.exp(-gate)) * up * factors[:, None]
+    np.testing.assert_allclose(activated(sums.astype(np.float32), gates, factors), expected, rtol=1e-5, atol=1e-12)
+
+
+def test_quantised_activations_are_those_of_the_quantiser_that_follows_an_unrounded_product():
+    random = np.random.default_rng(9)
+    sums = random.standard_normal((5, 2 * 272)).astype(np.float32)
+    result = activated_and_quantised(sums, "halves", True)
+    assert result.q.shape == (5, 272) and result.scales.shape == (5, 3)
+    back = result.q.astype(np.float32) * np.repeat(result.scales, 128, axis=1)[:, :272]
+    h = activated(sums, "halves")
+    largest = np.abs(h[:, 256:]).max(axis=1)
+    assert (np.abs(back - h) <= np.maximum(np.abs(h) / 16, np.repeat(result.scales, 128, axis=1)[:, :272] / 1024)).all()
+    assert (largest / result.scales[:, 2] <= 448).all() and (largest / result.scales[:, 2] > 224).all()

@@ -53,6 +53,7 @@ SHAPES = {
         for groups, k in zip((4, 8, 16), totals, strict=True)
         for kind in ("f32_added_128", "bf16_128")
     ),
+    "probe_along_k": tuple((4, 34304, 4096, 7168, kind) for kind in ("bf16_128", "f32_added_128", "f32_added_16")),
     "probe_groups": tuple((*shape, skew) for shape in GROUPS[::3] for skew in SKEWS),
     "probe_few": tuple((m, n, k) for m in (1, 64, 128) for n, k in WEIGHTS),
 }

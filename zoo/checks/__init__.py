@@ -23,6 +23,8 @@ _FAMILIES = (
     ({"op": "quantize", "direction": "rows", "grouping": "m_grouped_padded"}, "zoo.checks.quantize_groups"),
     ({"op": "quantize", "extra": "amax", "direction": "rows"}, "zoo.checks.quantize_nvfp4"),
     ({"op": "quantize", "extra": "amax"}, "zoo.checks.amax"),
+    ({"op": "gemm", "formats": "fp8b128", "extra": "swiglu"}, "zoo.checks.gemm_swiglu"),
+    ({"op": "gemm", "formats": "fp8b128", "extra": "swiglu_fp8b128"}, "zoo.checks.gemm_swiglu"),
     ({"op": "gemm", "formats": "fp8b128"}, "zoo.checks.gemm_fp8b128"),
     ({"op": "quantize", "direction": "rows", "formats": "fp8b128"}, "zoo.checks.quantize_fp8b128"),
     ({"op": "quantize", "direction": "rows", "formats": "mxfp4"}, "zoo.checks.quantize_mxfp4"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,7 +12,7 @@ import numpy
 
 from zoo.checks.problem import Placed, Problem
 from zoo.manifest import Kernel, Variant
-from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
+from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
 from zoo.reference.groups import gather
 
 BLOCK = 128
@@ -20,9 +21,9 @@ BLOCK = 128
 # Those that an emulator can take come first.
 _SHAPES = (
     (1, 8, 16), (7, 136, 128), (9, 8, 1040), (16, 72, 144), (17, 16, 272), (1, 264, 16), (33, 200, 48), (65, 8, 144),
-    (129, 24, 64), (257, 136, 16), (120, 8, 32), (5, 8, 1936), (31, 40, 256),
+    (129, 24, 64), (257, 136, 16), (120, 8, 32), (5, 8, 1936), (31, 40, 256), (1, 8, 2880),
     (1, 576, 1152), (16, 520, 2064), (63, 392, 656), (64, 1032, 528), (128, 272, 400), (130, 648, 1168), (300, 264, 272),
-    (517, 392, 144),
+    (517, 392, 144), (70, 136, 2880),
 )  # fmt: skip
 
 
@@ -36,6 +37,8 @@ _GROUPS = (
     (9, 8, 272, (3, 3)),
     (33, 24, 16, (0, 0, 0)),
     (260, 8, 32, (257,)),
+    (20, 8, 16, (3, 0, 17)),
+    (9, 8, 2880, (1, 5)),
     (700, 264, 400, (128, 0, 129, 256, 63, 1, 64)),
     (1100, 392, 656, (500, 0, 3, 191, 193, 200)),
     (300, 136, 1168, (1,) * 40 + (0,) * 20 + (193,)),
@@ -59,11 +62,13 @@ def _dense(variant: Variant) -> Iterator[Problem]:
     dtype = variant.dtypes["d"]
     splits = variant.constants["SPLITS"]
 
-    def problem(name: str, operands: Operands, gap: int = 0, transposed: bool = False, c: numpy.ndarray | None = None) -> Problem:
+    def problem(name: str, operands: Operands, gap: int = 0, transposed: bool = False, c=None, row_scale=None) -> Problem:
         a, a_scale, b, b_scale = operands.arrays
         sums = operands.product(splits)
+        if row_scale is not None:
+            sums = scaled(sums, row_scale)
         with numpy.errstate(all="ignore"):
-            d = rounded(sums if c is None else c + sums, dtype)
+            d = rounded(sums if c is None else c.astype(numpy.float32) + sums, dtype)
         strides = {"a": (a.shape[1] + 16 * gap, 1), "b": (b.shape[1] + 32 * gap, 1), "d": (d.shape[1] + 8 * gap, 1)}
         for scale, array in (("a_scale", a_scale), ("b_scale", b_scale)):
             rows, blocks = array.shape
@@ -72,20 +77,27 @@ def _dense(variant: Variant) -> Iterator[Problem]:
         placed = {argument: Placed(array, strides[argument]) for argument, array in inputs.items()}
         if c is not None:
             placed["c"] = Placed(c, (c.shape[1] + 2 * gap, 1))
+        if row_scale is not None:
+            placed["row_scale"] = Placed(row_scale)
         return Problem(name, placed, {"d": Placed(d, strides["d"])})
 
     for index, shape in enumerate(_SHAPES):
         words = " x ".join(map(str, shape))
         yield problem(f"{words}, random", _random(*shape), gap=index % 3, transposed=index % 2 == 1)
-    for index, shape in enumerate(_SUMS):  # a variant that adds nothing refuses them
-        c = numpy.random.default_rng(index).standard_normal(shape[:2]).astype(numpy.float32) * 100
+    for index, (shape, kind) in enumerate(itertools.product(_SUMS, (numpy.float32, ml_dtypes.bfloat16))):  # t256 refuses them
+        c = (numpy.random.default_rng(index).standard_normal(shape[:2]) * 100).astype(kind)
         c[0, 0] = numpy.nan
-        yield problem(f"{' x '.join(map(str, shape))}, added to c", _random(*shape), gap=index, c=c)
+        words, factors, operands = " x ".join(map(str, shape)), _factors(shape[0]), _random(*shape)
+        yield problem(f"{words}, added to c of {c.dtype}", operands, gap=index % 3, c=c)
+        if kind is numpy.float32:
+            yield problem(f"{words}, rows scaled", operands, gap=index % 3, row_scale=factors)
+        yield problem(f"{words}, rows scaled, added to c of {c.dtype}", operands, c=c, row_scale=factors)
     for shape in ((9, 136, 272), (70, 72, 144)):
         yield problem(f"{shape}: small whole numbers, exact in any order", _whole_numbers(*shape))
         yield problem(f"{shape}: NaN in one row of a stays there", _nan_in("a", *shape))
         yield problem(f"{shape}: NaN in one row of b stays in its column", _nan_in("b", *shape))
         yield problem(f"{shape}: a NaN scale of a stays in its row", _nan_in("a_scale", *shape), transposed=True)
+        yield problem(f"{shape}: sums too small for a number, half of them -0", _underflowing(*shape))
     yield problem("no rows", _random(0, 16, 32))
 
 
@@ -96,6 +108,8 @@ _RUNS = (
     (72, 144, ((-1, 3), (2, 40), (0, 1), (1, 1), (-1, 9))),
     (8, 32, ((-1, 300), (1, 64), (-1, 1), (0, 70), (-1, 265))),
     (16, 16, ((-1, 40),)),
+    (8, 16, ((0, 3), (-1, 2), (1, 4))),
+    (8, 2880, ((1, 2), (-1, 1), (0, 1))),
     (136, 272, ((3, 1), (0, 64), (-1, 63), (4, 129), (-1, 127), (1, 384))),
     (264, 656, ((0, 500), (-1, 12), (2, 512), (-1, 130), (3, 17))),
 )  # fmt: skip
@@ -147,6 +161,13 @@ def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
             d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
             yield Problem(words, inputs, {"d": d})
+            if what == "random":
+                factors = _factors(M)
+                scaled_d = Placed(rounded(scaled(sums, factors), dtype), d.strides, untouched=nobody)
+                yield Problem(words + ", rows scaled", inputs | {"row_scale": Placed(factors)}, {"d": scaled_d})
+    owner = {"m_indices": Placed(numpy.zeros(9, numpy.int32))} if variant.constants.get("INDEXED") else {"offsets": Placed(numpy.int32([9]))}
+    inputs, sums = _underflowing_group(9, 136, 144)
+    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, {"d": Placed(rounded(sums, dtype))})
 
 
 def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
@@ -163,6 +184,13 @@ def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
             d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
             yield Problem(words + ", NaN in some rows, none in others" * special, inputs, {"d": d})
+
+
+def _factors(M: int) -> numpy.ndarray:
+    """Routing weights; the first two a NaN and a zero."""
+    factors = numpy.random.default_rng(M).uniform(0.01, 1, M).astype(numpy.float32)
+    factors[:2] = (numpy.nan, 0)[: len(factors[:2])]
+    return factors
 
 
 @lru_cache(maxsize=64)
@@ -192,6 +220,7 @@ _PLACES = (
     (8, 32, 66, (64, 65, 0)),
     (16, 16, 130, (129,)),
     (24, 48, 4, (0, 0)),
+    (8, 2880, 3, (3, 0)),
     (264, 400, 260, (128, 0, 260, 193, 64)),
     (136, 1168, 33, (20,) * 12),
 )  # fmt: skip
@@ -222,6 +251,9 @@ def _m_grouped_masked(variant: Variant) -> Iterator[Problem]:
             d = Placed(rounded(sums, dtype).reshape(G, rows, N), strides, untouched=untouched)
             words = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
             yield Problem(words + ", NaN in the others" * special, inputs, {"d": d})
+    inputs, sums = _underflowing_group(9, 136, 144)
+    inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.int32([9]))}
+    yield Problem("one place: sums too small for a number, half of them -0", inputs, {"d": Placed(rounded(sums, dtype)[None])})
 
 
 # (M, N, K, sizes of groups along K): that end within a block of 128, within 16, at the edge, one after it; empty ones first, last
@@ -233,6 +265,7 @@ _ALONG_K = (
     (70, 8, 130, (0, 0)),
     (5, 136, 100, (16, 67)),
     (3, 8, 1700, (640, 1024, 4)),
+    (2, 8, 2912, (2880, 16)),
     (200, 264, 700, (128, 0, 272, 300)),
     (193, 129 * 8, 1136, (16, 992, 32, 64)),
     (520, 392, 1400, (16,) * 10 + (0,) * 20 + (656, 1)),
@@ -362,6 +395,23 @@ def _whole_numbers(M: int, N: int, K: int) -> Operands:
 
 
 @lru_cache(maxsize=64)
+def _underflowing(M: int, N: int, K: int) -> Operands:
+    """Every product is below the smallest number there is, so that sums become 0 or -0."""
+    random = numpy.random.default_rng(K)
+    blocks = -(-K // BLOCK)
+    a = numpy.zeros((M, K), ml_dtypes.float8_e4m3fn)
+    a[:, ::BLOCK] = 2.0**-4
+    b = random.uniform(-4, 4, (N, K)).astype(ml_dtypes.float8_e4m3fn)
+    a_scale = numpy.full((M, blocks), 2.0**-75, numpy.float32)
+    return Operands((a, a_scale, b, numpy.full((-(-N // BLOCK), blocks), 2.0**-74, numpy.float32)))
+
+
+def _underflowing_group(M: int, N: int, K: int) -> tuple[dict[str, Placed], numpy.ndarray]:
+    operands = _underflowing(M, N, K)
+    a, a_scale, b, b_scale = operands.arrays
+    return {"a": Placed(a), "a_scale": Placed(a_scale), "b": Placed(b[None]), "b_scale": Placed(b_scale[None])}, operands.product(1)
+
+
 def _nan_in(argument: str, M: int, N: int, K: int) -> Operands:
     arrays = {name: array.copy() for name, array in zip(("a", "a_scale", "b", "b_scale"), _random(M, N, K).arrays, strict=True)}
     arrays[argument][len(arrays[argument]) // 2, -1] = numpy.nan

@@ -1,0 +1,67 @@
+// gemm.fp8b128.<grouping>.swiglu and .swiglu_fp8b128, the first product of an MoE layer: silu(A gates^T) * (A ups^T), as bf16 or
+// quantised as the second product wants it. In all groupings as without an epilogue, but for
+//
+//     gated.cuh          B: a tile takes 128 gates and 128 ups, or 64 and 64 (t192)
+//     store_swiglu.cuh   from the sums to the result
+//
+// Many tokens: 128 gates and 128 ups are two waves side by side for the same 64 rows. Few tokens: half of the warpgroups have
+// gates, the others ups.
+
+#include <type_traits>
+
+#include "gemm/few_tokens.cuh"
+#include "gemm/gated.cuh"
+#include "gemm/many_tokens.cuh"
+#include "gemm/store_swiglu.cuh"
+#include "gemm/tile_order.cuh"
+
+namespace zoo {
+
+using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
+                         Variant::OVERLAPPED, GATES_A_SCALE, Variant::SWAPPED ? 1 : Variant::WEIGHTS / 128>;
+using Result = TileOfResult<Tile>;
+constexpr bool SPLIT = Variant::SWAPPED && Variant::GROUPING == 0, IN_TURN = Variant::SWAPPED && !SPLIT;
+using Few = std::conditional_t<SPLIT, FewTokens<Tile, Variant::SPLITS>, FewTokensInTurn<Tile>>;
+using Way = std::conditional_t<Variant::SWAPPED, Few, ManyTokens<Tile>>;
+constexpr int BESIDES = SPLIT     ? 0
+                        : IN_TURN ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024
+                                  : Tile::MATH_WARPS * 2048;
+static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
+
+// GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked.
+__device__ __forceinline__ auto order_of(const int* places, int groups, int rows, int columns, int blocks) {
+    if constexpr (Variant::GROUPING == 1)
+        return GroupedOrder<Result, Variant::BAND, OneAfterTheOther>({places}, groups, columns, blocks);
+    else if constexpr (Variant::GROUPING == 2)
+        return GroupedOrder<Result, Variant::BAND, EachInItsPlace>({places, rows}, groups, columns, blocks);
+    else if constexpr (SPLIT)
+        return SplitOrder<Result, Variant::SPLITS>(rows, columns, blocks);
+    else
+        return DenseOrder<Result, Variant::BAND>(rows, columns, blocks);
+}
+
+}  // namespace zoo
+
+// rows: of A, or of a group's place. The last four are for a quantised result only.
+extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
+ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
+           const float* b_scale, const float* row_scale, uint8_t* d, const int* places, int groups, int rows, int columns,
+           int blocks, int gate_step, int gate_to_up, int64_t a_scale_group, int64_t a_scale_row, int64_t a_scale_block,
+           int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, float* scales,
+           int64_t scales_group, int64_t scales_row, int64_t scales_block, int64_t pow2) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    const int rows_of_place = Variant::GROUPING == 2 ? rows : 0;
+    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
+    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK)};
+    const zoo::GatedOperands<zoo::Tile> operands{
+        {a, b, a_scales, b_scales, a_scale_group, b_scale_group, rows_of_place, 0}, gate_step, gate_to_up};
+    const auto order = zoo::order_of(places, groups, rows, columns, blocks);
+    zoo::Way& way = *reinterpret_cast<zoo::Way*>(memory);
+    if constexpr (Variant::QUANTISED) {
+        const zoo::QuantisedMatrix out{d,          d_stride,     columns,       scales, scales_group,
+                                       scales_row, scales_block, rows_of_place, {pow2 != 0}};
+        way.run(order, operands, zoo::Activated<zoo::QuantisedMatrix>{out, row_scale});
+    } else {
+        way.run(order, operands, zoo::Activated<zoo::Matrix<zoo::bf16>>{{d, d_stride, columns}, row_scale});
+    }
+}

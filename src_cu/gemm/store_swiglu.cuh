@@ -1,0 +1,181 @@
+// From sums of gates and of ups to h = silu(gate) * up, f32, straight from the f32 sums; then h times the row's factor, where
+// there is one; then either rounded, or quantised: e4m3 with an f32 scale for 1 x 128 of a row.
+//
+// Tokens as rows: a gate and its up are registers of the same thread. A tile of 128 columns of h is a block of every row, of
+// which the four lanes of a quad have all. e4m3 goes through the 2 KiB a warp of store_rows.cuh, there 16 rows x 128 bytes.
+//
+// Weights as rows: they meet in shared memory when they are added up; sixteen neighbouring lanes have a token's block.
+#pragma once
+
+#include <cstdint>
+
+#include "common/division.cuh"
+#include "common/warp.cuh"
+#include "gemm/many_tokens.cuh"
+#include "gemm/store_reduced.cuh"
+#include "gemm/store_rows.cuh"
+#include "quantize/fp8b128.cuh"
+#include "quantize/swiglu.cuh"
+
+namespace zoo {
+
+// The bits of Fp8b128<exact or pow2>, either of which the launch chooses, without a branch: here nothing else runs meanwhile.
+struct StraightFp8b128 {
+    using Exact = Fp8b128<Scaling::exact>;
+    bool pow2;
+
+    // Right where the result is not below SMALLEST, which is all that counts: 448 has 3 bits, so a step is enough.
+    __device__ __forceinline__ uint32_t scale_of(float amax) const {
+        const uint32_t exact = __float_as_uint(divide<1>(amax, Fp8<e4m3>::MAX, 1.0f / Fp8<e4m3>::MAX));
+        const uint32_t power = e8m0_of<Rounding::rceil, Fp8<e4m3>>(amax) << 23;
+        const uint32_t scale = max(pow2 ? power : exact, Exact::SMALLEST);
+        return __float_as_uint(amax) >= 0x7F800000 ? Exact::NOT_A_NUMBER : amax == 0 ? Exact::ONE : scale;
+    }
+
+    // 1 / scale, rounded: that of the mantissa, whose exponent is then lowered by the scale's.
+    static __device__ __forceinline__ float multiplier(uint32_t scale) {
+        const uint32_t mantissa = scale & 0x007FFFFF, exponent = scale & 0x7F800000;
+        const float inverse = reciprocal_of_1_to_2(__uint_as_float(mantissa | 0x3F800000));
+        const uint32_t bits = __float_as_uint(inverse) + 0x3F800000 - exponent;
+        return __uint_as_float(scale == Exact::NOT_A_NUMBER ? Exact::NOT_A_NUMBER : bits);
+    }
+};
+
+// e4m3, rows `stride` apart, and a scale for 128 columns of each, wherever it lies. Where each group has a place for `rows`
+// rows, its scales lie apart, too; elsewhere `rows` and scales_group are 0.
+struct QuantisedMatrix {
+    uint8_t* first;
+    int64_t stride;
+    int columns;
+    float* scales;
+    int64_t scales_group, scales_row, scales_block;
+    int rows;
+    StraightFp8b128 format;
+
+    __device__ __forceinline__ uint8_t* at(int row, int column) const { return first + row * stride + column; }
+    __device__ __forceinline__ void store_scale(const Work& work, int row, int column, uint32_t scale) const {
+        scales[work.group * scales_group + (row - work.group * rows) * scales_row + column / SCALE_BLOCK * scales_block] =
+            __uint_as_float(scale);
+    }
+};
+
+// Out: a Matrix or a QuantisedMatrix.
+template <class Out>
+struct Activated {
+    Out out;
+    const float* row_scale;  // a factor for each row, or null
+};
+
+// |a| or |b|, whichever is larger; NaN is larger than all.
+__device__ __forceinline__ float larger_magnitude(float a, float b) {
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
+    return larger;
+}
+
+// Tokens as rows.
+template <class D, int SUMS>
+__device__ __forceinline__ void store_activated(const Matrix<D>& d, StagedRows& staged, const Work& work, int row,
+                                                const float (&h)[SUMS]) {
+    store_rows(d, staged, work.token + row, work.end_token, work.weight, h);
+}
+
+template <int SUMS>
+__device__ __forceinline__ void store_activated(const QuantisedMatrix& q, StagedRows& staged, const Work& work, int row,
+                                                const float (&h)[SUMS]) {
+    static_assert(SUMS * 2 == SCALE_BLOCK);
+    const int thread = thread_index_anew(), lane = thread % 32;
+    const int first_row = work.token + row + thread % WARPGROUP / 32 * STAGED_ROWS;
+    float amax[2] = {};
+#pragma unroll
+    for (int j = 0; j < SUMS; j++) amax[j / 2 % 2] = larger_magnitude(amax[j / 2 % 2], h[j]);
+    uint32_t scale[2];
+    float multiplier[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        scale[half] = q.format.scale_of(__uint_as_float(group_max<4>(__float_as_uint(amax[half]))));
+        multiplier[half] = q.format.multiplier(scale[half]);
+    }
+    __syncwarp();  // what lay there has been read
+#pragma unroll
+    for (int j = 0; j < SUMS; j += 2) {  // of eight columns a lane has two
+        const int r = j / 2 % 2 * 8 + lane / 4, i = j / 4;
+        *reinterpret_cast<uint16_t*>(staged.piece(r, i / 2) + i % 2 * 8 + lane % 4 * 2) =
+            Fp8<e4m3>::encode(h[j] * multiplier[j / 2 % 2], h[j + 1] * multiplier[j / 2 % 2]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int r = first_row + half * 8 + lane / 4;
+        if (lane % 4 == 0 && r < work.end_token) q.store_scale(work, r, work.weight, scale[half]);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < STAGED_ROWS / 4; i++) {
+        const int r = i * 4 + lane / 8, c = work.weight + lane % 8 * 16;
+        const uint4 sixteen = *reinterpret_cast<const uint4*>(staged.piece(r, lane % 8));
+        if (first_row + r < work.end_token && c < q.columns) *reinterpret_cast<uint4*>(q.at(first_row + r, c)) = sixteen;
+    }
+}
+
+// The first half of all sums are gates, the other the ups of the same places.
+template <class Out, int WAVES, int SUMS>
+__device__ __forceinline__ void store_waves(const Activated<Out>& target, StagedRows& staged, const Work& work, int row,
+                                            float (&sums)[WAVES][SUMS]) {
+    static_assert(WAVES <= 2);
+    constexpr int HALF = WAVES * SUMS / 2;
+    float h[HALF];
+#pragma unroll
+    for (int j = 0; j < HALF; j++) h[j] = __fmul_rn(silu(sums[0][j]), sums[(HALF + j) / SUMS][(HALF + j) % SUMS]);
+    if (target.row_scale != nullptr) scale_rows(h, target.row_scale, work.token + row, work.end_token);
+    store_activated(target.out, staged, work, row, h);
+}
+
+// Weights as rows: eight columns of a row at a time, by all lanes of a warp. `ours`: else nothing is stored.
+template <class D>
+__device__ __forceinline__ void store_activated(const Matrix<D>& d, const Work&, int row, int column, bool ours,
+                                                const float (&h)[8]) {
+    if (ours) store_eight(d, row, column, h);
+}
+
+__device__ __forceinline__ void store_activated(const QuantisedMatrix& q, const Work& work, int row, int column, bool ours,
+                                                const float (&h)[8]) {
+    float amax = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) amax = larger_magnitude(amax, h[i]);
+    const uint32_t scale = q.format.scale_of(__uint_as_float(group_max<16>(__float_as_uint(amax))));
+    const float multiplier = q.format.multiplier(scale);
+    uint32_t words[2];
+#pragma unroll
+    for (int w = 0; w < 2; w++) {
+        const uint32_t low = Fp8<e4m3>::encode(h[4 * w] * multiplier, h[4 * w + 1] * multiplier);
+        const uint32_t high = Fp8<e4m3>::encode(h[4 * w + 2] * multiplier, h[4 * w + 3] * multiplier);
+        words[w] = high << 16 | low;
+    }
+    if (!ours) return;
+    *reinterpret_cast<uint2*>(q.at(row, column)) = make_uint2(words[0], words[1]);
+    if (column % SCALE_BLOCK == 0) q.store_scale(work, row, column, scale);
+}
+
+template <int SPLITS, int THREADS, class Tile, class Out>
+__device__ __forceinline__ void add_up_and_store(const LaidSums<Tile>& laid, const Activated<Out>& target, const Work& work) {
+    constexpr int HALF = Tile::WEIGHTS / 2, EIGHTS = HALF / 8, ALL = Tile::TOKENS * EIGHTS;
+    static_assert(HALF == SCALE_BLOCK && ALL % 32 == 0 && THREADS % 32 == 0, "a block is of one warp, whose lanes stay together");
+    const int split = SPLITS > 1 ? cluster_rank() : 0;
+    for (int i = split * THREADS + threadIdx.x; i < ALL; i += SPLITS * THREADS) {
+        const int r = i / EIGHTS, c = i % EIGHTS * 8, row = work.token + r, column = work.weight + c;
+        const bool there = row < work.end_token;
+        float gates[8], ups[8], h[8];
+        laid.template add_up<SPLITS>(r, c, gates);
+        laid.template add_up<SPLITS>(r, HALF + c, ups);
+#pragma unroll
+        for (int e = 0; e < 8; e++) h[e] = __fmul_rn(silu(gates[e]), ups[e]);
+        if (target.row_scale != nullptr) {
+            const float factor = there ? target.row_scale[row] : 0;
+#pragma unroll
+            for (int e = 0; e < 8; e++) h[e] = __fmul_rn(h[e], factor);
+        }
+        store_activated(target.out, work, row, column, there && column < target.out.columns, h);
+    }
+}
+
+}  // namespace zoo

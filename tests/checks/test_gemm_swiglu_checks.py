@@ -1,0 +1,141 @@
+"""The problems of SwiGLU in a GEMM's epilogue catch what such kernels get wrong. The 'kernel' is the reference."""
+
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy
+import pytest
+
+from zoo import checks
+from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
+
+GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked")
+EPILOGUES = ("swiglu", "swiglu_fp8b128")
+ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "offsets": 4, "rows": 4, "row_scale": 4, "d": 16, "q": 16, "scales": 4}
+FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn)
+FLOATS |= dict.fromkeys(("a_scale", "b_scale", "row_scale"), numpy.float32)
+MOST_ELEMENTS = 60_000
+OTHER = {"halves": "interleaved", "interleaved": "halves"}
+
+
+def executor(splits=1, rows_too_many=0, other_group=0, **changed):
+    """The reference with, perhaps, one thing changed: `sums`, `gates`, `pow2`, `h`, `row_scale`, `scales`."""
+
+    def change(what, value):
+        return changed.get(what, lambda value: value)(value)
+
+    def execute(kernel, variant, buffers, settings):
+        after = {name: buffer.image.copy() for name, buffer in buffers.items()}
+
+        def read(name):
+            elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
+            return elements.view(FLOATS.get(name, numpy.int32))
+
+        def target(name):
+            return buffers[name].laid.elements(after[name])
+
+        a, a_scale, b, b_scale = (read(name) for name in ("a", "a_scale", "b", "b_scale"))
+        row_scale = read("row_scale") if "row_scale" in buffers else None
+
+        def multiply(place, weights, weight_scales):
+            if a[place].size == 0:
+                return
+            sums = change("sums", gemm_fp8b128(a[place], a_scale[place], weights, weight_scales, splits))
+            factors = None if row_scale is None else change("row_scale", row_scale[place])
+            gates = change("gates", settings["gates"])
+            if "d" in buffers:
+                d = rounded(change("h", activated(sums, gates, factors)), "bf16")
+                target("d")[place] = d.view(target("d").dtype)
+            else:
+                result = activated_and_quantised(sums, gates, change("pow2", settings["scaling"] == "pow2"), factors)
+                target("q")[place] = result.q.view(numpy.uint8)
+                target("scales")[place] = change("scales", result.scales).view(numpy.uint32)
+
+        if b.ndim == 2:
+            multiply(slice(None), b, b_scale)
+        elif a.ndim == 3:
+            for group, used in enumerate(read("rows")):
+                multiply((group, slice(0, used + rows_too_many)), b[group], b_scale[group])
+        else:
+            begin = 0
+            for group, end in enumerate(read("offsets")):
+                weights = (group + other_group) % len(b)
+                multiply(slice(begin, end + rows_too_many * (group == len(b) - 1)), b[weights], b_scale[weights])
+                begin = end
+        return after
+
+    return execute
+
+
+def check(grouping, epilogue, execute, splits=1):
+    arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
+    fields = {"op": "gemm", "formats": "fp8b128", "grouping": grouping, "extra": epilogue}
+    kernel = SimpleNamespace(name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments)
+    return checks.check(kernel, SimpleNamespace(dtypes={}, constants={"SPLITS": splits}, options={}), execute, MOST_ELEMENTS)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_a_right_kernel_passes(grouping, epilogue):
+    outcome = check(grouping, epilogue, executor())
+    assert outcome.error is None and outcome.checks >= 8
+
+
+def test_a_right_kernel_that_splits_k_passes():
+    assert check("dense", "swiglu_fp8b128", executor(splits=4), splits=4).error is None
+
+
+def first_and_second_half_exchanged(sums):
+    return numpy.hstack([sums[:, sums.shape[1] // 2 :], sums[:, : sums.shape[1] // 2]])
+
+
+def rounded_to_bf16(values):
+    return values.astype(ml_dtypes.bfloat16).astype(numpy.float32)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"gates": OTHER.get},
+        {"sums": first_and_second_half_exchanged},
+        {"sums": rounded_to_bf16},
+        {"row_scale": lambda factors: None},
+    ],
+    ids=["gates where ups are", "ups for gates", "sums rounded first", "factors of rows forgotten"],
+)
+def test_another_activation_is_caught(changed, epilogue):
+    assert "elements are wrong" in check("dense", epilogue, executor(**changed)).error
+
+
+def nan_cleared(h):
+    return numpy.where(numpy.isnan(h), numpy.float32(0), h)
+
+
+def test_a_lost_nan_is_caught():
+    assert "NaN" in check("dense", "swiglu", executor(h=nan_cleared)).error
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"pow2": lambda pow2: not pow2},
+        {"scales": lambda scales: scales[:, :1].repeat(scales.shape[1], 1)},
+        {"scales": lambda scales: numpy.where(numpy.isnan(scales), numpy.float32(1), scales)},
+        {"scales": lambda scales: numpy.where(scales == 1, numpy.float32(2.0**-126), scales)},
+    ],
+    ids=["the other rule", "one scale a row", "a lost NaN", "rows of zeros"],
+)
+def test_other_scales_are_caught(changed):
+    assert "elements are wrong" in check("dense", "swiglu_fp8b128", executor(**changed)).error
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("grouping", GROUPINGS[1:])
+def test_a_row_of_nobody_written_is_caught(grouping, epilogue):
+    assert "not the kernel's were written" in check(grouping, epilogue, executor(rows_too_many=1)).error
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_the_weights_of_another_group_are_caught(epilogue):
+    assert "elements are wrong" in check("m_grouped_contiguous", epilogue, executor(other_group=1)).error

@@ -1,0 +1,46 @@
+"""Whose bits may depend on the batch, and that asking for the opposite is heard. That the bits are as said is what `zoo verify` sees."""
+
+import pytest
+
+from zoo.arrays import contiguous_strides
+from zoo.benchmark.arguments import describe_arguments, resolve_without_device
+from zoo.errors import VariantError
+from zoo.packaged import packaged
+from zoo.resolve import Array
+
+DENSE = packaged.kernel("gemm.fp8b128.dense")
+SPLITTING = [kernel.name for kernel in packaged.find("gemm.*") if "batch_invariant" in kernel.options]
+FEW = [(M, N, K) for M in (1, 8, 16, 32, 64, 128, 256, 512) for N, K in ((640, 7168), (7168, 16384), (2048, 7168), (4096, 7168), (24576, 1536))]
+
+
+def resolved(M, N, K, variant=None, kernel=DENSE, **settings):
+    arrays, keywords = describe_arguments(kernel, {"M": M, "N": N, "K": K}, settings)
+    arrays = {
+        name: Array((1 + place) << 40, one.dtype, one.shape, contiguous_strides(one.shape)) for place, (name, one) in enumerate(arrays.items())
+    }
+    return resolve_without_device(kernel, {**arrays, **keywords}, variant).variant
+
+
+@pytest.mark.parametrize("name", SPLITTING)
+def test_a_batch_invariant_product_does_not_split_k(name):
+    kernel = packaged.kernel(name)
+    assert all(resolved(*sizes, kernel=kernel, batch_invariant="yes").constants["SPLITS"] == 1 for sizes in FEW)
+
+
+@pytest.mark.parametrize("name", SPLITTING)
+def test_few_tokens_are_split_if_nobody_asks(name):
+    kernel = packaged.kernel(name)
+    assert any(resolved(*sizes, kernel=kernel).constants["SPLITS"] > 1 for sizes in FEW), "else the option means nothing"
+
+
+def test_a_split_that_is_pinned_is_no_answer_to_batch_invariant():
+    split = next(v.name for v in DENSE.variants if v.constants["SPLITS"] > 1 and v.dtypes["d"] == "bf16")
+    assert resolved(8, 576, 7168, split).name == split
+    with pytest.raises(VariantError, match=split):
+        resolved(8, 576, 7168, split, batch_invariant="yes")
+
+
+def test_every_kernel_that_promises_batch_invariance_has_no_splits():
+    promising = [kernel for kernel in packaged.find("gemm.*") if kernel.promises["batch_invariant"]]
+    assert promising
+    assert all(v.constants.get("SPLITS", 1) == 1 for kernel in promising for v in kernel.variants)

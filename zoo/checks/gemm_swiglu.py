@@ -1,0 +1,276 @@
+"""Problems for FP8 GEMMs whose epilogue is SwiGLU; every answer is that of zoo.reference, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import ml_dtypes
+import numpy
+
+from zoo.checks.problem import Placed, Problem
+from zoo.manifest import Kernel, Variant
+from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
+
+BLOCK = 128
+
+# (M, I, K, gates): around 8 and 16 columns of the result, the 64 of a scale, the 128 of a block and a tile; 64 rows of a wgmma,
+# tiles of 16 to 192 rows; 16 and 128 of K, a ring of stages. Those that an emulator can take come first; I = 8 is none for e4m3.
+_SHAPES = (
+    (1, 16, 592, "interleaved"), (7, 64, 144, "halves"), (9, 80, 48, "interleaved"), (33, 192, 16, "halves"),
+    (20, 144, 32, "interleaved"), (17, 128, 48, "halves"), (70, 64, 32, "halves"), (129, 16, 48, "interleaved"),
+    (193, 64, 16, "halves"), (5, 8, 1040, "interleaved"),
+    (20, 136, 16, "interleaved"),
+    (1, 256, 1168, "halves"), (16, 320, 1040, "interleaved"), (32, 64, 2064, "halves"), (64, 192, 784, "halves"),
+    (128, 272, 400, "interleaved"),
+    (300, 336, 272, "interleaved"), (200, 448, 144, "halves"), (517, 80, 656, "interleaved"),
+)  # fmt: skip
+_SPECIAL_SHAPES = ((9, 80, 48, "interleaved"), (18, 64, 48, "halves"), (70, 192, 144, "halves"), (150, 272, 144, "interleaved"))
+
+# (M, I, K, sizes of groups, gates): groups that end within a tile, at its edge, one after it; empty ones first, last and in a
+# row; rows that belong to nobody; more groups than tiles; one that owns everything.
+_GROUPS = (
+    (40, 16, 48, (0, 7, 0, 0, 20, 13), "interleaved"),
+    (130, 64, 16, (1, 128, 0, 1), "halves"),
+    (9, 16, 144, (3, 3), "interleaved"),
+    (33, 64, 16, (0, 0, 0), "halves"),
+    (260, 80, 16, (257,), "interleaved"),
+    (700, 144, 400, (128, 0, 129, 256, 63, 1, 64), "interleaved"),
+    (500, 320, 272, (200, 0, 3, 91, 193), "halves"),
+    (300, 64, 784, (1,) * 40 + (0,) * 20 + (193,), "halves"),
+)
+
+# (I, K, rows of a place, rows used, gates): none, one, all, up to the tile's edge and over it
+_PLACES = (
+    (80, 16, 9, (0, 9, 1, 0, 5), "interleaved"),
+    (64, 16, 66, (64, 65, 0), "halves"),
+    (16, 16, 130, (129,), "interleaved"),
+    (64, 32, 4, (0, 0), "halves"),
+    (144, 400, 260, (128, 0, 260, 193, 64), "interleaved"),
+    (320, 784, 33, (20,) * 6, "halves"),
+)
+
+
+def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    grouping = kernel.fields["grouping"]
+    makers = {"dense": _dense, "m_grouped_contiguous": _m_grouped_contiguous, "m_grouped_masked": _m_grouped_masked}
+    if grouping not in makers:
+        raise NotImplementedError(f"{kernel.name}: zoo/checks/gemm_swiglu.py knows {', '.join(makers)} only")
+    results = _Quantised() if kernel.fields["extra"] == "swiglu_fp8b128" else _Rounded()
+    yield from makers[grouping](variant, results)
+
+
+class _Rounded:
+    """D, bf16."""
+
+    def takes(self, columns: int) -> bool:
+        return True
+
+    def __call__(self, sums, gates, row_scale, turn: int, untouched=None) -> tuple[dict[str, Placed], dict[str, str], str]:
+        h = activated(sums.reshape(-1, sums.shape[-1]), gates, row_scale)
+        d = rounded(h, "bf16").reshape(*sums.shape[:-1], h.shape[-1])
+        return {"d": Placed(d, _rows_apart(d.shape, 8 * (turn % 2)), untouched=_like(untouched, d))}, {"gates": gates}, ""
+
+
+class _Quantised:
+    """q and its scales; both rules for scales in turn, scales in both orders in turn."""
+
+    def takes(self, columns: int) -> bool:
+        return columns % 16 == 0
+
+    def __call__(self, sums, gates, row_scale, turn: int, untouched=None) -> tuple[dict[str, Placed], dict[str, str], str]:
+        scaling, mn_major = ("exact", "pow2")[turn % 2], turn // 2 % 2 == 1
+        result = activated_and_quantised(sums.reshape(-1, sums.shape[-1]), gates, scaling == "pow2", row_scale)
+        q, scales = (part.reshape(*sums.shape[:-1], part.shape[-1]) for part in (result.q, result.scales))
+        outputs = {
+            "q": Placed(q, _rows_apart(q.shape, 16 * (turn % 2)), untouched=_like(untouched, q)),
+            "scales": Placed(scales, _scale_strides(scales.shape, mn_major, turn % 3 % 2), untouched=_like(untouched, scales)),
+        }
+        return outputs, {"gates": gates, "scaling": scaling}, f", {scaling}, scales {'mn_major' if mn_major else 'plain'}"
+
+
+def _like(rows: numpy.ndarray | None, array: numpy.ndarray) -> numpy.ndarray | None:
+    return None if rows is None else numpy.broadcast_to(rows[..., None], array.shape)
+
+
+def _rows_apart(shape: tuple[int, ...], gap: int) -> tuple[int, ...]:
+    row = shape[-1] + gap
+    return (row, 1) if len(shape) == 2 else (shape[1] * row, row, 1)
+
+
+def _scale_strides(shape: tuple[int, ...], mn_major: bool, gap: int) -> tuple[int, ...]:
+    """Of (rows, blocks) or (groups, rows, blocks)."""
+    rows, blocks = shape[-2:]
+    pitch = -(-rows // 4) * 4 + 4 * gap if mn_major else blocks + gap
+    strides = (1, pitch) if mn_major else (pitch, 1)
+    return strides if len(shape) == 2 else ((blocks if mn_major else rows) * pitch, *strides)
+
+
+def _dense(variant: Variant, results) -> Iterator[Problem]:
+    splits = variant.constants["SPLITS"]
+
+    def problem(name: str, make, shape, gates: str, turn: int, row_scale: numpy.ndarray | None = None) -> Problem:
+        arrays, sums = _multiplied(make, *shape, splits)
+        outputs, settings, words = results(sums, gates, row_scale, turn)
+        gap = turn % 3
+        strides = {"a": (arrays["a"].shape[1] + 16 * gap, 1), "b": (arrays["b"].shape[1] + 32 * gap, 1)}
+        strides |= {name: _scale_strides(arrays[name].shape, turn % 2 == 1, gap) for name in ("a_scale", "b_scale")}
+        inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
+        if row_scale is not None:
+            inputs["row_scale"] = Placed(row_scale)
+        return Problem(f"{' x '.join(map(str, shape))}{name}, {gates}{words}", inputs, outputs, settings)
+
+    for turn, (*shape, gates) in enumerate(_SHAPES):
+        if results.takes(shape[1]):
+            row_scale = _row_scales(shape[0]) if turn % 3 == 2 else None
+            yield problem(", rows scaled" if turn % 3 == 2 else "", _operands, shape, gates, turn, row_scale)
+    for turn, (*shape, gates) in enumerate(_SPECIAL_SHAPES):
+        yield problem(": NaN in one row of a stays there", _nan_in_a, shape, gates, turn)
+        yield problem(": NaN in one row of b stays in its column, or its block", _nan_in_b, shape, gates, turn + 1)
+        yield problem(": a NaN scale of a stays in its row", _nan_in_a_scale, shape, gates, turn + 2)
+        yield problem(": a NaN scale of b stays in its 128 rows", _nan_in_b_scale, shape, gates, turn + 3)
+        yield problem(": gates and ups of all magnitudes", _wild, shape, gates, turn + 1)
+        yield problem(": rows of zeros have the scale 1", _zero_rows, shape, gates, turn)
+        yield problem(": sums too small for a number, half of them -0", _underflowing, shape, gates, turn)
+        factors = _row_scales(shape[0])
+        odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)[: shape[0]]
+        factors[: len(odd)] = odd
+        yield problem(": rows scaled by zero, -1, infinity, NaN, tiny and huge", _operands, shape, gates, turn, factors)
+    yield problem(": no rows", _operands, (0, 64, 32), "halves", 0)
+
+
+@lru_cache(maxsize=64)
+def _multiplied(make, M: int, columns: int, K: int, splits: int) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+    """The operands, and their sums, which all variants that split K alike share."""
+    arrays = make(M, columns, K)
+    return arrays, gemm_fp8b128(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], splits)
+
+
+def _m_grouped_contiguous(variant: Variant, results) -> Iterator[Problem]:
+    for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
+        for special in (False, True):
+            row_scale = _row_scales(M) if special and turn % 2 else None
+            arrays, sums = _grouped(M, columns, K, sizes, special)
+            ends = numpy.cumsum(sizes).astype(numpy.int32)
+            outputs, settings, words = results(sums, gates, row_scale, turn + special, numpy.arange(M) >= ends[-1])
+            gap = turn % 2
+            strides = {"a": (K + 16 * gap, 1), "b": (2 * columns * (K + 16 * gap), K + 16 * gap, 1)}
+            strides["a_scale"] = _scale_strides(arrays["a_scale"].shape, gap == 1, 0)
+            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()} | {"offsets": Placed(ends)}
+            if row_scale is not None:
+                inputs["row_scale"] = Placed(row_scale)
+            groups = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
+            name = f"{M} x {columns} x {K}, {gates}, groups {groups}{words}"
+            name += ", NaN in the rows of nobody and in the first of every second group" * special
+            yield Problem(name, inputs, outputs, settings)
+
+
+def _m_grouped_masked(variant: Variant, results) -> Iterator[Problem]:
+    for turn, (columns, K, rows, used, gates) in enumerate(_PLACES):
+        for special in (False, True):
+            G, gap = len(used), turn % 2
+            row_scale = _row_scales(G * rows) if special and not turn % 2 else None
+            sizes = tuple(size for count in used for size in (count, rows - count))  # every second group is nobody's
+            arrays, sums = _grouped(G * rows, columns, K, sizes, False)
+            nobody = numpy.arange(rows)[None, :] >= numpy.array(used)[:, None]
+            a = arrays["a"].reshape(G, rows, K).copy()
+            if special:
+                a[nobody] = numpy.nan
+            outputs, settings, words = results(sums.reshape(G, rows, -1), gates, row_scale, turn + special, nobody)
+            a_scale = arrays["a_scale"].reshape(G, rows, -1)
+            inputs = {
+                "a": Placed(a, (rows * (K + 16 * gap), K + 16 * gap, 1)),
+                "a_scale": Placed(a_scale, _scale_strides(a_scale.shape, gap == 1, 0)),
+                "b": Placed(arrays["b"][::2]),
+                "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
+                "rows": Placed(numpy.array(used, numpy.int32)),
+            }
+            if row_scale is not None:
+                inputs["row_scale"] = Placed(row_scale.reshape(G, rows))
+            name = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, {columns} x {K}, {gates}{words}"
+            yield Problem(name + ", NaN in the others" * special, inputs, outputs, settings)
+
+
+def _row_scales(M: int) -> numpy.ndarray:
+    return numpy.random.default_rng(M).uniform(0.01, 1, M).astype(numpy.float32)
+
+
+def _operands(M: int, columns: int, K: int, seed: int = 0) -> dict[str, numpy.ndarray]:
+    """Normal elements, sums of about 2 where silu bends."""
+    random = numpy.random.default_rng((M * 1000003 + columns * 1009 + K) * 64 + seed)
+    blocks = -(-K // BLOCK)
+
+    def scales(rows: int) -> numpy.ndarray:
+        return numpy.exp2(random.uniform(-1, 1, (rows, blocks)))
+
+    return {
+        "a": random.standard_normal((M, K)).astype(ml_dtypes.float8_e4m3fn),
+        "a_scale": (2 * scales(M) / numpy.sqrt(K)).astype(numpy.float32),
+        "b": random.standard_normal((2 * columns, K)).astype(ml_dtypes.float8_e4m3fn),
+        "b_scale": scales(-(-2 * columns // BLOCK)).astype(numpy.float32),
+    }
+
+
+def _nan_in(argument: str, M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    arrays = _operands(M, columns, K)
+    arrays[argument][len(arrays[argument]) // 2, -1] = numpy.nan
+    return arrays
+
+
+def _nan_in_a(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    return _nan_in("a", M, columns, K)
+
+
+def _nan_in_b(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    return _nan_in("b", M, columns, K)
+
+
+def _nan_in_a_scale(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    return _nan_in("a_scale", M, columns, K)
+
+
+def _nan_in_b_scale(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    return _nan_in("b_scale", M, columns, K)
+
+
+def _wild(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    """Rows from those whose result is subnormal to those where it is infinite."""
+    arrays = _operands(M, columns, K)
+    arrays["a_scale"] *= numpy.exp2(numpy.linspace(-75, 70, M)).astype(numpy.float32)[:, None]
+    return arrays
+
+
+def _underflowing(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    arrays = _operands(M, columns, K)
+    arrays["a"][:] = 0
+    arrays["a"][:, ::BLOCK] = 2.0**-9
+    arrays["a_scale"][:], arrays["b_scale"][:] = 2.0**-75, 2.0**-74
+    return arrays
+
+
+def _zero_rows(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    arrays = _operands(M, columns, K)
+    arrays["a"][::2] = 0
+    return arrays
+
+
+@lru_cache(maxsize=32)
+def _grouped(
+    M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool
+) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+    """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
+    arrays = _operands(M, columns, K)
+    weights = [_operands(0, columns, K, group) for group in range(len(sizes))]
+    arrays |= {name: numpy.stack([one[name] for one in weights]) for name in ("b", "b_scale")}
+    ends = numpy.cumsum(sizes)
+    if special:
+        arrays["a"][ends[-1] :, 0] = numpy.nan
+        for size, end in list(zip(sizes, ends, strict=True))[::2]:
+            if size:
+                arrays["a"][end - size, -1] = numpy.nan
+    sums = numpy.zeros((M, 2 * columns), numpy.float32)
+    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        rows = slice(end - size, end)
+        if size:
+            sums[rows] = gemm_fp8b128(arrays["a"][rows], arrays["a_scale"][rows], arrays["b"][group], arrays["b_scale"][group])
+    return arrays, sums
