@@ -12,6 +12,7 @@ from zoo.arrays import contiguous_strides
 from zoo.benchmark.arguments import describe_arguments, named_sizes, size_symbols
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.shapes import usual_shapes
+from zoo.benchmark.work import operations, product_sizes
 from zoo.errors import ArgumentError
 from zoo.manifest import parse_kernel
 from zoo.packaged import packaged
@@ -48,10 +49,6 @@ def test_an_optional_argument_is_there_once_its_dtype_is_chosen():
 
 def test_every_kernel_of_the_zoo_at_its_usual_shapes():
     for kernel in packaged.find():
-        if kernel.fields["op"] == "gemm":
-            with pytest.raises(ArgumentError, match="has no usual shapes; give --shape"):
-                usual_shapes(kernel)
-            continue
         for shape in usual_shapes(kernel):
             _, launch = resolved(kernel, shape, {})
             assert not launch.empty
@@ -95,3 +92,42 @@ def test_groups_along_k_begin_where_a_tensor_copy_can(distribution):
         assert stepped[-1] == plain[-1] == rows and (numpy.diff(stepped) >= 0).all() and (numpy.diff(plain) >= 0).all()
         assert all(end % 16 == 0 or end == rows for end in stepped)
         assert (abs(stepped - plain) <= 16).all()
+
+
+def test_places_of_a_masked_product_are_full_or_it_would_time_nothing():
+    kernel = packaged.kernel("gemm.fp8b128.m_grouped_masked")
+    arrays, _ = resolved(kernel, (6, 20, 256, 128), {})
+    assert arrays["rows"].content.tolist() == [20] * 6 and arrays["rows"].content.dtype == numpy.int32
+
+
+def test_groups_of_a_product_are_told_by_offsets_unless_each_row_says_its_own():
+    kernel = packaged.kernel("gemm.fp8b128.m_grouped_contiguous")
+    arrays, _ = resolved(kernel, (100, 256, 128), {}, Groups(8, "zipf"))
+    by_row, _ = resolved(kernel, (100, 256, 128), {"m_indices": "i32"}, Groups(8, "zipf"))
+    assert "m_indices" not in arrays and "offsets" not in by_row and arrays["b"].shape == by_row["b"].shape == (8, 128, 256)
+    sizes = numpy.diff(arrays["offsets"].content, prepend=0)
+    assert by_row["m_indices"].content.tolist() == numpy.repeat(numpy.arange(8), sizes).tolist()
+
+
+def test_rows_gathered_for_a_product_are_those_there_are():
+    kernel = packaged.kernel("gemm.fp8b128.m_grouped_gather")
+    arrays, _ = resolved(kernel, (30, 256, 128, 100), {}, Groups(8))
+    assert arrays["a"].shape == (30, 256) and set(arrays["index"].content.tolist()) == set(range(30)) and len(arrays["index"].content) == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "product"),
+    [
+        ("gemm.fp8b128.dense", (100, 256, 128), (100, 128, 256)),
+        ("gemm.fp8b128.m_grouped_contiguous", (100, 256, 128), (100, 128, 256)),
+        ("gemm.fp8b128.m_grouped_masked", (6, 20, 256, 128), (120, 128, 256)),
+        ("gemm.fp8b128.m_grouped_gather", (30, 256, 128, 100), (100, 128, 256)),
+        ("gemm.fp8b128.k_grouped", (64, 1024, 128), (64, 128, 1024)),
+        ("quantize.mxfp8.rows", (100, 256), None),
+    ],
+)
+def test_the_arithmetic_of_all_groups_counts(name, numbers, product):
+    kernel = packaged.kernel(name)
+    arrays, _ = resolved(kernel, numbers, {}, Groups(8) if "offsets" in kernel.arguments else None)
+    assert product_sizes(kernel, arrays) == product
+    assert operations(kernel, arrays) == (2 * numpy.prod(product) if product else 0)

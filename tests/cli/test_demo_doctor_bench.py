@@ -67,7 +67,7 @@ def test_bench_measures_each_shape_against_copies_of_the_same_bytes(with_stand_i
     data = json.loads(run.stdout)
     assert data["device"] == "Recorder 9.0" and data["settings"] == {"layout": "blocked", "x": "f32"}
     first, second = data["measurements"]
-    assert first["variant"].startswith("f32_e4m3_blocked") and first["sizes"] == {"M": 256, "K": 1024}
+    assert first["variant"].startswith("f32_e4m3_") and first["sizes"] == {"M": 256, "K": 1024, "layout": "blocked"}
     assert first["bytes"] == 256 * 1024 * 4 + 256 * 1024 + 256 * 1024 // 32
     assert second["bytes"] == 200 * 64 * 4 + 200 * 64 + 256 * 4  # blocked scales are padded
     assert not run.faults and len({launch.block(rule_of(first)) for launch in run.launches}) > 2, "the buffers do not rotate"

@@ -120,3 +120,8 @@ def test_every_page_is_reached_from_the_readme():
             reached.add(page)
             todo += [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())]
     assert not {page for page in PAGES} - reached
+
+
+def test_the_layer_that_is_shown_is_the_layer_that_is_tested():
+    shown = [text for text in blocks(ROOT / "docs" / "gemm.md", "python") if "class Experts" in text]
+    assert shown == [(ROOT / "tests" / "gpu" / "moe_layer.py").read_text().rstrip("\n")]

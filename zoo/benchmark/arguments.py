@@ -63,7 +63,8 @@ def describe_arguments(
 ) -> tuple[dict[str, Described], dict[str, str | int | float]]:
     """(arrays, options and scalars). `settings` chooses by name: an option's value, a scalar, or the dtype of an argument.
 
-    An optional argument is left out unless its dtype is chosen.
+    An optional argument is left out unless its dtype is chosen, but offsets, which only a group for each row replaces. Groups of rows in places
+    use all of them.
     """
     values = dict(sizes)
     dtypes, keywords = {}, {}
@@ -77,6 +78,8 @@ def describe_arguments(
         values |= {f"{name}.{value}": int(value == chosen) for value in option.values}
     arguments = kernel.arguments.items()
     present = {name for name, argument in arguments if argument.kind == "array" and (name in settings or not argument.optional)}
+    if "offsets" in kernel.arguments and "m_indices" not in settings:
+        present.add("offsets")
     for name, argument in kernel.arguments.items():
         if argument.kind == "scalar":
             if name in settings:
@@ -90,7 +93,7 @@ def describe_arguments(
     if "offsets" in kernel.arguments:
         groups = groups or Groups()
         values |= dict.fromkeys(_bare(_form(kernel.arguments["offsets"], values)), groups.count)
-    if "index" in present:
+    if "index" in present and "x" in kernel.arguments:
         values = dict.fromkeys(_bare(_form(kernel.arguments["x"], values)), values["M"]) | values  # as many rows as are taken
     for name, expression in kernel.derived:
         if set(expression.names) <= set(values):  # one that reads strides is the loader's alone
@@ -103,7 +106,12 @@ def describe_arguments(
             if name == "offsets":
                 content = groups.offsets(_grouped_extent(kernel, values), _step(kernel))
             if name == "index":
-                content = shuffled(_grouped_extent(kernel, values))
+                content = shuffled(_grouped_extent(kernel, values)) % arrays["x" if "x" in arrays else "a"].shape[0]
+            if name == "m_indices":
+                ends = groups.offsets(values["M"])
+                content = numpy.repeat(numpy.arange(groups.count, dtype=numpy.int32), numpy.diff(ends, prepend=0))
+            if name == "rows":
+                content = numpy.full(shape, values["R"], numpy.int32)
             arrays[name] = Described(shape, dtypes[name], argument.written, content)
     return arrays, keywords
 

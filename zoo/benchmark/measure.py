@@ -18,6 +18,7 @@ from zoo.arrays import ptr
 from zoo.benchmark.arguments import Described, check_call, describe_arguments
 from zoo.benchmark.graphs import Replay
 from zoo.benchmark.groups import Groups
+from zoo.benchmark.work import operations, product_sizes
 from zoo.catalog import Zoo
 from zoo.device_array import DeviceArray, empty, numpy_dtype
 from zoo.streams import stream
@@ -38,10 +39,16 @@ class Measurement:
     copy_microseconds: float  # cuMemcpyDtoDAsync of the same number of bytes
     torch_microseconds: float | None  # torch's copy_, where torch is installed
     past_cache: bool  # whether the buffers exceed the L2 cache as they should
+    operations: int = 0  # of a product: multiplications and additions
+    torch_product_microseconds: float | None = None  # torch's FP8 product of the same sizes, with one scale a tensor, where torch has one
 
     @property
     def gigabytes_per_second(self) -> float:
         return self.bytes / self.microseconds / 1e3
+
+    @property
+    def teraflops(self) -> float:
+        return self.operations / self.microseconds / 1e6
 
     @property
     def of_copy(self) -> float:
@@ -84,14 +91,26 @@ def measure(
         replays = {"kernel": Replay(_repeated(plans), own), "copy": Replay(_repeated(_copies(copied, half, sets)), own)}
         torch = _torch_with_cuda()
         if torch is not None:
-            replays["torch"] = _TorchCopy(torch, half, sets, device)
+            replays["torch"] = _torch_copies(torch, half, sets, device)
+            product = product_sizes(kernel, arrays)
+            if product and _has_product(torch, product, device):
+                replays["torch product"] = _torch_products(torch, product, cache, device)
         times = _in_turns(replays)
         for replay in replays.values():
             replay.close()
-    return Measurement(plans[0].launch.variant.name, times["kernel"], moved, times["copy"], times.get("torch"), sets * one_set > cache)
+    return Measurement(
+        variant=plans[0].launch.variant.name,
+        microseconds=times["kernel"],
+        bytes=moved,
+        copy_microseconds=times["copy"],
+        torch_microseconds=times.get("torch"),
+        past_cache=sets * one_set > cache,
+        operations=operations(kernel, arrays),
+        torch_product_microseconds=times.get("torch product"),
+    )
 
 
-def _in_turns(replays: Mapping[str, Replay | _TorchCopy]) -> dict[str, float]:
+def _in_turns(replays: Mapping[str, Replay | _TorchReplay]) -> dict[str, float]:
     seen: dict[str, list[float]] = {what: [] for what in replays}
     for turn in range(_WARMUPS + _ROUNDS):
         for what, replay in replays.items():
@@ -168,19 +187,45 @@ def _copies(memory: DeviceArray, half: int, sets: int) -> list:
     return [copy(memory.address + index * step) for index in range(sets)]
 
 
-class _TorchCopy:
-    """torch's copy_ of `half` bytes, in a graph of its own. It holds its tensors while it is timed."""
+def _torch_copies(torch, half: int, sets: int, device: int) -> _TorchReplay:
+    """torch's copy_ of `half` bytes."""
+    pairs = [[torch.zeros(half, dtype=torch.uint8, device=f"cuda:{device}") for _ in range(2)] for _ in range(sets)]
+    return _TorchReplay(torch, [lambda source=source, target=target: target.copy_(source) for source, target in pairs], device)
 
-    def __init__(self, torch, half: int, sets: int, device: int):
+
+def _torch_products(torch, sizes: tuple[int, int, int], cache: int, device: int) -> _TorchReplay:
+    """torch's FP8 product with fast accumulation and one scale for each whole operand: it has no block scales to apply."""
+    M, N, K = sizes
+    sets = _how_many_sets((M + N) * K, cache)
+    one = torch.ones((), device=f"cuda:{device}")
+    a, b = (torch.randn(rows, K, device=one.device, dtype=torch.bfloat16).to(torch.float8_e4m3fn) for rows in (M, N))
+
+    def product(a, b):
+        return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    return _TorchReplay(torch, [product(a.clone(), b.clone()) for _ in range(sets)], device)
+
+
+def _has_product(torch, sizes: tuple[int, int, int], device: int) -> bool:
+    """Whether torch multiplies such operands on this device: of its own accord it takes N and K in multiples of 16."""
+    return torch.cuda.get_device_capability(device) >= (8, 9) and all(size and size % 16 == 0 for size in sizes[1:]) and sizes[0] > 0
+
+
+class _TorchReplay:
+    """Calls of torch, in a graph of its own. It holds the calls, and their tensors, while it is timed."""
+
+    def __init__(self, torch, calls: list, device: int):
         self._torch, self._device = torch, device
         with torch.cuda.device(device):
-            self._pairs = [[torch.zeros(half, dtype=torch.uint8, device="cuda") for _ in range(2)] for _ in range(sets)]
-            self._calls = _repeated(self._pairs)
+            self._calls = _repeated(calls)
             self._stream, self._graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
             torch.cuda.synchronize()
+            with torch.cuda.stream(self._stream):
+                calls[0]()  # libraries are loaded and workspaces made before the capture
+            torch.cuda.synchronize()
             with torch.cuda.graph(self._graph, stream=self._stream):
-                for source, target in self._calls:
-                    target.copy_(source)
+                for call in self._calls:
+                    call()
             self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def microseconds(self) -> float:
@@ -192,7 +237,7 @@ class _TorchCopy:
         return 1e3 * self._start.elapsed_time(self._stop) / len(self._calls)
 
     def close(self):
-        del self._graph, self._pairs, self._calls
+        del self._graph, self._calls
         self._torch.cuda.empty_cache()
 
 

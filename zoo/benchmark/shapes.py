@@ -12,11 +12,21 @@ _WEIGHTS = ((1, 2048, 7168), (1, 8192, 8192), (8, 4096, 7168), (64, 2048, 7168))
 _SCALES = ((8192, 224), (32768, 224), (131072, 64), (131072, 224), (524288, 64))  # one for every 32 elements
 _COLUMN_SCALES = ((2048, 1280), (7168, 1280), (2048, 4352), (7168, 4352), (7168, 16640))  # of weight gradients
 
+_DENSE = ((7168, 2048), (2048, 7168), (4096, 7168), (24576, 1536))  # N, K
+_EXPERTS = ((4096, 2048), (6144, 7168))
+_PRODUCTS = {
+    "dense": [{"M": rows, "N": n, "K": k} for n, k in _DENSE for rows in (1, 16, 64, 128, 512, 4096)],
+    "m_grouped_contiguous": [{"M": rows, "N": n, "K": k} for n, k in _EXPERTS for rows in (1024, 8192, 32768)],
+    "m_grouped_gather": [{"T": rows // 8, "M": rows, "N": n, "K": k} for n, k in _EXPERTS for rows in (1024, 8192, 32768)],
+    "m_grouped_masked": [{"G": 32, "R": rows, "N": n, "K": k} for n, k in _EXPERTS for rows in (20, 192)],
+    "k_grouped": [{"M": m, "N": n, "K": 32768} for m, n in ((4096, 2048), (2048, 7168))],
+}
+
 
 def usual_shapes(kernel: Kernel) -> list[list[int]]:
     op, symbols = kernel.fields["op"], size_symbols(kernel)
     if op == "gemm":
-        raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape")
+        return [_of_a_product(kernel, symbols, shape) for shape in _PRODUCTS.get(kernel.fields["grouping"], [{}])]
     if kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
         shapes = [{"E": experts, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
     else:
@@ -25,3 +35,9 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
         # COLUMNS: of gates and ups, so that the result is as wide as elsewhere
         shapes = [{"M": rows, "R": rows, "K": columns, "C": columns, "COLUMNS": 2 * columns} for rows, columns in pairs]
     return [[{**shape, "T": 1}[symbol] for symbol in symbols] for shape in shapes]
+
+
+def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
+    if not set(symbols) <= set(shape):
+        raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape")
+    return [shape[symbol] for symbol in symbols]

@@ -9,6 +9,8 @@ import click
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
 
+_TERMINAL = "-"
+
 
 def _shape(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[list[int]]:
     try:
@@ -22,6 +24,12 @@ def _settings(context: click.Context, parameter: click.Parameter, texts: tuple[s
     if any(not separator or not name or not value for name, separator, value in pairs):
         raise click.BadParameter(f"{', '.join(texts)}: expected NAME=VALUE, such as layout=blocked")
     return {name: value for name, _, value in pairs}
+
+
+def _plot_file(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
+    if text not in (None, _TERMINAL) and not text.endswith(".svg"):
+        raise click.BadParameter(f"{text}: a plot goes to the terminal (--plot alone, after the kernel's name) or into a file named *.svg")
+    return text
 
 
 @click.command("bench")
@@ -45,6 +53,11 @@ def _settings(context: click.Context, parameter: click.Parameter, texts: tuple[s
 @click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
 @click.option("--record", is_flag=True, help="Write the ratios to evidence.json.")
+@click.option(
+    "--plot", "plot_file", metavar="[FILE.svg]", is_flag=False, flag_value=_TERMINAL, callback=_plot_file,
+    help="Draw it, torch's points beside the kernel's: on the terminal, or into an SVG file. A product as a roofline, TFLOPS over operations "
+    "a byte; other kernels as bandwidth over bytes.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(
@@ -57,12 +70,14 @@ def command(
     variant: str | None,
     device: int,
     record: bool,
+    plot_file: str | None,
     as_json: bool,
 ):
     """Time a kernel on the GPU.
 
     Calls are replayed from a CUDA graph over buffers larger than the L2 cache, in turns with copies of the same bytes;
-    figures are medians. `of copy` is the share of the faster copy's bandwidth.
+    figures are medians. `of copy` is the share of the faster copy's bandwidth. Of a product, `tw us` is the time of torch's
+    FP8 product of the same sizes, which has one scale for each whole operand.
     """
     from dataclasses import asdict
 
@@ -76,6 +91,8 @@ def command(
     from zoo.evidence import Evidence
     from zoo.machine import describe
 
+    if as_json and plot_file == _TERMINAL:
+        raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
     zoo = collection(context)
     kernel = zoo.kernel(name)
     if (counts or distributions) and "offsets" not in kernel.arguments:
@@ -95,24 +112,44 @@ def command(
         add_record(evidence, kernel, machine, measured)
         evidence.write()
     if as_json:
-        rows = [{"sizes": one, **asdict(seen), "gigabytes_per_second": seen.gigabytes_per_second, "of_copy": seen.of_copy} for one, seen in measured]
+        rows = [{"sizes": one, **asdict(seen), "gigabytes_per_second": seen.gigabytes_per_second, "of_copy": seen.of_copy, "teraflops": seen.teraflops} for one, seen in measured]
         click.echo(json.dumps({"kernel": name, "settings": settings, **asdict(machine), "measurements": rows}, indent=1))
     else:
         click.echo(_as_text(machine, measured))
+    if plot_file is not None:
+        _draw(plot_file, name, machine.device, [seen for _, seen in measured])
     if record:
         click.echo(f"recorded {evidence.path}", err=True)
+
+
+def _draw(file: str, name: str, device: str, measured: list):
+    from pathlib import Path
+
+    from zoo.benchmark.plot import plot
+    from zoo.cli.svg_plot import as_svg
+    from zoo.cli.terminal_plot import as_text
+
+    drawn = plot(name, device, measured)
+    if file == _TERMINAL:
+        click.echo("\n" + as_text(drawn))
+    else:
+        Path(file).write_text(as_svg(drawn))
+        click.echo(f"drawn {file}", err=True)
 
 
 def _as_text(machine, measured: list) -> str:
     from zoo.cli.text import table
 
+    product = any(seen.operations for _, seen in measured)
     rows = []
     for sizes, seen in measured:
+        tw = "-" if seen.torch_product_microseconds is None else f"{seen.torch_product_microseconds:.2f}"
+        arithmetic = (f"{seen.teraflops:.0f}", tw) if product else ()
         torch = "-" if seen.torch_microseconds is None else f"{seen.torch_microseconds:.2f}"
         speed = (f"{seen.microseconds:.2f}", f"{seen.gigabytes_per_second:.0f}")
         copies = (f"{seen.copy_microseconds:.2f}", torch, f"{100 * seen.of_copy:.1f}%")
-        rows.append((*sizes.values(), *speed, *copies, seen.variant))
-    header = (*measured[0][0], "us", "GB/s", "copy us", "torch us", "of copy", "variant")
+        rows.append((*sizes.values(), *speed, *arithmetic, *copies, seen.variant))
+    header = (*measured[0][0], "us", "GB/s", *(("TFLOPS", "tw us") if product else ()), "copy us", "torch us", "of copy", "variant")
     lines = [f"{machine.device}, driver {machine.driver}", table(header, rows)]
     for sizes, seen in measured:
         if not seen.past_cache:

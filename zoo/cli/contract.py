@@ -102,14 +102,15 @@ def variant_table(variants: list[Variant]) -> str:
     tiles: dict[str, list[Variant]] = {}
     for variant in variants:
         tiles.setdefault(tile_name(variant), []).append(variant)
-    rows = []
+    rows, notes = [], []
     for tile, members in tiles.items():
         constants = ", ".join(f"{name} = {value}" for name, value in members[0].constants.items())
         when = "" if members[0].when.text == "1" else f"; when {members[0].when.text}"
         spills = [one.spill_stores + one.spill_loads for one in members]
         resources = ([one.registers for one in members], [one.static_shared for one in members], [one.stack for one in members], spills)
-        rows.append((tile, len(members), *map(_range, resources), constants + when))
-    return table(("tile", "cubins", "registers", "shared", "stack", "spills", "constants"), rows, indent=2)
+        rows.append((tile, len(members), *map(_range, resources)))
+        notes.append(paragraph(f"{tile}: {constants}{when}", indent=2, hanging=2))
+    return "\n".join((table(("tile", "cubins", "registers", "shared", "stack", "spills"), rows, indent=2), *notes))
 
 
 def tile_name(variant: Variant) -> str:
@@ -119,7 +120,7 @@ def tile_name(variant: Variant) -> str:
 
 def name_pattern(kernel: Kernel) -> str:
     """How variants are named: `<x>_<q>_<layout>_<tile>`."""
-    several = [argument.name for argument in kernel.arguments.values() if len(argument.dtypes) > 1]
+    several = [argument.name for argument in kernel.arguments.values() if len(argument.dtypes) > 1 and argument.compiled]
     compiled = [name for name, option in kernel.options.items() if option.compiled]
     return "_".join(f"<{part}>" for part in (*several, *compiled, "tile"))
 

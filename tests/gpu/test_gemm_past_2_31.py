@@ -1,0 +1,129 @@
+"""Products whose D, or whose A, has more than 2^31 elements, on a real device: the last rows come out as they do alone.
+
+N = 129280 is the vocabulary of DeepSeek's models.
+
+ZOO_CUBINS names another folder than the packaged one.
+"""
+
+import os
+
+import pytest
+
+from zoo.catalog import Zoo
+from zoo.packaged import packaged
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
+N, FEW, TAIL = 129280, 144, 200
+ROWS = 2**31 // N + 2 * TAIL  # of a D past 2^31 elements
+DEEP, DEEP_ROWS = 4096, 2**31 // 4096 + 2 * TAIL  # of an A past 2^31 elements
+
+
+@pytest.fixture(autouse=True)
+def memory_back():
+    yield
+    torch.cuda.empty_cache()
+
+
+def elements(*shape):
+    result = torch.empty(*shape, device="cuda", dtype=torch.float8_e4m3fn)
+    for part in result.view(-1).split(2**28):
+        part.copy_(torch.randn(part.shape, device="cuda"))
+    return result
+
+
+def scales(*shape):
+    return torch.rand(*shape, device="cuda") + 0.5
+
+
+def numbers(*values):
+    return torch.tensor(values, device="cuda", dtype=torch.int32)
+
+
+def by_rows(rows, columns, K, groups=1):
+    """a, a_scale, b, b_scale"""
+    blocks = -(-K // 128)
+    return elements(rows, K), scales(rows, blocks), elements(groups, columns, K), scales(groups, -(-columns // 128), blocks)
+
+
+def launched(grouping, d, variant=None, **arguments):
+    d.fill_(float("nan"))
+    ZOO.launch(f"gemm.fp8b128.{grouping}", d=d, variant=variant, **arguments)
+    return d
+
+
+def empty(*shape, dtype=torch.bfloat16):
+    return torch.empty(*shape, device="cuda", dtype=dtype)
+
+
+def alone(a, a_scale, b, b_scale):
+    """The last TAIL rows times the last group's weights."""
+    rows = {"a": a[-TAIL:].clone(), "a_scale": a_scale[-TAIL:].clone()}
+    return launched("dense", empty(TAIL, b.shape[1]), TILES[0], b=b[-1], b_scale=b_scale[-1], **rows)
+
+
+def check(got, expected):
+    assert torch.equal(got, expected)
+    assert bool(expected.isfinite().all()) and len(torch.unique(expected)) > 100
+
+
+SHAPES = pytest.mark.parametrize(("rows", "columns", "K"), [(ROWS, N, FEW), (DEEP_ROWS, 136, DEEP)], ids=["D", "A"])
+TILES = [
+    variant.name
+    for variant in ZOO.kernel("gemm.fp8b128.dense").variants
+    if variant.dtypes["d"] == "bf16" and variant.name.split("_")[1].startswith("t") and variant.constants.get("SPLITS", 1) == 1
+]
+
+
+@SHAPES
+@pytest.mark.parametrize("variant", TILES)
+def test_the_last_rows_of_dense(rows, columns, K, variant):
+    a, a_scale, b, b_scale = by_rows(rows, columns, K)
+    d = launched("dense", empty(rows, columns), variant, a=a, a_scale=a_scale, b=b[0], b_scale=b_scale[0])
+    check(d[-TAIL:], alone(a, a_scale, b, b_scale))
+
+
+@SHAPES
+@pytest.mark.parametrize("by", ["offsets", "m_indices"])
+def test_the_last_group_of_contiguous(rows, columns, K, by):
+    a, a_scale, b, b_scale = by_rows(rows, columns, K, groups=3)
+    groups = {"offsets": numbers(5, rows - TAIL, rows)}
+    if by == "m_indices":
+        groups = {by: torch.full((rows,), 1, device="cuda", dtype=torch.int32)}
+        groups[by][:5], groups[by][-TAIL:] = 0, 2
+    d = launched("m_grouped_contiguous", empty(rows, columns), a=a, a_scale=a_scale, b=b, b_scale=b_scale, **groups)
+    check(d[-TAIL:], alone(a, a_scale, b, b_scale))
+
+
+@SHAPES
+def test_the_last_group_of_rows_through_an_index(rows, columns, K):
+    a, a_scale, b, b_scale = by_rows(rows, columns, K, groups=2)
+    call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "offsets": numbers(rows - TAIL, rows)}
+    d = launched("m_grouped_gather", empty(rows, columns), index=torch.arange(rows, device="cuda", dtype=torch.int32), **call)
+    check(d[-TAIL:], alone(a, a_scale, b, b_scale))
+
+
+@SHAPES
+def test_the_last_place_of_masked(rows, columns, K):
+    places = rows // 4
+    a, a_scale, b, b_scale = by_rows(4 * places, columns, K, groups=4)
+    call = {name: one.unflatten(0, (4, places)) for name, one in {"a": a, "a_scale": a_scale, "d": empty(4 * places, columns)}.items()}
+    d = launched("m_grouped_masked", b=b, b_scale=b_scale, rows=numbers(places, 0, 1, places), **call)
+    check(d[-1, -TAIL:], alone(a, a_scale, b, b_scale))
+    assert bool(d[1].isnan().all()) and bool(d[2, 1:].isnan().all()) and bool(d[2, 0].isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(("rows", "columns", "K"), [(4224, N, 1024), (DEEP, 136, DEEP_ROWS // 16 * 16)], ids=["D", "A"])
+def test_the_last_group_along_k(rows, columns, K, dtype):
+    ends, last = (256, 272, K - 256, K), 256
+    before = sum(-(-size // 128) for size in (256, 16, K - 256 - 272))
+    a, b = elements(rows, K), elements(columns, K)
+    a_scale, b_scale = scales(-(-K // 128) + 4, rows), scales(-(-K // 128) + 4, columns)
+    call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
+    d = launched("k_grouped", empty(4, rows, columns, dtype=dtype), offsets=numbers(*ends), **call)
+    call = {name: one[:, -last:].clone() if name in ("a", "b") else one[before : before + 3].clone() for name, one in call.items()}
+    expected = launched("k_grouped", empty(1, rows, columns, dtype=dtype), offsets=numbers(last), **call)
+    assert torch.equal(d[-1], expected[0])
+    assert bool(d[-1, -1].isfinite().all()) and len(torch.unique(d[-1, -TAIL:, :1000])) > 100

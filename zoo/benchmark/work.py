@@ -1,0 +1,22 @@
+"""How much a product multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from zoo.benchmark.arguments import Described
+from zoo.manifest import Kernel
+
+
+def product_sizes(kernel: Kernel, arrays: Mapping[str, Described]) -> tuple[int, int, int] | None:
+    """(M, N, K) of one product with as much arithmetic as all groups have; None for what is no product. All rows of places count."""
+    if kernel.fields["op"] != "gemm":
+        return None
+    rows = arrays["index"].shape if "index" in arrays else arrays["a"].shape[:-1]
+    return prod(rows), arrays["b"].shape[-2], arrays["a"].shape[-1]
+
+
+def operations(kernel: Kernel, arrays: Mapping[str, Described]) -> int:
+    """Multiplications and additions; 0 for what is no product."""
+    return 2 * prod(product_sizes(kernel, arrays) or (0,))
