@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "27e67faad8edf903fa01cf675008bf0467ab5da9e3f3662159e8786f8925713e"
+MANIFEST_SHA256 = "2e386cac8a5c394a684b7f8a1eecefc7a4ed0e6ea8979804c9e126ce1d8210fd"
