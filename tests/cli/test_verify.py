@@ -125,10 +125,10 @@ def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_v
     result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--schedules", "2", "--record")
     assert result.returncode == 0, result.stderr
     words = " ".join(result.stdout.split())
-    assert "2 variants, 60 problems under 2 schedules each: all right" in words and "not run 104 problems of more" in words  # of both layouts
+    assert "2 variants, 64 problems under 2 schedules each: all right" in words and "not run 112 problems of more" in words  # of both layouts
     for variant in Zoo(two_variants).kernel(NAME).variants:
         record = Evidence(two_variants).of(variant)["emulator"]
-        assert record["error"] is None and record["checks"] == 30 and record["schedules"] == 2
+        assert record["error"] is None and record["checks"] == 32 and record["schedules"] == 2
 
 
 @pytest.mark.parametrize("jobs", [(), ("--jobs", "2")], ids=["in one process", "in two"])
