@@ -1,4 +1,4 @@
-"""Every quantiser on a matrix of more than 2^31 elements, on a real device: its last rows come out as they do alone.
+"""Every quantiser on a bf16 matrix of more than 2^31 elements, on a real device: its last rows come out as they do alone.
 
 Groups of rows have tests of their own, with a gather: test_quantize_groups.py.
 
