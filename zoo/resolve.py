@@ -336,14 +336,14 @@ class _Call:
                     best, best_cost = variant, cost
         if best is not None:
             return best
-        settings = ", ".join(f"{name} = {value}" for name, value in {**chosen, **self.options}.items())
-        which = f"variant '{pinned}'" if pinned is not None else "no variant"
-        if pinned is not None:
-            self._fail(f"{which} does not exist for {arch} or does not take {settings or 'these sizes'}", VariantError)
+        if pinned is not None and not any(variant.name == pinned and variant.arch == arch for variant in kernel.variants):
+            self._fail(f"variant '{pinned}' does not exist for {arch}", VariantError)
+        refuses = f"no variant for {arch} takes" if pinned is None else f"variant '{pinned}' for {arch} does not take"
         if not fitting:
-            self._fail(f"no variant for {arch} takes {settings}", VariantError)
+            settings = ", ".join(f"{name} = {value}" for name, value in {**chosen, **self.options}.items())
+            self._fail(f"{refuses} {settings}", VariantError)
         sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items() if "." not in name)
-        self._fail(f"no variant for {arch} takes these sizes: {sizes}", VariantError)
+        self._fail(f"{refuses} these sizes: {sizes}", VariantError)
 
     # 10. the launch
     def _launch(self, variant: Variant) -> Launch:

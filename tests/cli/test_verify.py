@@ -1,6 +1,7 @@
 """`zoo verify` must reject what was tampered with, each in its own words, and pass nothing that it did not see."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -193,7 +194,7 @@ def kernel_variants():
 
 @pytest.mark.gpu
 def test_gpu_passes_on_this_gpu(zoo_command):
-    result = zoo_command("verify", "--gpu")
+    result = zoo_command("verify", "--gpu", "--jobs", str(os.cpu_count()))
     assert result.exit_code == 0, result.output
 
 

@@ -301,6 +301,7 @@ threads = [threading.Thread(target=work) for _ in range(8)]
         ("layout='tiled'", "ArgumentError: quantize.mxfp8.rows: layout: expected plain or blocked, got 'tiled'"),
         ("layout=['plain']", "ArgumentError: quantize.mxfp8.rows: layout: expected plain or blocked"),
         ("variant='none'", "VariantError: quantize.mxfp8.rows: variant 'none' does not exist for sm_90a"),
+        ("variant='bf16_e5m2_plain_t256'", "VariantError: quantize.mxfp8.rows: variant 'bf16_e5m2_plain_t256' for sm_90a does not take x = bf16, q = e4m3"),
         ("q=zoo.empty((256, 512), 'u8')", "ArgumentError: quantize.mxfp8.rows: q: expected e4m3 or e5m2, got u8; bytes could be either"),
         ("x=__import__('numpy').zeros((256, 512))", "ArgumentError: quantize.mxfp8.rows: x: lies in host memory; copy it to the device first"),
     ],

@@ -1016,7 +1016,6 @@ static void say_settings(const call_state *call)
         say("%s%s = %s", any ? ", " : "", call->kernel->options[index].name, call->kernel->options[index].values[call->choices[index]]);
         any = true;
     }
-    if (!any && call->pinned) say("these sizes");
 }
 
 static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
@@ -1028,12 +1027,14 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         for (int index = 0; index < kernel->arch_count; index++) say("%s%s", index ? ", " : "", kernel->archs[index]);
         return ZOO_ARCHITECTURE_ERROR;
     }
-    bool fitting = false;
+    bool known = false, fitting = false;
     int64_t best_cost = 0;
     *chosen = NULL;
     for (int index = 0; index < kernel->variant_count; index++) {
         const zoo_variant *variant = &kernel->variants[index];
-        if (variant->arch != arch || (call->pinned && strcmp(variant->name, call->pinned)) || !takes(call, variant)) continue;
+        if (variant->arch != arch || (call->pinned && strcmp(variant->name, call->pinned))) continue;
+        known = true;
+        if (!takes(call, variant)) continue;
         fitting = true;
         int64_t holds, cost = 0;
         set_constants(call, variant);
@@ -1047,15 +1048,19 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         }
     }
     if (*chosen) return ZOO_OK;
-    if (call->pinned) {
-        refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' does not exist for %s or does not take ", call->pinned, kernel->archs[arch]);
-        say_settings(call);
-    } else if (!fitting) {
+    if (!known) {
+        refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' does not exist for %s", call->pinned, kernel->archs[arch]);
+        return ZOO_VARIANT_ERROR;
+    }
+    if (call->pinned)
+        refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' for %s does not take ", call->pinned, kernel->archs[arch]);
+    else
         refuse(kernel, ZOO_VARIANT_ERROR, "no variant for %s takes ", kernel->archs[arch]);
+    if (!fitting) {
         say_settings(call);
     } else {
         bool any = false;
-        refuse(kernel, ZOO_VARIANT_ERROR, "no variant for %s takes these sizes: ", kernel->archs[arch]);
+        say("these sizes: ");
         for (int index = 0; index < call->order_count; index++) {
             int slot = call->order[index];
             if (strchr(kernel->names[slot], '.')) continue;
