@@ -85,6 +85,13 @@ def test_undefined_half_that_is_packed_and_never_used():
     assert "%rd5" in only(run("mov.b64 %rd5, {%r0, %r1}; st.global.u64 [%rd0], %rd5;")[0], "uninitialised-register").message
 
 
+def test_undefined_register_that_is_not_chosen():
+    """nvcc chooses between a value and an undefined one where it knows which it will be."""
+    choose = "setp.lt.u32 %p1, %r0, {limit}; selp.b32 %r2, %r0, %r1, %p1; st.global.u32 [%rd0], %r2;"
+    assert run(choose.format(limit=32))[0].ok
+    assert only(run(choose.format(limit=20))[0], "uninitialised-register").lanes == 0xFFF00000
+
+
 def test_register_written_in_one_branch_only():
     body = """
         setp.lt.u32 %p1, %r0, 16;

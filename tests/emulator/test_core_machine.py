@@ -395,6 +395,37 @@ def test_a_grid_that_waits_for_its_last_cta_finishes():
         assert report.ok, report
 
 
+def test_who_sleeps_on_a_flag_does_not_hold_up_the_copy_that_it_stands_for():
+    """Warp 1 sleeps until warp 0 has a copy and sets a flag. Copies come as late as is legal, and sleeping is not for ever."""
+    body = """
+        mov.u32 %r1, bar;
+        mov.u32 %r2, stage;
+        setp.ge.u32 %p1, %r0, 32;
+        @%p1 bra SLEEP;
+        setp.ne.u32 %p1, %r0, 0;
+        @%p1 bra END;
+        mbarrier.init.shared.b64 [%r1], 1;
+        fence.mbarrier_init.release.cluster;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 256;
+        cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 256, [%r1];
+    W:  mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0;
+        @!%p2 bra W;
+        st.release.gpu.global.u32 [%rd0], 1;
+        bra END;
+    SLEEP:
+        ld.acquire.gpu.global.u32 %r3, [%rd0];
+        setp.ne.u32 %p3, %r3, 0;
+        @%p3 bra END;
+        nanosleep.u32 100;
+        bra SLEEP;
+    END:
+    """
+    text = kernel(body, shared=".shared .align 8 .u64 bar; .shared .align 128 .b8 stage[256];")
+    gpu = emulator.Device(scheduling="last", multiprocessors=1, instruction_limit=100_000)
+    report = launch(text, device=gpu, block=64, params=[gpu.alloc(np.zeros(1, np.uint32)), gpu.alloc(np.zeros(64, np.uint32))])
+    assert report.ok, report
+
+
 def test_speed_of_integer_and_float_code():
     """The target is 100,000 warp instructions a second; a quarter of it fails only when something is badly wrong."""
     import time

@@ -155,6 +155,7 @@ class Instruction:
         self.reads, self.writes = set(), set()
         self.conditional_reads, self.condition = set(), None  # registers read only where the predicate in this slot is true
         self.copies = None  # for pure moves: list of (destination register number, [source register numbers])
+        self.chosen_by = None  # of a move from one of two registers: the predicate that chooses the first
         self.unit_copies = None  # the same for their 16-bit units, see definedness.py
         self.aligned = False
         self.control = False  # may return a jump

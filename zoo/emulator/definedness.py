@@ -4,8 +4,11 @@ Registers are divided into units of 16 bits, because compilers pack a defined an
 and use the defined half only. A pure move of an undefined unit is no use of it: it leaves the destination undefined.
 """
 
+from functools import reduce
+from operator import and_
+
 from .instructions import Blocked
-from .lanes import bits_of
+from .lanes import FULL, bits_of
 
 
 def analyse(program):
@@ -88,11 +91,18 @@ def checked(program, ins, run, suspects, tracked):
         for number in sorted(suspects)
         if number not in moved_from
     ]
-    moves = [(destination, [s for s in sources if s in tracked]) for destination, sources in ins.unit_copies or () if destination in tracked]
+    moves = [(destination, sources) for destination, sources in ins.unit_copies or () if destination in tracked]
     moved_to = {destination for destination, _ in moves}
     writes = [unit for number in ins.writes for unit in units_of(number) if unit not in moved_to]
     if not reads and not writes and not moves:
         return run
+
+    def known_of(warp, sources):
+        known = [warp.defined[source] if source in tracked else FULL for source in sources]
+        if ins.chosen_by is not None:
+            first = bits_of(warp.values[ins.chosen_by])
+            return first & known[0] | ~first & known[1]
+        return reduce(and_, known, FULL)
 
     def checking(warp, lanes):
         defined = warp.defined
@@ -104,14 +114,12 @@ def checked(program, ins, run, suspects, tracked):
                 if missing:
                     ins.report(warp, missing, "uninitialised-register", f"{name} is read before anything was written to it")
                     break
+        moved = [(destination, known_of(warp, sources) & lanes) for destination, sources in moves]
         outcome = run(warp, lanes)
         if outcome.__class__ is not Blocked:
             for unit in writes:
                 defined[unit] |= lanes
-            for destination, sources in moves:
-                known = lanes
-                for source in sources:
-                    known &= defined[source]
+            for destination, known in moved:
                 defined[destination] = (defined[destination] & ~lanes) | known
         return outcome
 

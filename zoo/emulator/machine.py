@@ -444,7 +444,7 @@ class Machine:
         self.running = []
         random = self.device.scheduling == "random"
         window = 2 if random else 1  # clusters that run side by side when they need not
-        last_admission, idle_rounds, seen_progress = 0, 0, -1
+        last_admission, last_relief, idle_rounds, seen_progress = 0, 0, 0, -1
         engine = self.asynchronous
         while self.waiting_clusters or self.running:
             while self.waiting_clusters and len(self.clusters) < window:
@@ -472,6 +472,9 @@ class Machine:
                 # Long-running CTAs may be waiting for a later one through global memory.
                 last_admission = self.executed + self.slept
                 window = min(max(window, 2 * len(self.clusters)), self.device.multiprocessors)
+                engine.relieve(self._wanted())
+            if self.slept - last_relief > 20_000:
+                last_relief = self.slept  # who looks at global memory again and again may wait for what a copy is to bring about
                 engine.relieve(self._wanted())
             if self.executed == before and self.running:
                 if any(warp.blocked_at != self.progress for warp in self.running):

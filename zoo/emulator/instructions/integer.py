@@ -486,6 +486,8 @@ def select(ins):
     sources = [item for item in ins.operands[1:3] if isinstance(item, Register)]
     if sources:
         _note_move(ins, ins.operands[0], sources)
+    if len(sources) == 2:
+        ins.chosen_by = p
     return compute(ins, lambda x, y, c: np.where(c, x, y), d, [a, b, p])
 
 
