@@ -172,6 +172,12 @@ struct TileCols {
         return *reinterpret_cast<const uint32_t*>(q[row / PART_ROWS] + at);
     }
 
+    // 16 bytes of a column.
+    __device__ __forceinline__ uint4 chunk_at(int column, int chunk) const {
+        const int row = chunk * CHUNK_ROWS;
+        return *reinterpret_cast<const uint4*>(q[row / PART_ROWS] + swizzled<PART_BYTES>(column, row % PART_ROWS / CHUNK_ROWS));
+    }
+
     // The tile's columns are `rows` of q from this one on, and its rows are elements of them. After a barrier, by all
     // threads; the first one waits before it ends (wait_until_stores_have_read). `map` is q with rows of whole chunks.
     template <class Map>
@@ -234,9 +240,10 @@ template <class X, class Of, class Tile, class Groups, class XMap>
 __device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argument format_argument, const XMap& x,
                                               const TensorMap& q_map, uint8_t* q, int64_t q_stride, int64_t K, Groups groups) {
     using Format = typename Of::Type;
+    using Cols = TileCols<X, Format, Tile>;
     struct Shared {
         Tile x;
-        alignas(1024) TileCols<X, Format, Tile> cols;
+        alignas(1024) Cols cols;
         alignas(8) Barrier loaded;
         TilePlace<typename Format::Scale> place;  // here it takes no registers
     };
@@ -249,10 +256,12 @@ __device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argume
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
     __syncwarp();
     wait_for_previous_kernel();
-    const auto found = groups.place(layout, corner.row / Tile::ROWS, columns);
-    if (threadIdx.x == 0) {
-        if (found.rows > 0) shared.x.load(matrix_of(x, found.group), found.x_row, corner.column, &shared.loaded);
-        shared.place = found;
+    if (!Groups::ROWS_FOLLOW || threadIdx.x < 32) {  // a search through groups takes a warp
+        const auto found = groups.place(layout, corner.row / Tile::ROWS, columns);
+        if (threadIdx.x == 0) {
+            if (found.rows > 0) shared.x.load(matrix_of(x, found.group), found.x_row, corner.column, &shared.loaded);
+            shared.place = found;
+        }
     }
     __syncthreads();
     const auto& place = shared.place;
@@ -260,11 +269,15 @@ __device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argume
     format.prepare();
     if (place.rows > 0) {
         wait(&shared.loaded, 0);
+        // Warps without rows rest, unless they have to say zero or what is theirs of a longer block.
+        constexpr bool REST = Groups::ROWS_FOLLOW && !Groups::STORES_PADDING && Cols::BLOCK_WARPS == 1;
         if (Groups::ROWS_FOLLOW && place.rows < Tile::ROWS) {
-            shared.x.blank(place.rows);
+            const int of_warps = (place.rows + Cols::LANE_ROWS - 1) / Cols::LANE_ROWS * Cols::LANE_ROWS;
+            shared.x.blank(place.rows, REST ? of_warps : Tile::ROWS);
             __syncthreads();
         }
-        shared.cols.quantize(format, layout, shared.x);
+        if (!REST || int(threadIdx.x) / 32 % Cols::WARPS_DOWN * Cols::LANE_ROWS < place.rows)
+            shared.cols.quantize(format, layout, shared.x);
         if constexpr (Groups::STORES_PADDING && Format::ELEMENTS_PER_BYTE == 1) {
             if (place.rows % Format::BLOCK != 0) {
                 __syncthreads();

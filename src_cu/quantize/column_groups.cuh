@@ -4,8 +4,8 @@
 //   x, rows      |  group 0   |   group 1    |g2|      rows after the last group       (offsets on the device)
 //   tiles        | 0 | 1 | 2  | 3  | 4  | 5  |6 |      further tiles are of «the rest»
 //
-// How many tiles there are only the device knows: the grid is large enough for any sizes. Every warp finds its CTA's group
-// by itself, 32 groups at a time.
+// How many tiles there are only the device knows: the grid is large enough for any sizes. The first warp of a CTA finds the
+// group of its tile, a 32nd of the groups a lane.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct TileGroup {
 
 // Inclusive sums over the lanes of a warp.
 __device__ __forceinline__ uint32_t warp_sums(uint32_t value, int lane) {
-#pragma unroll
+#pragma unroll 1
     for (int distance = 1; distance < 32; distance *= 2) {
         const uint32_t below = __shfl_up_sync(0xFFFFFFFF, value, distance);
         if (lane >= distance) value += below;
@@ -32,31 +32,46 @@ __device__ __forceinline__ uint32_t warp_sums(uint32_t value, int lane) {
     return value;
 }
 
-// The group of a tile; by whole warps. blocks_of(rows): how many scales a group has.
+// The group of a tile; by a whole warp. blocks_of(rows): how many scales a group has. A lane takes a 32nd of the groups, so one
+// scan is enough: the sums of its groups, then of the lanes before it, then the lane that has the tile goes through its own.
 template <int ROWS, class BlocksOf>
 __device__ __forceinline__ TileGroup group_of_tile(const int* offsets, int groups, uint32_t tile, BlocksOf blocks_of) {
-    const int lane = threadIdx.x % 32;
-    TileGroup found = {0, 0, 0, 0, 0};
+    const int lane = threadIdx.x % 32, own = (groups + 31) / 32;
+    const int first = min(lane * own, groups), last = min(first + own, groups) - 1;
+    const int end = offsets[last];
+    const int end_before = __shfl_up_sync(0xFFFFFFFF, end, 1), start = lane == 0 ? 0 : end_before;
+    TileGroup at = {first, start, start, 0, 0};  // tiles and blocks: of the groups before
+    auto go_on = [&] {
+        at.tiles += uint32_t(at.end - at.start + ROWS - 1) / ROWS;
+        at.blocks += blocks_of(at.end - at.start);
+        at.start = at.end;
+    };
 #pragma unroll 1
-    for (; found.group < groups; found.group += 32) {
-        const int end = offsets[min(found.group + lane, groups - 1)];
-        const int before = __shfl_up_sync(0xFFFFFFFF, end, 1);
-        const int start = lane == 0 ? found.start : before;
-        const uint32_t tiles = (end - start + ROWS - 1) / ROWS, blocks = blocks_of(end - start);
-        const uint32_t tiles_so_far = warp_sums(tiles, lane), blocks_so_far = warp_sums(blocks, lane);
-        const uint32_t past = __ballot_sync(0xFFFFFFFF, found.tiles + tiles_so_far > tile);
-        const int owner = past ? __ffs(past) - 1 : 31;
-        auto of_owner = [&](uint32_t value) { return __shfl_sync(0xFFFFFFFF, value, owner); };
-        if (past) {
-            found.tiles += of_owner(tiles_so_far - tiles);
-            found.blocks += of_owner(blocks_so_far - blocks);
-            return {found.group + owner, int(of_owner(start)), int(of_owner(end)), found.tiles, found.blocks};
-        }
-        found.tiles += of_owner(tiles_so_far);
-        found.blocks += of_owner(blocks_so_far);
-        found.start = of_owner(end);
+    for (; at.group <= max(first, last); at.group++) {
+        at.end = at.group < last ? offsets[at.group] : end;
+        go_on();
     }
-    return {groups, found.start, found.start, found.tiles, found.blocks};
+    const uint32_t tiles_so_far = warp_sums(at.tiles, lane), blocks_so_far = warp_sums(at.blocks, lane);
+    const uint32_t past = __ballot_sync(0xFFFFFFFF, tiles_so_far > tile);
+    const int owner = past ? __ffs(past) - 1 : 31;
+    at = {first, start, start, tiles_so_far - at.tiles, blocks_so_far - at.blocks};
+#pragma unroll 1
+    while (true) {
+        at.end = at.group < last ? offsets[at.group] : end;
+        const TileGroup here = at;
+        go_on();
+        if (past && (at.tiles > tile || here.group >= last)) {
+            at = here;
+            break;
+        }
+        at.group++;
+        if (here.group >= last) {
+            at.group = groups;
+            break;
+        }
+    }
+    auto of_owner = [&](uint32_t value) { return __shfl_sync(0xFFFFFFFF, value, owner); };
+    return {int(of_owner(at.group)), int(of_owner(at.start)), int(of_owner(at.end)), of_owner(at.tiles), of_owner(at.blocks)};
 }
 
 __device__ __forceinline__ uint32_t whole_tiles(uint32_t blocks) { return (blocks + 3) / 4 * 4; }  // of blocked scales
@@ -132,36 +147,45 @@ struct ContiguousGroups : ColumnGroups<typename Of::Type::Scale> {
     }
 
 private:
-    // Whole bytes of rows [begin, end) of q, 16 at a time; those at either end of the tile one by one. Of a byte of two
-    // elements the tile with the lower one is the owner.
+    // Whole bytes of rows [begin, end) of q. Whole pieces are put together of chunks of the tile, 16 bytes a thread. Of the piece
+    // at either end, which another tile shares, neighbouring lanes store a byte each, at once: the L2 cache pays for every
+    // store of a part of a sector, be it one byte or 31. A piece is a sector; of FP4, whose columns are half as long, 16 bytes.
     template <class Cols>
     static __device__ __forceinline__ void store_shifted(const Cols& cols, uint8_t* q, int64_t q_stride, int columns, int begin,
                                                          int end) {
-        constexpr int CHUNKS = Tile::ROWS / Cols::CHUNK_ROWS, BITS = 8 / PER_BYTE, WORDS = Tile::ROWS / Cols::WORD_ROWS;
+        constexpr int PIECE = PER_BYTE == 1 ? 32 : 16;
+        constexpr int CHUNKS = Tile::ROWS / Cols::CHUNK_ROWS, BITS = 8 / PER_BYTE;
+        const int last_row = end - begin - 1;  // after its block there may be nothing to read
         const int first_byte = (begin + PER_BYTE - 1) / PER_BYTE, end_byte = end / PER_BYTE;
-        const int first_whole = (first_byte + 15) / 16 * 16, end_whole = max(end_byte / 16 * 16, first_whole);
+        const int first_whole = (first_byte + PIECE - 1) / PIECE * PIECE;
+        const int end_whole = max(end_byte / PIECE * PIECE, first_whole);
+        const int skipped = first_whole * PER_BYTE - begin;  // elements before the first whole piece
+        const int word_shift = skipped % Cols::CHUNK_ROWS / Cols::WORD_ROWS, shift = skipped % Cols::WORD_ROWS * BITS;
 #pragma unroll 1
         for (int i = threadIdx.x; i < columns * CHUNKS; i += Tile::THREADS) {
-            const int c = i / CHUNKS, byte = first_whole + i % CHUNKS * 16;
+            const int c = i / CHUNKS, chunk = skipped / Cols::CHUNK_ROWS + i % CHUNKS, byte = first_whole + i % CHUNKS * 16;
             if (byte >= end_whole) continue;
-            const int element = byte * PER_BYTE - begin, word = element / Cols::WORD_ROWS;
-            const int shift = element % Cols::WORD_ROWS * BITS;
-            uint32_t words[5];
+            const uint4 low = cols.chunk_at(c, chunk), high = cols.chunk_at(c, min(chunk + 1, last_row / Cols::CHUNK_ROWS));
+            uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-            for (int w = 0; w < 5; w++) words[w] = cols.word_at(c, min(word + w, WORDS - 1));
+            for (int w = 0; w < 6; w++) words[w] = word_shift & 2 ? words[w + 2] : words[w];
+#pragma unroll
+            for (int w = 0; w < 5; w++) words[w] = word_shift & 1 ? words[w + 1] : words[w];
             auto shifted = [&](int w) { return __funnelshift_r(words[w], words[w + 1], shift); };
             *reinterpret_cast<uint4*>(q + c * q_stride + byte) = make_uint4(shifted(0), shifted(1), shifted(2), shifted(3));
         }
+        // Byte b of a piece belongs to the first one from `head` on, to the last one below `tail`; to both in short tiles only.
+        const int head = first_byte % PIECE == 0 ? PIECE : first_byte % PIECE, tail = max(end_byte - end_whole, 0);
+        const int b = threadIdx.x % PIECE;
 #pragma unroll 1
-        for (int i = threadIdx.x; i < columns * 2; i += Tile::THREADS) {
-            const int c = i / 2, from = i % 2 == 0 ? first_byte : end_whole;
-            const int to = i % 2 == 0 ? min(first_whole, end_byte) : end_byte;
+        for (int side = 0; side < 2; side++) {
+            const int byte = b >= head && side == 0 ? first_whole - PIECE + b : end_whole + b;
+            if (side == 0 ? byte >= end_byte || b < head && b >= tail : b < head || b >= tail) continue;
+            const int element = byte * PER_BYTE - begin, word = element / Cols::WORD_ROWS;
+            const int next = min(word + 1, last_row / Cols::WORD_ROWS), bit = element % Cols::WORD_ROWS * BITS;
 #pragma unroll 1
-            for (int byte = from; byte < to; byte++) {
-                const int element = byte * PER_BYTE - begin, word = element / Cols::WORD_ROWS;
-                q[c * q_stride + byte] = __funnelshift_r(cols.word_at(c, word), cols.word_at(c, min(word + 1, WORDS - 1)),
-                                                         element % Cols::WORD_ROWS * BITS);
-            }
+            for (int c = threadIdx.x / PIECE; c < columns; c += Tile::THREADS / PIECE)
+                q[c * q_stride + byte] = __funnelshift_r(cols.word_at(c, word), cols.word_at(c, next), bit);
         }
     }
 

@@ -17,13 +17,28 @@ struct Corner {
     uint64_t row, column;
 };
 
+// What all layouts do alike. `stride`, in scales: plain, from row to row; blocked, from one row of tiles to the next; mn_major,
+// from one block of K to the next.
+template <class Self, class Scale>
+struct Placed {
+    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
+        const uint32_t across = (K + Self::COLUMNS - 1) / Self::COLUMNS;
+        return {Self::first_row(share / across), uint64_t(share % across) * Self::COLUMNS};
+    }
+    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
+                                                 uint64_t K, uint32_t scale) {
+        if (column < Self::columns_end(K)) scales[Self::place(stride, row, column)] = scale;
+    }
+};
+
 template <Layout LAYOUT, int BLOCK, int LOADS, int PIECE, class Scale = uint8_t>
 struct ScaleLayout;
 
 // Row-major. A warp's pieces follow each other along one row, and so do its scales: with pieces of 8 blocks (2-byte
 // input) and LOADS = 4, 32 bytes in one store.
 template <int BLOCK, int LOADS, int PIECE, class Scale>
-struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
+struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale>
+    : Placed<ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale>, Scale> {
     static constexpr int ROWS = 1, COLUMNS = LOADS * PIECE;
 
     static __device__ __forceinline__ int rows() { return ROWS; }
@@ -33,20 +48,10 @@ struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
 
     static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return M; }
     static __device__ __forceinline__ uint64_t first_row(uint32_t share_row) { return share_row; }
-    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
-        const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
-        return {first_row(share / across), uint64_t(share % across) * COLUMNS};
-    }
 
     static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return K; }
     static __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) {
         return row * stride + column / BLOCK;
-    }
-
-    // `stride`: scales from row to row.
-    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
-                                                 uint64_t K, uint32_t scale) {
-        if (column < K) scales[row * stride + column / BLOCK] = scale;
     }
 };
 
@@ -60,7 +65,8 @@ struct ScaleLayout<Layout::plain, BLOCK, LOADS, PIECE, Scale> {
 // So a warp reads rows r, r+32, r+64, r+96 (and with LOADS = 8 the same of r+1) over the same columns: it owns whole
 // lines. The padding, up to 128 rows and 4 blocks, is written too.
 template <int BLOCK, int LOADS, int PIECE, class Scale>
-struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale> {
+struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale>
+    : Placed<ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale>, Scale> {
     static constexpr int ROWS = 128, COLUMNS = PIECE;
     static constexpr int LINES = LOADS / 4;
     static_assert(sizeof(Scale) == 1);
@@ -76,30 +82,19 @@ struct ScaleLayout<Layout::blocked, BLOCK, LOADS, PIECE, Scale> {
         constexpr uint32_t SHARES = 32 / LINES;  // one below the other in a tile
         return uint64_t(share_row / SHARES) * 128 + share_row % SHARES * LINES;
     }
-    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
-        const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
-        return {first_row(share / across), uint64_t(share % across) * COLUMNS};
-    }
 
     static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return (K / BLOCK + 3) / 4 * 4 * BLOCK; }
     static __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) {
         const uint64_t block = column / BLOCK;
         return row / 128 * stride + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
     }
-
-    // `stride`: bytes from one row of tiles to the next.
-    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
-                                                 uint64_t K, uint32_t scale) {
-        const uint64_t block = column / BLOCK;
-        if (block < (K / BLOCK + 3) / 4 * 4)
-            scales[row / 128 * stride + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4] = scale;
-    }
 };
 
 // The transpose of plain: a row for every block of K. A warp's pieces lie below each other, and so their scales are
 // neighbours: with LOADS = 4 and scales of 4 bytes, 16 bytes for every block of a piece.
 template <int BLOCK, int LOADS, int PIECE, class Scale>
-struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
+struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale>
+    : Placed<ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale>, Scale> {
     static constexpr int ROWS = LOADS, COLUMNS = PIECE;
 
     static __device__ __forceinline__ int rows() { return ROWS; }
@@ -109,20 +104,10 @@ struct ScaleLayout<Layout::mn_major, BLOCK, LOADS, PIECE, Scale> {
 
     static __device__ __forceinline__ uint64_t rows_end(uint64_t M) { return M; }
     static __device__ __forceinline__ uint64_t first_row(uint32_t share_row) { return uint64_t(share_row) * LOADS; }
-    static __device__ __forceinline__ Corner corner(uint32_t share, uint64_t K) {
-        const uint32_t across = (K + COLUMNS - 1) / COLUMNS;
-        return {first_row(share / across), uint64_t(share % across) * COLUMNS};
-    }
 
     static __device__ __forceinline__ uint64_t columns_end(uint64_t K) { return K; }
     static __device__ __forceinline__ uint64_t place(int64_t stride, uint64_t row, uint64_t column) {
         return column / BLOCK * stride + row;
-    }
-
-    // `stride`: scales from one block of K to the next.
-    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
-                                                 uint64_t K, uint32_t scale) {
-        if (column < K) scales[column / BLOCK * stride + row] = scale;
     }
 };
 

@@ -45,9 +45,10 @@ struct Tile {
         for (int s = 0; s < SLABS; s++) load_box(slabs[s], x, (column + s * SLAB_COLUMNS) * X_BYTES, row, barrier);
     }
 
-    // Makes the rows from this one on zero. By all threads, once the tile is there; others see it after a barrier.
-    __device__ __forceinline__ void blank(int first_row) {
-        for (int i = first_row * 8 + threadIdx.x; i < ROWS * 8; i += THREADS)
+    // Makes rows [first, end) zero. By all threads, once the tile is there; others see it after a barrier.
+    __device__ __forceinline__ void blank(int first, int end) {
+#pragma unroll 1
+        for (int i = first * 8 + threadIdx.x; i < end * 8; i += THREADS)
 #pragma unroll
             for (int s = 0; s < SLABS; s++) *reinterpret_cast<uint4*>(slabs[s] + i * 16) = make_uint4(0, 0, 0, 0);
     }

@@ -6,19 +6,18 @@
 //   plain, a row          | g0: 0 1 2 3 4 | g1: 0 1 2 | g2: 0 1 2 3 4 5 ...
 //   columns of tiles      | 0       | 1   | 2         | 3       | 4     ...
 //
-// Groups start at any byte, so nothing is aligned on the plain side. A CTA takes COLUMN_TILES columns of tiles, which are one
-// run of plain columns whatever the groups, and several rows of tiles. A thread's lines are all of one column of tiles.
+// Groups start at any byte, so the 16 bytes that memory likes are others on either side. A CTA takes TILES columns of tiles,
+// which are one run of plain columns whatever the groups, and a row of tiles at a time. It brings its source to shared memory by
+// whole 16 bytes as they lie there, and puts the target's whole 16 bytes together from words of it.
 #pragma once
 
 #include <cstdint>
 
+#include "common/async_copy.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
 
 namespace zoo {
-
-constexpr int COLUMN_TILES = 16, RUN = 4 * COLUMN_TILES;  // RUN: plain columns, at most
-constexpr int PITCH = RUN + 4;                            // of a row in shared memory, which starts up to 3 bytes in
 
 // A column of tiles: tile `first + r * across` lies in the r-th row of tiles, and holds `count` plain columns.
 struct ColumnTile {
@@ -30,184 +29,201 @@ struct ColumnGroups {
     const int32_t* offsets;  // in elements
     int32_t groups, block;   // elements a scale
 
+    // Of so many elements. Blocks are powers of two but for curious ones: a division is a long wait.
+    __device__ __forceinline__ int32_t scales_of(int32_t elements) const {
+        return (block & block - 1) == 0 ? (elements + block - 1) >> __ffs(block) - 1 : (elements + block - 1) / block;
+    }
+
     // Describes the CTA's columns of tiles. Those that no group reaches have no columns and follow the last group in memory.
-    // Returns how many plain columns all groups have.
-    template <int THREADS>
-    __device__ __forceinline__ int32_t find(ColumnTile (&found)[COLUMN_TILES], int64_t first_tile, int64_t row_tiles) const {
-        __shared__ int32_t tile_ends[THREADS], column_ends[THREADS], warp_tiles[THREADS / 32], warp_columns[THREADS / 32];
-        const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        const int64_t tile = first_tile + threadIdx.x;
-        int32_t tiles_before = 0, columns_before = 0;  // of earlier rounds
-        ColumnTile own = {row_tiles * tile, 1, -1, 0};
-        for (int32_t round = 0; round < groups; round += THREADS) {
-            const int32_t group = round + static_cast<int32_t>(threadIdx.x);
-            int32_t columns = 0;
-            if (group < groups) columns = (offsets[group] - (group ? offsets[group - 1] : 0) + block - 1) / block;
-            int32_t tile_end = (columns + 3) / 4, column_end = columns;
+    // Returns how many plain columns all groups have. The first warp does it: a lane sums a 32nd of the groups, one scan sums
+    // the lanes; then a lane has a tile, finds the lane that has its group, and goes through that one's groups.
+    template <int TILES>
+    __device__ __forceinline__ int32_t find(ColumnTile (&found)[TILES], int64_t first_tile, int64_t row_tiles) const {
+        __shared__ int32_t columns_of_all;
+        if (threadIdx.x < 32) {
+            const int lane = threadIdx.x, own = (groups + 31) / 32;
+            const int first = min(lane * own, groups), last = min(first + own, groups) - 1;
+            const int32_t end = offsets[last], end_before = __shfl_up_sync(0xFFFFFFFF, end, 1), start = lane ? end_before : 0;
+            int32_t tiles = 0, columns = 0;
+#pragma unroll 1
+            for (int32_t group = first, from = start; group <= max(first, last); group++) {
+                const int32_t to = group < last ? offsets[group] : end, count = scales_of(to - from);
+                tiles += (count + 3) / 4, columns += count, from = to;
+            }
+            int32_t tile_end = tiles, column_end = columns;
 #pragma unroll
             for (int distance = 1; distance < 32; distance *= 2) {
-                const int32_t tiles = __shfl_up_sync(0xFFFFFFFF, tile_end, distance);
-                const int32_t others = __shfl_up_sync(0xFFFFFFFF, column_end, distance);
-                if (lane >= distance) tile_end += tiles, column_end += others;
+                const int32_t more_tiles = __shfl_up_sync(0xFFFFFFFF, tile_end, distance);
+                const int32_t more_columns = __shfl_up_sync(0xFFFFFFFF, column_end, distance);
+                if (lane >= distance) tile_end += more_tiles, column_end += more_columns;
             }
-            if (lane == 31) warp_tiles[warp] = tile_end, warp_columns[warp] = column_end;
-            __syncthreads();
-            tile_end += tiles_before, column_end += columns_before;
-#pragma unroll
-            for (int i = 0; i < THREADS / 32; i++) {
-                if (i < warp) tile_end += warp_tiles[i], column_end += warp_columns[i];
-                tiles_before += warp_tiles[i], columns_before += warp_columns[i];
-            }
-            tile_ends[threadIdx.x] = tile_end, column_ends[threadIdx.x] = column_end;
-            __syncthreads();
-            if (own.column < 0 && tile < tiles_before && threadIdx.x < COLUMN_TILES) {
-                int32_t group_found = 0;  // the first that ends after the tile
-#pragma unroll
-                for (int step = THREADS / 2; step > 0; step /= 2)
-                    if (tile_ends[group_found + step - 1] <= tile) group_found += step;
-                const int32_t size = offsets[round + group_found] - (round + group_found ? offsets[round + group_found - 1] : 0);
-                const int32_t count = (size + block - 1) / block, across = (count + 3) / 4;
-                // Tiles of the group before it.
-                const int32_t inside = across - (tile_ends[group_found] - static_cast<int32_t>(tile));
-                own.first = row_tiles * (tile - inside) + inside;
-                own.across = across;
-                own.column = column_ends[group_found] - count + 4 * inside;
-                own.count = min(count - 4 * inside, 4);
-            }
-            __syncthreads();
-        }
-        if (own.column < 0) own.column = columns_before;
-        if (threadIdx.x < COLUMN_TILES) found[threadIdx.x] = own;
-        __syncthreads();
-        return columns_before;
-    }
-};
-
-// Which lines a thread has: two neighbouring ones of a tile lie in a warp, a whole sector.
-template <int THREADS>
-struct OwnLines {
-    static constexpr int COUNT = 32 * COLUMN_TILES / THREADS;
-    static constexpr int STEP = THREADS / COLUMN_TILES;
-
-    static __device__ __forceinline__ int tile() { return threadIdx.x / 2 % COLUMN_TILES; }
-    static __device__ __forceinline__ int line(int i) {
-        return threadIdx.x / (2 * COLUMN_TILES) * 2 + threadIdx.x % 2 + i * STEP;
-    }
-};
-
-// Up to four bytes that follow each other, from the one or two words that hold them.
-struct FourBytes {
-    uint32_t low, high;
-    bool whole;  // whether these words lie in [begin, end): what is outside is not ours to read
-
-    __device__ __forceinline__ FourBytes(const uint8_t* first, int count, const uint8_t* begin, const uint8_t* end) {
-        const int offset = reinterpret_cast<uintptr_t>(first) % 4;
-        const uint8_t* word = first - offset;
-        const bool two = offset + count > 4;
-        whole = count > 0 && word >= begin && word + (two ? 8 : 4) <= end;
-        low = high = 0;
-        if (whole) low = *reinterpret_cast<const uint32_t*>(word);
-        if (whole && two) high = *reinterpret_cast<const uint32_t*>(word + 4);
-    }
-
-    // The first byte lowest, zeros after the last.
-    __device__ __forceinline__ uint32_t get(const uint8_t* first, int count) const {
-        if (whole) {
-            const uint32_t bytes = __funnelshift_r(low, high, reinterpret_cast<uintptr_t>(first) % 4 * 8);
-            return count == 4 ? bytes : bytes & ((1u << 8 * count) - 1);
-        }
-        uint32_t bytes = 0;
+            auto of = [](int32_t value, int owner) { return __shfl_sync(0xFFFFFFFF, value, owner); };
+            const int32_t all_tiles = of(tile_end, 31), all_columns = of(column_end, 31);
+            if (lane == 0) columns_of_all = all_columns;
 #pragma unroll 1
-        for (int b = count - 1; b >= 0; b--) bytes = bytes << 8 | first[b];
-        return bytes;
+            for (int t = lane; t < (TILES + 31) / 32 * 32; t += 32) {
+                const int64_t tile = first_tile + t;
+                int owner = 0;  // the first that ends after the tile
+#pragma unroll
+                for (int step = 16; step > 0; step /= 2)
+                    if (of(tile_end, owner + step - 1) <= tile) owner += step;
+                int32_t group = of(first, owner), from = of(start, owner);
+                int32_t tiles_before = of(tile_end - tiles, owner), columns_before = of(column_end - columns, owner);
+                const int32_t last_group = of(last, owner), last_end = of(end, owner);
+                ColumnTile description = {row_tiles * tile, 1, all_columns, 0};
+                if (tile < all_tiles) {
+#pragma unroll 1
+                    for (;; group++) {
+                        const int32_t to = group < last_group ? offsets[group] : last_end, count = scales_of(to - from);
+                        const int32_t across = (count + 3) / 4, inside = int32_t(tile) - tiles_before;
+                        if (inside < across) {
+                            description = {row_tiles * tiles_before + inside, across, columns_before + 4 * inside,
+                                           min(count - 4 * inside, 4)};
+                            break;
+                        }
+                        tiles_before += across, columns_before += count, from = to;
+                    }
+                }
+                if (t < TILES) found[t] = description;
+            }
+        }
+        __syncthreads();
+        return columns_of_all;
     }
 };
 
-// All `column_tiles` are written, with scales or with zero.
-template <int THREADS>
+// All `column_tiles` are written, with scales or with zero. In shared memory lie rows of plain scales, each as far into its
+// first 16 bytes as in memory. A warp puts 8 lines of 4 tiles together: its words lie in 32 banks, and it stores 128 bytes each.
+template <int THREADS, int TILES>
 __device__ __forceinline__ void columns_to_blocked(const ColumnGroups& groups, const uint8_t* scales, uint8_t* blocked,
                                                    int64_t rows, int64_t column_tiles, int64_t stride) {
-    using Own = OwnLines<THREADS>;
-    __shared__ ColumnTile tiles[COLUMN_TILES];
+    constexpr int CHUNKS = TILES / 4, PITCH = 16 * (CHUNKS + 1);
+    static_assert(PITCH / 4 % 8 == 4 && TILES * 8 % THREADS == 0);
+    __shared__ ColumnTile tiles[TILES];
+    __shared__ __align__(16) uint8_t plain[128 * PITCH + 4];
     let_next_kernel_launch();
-    const int64_t row_tiles = (rows + 127) / 128, first_tile = int64_t(blockIdx.x) * COLUMN_TILES;
+    const int64_t row_tiles = (rows + 127) / 128, first_tile = int64_t(blockIdx.x) * TILES;
     wait_for_previous_kernel();
-    const int32_t used = groups.find<THREADS>(tiles, first_tile, row_tiles);
-    const ColumnTile tile = tiles[Own::tile()];
-    if (first_tile + Own::tile() >= column_tiles) return;
-    for (int64_t r = blockIdx.y; r < row_tiles; r += gridDim.y) {
+    const int32_t used = groups.find<TILES>(tiles, first_tile, row_tiles);
+    if (threadIdx.x == 0) *reinterpret_cast<uint32_t*>(plain + 128 * PITCH) = 0;  // behind the last word
+    const int32_t first = tiles[0].column, columns = tiles[TILES - 1].column + tiles[TILES - 1].count - first;
+    for (int64_t r = blockIdx.y; r < row_tiles; r += gridDim.y) {  // once, but for the most rows a grid has
+        const uint8_t* run = scales + r * 128 * stride + first;  // of the first row
+        const int rows_here = min(rows - r * 128, int64_t(128));
+        auto phase_of = [&](int row) { return (uint32_t(reinterpret_cast<uintptr_t>(run)) + row * uint32_t(stride)) % 16; };
 #pragma unroll
-        for (int k = 0; k < Own::COUNT; k++) {
-            const int64_t row = r * 128 + Own::line(k);
-            const uint8_t* begin = scales + row * stride;
-            const int64_t step = 32 * stride;
-            auto count_of = [&](int i) { return row + 32 * i < rows ? tile.count : 0; };
-            auto bytes_of = [&](int i) {
-                return FourBytes(begin + i * step + tile.column, count_of(i), begin + i * step, begin + i * step + used);
-            };
-            const FourBytes bytes[4] = {bytes_of(0), bytes_of(1), bytes_of(2), bytes_of(3)};
-            uint32_t line[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) line[i] = bytes[i].get(begin + i * step + tile.column, count_of(i));
-            store_16_bytes(blocked + (tile.first + r * tile.across) * 512 + Own::line(k) * 16, line);
+        for (int i = 0; i < (128 * (CHUNKS + 1) + THREADS - 1) / THREADS; i++) {
+            const int place = threadIdx.x + i * THREADS, row = place / (CHUNKS + 1), chunk = place % (CHUNKS + 1);
+            if (row >= 128) break;
+            const int at = chunk * 16 - int(phase_of(row));  // in the run
+            const bool exists = row < rows_here && at < columns;
+            const uint8_t* source = run + row * stride + at;
+            uint8_t* target = plain + place * 16;
+            if (!exists || first + at >= 0 && first + at + 16 <= used) {
+                copy_16_bytes(shared_address(target), exists ? source : blocked, exists);
+            } else {  // a row's first or last: what lies beside it is not ours to read
+#pragma unroll 1
+                for (int b = 0; b < 16; b++) target[b] = first + at + b >= 0 && first + at + b < used ? source[b] : 0;
+            }
         }
+        wait_for_copies();
+        __syncthreads();
+        const int lane = threadIdx.x % 32;
+#pragma unroll 1
+        for (int t = threadIdx.x / 32 * 4 + lane / 8; t < TILES; t += THREADS / 8) {
+            if (first_tile + t >= column_tiles) break;
+            const ColumnTile tile = tiles[t];
+            uint8_t* target = blocked + (tile.first + r * tile.across) * 512;
+            const uint32_t mask = tile.count == 4 ? 0xFFFFFFFF : (1u << 8 * tile.count) - 1;
+#pragma unroll
+            for (int first_line = 0; first_line < 32; first_line += 8) {
+                uint32_t line[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int row = first_line + lane % 8 + 32 * i, byte = phase_of(row) + tile.column - first;
+                    const uint32_t* word = reinterpret_cast<const uint32_t*>(plain + row * PITCH) + byte / 4;
+                    line[i] = __funnelshift_r(word[0], word[1], byte % 4 * 8) & mask;
+                }
+                store_16_bytes(target + (first_line + lane % 8) * 16, line);
+            }
+        }
+        __syncthreads();  // before the next row of tiles comes
     }
 }
 
-// Bytes meet in shared memory: row by row, each as far into its first word as in the plain scales.
-template <int THREADS>
+// In shared memory lie tiles, their lines rotated by a place every 4 tiles. Whole 16 bytes of a row are stored by the CTA whose
+// run they begin in, so it brings the tiles of the next 15 columns, too. A warp puts 8 times 16 bytes of rows l, l + 32, l + 64
+// and l + 96 together: words of 32 banks, and 128 bytes of each row.
+template <int THREADS, int TILES>
 __device__ __forceinline__ void columns_from_blocked(const ColumnGroups& groups, const uint8_t* blocked, uint8_t* scales,
                                                      int64_t rows, int64_t stride) {
-    using Own = OwnLines<THREADS>;
-    constexpr int ROW_LANES = 16, ROWS_AT_ONCE = THREADS / ROW_LANES;
-    __shared__ ColumnTile tiles[COLUMN_TILES];
-    __shared__ uint32_t words_of_rows[128][PITCH / 4];
+    constexpr int WARPS = THREADS / 32, BEHIND = 15, ALL_TILES = TILES + BEHIND, CHUNKS = TILES / 4, RUN = 4 * TILES;
+    static_assert(CHUNKS % 8 == 0);
+    __shared__ ColumnTile tiles[ALL_TILES];
+    __shared__ uint16_t places[RUN + BEHIND];  // of a column in the words of a row: 4 * tile + byte
+    __shared__ __align__(16) uint8_t staged[ALL_TILES * 512];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     let_next_kernel_launch();
-    const int64_t row_tiles = (rows + 127) / 128, first_tile = int64_t(blockIdx.x) * COLUMN_TILES;
+    const int64_t row_tiles = (rows + 127) / 128, first_tile = int64_t(blockIdx.x) * TILES;
     wait_for_previous_kernel();
-    groups.find<THREADS>(tiles, first_tile, row_tiles);
-    const ColumnTile tile = tiles[Own::tile()], last = tiles[COLUMN_TILES - 1];
-    const int first = tiles[0].column, columns = last.column + last.count - first;
+    const int32_t used = groups.find<ALL_TILES>(tiles, first_tile, row_tiles);
+    const int first = tiles[0].column, columns = tiles[TILES - 1].column + tiles[TILES - 1].count - first;
     if (columns == 0) return;
-    for (int64_t r = blockIdx.y; r < row_tiles; r += gridDim.y) {
-        uint8_t* run = scales + r * 128 * stride + first;  // of the turn's first row
-        auto offset_of = [&](int row) { return int(reinterpret_cast<uintptr_t>(run + row * stride) % 4); };
-        uint4 loaded[Own::COUNT];
-#pragma unroll
-        for (int k = 0; k < Own::COUNT; k++)
-            if (tile.count > 0) loaded[k] = load_16_bytes(blocked + (tile.first + r * tile.across) * 512 + Own::line(k) * 16);
-        __syncthreads();  // the turn before is done with the words
-#pragma unroll
-        for (int k = 0; k < Own::COUNT; k++) {
-            const uint32_t line[4] = {loaded[k].x, loaded[k].y, loaded[k].z, loaded[k].w};
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int row = Own::line(k) + 32 * i;
-                uint8_t* target = reinterpret_cast<uint8_t*>(words_of_rows[row]) + offset_of(row) + tile.column - first;
-#pragma unroll
-                for (int b = 0; b < 4; b++)
-                    if (b < tile.count) target[b] = line[i] >> 8 * b;
-            }
+    const int left = used - first, known = min(columns + BEHIND, left);  // columns
+    if (threadIdx.x < ALL_TILES)
+        for (int b = 0; b < tiles[threadIdx.x].count; b++) {
+            const int column = tiles[threadIdx.x].column - first + b;
+            if (column < known) places[column] = threadIdx.x * 4 + b;
         }
+    auto line_of = [&](int tile, int line) { return staged + tile * 512 + (line + tile / 4) % 32 * 16; };
+    for (int64_t r = blockIdx.y; r < row_tiles; r += gridDim.y) {
+#pragma unroll
+        for (int t = warp; t < ALL_TILES; t += WARPS) {
+            const ColumnTile tile = tiles[t];
+            if (tile.count > 0 && tile.column - first < known)
+                copy_16_bytes(shared_address(line_of(t, lane)), blocked + (tile.first + r * tile.across) * 512 + lane * 16, true);
+        }
+        wait_for_copies();
         __syncthreads();
-        const int rows_left = min(rows - r * 128, int64_t(128));
-#pragma unroll
-        for (int i = 0; i < 128 / ROWS_AT_ONCE; i++) {
-            const int row = threadIdx.x / ROW_LANES + i * ROWS_AT_ONCE, offset = offset_of(row);
-#pragma unroll
-            for (int w = threadIdx.x % ROW_LANES; w < PITCH / 4; w += ROW_LANES) {
-                const int byte = 4 * w - offset;  // the word's first, in the run
-                if (row >= rows_left || byte >= columns) continue;
-                uint8_t* target = run + row * stride + byte;
-                if (byte >= 0 && byte + 4 <= columns) {
-                    *reinterpret_cast<uint32_t*>(target) = words_of_rows[row][w];
-                } else {  // the run's first or last bytes
-                    const uint8_t* bytes = reinterpret_cast<const uint8_t*>(&words_of_rows[row][w]);
+        const int rows_here = min(rows - r * 128, int64_t(128));
 #pragma unroll 1
-                    for (int b = max(-byte, 0); b < min(columns - byte, 4); b++) target[b] = bytes[b];
+        for (int turn = warp; turn < 32 * CHUNKS / 8; turn += WARPS) {
+            const int line = turn % 32, chunk = turn / 32 * 8 + lane % 8, quarter = lane / 8, row = line + 32 * quarter;
+            uint8_t* run = scales + (r * 128 + row) * stride + first;
+            const int aligned = -reinterpret_cast<uintptr_t>(run) % 16;  // the run's first whole 16 bytes
+            const int column = aligned + 16 * chunk;
+            auto word_of = [&](int tile) { return reinterpret_cast<const uint32_t*>(line_of(tile, line))[quarter]; };
+            auto byte_of = [&](int c) { return word_of(places[c] / 4) >> places[c] % 4 * 8 & 0xFF; };
+            if (row >= rows_here) continue;
+            if (first == 0 && chunk == 0)  // the row's first bytes
+#pragma unroll 1
+                for (int c = 0; c < min(aligned, left); c++) run[c] = byte_of(c);
+            if (column >= columns) continue;
+            if (column + 16 > left) {  // its last
+#pragma unroll 1
+                for (int c = column; c < left; c++) run[c] = byte_of(c);
+                continue;
+            }
+            const int place = places[column], tile = place / 4, shift = place % 4 * 8;
+            uint32_t bytes[4];
+            if (places[column + 15] == place + 15) {
+                uint32_t words[5];
+#pragma unroll
+                for (int w = 0; w < 4; w++) words[w] = word_of(tile + w);
+                words[4] = shift ? word_of(tile + 4) : 0;
+#pragma unroll
+                for (int w = 0; w < 4; w++) bytes[w] = __funnelshift_r(words[w], words[w + 1], shift);
+            } else {  // a group ends among them
+#pragma unroll
+                for (int w = 0; w < 4; w++) {
+                    bytes[w] = 0;
+#pragma unroll
+                    for (int b = 0; b < 4; b++) bytes[w] |= byte_of(column + 4 * w + b) << 8 * b;
                 }
             }
+            store_16_bytes(run + column, bytes);
         }
+        __syncthreads();  // before the next row of tiles comes
     }
 }
 

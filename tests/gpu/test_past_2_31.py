@@ -1,4 +1,4 @@
-"""Every quantiser on a bf16 matrix of more than 2^31 elements, on a real device: its last rows come out as they do alone.
+"""Every quantiser on a matrix of more than 2^31 elements of each type, on a real device: its last rows come out as they do alone.
 
 Groups of rows have tests of their own, with a gather: test_quantize_groups.py.
 
@@ -23,11 +23,12 @@ ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 KERNELS = [kernel.name for kernel in ZOO.find("quantize.*") if "formats" in kernel.fields and ".rows.m_grouped" not in kernel.name]
 WIDE, TAIL = 8192, 256
 ROWS = 2**31 // WIDE + TAIL
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
-@pytest.fixture(scope="module")
-def matrix():
-    x = torch.empty(ROWS, WIDE, device="cuda", dtype=torch.bfloat16)
+@pytest.fixture(scope="module", params=TYPES)
+def matrix(request):
+    x = torch.empty(ROWS, WIDE, device="cuda", dtype=TYPES[request.param])
     for start in range(0, ROWS, 16384):
         x[start : start + 16384].normal_()
     yield x
@@ -40,7 +41,7 @@ def launched(kernel, x, group_sizes=()):
     sizes = {"M": x.shape[0], "K": x.shape[-1], "COLUMNS": x.shape[-1], "T": 1}
     if x.ndim == 3:
         sizes |= {"E": x.shape[0], "N": x.shape[1]}
-    settings = {"x": "bf16"} | {name: one.dtypes[0] for name, one in kernel.arguments.items() if one.optional and name != "index"}
+    settings = {"x": next(name for name, dtype in TYPES.items() if dtype == x.dtype)} | {name: one.dtypes[0] for name, one in kernel.arguments.items() if one.optional and name != "index"}
     sizes = {symbol: sizes[symbol] for symbol in size_symbols(kernel)}
     arrays, keywords = describe_arguments(kernel, sizes, settings, Groups(len(group_sizes)) if group_sizes else None)
     memory = {}

@@ -77,3 +77,17 @@ def test_scales_past_2_to_the_31_there_and_back():
     ZOO.launch("scales.blocked", scales=scales, blocked=whole)
     ZOO.launch("scales.unblocked", blocked=whole, scales=back.zero_())
     assert torch.equal(scales, back)
+
+
+def test_scales_of_column_groups_past_2_to_the_31_there_and_back():
+    rows, sizes = 2**31 // 16385 + 300, (5, 8192 * 32 - 7, 8192 * 32)
+    columns = sum(-(-size // 32) for size in sizes)
+    scales = torch.randint(1, 256, (rows, columns), device="cuda", dtype=torch.uint8)
+    offsets = torch.tensor(sizes, device="cuda").cumsum(0).to(torch.int32)
+    tiles = -(-(columns - len(sizes)) // 4) + len(sizes)
+    blocked = torch.full((-(-rows // 128) * 128, 4 * tiles), 255, device="cuda", dtype=torch.uint8)
+    back = torch.zeros_like(scales)
+    ZOO.launch("scales.blocked.k_grouped", scales=scales, offsets=offsets, blocked=blocked, block=32)
+    ZOO.launch("scales.unblocked.k_grouped", blocked=blocked, offsets=offsets, scales=back, block=32)
+    assert torch.equal(scales, back)
+    assert int((blocked != 0).sum()) == scales.numel()  # all else is written as zero

@@ -84,13 +84,16 @@ def _numbers(choose: Choose) -> numpy.random.Generator:
 
 
 def _group_sizes(choose: Choose, rows: int) -> tuple[int, ...]:
-    """Of one to five groups, often empty ones, or with as many empty ones before them as take a warp or a CTA another turn.
-    They need not reach the last row.
+    """Of one to five groups, often empty ones, and as many empty ones before, between and after them as take a warp or a CTA
+    another turn. They need not reach the last row.
     """
-    sizes, left = [0] * choose.of((0, 0, 0, 31, 255)), rows
+    sizes, left = [], rows
     for _ in range(choose.integer(1, 5)):
         sizes.append(choose.of((0, min(1, left), min(32, left), min(128, left), choose.integer(0, left), left)))
         left -= sizes[-1]
+    for _ in range(choose.integer(0, 3)):
+        place = choose.integer(0, len(sizes))
+        sizes[place:place] = [0] * choose.of((1, 31, 95))
     return tuple(sizes)
 
 
