@@ -19,8 +19,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "common/dependent_launch.cuh"
 #include "common/mbarrier.cuh"
+#include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/fp8b128_tile.cuh"
 #include "gemm/operands.cuh"
@@ -39,17 +42,42 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
     static constexpr int THREADS = (WARPGROUPS + 1) * 128, REGISTERS_AT_LAUNCH = 65536 / THREADS / 8 * 8;
     static_assert(LOADER_REGISTERS + WARPGROUPS * MATH_REGISTERS <= (WARPGROUPS + 1) * REGISTERS_AT_LAUNCH,
                   "a CTA that asks for more than it was started with waits for ever");
-    static constexpr int COLUMNS_HELD = HELD;  // pairs of columns' scales that a second wave finds in registers
-    static constexpr int COLUMNS_AHEAD = WARPGROUPS == 2 ? 4 : 2;  // pairs that come while the wgmmas run
+    // Pairs of columns' scales that are loaded before promotion begins, and stay in registers for a second wave; and how many
+    // pairs before they are used the others are loaded.
+    static constexpr int COLUMNS_HELD = HELD, COLUMNS_AHEAD = WARPGROUPS == 2 ? 4 : 2;
+    static constexpr bool IN_TURN = WARPGROUPS == 2;
+    static_assert(!IN_TURN || TOKENS % (2 * WARPGROUPS * WGMMA_ROWS) == 0, "an even number of waves: the same warpgroup begins every block");
     static constexpr int NO_MORE = -1;
 
+    // 128 sums and 64 partial sums leave 48 of 240 registers for 28 of columns and all the rest. What a multiplying warp needs
+    // only after its tile's loop waits in shared memory meanwhile.
+    struct InTurn {
+        Barrier turn[2];  // of either warpgroup, to start a wave
+        alignas(16) int parked[WARPGROUPS * 4][8];
+    };
+    struct Nothing {};
+
     alignas(1024) Barrier landed[STAGES];
+    [[no_unique_address]] std::conditional_t<IN_TURN, InTurn, Nothing> in_turn;
     int kept[STAGES];  // of a block's 128 of K; NO_MORE after the last block
 
     __device__ __forceinline__ void initialise() {
         this->initialise_ring(FULL_ARRIVALS);
 #pragma unroll
         for (int stage = 0; stage < STAGES; stage++) zoo::initialise(&landed[stage], 1);
+        if constexpr (IN_TURN) {
+            zoo::initialise(&in_turn.turn[0], WARPGROUP / 32);
+            zoo::initialise(&in_turn.turn[1], WARPGROUP / 32);
+        }
+    }
+
+    // Turns are counted by either warpgroup, an even number for each block. Turn 0 of the first is nobody's to pass on.
+    __device__ __forceinline__ void wait_for_turn(int own, int turn_number) {
+        wait(&in_turn.turn[own], own == 0 ? turn_number % 2 ^ 1 : turn_number % 2);
+    }
+    __device__ __forceinline__ void pass_turn(int own) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&in_turn.turn[own ^ 1]);
     }
 
     // By a warp: of 128 bytes of every row, all but the first `kept` become zero.
@@ -175,59 +203,172 @@ struct MatrixOfEachGroup {
     }
 };
 
-// 16 rows x 128 bytes of a warp's sums, from column part * 128 / BYTES<D> on.
-template <class D, int SUMS>
-__device__ __forceinline__ void stage(StagedRows& staged, int part, const float (&sums)[SUMS], int lane) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        if constexpr (BYTES<D> == 2) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
-            const float* eight = &sums[part * 32 + i * 8];
-            const uint32_t matrices[4] = {encode_pair<D>(eight[0], eight[1]), encode_pair<D>(eight[2], eight[3]),
-                                          encode_pair<D>(eight[4], eight[5]), encode_pair<D>(eight[6], eight[7])};
-            store_matrices(staged.piece(lane % 16, 2 * i + lane / 16), matrices);
+// What a warp's copies to D read: pieces of ROWS_ rows x 128 bytes, the 16 bytes of column c of row r at c ^ (r % 8).
+//
+// With one piece of 16 rows, 2 KiB a warp, a warp waits for every copy before it writes the next. With three of 8 rows, 3 KiB,
+// the copy engine reads two of them while the third is written. A fourth would not fit beside four stages: 229376 bytes of 232448
+// are taken, and eight warps would want 8192 more.
+template <int PIECES_, int ROWS_>
+struct alignas(1024) StagedPieces {
+    static constexpr int PIECES = PIECES_, ROWS = ROWS_;
+    uint8_t bytes[PIECES][ROWS * 128];
+
+    __device__ __forceinline__ uint8_t* at(int piece, int row, int column) {
+        return bytes[piece] + row * 128 + (column ^ (ROWS == 8 ? row : row % 8)) * 16;
+    }
+
+    // By one thread, before piece `count` of a tile is written.
+    static __device__ __forceinline__ void wait_until_free(int count) {
+        if constexpr (PIECES == 1) {
+            wait_until_stores_have_read();
+        } else if (count == 0) {  // the other pieces, too, of the tile before
+            asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
         } else {
+            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PIECES - 1) : "memory");
+        }
+    }
+    // By that thread, after the copy: one group each.
+    static __device__ __forceinline__ void close_copy() {
+        if constexpr (PIECES > 1) asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+};
+
+// 128 bytes of a warp's sums in ROWS of its 16 rows, from column part * 128 / BYTES<D> and row half * 8 on.
+template <class D, class Staged, int SUMS>
+__device__ __forceinline__ void stage(Staged& staged, int piece, int part, int half, const float (&sums)[SUMS], int lane) {
+    constexpr int ROWS = Staged::ROWS, BELOW = ROWS / 8, BESIDE = 4 / BELOW;
+    if constexpr (BYTES<D> == 2) {  // four matrices of 8 x 8, BELOW below each other and BESIDE beside
+#pragma unroll
+        for (int i = 0; i < 8 / BESIDE; i++) {
+            uint32_t matrices[4];
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                const float* two = &sums[part * 32 + (i * BESIDE + m / BELOW) * 4 + (half + m % BELOW) * 2];
+                matrices[m] = encode_pair<D>(two[0], two[1]);
+            }
+            store_matrices(staged.at(piece, lane % ROWS, BESIDE * i + lane / ROWS), matrices);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
             const float* four = &sums[part * 16 + i * 4];
 #pragma unroll
-            for (int below = 0; below < 2; below++) {
-                uint8_t* piece = staged.piece(lane / 4 + 8 * below, 2 * i + lane % 4 / 2) + lane % 2 * 8;
-                *reinterpret_cast<float2*>(piece) = make_float2(four[2 * below], four[2 * below + 1]);
+            for (int below = 0; below < BELOW; below++) {
+                uint8_t* place = staged.at(piece, lane / 4 + 8 * below, 2 * i + lane % 4 / 2) + lane % 2 * 8;
+                *reinterpret_cast<float2*>(place) = make_float2(four[2 * (half + below)], four[2 * (half + below) + 1]);
             }
         }
     }
 }
 
-template <class D, int SUMS>
-__device__ __forceinline__ void store(const MatrixOfEachGroup<D>& d, StagedRows& staged, const Work& work, int row,
+template <int WAVE, class D, class Staged, int SUMS>
+__device__ __forceinline__ void store(const MatrixOfEachGroup<D>& d, Staged& staged, const Work& work, int row,
                                       float (&sums)[SUMS]) {
     constexpr bool ADDED_BY_L2 = BYTES<D> == 4;
+    constexpr int PARTS = SUMS * 2 * BYTES<D> / 128, HALVES = 16 / Staged::ROWS;
     if (d.accumulate && !ADDED_BY_L2) add_rows(sums, d.of(work.group), work.token + row, work.end_token, work.weight);
     const int thread = thread_index_anew(), lane = thread % 32;
-    const int first_row = work.token + row + thread % WARPGROUP / 32 * STAGED_ROWS;
+    const int first_row = work.token + row + thread % WARPGROUP / 32 * 16;
     const MatrixOfMap matrix{d.map, work.group};
 #pragma unroll
-    for (int part = 0; part < SUMS * 2 * BYTES<D> / 128; part++) {
-        if (lane == 0) wait_until_stores_have_read();
-        __syncwarp();
-        stage<D>(staged, part, sums, lane);
-        let_copies_see_shared_memory();
-        __syncwarp();
-        if (lane == 0) {
-            const int column = work.weight * BYTES<D> / 4 + part * 32;
-            if (d.accumulate && ADDED_BY_L2)
-                add_box(matrix, staged.bytes, column, first_row);
-            else
-                store_box(matrix, staged.bytes, column, first_row);
+    for (int part = 0; part < PARTS; part++)
+#pragma unroll
+        for (int half = 0; half < HALVES; half++) {
+            const int count = (WAVE * PARTS + part) * HALVES + half, piece = count % Staged::PIECES;
+            if (lane == 0) Staged::wait_until_free(count);
+            __syncwarp();
+            stage<D>(staged, piece, part, half, sums, lane);
+            let_copies_see_shared_memory();
+            __syncwarp();
+            if (lane == 0) {
+                const int column = work.weight * BYTES<D> / 4 + part * 32;
+                if (d.accumulate && ADDED_BY_L2)
+                    add_box(matrix, staged.bytes[piece], column, first_row + half * 8);
+                else
+                    store_box(matrix, staged.bytes[piece], column, first_row + half * 8);
+                Staged::close_copy();
+            }
         }
-    }
 }
 
 // Not a loop: it would be too long for the compiler to unroll, and then index registers.
-template <class D, int WAVES, int SUMS>
-__device__ __forceinline__ void store_waves(const MatrixOfEachGroup<D>& d, StagedRows& staged, const Work& work, int row,
+template <class D, class Staged, int WAVES, int SUMS>
+__device__ __forceinline__ void store_waves(const MatrixOfEachGroup<D>& d, Staged& staged, const Work& work, int row,
                                             float (&sums)[WAVES][SUMS]) {
     static_assert(WAVES <= 2);
-    store(d, staged, work, row, sums[0]);
-    if constexpr (WAVES == 2) store(d, staged, work, row + WGMMA_ROWS, sums[1]);
+    store<0>(d, staged, work, row, sums[0]);
+    if constexpr (WAVES == 2) store<1>(d, staged, work, row + WGMMA_ROWS, sums[1]);
 }
+
+// Eight numbers, the same in all lanes of a warp, out of its registers and back. In assembly, or the compiler keeps them.
+__device__ __forceinline__ void park(int* place, const int (&numbers)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4)
+        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(place + i)), "r"(numbers[i]),
+                     "r"(numbers[i + 1]), "r"(numbers[i + 2]), "r"(numbers[i + 3])
+                     : "memory");
+    __syncwarp();
+}
+
+__device__ __forceinline__ void fetch(const int* place, int (&numbers)[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; i += 4)
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(numbers[i]), "=r"(numbers[i + 1]), "=r"(numbers[i + 2]), "=r"(numbers[i + 3])
+                     : "r"(shared_address(place + i))
+                     : "memory");
+    __syncwarp();
+}
+
+// The multiplication of a tile, while what its warps do not need waits elsewhere.
+template <class Tile, class Order>
+__device__ __forceinline__ void multiply_parked(Tile& tile, Ring<Tile::STAGES>& ring, Order& order, Work& work,
+                                                float (&sums)[Tile::WAVES][Tile::SUMS]) {
+    int numbers[8] = {order.index, order.group, order.end_row, order.first_row, work.token, work.weight, work.group, 0};
+    park(tile.in_turn.parked[thread_index_anew() / 32], numbers);
+    multiply(tile, ring, work.end_block - work.first_block, sums);
+    fetch(tile.in_turn.parked[thread_index_anew() / 32], numbers);
+    order.index = numbers[0], order.group = numbers[1], order.end_row = numbers[2], order.first_row = numbers[3];
+    work.token = numbers[4], work.weight = numbers[5], work.group = numbers[6], work.end_token = order.M;
+}
+
+// Persistent CTAs, as ManyTokens.
+template <class Tile, class Staged>
+struct AlongK {
+    Tile tile;
+    Staged staged[Tile::MATH_WARPS];
+
+    template <class Order, class Operands, class Target>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
+        let_next_kernel_launch();
+        if (threadIdx.x == 0) {
+            operands.prefetch_maps();
+            tile.initialise();
+        }
+        __syncthreads();
+        wait_for_previous_kernel();
+
+        if (threadIdx.x >= Tile::MATH_THREADS) {
+            keep_registers<Tile::LOADER_REGISTERS>();
+            load(tile, order, operands);
+        } else {
+            take_registers<Tile::MATH_REGISTERS>();
+            constexpr int ROWS = Tile::ROW_WAVES * WGMMA_ROWS;  // of a warpgroup
+            const int first_row = Tile::IN_TURN ? 0 : warpgroup_index() * ROWS;
+            Ring<Tile::STAGES> ring;
+            for (Work work; order.next(work);) {
+                float sums[Tile::WAVES][Tile::SUMS];
+                if constexpr (Tile::IN_TURN) {  // without a register even for first_row
+                    multiply_parked(tile, ring, order, work, sums);
+                    const int thread = thread_index_anew();
+                    store_waves(d, staged[thread / 32], work, thread / WARPGROUP * ROWS, sums);
+                } else {
+                    multiply(tile, ring, work.end_block - work.first_block, sums);
+                    store_waves(d, staged[thread_index_anew() / 32], work, first_row, sums);
+                }
+            }
+        }
+    }
+};
 
 }  // namespace zoo

@@ -4,13 +4,14 @@
 // As dense with many tokens, but for along_k.cuh, which brings blocks and stores D, and two_scales.cuh, the loop over K.
 
 #include "gemm/along_k.cuh"
-#include "gemm/many_tokens.cuh"
 
 namespace zoo {
 
 using Tile = TileAlongK<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::HELD>;
-using Way = ManyTokens<Tile>;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + 1024 + Tile::MATH_WARPS * 2048, "what the table launches with");
+using Staged = StagedPieces<Variant::PIECES, Variant::PIECE_ROWS>;
+using Way = AlongK<Tile, Staged>;
+static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + 1024 + Tile::MATH_WARPS * Variant::PIECES * Variant::PIECE_ROWS * 128,
+              "what the table launches with");
 
 }  // namespace zoo
 
