@@ -19,6 +19,9 @@ __device__ __forceinline__ void copy_4_bytes(uint32_t target, const void* source
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(exists ? 4 : 0) : "memory");
 }
 
+// Until all copies that this thread has asked for are there. Others see them after a barrier.
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // Arrives when all copies that this thread has asked for are over.
 __device__ __forceinline__ void arrive_after_copies(Barrier* barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");

@@ -20,12 +20,12 @@ namespace zoo {
 // multiple of 8, and only those can be given and taken: asking for more waits for ever.
 template <class Tile>
 struct GatheringTile : Tile {
-    static constexpr int LOADER_REGISTERS = Tile::WARPGROUPS == 3 ? 80 : 88, MATH_REGISTERS = Tile::WARPGROUPS == 3 ? 144 : 208;
+    static constexpr int LOADER_REGISTERS = Tile::WARPGROUPS == 3 ? 80 : 72, MATH_REGISTERS = Tile::WARPGROUPS == 3 ? 144 : 216;
     static constexpr int AT_FIRST = 65536 / Tile::THREADS / 8 * 8;
     static_assert(LOADER_REGISTERS + Tile::WARPGROUPS * MATH_REGISTERS <= (1 + Tile::WARPGROUPS) * AT_FIRST);
     static_assert(Tile::THREADS == (1 + Tile::WARPGROUPS) * WARPGROUP);
 
-    static constexpr uint32_t FULL_ARRIVALS = 1 + Tile::SCALE_THREADS;
+    static constexpr uint32_t FULL_ARRIVALS = 2 + Tile::SCALE_THREADS;
 
     __device__ __forceinline__ void initialise() {
 #pragma unroll
@@ -67,101 +67,104 @@ struct GatheredOperands {
     __device__ __forceinline__ void prefetch_maps() const { prefetch(b); }
 
     // By the copying thread.
-    __device__ __forceinline__ void load_elements(Tile& tile, int stage, const Work& work, int block) const {
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         Barrier* full = &tile.full[stage];
+        const float* scale = b_scales.first + work.group * b_scales_group_stride + work.weight / SCALE_BLOCK * b_scales.row_stride +
+                             block * b_scales.block_stride;
+        copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), scale, true);
+        arrive_after_copies(full);
         arrive_expecting_bytes(full, Tile::WEIGHTS * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
     }
+    __device__ __forceinline__ void load_tokens(Tile&, int, const Work&, int) const {}  // the others do
 };
 
-// What one thread of several copies of every block of K of a tile: a piece of each row STEP apart, and the scales of rows THREADS apart.
+// What one thread of several copies of every block of K of a tile: a piece of each row STEP apart, and the scales of rows THREADS
+// apart.
 template <class Tile>
 class GatheringThread {
     static constexpr int THREADS = Tile::SCALE_THREADS, STEP = THREADS / 8;
     static constexpr int PIECES = (Tile::TOKENS + STEP - 1) / STEP;
-    static constexpr int SCALES = Tile::TOKENS / THREADS + 1;
+    static constexpr int SCALES = (Tile::TOKENS + THREADS - 1) / THREADS;
     static_assert(PIECES + SCALES <= 32 && (STEP % 8 == 0 || STEP % 8 == 4), "row % 8 takes two values at most");
 
    public:
     __device__ __forceinline__ GatheringThread(int thread) : thread(thread) {}
 
-    // Finds its rows.
+    // Finds its rows, and where the work's first block of them lies.
     __device__ __forceinline__ void look_up(const GatheredOperands<Tile>& operands, const Work& work) {
+        missing = 0;
+        // What lies past the tile's last row is multiplied, but not stored: any row will do.
+        auto row_of = [&](int row) { return operands.a.of(min(work.token + row, work.end_token - 1)); };
+        auto existing = [&](int row, int bit) {
+            const bool exists = static_cast<uint32_t>(row) < static_cast<uint32_t>(operands.a.rows);
+            missing |= !exists << bit;
+            return exists ? row : 0;
+        };
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {
-            const int row = i * STEP + thread / 8;
-            rows[i] = row < Tile::TOKENS && work.token + row < work.end_token ? operands.a.of(work.token + row) : -1;
-        }
+        for (int i = 0; i < PIECES; i++) rows[i] = row_of(i * STEP + thread / 8);
 #pragma unroll
-        for (int i = 0; i < SCALES; i++) {
-            const int row = i * THREADS + thread;
-            scale_rows[i] = row < Tile::TOKENS && work.token + row < work.end_token ? operands.a.of(work.token + row) : -1;
-            if (is_weight(i)) scale_rows[i] = work.weight / SCALE_BLOCK;
-        }
-        group = work.group;
-        existing = 0;
+        for (int i = 0; i < PIECES; i++) rows[i] = existing(rows[i], i) * static_cast<uint32_t>(operands.a.stride / 16);
+        const Scales& a = operands.a_scales;
+        int scale_rows[SCALES];
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) {
-            const bool exists = static_cast<uint32_t>(rows[i]) < static_cast<uint32_t>(operands.a.rows);
-            rows[i] = exists ? rows[i] * static_cast<uint32_t>(operands.a.stride / 16) : 0;  // now in units of 16 bytes
-            existing |= exists << i;
-        }
+        for (int i = 0; i < SCALES; i++) scale_rows[i] = row_of(i * THREADS + thread);
 #pragma unroll
-        for (int i = 0; i < SCALES; i++) {
-            const int there = is_weight(i) ? operands.b_scales.rows : operands.a_scales.rows;
-            existing |= (static_cast<uint32_t>(scale_rows[i]) < static_cast<uint32_t>(there)) << PIECES + i;
-        }
+        for (int i = 0; i < SCALES; i++)
+            scales[i] = a.first + existing(scale_rows[i], PIECES + i) * a.row_stride + work.first_block * a.block_stride;
     }
 
-    __device__ __forceinline__ void copy(Tile& tile, int stage, const GatheredOperands<Tile>& operands, int block) const {
-        const int row = thread / 8, piece = thread % 8, column = block * SCALE_BLOCK + piece * 16;
-        const bool within = column < operands.a.K;  // else no row has anything there, and no address is formed past its end
-        const uint8_t* from = operands.a.first + (within ? column : 0);
-        const uint32_t to = shared_address(tile.tokens[stage]) + row * SCALE_BLOCK, existing_here = within ? existing : 0;
+    __device__ __forceinline__ bool has_all() const { return __all_sync(~0u, missing == 0); }  // and the warp's others
+
+    // Blocks one after the other. CHECKED: some rows, or the end of each, may not exist.
+    template <bool CHECKED>
+    __device__ __forceinline__ void copy(Tile& tile, int stage, const GatheredOperands<Tile>& operands, int block) {
+        const int row = thread / 8, piece = thread % 8;
+        const uint32_t to = shared_address(tile.tokens[stage]) + row * SCALE_BLOCK;
         const uint32_t targets[2] = {to + (piece ^ row % 8) * 16, to + (piece ^ (row + STEP) % 8) * 16};  // of even and odd i
+        const int column = block * SCALE_BLOCK + piece * 16;
+        const bool within = !CHECKED || column < operands.a.K;  // else no row has anything there, and no address is formed past its end
+        const uint8_t* from = operands.a.first + (within ? column : 0);
+        asm volatile("" : "+l"(from));  // one sum, to which each piece's row is added by one instruction
 #pragma unroll
         for (int i = 0; i < PIECES; i++)
             if ((i + 1) * STEP <= Tile::TOKENS || i * STEP + row < Tile::TOKENS)
-                copy_16_bytes(targets[i % 2] + i * STEP * SCALE_BLOCK, from + static_cast<uint32_t>(rows[i]) * uint64_t(16),
-                              existing_here >> i & 1);
+                copy_16_bytes(targets[i % 2] + i * STEP * SCALE_BLOCK, from + rows[i] * uint64_t(16),
+                              !CHECKED || within && !(missing >> i & 1));
 #pragma unroll
         for (int i = 0; i < SCALES; i++) {
-            const int place = i * THREADS + thread;
-            const bool exists = existing >> PIECES + i & 1;
-            if (!is_weight(i)) {
-                const Scales& a = operands.a_scales;
-                const float* scale = a.first + scale_rows[i] * a.row_stride + block * a.block_stride;
-                copy_4_bytes(shared_address(&tile.token_scales[stage][place]), exists ? scale : a.first, exists);
-            } else if (place == Tile::TOKENS) {
-                const Scales& b = operands.b_scales;
-                const float* scale =
-                    b.first + group * operands.b_scales_group_stride + scale_rows[i] * b.row_stride + block * b.block_stride;
-                copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), exists ? scale : b.first, exists);
-            }
+            if ((i + 1) * THREADS <= Tile::TOKENS || i * THREADS + thread < Tile::TOKENS)
+                copy_4_bytes(shared_address(&tile.token_scales[stage][i * THREADS + thread]), scales[i],
+                             !CHECKED || !(missing >> PIECES + i & 1));
+            scales[i] += operands.a_scales.block_stride;
         }
         arrive_after_copies(&tile.full[stage]);
     }
 
    private:
-    __device__ __forceinline__ bool is_weight(int i) const {
-        return (i + 1) * THREADS > Tile::TOKENS && i * THREADS + thread >= Tile::TOKENS;
-    }
-
     const int thread;
-    int group;
-    int rows[PIECES], scale_rows[SCALES];
-    uint32_t existing;  // a bit for each of rows, then of scale_rows
+    uint32_t rows[PIECES];  // in units of 16 bytes
+    const float* scales[SCALES];
+    uint32_t missing;  // a bit for each of rows, then of scales
 };
 
+// It takes a warp 6 to 8 cycles to issue anything while others multiply, and a block has 768: so where all rows exist, a copy is
+// its address and itself, two instructions.
 template <class Tile, class Order>
 __device__ __forceinline__ void gather_rows(Tile& tile, Order order, const GatheredOperands<Tile>& operands, int thread) {
     GatheringThread<Tile> mine(thread);
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         mine.look_up(operands, work);
-        for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
+        const int whole = mine.has_all() ? min(work.end_block, operands.a.K / SCALE_BLOCK) : work.first_block;
+        int block = work.first_block;
+        for (; __any_sync(~0u, block < whole); block++, ring.advance()) {
             tile.wait_until_empty(ring);
-            mine.copy(tile, ring.stage, operands, block);
+            mine.template copy<false>(tile, ring.stage, operands, block);
+        }
+        for (; __any_sync(~0u, block < work.end_block); block++, ring.advance()) {
+            tile.wait_until_empty(ring);
+            mine.template copy<true>(tile, ring.stage, operands, block);
         }
     }
 }
@@ -172,8 +175,8 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const GatheredOper
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread >= 32)
         gather_rows(tile, order, operands, thread - 32);
-    else if (thread == 0)
-        load_elements(tile, order, operands);
+    else if (OfWarps<Order> || thread == 0)
+        load_elements(tile, order, operands, thread, 0);
 }
 
 }  // namespace zoo
