@@ -1,11 +1,12 @@
 // gemm.fp8b128.<grouping>.swiglu and .swiglu_fp8b128, the first product of an MoE layer: silu(A gates^T) * (A ups^T), as bf16 or
 // quantised as the second product wants it. In all groupings as without an epilogue, but for
 //
-//     gated.cuh          B: a tile takes 128 gates and 128 ups, or 64 and 64 (t192)
+//     gated.cuh          B: a tile takes as many gates as ups, 128, 64 or 32; which CTA has which
 //     store_swiglu.cuh   from the sums to the result
 //
-// Many tokens: 128 gates and 128 ups are two waves side by side for the same 64 rows. Few tokens: half of the warpgroups have
-// gates, the others ups.
+// Many tokens: 128 gates and 128 ups are two waves side by side for the same 64 rows; 64 and 64 one wave. Few tokens: half of
+// the warps have gates, the others ups. To be quantised, 128 columns of the result must meet: a tile has them, or CTAs of a
+// cluster have PARTS of them each (tiles_in_pairs.cuh; store_swiglu.cuh, add_up_and_store).
 
 #include <type_traits>
 
@@ -18,26 +19,39 @@
 namespace zoo {
 
 using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
-                         Variant::OVERLAPPED, GATES_A_SCALE, Variant::SWAPPED ? 1 : Variant::WEIGHTS / 128>;
-using Result = TileOfResult<Tile>;
+                         Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::SWAPPED ? 1 : Variant::WEIGHTS / 128>;
 constexpr bool SPLIT = Variant::SWAPPED && Variant::GROUPING == 0, IN_TURN = Variant::SWAPPED && !SPLIT;
-using Few = std::conditional_t<SPLIT, FewTokens<Tile, Variant::SPLITS>, FewTokensInTurn<Tile>>;
-using Way = std::conditional_t<Variant::SWAPPED, Few, ManyTokens<Tile>>;
+constexpr int PARTS = Variant::PARTS;  // a cluster's CTAs that share a block of the result
+static_assert(PARTS == (Variant::QUANTISED ? BlockOfResult<Tile>::PARTS : 1));
+constexpr bool PAIRS = !Variant::SWAPPED && PARTS == 2;
+using Result = std::conditional_t<PARTS == 1, TileOfResult<Tile>, BlockOfResult<Tile>>;
+using Few = std::conditional_t<SPLIT, FewTokens<Tile, Variant::SPLITS * PARTS>, FewTokensInTurn<Tile>>;
+using Many = std::conditional_t<PAIRS, TilesInPairs<Tile>, ManyTokens<Tile>>;
+using Way = std::conditional_t<Variant::SWAPPED, Few, Many>;
 constexpr int BESIDES = SPLIT     ? 0
                         : IN_TURN ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024
+                        : PAIRS   ? (Tile::WARPGROUPS * 4608 + 1023) / 1024 * 1024
                                   : Tile::MATH_WARPS * 2048;
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
+static_assert(PARTS == 1 || SPLIT || PAIRS);
+static_assert(!(PAIRS && Variant::GROUPING == 3), "an order by m_indices may go on by several tiles in one step");
 
-// GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked.
+template <class Order>
+using Paired = std::conditional_t<PAIRS, OrderOfPairs<Order, Tile>, Order>;
+
+// GROUPING: 0 dense, 1 m_grouped_contiguous by offsets, 2 m_grouped_masked, 3 m_grouped_contiguous by m_indices.
 __device__ __forceinline__ auto order_of(const int* places, int groups, int rows, int columns, int blocks) {
     if constexpr (Variant::GROUPING == 1)
-        return GroupedOrder<Result, Variant::BAND, OneAfterTheOther>({places}, groups, columns, blocks);
+        return Paired<GroupedOrder<Result, Variant::BAND, OneAfterTheOther>>(OneAfterTheOther{places}, groups, columns, blocks);
     else if constexpr (Variant::GROUPING == 2)
-        return GroupedOrder<Result, Variant::BAND, EachInItsPlace>({places, rows}, groups, columns, blocks);
+        return Paired<GroupedOrder<Result, Variant::BAND, EachInItsPlace>>(EachInItsPlace{places, rows}, groups, columns, blocks);
+    else if constexpr (Variant::GROUPING == 3)
+        return IndexedOrder<Result, Variant::BAND>(places, rows, columns, blocks);
     else if constexpr (SPLIT)
-        return SplitOrder<Result, Variant::SPLITS>(rows, columns, blocks);
+        return std::conditional_t<PARTS == 1, SplitOrder<Result, Variant::SPLITS>, PartedSplitOrder<Tile, Variant::SPLITS>>(
+            rows, columns, blocks);
     else
-        return DenseOrder<Result, Variant::BAND>(rows, columns, blocks);
+        return Paired<DenseOrder<Result, Variant::BAND>>(rows, columns, blocks);
 }
 
 }  // namespace zoo
@@ -62,6 +76,6 @@ ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo
                                        scales_row, scales_block, rows_of_place, {pow2 != 0}};
         way.run(order, operands, zoo::Activated<zoo::QuantisedMatrix>{out, row_scale});
     } else {
-        way.run(order, operands, zoo::Activated<zoo::Matrix<zoo::bf16>>{{d, d_stride, columns}, row_scale});
+        way.run(order, operands, zoo::Activated<zoo::RoundedMatrix>{{{d, d_stride, columns}}, row_scale});
     }
 }

@@ -7,18 +7,19 @@ import numpy
 import pytest
 
 from zoo import checks
+from zoo.errors import VariantError
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked")
 EPILOGUES = ("swiglu", "swiglu_fp8b128")
-ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "offsets": 4, "rows": 4, "row_scale": 4, "d": 16, "q": 16, "scales": 4}
+ALIGNMENTS = {"a": 16, "b": 16, "d": 16, "q": 16} | dict.fromkeys(("a_scale", "b_scale", "offsets", "m_indices", "rows", "row_scale", "scales"), 4)
 FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn)
 FLOATS |= dict.fromkeys(("a_scale", "b_scale", "row_scale"), numpy.float32)
 MOST_ELEMENTS = 60_000
 OTHER = {"halves": "interleaved", "interleaved": "halves"}
 
 
-def executor(splits=1, rows_too_many=0, other_group=0, **changed):
+def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **changed):
     """The reference with, perhaps, one thing changed: `sums`, `gates`, `pow2`, `h`, `row_scale`, `scales`."""
 
     def change(what, value):
@@ -34,6 +35,8 @@ def executor(splits=1, rows_too_many=0, other_group=0, **changed):
         def target(name):
             return buffers[name].laid.elements(after[name])
 
+        if settings.get("batch_invariant") == "yes" and splits > 1 and refuses_to_split:
+            raise VariantError("splits K")
         a, a_scale, b, b_scale = (read(name) for name in ("a", "a_scale", "b", "b_scale"))
         row_scale = read("row_scale") if "row_scale" in buffers else None
 
@@ -56,6 +59,13 @@ def executor(splits=1, rows_too_many=0, other_group=0, **changed):
         elif a.ndim == 3:
             for group, used in enumerate(read("rows")):
                 multiply((group, slice(0, used + rows_too_many)), b[group], b_scale[group])
+        elif "m_indices" in buffers:
+            groups = read("m_indices")
+            for group in range(len(b)):
+                rows = numpy.flatnonzero(groups == group)
+                if rows.size:
+                    weights = (group + other_group) % len(b)
+                    multiply(slice(rows[0], rows[-1] + 1 + rows_too_many), b[weights], b_scale[weights])
         else:
             begin = 0
             for group, end in enumerate(read("offsets")):
@@ -67,11 +77,20 @@ def executor(splits=1, rows_too_many=0, other_group=0, **changed):
     return execute
 
 
-def check(grouping, epilogue, execute, splits=1):
+def described(grouping, epilogue, splits=1, by_index=False):
     arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
     fields = {"op": "gemm", "formats": "fp8b128", "grouping": grouping, "extra": epilogue}
     kernel = SimpleNamespace(name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments)
-    return checks.check(kernel, SimpleNamespace(dtypes={}, constants={"SPLITS": splits}, options={}), execute, MOST_ELEMENTS)
+    constants = {"SPLITS": splits, "GROUPING": 3 * by_index}
+    return kernel, SimpleNamespace(dtypes={}, constants=constants, options={})
+
+
+def problems(grouping, epilogue, **chosen):
+    return checks.problems(*described(grouping, epilogue, **chosen))
+
+
+def check(grouping, epilogue, execute, **chosen):
+    return checks.check(*described(grouping, epilogue, **chosen), execute, MOST_ELEMENTS)
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
@@ -79,6 +98,26 @@ def check(grouping, epilogue, execute, splits=1):
 def test_a_right_kernel_passes(grouping, epilogue):
     outcome = check(grouping, epilogue, executor())
     assert outcome.error is None and outcome.checks >= 8
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_a_right_kernel_that_takes_m_indices_passes(epilogue):
+    outcome = check("m_grouped_contiguous", epilogue, executor(), by_index=True)
+    assert outcome.error is None and outcome.checks >= 8
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_a_row_of_nobody_between_groups_written_is_caught(epilogue):
+    assert "not the kernel's were written" in check("m_grouped_contiguous", epilogue, executor(rows_too_many=1), by_index=True).error
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_the_weights_of_another_group_by_m_indices_are_caught(epilogue):
+    assert "elements are wrong" in check("m_grouped_contiguous", epilogue, executor(other_group=1), by_index=True).error
+
+
+def test_a_split_in_spite_of_batch_invariant_is_caught():
+    assert "each row as it comes out alone" in check("dense", "swiglu", executor(splits=2, refuses_to_split=False), splits=2).error
 
 
 def test_a_right_kernel_that_splits_k_passes():
@@ -110,6 +149,16 @@ def test_another_activation_is_caught(changed, epilogue):
 
 def nan_cleared(h):
     return numpy.where(numpy.isnan(h), numpy.float32(0), h)
+
+
+@pytest.mark.parametrize(("grouping", "by_index"), [*((one, False) for one in GROUPINGS), ("m_grouped_contiguous", True)])
+def test_k_of_one_instruction_of_a_short_block_and_of_many_blocks_are_among_the_problems(grouping, by_index):
+    found = set()
+    for problem in problems(grouping, "swiglu_fp8b128", by_index=by_index):
+        outputs = problem.outputs["q"]
+        if outputs.values.size if outputs.untouched is None else (~outputs.untouched).any():
+            found.add(problem.inputs["a"].values.shape[-1])
+    assert found >= {16, 144, 2880}
 
 
 def test_a_lost_nan_is_caught():

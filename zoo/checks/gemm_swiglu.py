@@ -8,6 +8,7 @@ from functools import lru_cache
 import ml_dtypes
 import numpy
 
+from zoo.checks.gemm_fp8b128 import group_of_rows
 from zoo.checks.problem import Placed, Problem
 from zoo.manifest import Kernel, Variant
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
@@ -21,6 +22,7 @@ _SHAPES = (
     (20, 144, 32, "interleaved"), (17, 128, 48, "halves"), (70, 64, 32, "halves"), (129, 16, 48, "interleaved"),
     (193, 64, 16, "halves"), (5, 8, 1040, "interleaved"),
     (20, 136, 16, "interleaved"),
+    (1, 16, 2880, "interleaved"),
     (1, 256, 1168, "halves"), (16, 320, 1040, "interleaved"), (32, 64, 2064, "halves"), (64, 192, 784, "halves"),
     (128, 272, 400, "interleaved"),
     (300, 336, 272, "interleaved"), (200, 448, 144, "halves"), (517, 80, 656, "interleaved"),
@@ -28,24 +30,45 @@ _SHAPES = (
 _SPECIAL_SHAPES = ((9, 80, 48, "interleaved"), (18, 64, 48, "halves"), (70, 192, 144, "halves"), (150, 272, 144, "interleaved"))
 
 # (M, I, K, sizes of groups, gates): groups that end within a tile, at its edge, one after it; empty ones first, last and in a
-# row; rows that belong to nobody; more groups than tiles; one that owns everything.
+# row; rows that belong to nobody; more groups than tiles, and than lanes of a warp; one that owns everything; so many that the same
+# CTAs take tile after tile, in an emulator and on a GPU.
 _GROUPS = (
     (40, 16, 48, (0, 7, 0, 0, 20, 13), "interleaved"),
     (130, 64, 16, (1, 128, 0, 1), "halves"),
     (9, 16, 144, (3, 3), "interleaved"),
     (33, 64, 16, (0, 0, 0), "halves"),
     (260, 80, 16, (257,), "interleaved"),
+    (20, 16, 16, (0,) * 31 + (3, 9, 0, 1, 0, 5), "interleaved"),
+    (0, 16, 16, (0, 0), "interleaved"),
+    (3, 16, 16, (), "interleaved"),
+    (9, 16, 2880, (1, 5), "interleaved"),
     (700, 144, 400, (128, 0, 129, 256, 63, 1, 64), "interleaved"),
     (500, 320, 272, (200, 0, 3, 91, 193), "halves"),
     (300, 64, 784, (1,) * 40 + (0,) * 20 + (193,), "halves"),
+    (11, 16, 16, (1,) * 10, "interleaved"),
+    (601, 16, 16, (1,) * 600, "interleaved"),
 )
 
-# (I, K, rows of a place, rows used, gates): none, one, all, up to the tile's edge and over it
+# (I, K, rows in a row and their group, -1: nobody's, gates): the last's are nobody's or somebody's, so are those between groups
+_RUNS = (
+    (16, 48, ((0, 7), (-1, 1), (2, 20), (1, 3), (-1, 9)), "interleaved"),
+    (64, 16, ((-1, 70), (1, 130), (-1, 3), (0, 1)), "halves"),
+    (16, 144, ((-1, 5),), "interleaved"),
+    (16, 2880, ((1, 2), (-1, 1), (0, 1)), "interleaved"),
+    (144, 272, ((3, 1), (0, 64), (-1, 63), (4, 129), (-1, 127), (1, 384)), "interleaved"),
+)
+
+# (I, K, rows of a place, rows used, gates): none, one, all, up to the tile's edge and over it; more groups than lanes of a warp
 _PLACES = (
     (80, 16, 9, (0, 9, 1, 0, 5), "interleaved"),
     (64, 16, 66, (64, 65, 0), "halves"),
     (16, 16, 130, (129,), "interleaved"),
     (64, 32, 4, (0, 0), "halves"),
+    (16, 16, 2, (0,) * 31 + (2, 1, 0, 2), "interleaved"),
+    (16, 16, 0, (0, 0), "interleaved"),
+    (16, 16, 5, (), "interleaved"),
+    (16, 144, 3, (1, 0), "interleaved"),
+    (16, 2880, 3, (3, 0), "interleaved"),
     (144, 400, 260, (128, 0, 260, 193, 64), "interleaved"),
     (320, 784, 33, (20,) * 6, "halves"),
 )
@@ -109,9 +132,11 @@ def _scale_strides(shape: tuple[int, ...], mn_major: bool, gap: int) -> tuple[in
 def _dense(variant: Variant, results) -> Iterator[Problem]:
     splits = variant.constants["SPLITS"]
 
-    def problem(name: str, make, shape, gates: str, turn: int, row_scale: numpy.ndarray | None = None) -> Problem:
-        arrays, sums = _multiplied(make, *shape, splits)
+    def problem(name: str, make, shape, gates: str, turn: int, row_scale: numpy.ndarray | None = None, invariant=False) -> Problem:
+        arrays, sums = _row_by_row(make, *shape) if invariant else _multiplied(make, *shape, splits)
         outputs, settings, words = results(sums, gates, row_scale, turn)
+        if invariant:
+            settings["batch_invariant"] = "yes"
         gap = turn % 3
         strides = {"a": (arrays["a"].shape[1] + 16 * gap, 1), "b": (arrays["b"].shape[1] + 32 * gap, 1)}
         strides |= {name: _scale_strides(arrays[name].shape, turn % 2 == 1, gap) for name in ("a_scale", "b_scale")}
@@ -136,6 +161,8 @@ def _dense(variant: Variant, results) -> Iterator[Problem]:
         odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)[: shape[0]]
         factors[: len(odd)] = odd
         yield problem(": rows scaled by zero, -1, infinity, NaN, tiny and huge", _operands, shape, gates, turn, factors)
+    for turn, shape in enumerate(((5, 16, 528), (33, 64, 528))):  # variants that split K refuse
+        yield problem(", batch_invariant: each row as it comes out alone", _cancelling, shape, "interleaved", turn, invariant=True)
     yield problem(": no rows", _operands, (0, 64, 32), "halves", 0)
 
 
@@ -146,17 +173,51 @@ def _multiplied(make, M: int, columns: int, K: int, splits: int) -> tuple[dict[s
     return arrays, gemm_fp8b128(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], splits)
 
 
+@lru_cache(maxsize=8)
+def _row_by_row(make, M: int, columns: int, K: int) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+    arrays = make(M, columns, K)
+    a, a_scale, b, b_scale = (arrays[name] for name in ("a", "a_scale", "b", "b_scale"))
+    return arrays, numpy.vstack([gemm_fp8b128(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(M)])
+
+
+def _m_indices(results) -> Iterator[Problem]:
+    for turn, (columns, K, runs, gates) in enumerate(_RUNS):
+        m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
+        M, groups, row_scale = len(m_indices), 5, _row_scales(len(m_indices)) if turn % 2 else None
+        arrays, sums = _operands(M, columns, K), numpy.zeros((M, 2 * columns), numpy.float32)
+        weights = [_operands(0, columns, K, group) for group in range(groups)]
+        arrays |= {name: numpy.stack([one[name] for one in weights]) for name in ("b", "b_scale")}
+        arrays["a"][m_indices < 0], arrays["a_scale"][m_indices < 0] = numpy.nan, numpy.nan
+        for group in range(groups):
+            rows = m_indices == group
+            if rows.any():
+                sums[rows] = gemm_fp8b128(arrays["a"][rows], arrays["a_scale"][rows], arrays["b"][group], arrays["b_scale"][group])
+        outputs, settings, words = results(sums, gates, row_scale, turn, m_indices < 0)
+        inputs = {name: Placed(array) for name, array in arrays.items()} | {"m_indices": Placed(m_indices)}
+        if row_scale is not None:
+            inputs["row_scale"] = Placed(row_scale)
+        rows = ", ".join(f"{count} of {group}" for group, count in runs)
+        yield Problem(f"{columns} x {K}, {gates}, rows {rows}, NaN in those of -1{words}", inputs, outputs, settings)
+
+
 def _m_grouped_contiguous(variant: Variant, results) -> Iterator[Problem]:
+    by_index = variant.constants.get("GROUPING") == 3
+    if by_index:
+        yield from _m_indices(results)
     for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
         for special in (False, True):
             row_scale = _row_scales(M) if special and turn % 2 else None
             arrays, sums = _grouped(M, columns, K, sizes, special)
             ends = numpy.cumsum(sizes).astype(numpy.int32)
-            outputs, settings, words = results(sums, gates, row_scale, turn + special, numpy.arange(M) >= ends[-1])
+            outputs, settings, words = results(sums, gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
             gap = turn % 2
             strides = {"a": (K + 16 * gap, 1), "b": (2 * columns * (K + 16 * gap), K + 16 * gap, 1)}
             strides["a_scale"] = _scale_strides(arrays["a_scale"].shape, gap == 1, 0)
-            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()} | {"offsets": Placed(ends)}
+            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
+            if by_index:
+                inputs["m_indices"] = Placed(group_of_rows(M, sizes))
+            else:
+                inputs["offsets"] = Placed(ends)
             if row_scale is not None:
                 inputs["row_scale"] = Placed(row_scale)
             groups = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
@@ -176,8 +237,8 @@ def _m_grouped_masked(variant: Variant, results) -> Iterator[Problem]:
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
                 a[nobody] = numpy.nan
-            outputs, settings, words = results(sums.reshape(G, rows, -1), gates, row_scale, turn + special, nobody)
-            a_scale = arrays["a_scale"].reshape(G, rows, -1)
+            outputs, settings, words = results(sums.reshape(G, rows, 2 * columns), gates, row_scale, turn + special, nobody)
+            a_scale = arrays["a_scale"].reshape(G, rows, -(-K // BLOCK))
             inputs = {
                 "a": Placed(a, (rows * (K + 16 * gap), K + 16 * gap, 1)),
                 "a_scale": Placed(a_scale, _scale_strides(a_scale.shape, gap == 1, 0)),
@@ -248,6 +309,16 @@ def _underflowing(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
     return arrays
 
 
+def _cancelling(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
+    """Two blocks of K whose sums are large and cancel: what is added to which shows even in bf16."""
+    arrays = _operands(M, columns, K)
+    for one, other in ((arrays["a"], arrays["a"]), (-arrays["b"], arrays["b"])):
+        other[:, 3 * BLOCK : 4 * BLOCK] = one[:, 2 * BLOCK : 3 * BLOCK]
+    arrays["a_scale"][:, 2:4] = 2.0**18
+    arrays["b_scale"][:, 2:4] = 1
+    return arrays
+
+
 def _zero_rows(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
     arrays = _operands(M, columns, K)
     arrays["a"][::2] = 0
@@ -260,11 +331,11 @@ def _grouped(
 ) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
     arrays = _operands(M, columns, K)
-    weights = [_operands(0, columns, K, group) for group in range(len(sizes))]
-    arrays |= {name: numpy.stack([one[name] for one in weights]) for name in ("b", "b_scale")}
+    weights = [_operands(0, columns, K, group) for group in range(max(1, len(sizes)))]
+    arrays |= {name: numpy.stack([one[name] for one in weights])[: len(sizes)] for name in ("b", "b_scale")}
     ends = numpy.cumsum(sizes)
     if special:
-        arrays["a"][ends[-1] :, 0] = numpy.nan
+        arrays["a"][sum(sizes) :, 0] = numpy.nan
         for size, end in list(zip(sizes, ends, strict=True))[::2]:
             if size:
                 arrays["a"][end - size, -1] = numpy.nan
