@@ -27,6 +27,10 @@ __device__ __forceinline__ void meet_cluster() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The two halves of meet_cluster(): all threads do both.
+__device__ __forceinline__ void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
 // The same variable in the CTA of that rank.
 __device__ __forceinline__ uint32_t address_in_cta(const void* pointer, uint32_t rank) {
     uint32_t address;
@@ -41,6 +45,14 @@ __device__ __forceinline__ float4 load_in_cta(const float* pointer, uint32_t ran
                  : "r"(address_in_cta(pointer, rank))
                  : "memory");
     return v;
+}
+
+// Sixteen bytes to the same variable in the CTA of that rank; they count on its barrier, after whose phase they are visible.
+__device__ __forceinline__ void store_in_cta(float4* pointer, float4 v, Barrier* barrier, uint32_t rank) {
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
+                     address_in_cta(pointer, rank)),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(address_in_cta(barrier, rank))
+                 : "memory");
 }
 
 }  // namespace zoo

@@ -36,6 +36,14 @@ __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int
         : "memory");
 }
 
+// Bytes one after the other, which the barrier counts: addresses and their number are multiples of 16.
+__device__ __forceinline__ void load_bytes(void* target, const void* source, uint32_t bytes, Barrier* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     shared_address(target)),
+                 "l"(source), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
 // A matrix of a three-dimensional tensor; a box reaches no further than it. And all of them, of which a kernel takes one.
 struct MatrixOfMap {
     const TensorMap& map;
@@ -56,6 +64,9 @@ __device__ __forceinline__ void load_box(void* target, const MatrixOfMap& from, 
         "l"(&from.map), "r"(c0), "r"(c1), "r"(from.matrix), "r"(shared_address(barrier))
         : "memory");
 }
+
+// What lies there comes to the L2 cache, as below.
+__device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory"); }
 
 // A box comes to the L2 cache. What is written there afterwards is seen all the same, so this may come before
 // wait_for_previous_kernel(): the memory works while that kernel ends.

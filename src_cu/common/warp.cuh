@@ -15,6 +15,16 @@ __device__ __forceinline__ uint32_t group_max(uint32_t value) {
     return value;
 }
 
+// The sum of `value` over the lanes of a warp up to this one.
+__device__ __forceinline__ int sum_of_lanes_up_to_this(int value) {
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+        const int before = __shfl_up_sync(0xFFFFFFFF, value, distance);
+        if (threadIdx.x % 32 >= distance) value += before;
+    }
+    return value;
+}
+
 // Each group of LANES lanes, STRIDE lanes apart, holds a LANES x LANES matrix of cells, the lane at place j its column j;
 // afterwards it holds row j. For every bit of the place, lanes that differ in it swap the half that belongs to the other.
 template <int STRIDE = 1, int LANES, int WORDS>

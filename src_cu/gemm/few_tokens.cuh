@@ -1,9 +1,13 @@
 // Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns; a tile of 128 tokens may have them as rows
-// and share only the splits of K. Two ways:
+// and share only the splits of K. Three ways:
 //
-//     FewTokens         a tile for each cluster, whose CTAs share K and add up through distributed shared memory: enough of
-//                       them to keep all memory busy where tiles are few
+//     FewTokens         a tile for each cluster, whose CTAs share K: enough of them to keep all memory busy where tiles are few.
+//                       They lay their sums down where the stages were, meet, and read each other's
+//     FewTokensPushed   the same, but sums go straight to who stores them: faster, where there is room beside the stages
 //     FewTokensInTurn   persistent CTAs, where tiles are many: the next tile's weights come while this one is stored
+//
+// A call takes 2.2 us from the end of the kernel ahead to its own, however little it multiplies, so what may come before that
+// kernel's end counts: weights and tokens to the L2 cache, and weights that are constants into the ring of stages.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +17,7 @@
 #include "common/named_barrier.cuh"
 #include "common/registers.cuh"
 #include "gemm/fp8b128_mainloop.cuh"
+#include "gemm/pushed_sums.cuh"
 #include "gemm/store_reduced.cuh"
 #include "gemm/tile_order.cuh"
 
@@ -25,7 +30,7 @@ struct FewTokens {
     Tile tile;
 
     template <class Order, class Operands, class Target>
-    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         using Laid = LaidSums<Tile>;
         static_assert(sizeof(Laid) <= sizeof(tile.tokens) + sizeof(tile.weights), "lies where the stages were");
         Laid& laid = reinterpret_cast<Laid&>(tile);
@@ -33,16 +38,18 @@ struct FewTokens {
 
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
-            operands.prefetch_weights(work, PREFETCHED);
+            if (!early.weights) operands.prefetch_weights(work, PREFETCHED);
             operands.prefetch_maps();
             tile.initialise();
+            if (early.weights) load_weights_ahead(tile, order, operands);
         }
+        if (early.tokens) prefetch_tokens<Tile>(order, operands, work);
         __syncthreads();
         wait_for_previous_kernel();
 
         if (threadIdx.x >= Tile::MATH_THREADS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
-            load(tile, order, operands);
+            load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
@@ -61,6 +68,47 @@ struct FewTokens {
     }
 };
 
+template <class Tile, int SPLITS>
+struct FewTokensPushed {
+    static constexpr int PREFETCHED = 3;
+
+    Tile tile;
+    PushedSums<Tile, SPLITS> pushed;
+
+    template <class Order, class Operands, class Target>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
+        const Work work = order.work;
+
+        let_next_kernel_launch();
+        if (threadIdx.x == 0) {
+            if (!early.weights) operands.prefetch_weights(work, PREFETCHED);
+            operands.prefetch_maps();
+            tile.initialise();
+            pushed.initialise();
+            if (early.weights) load_weights_ahead(tile, order, operands);
+        }
+        if (early.tokens) prefetch_tokens<Tile>(order, operands, work);
+        __syncthreads();
+        arrive_at_cluster();  // when all have, they may be sent to
+        wait_for_previous_kernel();
+
+        if (threadIdx.x >= Tile::MATH_THREADS) {
+            if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
+            load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
+            __syncwarp();
+            wait_for_cluster();
+        } else {
+            if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
+            wait_for_cluster();
+            Ring<Tile::STAGES> ring;
+            float sums[Tile::WAVES][Tile::SUMS];
+            multiply(tile, ring, work.end_block - work.first_block, sums);
+            pushed.push(sums[0]);
+        }
+        pushed.template add_up_and_store<Tile::THREADS / 32>(d, work);
+    }
+};
+
 template <class Tile>
 struct FewTokensInTurn {
     Tile tile;
@@ -70,22 +118,28 @@ struct FewTokensInTurn {
 
     // What the order reads from global memory it reads in next(), after the kernel before has ended.
     template <class Order, class Operands, class Target>
-    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
             if constexpr (requires { requires Order::READS_NOTHING; }) {
                 Order first = order;
-                if (Work work; first.next(work)) operands.prefetch_weights(work, PREFETCHED);
+                if (Work work; !early.weights && first.next(work)) operands.prefetch_weights(work, PREFETCHED);
             }
             operands.prefetch_maps();
             tile.initialise();
+            if constexpr (requires { requires Order::READS_NOTHING; })
+                if (early.weights) load_weights_ahead(tile, order, operands);
+        }
+        if constexpr (requires { requires Order::READS_NOTHING; }) {
+            Order first = order;
+            if (Work work; early.tokens && first.next(work)) prefetch_tokens<Tile>(order, operands, work);
         }
         __syncthreads();
         wait_for_previous_kernel();
 
         if (threadIdx.x >= Tile::MATH_THREADS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
-            load(tile, order, operands);
+            load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;

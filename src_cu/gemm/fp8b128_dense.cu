@@ -8,7 +8,7 @@
 //     operands.cuh           where elements and scales come from
 //     fp8b128_mainloop.cuh   load, multiply, promote: the loop over K
 //     tile_order.cuh         who computes which tile, when
-//     store_rows.cuh, store_reduced.cuh, sum.cuh   from sums to D
+//     store_rows.cuh, store_reduced.cuh, pushed_sums.cuh, sum.cuh     from sums to D
 //     many_tokens.cuh, few_tokens.cuh     the two ways of putting them together
 
 #include <type_traits>
@@ -22,13 +22,17 @@ namespace zoo {
 
 using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
                          Variant::OVERLAPPED>;
-using Few = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, FewTokens<Tile, Variant::SPLITS>>;
+constexpr bool PUSHED = Variant::SWAPPED && Variant::SPLITS > 1;
+using Split = std::conditional_t<PUSHED, FewTokensPushed<Tile, Variant::SPLITS>, FewTokens<Tile, Variant::SPLITS>>;
+using Few = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;
 constexpr bool MANY = !Variant::SWAPPED && Variant::IN_TURN;
 using Way = std::conditional_t<MANY, ManyTokens<Tile>, Few>;
 using Order =
     std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, SplitOrder<Tile, Variant::SPLITS>>;
+constexpr int kib(int bytes) { return (bytes + 1023) / 1024 * 1024; }
 constexpr int BESIDES = MANY               ? Tile::MATH_WARPS * 2048
-                        : Variant::IN_TURN ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024
+                        : PUSHED           ? kib(pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, Variant::SPLITS))
+                        : Variant::IN_TURN ? kib(Tile::TOKENS * (Tile::WEIGHTS + 4) * 4)
                                            : 0;  // the stages
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
 
@@ -41,12 +45,12 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
 ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
            const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
            int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, uint8_t* c, int64_t c_stride, int c_is_bf16,
-           const float* row_scale) {
+           const float* row_scale, int b_is_constant) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
     const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, 0, 0, 0, N};
     const zoo::Sum<Variant::d> sum{{d, d_stride, N}, zoo::ADDS ? c : nullptr, c_stride, c_is_bf16 != 0};
     const zoo::Scaled<zoo::Sum<Variant::d>> target{sum, zoo::ADDS ? row_scale : nullptr};
-    reinterpret_cast<zoo::Way*>(memory)->run(zoo::Order(M, N, blocks), operands, target);
+    reinterpret_cast<zoo::Way*>(memory)->run(zoo::Order(M, N, blocks), operands, target, {true, b_is_constant != 0});
 }

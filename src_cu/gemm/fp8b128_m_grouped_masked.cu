@@ -6,6 +6,7 @@
 
 #include "gemm/few_tokens.cuh"
 #include "gemm/many_tokens.cuh"
+#include "gemm/sum.cuh"
 #include "gemm/tile_order.cuh"
 
 namespace zoo {
@@ -16,18 +17,20 @@ using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyToke
 constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + TO_STORE, "what the table launches with");
 
+constexpr bool SCALES = Variant::SWAPPED || Tile::WAVES == 1;  // with two waves sums do not stay in registers
+
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
 ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
            const float* b_scale, uint8_t* d, const int* used, int groups, int rows, int N, int blocks, int64_t a_scale_group,
            int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block,
-           int64_t d_stride) {
+           int64_t d_stride, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
     const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, a_scale_group, b_scale_group, rows, N};
-    const zoo::Matrix<Variant::d> target{d, d_stride, N};
+    const zoo::Scaled<zoo::Matrix<Variant::d>> target{{d, d_stride, N}, zoo::SCALES ? row_scale : nullptr};
     const zoo::GroupedOrder<zoo::Tile, Variant::BAND, zoo::EachInItsPlace> order({used, rows}, groups, N, blocks);
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, target);
 }

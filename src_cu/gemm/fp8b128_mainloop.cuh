@@ -22,15 +22,79 @@
 
 namespace zoo {
 
-// By one thread, for all of its CTA's work.
+// By one thread, for all of its CTA's work, or by its warp where the order takes one; then the others only walk along. The weights of
+// the first blocks, `weights_ahead` of them, are on their way.
 template <class Tile, class Order, class Operands>
-__device__ __forceinline__ void load_elements(Tile& tile, Order order, const Operands& operands) {
+__device__ __forceinline__ void load_elements(Tile& tile, Order order, const Operands& operands, int lane, int weights_ahead) {
     Ring<Tile::STAGES> ring;
-    for (Work work; order.next(work);)
+    for (Work work; order.next(work);) {
+        if (OfWarps<Order> && lane > 0) continue;
         for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
             tile.wait_until_empty(ring);
-            operands.load_elements(tile, ring.stage, work, block);
+            if (weights_ahead > 0)
+                weights_ahead--;
+            else
+                operands.load_weights(tile, ring.stage, work, block);
+            operands.load_tokens(tile, ring.stage, work, block);
         }
+    }
+}
+
+// What may be fetched before the kernel ahead has ended.
+struct Early {
+    bool tokens = false;   // to the L2 cache, where that kernel's stores go as well: always allowed, worth it where tokens are few
+    bool weights = false;  // into the ring of stages: they are constants
+};
+
+// By one thread, once the ring is initialised: the first weights.
+template <class Tile, class Order, class Operands>
+__device__ __forceinline__ void load_weights_ahead(Tile& tile, Order order, const Operands& operands) {
+    int stage = 0;
+    for (Work work; stage < Tile::WEIGHTS_AHEAD && order.next(work);)
+        for (int block = work.first_block; block < work.end_block && stage < Tile::WEIGHTS_AHEAD; block++, stage++)
+            operands.load_weights(tile, stage, work, block);
+}
+
+// By the loading warps: CTAs that share tokens share the blocks of K.
+template <class Tile, class Order, class Operands>
+__device__ __forceinline__ void prefetch_tokens(const Order& order, const Operands& operands, const Work& work) {
+    const int thread = threadIdx.x - Tile::MATH_THREADS;
+    if (thread < 0) return;
+    for (int block = work.first_block + work.weight / Tile::WEIGHTS; block < work.end_block; block += order.columns)
+        operands.prefetch_tokens(work, block, thread, Tile::THREADS - Tile::MATH_THREADS);
+}
+
+// By the scale warps, where the copy engine can bring a block's scales of A at once, from `scales` on: the first warp asks for
+// them, the last one brings those of B. A fourth of the instructions of reading all.
+template <class Tile, class Operands>
+__device__ __forceinline__ void copy_scales(Tile& tile, Ring<Tile::STAGES>& ring, const Operands& operands, const Work& work,
+                                            const float* scales, int thread) {
+    constexpr int AHEAD = RowScales::AHEAD;
+    static_assert(Tile::SCALE_THREADS >= 64 && Tile::WEIGHT_SCALES <= 32);
+    const int lane = thread % 32;
+    const bool is_weight = thread >= Tile::SCALE_THREADS - 32 && lane < Tile::WEIGHT_SCALES;
+    RowScales weight;
+    if (is_weight) operands.begin_weight(weight, work, lane);
+    weight.read(work.end_block - work.first_block);
+    for (int first = work.first_block; first < work.end_block; first += AHEAD) {
+        weight.read(work.end_block - first - AHEAD);
+#pragma unroll
+        for (int ahead = 0; ahead < AHEAD; ahead++) {
+            if (first + ahead == work.end_block) break;
+            Barrier* full = &tile.full[ring.stage];
+            tile.wait_until_empty(ring);
+            if (is_weight) tile.weight_scales[ring.stage][lane] = weight.of(ahead);
+            __syncwarp();
+            if (thread == 0) {
+                arrive_expecting_bytes(full, Tile::TOKENS * 4);
+                load_bytes(tile.token_scales[ring.stage], scales, Tile::TOKENS * 4, full);
+                scales += operands.a_scales.block_stride;
+            } else if (lane == 0) {
+                arrive(full);
+            }
+            ring.advance();
+        }
+    }
 }
 
 // By the scale warps: each thread brings the scales of some rows. They wait for memory, so they are not those that copy.
@@ -48,6 +112,10 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
     };
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
+        if (const float* scales = operands.token_scales_to_copy(work)) {
+            copy_scales(tile, ring, operands, work, scales, thread);
+            continue;
+        }
         RowScales rows[ROUNDS];
 #pragma unroll
         for (int round = 0; round < ROUNDS; round++) {
@@ -122,15 +190,15 @@ __device__ __forceinline__ void load_factors(Tile& tile, Order order, const Oper
 
 // By the loading warps: the first copies elements, the others bring scales.
 template <class Tile, class Order, class Operands>
-__device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands) {
+__device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands, int weights_ahead = 0) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread >= 32) {
         if constexpr (Tile::SWAPPED)
             load_factors(tile, order, operands, thread - 32);
         else
             load_scales(tile, order, operands, thread - 32);
-    } else if (thread == 0) {
-        load_elements(tile, order, operands);
+    } else if (OfWarps<Order> || thread == 0) {
+        load_elements(tile, order, operands, thread, weights_ahead);
     }
 }
 
@@ -141,7 +209,7 @@ struct Factors;
 template <class Tile>
 struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread has two. Columns have one, or some of them
     static constexpr bool IN_THE_STAGE = false;
-    static constexpr int PARTS = (Tile::COLUMNS + Tile::WEIGHTS_A_SCALE - 1) / Tile::WEIGHTS_A_SCALE;
+    static constexpr int PARTS = Tile::STRADDLES ? 2 : (Tile::COLUMNS + Tile::WEIGHTS_A_SCALE - 1) / Tile::WEIGHTS_A_SCALE;
     float row[PARTS][2];
 
     __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row, int first_column = 0) {
@@ -153,7 +221,11 @@ struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread h
             row[part][1] = scales[8] * weight;
         }
     }
-    __device__ __forceinline__ float of(int j) const { return row[j / 4 * 8 / Tile::WEIGHTS_A_SCALE][j / 2 % 2]; }
+    template <int SPLIT>
+    __device__ __forceinline__ float of(int j) const {
+        const int column = j / 4 * 8;
+        return row[Tile::STRADDLES ? column >= SPLIT : column / Tile::WEIGHTS_A_SCALE][j / 2 % 2];
+    }
 };
 
 template <class Tile>
@@ -170,8 +242,10 @@ struct Factors<Tile, true> {  // columns are tokens: the loaders have multiplied
     Piece first[AHEAD];
     const Piece* pieces;
 
-    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row, int = 0)
-        : pieces(reinterpret_cast<const Piece*>(tile.token_scales[stage][first_row / Tile::WEIGHTS_AN_ENTRY][threadIdx.x % 4])) {
+    __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row, int = 0) {
+        if constexpr (Tile::WEIGHTS_AN_ENTRY < WGMMA_ROWS) first_row += threadIdx.x % WARPGROUP / 32 * 16;  // a warp has 16 rows
+        const int entry = first_row / Tile::WEIGHTS_AN_ENTRY;
+        pieces = reinterpret_cast<const Piece*>(tile.token_scales[stage][entry][threadIdx.x % 4]);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) first[i] = pieces[i];
     }
@@ -209,20 +283,21 @@ __device__ __forceinline__ void promote_columns(float (&sums)[Tile::SUMS], const
     }
 }
 
-template <class Tile>
+// SPLIT: so many columns have the first scale of B.
+template <class Tile, int SPLIT = Tile::COLUMNS>
 __device__ __forceinline__ void promote(float (&sums)[Tile::SUMS], const float (&partial)[Tile::SUMS],
                                         const Factors<Tile>& factors) {
     if constexpr (Tile::SWAPPED) {
         promote_columns(sums, partial, factors);
     } else {
 #pragma unroll
-        for (int j = 0; j < Tile::SUMS; j++) sums[j] = fmaf(partial[j], factors.of(j), sums[j]);
+        for (int j = 0; j < Tile::SUMS; j++) sums[j] = fmaf(partial[j], factors.template of<SPLIT>(j), sums[j]);
     }
 }
 
 // The two ways to go through the blocks. Two sets of partial sums: the next block's wgmmas run while this one's sums are
 // promoted. One set, where two take more registers than there are: only other warpgroups' wgmmas run meanwhile.
-template <class Tile>
+template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int row,
                                                     float (&sums)[Tile::SUMS]) {
     if (blocks == 0) return;
@@ -237,7 +312,7 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     auto finish = [&](const Factors<Tile>& factors, int finished, float (&partial)[Tile::SUMS]) {
         hold(partial);
         if constexpr (!Factors<Tile>::IN_THE_STAGE) tile.release(finished);
-        promote(sums, partial, factors);
+        promote<Tile, SPLIT>(sums, partial, factors);
         if constexpr (Factors<Tile>::IN_THE_STAGE) tile.release(finished);
     };
     auto step = [&](float (&running)[Tile::SUMS], float (&next)[Tile::SUMS]) {
@@ -265,9 +340,13 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
     }
 }
 
-template <class Tile>
+template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
                                                  float (&sums)[Tile::WAVES][Tile::SUMS]) {
+    // Unrolled, the next stage is asked for while the last wave is promoted; rolled, after it.
+    // Not where there are so many loops: 250 KB of code.
+    constexpr int UNROLLED = Tile::SWAPPED || Tile::STRADDLES ? 1 : 4;
+#pragma unroll UNROLLED
     for (; blocks > 0; blocks--, ring.advance()) {
         tile.wait_until_full(ring);
 #pragma unroll
@@ -281,26 +360,46 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>&
             wait_for_multiplications<0>();
             hold(partial);
             if (READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
-            promote(sums[wave], partial, factors);
+            promote<Tile, SPLIT>(sums[wave], partial, factors);
             if (!READ && wave == Tile::WAVES - 1) tile.release(ring.stage);
         }
     }
 }
 
-// By a multiplying warpgroup: its waves of one tile of D.
+template <class Tile, int SPLIT>
+__device__ __forceinline__ void multiply_blocks(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row,
+                                                float (&sums)[Tile::WAVES][Tile::SUMS]) {
+    if constexpr (Tile::OVERLAPPED) {
+        multiply_overlapped<Tile, SPLIT>(tile, ring, blocks, first_row, sums[0]);
+    } else {
+        multiply_in_turn<Tile, SPLIT>(tile, ring, blocks, first_row, sums);
+    }
+}
+
+// A loop for each number of columns that may have the first scale, so that no promotion asks which.
+template <class Tile, int SPLIT>
+__device__ __forceinline__ void multiply_split(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row, int split,
+                                               float (&sums)[Tile::WAVES][Tile::SUMS]) {
+    if constexpr (SPLIT < Tile::COLUMNS) {
+        if (split > SPLIT)
+            return multiply_split<Tile, SPLIT + Tile::SPLIT_UNIT>(tile, ring, blocks, first_row, split, sums);
+    }
+    multiply_blocks<Tile, SPLIT>(tile, ring, blocks, first_row, sums);
+}
+
+// By a multiplying warpgroup: its waves of one tile of D, which begins at column `column`.
 template <class Tile>
 __device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
-                                         float (&sums)[Tile::WAVES][Tile::SUMS]) {
+                                         float (&sums)[Tile::WAVES][Tile::SUMS], int column = 0) {
     const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
 #pragma unroll
     for (int wave = 0; wave < Tile::WAVES; wave++)
 #pragma unroll
         for (int j = 0; j < Tile::SUMS; j++) sums[wave][j] = 0;
-    if constexpr (Tile::OVERLAPPED) {
-        multiply_overlapped(tile, ring, blocks, first_row, sums[0]);
-    } else {
-        multiply_in_turn(tile, ring, blocks, first_row, sums);
-    }
+    if constexpr (Tile::STRADDLES)
+        multiply_split<Tile, Tile::SPLIT_UNIT>(tile, ring, blocks, first_row, SCALE_BLOCK - column % SCALE_BLOCK, sums);
+    else
+        multiply_blocks<Tile, Tile::COLUMNS>(tile, ring, blocks, first_row, sums);
 }
 
 }  // namespace zoo

@@ -3,7 +3,8 @@
 // A stage holds one block of K, 128 bytes of every row, which is one line of the 128-byte swizzle:
 //
 //     tokens          TOKENS  x 128 bytes of A           token_scales    one f32 a row of A
-//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128 rows of B, 64, or each
+//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128 rows of B, 64, 32, or each; or two,
+//                                                        that of the first row and the next
 //                                                        where tokens are columns, token_scales has the products of both
 //
 //     full[stage]     the copying thread announces the bytes of the tensor copies, and every scale warp arrives when it has
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 
 #include "common/mbarrier.cuh"
@@ -39,7 +41,10 @@ struct Fp8b128Tile {
     static constexpr int SUMS = COLUMNS / 2;                        // registers of 64 x COLUMNS
     // How many rows of the tile share an entry: where tiles begin between scales, those of one wgmma.
     static constexpr int WEIGHTS_AN_ENTRY = SWAPPED && WEIGHTS == 192 ? WGMMA_ROWS : WEIGHTS_A_SCALE;
-    static constexpr int WEIGHT_SCALES = (WEIGHTS + WEIGHTS_AN_ENTRY - 1) / WEIGHTS_AN_ENTRY;
+    // Weights as columns, as many as fill the waves of CTAs: such a tile begins anywhere in a scale of B, and has the next, too.
+    static constexpr bool STRADDLES = !SWAPPED && WEIGHTS_A_SCALE == SCALE_BLOCK && WEIGHTS % SCALE_BLOCK != 0;
+    static constexpr int SPLIT_UNIT = std::gcd(WEIGHTS, SCALE_BLOCK);  // columns that have the first are a multiple of it
+    static constexpr int WEIGHT_SCALES = STRADDLES ? 2 : (WEIGHTS + WEIGHTS_AN_ENTRY - 1) / WEIGHTS_AN_ENTRY;
 
     // A multiprocessor's registers are four banks, each serving every fourth warp. The loading warps' own are hardly used:
     // where multiplying takes more than an even share, they give theirs away: 56 + 2 * 224 = 504, 56 + 3 * 152 = 512 a lane.
@@ -48,8 +53,14 @@ struct Fp8b128Tile {
     static constexpr int LOADER_REGISTERS = 56, MATH_REGISTERS = WARPGROUPS == 3 ? 152 : 224;
     static_assert(!OVERLAPPED || WAVES == 1);
 
+    // Of the weights that are loaded before the kernel ahead has ended: all that fit, but where one CTA fills a multiprocessor and
+    // begins only when that kernel's end is near. There more would stand in the way of the first tokens.
+    static constexpr int WEIGHTS_AHEAD = TOKENS < 128 ? STAGES : 3;
+    static_assert(WEIGHTS_AHEAD <= STAGES);
+
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr int SCALE_THREADS = TOKENS >= 96 ? 96 : (TOKENS + 31) / 32 * 32, THREADS = MATH_THREADS + 32 + SCALE_THREADS;
+    static_assert(!HUNGRY || THREADS % 128 == 0, "where three warps give registers away, who takes them waits for ever");
     static constexpr uint32_t STAGE_BYTES = (TOKENS + WEIGHTS) * SCALE_BLOCK;
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32, EMPTY_ARRIVALS = MATH_WARPS;
 
@@ -60,8 +71,10 @@ struct Fp8b128Tile {
         (STAGES * ((TOKENS + WEIGHTS) * SCALE_BLOCK + SCALES * 4 + 16) + 1023) / 1024 * 1024;
     static_assert(ROWS == ROW_WAVES * WARPGROUPS * WGMMA_ROWS && WAVES > 0, "every warpgroup has whole wgmmas");
     static_assert(ROW_WAVES == 1 || COLUMN_WAVES == 1);
-    static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == 1 && !SWAPPED);
-    static_assert(WEIGHTS % WEIGHTS_AN_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0, "a scale of B begins where an entry begins");
+    static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == (SWAPPED ? 32 : 1));
+    static_assert(STRADDLES || WEIGHTS % WEIGHTS_AN_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0,
+                  "a scale of B begins where an entry begins");
+    static_assert(!STRADDLES || WEIGHTS <= SCALE_BLOCK + SPLIT_UNIT && WAVES == 1, "the columns of a tile have two scales at most");
     static_assert(TOKENS % 8 == 0, "the swizzle repeats after 8 rows of 128 bytes");
 
     // Where tokens are columns, a thread needs the factors of two columns of every eight: they lie together, in the order of its sums.

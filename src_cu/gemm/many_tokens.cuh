@@ -33,25 +33,33 @@ struct ManyTokens {
 
     // What the order reads from global memory it reads in next(), after the kernel before has ended.
     template <class Order, class Operands, class Target>
-    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
             operands.prefetch_maps();
             tile.initialise();
+            if constexpr (requires { requires Order::READS_NOTHING; })
+                if (early.weights) load_weights_ahead(tile, order, operands);
         }
         __syncthreads();
         wait_for_previous_kernel();
 
         if (threadIdx.x >= Tile::MATH_THREADS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
-            load(tile, order, operands);
+            if constexpr (requires { requires Order::READS_NOTHING; })
+                load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
+            else
+                load(tile, order, operands);
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
             Ring<Tile::STAGES> ring;
             for (Work work; order.next(work);) {
                 float sums[Tile::WAVES][Tile::SUMS];
-                multiply(tile, ring, work.end_block - work.first_block, sums);
+                if constexpr (Tile::STRADDLES)
+                    multiply(tile, ring, work.end_block - work.first_block, sums, work.weight);
+                else
+                    multiply(tile, ring, work.end_block - work.first_block, sums);
                 store_waves(d, staged[thread_index_anew() / 32], work, first_row, sums);
             }
         }

@@ -55,6 +55,9 @@ struct Work {
     int first_row = 0, end_row = 0;  // of K, where groups lie along it
 };
 
+template <class Order>
+concept OfWarps = requires { requires Order::OF_WARPS; };
+
 // A (M, K); B (N, K) for each group, one after the other. Where each group has rows of A of its own, `tokens` of them, its
 // scales lie apart, too; elsewhere `tokens` and a_scales_group_stride are 0.
 template <class Tile>
@@ -75,12 +78,20 @@ struct Operands {
             prefetch_box(b, block * SCALE_BLOCK, work.group * weights + work.weight);
     }
 
-    // By one thread: one block of K of a tile.
-    __device__ __forceinline__ void load_elements(Tile& tile, int stage, const Work& work, int block) const {
-        Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, Tile::STAGE_BYTES);
-        load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
-        load_box(tile.tokens[stage], a, block * SCALE_BLOCK, work.token, full);
+    // By some threads, at any time: a block of its tokens and their scales.
+    __device__ __forceinline__ void prefetch_tokens(const Work& work, int block, int thread, int threads) const {
+        if (thread == 0) prefetch_box(a, block * SCALE_BLOCK, work.token);
+        for (int row = work.token + thread; row < min(work.token + Tile::TOKENS, a_scales.rows); row += threads)
+            prefetch(a_scales.first + row * a_scales.row_stride + block * a_scales.block_stride);
+    }
+
+    // By one thread: one block of K of a tile, first its weights.
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
+        arrive_expecting_bytes(&tile.full[stage], Tile::STAGE_BYTES);
+        load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, &tile.full[stage]);
+    }
+    __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int block) const {
+        load_box(tile.tokens[stage], a, block * SCALE_BLOCK, work.token, &tile.full[stage]);
     }
 
     // The scales of a row of the tile, of A or of B.
@@ -91,6 +102,17 @@ struct Operands {
         const int scale = Tile::WEIGHTS_AN_ENTRY == SCALE_BLOCK ? work.weight / SCALE_BLOCK + row
                                                                 : (work.weight + row * Tile::WEIGHTS_AN_ENTRY) / SCALE_BLOCK;
         scales.begin(of_group(b_scales, work, b_scales_group_stride), scale, work.first_block);
+    }
+
+    // The first block's scales of the tile's rows of A, where those of every block can be copied at once; else null.
+    __device__ __forceinline__ const float* token_scales_to_copy(const Work& work) const {
+        const Scales scales = of_group(a_scales, work, a_scales_group_stride);
+        const int row = work.token - work.group * tokens;
+        const float* first = scales.first + row + work.first_block * scales.block_stride;
+        const bool together = scales.row_stride == 1 && row + Tile::TOKENS <= scales.rows;
+        const bool aligned = reinterpret_cast<uint64_t>(first) % 16 == 0 &&
+                             (scales.block_stride % 4 == 0 || work.end_block - work.first_block == 1);
+        return together && aligned ? first : nullptr;
     }
 
    protected:

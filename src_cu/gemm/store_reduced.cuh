@@ -40,8 +40,9 @@ struct LaidSums {
     }
 
     // Eight neighbouring weights of a token, added up over the CTAs of a cluster. One that is alone adds nothing: -0 stays -0.
-    template <int SPLITS>
-    __device__ __forceinline__ void add_up(int token, int weight, float (&sum)[8]) const {
+    // Where PARTS of them next to each other have different weights, those of `part`.
+    template <int SPLITS, int PARTS = 1>
+    __device__ __forceinline__ void add_up(int token, int weight, float (&sum)[8], int part = 0) const {
 #pragma unroll
         for (int i = 0; i < 8; i++) sum[i] = 0;
 #pragma unroll
@@ -49,7 +50,8 @@ struct LaidSums {
 #pragma unroll
             for (int half = 0; half < 8; half += 4) {
                 const float* place = &rows[token][weight + half];
-                const float4 four = SPLITS > 1 ? load_in_cta(place, source) : *reinterpret_cast<const float4*>(place);
+                const float4 four = SPLITS * PARTS > 1 ? load_in_cta(place, source * PARTS + part)
+                                                       : *reinterpret_cast<const float4*>(place);
                 const float values[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[half + i] = SPLITS > 1 ? sum[half + i] + values[i] : values[i];

@@ -40,31 +40,42 @@ struct alignas(1024) StagedRows {
     __device__ __forceinline__ uint8_t* piece(int row, int piece) { return bytes + row * 128 + (piece ^ row % 8) * 16; }
 };
 
+// COLUMNS of 64 or less of a warp's 16 rows, whose sums `sums` points to; `row` and `column` are those of D.
+template <int COLUMNS, class D>
+__device__ __forceinline__ void store_part(const Matrix<D>& d, StagedRows& staged, int row, int end_row, int column,
+                                           const float* sums, int lane) {
+    __syncwarp();  // the part before has been read
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 16; i++) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
+        const float* eight = &sums[i * 8];
+        const uint32_t matrices[4] = {encode_pair<D>(eight[0], eight[1]), encode_pair<D>(eight[2], eight[3]),
+                                      encode_pair<D>(eight[4], eight[5]), encode_pair<D>(eight[6], eight[7])};
+        store_matrices(staged.piece(lane % 16, 2 * i + lane / 16), matrices);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < STAGED_ROWS / 4; i++) {
+        const int r = i * 4 + lane / 8, c = column + lane % 8 * 8;
+        const uint4 eight = *reinterpret_cast<const uint4*>(staged.piece(r, lane % 8));
+        const bool ours = COLUMNS == STAGED_COLUMNS || lane % 8 * 8 < COLUMNS;
+        if (ours && row + r < end_row && c < d.columns) *reinterpret_cast<uint4*>(d.at(row + r, c)) = eight;
+    }
+}
+
 // The sums of 64 x COLUMNS, of which this warp has 16 rows; `row` and `column` are those of the 64 x COLUMNS in D. Rows from
 // end_row on are not written.
 template <class D, int SUMS>
 __device__ __forceinline__ void store_rows(const Matrix<D>& d, StagedRows& staged, int row, int end_row, int column,
                                            const float (&sums)[SUMS]) {
     const int thread = thread_index_anew(), lane = thread % 32, first_row = row + thread % WARPGROUP / 32 * STAGED_ROWS;
-    static_assert(SUMS * 2 % STAGED_COLUMNS == 0);
+    constexpr int PARTS = SUMS * 2 / STAGED_COLUMNS, LEFT = SUMS * 2 % STAGED_COLUMNS;
+    static_assert(LEFT % 16 == 0);
 #pragma unroll
-    for (int part = 0; part < SUMS * 2 / STAGED_COLUMNS; part++) {
-        __syncwarp();  // the part before has been read
-#pragma unroll
-        for (int i = 0; i < STAGED_COLUMNS / 16; i++) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
-            const float* eight = &sums[part * STAGED_COLUMNS / 2 + i * 8];
-            const uint32_t matrices[4] = {encode_pair<D>(eight[0], eight[1]), encode_pair<D>(eight[2], eight[3]),
-                                          encode_pair<D>(eight[4], eight[5]), encode_pair<D>(eight[6], eight[7])};
-            store_matrices(staged.piece(lane % 16, 2 * i + lane / 16), matrices);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int i = 0; i < STAGED_ROWS / 4; i++) {
-            const int r = i * 4 + lane / 8, c = column + part * STAGED_COLUMNS + lane % 8 * 8;
-            const uint4 eight = *reinterpret_cast<const uint4*>(staged.piece(r, lane % 8));
-            if (first_row + r < end_row && c < d.columns) *reinterpret_cast<uint4*>(d.at(first_row + r, c)) = eight;
-        }
-    }
+    for (int part = 0; part < PARTS; part++)
+        store_part<STAGED_COLUMNS>(d, staged, first_row, end_row, column + part * STAGED_COLUMNS, &sums[part * STAGED_COLUMNS / 2],
+                                   lane);
+    if constexpr (LEFT != 0)
+        store_part<LEFT>(d, staged, first_row, end_row, column + PARTS * STAGED_COLUMNS, &sums[PARTS * STAGED_COLUMNS / 2], lane);
 }
 
 // Four neighbouring lanes write 32 bytes of a row as they are.

@@ -1,10 +1,11 @@
 // Which tiles of D a CTA computes, and in which order. An order's next() gives one after the other; every role of a CTA has
-// a copy of its own.
+// a copy of its own. An order OF_WARPS has its next() called by all lanes of a warp at once.
 #pragma once
 
 #include <cstdint>
 
 #include "common/cluster.cuh"
+#include "common/warp.cuh"
 #include "gemm/operands.cuh"
 
 namespace zoo {
@@ -48,10 +49,11 @@ struct DenseOrder {
 template <class Tile, int SPLITS>
 struct SplitOrder {
     Work work;
+    int columns;
     bool given = false;
 
-    __device__ __forceinline__ SplitOrder(int M, int N, int blocks) {
-        const int columns = tiles_of(N, Tile::WEIGHTS), index = blockIdx.x / SPLITS;
+    __device__ __forceinline__ SplitOrder(int M, int N, int blocks) : columns(tiles_of(N, Tile::WEIGHTS)) {
+        const int index = blockIdx.x / SPLITS;
         const int split = SPLITS > 1 ? cluster_rank() : 0;
         work = {index / columns * Tile::TOKENS, index % columns * Tile::WEIGHTS,        M, 0,
                 int(int64_t(blocks) * split / SPLITS), int(int64_t(blocks) * (split + 1) / SPLITS)};
@@ -64,11 +66,11 @@ struct SplitOrder {
     }
 };
 
-// Where a group's rows of A lie, known on the device only. Called for group after group.
+// Where a group's rows of A lie, known on the device only.
 struct OneAfterTheOther {
     const int* ends;
     __device__ __forceinline__ void find(int group, int& begin, int& end) const {
-        begin = end;
+        begin = group > 0 ? ends[group - 1] : 0;
         end = ends[group];
     }
 };
@@ -82,26 +84,38 @@ struct EachInItsPlace {
     }
 };
 
-// Persistent CTAs, a matrix of weights for each group. Tiles begin where groups begin, so each CTA walks along the groups.
+// Persistent CTAs, a matrix of weights for each group. Tiles begin where groups begin, so each CTA walks along the groups, 32 in
+// a step: every lane has one of them.
 template <class Tile, int BAND, class Groups>
 struct GroupedOrder {
+    static constexpr bool OF_WARPS = true;
+    static constexpr uint32_t ALL = 0xFFFFFFFF;
+
     Groups groups;
     int count, columns, blocks;
     int index = blockIdx.x;
-    int group = -1, begin = 0, end = 0, rows = 0, first_index = 0;  // rows: tiles down the group
+    int first_group = -32, end_index = 0;     // of the 32 groups; their tiles end there
+    int begin = 0, end = 0, own_end_index = 0;  // the rows of this lane's group; its tiles end there
 
     __device__ __forceinline__ GroupedOrder(Groups groups, int count, int N, int blocks)
         : groups(groups), count(count), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {}
 
     __device__ __forceinline__ bool next(Work& work) {
-        while (index >= first_index + rows * columns) {
-            if (++group >= count) return false;
-            first_index += rows * columns;
-            groups.find(group, begin, end);
-            rows = tiles_of(end - begin, Tile::TOKENS);
+        while (index >= end_index) {
+            first_group += 32;
+            if (first_group >= count) return false;
+            const int group = first_group + threadIdx.x % 32;
+            begin = end = 0;
+            if (group < count) groups.find(group, begin, end);
+            own_end_index = end_index + sum_of_lanes_up_to_this(tiles_of(end - begin, Tile::TOKENS) * columns);
+            end_index = __shfl_sync(ALL, own_end_index, 31);
         }
+        const int owner = __ffs(__ballot_sync(ALL, index < own_end_index)) - 1;  // the first whose tiles end after this one
+        const int first_row = __shfl_sync(ALL, begin, owner), end_row = __shfl_sync(ALL, end, owner);
+        const int rows = tiles_of(end_row - first_row, Tile::TOKENS);  // of tiles
+        const int first_index = __shfl_sync(ALL, own_end_index, owner) - rows * columns;
         const Banded<BAND> place(index - first_index, rows, columns);
-        work = {begin + place.row * Tile::TOKENS, place.column * Tile::WEIGHTS, end, group, 0, blocks};
+        work = {first_row + place.row * Tile::TOKENS, place.column * Tile::WEIGHTS, end_row, first_group + owner, 0, blocks};
         index += gridDim.x;
         return true;
     }
