@@ -61,12 +61,14 @@ class Sweep:
         self.cases = []
         for result in (result for file in files for result in json.loads(file.read_text())):
             values = self._symbols(result["shape"]) | flags | {"offsets.present": 1, "sms": SMS}
+            for name, chosen in result.get("options", {}).items():
+                values |= {f"{name}.{value}": int(value == chosen) for value in table["options"][name]["values"]}
             for name, expression in derived:
                 values[name] = expression.evaluate(values)
             times = {name.split("_", 1)[1]: 1e3 * time for name, time in result["times"].items() if "_" in name}
             fitting = {rule: times[rule.name] for rule in rules if rule.name in times and rule.when.evaluate(values)}
             if fitting:
-                self.cases.append((tuple(result["shape"]), values, fitting))
+                self.cases.append(((*result["shape"], *result.get("options", {}).values()), values, fitting))
 
         self.costs = [{} for _ in self.cases]
         for rule in rules:

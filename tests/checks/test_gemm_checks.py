@@ -1,5 +1,7 @@
 """The problems of the FP8 GEMMs catch what such kernels get wrong. The 'kernel' is the reference, group by group."""
 
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -7,10 +9,13 @@ import numpy
 import pytest
 
 from zoo import checks
+from zoo.errors import VariantError
+from zoo.expressions import Expression
 from zoo.reference.gemm import accumulated, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
 
+TABLE = Path(__file__).resolve().parents[2] / "src_cu" / "gemm" / "fp8b128_m_grouped_gather.toml"
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
-ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "c": 8, "d": 16, "offsets": 4, "rows": 4, "m_indices": 4, "index": 4, "row_scale": 4}
+ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "c": 8, "d": 16, "offsets": 4, "rows": 4, "m_indices": 4, "index": 4, "row_scale": 4, "workspace": 128}
 FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn) | dict.fromkeys(("a_scale", "b_scale", "c", "row_scale"), numpy.float32)
 MOST_ELEMENTS = 60_000
 
@@ -20,11 +25,11 @@ def kernel(grouping):
     return SimpleNamespace(fields={"op": "gemm", "formats": "fp8b128", "grouping": grouping}, arguments=arguments)
 
 
-def variant(splits=1, dtype="bf16", indexed=0):
-    return SimpleNamespace(dtypes={"d": dtype}, constants={"SPLITS": splits, "INDEXED": indexed}, options={})
+def variant(splits=1, dtype="bf16", indexed=0, moved=0):
+    return SimpleNamespace(dtypes={"d": dtype}, constants={"SPLITS": splits, "INDEXED": indexed, "MOVED": moved}, options={})
 
 
-def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, none_is_the_last=False):
+def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, none_is_the_last=False, refuses_to_split=True):
     """The reference with, perhaps, one thing changed."""
 
     def execute(kernel, variant, buffers, settings):
@@ -39,12 +44,14 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, 
         a, a_scale, b, b_scale = (read(name) for name in ("a", "a_scale", "b", "b_scale"))
         d = buffers["d"].laid.elements(after["d"])
         splits = variant.constants["SPLITS"]
+        if settings.get("batch_invariant") == "yes" and splits > 1 and refuses_to_split:
+            raise VariantError("splits K")
 
         def multiply(target, a, a_scale, b, b_scale, rows=slice(None)):
             if target.size:
                 sums = product(a, a_scale, b, b_scale, splits)
                 with numpy.errstate(all="ignore"):
-                    sums = sums * read("row_scale")[rows, None] if "row_scale" in buffers else sums
+                    sums = sums * read("row_scale")[rows][:, None] if "row_scale" in buffers else sums
                     sums = sums + read("c") if "c" in buffers else sums
                 target[...] = rounded(sums, variant.dtypes["d"]).view(target.dtype)
 
@@ -53,7 +60,7 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, 
         elif a.ndim == 3:
             for group, used in enumerate(read("rows")):
                 rows = slice(0, used + rows_too_many)
-                multiply(d[group, rows], a[group, rows], a_scale[group, rows], b[group], b_scale[group])
+                multiply(d[group, rows], a[group, rows], a_scale[group, rows], b[group], b_scale[group], (group, rows))
         elif "m_indices" in buffers:
             groups = read("m_indices")
             for group in range(len(b)):
@@ -67,7 +74,7 @@ def executor(product=gemm_fp8b128, rows_too_many=0, other_group=0, forget=None, 
         else:
             if "index" in buffers:
                 index = read("index").copy()
-                index[read("offsets")[-1] :] = -1
+                index[sum(read("offsets")[-1:]) :] = -1
                 there = (index >= 0)[:, None] | none_is_the_last
                 a = numpy.where(there, a[index].view(numpy.uint8), numpy.uint8(0)).view(a.dtype)
                 a_scale = numpy.where(there, a_scale[index], numpy.float32(0))
@@ -110,6 +117,18 @@ def test_the_weights_of_another_group_by_m_indices_are_caught():
 
 def test_an_index_of_minus_one_taken_for_the_last_row_is_caught():
     assert "elements are wrong" in check("m_grouped_gather", executor(none_is_the_last=True)).error
+
+
+def test_a_workspace_is_as_large_as_the_table_says_and_holds_anything():
+    with open(TABLE, "rb") as file:
+        arguments = {argument["name"]: argument for argument in tomllib.load(file)["arguments"]}
+    size, seen = Expression(arguments["workspace"]["shape"][0]), set()
+    for problem in checks.problems(kernel("m_grouped_gather"), variant(moved=1)):
+        (M,), (_, K) = problem.inputs["index"].values.shape, problem.inputs["a"].values.shape
+        workspace = problem.workspaces["workspace"].values
+        assert workspace.shape == (size.evaluate({"M": M, "K": K, "BLOCKS": -(-K // 128)}),)
+        seen |= set(workspace[-16:].tolist())
+    assert len(seen) > 100
 
 
 def test_a_right_kernel_that_splits_k_passes():
@@ -162,7 +181,7 @@ def test_a_forgotten_c_is_caught():
     assert "added to c of float32: d: " in check("dense", execute).error
 
 
-@pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous"])
+@pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous", "m_grouped_masked"])
 def test_forgotten_factors_of_rows_are_caught(grouping):
     right = executor()
 
@@ -171,6 +190,10 @@ def test_forgotten_factors_of_rows_are_caught(grouping):
         return after | {"row_scale": buffers["row_scale"].image for _ in range("row_scale" in buffers)}
 
     assert "rows scaled: d: " in check(grouping, execute).error
+
+
+def test_a_split_in_spite_of_batch_invariant_is_caught():
+    assert "each row as it comes out alone: d: " in check("dense", executor(refuses_to_split=False), splits=2, dtype="f32").error
 
 
 def test_another_order_of_the_sum_is_caught():

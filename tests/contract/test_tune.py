@@ -36,3 +36,14 @@ def test_the_regret_of_a_sweep_is_that_of_the_variant_the_rule_chooses(tune, tmp
         assert found == tuple(shape) and f"bf16_{best}" != slower
         regrets.append(regret)
     assert sorted(regrets) == [1, 1.5], "the rule chooses by sizes, not by times"
+
+
+@pytest.mark.parametrize("chosen", ["no", "yes"])
+def test_a_rule_is_judged_under_the_options_of_its_sweep(tune, tmp_path, chosen):
+    table = tomllib.loads((ROOT / "src_cu" / "gemm" / "fp8b128_dense.toml").read_text())
+    rules = [tune.Rule(tile) for tile in table["variants"]["tiles"]]
+    file = tmp_path / "few.json"
+    file.write_text(json.dumps([{"shape": [1, 576, 7168], "times": {"bf16_t128": 100}, "options": {"b_constant": chosen}}]))
+    ((shape, values, _),) = tune.Sweep(table, rules, [file]).cases
+    assert (values["b_constant.no"], values["b_constant.yes"]) == (int(chosen == "no"), int(chosen == "yes"))
+    assert shape == (1, 576, 7168, chosen), "so that a report says which"

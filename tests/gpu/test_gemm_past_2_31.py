@@ -1,4 +1,4 @@
-"""Products whose D, or whose A, has more than 2^31 elements, on a real device: the last rows come out as they do alone.
+"""Products whose D, whose A, or whose weights have more than 2^31 elements, on a real device: the last rows come out as they do alone.
 
 N = 129280 is the vocabulary of DeepSeek's models.
 
@@ -97,10 +97,15 @@ def test_the_last_group_of_contiguous(rows, columns, K, by):
 
 
 @SHAPES
-def test_the_last_group_of_rows_through_an_index(rows, columns, K):
+@pytest.mark.parametrize("moved", [False, True])
+def test_the_last_group_of_rows_through_an_index(rows, columns, K, moved):
     a, a_scale, b, b_scale = by_rows(rows, columns, K, groups=2)
     call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "offsets": numbers(rows - TAIL, rows)}
-    d = launched("m_grouped_gather", empty(rows, columns), index=torch.arange(rows, device="cuda", dtype=torch.int32), **call)
+    call["index"] = torch.arange(rows, device="cuda", dtype=torch.int32)
+    if moved:
+        units, blocks = -(-rows // 16), -(-K // 128)
+        call["workspace"] = empty(-(-(rows * K) // 128) * 128 + (16 * units * blocks + units + 4) * 4, dtype=torch.uint8)
+    d = launched("m_grouped_gather", empty(rows, columns), "bf16_t192_moved" if moved else None, **call)
     check(d[-TAIL:], alone(a, a_scale, b, b_scale))
 
 
@@ -127,3 +132,69 @@ def test_the_last_group_along_k(rows, columns, K, dtype):
     expected = launched("k_grouped", empty(1, rows, columns, dtype=dtype), offsets=numbers(last), **call)
     assert torch.equal(d[-1], expected[0])
     assert bool(d[-1, -1].isfinite().all()) and len(torch.unique(d[-1, -TAIL:, :1000])) > 100
+
+
+def activated(grouping, extra, M, columns, places=None, **call):
+    """All rows of the result: d, or q and its scales, as bytes."""
+    results = {"d": empty(M, columns)}
+    if extra == "swiglu_fp8b128":
+        results = {"q": empty(M, columns, dtype=torch.float8_e4m3fn), "scales": empty(M, -(-columns // 128), dtype=torch.float32)}
+    for one in results.values():
+        one.view(torch.uint8).fill_(0xFF)
+    given = {name: one.unflatten(0, (places, -1)) for name, one in results.items()} if places else results
+    ZOO.launch(f"gemm.fp8b128.{grouping}.{extra}", **given, **call)
+    return [one.view(torch.uint8) for one in results.values()]
+
+
+def check_bytes(got, expected):
+    assert all(torch.equal(one[-TAIL:], other) for one, other in zip(got, expected, strict=True))
+    assert len(torch.unique(expected[0])) > 100
+
+
+@pytest.mark.parametrize("extra", ["swiglu", "swiglu_fp8b128"])
+@pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous", "m_grouped_contiguous by m_indices", "m_grouped_masked"])
+def test_the_last_rows_of_swiglu(grouping, extra):
+    rows, groups = ROWS // 4 * 4, 1 if grouping == "dense" else 4
+    a, a_scale, b, b_scale = by_rows(rows, 2 * N, FEW, groups)
+    expected = activated("dense", extra, TAIL, N, a=a[-TAIL:].clone(), a_scale=a_scale[-TAIL:].clone(), b=b[-1], b_scale=b_scale[-1])
+    call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
+    if grouping == "dense":
+        call |= {"b": b[0], "b_scale": b_scale[0]}
+    elif grouping == "m_grouped_contiguous":
+        call["offsets"] = numbers(5, 5, rows - TAIL, rows)
+    elif grouping == "m_grouped_masked":
+        call |= {name: call[name].unflatten(0, (4, -1)) for name in ("a", "a_scale")} | {"rows": numbers(1, 0, 1, rows // 4)}
+    else:
+        call["m_indices"] = torch.full((rows,), 1, device="cuda", dtype=torch.int32)
+        call["m_indices"][-TAIL:] = 3
+    check_bytes(activated(grouping.split()[0], extra, rows, N, 4 if "masked" in grouping else None, **call), expected)
+
+
+EXPERTS = 2**31 // DEEP**2 + 8  # whose weights of DEEP x DEEP are past 2^31 elements
+
+
+@pytest.mark.parametrize("grouping", ["m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked"])
+def test_the_last_of_many_experts(grouping):
+    a, a_scale, b, b_scale = by_rows(TAIL, DEEP, DEEP, EXPERTS)
+    expected = alone(a, a_scale, b, b_scale)
+    call, d = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}, empty(TAIL, DEEP)
+    used = [0] * (EXPERTS - 1) + [TAIL]
+    if grouping == "m_grouped_masked":
+        places, d = EXPERTS * TAIL, empty(EXPERTS, TAIL, DEEP)
+        rows, row_scales = torch.full((places, DEEP), 0x7F, device="cuda", dtype=torch.uint8), torch.full((places, DEEP // 128), 1.0, device="cuda")
+        rows[-TAIL:], row_scales[-TAIL:] = a.view(torch.uint8), a_scale
+        call |= {"a": rows.view(a.dtype).unflatten(0, (EXPERTS, -1)), "a_scale": row_scales.unflatten(0, (EXPERTS, -1)), "rows": numbers(*used)}
+    else:
+        call["offsets"] = numbers(*used)
+    if grouping == "m_grouped_gather":
+        call["index"] = torch.arange(TAIL, device="cuda", dtype=torch.int32)
+    check(launched(grouping, d, **call).view(-1, DEEP)[-TAIL:], expected)
+
+
+@pytest.mark.parametrize("extra", ["swiglu", "swiglu_fp8b128"])
+def test_the_last_of_many_experts_with_swiglu(extra):
+    a, a_scale, b, b_scale = by_rows(TAIL, DEEP, DEEP, EXPERTS)
+    expected = activated("dense", extra, TAIL, DEEP // 2, a=a, a_scale=a_scale, b=b[-1], b_scale=b_scale[-1], batch_invariant="yes")
+    ends = numbers(*[0] * (EXPERTS - 1), TAIL)
+    got = activated("m_grouped_contiguous", extra, TAIL, DEEP // 2, a=a, a_scale=a_scale, b=b, b_scale=b_scale, offsets=ends)
+    check_bytes(got, expected)

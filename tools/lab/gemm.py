@@ -1,6 +1,7 @@
 """Times gemm.fp8b128.dense and its groupings beside torch's tensor-wise FP8 product, which has no block scales to apply, in one run.
 
     python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...] [--variants 'bf16_*'] [--check] [--json FILE]
+                             [--option b_constant=yes]
 
 Calls are replayed from CUDA graphs over rotating operands that exceed the L2 cache three times over, all variants of a
 shape and torch in turns; figures are medians. `tw` is torch._scaled_mm with one scale a tensor and fast accumulation.
@@ -41,6 +42,7 @@ SHAPES = {
     "large": LARGE,
     "few": tuple((m, n, k) for m in (1, 8, 16, 32, 64, 128) for n, k in WEIGHTS),
     "probe_large": ((4096, 7168, 2048), (4096, 2112, 7168), (4096, 4096, 7168), (4096, 24576, 1536), (8192, 8192, 8192)),
+    "between": tuple((m, n, k) for m in (256, 384, 512) for n, k in WEIGHTS[1::2]),
     "groups": tuple((*shape, skew) for shape in GROUPS for skew in SKEWS),
     "masked": tuple(
         (groups, rows, n, k, "masked")
@@ -180,7 +182,7 @@ def worst_error(one: dict[str, torch.Tensor]) -> float:
     return worst
 
 
-def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dict:
+def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, options: dict[str, str]) -> dict:
     """`shape` is m, n, k, or groups, rows of each, n, k, skew; torch then multiplies all rows by the first group's weights."""
     kernels = {"masked": MASKED, "f32": ALONG_K, "bf16": ALONG_K}
     kernel = KERNEL if len(shape) == 3 else kernels.get(shape[4].split("_")[0], GROUPED)
@@ -194,7 +196,7 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dic
         dtype, moved = "bf16", m * k + groups * n * k + 2 * m * n
     bytes_of_one = moved + 4 * (m + n // 128 + 1) * (k // 128 + 1)
     sets = int(min(max(2, -(-CACHE // moved)), max(2, FREE_SHARE // bytes_of_one), 64))
-    rotating = [make(*shape) for _ in range(sets)]
+    rotating = [make(*shape) | options for _ in range(sets)]
     calls = sets * max(1, -(-20 // sets))
     stream = torch.cuda.Stream()
     own = stream.cuda_stream
@@ -258,7 +260,7 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool) -> dic
     limit = 1e6 * max(2 * m * n * k / PEAK, moved / BANDWIDTH)
     return {
         "shape": shape, "operations": 2 * m * n * k, "limit": limit, "times": {name: statistics.median(times) for name, times in seen.items()},
-        "errors": errors, "chosen": chosen and chosen.split()[0],
+        "errors": errors, "chosen": chosen and chosen.split()[0], "options": options,
     }  # fmt: skip
 
 
@@ -269,12 +271,14 @@ def main() -> int:
     parser.add_argument("--variants", default="*")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--best", type=int, default=4, help="print so many variants a shape")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the kernel; may be repeated")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     collection = zoo.Zoo(arguments.cubins)
+    options = dict(one.split("=") for one in arguments.option)
     results, wrong = [], 0
     for shape in SHAPES[arguments.shapes]:
-        result = measure(collection, shape, arguments.variants, arguments.check)
+        result = measure(collection, shape, arguments.variants, arguments.check, options)
         torch.cuda.empty_cache()
         results.append(result)
         times = dict(result["times"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import ml_dtypes
 import numpy
@@ -18,19 +18,20 @@ from zoo.reference.groups import gather
 BLOCK = 128
 
 # (M, N, K) around the units of the kernels: 8 columns, 64 rows of a wgmma, tiles of 64 to 256, 16 and 128 of K, a ring of stages.
-# Those that an emulator can take come first.
+# Those that an emulator can take come first. The last are as wide as it takes for tiles of 144 columns to begin at every place
+# in a scale of B where they ever do.
 _SHAPES = (
     (1, 8, 16), (7, 136, 128), (9, 8, 1040), (16, 72, 144), (17, 16, 272), (1, 264, 16), (33, 200, 48), (65, 8, 144),
     (129, 24, 64), (257, 136, 16), (120, 8, 32), (5, 8, 1936), (31, 40, 256), (1, 8, 2880),
     (1, 576, 1152), (16, 520, 2064), (63, 392, 656), (64, 1032, 528), (128, 272, 400), (130, 648, 1168), (300, 264, 272),
-    (517, 392, 144), (70, 136, 2880),
+    (517, 392, 144), (70, 136, 2880), (1, 1160, 16), (65, 1928, 144),
 )  # fmt: skip
 
 
 _SUMS = ((9, 136, 144), (65, 8, 144), (300, 264, 272))
 
 # (M, N, K, sizes of groups): groups that end within a tile, at its edge, one after it; empty ones first, last and in a row;
-# rows that belong to nobody; more groups than tiles; one that owns everything.
+# rows that belong to nobody; more groups than tiles, than lanes of a warp, and that end at its edges; one that owns everything.
 _GROUPS = (
     (40, 72, 144, (0, 7, 0, 0, 20, 13)),
     (130, 16, 48, (1, 128, 0, 1)),
@@ -39,6 +40,11 @@ _GROUPS = (
     (260, 8, 32, (257,)),
     (20, 8, 16, (3, 0, 17)),
     (9, 8, 2880, (1, 5)),
+    (0, 8, 16, (0, 0)),
+    (3, 8, 16, ()),
+    (90, 8, 16, (0,) * 31 + (3, 40, 0, 1) + (0,) * 28 + (1, 30) + (0,) * 5),
+    (300, 16, 16, ((0,) * 99 + (1,)) * 5 + (0,) * 530 + (257,)),
+    (280, 8, 32, (8, 260)),
     (700, 264, 400, (128, 0, 129, 256, 63, 1, 64)),
     (1100, 392, 656, (500, 0, 3, 191, 193, 200)),
     (300, 136, 1168, (1,) * 40 + (0,) * 20 + (193,)),
@@ -62,9 +68,9 @@ def _dense(variant: Variant) -> Iterator[Problem]:
     dtype = variant.dtypes["d"]
     splits = variant.constants["SPLITS"]
 
-    def problem(name: str, operands: Operands, gap: int = 0, transposed: bool = False, c=None, row_scale=None) -> Problem:
+    def problem(name: str, operands: Operands, gap=0, transposed=False, c=None, row_scale=None, aligned=0, **options) -> Problem:
         a, a_scale, b, b_scale = operands.arrays
-        sums = operands.product(splits)
+        sums = operands.row_by_row if options.get("batch_invariant") == "yes" else operands.product(splits)
         if row_scale is not None:
             sums = scaled(sums, row_scale)
         with numpy.errstate(all="ignore"):
@@ -75,15 +81,22 @@ def _dense(variant: Variant) -> Iterator[Problem]:
             strides[scale] = (1, -(-rows // 4) * 4 + 4 * gap) if transposed else (blocks + gap, 1)
         inputs = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
         placed = {argument: Placed(array, strides[argument]) for argument, array in inputs.items()}
+        placed["a_scale"] = Placed(a_scale, strides["a_scale"], aligned=aligned)
         if c is not None:
             placed["c"] = Placed(c, (c.shape[1] + 2 * gap, 1))
         if row_scale is not None:
             placed["row_scale"] = Placed(row_scale)
-        return Problem(name, placed, {"d": Placed(d, strides["d"])})
+        return Problem(name, placed, {"d": Placed(d, strides["d"])}, options)
 
     for index, shape in enumerate(_SHAPES):
         words = " x ".join(map(str, shape))
-        yield problem(f"{words}, random", _random(*shape), gap=index % 3, transposed=index % 2 == 1)
+        options = {"b_constant": "yes"} if index % 3 == 2 else {}
+        words += ", random" + ", b constant" * len(options) + ", scales of a at multiples of 16 bytes" * (index % 4 == 1)
+        aligned = 16 * (index % 4 == 1)
+        yield problem(words, _random(*shape), gap=index % 3, transposed=index % 2 == 1, aligned=aligned, **options)
+    for shape in ((260, 24, 32), (128, 8, 144), (517, 392, 1040)):
+        words = " x ".join(map(str, shape))
+        yield problem(f"{words}, the scales of a tile's rows of a copied at once", _random(*shape), transposed=True, aligned=16)
     for index, (shape, kind) in enumerate(itertools.product(_SUMS, (numpy.float32, ml_dtypes.bfloat16))):  # t256 refuses them
         c = (numpy.random.default_rng(index).standard_normal(shape[:2]) * 100).astype(kind)
         c[0, 0] = numpy.nan
@@ -98,6 +111,9 @@ def _dense(variant: Variant) -> Iterator[Problem]:
         yield problem(f"{shape}: NaN in one row of b stays in its column", _nan_in("b", *shape))
         yield problem(f"{shape}: a NaN scale of a stays in its row", _nan_in("a_scale", *shape), transposed=True)
         yield problem(f"{shape}: sums too small for a number, half of them -0", _underflowing(*shape))
+    for shape in ((5, 136, 272), (33, 72, 400)):  # variants that split K refuse
+        words = " x ".join(map(str, shape))
+        yield problem(f"{words}, batch_invariant: each row as it comes out alone", _random(*shape), batch_invariant="yes")
     yield problem("no rows", _random(0, 16, 32))
 
 
@@ -148,16 +164,18 @@ def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
         for what in ("random", "NaN in the rows of nobody and in the first of every second group"):
             arrays, sums = _groups(M, N, K, sizes, what != "random")
             ends = numpy.cumsum(sizes).astype(numpy.int32)
-            nobody = numpy.broadcast_to((numpy.arange(M) >= ends[-1])[:, None], (M, N))
+            nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
             gap = index % 2
             strides = {"a": (K + 16 * gap, 1), "b": (N * (K + 16 * gap), K + 16 * gap, 1)}
             if gap:
                 strides["a_scale"] = (1, -(-M // 4) * 4)
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
             if variant.constants.get("INDEXED"):
-                inputs["m_indices"] = Placed(numpy.append(numpy.repeat(numpy.arange(len(sizes)), sizes), [-1] * (M - ends[-1])).astype(numpy.int32))
+                inputs["m_indices"] = Placed(group_of_rows(M, sizes))
             else:
                 inputs["offsets"] = Placed(ends)
+            if gap and what == "random":
+                inputs["a_scale"] = Placed(arrays["a_scale"], strides["a_scale"], aligned=16)
             d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
             yield Problem(words, inputs, {"d": d})
@@ -168,6 +186,12 @@ def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
     owner = {"m_indices": Placed(numpy.zeros(9, numpy.int32))} if variant.constants.get("INDEXED") else {"offsets": Placed(numpy.int32([9]))}
     inputs, sums = _underflowing_group(9, 136, 144)
     yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, {"d": Placed(rounded(sums, dtype))})
+
+
+def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
+    """m_indices, where offsets would have been those of `sizes`."""
+    groups = [group for group, size in enumerate(sizes) for _ in range(size)]
+    return numpy.array(groups + [-1] * (M - len(groups)), numpy.int32)
 
 
 def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
@@ -183,7 +207,19 @@ def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
             d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
-            yield Problem(words + ", NaN in some rows, none in others" * special, inputs, {"d": d})
+            workspaces = {"workspace": Placed(_gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
+            yield Problem(words + ", NaN in some rows, none in others" * special, inputs, {"d": d}, workspaces=workspaces)
+            if not special:
+                factors = _factors(M)
+                scaled_d = Placed(rounded(scaled(sums, factors), dtype), d.strides, untouched=nobody)
+                inputs = inputs | {"row_scale": Placed(factors)}  # those of the problem before stay as they are
+                yield Problem(words + ", rows scaled", inputs, {"d": scaled_d}, workspaces=workspaces)
+
+
+def _gather_workspace(M: int, K: int) -> numpy.ndarray:
+    """Any bytes: rows at multiples of 128 bytes, their scales for 16 rows at a time, a word for each 16 rows and four more."""
+    rows, blocks, units = -(-(M * K) // 128) * 128, -(-K // 128), -(-M // 16)
+    return numpy.random.default_rng(M * K).integers(0, 256, rows + 4 * (16 * units * blocks + units + 4), dtype=numpy.uint8)
 
 
 def _factors(M: int) -> numpy.ndarray:
@@ -210,17 +246,20 @@ def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> 
         own = slice(end - size, end)
         if size:
             sums[own] = gemm_fp8b128(rows[own], row_scales[own], b[group], b_scale[group])
-    index[ends[-1] :] = 2**31 - 1  # not to be looked up
+    index[sum(sizes) :] = 2**31 - 1  # not to be looked up
     return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "index": index, "offsets": ends}, sums
 
 
-# (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it
+# (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it; more groups than lanes of a warp
 _PLACES = (
     (72, 144, 9, (0, 9, 1, 0, 5)),
     (8, 32, 66, (64, 65, 0)),
     (16, 16, 130, (129,)),
     (24, 48, 4, (0, 0)),
     (8, 2880, 3, (3, 0)),
+    (8, 16, 0, (0, 0)),
+    (8, 16, 5, ()),
+    (8, 16, 2, (0,) * 31 + (2, 1, 0, 0, 1) + (0,) * 27 + (2, 1) + (0,) * 5),
     (264, 400, 260, (128, 0, 260, 193, 64)),
     (136, 1168, 33, (20,) * 12),
 )  # fmt: skip
@@ -237,11 +276,11 @@ def _m_grouped_masked(variant: Variant) -> Iterator[Problem]:
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
                 a[nobody] = numpy.nan
-            a_scale = arrays["a_scale"].reshape(G, rows, -1)
+            a_scale = arrays["a_scale"].reshape(G, rows, -(-K // BLOCK))
             blocks, pitch = a_scale.shape[2], -(-rows // 4) * 4
             inputs = {
                 "a": Placed(a, (rows * (K + 16 * gap), K + 16 * gap, 1)),
-                "a_scale": Placed(a_scale, (blocks * pitch, 1, pitch) if gap else None),
+                "a_scale": Placed(a_scale, (blocks * pitch, 1, pitch) if gap else None, aligned=16 * (gap and not special)),
                 "b": Placed(arrays["b"][::2]),
                 "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
                 "rows": Placed(numpy.array(used, numpy.int32)),
@@ -251,6 +290,11 @@ def _m_grouped_masked(variant: Variant) -> Iterator[Problem]:
             d = Placed(rounded(sums, dtype).reshape(G, rows, N), strides, untouched=untouched)
             words = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
             yield Problem(words + ", NaN in the others" * special, inputs, {"d": d})
+            if not special:  # t256 refuses factors
+                factors = _factors(G * rows)
+                scaled_d = rounded(scaled(sums, factors), dtype).reshape(G, rows, N)
+                inputs = inputs | {"row_scale": Placed(factors.reshape(G, rows))}
+                yield Problem(words + ", rows scaled", inputs, {"d": Placed(scaled_d, strides, untouched=untouched)})
     inputs, sums = _underflowing_group(9, 136, 144)
     inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.int32([9]))}
     yield Problem("one place: sums too small for a number, half of them -0", inputs, {"d": Placed(rounded(sums, dtype)[None])})
@@ -328,7 +372,7 @@ def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tu
     b, b_scale = _weights(N, K, len(sizes))
     ends = numpy.cumsum(sizes)
     if special:
-        a[ends[-1] :, 0] = numpy.nan
+        a[sum(sizes) :, 0] = numpy.nan
         for size, end in list(zip(sizes, ends, strict=True))[::2]:
             if size:
                 a[end - size, -1] = numpy.nan
@@ -342,8 +386,9 @@ def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tu
 
 def _weights(N: int, K: int, groups: int) -> tuple[numpy.ndarray, numpy.ndarray]:
     """(b, b_scale), different for every group."""
-    parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(groups)]
-    return numpy.stack([part[0][:, :K] for part in parts]), numpy.stack([part[1][:, : -(-K // BLOCK)] for part in parts])
+    parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(max(groups, 1))]
+    b, b_scale = numpy.stack([part[0][:, :K] for part in parts]), numpy.stack([part[1][:, : -(-K // BLOCK)] for part in parts])
+    return b[:groups], b_scale[:groups]
 
 
 @dataclass(frozen=True)
@@ -357,6 +402,11 @@ class Operands:
         if splits not in self.products:
             self.products[splits] = gemm_fp8b128(*self.arrays, splits)
         return self.products[splits]
+
+    @cached_property
+    def row_by_row(self) -> numpy.ndarray:
+        a, a_scale, b, b_scale = self.arrays
+        return numpy.vstack([gemm_fp8b128(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(len(a))])
 
 
 @lru_cache(maxsize=64)

@@ -34,6 +34,7 @@ class Placed:
     dtype: str | None = None  # None: what numpy calls it
     untouched: numpy.ndarray | None = None  # True for elements of an output that the kernel leaves as they are
     before: numpy.ndarray | None = None  # what an output that is read holds beforehand
+    aligned: int = 0  # bytes that its address is a multiple of, where that is more than promised
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Laid:
         self._bits = numpy.ascontiguousarray(values).view(f"u{self._itemsize}")
         self._before = None if placed.before is None else numpy.ascontiguousarray(placed.before).view(self._bits.dtype)
         self._ours = True if placed.untouched is None else ~placed.untouched
-        self.offset = GUARD + alignment  # a buffer starts at a multiple of 256
+        self.offset = GUARD + max(alignment, placed.aligned)  # a buffer starts at a multiple of 256
         reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
         span = 0 if values.size == 0 else (reach + 1) * self._itemsize
         self.bytes = self.offset + span + GUARD

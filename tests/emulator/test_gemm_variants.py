@@ -1,0 +1,49 @@
+"""Every variant of every GEMM in the emulator: small problems, asynchronous work once as late as is legal, then at random.
+
+A few problems a variant by default; ZOO_EXAMPLES=100 for all small ones, ZOO_SCHEDULES=20 for more orders, ZOO_CUBINS for another
+folder than the packaged one.
+"""
+
+import os
+from itertools import islice
+
+import pytest
+
+from zoo import checks
+from zoo.catalog import Zoo
+from zoo.checks.emulated import executor
+from zoo.checks.problem import POISONS, difference
+from zoo.errors import VariantError
+from zoo.packaged import packaged
+
+EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 4))
+SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 3))
+ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
+MOST_ELEMENTS = 12_000  # of the inputs of a problem
+LOOKED_AT = max(16, EXAMPLES)  # the first problems of a kernel are its smaller ones
+VARIANTS = [(kernel, variant) for kernel in ZOO.find("gemm.*") for variant in kernel.variants]
+
+
+def small_problems(kernel, variant):
+    """Some that the variant takes, as far apart in the list as may be."""
+    small = []
+    for problem in islice(checks.problems(kernel, variant), LOOKED_AT):
+        if 0 < sum(placed.values.size for placed in problem.inputs.values()) <= MOST_ELEMENTS:
+            small.append(problem)
+    return small
+
+
+@pytest.mark.parametrize(("kernel", "variant"), VARIANTS, ids=[f"{kernel.name} {variant.name}" for kernel, variant in VARIANTS])
+def test_a_variant_gives_the_references_bytes_under_any_schedule(kernel, variant):
+    small, execute, ran = small_problems(kernel, variant), executor(ZOO, SCHEDULES), 0
+    step = max(1, len(small) // EXAMPLES)
+    for problem in (small[i] for first in range(step) for i in range(first, len(small), step)):
+        try:
+            wrong = difference(problem, kernel, variant, execute, POISONS[:1])
+        except VariantError:
+            continue  # sizes that this variant does not take; another one does
+        assert wrong is None, f"{problem.name}: {wrong}"
+        ran += 1
+        if ran == EXAMPLES:
+            return
+    assert ran, "no small problem has sizes that this variant takes; add one to its checks"
