@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "2e386cac8a5c394a684b7f8a1eecefc7a4ed0e6ea8979804c9e126ce1d8210fd"
+MANIFEST_SHA256 = "98aa3f89fd6257cecec2860a90ae69cd1dea6fa5d0e072ef2b36ff3f51f405ec"
