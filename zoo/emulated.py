@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class EmulatedModules:
-    """The PTX of one cubin directory, parsed once a variant."""
+    """The PTX of one cubin directory, parsed once a variant but for those that were used long ago: each takes some 10 MB."""
+
+    MOST = 16
 
     def __init__(self, directory: Path):
         self._texts = Texts(directory)
@@ -25,9 +27,10 @@ class EmulatedModules:
     def of(self, variant: Variant, manifest: Manifest) -> Module:
         from zoo.emulator import Module
 
-        module = self._modules.get(variant.sha256)
-        if module is None:
-            module = self._modules[variant.sha256] = Module(self._texts.of(variant, manifest))
+        module = self._modules.pop(variant.sha256, None) or Module(self._texts.of(variant, manifest))
+        self._modules[variant.sha256] = module  # the last used is the last
+        if len(self._modules) > self.MOST:
+            del self._modules[next(iter(self._modules))]
         return module
 
 

@@ -12,6 +12,7 @@ import zoo
 from tests.recorder import ROOT
 from zoo import ptx
 from zoo.catalog import Zoo
+from zoo.emulated import EmulatedModules
 from zoo.packaged import cubins_directory
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
 
@@ -148,3 +149,14 @@ def test_every_cubin_has_its_ptx_and_every_ptx_its_cubin():
     for variant in variants:
         text = texts[ptx.name_of(variant.file)].decode()
         assert f".target {variant.arch}" in text and zoo.emulator.Module(text).entries == [variant.symbol]
+
+
+def test_a_long_run_over_all_kernels_forgets_those_of_long_ago(monkeypatch):
+    monkeypatch.setattr(EmulatedModules, "MOST", 2)
+    zoo, modules = Zoo(cubins_directory()), EmulatedModules(cubins_directory())
+    first, second, third = zoo.kernel("dequantize.mxfp8.squares").variants[:3]
+    of_first = modules.of(first, zoo.manifest)
+    of_second = modules.of(second, zoo.manifest)
+    assert modules.of(first, zoo.manifest) is of_first
+    modules.of(third, zoo.manifest)
+    assert modules.of(first, zoo.manifest) is of_first and modules.of(second, zoo.manifest) is not of_second
