@@ -1,4 +1,4 @@
-"""Every variant of every GEMM in the emulator: small problems, asynchronous work once as late as is legal, then at random.
+"""Every variant of every GEMM in the emulator: small problems, asynchronous work as late as is legal, then at random.
 
 A few problems a variant by default; ZOO_EXAMPLES=100 for all small ones, ZOO_SCHEDULES=20 for more orders, ZOO_CUBINS for another
 folder than the packaged one.
@@ -16,8 +16,8 @@ from zoo.checks.problem import POISONS, difference
 from zoo.errors import VariantError
 from zoo.packaged import packaged
 
-EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 4))
-SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 3))
+EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 2))
+SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 2))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 MOST_ELEMENTS = 12_000  # of the inputs of a problem
 LOOKED_AT = max(16, EXAMPLES)  # the first problems of a kernel are its smaller ones
