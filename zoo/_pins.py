@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "98aa3f89fd6257cecec2860a90ae69cd1dea6fa5d0e072ef2b36ff3f51f405ec"
+MANIFEST_SHA256 = "3fa058caf48609be446c5757a05a914556947755c92daa3f057b7c24961c3679"

@@ -29,9 +29,11 @@ struct ColumnGroups {
     const int32_t* offsets;  // in elements
     int32_t groups, block;   // elements a scale
 
-    // Of so many elements. Blocks are powers of two but for curious ones: a division is a long wait.
-    __device__ __forceinline__ int32_t scales_of(int32_t elements) const {
-        return (block & block - 1) == 0 ? (elements + block - 1) >> __ffs(block) - 1 : (elements + block - 1) / block;
+    // Of so many elements, rounded up without a sign: both may be near 2^31. Blocks are powers of two but for curious ones: a
+    // division is a long wait.
+    __device__ __forceinline__ int32_t scales_of(uint32_t elements) const {
+        const uint32_t up = elements + uint32_t(block) - 1;
+        return (block & block - 1) == 0 ? up >> __ffs(block) - 1 : up / block;
     }
 
     // Describes the CTA's columns of tiles. Those that no group reaches have no columns and follow the last group in memory.
@@ -100,12 +102,11 @@ __device__ __forceinline__ void columns_to_blocked(const ColumnGroups& groups, c
     constexpr int CHUNKS = TILES / 4, PITCH = 16 * (CHUNKS + 1);
     static_assert(PITCH / 4 % 8 == 4 && TILES * 8 % THREADS == 0);
     __shared__ ColumnTile tiles[TILES];
-    __shared__ __align__(16) uint8_t plain[128 * PITCH + 4];
+    __shared__ __align__(16) uint8_t plain[128 * PITCH];
     let_next_kernel_launch();
     const int64_t row_tiles = (rows + 127) / 128, first_tile = int64_t(blockIdx.x) * TILES;
     wait_for_previous_kernel();
     const int32_t used = groups.find<TILES>(tiles, first_tile, row_tiles);
-    if (threadIdx.x == 0) *reinterpret_cast<uint32_t*>(plain + 128 * PITCH) = 0;  // behind the last word
     const int32_t first = tiles[0].column, columns = tiles[TILES - 1].column + tiles[TILES - 1].count - first;
     for (int64_t r = blockIdx.y; r < row_tiles; r += gridDim.y) {  // once, but for the most rows a grid has
         const uint8_t* run = scales + r * 128 * stride + first;  // of the first row
