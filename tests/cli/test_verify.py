@@ -9,6 +9,7 @@ import pytest
 from tests.recorder import ROOT
 from zoo import ptx
 from zoo.catalog import Zoo
+from zoo.checks import processes
 from zoo.evidence import Evidence
 
 NAME = "quantize.mxfp8.rows"
@@ -130,6 +131,19 @@ def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_v
     for variant in Zoo(two_variants).kernel(NAME).variants:
         record = Evidence(two_variants).of(variant)["emulator"]
         assert record["error"] is None and record["checks"] == 32 and record["schedules"] == 2
+
+
+def test_an_interrupted_run_keeps_what_it_saw(zoo_command, two_variants, monkeypatch):
+    whole = processes.outcomes
+
+    def interrupted(*arguments):
+        yield next(whole(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "outcomes", interrupted)
+    assert zoo_command("--cubins", two_variants, "verify", "--emulate", "--record").exit_code == 1
+    seen = [Evidence(two_variants).of(variant) for variant in Zoo(two_variants).kernel(NAME).variants]
+    assert seen[0]["emulator"]["error"] is None and seen[1] == {}
 
 
 @pytest.mark.parametrize("jobs", [(), ("--jobs", "2")], ids=["in one process", "in two"])

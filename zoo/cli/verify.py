@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from contextlib import contextmanager
 
 import click
 
@@ -93,7 +94,7 @@ def _on_gpu(zoo, pattern: str, ordinal: int, jobs: int, record: bool) -> bool:
     work = [(kernel, variant) for kernel in kernels for variant in runnable(kernel, device)]
     evidence = Evidence(zoo.directory)
     ran, failures = 0, {}
-    with progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
+    with _kept(zoo, evidence, record and bool(work)), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
         for number, outcome in items:
             kernel, variant = work[number]
             ran += outcome.checks
@@ -109,8 +110,6 @@ def _on_gpu(zoo, pattern: str, ordinal: int, jobs: int, record: bool) -> bool:
         others = [arch for arch in kernel.archs if arch not in {variant.arch for one, variant in work if one is kernel}]
         if others:
             click.echo(fact("not run", f"{kernel.name} for {', '.join(others)}: this GPU does not run them"))
-    if record and work:
-        _record(zoo, evidence)
     if not work:
         click.echo(fact("FAILED", f"nothing here runs on {device.name}, compute capability {machine['capability']}"), err=True)
     return bool(work) and not failures
@@ -125,7 +124,7 @@ def _emulated(zoo, pattern: str, schedules: int, jobs: int, record: bool) -> boo
     work = [(kernel, variant) for kernel in zoo.find(pattern) for variant in kernel.variants]
     evidence = Evidence(zoo.directory)
     ran, left_out, failures = 0, 0, {}
-    with progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
+    with _kept(zoo, evidence, record), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
         for number, outcome in items:
             kernel, variant = work[number]
             ran += outcome.checks
@@ -140,14 +139,18 @@ def _emulated(zoo, pattern: str, schedules: int, jobs: int, record: bool) -> boo
     click.echo(fact("emulator", f"{len(work)} variants, {ran} problems under {each} each: {state}"))
     if left_out:
         click.echo(fact("not run", f"{left_out} problems of more than {MOST_ELEMENTS:,} elements, which need a GPU"))
-    if record:
-        _record(zoo, evidence)
     return not failures
 
 
-def _record(zoo, evidence):
+@contextmanager
+def _kept(zoo, evidence, record: bool):
+    """Writes what was seen, also of a run that is interrupted: it may have taken an hour."""
     from zoo.cli.text import fact
 
-    evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
-    evidence.write()
-    click.echo(fact("recorded", str(evidence.path)))
+    try:
+        yield
+    finally:
+        if record:
+            evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
+            evidence.write()
+            click.echo(fact("recorded", str(evidence.path)))
