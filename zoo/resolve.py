@@ -320,7 +320,7 @@ class _Call:
             reason = f"no cubin for compute capability {major}.{minor}; the zoo ships {shipped}"
             self._fail(reason, ArchitectureError)
         chosen = {name: self.dtypes[name] for name in self.arrays if len(kernel.arguments[name].dtypes) > 1}
-        best, best_cost, fitting = None, 0, False
+        best, best_cost, fitting = None, 0, None
         for variant in kernel.variants:
             if variant.arch != arch or (pinned is not None and variant.name != pinned):
                 continue
@@ -328,7 +328,7 @@ class _Call:
                 self.options[name] != value for name, value in variant.options.items()
             ):
                 continue
-            fitting = True
+            fitting = variant
             values = {**self.values, **variant.constants}
             if variant.when.evaluate(values):
                 cost = variant.cost.evaluate(values)
@@ -339,11 +339,12 @@ class _Call:
         if pinned is not None and not any(variant.name == pinned and variant.arch == arch for variant in kernel.variants):
             self._fail(f"variant '{pinned}' does not exist for {arch}", VariantError)
         refuses = f"no variant for {arch} takes" if pinned is None else f"variant '{pinned}' for {arch} does not take"
-        if not fitting:
+        if fitting is None:
             settings = ", ".join(f"{name} = {value}" for name, value in {**chosen, **self.options}.items())
             self._fail(f"{refuses} {settings}", VariantError)
         sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items() if "." not in name)
-        self._fail(f"{refuses} these sizes: {sizes}", VariantError)
+        wanted = "" if pinned is None else f"; it takes calls with {fitting.when.text}"
+        self._fail(f"{refuses} these sizes: {sizes}{wanted}", VariantError)
 
     # 10. the launch
     def _launch(self, variant: Variant) -> Launch:

@@ -1027,7 +1027,8 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         for (int index = 0; index < kernel->arch_count; index++) say("%s%s", index ? ", " : "", kernel->archs[index]);
         return ZOO_ARCHITECTURE_ERROR;
     }
-    bool known = false, fitting = false;
+    bool known = false;
+    const zoo_variant *fitting = NULL;
     int64_t best_cost = 0;
     *chosen = NULL;
     for (int index = 0; index < kernel->variant_count; index++) {
@@ -1035,7 +1036,7 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         if (variant->arch != arch || (call->pinned && strcmp(variant->name, call->pinned))) continue;
         known = true;
         if (!takes(call, variant)) continue;
-        fitting = true;
+        fitting = variant;
         int64_t holds, cost = 0;
         set_constants(call, variant);
         zoo_status status = evaluate(call, variant->when, &holds);
@@ -1067,6 +1068,7 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
             say("%s%s = %lld", any ? ", " : "", kernel->names[slot], (long long)call->values[slot]);
             any = true;
         }
+        if (call->pinned) say("; it takes calls with %s", kernel->expressions[fitting->when].text);
     }
     return ZOO_VARIANT_ERROR;
 }
