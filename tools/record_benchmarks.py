@@ -76,8 +76,8 @@ def calls(kernel, device):
 
 
 def group_sizes(main: bool, place: int) -> list[Groups]:
-    """All kinds for the smallest sizes, one of each count and of each distribution for the third, else eight of one size."""
-    return {0: GROUPS, 2: GROUPS[::4]}.get(place, GROUPS[:1]) if main else GROUPS[:1]
+    """All kinds for the smallest sizes, one of each count and of each distribution for others; of lesser variants eight of one size."""
+    return (GROUPS if place == 0 else GROUPS[::4]) if main else GROUPS[:1]
 
 
 def settings_of(kernel, variant, main: bool) -> list[dict[str, str]]:

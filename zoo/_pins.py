@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "3fa058caf48609be446c5757a05a914556947755c92daa3f057b7c24961c3679"
+MANIFEST_SHA256 = "32299cfe36dd94744e2bd48d522f8c08542480cd1122501b94c30ff441baf3a5"

@@ -7,7 +7,10 @@ import os
 
 import pytest
 
+from zoo.arrays import ptr
+from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.catalog import Zoo
+from zoo.dtypes import DTYPES
 from zoo.packaged import packaged
 
 pytestmark = pytest.mark.gpu
@@ -50,17 +53,58 @@ def test_amax_past_2_to_the_31_elements():
     assert amax.tolist() == [3] and of_groups.tolist() == [0, 0, 3]
 
 
-@pytest.mark.parametrize("layout", ["plain", "blocked"])
-def test_dequantising_past_2_to_the_31_elements(layout):
-    """The last rows of a matrix are those of the same rows alone."""
-    rows, columns = 2**31 // 8192 + 256, 8192
-    q = torch.randint(0, 256, (rows, columns), device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
-    scales = torch.randint(100, 150, (rows, columns // 32), device="cuda", dtype=torch.uint8).view(torch.float8_e8m0fnu)
-    out = torch.empty(rows, columns, device="cuda", dtype=torch.bfloat16)
-    ZOO.launch("dequantize.mxfp8.rows", q=q, scales=scales, out=out, layout=layout)
-    last = torch.empty(128, columns, device="cuda", dtype=torch.bfloat16)
-    ZOO.launch("dequantize.mxfp8.rows", q=q[-128:], scales=scales[-128:], out=last, layout=layout)
-    assert torch.equal(out[-128:].view(torch.int16), last.view(torch.int16))
+def _dequantised(kernel, sizes, layout, of_q=None):
+    """name -> the bytes of every argument. `of_q`: what q, scales and tensor_scale hold; else random numbers."""
+    arrays, keywords = describe_arguments(kernel, sizes, layout, None)
+    memory = dict(of_q or {})
+    for name, one in arrays.items():
+        size = DTYPES[one.dtype].bytes
+        if name == "out":
+            memory[name] = torch.zeros(*one.shape[:-1], one.shape[-1] * size, device="cuda", dtype=torch.uint8)
+        elif name not in memory and one.dtype == "f32":
+            memory[name] = torch.rand(one.shape, device="cuda").add_(0.5).view(torch.uint8)
+        elif name not in memory:
+            memory[name] = torch.randint(0, 256, one.shape, device="cuda", dtype=torch.uint8)
+    given = {name: ptr(memory[name].data_ptr(), one.shape, one.dtype) for name, one in arrays.items()}
+    torch.cuda.synchronize()
+    ZOO.launch(kernel.name, stream=0, **given, **keywords)
+    torch.cuda.synchronize()
+    return memory
+
+
+@pytest.mark.parametrize(
+    ("kernel", "layout"),
+    [(kernel, layout) for kernel in ZOO.find("dequantize.*") for layout in (kernel.options["layout"].values if kernel.options else [None])],
+    ids=lambda given: getattr(given, "name", given),
+)
+def test_dequantising_past_2_to_the_31_elements(kernel, layout):
+    """The last rows of a matrix, or the last of many experts, are those of the same alone."""
+    settings = {"layout": layout} if layout else {}
+    if kernel.name.endswith(".rows"):
+        whole, last, tail = {"R": 2**31 // 8192 + 128, "C": 8192}, {"R": 128, "C": 8192}, 128
+    else:
+        whole, last, tail = {"E": 513, "R": 2048, "C": 2048, "T": 1}, {"E": 1, "R": 2048, "C": 2048, "T": 1}, 1
+    whole, last = ({symbol: sizes[symbol] for symbol in size_symbols(kernel)} for sizes in (whole, last))
+    found = _dequantised(kernel, whole, settings)
+    ends = {name: found[name][-tail:].contiguous() for name in ("q", "scales")}
+    if layout == "mn_major":
+        ends["scales"] = found["scales"][:, -tail * 4 :].contiguous()
+    if "tensor_scale" in found:
+        ends["tensor_scale"] = found["tensor_scale"]
+    assert torch.equal(found["out"][-tail:], _dequantised(kernel, last, settings, ends)["out"])
+
+
+@pytest.mark.parametrize("name", ["scales.mn_major", "scales.ue8m0_words"])
+def test_transposed_scales_past_2_to_the_31(name):
+    """The columns of the last rows are those of the same rows alone."""
+    rows, columns, output = 2**31 // 1024 + 512, 1024, "transposed" if name == "scales.mn_major" else "words"
+    exponents = torch.randint(1, 255, (rows, columns), device="cuda", dtype=torch.int32)
+    scales = exponents.bitwise_left_shift_(23).view(torch.float32)
+    height, kind = (columns, torch.float32) if output == "transposed" else (columns // 4, torch.int32)
+    whole, last = (torch.zeros(height, count, device="cuda", dtype=kind) for count in (rows, 256))
+    ZOO.launch(name, scales=scales, **{output: whole})
+    ZOO.launch(name, scales=scales[-256:], **{output: last})
+    assert last.count_nonzero() == last.numel() and torch.equal(whole[:, -256:], last)
 
 
 def test_scales_past_2_to_the_31_there_and_back():

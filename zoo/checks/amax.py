@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from zoo.checks.block_inputs import cast, random_bits, specials
+from zoo.checks.block_inputs import cast, every_pattern, random_bits, specials
 from zoo.checks.problem import Placed, Problem
 from zoo.device_array import numpy_dtype
 from zoo.manifest import Kernel, Variant
@@ -40,9 +40,13 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     for name, x in (
         ("random bits", random_bits((65, 257), dtype, random)),
         ("finite random bits", _finite(random_bits((65, 257), dtype, random))),
+        ("every finite bit pattern", _finite(every_pattern(dtype)).reshape(128, -1)),
         ("zeros, infinities, NaNs and subnormals", specials(dtype, 16)),
     ):
         yield problem(random, x, (3, 0, 17, 40) if grouped else None, 0, name)
+    if grouped:
+        patterns = every_pattern(dtype)
+        yield problem(random, patterns[:, None], (1,) * len(patterns), 0, "every bit pattern, each a group")
     for shape in ((0, 64), (5, 0)):
         yield problem(random, cast(numpy.zeros(shape), dtype), (0, 0) if grouped else None, 0, f"{shape[0]} x {shape[1]}")
 

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import numpy
 
-from zoo.checks.block_inputs import random_bits, spread
+from zoo.checks.block_inputs import every_pattern, random_bits, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.quantize_directions import placed, rules, scale_of_tensor
 from zoo.manifest import Kernel, Variant
@@ -58,6 +58,12 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     for layout in kernel.options["layout"].values:
         yield problem("no rows", spread((0, 64), dtype, block, random), (0, 0), layout)
         yield problem("random bits", random_bits((261, 64), dtype, random), (101, 33, 127), layout, one_scale=False)
+    patterns = every_pattern(dtype)
+    x = numpy.ascontiguousarray(patterns.reshape(-1, block).T)
+    yield problem("every bit pattern among its neighbours", x, (block,), next(layouts))
+    for layout in kernel.options["layout"].values:
+        x = random.permutation(patterns).reshape(4 * block, -1)
+        yield problem("every bit pattern, shuffled", x, (block + 1, 0, block - 5, 2 * block + 4), layout)
 
 
 def _ragged(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int) -> dict[str, Placed]:
