@@ -1,6 +1,6 @@
 """Writes what the documentation says of the kernels, from cubins/manifest.json and cubins/evidence.json.
 
-    python tools/generate_docs.py              README.md between its markers, docs/kernels/*.md, docs/benchmarks.md
+    python tools/generate_docs.py              README.md and docs/lab/quantize.md between their markers, docs/kernels/*.md, docs/benchmarks.md
     python tools/generate_docs.py --check      exit 1 naming what is out of date
 """
 
@@ -13,13 +13,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.standing import standing_table  # noqa: E402
 from zoo.benchmark.arguments import size_symbols  # noqa: E402
 from zoo.cli.contract import argument_rows, launches, parameter_text  # noqa: E402
 from zoo.cli.list_kernels import families
 from zoo.evidence import Evidence, summary  # noqa: E402
 from zoo.manifest import Kernel, Manifest  # noqa: E402
 
-BEGIN, END = "<!-- kernels: written by tools/generate_docs.py -->", "<!-- end of kernels -->"
+KERNELS = "<!-- kernels: written by tools/generate_docs.py -->", "<!-- end of kernels -->"
+STANDING = "<!-- table: written by tools/generate_docs.py -->", "<!-- end of table -->"
 # What a copy takes on an H200, in microseconds; of some lengths it takes half as long again.
 LAUNCH, TERABYTES_PER_SECOND, SLOW = 1.6, 4.25, 1.15
 BENCHMARK_WORDS = """`zoo bench` of exactly the bytes that are shipped, as `tools/record_benchmarks.py` recorded it: the share of the bandwidth of the faster
@@ -57,13 +59,19 @@ def pages(root: Path) -> dict[Path, str]:
     kernels = [manifest.kernel(name) for name in manifest.names]
     made = {root / "docs" / "kernels" / f"{kernel.name}.md": kernel_page(kernel, evidence) for kernel in kernels}
     made[root / "docs" / "benchmarks.md"] = benchmark_page(kernels, evidence)
-    readme = root / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        sys.exit(f"README.md has lost its markers: {BEGIN} and {END}")
-    made[readme] = f"{before}{BEGIN}\n{kernel_list(kernels, evidence)}\n{END}{after}"
+    made[root / "README.md"] = between(KERNELS, root / "README.md", kernel_list(kernels, evidence))
+    book = root / "docs" / "lab" / "quantize.md"
+    made[book] = between(STANDING, book, standing_table(kernels, evidence))
     return made
+
+
+def between(markers: tuple[str, str], page: Path, text: str) -> str:
+    begin, end = markers
+    before, _, rest = page.read_text().partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        sys.exit(f"{page.name} has lost its markers: {begin} and {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def kernel_list(kernels: list[Kernel], evidence: Evidence) -> str:
