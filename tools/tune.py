@@ -1,12 +1,16 @@
 """Fits the numbers in the cost rules of a GEMM's table to sweeps, and reports the regret: chosen / best variant.
 
-    python tools/lab/gemm.py CUBINS --shapes few --json few.json          # on the GPU
-    python tools/tune.py src_cu/gemm/fp8b128_dense.toml few.json large.json [--write] [--without-fit]
+    python tools/lab/gemm.py CUBINS --shapes few --json few.json          # on the GPU; gemm_gather.py and gemm_epilogues.py, too
+    python tools/tune.py src_cu/gemm/fp8b128_dense.toml few.json large.json [--unseen other.json] [--folds 4] [--write] [--without-fit]
 
 A cost is in nanoseconds; what is fitted are its whole numbers but for divisors (the tile's sizes) and those from 1,000,000 on
-(which forbid). First every rule is fitted to its own times, those near the best weighing most; then single numbers are moved
-as long as the regret of the whole sweep falls, not too far from the times. Times of variants the table does not have are left out. Costs are evaluated as
-the loader does it, so the report is what callers get.
+(which forbid), and the words of the table's formats. Numbers are moved as long as the regret of the whole sweep falls, not too far
+from the times; once from what stands, once from rules that were fitted to their own times first. Times of other kernels and of
+variants the table does not have are left out. Costs are evaluated as the loader does it, with what it knew of the call, so the
+report is what callers get.
+
+A rule knows sizes, not what groups hold: where two sweeps differ in that alone, no choice is the best for both. So the report
+says, too, what the best choices that depend on what rules may read would lose.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ import re
 import statistics
 import sys
 import tomllib
+import zlib
+from copy import copy
 from pathlib import Path
 
 from zoo.expressions import Expression
@@ -26,62 +32,65 @@ SMS = 132  # of an H200
 STEPS = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 1.01, 1.03, 1.07, 1.15, 1.4, 2)
 # a number that no name, digit or point touches, and that is not a second argument: the divisors of ceil_div
 NUMBER = re.compile(r"(?<![\w.])(?<!, )\d+(?![\w.])")
+WORD = re.compile(r"\{(\w+)\}")
 
 
 class Rule:
-    """A tile's cost with its numbers taken out."""
+    """A tile's cost with its numbers taken out. A word of the table's formats is a number for each of them."""
 
-    def __init__(self, tile: dict):
+    def __init__(self, tile: dict, formats: dict[str, dict] | None = None):
         self.name, self.when = tile["name"], Expression(str(tile.get("when", "1")))
+        self.formats = {name: formats[name] for name in tile.get("only", formats)} if formats else {"": {}}
         self.text = str(tile.get("cost", "0"))
         found = [match for match in NUMBER.finditer(self.text) if 50 <= int(match[0]) < 1_000_000]
-        self.numbers = [int(match[0]) for match in found]
+        self.numbers = {f"number_{index}": int(match[0]) for index, match in enumerate(found)}
         pieces, at = [], 0
-        for index, match in enumerate(found):
-            pieces += [self.text[at : match.start()], f"number_{index}"]
+        for name, match in zip(self.numbers, found, strict=True):
+            pieces += [self.text[at : match.start()], name]
             at = match.end()
         self._template = "".join((*pieces, self.text[at:]))
-        self._cost = Expression(self._template)
+        self.words = WORD.findall(self._template)
+        self.numbers |= {f"{name}.{word}": words[word] for name, words in self.formats.items() for word in self.words}
+        self._cost = Expression(WORD.sub(r"\1", self._template))
 
     def cost(self, values: dict[str, int]) -> int:
-        return self._cost.evaluate(values | {f"number_{i}": number for i, number in enumerate(self.numbers)})
+        words = {word: self.numbers[f"{values['format']}.{word}"] for word in self.words}
+        return self._cost.evaluate(values | self.numbers | words)
 
     def written(self) -> str:
-        return re.sub(r"number_(\d+)", lambda match: str(self.numbers[int(match[1])]), self._template)
+        return re.sub(r"number_\d+", lambda match: str(self.numbers[match[0]]), self._template)
 
 
 class Sweep:
-    """Shapes, as symbols, and the times of the variants that the table has for them."""
+    """Shapes, with what the loader knew of each call, and the times of the variants that the table has for them."""
 
     def __init__(self, table: dict, rules: list[Rule], files: list[Path]):
         derived = [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
-        flags = {f"{one['name']}.present": 0 for one in table["arguments"] if one.get("optional")}
-        for name, option in table.get("options", {}).items():
-            flags |= {f"{name}.{value}": int(value == option.get("default")) for value in option["values"]}
+        kernels = {table["name"].replace("{format}", name): name for name in table.get("formats", {"": None})}
+        named = {rule.name: rule for rule in rules}
         self.cases = []
         for result in (result for file in files for result in json.loads(file.read_text())):
-            values = self._symbols(result["shape"]) | flags | {"offsets.present": 1, "sms": SMS}
-            for name, chosen in result.get("options", {}).items():
-                values |= {f"{name}.{value}": int(value == chosen) for value in table["options"][name]["values"]}
+            if result["kernel"] not in kernels:
+                continue
+            values = result["symbols"] | {"sms": SMS, "format": kernels[result["kernel"]]}
             for name, expression in derived:
                 values[name] = expression.evaluate(values)
-            times = {name.split("_", 1)[1]: 1e3 * time for name, time in result["times"].items() if "_" in name}
-            fitting = {rule: times[rule.name] for rule in rules if rule.name in times and rule.when.evaluate(values)}
+            times = {name if name in named else name.partition("_")[2]: 1e3 * time for name, time in result["times"].items()}
+            fitting = {named[name]: time for name, time in times.items() if name in named and named[name].when.evaluate(values)}
             if fitting:
-                self.cases.append(((*result["shape"], *result.get("options", {}).values()), values, fitting))
+                shape = (*filter(None, [values["format"]]), *result["shape"], *result.get("options", {}).values())
+                self.cases.append((shape, values, fitting))
 
         self.costs = [{} for _ in self.cases]
         for rule in rules:
             self.changed(rule)
 
-    @staticmethod
-    def _symbols(shape: list) -> dict[str, int]:
-        if len(shape) == 3:
-            return dict(zip("MNK", shape, strict=True)) | {"G": 1}
-        groups, rows, n, k, skew = shape
-        if skew == "masked":
-            return {"G": groups, "R": 2 * rows, "N": n, "K": k, "expected_rows": rows}
-        return {"G": groups, "M": groups * rows, "N": n, "K": k}
+    def parted(self, keep) -> Sweep:
+        """Of the cases whose shape `keep` wants."""
+        part = copy(self)
+        kept = [keep(shape) for shape, *_ in self.cases]
+        part.cases, part.costs = ([one for one, wanted in zip(many, kept, strict=True) if wanted] for many in (self.cases, self.costs))
+        return part
 
     def changed(self, rule: Rule):
         """To be called when a rule's numbers have changed."""
@@ -98,11 +107,31 @@ class Sweep:
             result.append((times[chosen] / times[best], shape, chosen.name, best.name))
         return result
 
+    def unavoidable(self) -> tuple[float, float]:
+        """The regret of the best choices that depend on what rules may read alone: the least geometric mean, the least worst."""
+        alike: dict[tuple, list[dict[Rule, float]]] = {}
+        for _, values, times in self.cases:
+            alike.setdefault(tuple(sorted(map(str, values.items()))), []).append(times)
+        lost, worst = 0.0, 1.0
+        for cases in alike.values():
+            regrets = [[times[rule] / min(times.values()) for times in cases] for rule in cases[0]]
+            lost += min(sum(map(math.log, of_rule)) for of_rule in regrets)
+            worst = max(worst, min(map(max, regrets)))
+        return math.exp(lost / len(self.cases)), worst
+
+    def lost(self) -> float:
+        """The logarithm of the mean regret, and a tenth of the worst's."""
+        logarithms = [math.log(regret) for regret, *_ in self.regrets()]
+        return statistics.fmean(logarithms) + 0.1 * max(logarithms)
+
     def misfit(self, rule: Rule) -> float:
+        """Of what a rule says of its times: those near the best count most, but a slow variant must not look fast anywhere."""
         total = 0.0
         for (*_, times), costs in zip(self.cases, self.costs, strict=True):
             if rule in times:
                 weight = math.exp(-6 * (times[rule] / min(times.values()) - 1))
+                if costs[rule] < times[rule]:
+                    weight = max(weight, 0.2)
                 total += weight * math.log(costs[rule] / times[rule]) ** 2
         return total
 
@@ -118,66 +147,138 @@ class Sweep:
 
 
 def descend(rules: list[Rule], sweep: Sweep, loss, rounds: int):
-    """Moves one number after the other as long as that helps."""
+    """Moves one number after the other, and all of a rule together, as long as that helps."""
 
-    def with_number(rule: Rule, index: int, number: int) -> float:
-        rule.numbers[index] = number
+    def loss_with(rule: Rule, numbers: dict[str, int]) -> float:
+        rule.numbers = numbers
         sweep.changed(rule)
         return loss(rule)
 
     for _ in range(rounds):
         moved = False
         for rule in rules:
-            for index, before in enumerate(rule.numbers):
-                best, lowest = before, loss(rule)
+            for names in (tuple(rule.numbers), *((name,) for name in rule.numbers)):
+                before = best = rule.numbers
+                lowest = loss(rule)
                 for step in STEPS:
-                    number = round(before * step)
-                    found = with_number(rule, index, number)
+                    numbers = before | {name: round(before[name] * step) for name in names}
+                    found = loss_with(rule, numbers)
                     if found < lowest - 1e-9:
-                        best, lowest, moved = number, found, True
-                with_number(rule, index, best)
+                        best, lowest, moved = numbers, found, True
+                loss_with(rule, best)
         if not moved:
             return
 
 
-def report(what: str, sweep: Sweep):
-    regrets = sweep.regrets()
+def fitted(rules: list[Rule], sweep: Sweep, rounds: int) -> list[dict[str, int]]:
+    """The numbers of the fit that loses least: to the regret, from what stands or from a fit to the times; or that alone.
+
+    Leaves the rules as they were."""
+
+    def have(numbers: list[dict[str, int]]):
+        for rule, of_rule in zip(rules, numbers, strict=True):
+            rule.numbers = of_rule
+            sweep.changed(rule)
+
+    def to_regret():
+        descend(rules, sweep, lambda rule: sweep.loss() + 2e-3 * sweep.misfit(rule), rounds)
+
+    def found() -> tuple[float, list[dict[str, int]]]:
+        return sweep.lost(), [rule.numbers for rule in rules]
+
+    before = found()
+    to_regret()
+    results = [found()]
+    have(before[1])
+    descend(rules, sweep, sweep.misfit, rounds)
+    results.append(found())
+    to_regret()
+    results.append(found())
+    have(before[1])
+    return min(results, key=lambda result: result[0])[1]
+
+
+def held_out(rules: list[Rule], sweep: Sweep, folds: int, rounds: int) -> list[tuple[float, tuple, str, str]]:
+    """The regrets of shapes under rules that were fitted to the others: sizes are dealt to `folds` parts, each judged in its turn."""
+
+    def part_of(shape: tuple) -> int:
+        sizes = [one for one in shape if isinstance(one, int)]  # what differs in skew alone stays together
+        return zlib.crc32(str(sizes).encode()) % folds
+
+    regrets = []
+    for fold in range(folds):
+        seen, unseen = (sweep.parted(lambda shape, wanted=wanted: (part_of(shape) == fold) == wanted) for wanted in (False, True))
+        numbers = [rule.numbers for rule in rules]
+        for rule, of_rule in zip(rules, fitted(rules, seen, rounds), strict=True):
+            rule.numbers = of_rule
+            unseen.changed(rule)
+        regrets += unseen.regrets()
+        for rule, of_rule in zip(rules, numbers, strict=True):
+            rule.numbers = of_rule
+    return regrets
+
+
+def report(what: str, sweep: Sweep, regrets: list[tuple[float, tuple, str, str]]) -> bool:
+    """Whether the regret is within the bar."""
     mean = statistics.geometric_mean(regret for regret, *_ in regrets)
-    print(f"{what}: chosen / best {mean:.4f} as geometric mean of {len(regrets)} shapes, worst {max(regrets)[0]:.3f}")
+    least, least_worst = sweep.unavoidable()
+    shapes = f"as geometric mean of {len(regrets)} shapes (by sizes alone at least {least:.4f})"
+    print(f"{what}: chosen / best {mean:.4f} {shapes}, worst {max(regrets)[0]:.3f} ({least_worst:.3f})")
     for regret, shape, chosen, best in sorted(regrets, reverse=True)[:5]:
         if regret > 1.005:
             print(f"    {' '.join(map(str, shape))}: {regret:.3f}, {chosen} for {best}")
+    return mean <= 1.02 and max(regrets)[0] <= 1.10
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path)
     parser.add_argument("sweeps", type=Path, nargs="+")
+    parser.add_argument("--unseen", type=Path, nargs="+", default=[], help="sweeps to report only")
+    parser.add_argument("--folds", type=int, default=0, help="judge each part of the sweeps by a fit to the other parts, from what stands")
     parser.add_argument("--write", action="store_true", help="put the fitted rules into the table")
     parser.add_argument("--without-fit", action="store_true", help="report only")
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
     text = arguments.table.read_text()
     table = tomllib.loads(text)
-    rules = [Rule(tile) for tile in table["variants"]["tiles"]]
-    sweep = Sweep(table, rules, arguments.sweeps)
+    rules = [Rule(tile, table.get("formats")) for tile in table["variants"]["tiles"]]
+    sweep, unseen = Sweep(table, rules, arguments.sweeps), Sweep(table, rules, arguments.unseen)
     timed = [rule for rule in rules if any(rule in times for _, _, times in sweep.cases)]
-    report("as the table stands", sweep)
+
+    def report_all(what: str) -> bool:
+        within = report(what, sweep, sweep.regrets())
+        for rule in rules:
+            unseen.changed(rule)
+        return (not unseen.cases or report(f"{what}, unseen", unseen, unseen.regrets())) and within
+
+    within = report_all("as the table stands")
+    if arguments.folds:
+        report("fitted to the others", sweep, held_out(timed, sweep, arguments.folds, arguments.rounds))
+        for rule in rules:
+            sweep.changed(rule)
     if not arguments.without_fit:
-        descend(timed, sweep, sweep.misfit, arguments.rounds)
-        report("fitted to the times", sweep)
-        descend(timed, sweep, lambda rule: sweep.loss() + 2e-3 * sweep.misfit(rule), arguments.rounds)
-        report("fitted to the regret", sweep)
+        for rule, numbers in zip(timed, fitted(timed, sweep, arguments.rounds), strict=True):
+            rule.numbers = numbers
+            sweep.changed(rule)
+        within = report_all("fitted")
         for rule in timed:
-            if rule.written() != rule.text:
-                print(f"{rule.name}: {rule.written()}")
+            if rule.written() != rule.text or rule.words:
+                print(f"{rule.name}: {rule.written()}", {name: number for name, number in rule.numbers.items() if "." in name} or "")
     if arguments.write:
-        for rule in timed:
-            place = text.index(f'\nname = "{rule.name}"\n')
-            text = text[:place] + text[place:].replace(f'cost = "{rule.text}"', f'cost = "{rule.written()}"', 1)
-        arguments.table.write_text(text)
-    regrets = [regret for regret, *_ in sweep.regrets()]
-    return 0 if statistics.geometric_mean(regrets) <= 1.02 and max(regrets) <= 1.10 else 1
+        arguments.table.write_text(rewritten(text, timed))
+    return 0 if within else 1
+
+
+def rewritten(text: str, rules: list[Rule]) -> str:
+    for rule in rules:
+        place = text.index(f'\nname = "{rule.name}"\n')
+        text = text[:place] + text[place:].replace(f'cost = "{rule.text}"', f'cost = "{rule.written()}"', 1)
+        for format, words in rule.formats.items():
+            for word in rule.words:
+                place = text.index(f"\n[formats.{format}]\n")
+                text = text[:place] + text[place:].replace(f"\n{word} = {words[word]}", f"\n{word} = {rule.numbers[f'{format}.{word}']}", 1)
+    return text
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""tools/tune.py reads every table that has cost rules: a flag it does not know would stop it after the sweep was paid for."""
+"""tools/tune.py reads every table that has cost rules: a name it does not know would stop it after the sweep was paid for."""
 
 import importlib.util
 import json
@@ -8,11 +8,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = {
-    "fp8b128_dense": ([4096, 4096, 7168], "bf16_t128", "bf16_t192"),
-    "fp8b128_m_grouped_contiguous": ([8, 4096, 4096, 4096, "even"], "bf16_t128", "bf16_t192"),
-    "fp8b128_m_grouped_masked": ([32, 192, 4096, 4096, "masked"], "bf16_t128", "bf16_t192"),
-}
+GROUPS = {"M": 32768, "N": 4096, "K": 4096, "G": 8, "row_scale.present": 0}
+OFFSETS = {"offsets.present": 1, "m_indices.present": 0}
+INDICES = {"offsets.present": 0, "m_indices.present": 1}
+DENSE = {"M": 4096, "N": 4096, "K": 7168, "row_scale.present": 0, "c.present": 0, "batch_invariant.no": 1, "b_constant.no": 1, "b_constant.yes": 0}
+SWIGLU = {"gates.interleaved": 0}
+CASES = (
+    ("dense", "", "bf16_t128", "bf16_t192", DENSE),
+    ("m_grouped_contiguous", "", "bf16_t128", "bf16_t192", GROUPS | OFFSETS),
+    ("m_grouped_contiguous", "", "bf16_t128_indices", "bf16_t192_indices", GROUPS | INDICES),
+    ("m_grouped_masked", "", "bf16_t128", "bf16_t192", {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192, "row_scale.present": 0}),
+    ("m_grouped_gather", "", "t192", "t192_moved", GROUPS | {"T": 32768, "workspace.present": 1}),
+    ("k_grouped", "", "f32_t192", "f32_t256", {"M": 4096, "N": 7168, "K": 34304, "G": 4}),
+    ("dense_swiglu", "swiglu", "few32_w64", "few64_w256", DENSE | SWIGLU | {"M": 32}),
+    ("dense_swiglu", "swiglu_fp8b128", "few32_w64", "few16_w256", DENSE | SWIGLU | {"M": 16}),
+    ("m_grouped_contiguous_swiglu", "swiglu", "t192_indices", "t128_indices", GROUPS | INDICES | SWIGLU),
+    ("m_grouped_contiguous_swiglu", "swiglu_fp8b128", "t192", "t128", GROUPS | OFFSETS | SWIGLU),
+    ("m_grouped_masked_swiglu", "swiglu", "t192", "t64", {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192} | SWIGLU),
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,27 +36,68 @@ def tune():
     return module
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_the_regret_of_a_sweep_is_that_of_the_variant_the_rule_chooses(tune, tmp_path, name):
-    shape, one, other = CASES[name]
-    table = tomllib.loads((ROOT / "src_cu" / "gemm" / f"{name}.toml").read_text())
-    rules = [tune.Rule(tile) for tile in table["variants"]["tiles"]]
+def read(tune, name):
+    text = (ROOT / "src_cu" / "gemm" / f"fp8b128_{name}.toml").read_text()
+    table = tomllib.loads(text)
+    return text, table, [tune.Rule(tile, table.get("formats")) for tile in table["variants"]["tiles"]]
+
+
+def sweep(tune, path, name, format, times, symbols, **more):
+    _, table, rules = read(tune, name)
+    path.write_text(json.dumps([{"kernel": table["name"].format(format=format), "shape": [name], "times": times, "symbols": symbols} | more]))
+    return tune.Sweep(table, rules, [path])
+
+
+@pytest.mark.parametrize(("name", "format", "one", "other", "symbols"), CASES)
+def test_the_regret_of_a_sweep_is_that_of_the_variant_the_rule_chooses(tune, tmp_path, name, format, one, other, symbols):
     regrets = []
     for slower in (one, other):
-        file = tmp_path / f"{slower}.json"
-        file.write_text(json.dumps([{"shape": shape, "times": {one: 100, other: 100, slower: 150}}]))
-        ((regret, found, chosen, best),) = tune.Sweep(table, rules, [file]).regrets()
-        assert found == tuple(shape) and f"bf16_{best}" != slower
+        ((regret, _, _, best),) = sweep(tune, tmp_path / "sweep.json", name, format, {one: 100, other: 100, slower: 150}, symbols).regrets()
+        assert slower not in (best, f"bf16_{best}")
         regrets.append(regret)
     assert sorted(regrets) == [1, 1.5], "the rule chooses by sizes, not by times"
 
 
 @pytest.mark.parametrize("chosen", ["no", "yes"])
 def test_a_rule_is_judged_under_the_options_of_its_sweep(tune, tmp_path, chosen):
-    table = tomllib.loads((ROOT / "src_cu" / "gemm" / "fp8b128_dense.toml").read_text())
-    rules = [tune.Rule(tile) for tile in table["variants"]["tiles"]]
-    file = tmp_path / "few.json"
-    file.write_text(json.dumps([{"shape": [1, 576, 7168], "times": {"bf16_t128": 100}, "options": {"b_constant": chosen}}]))
-    ((shape, values, _),) = tune.Sweep(table, rules, [file]).cases
+    symbols = DENSE | {"M": 1, "b_constant.no": int(chosen == "no"), "b_constant.yes": int(chosen == "yes")}
+    one = sweep(tune, tmp_path / "few.json", "dense", "", {"bf16_t128": 100}, symbols, options={"b_constant": chosen})
+    ((shape, values, _),) = one.cases
     assert (values["b_constant.no"], values["b_constant.yes"]) == (int(chosen == "no"), int(chosen == "yes"))
-    assert shape == (1, 576, 7168, chosen), "so that a report says which"
+    assert shape == ("dense", chosen), "so that a report says which"
+
+
+def test_what_no_choice_by_sizes_can_avoid_is_told(tune, tmp_path):
+    _, table, rules = read(tune, "m_grouped_contiguous")
+    symbols = GROUPS | OFFSETS
+    ways = [{"bf16_t128": 100, "bf16_t192": 121}, {"bf16_t128": 121, "bf16_t192": 100}]
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps([{"kernel": table["name"], "shape": [8], "times": times, "symbols": symbols} for times in ways]))
+    assert tune.Sweep(table, rules, [file]).unavoidable() == pytest.approx((1.1, 1.21))
+
+
+def test_fitted_numbers_are_written_where_they_were(tune):
+    text, table, rules = read(tune, "dense_swiglu")
+    assert tune.rewritten(text, rules) == text
+    rule = next(rule for rule in rules if rule.name == "t192")
+    rule.numbers = {name: number + 1000 for name, number in rule.numbers.items()}
+    changed = tomllib.loads(tune.rewritten(text, rules))
+    for name, words in table["formats"].items():
+        assert changed["formats"][name]["TILE_OF_192"] == words["TILE_OF_192"] + 1000
+    before, after = (one["variants"]["tiles"] for one in (table, changed))
+    assert [one["name"] for one, other in zip(before, after, strict=True) if one != other] == ["t192"]
+
+
+def test_a_shape_is_judged_by_a_fit_to_others_and_the_rules_stay(tune, tmp_path):
+    _, table, rules = read(tune, "k_grouped")
+    cases = []
+    for groups in range(1, 9):
+        symbols = {"M": 4096, "N": 7168, "K": 4096 * groups, "G": groups}
+        times = {"f32_t192": 100, "f32_t256": 104 - groups}
+        cases.append({"kernel": table["name"], "shape": [groups, 4096, 7168], "times": times, "symbols": symbols})
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(cases))
+    before = [rule.written() for rule in rules]
+    regrets = tune.held_out(rules, tune.Sweep(table, rules, [file]), 3, 2)
+    assert sorted(shape[0] for _, shape, *_ in regrets) == list(range(1, 9))
+    assert [rule.written() for rule in rules] == before

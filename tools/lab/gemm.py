@@ -1,10 +1,11 @@
 """Times gemm.fp8b128.dense and its groupings beside torch's tensor-wise FP8 product, which has no block scales to apply, in one run.
 
-    python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...] [--variants 'bf16_*'] [--check] [--json FILE]
+    python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...,dense@1@40] [--variants 'bf16_*'] [--check] [--json FILE]
                              [--option b_constant=yes]
 
 Calls are replayed from CUDA graphs over rotating operands that exceed the L2 cache three times over, all variants of a
-shape and torch in turns; figures are medians. `tw` is torch._scaled_mm with one scale a tensor and fast accumulation.
+shape and torch in turns; figures are medians. `tw` is torch._scaled_mm with one scale a tensor and fast accumulation. Beside groups
+of rows `dense` is timed, too: all rows by the first group's weights.
 --check compares every timed variant, on 48 rows of D, with the exact product in float64.
 """
 
@@ -15,6 +16,7 @@ import fnmatch
 import json
 import statistics
 import sys
+from random import Random
 
 import torch
 
@@ -30,7 +32,7 @@ LARGE = (
     (4096, 576, 7168), (4096, 7168, 576), (4096, 7168, 2048), (4096, 2048, 7168), (4096, 2112, 7168), (4096, 7168, 2112),
     (4096, 32768, 512), (4096, 512, 32768), (4096, 4096, 7168), (4096, 7168, 4096), (4096, 24576, 1536), (4096, 1536, 24576),
     (4096, 7168, 16384), (4096, 16384, 7168), (8192, 7168, 2048), (8192, 2112, 7168), (8192, 4096, 7168), (8192, 24576, 1536),
-    (8192, 8192, 8192), (8192, 7168, 16384),
+    (8192, 8192, 8192), (8192, 7168, 16384), (8192, 32768, 512),
 )  # fmt: skip
 GROUPS = tuple(
     (groups, rows, n, k)
@@ -38,12 +40,48 @@ GROUPS = tuple(
     for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
 )
 SKEWS = ("even", "uniform", "zipf", "quarter_empty")
+SIZES = (16, 32, 64, 128, 192, 256, 512)
 SHAPES = {
     "large": LARGE,
     "few": tuple((m, n, k) for m in (1, 8, 16, 32, 64, 128) for n, k in WEIGHTS),
     "probe_large": ((4096, 7168, 2048), (4096, 2112, 7168), (4096, 4096, 7168), (4096, 24576, 1536), (8192, 8192, 8192)),
     "between": tuple((m, n, k) for m in (256, 384, 512) for n, k in WEIGHTS[1::2]),
     "groups": tuple((*shape, skew) for shape in GROUPS for skew in SKEWS),
+    "short_groups": (
+        *((64, rows, 4096, 2048, skew) for rows in SIZES for skew in SKEWS),
+        *((64, rows, 4096, 7168, skew) for rows in SIZES for skew in SKEWS[:2]),
+    ),
+    "some_groups": tuple(
+        (groups, rows, n, k, "uniform")
+        for groups, rows in ((8, 128), (8, 512), (8, 1024), (16, 1024), (32, 256), (128, 64), (256, 128), (2, 4096))
+        for n, k in ((4096, 4096), (7168, 2048), (1536, 2048))
+    ),
+    "few_of_groups": tuple(
+        (groups, rows, n, k, "uniform") for groups in (8, 64) for rows in (1, 4, 8) for n, k in ((4096, 7168), (7168, 2048))
+    ),
+    "indices": tuple(
+        (*shape, f"{skew}_indices")
+        for shape in (
+            *((64, rows, 4096, 2048) for rows in SIZES), *GROUPS[::3],
+            (8, 4, 4096, 7168), (8, 128, 4096, 4096), (8, 512, 4096, 4096), (16, 1024, 7168, 2048), (128, 64, 1536, 2048),
+        )
+        for skew in SKEWS[:2]
+    ),
+    # what no rule has been fitted to
+    "unseen_groups": tuple(
+        (groups, rows, n, k, skew)
+        for groups, rows in (
+            (2, 60), (1, 1000), (16, 2), (32, 6), (128, 24), (64, 48), (32, 96), (64, 160), (16, 300), (48, 400), (8, 700),
+            (6, 1500), (4, 3000), (3, 10000),
+        )
+        for n, k in ((3072, 5120), (5120, 1536))
+        for skew in ("even", "uniform")
+    ) + tuple((groups, rows, 2048, 4096, skew) for groups, rows in ((64, 100), (16, 1024), (12, 2500)) for skew in SKEWS[2:]),
+    "unseen_indices": tuple(
+        (groups, rows, 5120, 1536, f"{skew}_indices")
+        for groups, rows in ((32, 6), (64, 48), (64, 160), (48, 400), (6, 1500), (3, 10000))
+        for skew in SKEWS[:2]
+    ),
     "masked": tuple(
         (groups, rows, n, k, "masked")
         for groups, rows in ((32, 192), (6, 1024), (32, 20), (6, 20))
@@ -55,13 +93,62 @@ SHAPES = {
         for groups, k in zip((4, 8, 16), totals, strict=True)
         for kind in ("f32_added_128", "bf16_128")
     ),
+    "short_along_k": tuple(
+        (groups, groups * k, m, n, kind)
+        for groups, k in ((8, 512), (8, 2048), (32, 1024), (64, 128), (64, 512))
+        for m, n in ((4096, 7168), (7168, 2048), (2048, 1536))
+        for kind in ("f32_added_128", "bf16_128")
+    ),
+    "unseen_along_k": tuple(
+        (groups, groups * k, m, n, kind)
+        for groups, k in ((2, 8192), (6, 1000), (12, 3000), (48, 256), (16, 5000))
+        for m, n in ((3072, 5120), (5120, 1536))
+        for kind in ("f32_added_16", "bf16_16")
+    ),
     "probe_along_k": tuple((4, 34304, 4096, 7168, kind) for kind in ("bf16_128", "f32_added_128", "f32_added_16")),
     "probe_groups": tuple((*shape, skew) for shape in GROUPS[::3] for skew in SKEWS),
     "probe_few": tuple((m, n, k) for m in (1, 64, 128) for n, k in WEIGHTS),
 }
+
+
+def drawn(kind: str, seed: int, count: int) -> list[tuple]:
+    """Shapes of all sizes, evenly by their logarithms: so that a rule can be fitted to some and be judged by others."""
+    random = Random(f"{kind} {seed}")
+
+    def size(least: float, most: float, step: int) -> int:
+        return max(step, round(least * (most / least) ** random.random() / step) * step)
+
+    shapes: list[tuple] = []
+    while len(shapes) < count:
+        n, k, groups = size(512, 28672, 256), size(512, 14336, 128), size(2, 256, 1)
+        rows = size(0.5, 32768 / groups, 1)
+        if kind == "dense":
+            shape = (size(1, 16384, 1), n, k)
+        elif kind == "along_k":
+            shape = (groups, groups * size(128, 65536 / groups, 128), n, k, random.choice(("f32_added_16", "bf16_16")))
+        else:
+            skew = "masked" if kind == "masked" else random.choice(SKEWS[:2] + SKEWS)
+            shape = (groups, rows, n, k, skew + ("_indices" if kind == "indices" else ""))
+        work = shape[0] * n * k if kind == "dense" else shape[1] * n * k if kind == "along_k" else groups * rows * n * k
+        if work < 1e12 and groups * n * k < 3e9:
+            shapes.append(shape)
+    return shapes
+
+
+def shapes_of(names: str, known: dict[str, tuple] = SHAPES) -> list[tuple]:
+    """Names of SHAPES, or what to draw, from which seed and how many: groups@1@40."""
+    shapes: list[tuple] = []
+    for name in names.split(","):
+        kind, *numbers = name.split("@")
+        shapes += drawn(kind, *map(int, numbers)) if numbers else known[kind]
+    return shapes
+
+
 PEAK, BANDWIDTH = 1560e12, 4.3e12  # the best seen on this chip
 CACHE, FREE_SHARE = 3 * 50e6, 60e9
 ROUNDS, WARMUPS = 9, 2
+REPLAY, OUT_OF_QUESTION = 5000, 1.6  # microseconds that a replay should take; over the fastest: not timed any further
+BESIDE = ("tw", "dense")
 
 
 def operands(m: int, n: int, k: int) -> dict[str, torch.Tensor]:
@@ -86,16 +173,19 @@ def group_sizes(groups: int, rows: int, skew: str) -> list[int]:
         share = 1 / torch.arange(1, groups + 1)
     if skew == "quarter_empty":
         share[: groups // 4] = 0
-    sizes = (share / share.sum() * groups * rows).long()
-    sizes[-1] += groups * rows - sizes.sum()
-    return sizes.tolist()
+    ends = (share.double().cumsum(0) / share.double().sum() * groups * rows).round().long()
+    return ends.diff(prepend=ends.new_zeros(1)).tolist()
 
 
 def grouped_operands(groups: int, rows: int, n: int, k: int, skew: str) -> dict[str, torch.Tensor]:
     one = operands(groups * rows, n, k)
     one["b"] = torch.randn(groups, n, k, device="cuda").to(torch.float8_e4m3fn)
     one["b_scale"] = torch.rand(groups, -(-n // 128), -(-k // 128), device="cuda") + 0.5
-    one["offsets"] = torch.tensor(group_sizes(groups, rows, skew), device="cuda").cumsum(0).int()
+    sizes = torch.tensor(group_sizes(groups, rows, skew.removesuffix("_indices")), device="cuda")
+    if skew.endswith("_indices"):
+        one["m_indices"] = torch.repeat_interleave(torch.arange(groups, device="cuda"), sizes).int()
+    else:
+        one["offsets"] = sizes.cumsum(0).int()
     return one
 
 
@@ -139,7 +229,7 @@ def worst_error_along_k(one: dict[str, torch.Tensor]) -> float:
         )
         exact = a @ b.T
         bound = 2.0**-11 * (a.abs() @ b.abs().T) + 2.0**-8 * exact.abs()
-        error = (one["d"][group, rows].double() - exact).abs() / bound
+        error = (one["d"][group, rows].double() - exact).abs() / bound.clamp(min=2.0**-1000)  # an empty group is exactly zero
         worst = max(worst, float("inf") if error.isnan().any() else error.max().item())
         begin, block = end, block + blocks
     return worst
@@ -157,7 +247,8 @@ def worst_masked_error(one: dict[str, torch.Tensor]) -> float:
 
 def worst_grouped_error(one: dict[str, torch.Tensor]) -> float:
     begin, worst = 0, 0.0
-    for group, end in enumerate(one["offsets"].tolist()):
+    sizes = torch.bincount(one["m_indices"], minlength=len(one["b"])) if "m_indices" in one else None
+    for group, end in enumerate((one["offsets"] if sizes is None else sizes.cumsum(0)).tolist()):
         part = {name: one[name][begin:end] for name in ("a", "a_scale", "d")}
         if end > begin:
             worst = max(worst, worst_error(part | {"b": one["b"][group], "b_scale": one["b_scale"][group]}))
@@ -182,6 +273,32 @@ def worst_error(one: dict[str, torch.Tensor]) -> float:
     return worst
 
 
+def take_turns(timers: dict, rivals=lambda name: name.partition(" ")[0]) -> dict[str, float]:
+    """The median of each timer. Those that the first rounds show to be far slower than the fastest of their `rivals` keep that time."""
+    seen: dict[str, list[float]] = {}
+    for _ in range(WARMUPS):
+        seen = {name: [timer()] for name, timer in timers.items()}
+    fastest: dict[str, float] = {}
+    for name, (time,) in seen.items():
+        fastest[rivals(name)] = min(time, fastest.get(rivals(name), time))
+    left = {name: timers[name] for name, (time,) in seen.items() if time <= OUT_OF_QUESTION * fastest[rivals(name)]}
+    seen |= {name: [] for name in left}
+    for _ in range(ROUNDS):
+        for name, timer in left.items():
+            seen[name].append(timer())
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def known(plan) -> dict[str, int]:
+    """What a cost rule may read of a call, whichever variant it was prepared for."""
+    return {name: value for name, value in plan.launch.symbols.items() if name not in plan.launch.variant.constants}
+
+
+def calls_of(sets: int, microseconds: float, most: int = 20) -> int:
+    """How many calls a replay has: all sets of operands equally often, and about as many as fill it."""
+    return sets * -(-min(most, int(REPLAY / microseconds) + 1) // sets)
+
+
 def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, options: dict[str, str]) -> dict:
     """`shape` is m, n, k, or groups, rows of each, n, k, skew; torch then multiplies all rows by the first group's weights."""
     kernels = {"masked": MASKED, "f32": ALONG_K, "bf16": ALONG_K}
@@ -197,15 +314,18 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, option
     bytes_of_one = moved + 4 * (m + n // 128 + 1) * (k // 128 + 1)
     sets = int(min(max(2, -(-CACHE // moved)), max(2, FREE_SHARE // bytes_of_one), 64))
     rotating = [make(*shape) | options for _ in range(sets)]
-    calls = sets * max(1, -(-20 // sets))
+    limit = 1e6 * max(2 * m * n * k / PEAK, moved / BANDWIDTH)
+    calls = calls_of(sets, limit)
     stream = torch.cuda.Stream()
     own = stream.cuda_stream
     torch.cuda.synchronize()
-    replays, errors = {}, {}
+    replays, errors, symbols = {}, {}, {}
     variants = collection.kernel(kernel).variants
     names = sorted({v.name for v in variants if v.dtypes.get("d", "bf16") == dtype and fnmatch.fnmatch(v.name, pattern)})
     try:
-        names.append(collection.prepare(kernel, stream=own, **rotating[0]).launch.variant.name + " (chosen)")
+        chosen = collection.prepare(kernel, stream=own, **rotating[0])
+        names.append(chosen.launch.variant.name + " (chosen)")
+        symbols = known(chosen)
     except VariantError:
         pass
     for name in names:
@@ -223,6 +343,11 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, option
             plans[0](own)
             stream.synchronize()
             errors[name] = worst(rotating[0])
+    if kernel == GROUPED:  # all rows by one matrix
+        shared = ("a", "a_scale", "d")
+        matrices = [{name: one[name] for name in shared} | {name: one[name][0] for name in ("b", "b_scale")} for one in rotating]
+        plans = [collection.prepare(KERNEL, stream=own, **one) for one in matrices]
+        replays["dense"] = Replay([plans[i % sets] for i in range(calls)], own)
     one = torch.ones((), device="cuda")
 
     def tensor_wise(i: int):
@@ -249,18 +374,12 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, option
 
     chosen = replays.pop("chosen", None)
     timers = {"tw": torch_microseconds} | {name: replay.microseconds for name, replay in replays.items()}
-    seen: dict[str, list[float]] = {name: [] for name in timers}
-    for turn in range(WARMUPS + ROUNDS):
-        for name, timer in timers.items():
-            time = timer()
-            if turn >= WARMUPS:
-                seen[name].append(time)
+    times = take_turns(timers, lambda name: name if name in BESIDE else "zoo")
     for replay in replays.values():
         replay.close()
-    limit = 1e6 * max(2 * m * n * k / PEAK, moved / BANDWIDTH)
     return {
-        "shape": shape, "operations": 2 * m * n * k, "limit": limit, "times": {name: statistics.median(times) for name, times in seen.items()},
-        "errors": errors, "chosen": chosen and chosen.split()[0], "options": options,
+        "kernel": kernel, "shape": shape, "operations": 2 * m * n * k, "limit": limit, "times": times,
+        "errors": errors, "chosen": chosen and chosen.split()[0], "options": options, "symbols": symbols,
     }  # fmt: skip
 
 
@@ -277,22 +396,24 @@ def main() -> int:
     collection = zoo.Zoo(arguments.cubins)
     options = dict(one.split("=") for one in arguments.option)
     results, wrong = [], 0
-    for shape in SHAPES[arguments.shapes]:
+    for shape in shapes_of(arguments.shapes):
         result = measure(collection, shape, arguments.variants, arguments.check, options)
         torch.cuda.empty_cache()
         results.append(result)
         times = dict(result["times"])
-        tw = times.pop("tw")
+        tw, dense = times.pop("tw"), times.pop("dense", None)
         order = sorted(times, key=times.get)
         shown = "  ".join(f"{name.removeprefix('bf16_')} {times[name]:.1f} ({times[name] / tw:.2f})" for name in order[: arguments.best])
         rate = result["operations"] / min(times.values(), default=tw) / 1e6
-        print(f"{' '.join(map(str, shape))}: limit {result['limit']:.1f} tw {tw:.1f} | {shown} | {rate:.0f} TFLOPS", flush=True)
+        beside = f"tw {tw:.1f}" + (f" dense {dense:.1f}" if dense else "")
+        print(f"{' '.join(map(str, shape))}: limit {result['limit']:.1f} {beside} | {shown} | {rate:.0f} TFLOPS", flush=True)
         for name, error in result["errors"].items():
             if not error <= 1:
                 wrong += 1
                 print(f"  WRONG {name}: error {error:.3g} of its bound")
     chosen = [(r["times"][r["chosen"]], r) for r in results if r["chosen"] in r["times"]]
-    best = [(min(t for name, t in r["times"].items() if name != "tw"), r) for r in results if len(r["times"]) > 1]
+    own = [([time for name, time in r["times"].items() if name not in BESIDE], r) for r in results]
+    best = [(min(times), r) for times, r in own if times]
     for what, rows in (("chosen", chosen), ("best", best)):
         if rows:
             print(
