@@ -47,6 +47,12 @@ __device__ __forceinline__ float4 load_in_cta(const float* pointer, uint32_t ran
     return v;
 }
 
+// One arrival at the same barrier of the CTA of that rank, which says no more than that this warp has read: what it wrote is not
+// published. (With .release.cluster it would be, by a fence of all memory.)
+__device__ __forceinline__ void arrive_in_cta(Barrier* barrier, uint32_t rank) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in_cta(barrier, rank)) : "memory");
+}
+
 // Sixteen bytes to the same variable in the CTA of that rank; they count on its barrier, after whose phase they are visible.
 __device__ __forceinline__ void store_in_cta(float4* pointer, float4 v, Barrier* barrier, uint32_t rank) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(

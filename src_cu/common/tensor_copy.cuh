@@ -27,6 +27,16 @@ __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int
         : "memory");
 }
 
+// The same to every CTA of the cluster whose bit is set: to the same place, counted on the same barrier of each.
+__device__ __forceinline__ void load_box_to_all(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier,
+                                                uint16_t ranks) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], "
+        "[%4], %5;" ::"r"(shared_address(target)),
+        "l"(&map), "r"(c0), "r"(c1), "r"(shared_address(barrier)), "h"(ranks)
+        : "memory");
+}
+
 __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, int32_t c3,
                                          Barrier* barrier) {
     asm volatile(

@@ -1,5 +1,5 @@
-// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns; a tile of 128 tokens may have them as rows
-// and share only the splits of K. Three ways:
+// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns; for tokens as rows and K split see split_rows.cuh.
+// The first two may share their tokens with the tiles next to theirs (shared_tokens.cuh). Three ways:
 //
 //     FewTokens         a tile for each cluster, whose CTAs share K: enough of them to keep all memory busy where tiles are few.
 //                       They lay their sums down where the stages were, meet, and read each other's
@@ -18,6 +18,7 @@
 #include "common/registers.cuh"
 #include "gemm/fp8b128_mainloop.cuh"
 #include "gemm/pushed_sums.cuh"
+#include "gemm/shared_tokens.cuh"
 #include "gemm/store_reduced.cuh"
 #include "gemm/tile_order.cuh"
 
@@ -26,6 +27,8 @@ namespace zoo {
 template <class Tile, int SPLITS>
 struct FewTokens {
     static constexpr int PREFETCHED = 3;  // blocks of weights: more of them cost more than they gain
+    static constexpr bool SHARES = Tile::SHARERS > 1;
+    static_assert(!SHARES || SPLITS == 1, "sums are read in the CTA of a split's rank");
 
     Tile tile;
 
@@ -45,7 +48,9 @@ struct FewTokens {
         }
         if (early.tokens) prefetch_tokens<Tile>(order, operands, work);
         __syncthreads();
+        if constexpr (SHARES) arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
+        if constexpr (SHARES) wait_for_cluster();
 
         if (threadIdx.x >= Tile::MATH_THREADS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
@@ -63,14 +68,19 @@ struct FewTokens {
             synchronise_cluster();
         else
             __syncthreads();
+        if constexpr (SHARES) arrive_at_cluster();
         add_up_and_store<SPLITS, Tile::THREADS>(laid, d, work);
-        if constexpr (SPLITS > 1) meet_cluster();  // nobody ends while its sums are read
+        if constexpr (SPLITS > 1)
+            meet_cluster();  // nobody ends while its sums are read
+        else if constexpr (SHARES)
+            wait_for_cluster();  // nor while others give stages back to it
     }
 };
 
 template <class Tile, int SPLITS>
 struct FewTokensPushed {
     static constexpr int PREFETCHED = 3;
+    static constexpr bool SHARES = Tile::SHARERS > 1;
 
     Tile tile;
     PushedSums<Tile, SPLITS> pushed;
@@ -94,9 +104,10 @@ struct FewTokensPushed {
 
         if (threadIdx.x >= Tile::MATH_THREADS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
+            if constexpr (SHARES) wait_for_cluster();
             load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
             __syncwarp();
-            wait_for_cluster();
+            if constexpr (!SHARES) wait_for_cluster();
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             wait_for_cluster();
@@ -105,7 +116,9 @@ struct FewTokensPushed {
             multiply(tile, ring, work.end_block - work.first_block, sums);
             pushed.push(sums[0]);
         }
+        if constexpr (SHARES) arrive_at_cluster();
         pushed.template add_up_and_store<Tile::THREADS / 32>(d, work);
+        if constexpr (SHARES) wait_for_cluster();  // nobody ends while others give stages back to it
     }
 };
 

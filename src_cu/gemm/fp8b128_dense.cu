@@ -8,30 +8,47 @@
 //     operands.cuh           where elements and scales come from
 //     fp8b128_mainloop.cuh   load, multiply, promote: the loop over K
 //     tile_order.cuh         who computes which tile, when
+//     shared_tokens.cuh      what several CTAs of a cluster take together
 //     store_rows.cuh, store_reduced.cuh, pushed_sums.cuh, sum.cuh     from sums to D
-//     many_tokens.cuh, few_tokens.cuh     the two ways of putting them together
+//     many_tokens.cuh, tiles_ahead.cuh, few_tokens.cuh, split_rows.cuh     the ways of putting them together
 
 #include <type_traits>
 
 #include "gemm/few_tokens.cuh"
 #include "gemm/many_tokens.cuh"
+#include "gemm/shared_tokens.cuh"
+#include "gemm/split_rows.cuh"
 #include "gemm/sum.cuh"
 #include "gemm/tile_order.cuh"
+#include "gemm/tiles_ahead.cuh"
 
 namespace zoo {
 
-using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
-                         Variant::OVERLAPPED>;
-constexpr bool PUSHED = Variant::SWAPPED && Variant::SPLITS > 1;
-using Split = std::conditional_t<PUSHED, FewTokensPushed<Tile, Variant::SPLITS>, FewTokens<Tile, Variant::SPLITS>>;
+// Few variants have it.
+template <class V>
+constexpr int sharers() {
+    if constexpr (requires { V::SHARERS; }) return V::SHARERS;
+    return 1;
+}
+
+constexpr bool SHARES = sharers<Variant>() > 1;
+using OwnTile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
+                            Variant::OVERLAPPED>;
+using Tile = std::conditional_t<SHARES, SharingTile<OwnTile, sharers<Variant>()>, OwnTile>;
+using From = std::conditional_t<SHARES, SharedOperands<Tile>, Operands<Tile>>;
+constexpr bool PUSHED = Variant::SWAPPED && Variant::SPLITS > 1, SENT = !Variant::SWAPPED && Variant::SPLITS > 1;
+using Apart = std::conditional_t<SENT, SplitRows<Tile>, FewTokens<Tile, Variant::SPLITS>>;
+using Split = std::conditional_t<PUSHED, FewTokensPushed<Tile, Variant::SPLITS>, Apart>;
 using Few = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;
 constexpr bool MANY = !Variant::SWAPPED && Variant::IN_TURN;
-using Way = std::conditional_t<MANY, ManyTokens<Tile>, Few>;
-using Order =
-    std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, SplitOrder<Tile, Variant::SPLITS>>;
+using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyTokens<Tile>>;
+using Way = std::conditional_t<MANY, Many, Few>;
+using OfCluster = std::conditional_t<SHARES, SharedOrder<Tile, Variant::SPLITS>, SplitOrder<Tile, Variant::SPLITS>>;
+using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, OfCluster>;
 constexpr int kib(int bytes) { return (bytes + 1023) / 1024 * 1024; }
-constexpr int BESIDES = MANY               ? Tile::MATH_WARPS * 2048
+constexpr int BESIDES = MANY               ? Tile::MATH_WARPS * 2048 + (goes_ahead<Variant> ? 1024 : 0)
                         : PUSHED           ? kib(pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, Variant::SPLITS))
+                        : SENT             ? Tile::MATH_WARPS * 2048 + 1024
                         : Variant::IN_TURN ? kib(Tile::TOKENS * (Tile::WEIGHTS + 4) * 4)
                                            : 0;  // the stages
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
@@ -49,7 +66,7 @@ ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
-    const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, 0, 0, 0, N};
+    const zoo::From operands{a, b, a_scales, b_scales, 0, 0, 0, N};
     const zoo::Sum<Variant::d> sum{{d, d_stride, N}, zoo::ADDS ? c : nullptr, c_stride, c_is_bf16 != 0};
     const zoo::Scaled<zoo::Sum<Variant::d>> target{sum, zoo::ADDS ? row_scale : nullptr};
     reinterpret_cast<zoo::Way*>(memory)->run(zoo::Order(M, N, blocks), operands, target, {true, b_is_constant != 0});

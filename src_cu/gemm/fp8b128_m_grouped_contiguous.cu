@@ -8,15 +8,17 @@
 #include "gemm/many_tokens.cuh"
 #include "gemm/sum.cuh"
 #include "gemm/tile_order.cuh"
+#include "gemm/tiles_ahead.cuh"
 
 namespace zoo {
 
 using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
                          Variant::OVERLAPPED>;
-using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
+using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyTokens<Tile>>;
+using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, Many>;
 using OffsetsOrder = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
 using IndicesOrder = IndexedOrder<Tile, Variant::BAND>;
-constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
+constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048 + (goes_ahead<Variant> ? 1024 : 0);
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + TO_STORE, "what the table launches with");
 
 constexpr bool SCALES = Variant::SWAPPED || Tile::WAVES == 1;  // with two waves sums do not stay in registers

@@ -8,7 +8,7 @@
 //                                                        where tokens are columns, token_scales has the products of both
 //
 //     full[stage]     the copying thread announces the bytes of the tensor copies, and every scale warp arrives when it has
-//                     stored its scales
+//                     stored its scales, or announces the bytes of those that are copied
 //     empty[stage]    every multiplying warp arrives when it has read what it will
 //
 // Tokens are the 64 rows of a wgmma and weights its columns, or, SWAPPED, the other way round: then 8 tokens cost 8.
@@ -33,6 +33,8 @@ struct Fp8b128Tile {
     static constexpr int WEIGHTS_A_SCALE = WEIGHTS_A_SCALE_;  // how many rows of B share one
 
     static constexpr int COLUMN_WAVES = COLUMN_WAVES_;  // 64 rows take their columns in so many parts
+
+    static constexpr int SHARERS = 1;  // CTAs of a cluster that take the same tokens: shared_tokens.cuh
 
     static constexpr int ROWS = SWAPPED ? WEIGHTS : TOKENS;  // of the wgmmas
     static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_WAVES;

@@ -1,4 +1,5 @@
-// Where a GEMM's operands come from: elements by tensor copies, scales read by a thread for each row.
+// Where a GEMM's operands come from: elements by tensor copies, scales read by a thread for each row, or those of A by one copy
+// for a whole tile where they lie so.
 //
 // Scales may lie anywhere: row_stride and block_stride, in elements, say where. So row-major scales and those with M
 // contiguous are the same code, and nothing is transposed beforehand.

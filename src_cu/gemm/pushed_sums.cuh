@@ -39,20 +39,23 @@ struct PushedSums {
     float4 received[PLACES][SPLITS][32];
     Barrier arrived;
 
+    // A cluster has SHARERS tiles, each of SPLITS CTAs, and those of one share of K lie together.
+    static __device__ __forceinline__ int split_of_this_cta() { return cluster_rank() / Tile::SHARERS; }
     static __device__ __forceinline__ int places(int rank) { return (PARTS - rank + SPLITS - 1) / SPLITS; }
 
     // By one thread.
     __device__ __forceinline__ void initialise() {
         zoo::initialise(&arrived, 1);
-        arrive_expecting_bytes(&arrived, places(cluster_rank()) * SPLITS * PART_BYTES);
+        arrive_expecting_bytes(&arrived, places(split_of_this_cta()) * SPLITS * PART_BYTES);
     }
 
     // By the multiplying warps, when all CTAs of the cluster have initialised.
     __device__ __forceinline__ void push(const float (&sums)[Tile::SUMS]) {
-        const int warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0), lane = threadIdx.x % 32, rank = cluster_rank();
+        const int warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0), lane = threadIdx.x % 32, rank = split_of_this_cta();
+        const int tile = cluster_rank() % Tile::SHARERS;
 #pragma unroll
         for (int eight = 0; eight < EIGHTS; eight++) {
-            const int part = eight * Tile::MATH_WARPS + warp, owner = part % SPLITS;
+            const int part = eight * Tile::MATH_WARPS + warp, owner = part % SPLITS * Tile::SHARERS + tile;
             const float* four = sums + eight * 4;
             store_in_cta(&received[part / SPLITS][rank][lane], make_float4(four[0], four[1], four[2], four[3]), &arrived, owner);
         }
@@ -61,7 +64,7 @@ struct PushedSums {
     // By so many warps of the CTA. -0 of all shares becomes +0, for the sum begins with it.
     template <int WARPS, class Target>
     __device__ __forceinline__ void add_up_and_store(const Target& d, const Work& work) {
-        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = cluster_rank();
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = split_of_this_cta();
         wait(&arrived, 0);
         for (int place = warp; place < places(rank); place += WARPS) {
             const int part = place * SPLITS + rank;

@@ -49,10 +49,15 @@ struct DenseOrder {
 template <class Tile, int SPLITS>
 struct SplitOrder {
     Work work;
-    int columns;
+    int columns, blocks;
     bool given = false;
 
-    __device__ __forceinline__ SplitOrder(int M, int N, int blocks) : columns(tiles_of(N, Tile::WEIGHTS)) {
+    // Of a share of K.
+    __device__ __forceinline__ int blocks_of(int split) const {
+        return int(int64_t(blocks) * (split + 1) / SPLITS) - int(int64_t(blocks) * split / SPLITS);
+    }
+
+    __device__ __forceinline__ SplitOrder(int M, int N, int blocks) : columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {
         const int index = blockIdx.x / SPLITS;
         const int split = SPLITS > 1 ? cluster_rank() : 0;
         work = {index / columns * Tile::TOKENS, index % columns * Tile::WEIGHTS,        M, 0,

@@ -47,3 +47,13 @@ def test_a_variant_gives_the_references_bytes_under_any_schedule(kernel, variant
         if ran == EXAMPLES:
             return
     assert ran, "no small problem has sizes that this variant takes; add one to its checks"
+
+
+SHARING = [(kernel, variant) for kernel, variant in VARIANTS if "SHARERS" in variant.constants and variant.dtypes["d"] == "bf16"]
+
+
+@pytest.mark.parametrize(("kernel", "variant"), SHARING, ids=[f"{kernel.name} {variant.name}" for kernel, variant in SHARING])
+def test_a_stage_is_written_by_other_ctas_only_when_all_have_given_it_back(kernel, variant):
+    problem = next(iter(checks.problems(kernel, variant)))  # the one that is there for it
+    wrong = difference(problem, kernel, variant, executor(ZOO, SCHEDULES), POISONS[:1])
+    assert wrong is None, f"{problem.name}: {wrong}"

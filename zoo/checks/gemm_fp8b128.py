@@ -88,6 +88,9 @@ def _dense(variant: Variant) -> Iterator[Problem]:
             placed["row_scale"] = Placed(row_scale)
         return Problem(name, placed, {"d": Placed(d, strides["d"])}, options)
 
+    if "SHARERS" in variant.constants:
+        # CTAs that write into each other's stages: more blocks than stages, several tiles with weights in a cluster, rows in every part
+        yield problem("64 x 136 x 2064, stages that other CTAs write into", _random(64, 136, 2064))
     for index, shape in enumerate(_SHAPES):
         words = " x ".join(map(str, shape))
         options = {"b_constant": "yes"} if index % 4 == 0 else {}

@@ -1,0 +1,73 @@
+// Tiles next to each other whose CTAs take the same tokens: each asks for a part of their rows, and the copy engine hands it to all of
+// a cluster's CTAs that multiply the same blocks of K. What L2 is asked for is weights, and tokens once for SHARERS tiles:
+//
+//     cluster of SPLITS * SHARERS CTAs, rank = split * SHARERS + tile
+//     full[stage]     counts the bytes of its own weights and of all SHARERS parts of the tokens, as without sharing
+//     empty[stage]    counts every multiplying warp of all SHARERS CTAs: whoever copies writes into all of them
+//
+// So nobody copies before all have initialised, nor ends before all have given their stages back.
+#pragma once
+
+#include <cstdint>
+
+#include "common/cluster.cuh"
+#include "common/tensor_copy.cuh"
+#include "gemm/fp8b128_tile.cuh"
+#include "gemm/operands.cuh"
+#include "gemm/tile_order.cuh"
+
+namespace zoo {
+
+template <class Tile, int SHARERS_>
+struct SharingTile : Tile {
+    static constexpr int SHARERS = SHARERS_, PART = Tile::TOKENS / SHARERS;  // rows of the tokens that a CTA asks for
+    static constexpr uint32_t EMPTY_ARRIVALS = Tile::EMPTY_ARRIVALS * SHARERS;
+    static_assert(Tile::TOKENS % (8 * SHARERS) == 0, "parts begin where the swizzle does");
+
+    static __device__ __forceinline__ uint32_t first_sharer() { return cluster_rank() / SHARERS * SHARERS; }
+
+    __device__ __forceinline__ void initialise() {
+#pragma unroll
+        for (int stage = 0; stage < Tile::STAGES; stage++) {
+            zoo::initialise(&this->full[stage], Tile::FULL_ARRIVALS);
+            zoo::initialise(&this->empty[stage], EMPTY_ARRIVALS);
+        }
+    }
+
+    __device__ __forceinline__ void release(int stage) {
+        __syncwarp();
+        if (const uint32_t lane = threadIdx.x % 32; lane < SHARERS) arrive_in_cta(&this->empty[stage], first_sharer() + lane);
+    }
+};
+
+template <class Tile>
+struct SharedOperands : Operands<Tile> {
+    __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int block) const {
+        const uint32_t first = Tile::first_sharer(), row = (cluster_rank() - first) * Tile::PART;
+        load_box_to_all(tile.tokens[stage] + row * SCALE_BLOCK, this->a, block * SCALE_BLOCK, work.token + row, &tile.full[stage],
+                        ((1 << Tile::SHARERS) - 1) << first);
+    }
+
+    __device__ __forceinline__ void prefetch_tokens(const Work& work, int block, int thread, int threads) const {
+        if (thread > 0 && thread < Tile::SHARERS) prefetch_box(this->a, block * SCALE_BLOCK, work.token + thread * Tile::PART);
+        Operands<Tile>::prefetch_tokens(work, block, thread, threads);
+    }
+};
+
+// Like SplitOrder. Where the tiles along a row are no multiple of SHARERS, the last ones have no weights: zeros come for them.
+template <class Tile, int SPLITS>
+struct SharedOrder : SplitOrder<Tile, SPLITS> {
+    __device__ __forceinline__ SharedOrder(int M, int N, int blocks) : SplitOrder<Tile, SPLITS>(M, N, blocks) {
+        const int clusters = tiles_of(N, Tile::WEIGHTS * Tile::SHARERS);  // along a row
+        const int index = blockIdx.x / (SPLITS * Tile::SHARERS), rank = cluster_rank(), split = rank / Tile::SHARERS;
+        this->columns = clusters * Tile::SHARERS;
+        this->work = {index / clusters * Tile::TOKENS,
+                      (index % clusters * Tile::SHARERS + rank % Tile::SHARERS) * Tile::WEIGHTS,
+                      M,
+                      0,
+                      int(int64_t(blocks) * split / SPLITS),
+                      int(int64_t(blocks) * (split + 1) / SPLITS)};
+    }
+};
+
+}  // namespace zoo
