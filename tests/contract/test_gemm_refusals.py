@@ -68,6 +68,7 @@ CHANGES = {
     "rows of all groups past 2^31": {"G": 2**20, "R": 2**11},
     "tiles past 2^31": {"M": 2**30, "N": 2**19, "G": 2, "R": 2**29},
     "tokens beyond 64 GiB": {"T": 2**30, "K": 1024, "a_stride": 1024},
+    "fewer rows expected than none": {"expected_rows": -1},
     "neither offsets nor m_indices": {"given": ()},
     "offsets and m_indices": {"given": ("offsets", "m_indices")},
 }
