@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "2cc3e5ed1c834df87592ebc7d1777b58e44a86f91d845d0945369bd6baa3dfc3"
+MANIFEST_SHA256 = "42b30507e0a22aa0a809b43591f61c19937c409ca335fa245216fb07c1543e33"
