@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "42b30507e0a22aa0a809b43591f61c19937c409ca335fa245216fb07c1543e33"
+MANIFEST_SHA256 = "2e3fa92fb8fecbc83f02452f138841519da073693e87f0c91d4264340c75cff5"
