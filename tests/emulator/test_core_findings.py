@@ -439,6 +439,39 @@ WAIT:
 
 
 @pytest.mark.parametrize("scheduling", ["issue", "last", "random"])
+@pytest.mark.parametrize("together", ["", "vote.sync.all.pred %p3, %p3, 15;"], ids=["one by one", "together"])
+def test_lanes_that_wait_for_barriers_of_their_own_let_others_go_on(together, scheduling):
+    body = f"""
+        mov.u32 %r1, bar;
+        shl.b32 %r3, %r0, 3;
+        add.u32 %r3, %r1, %r3;
+        setp.lt.u32 %p1, %r0, 4;
+        @%p1 mbarrier.init.shared.b64 [%r3], 1;
+        @%p1 fence.mbarrier_init.release.cluster;
+        bar.sync 0;
+        setp.eq.u32 %p2, %r0, 32;
+        mov.u32 %r2, stage;
+        @%p2 mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 256;
+        @%p2 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd1], 256, [%r1];
+    V:  @%p2 mbarrier.try_wait.parity.shared.b64 %p3, [%r1], 0;
+        @!%p2 bra WAIT;
+        @!%p3 bra V;
+        mbarrier.arrive.shared.b64 _, [%r1+24];
+        mbarrier.arrive.shared.b64 _, [%r1+16];
+        mbarrier.arrive.shared.b64 _, [%r1+8];
+    WAIT:
+        @!%p1 bra END;
+    W:  mbarrier.try_wait.parity.shared.b64 %p3, [%r3], 0;
+        {together}
+        @!%p3 bra W;
+    END:
+    """
+    shared = ".shared .align 8 .b64 bar[4]; .shared .align 16 .b32 stage[64];"
+    report, *_ = run(body, shared=shared, block=64, scheduling=scheduling, buffers=(256, WORDS), limit=20_000)
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("scheduling", ["issue", "last", "random"])
 def test_bulk_copy_waited_for(scheduling):
     report, gpu, (a, _) = run(
         COPY.format(bytes=256, wait=WAIT.format(parity=0)), shared=COPY_SHARED, buffers=(256, WORDS), block=64, scheduling=scheduling

@@ -500,8 +500,7 @@ class Machine:
         wanted = set()
         for warp in self.running:
             for blocked in warp.parked.values():
-                if blocked.address is not None:
-                    wanted.add(blocked.address)
+                wanted.update(blocked.addresses)
         return wanted
 
     def _give_up_waits(self):

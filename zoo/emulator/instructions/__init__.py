@@ -122,13 +122,13 @@ def lookup(opcode):
 class Blocked:
     """Returned by run(): stay at this instruction; try again when ready() is true."""
 
-    __slots__ = ("ready", "describe", "timeout", "address")
+    __slots__ = ("ready", "describe", "timeout", "addresses")
 
-    def __init__(self, ready, describe, timeout=None, address=None):
+    def __init__(self, ready, describe, timeout=None, addresses=()):
         self.ready = ready
         self.describe = describe
         self.timeout = timeout  # called instead of a deadlock report by waits that may legally give up (try_wait)
-        self.address = address  # the mbarrier it waits for, so that the lazy policy knows what is wanted
+        self.addresses = addresses  # of the mbarriers it waits for, so that the lazy policy knows what is wanted
 
 
 def uniform(ins, warp, slot, lanes):

@@ -149,7 +149,7 @@ def wait(ins):
 
     Both forms may give up and return false: the "last" policy makes each do so when first asked, "random" sometimes. After
     that they wait here until the phase has completed, or until nothing else in the launch can run, so that loops around
-    either form behave as on hardware and cost little.
+    either form behave as on hardware and cost little. Lanes with barriers of their own wait for all of them.
     """
     acquire = ins.choice("acquire", "relaxed", default="acquire") == "acquire"
     ins.choice("cta", "cluster", default="cta")
@@ -167,6 +167,8 @@ def wait(ins):
     def run(warp, lanes):
         values = warp.values
         machine = warp.machine
+        results, waiting = [], []
+        given_up = pc in warp.given_up
         for address, part in places(warp, lanes):
             if address >> 24 != warp.cta.rank:
                 ins.report(
@@ -178,7 +180,7 @@ def wait(ins):
                 )
             barrier = machine.mbarriers.find(ins, warp, part, address, "a wait")
             if barrier is None:
-                assign(values[p], True, part) if p is not None else None
+                results.append((None, True, part))
                 continue
             if barrier.init_by[1] > warp.clocks[0, barrier.init_by[0]]:
                 machine.mbarriers.check_published(ins, warp, part, barrier)
@@ -199,22 +201,20 @@ def wait(ins):
                         address,
                     )
                 passed = barrier.phase > asked
-            if passed:
+            if not passed and not given_up and not _gives_up(machine, warp, pc, address, barrier):
+                waiting.append((address, barrier, barrier.phase, f"parity {value}" if by_parity else f"phase {value >> 24}"))
+            results.append((barrier, passed, part))
+        if waiting:
+            return Blocked(
+                lambda: pc in warp.given_up or any(barrier.phase != phase for _, barrier, phase, _ in waiting),
+                lambda: "; ".join(f"waits for {words}: {barrier.describe()}" for _, barrier, _, words in waiting),
+                timeout=lambda: warp.given_up.add(pc),
+                addresses=[address for address, *_ in waiting],
+            )
+        warp.given_up.discard(pc)
+        for barrier, passed, part in results:
+            if passed and barrier is not None:
                 machine.mbarriers.observe(warp, barrier, acquire)
-            elif pc in warp.given_up:
-                warp.given_up.discard(pc)
-            elif _gives_up(machine, warp, pc, barrier):
-                pass
-            else:
-                phase = barrier.phase
-                return Blocked(
-                    lambda: barrier.phase != phase or pc in warp.given_up,
-                    lambda: (
-                        f"waits for parity {value}: {barrier.describe()}" if by_parity else f"waits for phase {value >> 24}: {barrier.describe()}"
-                    ),
-                    timeout=lambda: warp.given_up.add(pc),
-                    address=address,
-                )
             if p is not None:
                 assign(values[p], passed, part)
         return None
@@ -222,15 +222,15 @@ def wait(ins):
     return run
 
 
-def _gives_up(machine, warp, pc, barrier):
+def _gives_up(machine, warp, pc, address, barrier):
     """Whether this incomplete wait returns false at once. Never twice in a row for one phase, so that a loop makes progress."""
     policy = machine.asynchronous.policy
     if policy == "issue":
         return False
     asked = warp.state.setdefault("asked", {})
-    if asked.get(pc) == (barrier, barrier.phase):
+    if asked.get((pc, address)) == (barrier, barrier.phase):
         return False
-    asked[pc] = (barrier, barrier.phase)
+    asked[pc, address] = (barrier, barrier.phase)
     return policy == "last" or machine.rng.random() < 0.25
 
 
