@@ -15,13 +15,12 @@ from zoo import checks
 from zoo.arrays import Pointer
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
-from zoo.checks.problem import POISONS, Buffer, Executor, Laid
+from zoo.checks.problem import FEW_MULTIPROCESSORS, POISONS, Buffer, Executor, Laid
 from zoo.emulator import Device
 from zoo.errors import EmulationError
 from zoo.manifest import Kernel, Variant
 
 MOST_ELEMENTS = 20_000  # of the inputs of a problem: larger ones take seconds each
-_MULTIPROCESSORS = 3  # few, so that kernels with a grid of the device's size take several turns
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
         after, first = None, None
         for seed in range(schedules):
             schedule = "random" if seed else "last"
-            device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=_MULTIPROCESSORS)
+            device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=FEW_MULTIPROCESSORS)
             found = _run(zoo, device, kernel, variant, buffers, settings, f"scheduling {schedule}, seed {seed}")
             if after is None:
                 after, first = found, schedule

@@ -1,4 +1,8 @@
-"""Runs problems on a device, through the loader's public functions."""
+"""Runs problems on a device, in turn on all of its multiprocessors and as if it had few.
+
+A problem is run twice, on two poisons: once each. Where the grid is as large as the device, CTAs then take tile after tile even in
+a small problem.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,14 @@ import numpy
 
 from zoo import checks, driver
 from zoo.arrays import ptr
+from zoo.call import Call
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
-from zoo.checks.problem import Buffer, Executor
+from zoo.checks.problem import FEW_MULTIPROCESSORS, Buffer, Executor
 from zoo.device_array import DeviceArray, empty
 from zoo.manifest import Kernel, Variant
-from zoo.resolve import pick_arch
+from zoo.plan import Plan
+from zoo.resolve import pick_arch, resolve
 from zoo.streams import stream
 
 
@@ -34,20 +40,31 @@ class OnGpu:
         return checks.check(kernel, variant, executor(zoo, self.ordinal))
 
 
-def executor(zoo: Zoo, device: int = 0) -> Executor:
+def executor(zoo: Zoo, ordinal: int = 0) -> Executor:
+    device = driver.device(ordinal)
+    multiprocessors = [device.multiprocessors, FEW_MULTIPROCESSORS]
+
     def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping) -> dict[str, numpy.ndarray]:
         held: dict[str, DeviceArray] = {}
         arguments = {}
         for name, buffer in buffers.items():
-            held[name] = empty((buffer.laid.bytes,), "u8", device).copy_from(buffer.image)
+            held[name] = empty((buffer.laid.bytes,), "u8", ordinal).copy_from(buffer.image)
             address, laid = held[name].address + buffer.laid.offset, buffer.laid
-            arguments[name] = ptr(address, laid.shape, laid.dtype, laid.strides, device)
-        own = stream(device)
-        plan = zoo.prepare(kernel.name, stream=own, variant=variant.name, **arguments, **settings)
-        if plan.launch.variant is not variant:
-            raise AssertionError(f"asked for {variant.symbol} of {variant.arch}, prepared {plan.launch.variant.symbol}")
-        plan(own)
-        own.synchronize()
+            arguments[name] = ptr(address, laid.shape, laid.dtype, laid.strides, ordinal)
+        run(zoo, device, multiprocessors[0], kernel, variant, {**arguments, **settings})
+        multiprocessors.reverse()
         return {name: array.numpy() for name, array in held.items()}
 
     return execute
+
+
+def run(zoo: Zoo, device: driver.Device, multiprocessors: int, kernel: Kernel, variant: Variant, arguments: Mapping):
+    """Starts a variant as if the device had so many multiprocessors, and waits for it. The arrays are `ptr`s."""
+    call = Call.read(arguments)
+    launch = resolve(kernel, call.values, device.capability, multiprocessors, variant.name)
+    if launch.variant is not variant:
+        raise AssertionError(f"asked for {variant.symbol} of {variant.arch}, prepared {launch.variant.symbol}")
+    own = stream(device.ordinal)
+    device.adopt_thread()
+    Plan(launch, device, zoo.library.function(variant, device), {name: arguments[name] for name in call.owners})(own)
+    own.synchronize()
