@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,11 +26,15 @@ KERNELS = "<!-- kernels: written by tools/generate_docs.py -->", "<!-- end of ke
 STANDING = "<!-- table: written by tools/generate_docs.py -->", "<!-- end of table -->"
 # What a copy takes on an H200, in microseconds; of some lengths it takes half as long again.
 LAUNCH, TERABYTES_PER_SECOND, SLOW = 1.6, 4.25, 1.15
-BENCHMARK_WORDS = """`zoo bench` of exactly the bytes that are shipped, as `tools/record_benchmarks.py` recorded it: the share of the bandwidth of the faster
-of the driver's copy and torch's `copy_` of as many bytes, replayed in turns with the kernel (every input read once, every output written once, scales and padding
-included). Copies of some lengths are slow themselves: where one takes 15 % longer than 1.6 us + bytes / 4.25 TB/s, the kernel's own bandwidth stands, which ends at about
-4.35 TB/s. Kernels with groups: how many, and how rows spread over them (`uniform`, `zipf`, `empty`: seven of eight have none). A dtype under "with" is that of an
-optional argument that was given (`i32`: `index`). Only variants of bf16 and e4m3 are here; f16, f32 and e5m2 have two sizes each in `cubins/evidence.json`. What the figures mean and what bounds them is in [the lab book](lab/quantize.md)."""
+BENCHMARK_WORDS = """`zoo bench` of exactly the bytes that are shipped. Only variants of bf16 and e4m3 are here, the others' figures are in `cubins/evidence.json`. A dtype under "with" is that of an optional
+argument that was given (`i32`: `index`); kernels with groups: how many, and how rows spread over them (`uniform`, `zipf`, `empty`: seven of eight have none).
+
+GEMMs: the variant that the sizes chose when it was timed (rules may have changed since), and of `dense` the time of torch's FP8 product, with one scale for each whole operand, in the same run. Copies are replayed between, in which the chip rests:
+many tokens take less time here than in the row of products of [their lab book](lab/fp8_gemm.md), and torch's gain more by it, 81 and 94 us against 94 and 100 for 4096 x 7168 by 2048. `uniform` groups are even here. `u8`: with a workspace.
+
+Others, as `tools/record_benchmarks.py` recorded them: the share of the bandwidth of the faster of the driver's copy and torch's `copy_` of as many bytes, replayed in turns with the kernel (every
+input read once, every output written once, scales and padding included). Copies of some lengths are slow themselves: where one takes 15 % longer than 1.6 us + bytes / 4.25 TB/s, the kernel's own
+bandwidth stands, which ends at about 4.35 TB/s. What the figures mean and what bounds them is in [the lab book](lab/quantize.md)."""
 NOTE = "<!-- written by tools/generate_docs.py from the manifest and the evidence; do not edit -->"
 
 
@@ -90,27 +96,62 @@ def kernel_list(kernels: list[Kernel], evidence: Evidence) -> str:
 
 
 def benchmark_page(kernels: list[Kernel], evidence: Evidence) -> str:
-    """A table a kernel: the variants of bf16 and e4m3 down, sizes across. The kernels' own pages have all figures."""
+    """A table a kernel. The kernels' own pages have all figures."""
     parts = [f"{NOTE}\n# Benchmarks", BENCHMARK_WORDS]
     for kernel in kernels:
-        rows: dict[tuple[str, str], dict[str, str]] = {}
-        devices = {}
-        for variant in kernel.variants:
-            record = evidence.of(variant).get("benchmark")
-            if record is None or {"f16", "f32", "e5m2"} & {dtype for name, dtype in variant.dtypes.items() if not name.startswith("scales")}:
-                continue
-            devices[record["device"]] = record["driver"]
-            for words, figures in record["shapes"].items():
-                pairs = dict(word.split("=") for word in words.split())
-                size = " x ".join(pairs.pop(symbol) for symbol in size_symbols(kernel) if symbol in pairs)
-                what = ", ".join(f"{value} {name}" if name == "groups" else value for name, value in pairs.items())
-                rows.setdefault((code(variant.name), what), {})[size] = share(figures)
-        if rows:
-            sizes = sorted({size for row in rows.values() for size in row}, key=lambda size: [int(extent) for extent in size.split(" x ")])
-            lines = [(*name, *(row.get(size, "") for size in sizes)) for name, row in rows.items()]
-            seen = ", ".join(f"{device}, driver {driver}" for device, driver in devices.items())
-            parts.append(f"## {kernel.name}\n{seen}\n\n" + table(("variant", "with", *sizes), lines))
+        timings = list(timings_of(kernel, evidence))
+        if timings:
+            made = product_table(kernel, timings) if kernel.fields["op"] == "gemm" else share_table(timings)
+            parts.append(f"## {kernel.name}\n{', '.join(dict.fromkeys(one.machine for one in timings))}\n\n{made}")
     return "\n\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True)
+class Timing:
+    machine: str
+    variant: str
+    sizes: tuple[int, ...]
+    settings: str
+    figures: dict[str, float]
+
+    @property
+    def words(self) -> str:
+        return " x ".join(map(str, self.sizes))
+
+
+def timings_of(kernel: Kernel, evidence: Evidence) -> Iterator[Timing]:
+    """Those of bf16 and e4m3."""
+    for variant in kernel.variants:
+        record = evidence.of(variant).get("benchmark")
+        if record is None or {"f16", "f32", "e5m2"} & {dtype for name, dtype in variant.dtypes.items() if not name.startswith("scales")}:
+            continue
+        for words, figures in record["shapes"].items():
+            pairs = dict(word.split("=") for word in words.split())
+            sizes = tuple(int(pairs.pop(symbol)) for symbol in size_symbols(kernel) if symbol in pairs)
+            settings = ", ".join(f"{value} {name}" if name == "groups" else value for name, value in pairs.items())
+            yield Timing(f"{record['device']}, driver {record['driver']}", code(variant.name), sizes, settings, figures)
+
+
+def share_table(timings: list[Timing]) -> str:
+    """Variants down, sizes across."""
+    sizes = {one.words: None for one in sorted(timings, key=lambda one: one.sizes)}
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for one in timings:
+        rows.setdefault((one.variant, one.settings), {})[one.words] = share(one.figures)
+    return table(("variant", "with", *sizes), [(*name, *(row.get(size, "") for size in sizes)) for name, row in rows.items()])
+
+
+def product_table(kernel: Kernel, timings: list[Timing]) -> str:
+    """Sizes down, what the variant that they choose reached across."""
+    rows = []
+    dense = kernel.fields["grouping"] == "dense"  # of groups torch would multiply all rows by one matrix
+    for one in sorted(timings, key=lambda one: (one.settings, one.sizes)):
+        microseconds, torch = one.figures["microseconds"], one.figures.get("torch_product_microseconds")
+        rates = (f"{one.figures['operations'] / microseconds / 1e6:.0f}", f"{one.figures['bytes'] / microseconds / 1e6:.2f}")
+        beside = ("", "") if torch is None else (f"{torch:.2f}", f"{microseconds / torch:.3f}")
+        rows.append((one.words, one.settings, one.variant, f"{microseconds:.2f}", *rates, *(beside if dense else ())))
+    header = (" x ".join(size_symbols(kernel)), "with", "variant", "us", "TFLOPS", "TB/s")
+    return table(header + (("torch us", "of torch's time") if dense else ()), rows)
 
 
 def share(figures: dict[str, float]) -> str:

@@ -14,7 +14,8 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 }
 
 // By all threads of all CTAs. What was written before is visible to all after. One of the two is needed before the first access
-// to another CTA's shared memory, which must have started, and after the last, before which it may not end.
+// to another CTA's shared memory, which must have started, and after the last, before which it may not end, unless barriers of its
+// own tell it that all has come.
 __device__ __forceinline__ void synchronise_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

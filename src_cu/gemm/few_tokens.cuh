@@ -47,6 +47,7 @@ struct FewTokens {
             if (early.weights) load_weights_ahead(tile, order, operands);
         }
         if (early.tokens) prefetch_tokens<Tile>(order, operands, work);
+        clear_missing_tokens(tile, operands);
         __syncthreads();
         if constexpr (SHARES) arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
@@ -68,12 +69,9 @@ struct FewTokens {
             synchronise_cluster();
         else
             __syncthreads();
-        if constexpr (SHARES) arrive_at_cluster();
         add_up_and_store<SPLITS, Tile::THREADS>(laid, d, work);
-        if constexpr (SPLITS > 1)
-            meet_cluster();  // nobody ends while its sums are read
-        else if constexpr (SHARES)
-            wait_for_cluster();  // nor while others give stages back to it
+        if constexpr (SPLITS > 1) meet_cluster();  // nobody ends while its sums are read
+        if constexpr (SHARES) tile.stay_until_given_back(work.end_block - work.first_block);
     }
 };
 
@@ -98,6 +96,7 @@ struct FewTokensPushed {
             if (early.weights) load_weights_ahead(tile, order, operands);
         }
         if (early.tokens) prefetch_tokens<Tile>(order, operands, work);
+        clear_missing_tokens(tile, operands);
         __syncthreads();
         arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
@@ -116,9 +115,8 @@ struct FewTokensPushed {
             multiply(tile, ring, work.end_block - work.first_block, sums);
             pushed.push(sums[0]);
         }
-        if constexpr (SHARES) arrive_at_cluster();
         pushed.template add_up_and_store<Tile::THREADS / 32>(d, work);
-        if constexpr (SHARES) wait_for_cluster();  // nobody ends while others give stages back to it
+        if constexpr (SHARES) tile.stay_until_given_back(work.end_block - work.first_block);
     }
 };
 
@@ -147,6 +145,7 @@ struct FewTokensInTurn {
             Order first = order;
             if (Work work; early.tokens && first.next(work)) prefetch_tokens<Tile>(order, operands, work);
         }
+        clear_missing_tokens(tile, operands);
         __syncthreads();
         wait_for_previous_kernel();
 

@@ -31,16 +31,15 @@ constexpr int sharers() {
     return 1;
 }
 
-constexpr bool SHARES = sharers<Variant>() > 1;
+constexpr bool SHARES = sharers<Variant>() > 1, MANY = !Variant::SWAPPED && Variant::IN_TURN;
 using OwnTile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
                             Variant::OVERLAPPED>;
 using Tile = std::conditional_t<SHARES, SharingTile<OwnTile, sharers<Variant>()>, OwnTile>;
-using From = std::conditional_t<SHARES, SharedOperands<Tile>, Operands<Tile>>;
+using From = std::conditional_t<SHARES, SharedOperands<Tile>, std::conditional_t<MANY, Operands<Tile>, FewOperands<Tile>>>;
 constexpr bool PUSHED = Variant::SWAPPED && Variant::SPLITS > 1, SENT = !Variant::SWAPPED && Variant::SPLITS > 1;
 using Apart = std::conditional_t<SENT, SplitRows<Tile>, FewTokens<Tile, Variant::SPLITS>>;
 using Split = std::conditional_t<PUSHED, FewTokensPushed<Tile, Variant::SPLITS>, Apart>;
 using Few = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;
-constexpr bool MANY = !Variant::SWAPPED && Variant::IN_TURN;
 using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyTokens<Tile>>;
 using Way = std::conditional_t<MANY, Many, Few>;
 using OfCluster = std::conditional_t<SHARES, SharedOrder<Tile, Variant::SPLITS>, SplitOrder<Tile, Variant::SPLITS>>;

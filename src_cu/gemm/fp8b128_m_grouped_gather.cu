@@ -1,9 +1,10 @@
 // gemm.fp8b128.m_grouped_gather: as m_grouped_contiguous, but row i of D takes row index[i] of A, so that tokens need not be
-// permuted, nor copied for each of their experts. Only the loading warps differ: with a workspace one of them moves rows into the
-// order of D (moved_rows.cuh), without they gather them for every tile anew (gathered_rows.cuh).
+// permuted, nor copied for each of their experts. Only the loading warps differ: in MOVED variants, which need the workspace,
+// one of them moves rows into the order of D (moved_rows.cuh); in others they gather them for every tile anew (gathered_rows.cuh).
 
 #include <type_traits>
 
+#include "gemm/few_tokens.cuh"
 #include "gemm/gathered_rows.cuh"
 #include "gemm/many_tokens.cuh"
 #include "gemm/moved_rows.cuh"
@@ -13,12 +14,13 @@
 namespace zoo {
 
 using PlainTile =
-    Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, false, Variant::OVERLAPPED>;
+    Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Tile = std::conditional_t<Variant::MOVED, MovingTile<PlainTile>, GatheringTile<PlainTile>>;
-using Way = ManyTokens<Tile>;
+using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
 using Order = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
 constexpr int MOVER_BYTES = Variant::MOVED ? MovingTile<PlainTile>::MOVER_BYTES : 0;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + MOVER_BYTES + Tile::MATH_WARPS * 2048, "what the table launches with");
+constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
+static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + MOVER_BYTES + TO_STORE, "what the table launches with");
 
 }  // namespace zoo
 

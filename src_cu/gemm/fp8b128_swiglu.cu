@@ -67,7 +67,7 @@ ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo
     const int rows_of_place = Variant::GROUPING == 2 ? rows : 0;
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK)};
-    const zoo::GatedOperands<zoo::Tile> operands{
+    const zoo::GatedOperands<zoo::Tile, zoo::SPLIT> operands{
         {a, b, a_scales, b_scales, a_scale_group, b_scale_group, rows_of_place, 0}, gate_step, gate_to_up};
     const auto order = zoo::order_of(places, groups, rows, columns, blocks);
     zoo::Way& way = *reinterpret_cast<zoo::Way*>(memory);

@@ -26,7 +26,7 @@ namespace zoo {
 constexpr int SCALE_BLOCK = 128;
 
 template <int TOKENS_, int WEIGHTS_, int STAGES_, int WARPGROUPS_, bool SWAPPED_, bool OVERLAPPED_,
-          int WEIGHTS_A_SCALE_ = SCALE_BLOCK, int COLUMN_WAVES_ = 1>
+          int WEIGHTS_A_SCALE_ = SCALE_BLOCK, int COLUMN_WAVES_ = !SWAPPED_ && WEIGHTS_ == 256 ? 2 : 1>
 struct Fp8b128Tile {
     static constexpr int TOKENS = TOKENS_, WEIGHTS = WEIGHTS_, STAGES = STAGES_, WARPGROUPS = WARPGROUPS_;
     static constexpr bool SWAPPED = SWAPPED_, OVERLAPPED = OVERLAPPED_;
@@ -63,7 +63,6 @@ struct Fp8b128Tile {
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr int SCALE_THREADS = TOKENS >= 96 ? 96 : (TOKENS + 31) / 32 * 32, THREADS = MATH_THREADS + 32 + SCALE_THREADS;
     static_assert(!HUNGRY || THREADS % 128 == 0, "where three warps give registers away, who takes them waits for ever");
-    static constexpr uint32_t STAGE_BYTES = (TOKENS + WEIGHTS) * SCALE_BLOCK;
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32, EMPTY_ARRIVALS = MATH_WARPS;
 
     static constexpr int SCALES = SWAPPED ? WEIGHT_SCALES * (TOKENS + 16) : TOKENS + WEIGHT_SCALES;  // floats a stage
@@ -104,6 +103,9 @@ struct Fp8b128Tile {
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait(&full[ring.stage], ring.parity); }
+
+    // Of a CTA's blocks, 0 being its first: what was before it in its stage, if anything, has been multiplied.
+    __device__ __forceinline__ void wait_for_stage_of(int block) { wait(&empty[block % STAGES], block / STAGES % 2 ^ 1); }
 
     __device__ __forceinline__ float& factor(int stage, int entry, int token) {
         return token_scales[stage][entry][token % 8 / 2][token / 8 * 2 + token % 2];

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/cluster.cuh"
 #include "gemm/operands.cuh"
@@ -72,9 +73,9 @@ struct OrderOfPairs : Order {
     }
 };
 
-// The weight of Work is a column of the result.
-template <class Tile>
-struct GatedOperands : Operands<Tile> {
+// The weight of Work is a column of the result. FEW: of few tokens boxes have no more rows than there are.
+template <class Tile, bool FEW>
+struct GatedOperands : std::conditional_t<FEW, FewOperands<Tile>, Operands<Tile>> {
     static constexpr int SCALES_OF_GATES = Tile::WEIGHT_SCALES / 2;
     static_assert(Tile::WEIGHTS_A_SCALE == GATES_A_SCALE<Tile::WEIGHTS>);
 
@@ -86,7 +87,9 @@ struct GatedOperands : Operands<Tile> {
     }
 
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
-        arrive_expecting_bytes(&tile.full[stage], Tile::STAGE_BYTES);
+        int token_rows = Tile::TOKENS;
+        if constexpr (FEW) token_rows = this->token_rows();
+        arrive_expecting_bytes(&tile.full[stage], (Tile::WEIGHTS + token_rows) * SCALE_BLOCK);
         load_box(tile.weights[stage], this->b, block * SCALE_BLOCK, work.weight, 0, work.group, &tile.full[stage]);
     }
 

@@ -1,7 +1,8 @@
 // Rows of A through an index: the copy engine takes boxes of neighbouring rows only, so threads copy them, 16 bytes each,
 // and lay them down as a tensor copy with the 128-byte swizzle would: piece p of row r at p ^ r % 8.
 //
-//     eight lanes copy one row's 128 bytes of a block of K; a scale of A or B is four bytes more, copied alike
+//     eight lanes copy one row's 128 bytes of a block of K; a scale of A or B is four bytes more, copied alike; where tokens are
+//     columns, its products are stored
 //
 // Every copying thread arrives at full[stage] by what it copied, and the multiplying threads, having waited, let the tensor cores see it.
 // Weights come as everywhere, by the copying thread, whose announced bytes are the weights' alone.
@@ -16,24 +17,19 @@
 
 namespace zoo {
 
-// A tile whose loading warps need more registers than those of others. A CTA begins with as many for all its threads, a
-// multiple of 8, and only those can be given and taken: asking for more waits for ever.
+// Who copies rows needs more registers than other loading warps. A CTA begins with as many for all its threads, a multiple of 8,
+// and only those can be given and taken: asking for more waits for ever.
 template <class Tile>
 struct GatheringTile : Tile {
     static constexpr int LOADER_REGISTERS = Tile::WARPGROUPS == 3 ? 80 : 72, MATH_REGISTERS = Tile::WARPGROUPS == 3 ? 144 : 216;
     static constexpr int AT_FIRST = 65536 / Tile::THREADS / 8 * 8;
-    static_assert(LOADER_REGISTERS + Tile::WARPGROUPS * MATH_REGISTERS <= (1 + Tile::WARPGROUPS) * AT_FIRST);
-    static_assert(Tile::THREADS == (1 + Tile::WARPGROUPS) * WARPGROUP);
+    static_assert(!Tile::HUNGRY || LOADER_REGISTERS + Tile::WARPGROUPS * MATH_REGISTERS <= (1 + Tile::WARPGROUPS) * AT_FIRST);
 
-    static constexpr uint32_t FULL_ARRIVALS = 2 + Tile::SCALE_THREADS;
+    // Each thread by what it copied. Then the copying thread by its scale and its announced bytes, or, where tokens are columns,
+    // by these, and each warp by the factors that it stored.
+    static constexpr uint32_t FULL_ARRIVALS = Tile::SCALE_THREADS + 1 + (Tile::SWAPPED ? Tile::SCALE_THREADS / 32 : 1);
 
-    __device__ __forceinline__ void initialise() {
-#pragma unroll
-        for (int stage = 0; stage < Tile::STAGES; stage++) {
-            zoo::initialise(&this->full[stage], FULL_ARRIVALS);
-            zoo::initialise(&this->empty[stage], Tile::EMPTY_ARRIVALS);
-        }
-    }
+    __device__ __forceinline__ void initialise() { this->initialise_ring(FULL_ARRIVALS); }
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
         Tile::wait_until_full(ring);
@@ -69,14 +65,20 @@ struct GatheredOperands {
     // By the copying thread.
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         Barrier* full = &tile.full[stage];
-        const float* scale = b_scales.first + work.group * b_scales_group_stride + work.weight / SCALE_BLOCK * b_scales.row_stride +
-                             block * b_scales.block_stride;
-        copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), scale, true);
-        arrive_after_copies(full);
+        if constexpr (!Tile::SWAPPED) {
+            copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), weight_scales(work, block), true);
+            arrive_after_copies(full);
+        }
         arrive_expecting_bytes(full, Tile::WEIGHTS * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
     }
     __device__ __forceinline__ void load_tokens(Tile&, int, const Work&, int) const {}  // the others do
+
+    // From a block of K on.
+    __device__ __forceinline__ const float* weight_scales(const Work& work, int block) const {
+        return b_scales.first + work.group * b_scales_group_stride + work.weight / SCALE_BLOCK * b_scales.row_stride +
+               block * b_scales.block_stride;
+    }
 };
 
 // What one thread of several copies of every block of K of a tile: a piece of each row STEP apart, and the scales of rows THREADS
@@ -116,9 +118,15 @@ class GatheringThread {
 
     __device__ __forceinline__ bool has_all() const { return __all_sync(~0u, missing == 0); }  // and the warp's others
 
-    // Blocks one after the other. CHECKED: some rows, or the end of each, may not exist.
+    // Where tokens are columns: of the thread's one row, from the work's first block on.
+    __device__ __forceinline__ Scales scales_of_row(const GatheredOperands<Tile>& operands) const {
+        static_assert(SCALES == 1);
+        return {scales[0], 0, operands.a_scales.block_stride, !(missing >> PIECES & 1)};
+    }
+
+    // CHECKED: some rows, or the end of each, may not exist.
     template <bool CHECKED>
-    __device__ __forceinline__ void copy(Tile& tile, int stage, const GatheredOperands<Tile>& operands, int block) {
+    __device__ __forceinline__ void copy_elements(Tile& tile, int stage, const GatheredOperands<Tile>& operands, int block) {
         const int row = thread / 8, piece = thread % 8;
         const uint32_t to = shared_address(tile.tokens[stage]) + row * SCALE_BLOCK;
         const uint32_t targets[2] = {to + (piece ^ row % 8) * 16, to + (piece ^ (row + STEP) % 8) * 16};  // of even and odd i
@@ -131,6 +139,12 @@ class GatheringThread {
             if ((i + 1) * STEP <= Tile::TOKENS || i * STEP + row < Tile::TOKENS)
                 copy_16_bytes(targets[i % 2] + i * STEP * SCALE_BLOCK, from + rows[i] * uint64_t(16),
                               !CHECKED || within && !(missing >> i & 1));
+    }
+
+    // Blocks one after the other.
+    template <bool CHECKED>
+    __device__ __forceinline__ void copy(Tile& tile, int stage, const GatheredOperands<Tile>& operands, int block) {
+        copy_elements<CHECKED>(tile, stage, operands, block);
 #pragma unroll
         for (int i = 0; i < SCALES; i++) {
             if ((i + 1) * THREADS <= Tile::TOKENS || i * THREADS + thread < Tile::TOKENS)
@@ -169,14 +183,50 @@ __device__ __forceinline__ void gather_rows(Tile& tile, Order order, const Gathe
     }
 }
 
+// The same where tokens are columns: a thread has pieces of eight rows and the factors of one, as in load_factors(). Tiles are
+// few and wait for weights, so nothing is saved.
+template <class Tile, class Order>
+__device__ __forceinline__ void gather_columns(Tile& tile, Order order, const GatheredOperands<Tile>& operands, int thread) {
+    constexpr int AHEAD = RowScales::AHEAD;
+    static_assert(Tile::SCALE_THREADS == Tile::TOKENS && Tile::WEIGHT_SCALES == 1);
+    GatheringThread<Tile> mine(thread);
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        mine.look_up(operands, work);
+        RowScales token, weight;
+        token.begin(mine.scales_of_row(operands), 0, 0);
+        weight.begin({operands.weight_scales(work, work.first_block), 0, operands.b_scales.block_stride, 1}, 0, 0);
+        auto read = [&](int left) { token.read(left), weight.read(left); };
+        read(work.end_block - work.first_block);
+        for (int first = work.first_block; first < work.end_block; first += AHEAD) {
+            read(work.end_block - first - AHEAD);
+#pragma unroll
+            for (int ahead = 0; ahead < AHEAD; ahead++) {
+                if (first + ahead == work.end_block) break;
+                tile.wait_until_empty(ring);
+                mine.template copy_elements<true>(tile, ring.stage, operands, first + ahead);
+                arrive_after_copies(&tile.full[ring.stage]);
+                tile.factor(ring.stage, 0, thread) = token.of(ahead) * weight.of(ahead);
+                __syncwarp();
+                if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
+                ring.advance();
+            }
+        }
+    }
+}
+
 // By the loading warps: the first copies weights, the others rows and scales.
 template <class Tile, class Order>
-__device__ __forceinline__ void load(Tile& tile, Order order, const GatheredOperands<Tile>& operands) {
+__device__ __forceinline__ void load(Tile& tile, Order order, const GatheredOperands<Tile>& operands, int = 0) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
-    if (thread >= 32)
-        gather_rows(tile, order, operands, thread - 32);
-    else if (OfWarps<Order> || thread == 0)
+    if (thread >= 32) {
+        if constexpr (Tile::SWAPPED)
+            gather_columns(tile, order, operands, thread - 32);
+        else
+            gather_rows(tile, order, operands, thread - 32);
+    } else if (OfWarps<Order> || thread == 0) {
         load_elements(tile, order, operands, thread, 0);
+    }
 }
 
 }  // namespace zoo

@@ -18,12 +18,14 @@ __device__ __forceinline__ void store(const Matrix<D>& d, StagedRows& staged, co
     store_rows(d, staged, work.token + row, work.end_token, work.weight, sums);
 }
 
-// A warpgroup's waves, 64 rows each, one after the other.
-template <class Target, int WAVES, int SUMS>
-__device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, const Work& work, int row,
-                                            float (&sums)[WAVES][SUMS]) {
+// A warpgroup's waves, one after the other: 64 rows each, or parts of the columns of the same 64.
+template <int COLUMN_WAVES, class Target, int WAVES, int SUMS>
+__device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, Work work, int row, float (&sums)[WAVES][SUMS]) {
 #pragma unroll
-    for (int wave = 0; wave < WAVES; wave++) store(target, staged, work, row + wave * WGMMA_ROWS, sums[wave]);
+    for (int wave = 0; wave < WAVES; wave++) {
+        store(target, staged, work, row + wave / COLUMN_WAVES * WGMMA_ROWS, sums[wave]);
+        if (COLUMN_WAVES > 1) work.weight += SUMS * 2;
+    }
 }
 
 template <class Tile>
@@ -60,7 +62,7 @@ struct ManyTokens {
                     multiply(tile, ring, work.end_block - work.first_block, sums, work.weight);
                 else
                     multiply(tile, ring, work.end_block - work.first_block, sums);
-                store_waves(d, staged[thread_index_anew() / 32], work, first_row, sums);
+                store_waves<Tile::COLUMN_WAVES>(d, staged[thread_index_anew() / 32], work, first_row, sums);
             }
         }
     }

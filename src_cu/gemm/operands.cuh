@@ -86,9 +86,9 @@ struct Operands {
             prefetch(a_scales.first + row * a_scales.row_stride + block * a_scales.block_stride);
     }
 
-    // By one thread: one block of K of a tile, first its weights.
-    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
-        arrive_expecting_bytes(&tile.full[stage], Tile::STAGE_BYTES);
+    // By one thread: one block of K of a tile, first its weights. `token_rows`: that all boxes of tokens bring to a stage.
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block, int token_rows = Tile::TOKENS) const {
+        arrive_expecting_bytes(&tile.full[stage], (Tile::WEIGHTS + token_rows) * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, &tile.full[stage]);
     }
     __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int block) const {
@@ -122,5 +122,29 @@ struct Operands {
         return scales;
     }
 };
+
+// Where tokens are few, boxes have no more rows than there are: those that lie outside the tensor take longer than others.
+template <class Tile>
+struct FewOperands : Operands<Tile> {
+    __device__ __forceinline__ int token_rows() const { return min(Tile::TOKENS, this->a_scales.rows); }
+
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
+        Operands<Tile>::load_weights(tile, stage, work, block, token_rows());
+    }
+};
+
+// By all threads, before they synchronise: the rows that no box brings are zero from the start. No result of theirs is stored, so any
+// values would do; zeros are what makes a read of shared memory that nobody wrote an error elsewhere, to initcheck and the emulator.
+template <class Tile, class Operands>
+__device__ __forceinline__ void clear_missing_tokens(Tile& tile, const Operands& operands) {
+    if constexpr (requires { operands.token_rows(); }) {
+        constexpr int PIECES = SCALE_BLOCK / 16, ALL = Tile::TOKENS * PIECES;
+        const int first = operands.token_rows() * PIECES + threadIdx.x;
+        for (int piece = first; piece < ALL; piece += Tile::THREADS)
+#pragma unroll
+            for (int stage = 0; stage < Tile::STAGES; stage++) reinterpret_cast<uint4*>(tile.tokens[stage])[piece] = uint4{};
+        let_copies_see_shared_memory();
+    }
+}
 
 }  // namespace zoo

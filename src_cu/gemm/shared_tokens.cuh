@@ -5,7 +5,7 @@
 //     full[stage]     counts the bytes of its own weights and of all SHARERS parts of the tokens, as without sharing
 //     empty[stage]    counts every multiplying warp of all SHARERS CTAs: whoever copies writes into all of them
 //
-// So nobody copies before all have initialised, nor ends before all have given their stages back.
+// So nobody copies before all have initialised, nor ends before all have given its stages back.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace zoo {
 
 template <class Tile, int SHARERS_>
 struct SharingTile : Tile {
-    static constexpr int SHARERS = SHARERS_, PART = Tile::TOKENS / SHARERS;  // rows of the tokens that a CTA asks for
+    static constexpr int SHARERS = SHARERS_, PART = Tile::TOKENS / SHARERS;  // rows of the tokens that a CTA asks for at most
     static constexpr uint32_t EMPTY_ARRIVALS = Tile::EMPTY_ARRIVALS * SHARERS;
     static_assert(Tile::TOKENS % (8 * SHARERS) == 0, "parts begin where the swizzle does");
 
@@ -38,18 +38,36 @@ struct SharingTile : Tile {
         __syncwarp();
         if (const uint32_t lane = threadIdx.x % 32; lane < SHARERS) arrive_in_cta(&this->empty[stage], first_sharer() + lane);
     }
+
+    // The last thing that a CTA does, having multiplied so many blocks: others give stages back to it. A lane for each stage.
+    __device__ __forceinline__ void stay_until_given_back(int blocks) {
+        static_assert(Tile::STAGES <= 32);
+        const int lane = threadIdx.x - Tile::MATH_THREADS;
+        if (lane >= 0 && lane < Tile::STAGES) this->wait_for_stage_of(blocks + lane);
+    }
 };
 
+// A box has a part of the tokens' rows, in eights, which the swizzle repeats after. Where tokens are few, parts are small.
 template <class Tile>
 struct SharedOperands : Operands<Tile> {
+    __device__ __forceinline__ int token_rows() const { return Tile::SHARERS * part(); }
+    __device__ __forceinline__ int part() const {
+        constexpr int EIGHTS = 8 * Tile::SHARERS;
+        return min(Tile::PART, (this->a_scales.rows + EIGHTS - 1) / EIGHTS * 8);
+    }
+
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
+        Operands<Tile>::load_weights(tile, stage, work, block, token_rows());
+    }
+
     __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int block) const {
-        const uint32_t first = Tile::first_sharer(), row = (cluster_rank() - first) * Tile::PART;
+        const uint32_t first = Tile::first_sharer(), row = (cluster_rank() - first) * part();
         load_box_to_all(tile.tokens[stage] + row * SCALE_BLOCK, this->a, block * SCALE_BLOCK, work.token + row, &tile.full[stage],
                         ((1 << Tile::SHARERS) - 1) << first);
     }
 
     __device__ __forceinline__ void prefetch_tokens(const Work& work, int block, int thread, int threads) const {
-        if (thread > 0 && thread < Tile::SHARERS) prefetch_box(this->a, block * SCALE_BLOCK, work.token + thread * Tile::PART);
+        if (thread > 0 && thread < Tile::SHARERS) prefetch_box(this->a, block * SCALE_BLOCK, work.token + thread * part());
         Operands<Tile>::prefetch_tokens(work, block, thread, threads);
     }
 };

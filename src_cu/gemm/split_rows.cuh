@@ -87,6 +87,7 @@ struct SplitRows {
             if (early.weights) load_weights_ahead(tile, order, operands);
         }
         if (early.tokens) prefetch_tokens<Tile>(order, operands, work);
+        clear_missing_tokens(tile, operands);
         __syncthreads();
         arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
@@ -100,8 +101,7 @@ struct SplitRows {
             if constexpr (!SHARES) wait_for_cluster();
             if (threadIdx.x == Tile::MATH_THREADS) {
 #pragma unroll
-                for (int i = 0; i < STAGES_USED; i++)
-                    wait(&tile.empty[(blocks + i) % Tile::STAGES], (blocks + i) / Tile::STAGES % 2 ^ 1);
+                for (int i = 0; i < STAGES_USED; i++) tile.wait_for_stage_of(blocks + i);
                 arrive_in_cta(&room, other);
             }
             __syncwarp();
@@ -120,10 +120,7 @@ struct SplitRows {
             else
                 exchange_and_store<1>(sums[0], d, work, blocks, its_blocks, other);
         }
-        if constexpr (SHARES) {
-            arrive_at_cluster();
-            wait_for_cluster();  // nobody ends while others give stages back to it
-        }
+        if constexpr (SHARES) tile.stay_until_given_back(blocks);
     }
 };
 

@@ -152,7 +152,7 @@ __device__ __forceinline__ void activate(const Activated<Out>& target, const Wor
     if (target.row_scale != nullptr) scale_rows(h, target.row_scale, work.token + row, work.end_token);
 }
 
-template <class Out, int WAVES, int SUMS>
+template <int, class Out, int WAVES, int SUMS>
 __device__ __forceinline__ void store_waves(const Activated<Out>& target, StagedRows& staged, const Work& work, int row,
                                             float (&sums)[WAVES][SUMS]) {
     float h[WAVES * SUMS / 2];

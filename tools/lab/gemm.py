@@ -45,7 +45,9 @@ SHAPES = {
     "large": LARGE,
     "few": tuple((m, n, k) for m in (1, 8, 16, 32, 64, 128) for n, k in WEIGHTS),
     "probe_large": ((4096, 7168, 2048), (4096, 2112, 7168), (4096, 4096, 7168), (4096, 24576, 1536), (8192, 8192, 8192)),
+    "odd": tuple((m, n, k) for m in (24, 40, 48, 80, 96, 120) for n, k in (*WEIGHTS[1:3], WEIGHTS[4], WEIGHTS[6])),
     "between": tuple((m, n, k) for m in (256, 384, 512) for n, k in WEIGHTS[1::2]),
+    "odd_between": tuple((m, n, k) for m in (96, 130, 200, 300, 450) for n, k in (*WEIGHTS[1::2], WEIGHTS[4])),
     "groups": tuple((*shape, skew) for shape in GROUPS for skew in SKEWS),
     "short_groups": (
         *((64, rows, 4096, 2048, skew) for rows in SIZES for skew in SKEWS),

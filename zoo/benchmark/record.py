@@ -26,6 +26,10 @@ def record(evidence: Evidence, kernel: Kernel, machine: Machine, measured: Itera
     for words, seen in measured:
         line = " ".join(f"{name}={value}" for name, value in words.items())
         figures = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4), "bytes": seen.bytes}
+        if seen.operations:
+            figures["operations"] = seen.operations
+        if seen.torch_product_microseconds is not None:
+            figures["torch_product_microseconds"] = round(seen.torch_product_microseconds, 3)
         found.setdefault(seen.variant, {})[line] = figures
     for variant in kernel.variants:
         if variant.name in found and runs_on(variant.arch, capability):
