@@ -1,8 +1,8 @@
 """Builds every cubin and cubins/manifest.json from the tables under src_cu/. The only program that needs nvcc.
 
-    pip install '.[build]'
-    python build_cubins.py                     what changed
-    python build_cubins.py --check             rebuild all, compare byte for byte with what is there
+pip install '.[build]'
+python build_cubins.py                     what changed
+python build_cubins.py --check             rebuild all, compare byte for byte with what is there
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from cubin_build import BuildError
-from cubin_build.build import Build, Selection
-from cubin_build.compiler import Compiler
+from tools.build import BuildError
+from tools.build.build import Build, Selection
+from tools.build.compiler import Compiler
 from zoo.cli.system import refusals_in_words
 from zoo.errors import ZooError
 
@@ -28,7 +28,7 @@ PACKAGES = {
     "nvidia-cuda-cccl": "13.3.5.0.6",
 }
 HERE = Path(__file__).resolve().parent
-SOURCE, OUTPUT, PINS = HERE / "src_cu", HERE / "cubins", HERE / "zoo" / "_pins.py"
+SOURCE, OUTPUT, PINS = HERE / "src_cu", HERE / "cubins", HERE / "zoo" / "shipped" / "pins.py"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -12,10 +12,10 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 _ASK = """
 import sys
-from zoo import driver
+from zoo.runtime import driver
 from zoo.errors import DriverError
-from zoo.packaged import packaged
-from zoo.resolve import pick_arch
+from zoo.shipped.packaged import packaged
+from zoo.contract.resolve import pick_arch
 try:
     device = driver.device(0)
 except DriverError as error:

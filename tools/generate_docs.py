@@ -1,7 +1,7 @@
 """Writes what the documentation says of the kernels, from cubins/manifest.json and cubins/evidence.json.
 
-    python tools/generate_docs.py              README.md and docs/lab/quantize.md between their markers, docs/kernels/*.md, docs/benchmarks.md
-    python tools/generate_docs.py --check      exit 1 naming what is out of date
+python tools/generate_docs.py              README.md and docs/lab/quantize.md between their markers, docs/kernels/*.md, docs/benchmarks.md
+python tools/generate_docs.py --check      exit 1 naming what is out of date
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tools.standing import standing_table  # noqa: E402
 from zoo.benchmark.arguments import size_symbols  # noqa: E402
 from zoo.cli.contract import argument_rows, launches, parameter_text  # noqa: E402
 from zoo.cli.list_kernels import families
-from zoo.evidence import Evidence, summary  # noqa: E402
-from zoo.manifest import Kernel, Manifest  # noqa: E402
+from zoo.contract.manifest import Kernel, Manifest  # noqa: E402
+from zoo.shipped.evidence import Evidence, summary  # noqa: E402
 
 KERNELS = "<!-- kernels: written by tools/generate_docs.py -->", "<!-- end of kernels -->"
 STANDING = "<!-- table: written by tools/generate_docs.py -->", "<!-- end of table -->"
@@ -182,7 +182,9 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
     rows = [(code(name), access, dtypes, meaning) for name, access, dtypes, meaning in argument_rows(kernel)]
     parts.append("## Arguments\n" + table(("name", "access", "dtype", "meaning"), rows))
     if kernel.options:
-        options = [(code(name), ", ".join(map(code, option.values)), code(option.default), option.help) for name, option in kernel.options.items()]
+        options = [
+            (code(name), ", ".join(map(code, option.values)), code(option.default), option.help) for name, option in kernel.options.items()
+        ]
         parts.append("## Options\n" + table(("name", "values", "default", "meaning"), options))
     if kernel.constraints:
         lines = [f"- {words}: `{expression.text}`" for expression, words in kernel.constraints]

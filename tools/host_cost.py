@@ -15,7 +15,7 @@ import time
 import torch
 
 import zoo
-from zoo import driver
+from zoo.runtime import driver
 
 LAUNCHES, ROUNDS = 200, 60
 ROWS, COLUMNS = 128, 2048
@@ -88,7 +88,9 @@ def main():
         differences = [time - other for time, other in zip(times, bare, strict=True)]
         ratios = [time / other for time, other in zip(times, bare, strict=True)]
         print(f"{label:36}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios)))
-    print(f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms")
+    print(
+        f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms"
+    )
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ import time
 import click
 import numpy
 
-from zoo import driver
 from zoo.catalog import Zoo
 from zoo.checks.gpu import executor, runnable
 from zoo.checks.problem import difference
 from zoo.checks.sampled import OPS, ByNumbers, sample
 from zoo.errors import VariantError
-from zoo.packaged import cubins_directory
+from zoo.runtime import driver
+from zoo.shipped.packaged import cubins_directory
 
 
 @click.command()

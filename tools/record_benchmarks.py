@@ -18,7 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from zoo import driver  # noqa: E402
 from zoo.benchmark.arguments import check_call, named_sizes  # noqa: E402
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups  # noqa: E402
 from zoo.benchmark.measure import measure  # noqa: E402
@@ -28,8 +27,9 @@ from zoo.catalog import Zoo  # noqa: E402
 from zoo.checks.gpu import runnable  # noqa: E402
 from zoo.cli.text import progress  # noqa: E402
 from zoo.errors import VariantError  # noqa: E402
-from zoo.evidence import Evidence  # noqa: E402
-from zoo.machine import describe  # noqa: E402
+from zoo.runtime import driver
+from zoo.runtime.hardware import describe  # noqa: E402
+from zoo.shipped.evidence import Evidence  # noqa: E402
 
 GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTIONS]
 

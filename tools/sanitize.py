@@ -21,13 +21,14 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from zoo import checks, driver  # noqa: E402
-from zoo.arrays import ptr  # noqa: E402
+from zoo import checks  # noqa: E402
 from zoo.catalog import Zoo  # noqa: E402
 from zoo.checks.gpu import run, runnable  # noqa: E402
 from zoo.checks.problem import FEW_MULTIPROCESSORS, GUARD, POISONS, Buffer, Laid  # noqa: E402
-from zoo.manifest import Kernel, Variant  # noqa: E402
-from zoo.packaged import cubins_directory  # noqa: E402
+from zoo.contract.manifest import Kernel, Variant  # noqa: E402
+from zoo.runtime import driver
+from zoo.runtime.arrays import ptr  # noqa: E402
+from zoo.shipped.packaged import cubins_directory  # noqa: E402
 
 
 @click.command()
@@ -52,7 +53,9 @@ def command(patterns: tuple[str, ...], most_elements: int, cubins: str | None):
         ran, left_out, wrong = ran + outcome.checks, left_out + outcome.left_out, wrong + (outcome.error is not None)
         if outcome.error is not None:
             click.echo(f"WRONG {kernel.name} {variant.name}: {outcome.error}")
-    click.echo(f"{device.name}: {len(work)} variants, {ran} problems as if on {FEW_MULTIPROCESSORS} multiprocessors, {left_out} left out, {wrong} variants wrong")
+    click.echo(
+        f"{device.name}: {len(work)} variants, {ran} problems as if on {FEW_MULTIPROCESSORS} multiprocessors, {left_out} left out, {wrong} variants wrong"
+    )
     sys.exit(wrong > 0)
 
 

@@ -24,10 +24,10 @@ import numpy
 import torch
 
 import zoo
+from zoo.contract.manifest import Kernel
 from zoo.errors import VariantError
-from zoo.manifest import Kernel
-from zoo.packaged import packaged
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, gemm_fp8b128_k_grouped
+from zoo.shipped.packaged import packaged
 
 SOURCE = r"""
 // CuPy compiles with -ftz=true, which makes zeros of the subnormal numbers that __fmul_rn and its like meet; PTX is as written.
@@ -192,7 +192,9 @@ class Problem:
             self.begin, self.length, self.first_block = [0] * self.M, [self.K] * self.M, [0] * self.M
         self.dtype = self.random.choice(kernel.arguments["d"].dtypes) if "d" in kernel.arguments else "e4m3"
         of_rows = (source, group, self.begin, self.length, self.first_block)
-        self.source, self.group, self.begin, self.length, self.first_block = (torch.tensor(x, dtype=torch.int32, device="cuda") for x in of_rows)
+        self.source, self.group, self.begin, self.length, self.first_block = (
+            torch.tensor(x, dtype=torch.int32, device="cuda") for x in of_rows
+        )
         self._make()
 
     def _log(self, least: int, most: int) -> int:
@@ -347,6 +349,7 @@ class Problem:
 
     def by_reference(self, splits: int) -> numpy.ndarray:
         """The sums, by zoo.reference."""
+
         def host(array: torch.Tensor) -> numpy.ndarray:
             array = array.cpu().contiguous().numpy()
             return array.view(ml_dtypes.float8_e4m3fn) if array.dtype == numpy.uint8 else array
@@ -377,7 +380,9 @@ class Problem:
             else:
                 rights = (activated(sums, gates, factors),)
             for answer, right in zip(self.answers, rights, strict=True):
-                answer = torch.where(answer.isnan(), 0x7F, answer.to(torch.float8_e4m3fn).view(torch.uint8)) if right.itemsize == 1 else answer
+                answer = (
+                    torch.where(answer.isnan(), 0x7F, answer.to(torch.float8_e4m3fn).view(torch.uint8)) if right.itemsize == 1 else answer
+                )
                 differ |= not numpy.array_equal(answer.cpu().numpy()[owned], right[owned], equal_nan=right.itemsize > 1)
         return differ
 
@@ -465,8 +470,11 @@ def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, argumen
         for output, right in zip(problem.outputs, expected, strict=True):
             places = (right != output.buffer).nonzero().flatten()
             if len(places):
-                print(f"seed {seed}: {problem.words()} {variant}: {len(places)} elements of {output.name}'s buffer differ, "
-                      f"first {places[0].item() - 64}", flush=True)
+                print(
+                    f"seed {seed}: {problem.words()} {variant}: {len(places)} elements of {output.name}'s buffer differ, "
+                    f"first {places[0].item() - 64}",
+                    flush=True,
+                )
                 wrong += 1
         ran[(problem.name, variant)] += 1
     total = sum(ran.values())

@@ -6,8 +6,8 @@ import fnmatch
 import statistics
 from collections import defaultdict
 
-from zoo.evidence import Evidence
-from zoo.manifest import Kernel
+from zoo.contract.manifest import Kernel
+from zoo.shipped.evidence import Evidence
 
 MIB = 2**20
 # Share of the copy wanted at the large sizes, and at 8192 x 2048. The first pattern counts.
@@ -49,7 +49,9 @@ def _shares(kernel: Kernel, evidence: Evidence) -> dict[str, dict[str, list[floa
             continue
         for words, figures in evidence.of(variant).get("benchmark", {}).get("shapes", {}).items():
             pairs = dict(word.split("=") for word in words.split())
-            setting = ", ".join(_setting(name, value) for name, value in pairs.items() if not value.isdigit() and name not in ("sizes", "scales_cols"))
+            setting = ", ".join(
+                _setting(name, value) for name, value in pairs.items() if not value.isdigit() and name not in ("sizes", "scales_cols")
+            )
             large = figures["bytes"] >= (32 if kernel.fields["op"] == "scales" else 128) * MIB
             middle = pairs.get("M") == "8192" and (pairs.get("K") == "2048" or pairs.get("COLUMNS") == "4096")
             found[setting]["large" if large else "middle" if middle else "small"].append(_share(figures))

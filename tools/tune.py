@@ -26,7 +26,7 @@ import zlib
 from copy import copy
 from pathlib import Path
 
-from zoo.expressions import Expression
+from zoo.contract.expressions import Expression
 
 SMS = 132  # of an H200
 STEPS = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 1.01, 1.03, 1.07, 1.15, 1.4, 2)

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from zoo import driver, streams
-from zoo.call import Call, Repeated
-from zoo.emulated import EmulatedModules, EmulatedPlan
+from zoo.contract.manifest import Kernel, Manifest, Variant
+from zoo.contract.names import FIELDS
+from zoo.contract.resolve import Launch, pick_arch, resolve
 from zoo.errors import ArchitectureError, ArgumentError, StreamError, UnknownKernelError, VariantError
-from zoo.library import Library
-from zoo.manifest import Kernel, Manifest, Variant
-from zoo.naming import FIELDS
-from zoo.plan import Plan
-from zoo.resolve import Launch, pick_arch, resolve
+from zoo.runtime import driver, streams
+from zoo.runtime.call import Call, Repeated
+from zoo.runtime.emulated import EmulatedModules, EmulatedPlan
+from zoo.runtime.library import Library
+from zoo.runtime.plan import Plan
 
 _MOST_REPEATED = 4096  # calls a thread remembers before it starts over
 
@@ -100,7 +100,9 @@ class Zoo:
 
     def _emulated(self, name: str, call: Call, variant: str | None, arguments: Mapping[str, object]) -> EmulatedPlan:
         launch, device = self._resolve(name, call, variant)
-        return EmulatedPlan(launch, device, self._modules.of(launch.variant, self.manifest), {array: arguments[array] for array in call.owners})
+        return EmulatedPlan(
+            launch, device, self._modules.of(launch.variant, self.manifest), {array: arguments[array] for array in call.owners}
+        )
 
     def _resolve(self, name: str, call: Call, variant: str | None) -> tuple[Launch, driver.Device]:
         kernel = self.kernel(name)
@@ -174,4 +176,6 @@ class _Calls:
 
 
 def _refuse_streamless(name: str):
-    raise StreamError(f"{name}: these arguments belong to no framework with a current stream; pass stream= (0 is the legacy default stream)")
+    raise StreamError(
+        f"{name}: these arguments belong to no framework with a current stream; pass stream= (0 is the legacy default stream)"
+    )

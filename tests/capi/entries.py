@@ -4,17 +4,35 @@ from __future__ import annotations
 
 import random
 
-from zoo.tensor_map import DTYPES as MAP_DTYPES
-from zoo.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
+from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
+from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
 
 def _array(name: str, dtype: str, shape: list[str], access: str, **changes) -> dict:
-    made = {"name": name, "kind": "array", "dtypes": [dtype], "compiled": True, "access": access, "alignment": 16, "optional": False, "default": None}
+    made = {
+        "name": name,
+        "kind": "array",
+        "dtypes": [dtype],
+        "compiled": True,
+        "access": access,
+        "alignment": 16,
+        "optional": False,
+        "default": None,
+    }
     return {**made, "help": f"the {name}", "forms": [{"when": "1", "shape": shape, "strides": None}], **changes}
 
 
 def _scalar(name: str, dtype: str, default: int | None = None) -> dict:
-    made = {"name": name, "kind": "scalar", "dtypes": [dtype], "compiled": True, "access": "read", "alignment": 8, "optional": False, "default": default}
+    made = {
+        "name": name,
+        "kind": "scalar",
+        "dtypes": [dtype],
+        "compiled": True,
+        "access": "read",
+        "alignment": 8,
+        "optional": False,
+        "default": default,
+    }
     return {**made, "help": f"the {name}", "forms": []}
 
 

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 
 from tests.recorder.cubin import make_cubin
-from zoo.export import export
-from zoo.manifest import Manifest
+from zoo.capi.export import export
+from zoo.contract.manifest import Manifest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -60,7 +60,9 @@ def make_directory(directory: Path, entries: dict[str, dict]) -> Path:
     return directory
 
 
-def compile_package(package: Path, program: Path, sources: Sequence[Path], flags: Sequence[str] = (), compiler: Sequence[str] = ("cc", "-std=c11")):
+def compile_package(
+    package: Path, program: Path, sources: Sequence[Path], flags: Sequence[str] = (), compiler: Sequence[str] = ("cc", "-std=c11")
+):
     """Compiles a package together with other sources into a program, two files at a time."""
     files = [*sources, *sorted(package.glob("zoo*.c")), *sorted((package / "cubins").glob("*.c"))]
     objects, running = [], []

@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from zoo.arrays import contiguous_strides
-from zoo.dtypes import CARRIED_BY_BYTES, DTYPES
+from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
+from zoo.contract.manifest import Argument, Kernel, Variant
+from zoo.contract.resolve import HOST, Array, Launch, resolve
 from zoo.errors import ExpressionError, ZooError
-from zoo.manifest import Argument, Kernel, Variant
-from zoo.resolve import HOST, Array, Launch, resolve
+from zoo.runtime.arrays import contiguous_strides
 
 # ordinal -> (capability, multiprocessors); what the recorder is told to be
 DEVICES = [((9, 0), 132), ((10, 0), 148), ((10, 3), 160), ((8, 0), 108), ((9, 0), 78)]
@@ -125,7 +125,11 @@ class Maker:
             values.update({f"{name}.{value}": int(value == chosen) for value in option.values})
             if chosen != option.default or pick.random() < 0.5:
                 arguments[name] = chosen
-        dtypes = {name: variant.dtypes.get(name, a.dtypes[0] if a.compiled else pick.choice(a.dtypes)) for name, a in self.kernel.arguments.items() if a.kind == "array"}
+        dtypes = {
+            name: variant.dtypes.get(name, a.dtypes[0] if a.compiled else pick.choice(a.dtypes))
+            for name, a in self.kernel.arguments.items()
+            if a.kind == "array"
+        }
         for name, dtype in dtypes.items():
             values |= {f"{name}.present": int(name in present), f"{name}.itemsize": DTYPES[dtype].bytes}
             values |= {f"{name}.{other}": int(other == dtype) for other in self.kernel.arguments[name].dtypes}
@@ -202,7 +206,7 @@ class Maker:
 
 
 def _runs(arch: str, capability: tuple[int, int]) -> bool:
-    from zoo.resolve import runs_on
+    from zoo.contract.resolve import runs_on
 
     return runs_on(arch, capability)
 

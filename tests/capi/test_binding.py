@@ -11,10 +11,10 @@ import pytest
 from tests.capi.entries import plain_entry
 from tests.capi.package import make_directory
 from zoo import errors
-from zoo.dtypes import DTYPES
+from zoo.capi.export import export
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Manifest
 from zoo.errors import IntegrityError, ManifestError
-from zoo.export import export
-from zoo.manifest import Manifest
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 NAME = "quantize.mxfp8.rows"
@@ -79,7 +79,10 @@ def many_maps(count):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda entry: entry["arguments"][0]["forms"][0].update(shape=["M", "K"] + ["1"] * 7), "9 dimensions, the C library takes at most 8"),
+        (
+            lambda entry: entry["arguments"][0]["forms"][0].update(shape=["M", "K"] + ["1"] * 7),
+            "9 dimensions, the C library takes at most 8",
+        ),
         (lambda entry: entry["launches"]["default"].update(many_maps(33)), "4224 block bytes, the C library takes at most 4096"),
         (lambda entry: entry.update(derived=[["A", "(1 + " * 40 + "1" + ")" * 40]]), "41 stack, the C library takes at most 32"),
         (lambda entry: entry.update(derived=[[f"D{index}", "1"] for index in range(300)]), "symbols, the C library takes at most 256"),

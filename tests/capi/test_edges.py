@@ -11,8 +11,8 @@ from tests.capi.entries import EXTREMES, MAP_NUMBERS, expression_entry, map_entr
 from tests.capi.package import export_and_compile, make_directory, sanitizers
 from tests.capi.problems import DEVICES, Maker, Problem, Tensor
 from tests.capi.test_parity import call, compare
-from zoo.manifest import Manifest
-from zoo.resolve import pick_arch
+from zoo.contract.manifest import Manifest
+from zoo.contract.resolve import pick_arch
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 NAME = "quantize.mxfp8.rows"
@@ -31,7 +31,9 @@ def test_every_operator_and_random_expressions_agree(recorder, tmp_path):
     kernel = Manifest(cubins / "manifest.json").kernel(NAME)
     problems = []
     for index, expression in enumerate(expressions):
-        pairs = [(a, b) for a in EXTREMES for b in EXTREMES] if index < len(_operators()) else [(pick.choice(EXTREMES),) * 2 for _ in range(20)]
+        pairs = (
+            [(a, b) for a in EXTREMES for b in EXTREMES] if index < len(_operators()) else [(pick.choice(EXTREMES),) * 2 for _ in range(20)]
+        )
         if index >= len(_operators()):
             pairs += [(pick.choice(EXTREMES), pick.randrange(-300, 300)) for _ in range(40)]
         for a, b in pairs:

@@ -10,9 +10,9 @@ import pytest
 
 from tests.capi.package import HERE, ROOT, STRICT, compile_package
 from tests.recorder import program
+from zoo.capi.export import export
+from zoo.contract.manifest import Manifest
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError
-from zoo.export import export
-from zoo.manifest import Manifest
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")

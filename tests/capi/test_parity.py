@@ -14,8 +14,8 @@ from tests.capi.package import ROOT, export_and_compile, make_directory, sanitiz
 from tests.capi.problems import RECORDER_DEVICES, SPOILERS, Maker, Problem
 from tests.contract.entries import entry
 from tests.recorder import Log, Run, environment
-from zoo.manifest import Kernel, Manifest
-from zoo.resolve import Launch
+from zoo.contract.manifest import Kernel, Manifest
+from zoo.contract.resolve import Launch
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 VALID = 80  # of each variant; those of a kernel differ in little, and there are hundreds
@@ -81,7 +81,12 @@ def _compare_launch(found, expected: Launch, problem: Problem, where: str):
     rule = expected.variant.launch
     assert found.kernel == expected.variant.symbol, where
     assert found.device == problem.device, where
-    assert (found.grid, found.threads, found.cluster, found.shared) == (expected.grid, expected.threads, expected.cluster, expected.shared), where
+    assert (found.grid, found.threads, found.cluster, found.shared) == (
+        expected.grid,
+        expected.threads,
+        expected.cluster,
+        expected.shared,
+    ), where
     assert found.programmatic == rule.programmatic, where
     assert found.block(rule) == expected.logical_block(), where
 

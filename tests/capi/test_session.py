@@ -10,8 +10,8 @@ import pytest
 from tests.capi.entries import plain_entry
 from tests.capi.package import HERE, compile_package, make_directory, sanitizer_settings, sanitizers
 from tests.recorder import Run, program
-from zoo.export import export
-from zoo.manifest import Manifest
+from zoo.capi.export import export
+from zoo.contract.manifest import Manifest
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 NAME = "quantize.mxfp8.rows"
@@ -46,12 +46,17 @@ def test_a_call_reaches_the_driver(session):
     run = session("launch")
     assert run.stdout == "launch: OK\n" and run.faults == []
     (launch,) = run.launches
-    assert launch.grid == (16, 1, 1) and [int.from_bytes(p, "little") for p in launch.parameters] == [0x100000, 0x200000, 0x300000, 64 * 128]
+    assert launch.grid == (16, 1, 1) and [int.from_bytes(p, "little") for p in launch.parameters] == [
+        0x100000,
+        0x200000,
+        0x300000,
+        64 * 128,
+    ]
 
 
 def test_nothing_is_loaded_while_the_stream_is_captured(session):
     run = session("capture")
-    words = f"CaptureError 0 kernel is not loaded on device 0, and its stream is being captured; call zoo_load or launch it once before the capture"
+    words = "CaptureError 0 kernel is not loaded on device 0, and its stream is being captured; call zoo_load or launch it once before the capture"
     assert run.stdout.splitlines() == [
         f"launch while capturing: {words}",
         f"prepare while capturing: {words}",

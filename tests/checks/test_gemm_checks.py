@@ -9,13 +9,26 @@ import numpy
 import pytest
 
 from zoo import checks
+from zoo.contract.expressions import Expression
 from zoo.errors import VariantError
-from zoo.expressions import Expression
 from zoo.reference.gemm import accumulated, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
 
 TABLE = Path(__file__).resolve().parents[2] / "src_cu" / "gemm" / "fp8b128_m_grouped_gather.toml"
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
-ALIGNMENTS = {"a": 16, "a_scale": 4, "b": 16, "b_scale": 4, "c": 8, "d": 16, "offsets": 4, "rows": 4, "m_indices": 4, "index": 4, "row_scale": 4, "workspace": 128}
+ALIGNMENTS = {
+    "a": 16,
+    "a_scale": 4,
+    "b": 16,
+    "b_scale": 4,
+    "c": 8,
+    "d": 16,
+    "offsets": 4,
+    "rows": 4,
+    "m_indices": 4,
+    "index": 4,
+    "row_scale": 4,
+    "workspace": 128,
+}
 FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn) | dict.fromkeys(("a_scale", "b_scale", "c", "row_scale"), numpy.float32)
 MOST_ELEMENTS = 60_000
 

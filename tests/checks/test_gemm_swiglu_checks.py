@@ -12,7 +12,9 @@ from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128,
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked")
 EPILOGUES = ("swiglu", "swiglu_fp8b128")
-ALIGNMENTS = {"a": 16, "b": 16, "d": 16, "q": 16} | dict.fromkeys(("a_scale", "b_scale", "offsets", "m_indices", "rows", "row_scale", "scales"), 4)
+ALIGNMENTS = {"a": 16, "b": 16, "d": 16, "q": 16} | dict.fromkeys(
+    ("a_scale", "b_scale", "offsets", "m_indices", "rows", "row_scale", "scales"), 4
+)
 FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn)
 FLOATS |= dict.fromkeys(("a_scale", "b_scale", "row_scale"), numpy.float32)
 MOST_ELEMENTS = 60_000

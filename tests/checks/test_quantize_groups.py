@@ -7,12 +7,17 @@ import numpy
 import pytest
 
 from zoo import checks
-from zoo.device_array import numpy_dtype
 from zoo.reference import Fp8b128, Mxfp4, Mxfp8, Nvfp4, quantize_rows
 from zoo.reference.groups import gather, padded_bounds
+from zoo.runtime.device_array import numpy_dtype
 
 ARGUMENTS = {"x": 16, "index": 4, "offsets": 4, "tensor_scale": 4, "q": 16, "scales": 16, "padded_starts": 4, "padded_ends": 4}
-CASES = [("mxfp8", "contiguous", "plain"), ("mxfp4", "contiguous", "blocked"), ("nvfp4", "padded", "blocked"), ("fp8b128", "padded", "mn_major")]
+CASES = [
+    ("mxfp8", "contiguous", "plain"),
+    ("mxfp4", "contiguous", "blocked"),
+    ("nvfp4", "padded", "blocked"),
+    ("fp8b128", "padded", "mn_major"),
+]
 MOST_ELEMENTS = 15_000  # the small problems: every hazard of groups is among them
 
 
@@ -124,11 +129,21 @@ def broken(change):
 MISTAKES = {
     "the ends do not count the padding": (("nvfp4", "padded", "blocked"), broken(ends_without_padding), "padded_ends"),
     "a scale in the padding": (("fp8b128", "padded", "mn_major"), broken(a_scale_in_the_padding), "scales"),
-    "a row after the last offset": (("mxfp8", "contiguous", "plain"), broken(a_row_after_the_last_offset), "no row in any group.*q: 288 bytes that are not"),
-    "-1 gathers row 0": (("mxfp8", "contiguous", "plain"), wrong_input("index", lambda index: numpy.maximum(index, 0)), "gathered.*: (q|scales): "),
+    "a row after the last offset": (
+        ("mxfp8", "contiguous", "plain"),
+        broken(a_row_after_the_last_offset),
+        "no row in any group.*q: 288 bytes that are not",
+    ),
+    "-1 gathers row 0": (
+        ("mxfp8", "contiguous", "plain"),
+        wrong_input("index", lambda index: numpy.maximum(index, 0)),
+        "gathered.*: (q|scales): ",
+    ),
     "empty groups take a tile": (
         ("mxfp4", "contiguous", "blocked"),
-        wrong_input("offsets", lambda offsets: numpy.minimum(numpy.maximum.accumulate(offsets + (offsets == numpy.roll(offsets, 1))), offsets[-1])),
+        wrong_input(
+            "offsets", lambda offsets: numpy.minimum(numpy.maximum.accumulate(offsets + (offsets == numpy.roll(offsets, 1))), offsets[-1])
+        ),
         "scales|q",
     ),
     "an input": (("mxfp8", "contiguous", "plain"), broken(an_input("offsets")), "offsets: the kernel changed an input"),

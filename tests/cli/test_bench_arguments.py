@@ -8,15 +8,15 @@ import numpy
 import pytest
 
 from tests.contract.entries import entry
-from zoo.arrays import contiguous_strides
 from zoo.benchmark.arguments import describe_arguments, named_sizes, size_symbols
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.shapes import usual_shapes
 from zoo.benchmark.work import operations, product_sizes
+from zoo.contract.manifest import parse_kernel
+from zoo.contract.resolve import Array, resolve
 from zoo.errors import ArgumentError
-from zoo.manifest import parse_kernel
-from zoo.packaged import packaged
-from zoo.resolve import Array, resolve
+from zoo.runtime.arrays import contiguous_strides
+from zoo.shipped.packaged import packaged
 
 GEMM = parse_kernel("gemm.fp8b128.dense", entry())
 
@@ -71,7 +71,6 @@ def test_groups_own_all_rows_and_offsets_rise(count, distribution):
     assert (sizes == 0).sum() == (count - -(-count // 8) if distribution == "empty" else 0)
 
 
-
 def test_the_recorder_times_every_variant_that_a_gpu_runs():
     path = Path(__file__).parents[2] / "tools" / "record_benchmarks.py"
     spec = importlib.util.spec_from_file_location("record_benchmarks", path)
@@ -112,7 +111,9 @@ def test_groups_of_a_product_are_told_by_offsets_unless_each_row_says_its_own():
 def test_rows_gathered_for_a_product_are_those_there_are():
     kernel = packaged.kernel("gemm.fp8b128.m_grouped_gather")
     arrays, _ = resolved(kernel, (30, 256, 128, 100), {}, Groups(8))
-    assert arrays["a"].shape == (30, 256) and set(arrays["index"].content.tolist()) == set(range(30)) and len(arrays["index"].content) == 100
+    assert (
+        arrays["a"].shape == (30, 256) and set(arrays["index"].content.tolist()) == set(range(30)) and len(arrays["index"].content) == 100
+    )
 
 
 @pytest.mark.parametrize(

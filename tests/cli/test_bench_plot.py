@@ -50,7 +50,9 @@ def test_a_product_lies_at_its_operations_a_byte_and_its_rate():
 
 def test_torch_lies_beside_it():
     ours, theirs = plot("gemm.fp8b128.dense", H200, products()).series
-    assert [y / other for (_, y), (_, other) in zip(ours.points, theirs.points, strict=True)] == pytest.approx([tw / us for *_, us, tw in SEEN])
+    assert [y / other for (_, y), (_, other) in zip(ours.points, theirs.points, strict=True)] == pytest.approx(
+        [tw / us for *_, us, tw in SEEN]
+    )
     assert [x for x, _ in ours.points] == [x for x, _ in theirs.points]
     assert as_svg(plot("gemm.fp8b128.dense", H200, products())).count(CROSS) == len(SEEN) + 1  # that of the legend
 
@@ -66,7 +68,11 @@ def test_the_limit_bends_where_memory_feeds_the_best_rate_and_no_point_is_above_
 
 def test_a_device_nobody_measured_gets_no_invented_rate():
     drawn = plot("gemm.fp8b128.dense", "NVIDIA H100 PCIe", products())
-    assert [y / x for x, y in drawn.line] == pytest.approx([4.3, 4.3]) and "not known here" in " ".join(drawn.notes) and "not known here" in as_svg(drawn)
+    assert (
+        [y / x for x, y in drawn.line] == pytest.approx([4.3, 4.3])
+        and "not known here" in " ".join(drawn.notes)
+        and "not known here" in as_svg(drawn)
+    )
 
 
 def test_a_copy_within_the_cache_is_no_limit():

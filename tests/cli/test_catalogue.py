@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from zoo.packaged import packaged
+from zoo.shipped.packaged import packaged
 
 NAME = "quantize.mxfp8.rows"
 
@@ -61,7 +61,7 @@ def test_list_as_json_counts_the_variants(zoo_command):
 
 
 def test_list_as_json_has_the_evidence_as_numbers(zoo_command, cubins):
-    from zoo.evidence import Evidence
+    from zoo.shipped.evidence import Evidence
 
     evidence, variants = Evidence(cubins), [variant for variant in packaged.kernel(NAME).variants if variant.arch == "sm_90a"]
     for index, variant in enumerate(variants[:5]):
@@ -127,7 +127,10 @@ def test_a_table_narrows_its_widest_columns_and_breaks_no_word(monkeypatch, colu
     from zoo.cli.text import table
 
     monkeypatch.setenv("COLUMNS", str(columns))
-    rows = [("a first cell of many words", "and a second that is longer still", 12345, "the last one/of/all-with-a-path goes on and on"), ("b", "c", 6, "d")]
+    rows = [
+        ("a first cell of many words", "and a second that is longer still", 12345, "the last one/of/all-with-a-path goes on and on"),
+        ("b", "c", 6, "d"),
+    ]
     text = table(("first", "second", "number", "last"), rows, indent=2)
     assert max(map(len, text.splitlines())) <= columns
     for cell in rows[0]:

@@ -39,7 +39,9 @@ def test_a_full_disk_is_one_line_and_status_1(arguments):
 
 
 def test_a_reader_that_had_enough_is_no_failure_in_words():
-    done = subprocess.run(f"{shlex.join(COMMAND)} show quantize.mxfp8.rows | head -c 1", shell=True, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        f"{shlex.join(COMMAND)} show quantize.mxfp8.rows | head -c 1", shell=True, cwd=ROOT, capture_output=True, text=True
+    )
     assert done.stdout == "q" and done.stderr == ""
 
 

@@ -74,7 +74,7 @@ def test_bench_measures_each_shape_against_copies_of_the_same_bytes(with_stand_i
 
 
 def rule_of(measurement):
-    from zoo.packaged import packaged
+    from zoo.shipped.packaged import packaged
 
     return next(v.launch for v in packaged.kernel(NAME).variants if v.name == measurement["variant"])
 
@@ -137,7 +137,7 @@ def test_doctor_never_breaks_a_path(without_gpu, cubins, monkeypatch, columns, t
 
 def test_bench_records_ratios_beside_other_evidence(with_stand_in, cubins):
     from zoo.catalog import Zoo
-    from zoo.evidence import Evidence
+    from zoo.shipped.evidence import Evidence
 
     for shape in ("64,64", "128,64"):
         assert with_stand_in("--cubins", cubins, "bench", NAME, "--shape", shape, "--record").returncode == 0

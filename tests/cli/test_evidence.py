@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from zoo.errors import ManifestError, ZooError
-from zoo.evidence import Evidence, summary
+from zoo.shipped.evidence import Evidence, summary
 
 ONE, TWO = (SimpleNamespace(sha256=digit * 64) for digit in "12")
 PASSED = {"device": "NVIDIA H200", "driver": "580 (CUDA 13.0)", "checks": 20, "error": None}

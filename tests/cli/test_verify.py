@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from tests.recorder import ROOT
-from zoo import ptx
 from zoo.catalog import Zoo
 from zoo.checks import processes
-from zoo.evidence import Evidence
+from zoo.shipped import ptx
+from zoo.shipped.evidence import Evidence
 
 NAME = "quantize.mxfp8.rows"
 
@@ -127,7 +127,9 @@ def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_v
     result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--schedules", "2", "--record")
     assert result.returncode == 0, result.stderr
     words = " ".join(result.stdout.split())
-    assert "2 variants, 64 problems under 2 schedules each: all right" in words and "not run 112 problems of more" in words  # of both layouts
+    assert (
+        "2 variants, 64 problems under 2 schedules each: all right" in words and "not run 112 problems of more" in words
+    )  # of both layouts
     for variant in Zoo(two_variants).kernel(NAME).variants:
         record = Evidence(two_variants).of(variant)["emulator"]
         assert record["error"] is None and record["checks"] == 32 and record["schedules"] == 2
@@ -201,7 +203,7 @@ def test_record_writes_failures_as_failures_and_forgets_old_digests(with_stand_i
 
 
 def kernel_variants():
-    from zoo.packaged import packaged
+    from zoo.shipped.packaged import packaged
 
     return packaged.kernel(NAME).variants
 

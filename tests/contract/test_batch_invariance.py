@@ -2,21 +2,24 @@
 
 import pytest
 
-from zoo.arrays import contiguous_strides
 from zoo.benchmark.arguments import describe_arguments, resolve_without_device
+from zoo.contract.resolve import Array
 from zoo.errors import VariantError
-from zoo.packaged import packaged
-from zoo.resolve import Array
+from zoo.runtime.arrays import contiguous_strides
+from zoo.shipped.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 SPLITTING = [kernel.name for kernel in packaged.find("gemm.*") if "batch_invariant" in kernel.options]
-FEW = [(M, N, K) for M in (1, 8, 16, 32, 64, 128, 256, 512) for N, K in ((640, 7168), (7168, 16384), (2048, 7168), (4096, 7168), (24576, 1536))]
+FEW = [
+    (M, N, K) for M in (1, 8, 16, 32, 64, 128, 256, 512) for N, K in ((640, 7168), (7168, 16384), (2048, 7168), (4096, 7168), (24576, 1536))
+]
 
 
 def resolved(M, N, K, variant=None, kernel=DENSE, **settings):
     arrays, keywords = describe_arguments(kernel, {"M": M, "N": N, "K": K}, settings)
     arrays = {
-        name: Array((1 + place) << 40, one.dtype, one.shape, contiguous_strides(one.shape)) for place, (name, one) in enumerate(arrays.items())
+        name: Array((1 + place) << 40, one.dtype, one.shape, contiguous_strides(one.shape))
+        for place, (name, one) in enumerate(arrays.items())
     }
     return resolve_without_device(kernel, {**arrays, **keywords}, variant).variant
 

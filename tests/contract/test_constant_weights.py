@@ -4,11 +4,11 @@ import struct
 
 import pytest
 
-from zoo.arrays import contiguous_strides
 from zoo.benchmark.arguments import describe_arguments, resolve_without_device
+from zoo.contract.resolve import Array
 from zoo.errors import ZooError
-from zoo.packaged import packaged
-from zoo.resolve import Array
+from zoo.runtime.arrays import contiguous_strides
+from zoo.shipped.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 
@@ -17,7 +17,8 @@ def last_word(M, N, K, **settings):
     """Of the parameter block: whether b is a constant."""
     arrays, keywords = describe_arguments(DENSE, {"M": M, "N": N, "K": K}, settings)
     arrays = {
-        name: Array((1 + place) << 40, one.dtype, one.shape, contiguous_strides(one.shape)) for place, (name, one) in enumerate(arrays.items())
+        name: Array((1 + place) << 40, one.dtype, one.shape, contiguous_strides(one.shape))
+        for place, (name, one) in enumerate(arrays.items())
     }
     launch = resolve_without_device(DENSE, {**arrays, **keywords}, None)
     last = launch.variant.launch.parameters[-1]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zoo.contract.expressions import LARGEST, SMALLEST, Expression
 from zoo.errors import ExpressionError
-from zoo.expressions import LARGEST, SMALLEST, Expression
 
 VALUES = {"M": 7, "K": 4096, "zero": 0, "layout.blocked": 1, "x.present": 0}
 
@@ -80,11 +80,12 @@ def _trees(depth):
     binary = st.tuples(inner, st.sampled_from(["+", "-", "*", "<", "==", ">="]), inner).map(
         lambda t: (f"({t[0][0]} {t[1]} {t[2][0]})", int(eval(f"{t[0][1]} {t[1]} {t[2][1]}")))
     )
-    choice = st.tuples(inner, inner, inner).map(
-        lambda t: (f"({t[0][0]} if {t[1][0]} else {t[2][0]})", t[0][1] if t[1][1] else t[2][1])
-    )
+    choice = st.tuples(inner, inner, inner).map(lambda t: (f"({t[0][0]} if {t[1][0]} else {t[2][0]})", t[0][1] if t[1][1] else t[2][1]))
     logic = st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
-        lambda t: (f"({t[0][0]} {t[1]} {t[2][0]})", int(bool(t[0][1]) and bool(t[2][1]) if t[1] == "and" else bool(t[0][1]) or bool(t[2][1])))
+        lambda t: (
+            f"({t[0][0]} {t[1]} {t[2][0]})",
+            int(bool(t[0][1]) and bool(t[2][1]) if t[1] == "and" else bool(t[0][1]) or bool(t[2][1])),
+        )
     )
     return st.one_of(leaf, binary, choice, logic)
 

@@ -6,9 +6,9 @@ import pytest
 
 from zoo.benchmark.arguments import resolve_without_device
 from zoo.catalog import Zoo
+from zoo.contract.resolve import Array
 from zoo.errors import ArgumentError, ConstraintError
-from zoo.packaged import packaged
-from zoo.resolve import Array
+from zoo.shipped.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 KERNELS = {kernel.name: kernel for kernel in ZOO.find("gemm.fp8b128.*")}

@@ -6,9 +6,9 @@ import re
 import pytest
 
 from tests.contract.entries import entry
+from zoo.contract.manifest import parse_kernel
+from zoo.contract.resolve import Array, resolve
 from zoo.errors import ManifestError, ZooError
-from zoo.manifest import parse_kernel
-from zoo.resolve import Array, resolve
 
 NAME = "gemm.fp8b128.dense"
 VALUES = (
@@ -61,7 +61,7 @@ def test_the_entry_that_is_mutated_is_right():
 def test_random_edits_raise_nothing_but_zoo_errors():
     """Each edited entry is parsed, and two calls of it resolved and printed: 3000 entries, three outcomes, all met."""
     from zoo.cli.contract import as_data, as_text
-    from zoo.evidence import Evidence
+    from zoo.shipped.evidence import Evidence
 
     pick, evidence = random.Random(5), Evidence("/nonexistent")
     malformed = refused = launched = 0

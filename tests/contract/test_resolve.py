@@ -6,10 +6,10 @@ import struct
 import pytest
 
 from tests.contract.entries import entry
+from zoo.contract.manifest import parse_kernel
+from zoo.contract.resolve import HOST, Array, pick_arch, resolve
+from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ManifestError, VariantError
-from zoo.manifest import parse_kernel
-from zoo.resolve import HOST, Array, pick_arch, resolve
-from zoo.tensor_map import TensorMap
 
 NAME = "gemm.mxfp8_mxfp4.dense"
 HOPPER, SMS = (9, 0), 132
@@ -162,7 +162,10 @@ A, D = arguments()["a"], arguments()["d"]
         (dict(a=with_(A, address=A.address + 8)), r"a: the address 0x1000000008 must be a multiple of 16 bytes"),
         (dict(d=with_(D, address=A.address + 256)), "d: overlaps a, and the kernel writes d"),
         (dict(a=with_(A, strides=(264, 1))), "a: tensor map: the stride of dimension 1 is 264 bytes"),
-        (dict(d=with_(D, address=2**44, strides=(2**31, 1))), r"d_stride \* d.itemsize if order.forward else -M = 4294967296 does not fit 32 bits"),
+        (
+            dict(d=with_(D, address=2**44, strides=(2**31, 1))),
+            r"d_stride \* d.itemsize if order.forward else -M = 4294967296 does not fit 32 bits",
+        ),
     ],
 )
 def test_refusal_names_the_kernel_the_argument_and_what_was_expected(kernel, changes, words):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zoo.contract.tensor_map import BYTES, DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from zoo.errors import ArgumentError
-from zoo.tensor_map import BYTES, DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 
 GOOD = dict(dtype="bf16", address=0x7F0000001000, dims=(256, 64), strides=(512,), box=(64, 16), swizzle="128B")
 

@@ -2,20 +2,24 @@
 
 import pytest
 
-from zoo.packaged import packaged
+from zoo.shipped.packaged import packaged
 
 WAVES = [
     (kernel, variant)
     for kernel in packaged.find("gemm.fp8b128.*")
     if "row_scale" in kernel.arguments and not kernel.fields.get("extra")
     for variant in kernel.variants
-    if not variant.constants["SWAPPED"] and (variant.constants["TOKENS"] > 64 * variant.constants["WARPGROUPS"] or variant.constants["WEIGHTS"] == 256)
+    if not variant.constants["SWAPPED"]
+    and (variant.constants["TOKENS"] > 64 * variant.constants["WARPGROUPS"] or variant.constants["WEIGHTS"] == 256)
 ]
 
 
 @pytest.mark.parametrize(("kernel", "variant"), WAVES, ids=[f"{kernel.name} {variant.name}" for kernel, variant in WAVES])
 def test_a_tile_of_several_waves_takes_neither_c_nor_factors_of_rows(kernel, variant):
-    absent = {name: 0 for name in variant.when.names} | {"offsets.present": int("_indices" not in variant.name), "m_indices.present": int("_indices" in variant.name)}
+    absent = {name: 0 for name in variant.when.names} | {
+        "offsets.present": int("_indices" not in variant.name),
+        "m_indices.present": int("_indices" in variant.name),
+    }
     assert variant.when.evaluate(absent)
     for name in {"c", "row_scale"} & set(kernel.arguments):
         assert not variant.when.evaluate(absent | {f"{name}.present": 1}), name

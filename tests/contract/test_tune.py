@@ -11,13 +11,28 @@ ROOT = Path(__file__).resolve().parents[2]
 GROUPS = {"M": 32768, "N": 4096, "K": 4096, "G": 8, "row_scale.present": 0}
 OFFSETS = {"offsets.present": 1, "m_indices.present": 0}
 INDICES = {"offsets.present": 0, "m_indices.present": 1}
-DENSE = {"M": 4096, "N": 4096, "K": 7168, "row_scale.present": 0, "c.present": 0, "batch_invariant.no": 1, "b_constant.no": 1, "b_constant.yes": 0}
+DENSE = {
+    "M": 4096,
+    "N": 4096,
+    "K": 7168,
+    "row_scale.present": 0,
+    "c.present": 0,
+    "batch_invariant.no": 1,
+    "b_constant.no": 1,
+    "b_constant.yes": 0,
+}
 SWIGLU = {"gates.interleaved": 0}
 CASES = (
     ("dense", "", "bf16_t128", "bf16_t192", DENSE),
     ("m_grouped_contiguous", "", "bf16_t128", "bf16_t192", GROUPS | OFFSETS),
     ("m_grouped_contiguous", "", "bf16_t128_indices", "bf16_t192_indices", GROUPS | INDICES),
-    ("m_grouped_masked", "", "bf16_t128", "bf16_t192", {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192, "row_scale.present": 0}),
+    (
+        "m_grouped_masked",
+        "",
+        "bf16_t128",
+        "bf16_t192",
+        {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192, "row_scale.present": 0},
+    ),
     ("m_grouped_gather", "", "t192", "t192_moved", GROUPS | {"T": 32768, "workspace.present": 1}),
     ("k_grouped", "", "f32_t192", "f32_t256", {"M": 4096, "N": 7168, "K": 34304, "G": 4}),
     ("dense_swiglu", "swiglu", "few32_w64", "few64_w256", DENSE | SWIGLU | {"M": 32}),
@@ -44,7 +59,9 @@ def read(tune, name):
 
 def sweep(tune, path, name, format, times, symbols, **more):
     _, table, rules = read(tune, name)
-    path.write_text(json.dumps([{"kernel": table["name"].format(format=format), "shape": [name], "times": times, "symbols": symbols} | more]))
+    path.write_text(
+        json.dumps([{"kernel": table["name"].format(format=format), "shape": [name], "times": times, "symbols": symbols} | more])
+    )
     return tune.Sweep(table, rules, [path])
 
 

@@ -58,7 +58,9 @@ def lanes(body, *inputs, output=np.uint32, **options):
         loads.append(f"mul.wide.u32 %rd30, %r0, {size}; add.s64 %rd30, %rd30, %rd{number + 1}; ld.global.{kind} {register}, [%rd30];")
         pointers.append(gpu.alloc(values))
     size = np.dtype(output).itemsize
-    store = f"mul.wide.u32 %rd30, %r0, {size}; add.s64 %rd30, %rd30, %rd0; st.global.b{size * 8} [%rd30], {'%r40' if size == 4 else '%rd20'};"
+    store = (
+        f"mul.wide.u32 %rd30, %r0, {size}; add.s64 %rd30, %rd30, %rd0; st.global.b{size * 8} [%rd30], {'%r40' if size == 4 else '%rd20'};"
+    )
     result = gpu.alloc(32 * size)
     text = kernel("\n".join(loads) + "\n" + textwrap.dedent(body) + "\n" + store, parameters=1 + len(inputs))
     report = launch(text, device=gpu, params=[result, *pointers], **options)

@@ -34,7 +34,9 @@ def test_store_past_the_end_names_the_allocation_and_leaves_the_rest():
     assert gpu.written(a, 256).sum() == 31 * 4
 
 
-@pytest.mark.parametrize("instruction", ["ld.global.u32 %r1, [%rd10-4];", "st.global.u8 [%rd10-1], %r0;", "red.global.add.u32 [%rd10-4], 1;"])
+@pytest.mark.parametrize(
+    "instruction", ["ld.global.u32 %r1, [%rd10-4];", "st.global.u8 [%rd10-1], %r0;", "red.global.add.u32 [%rd10-4], 1;"]
+)
 def test_access_before_the_start(instruction):
     report, _, _ = run(OWN + instruction, buffers=(WORDS, WORDS))
     assert kinds(report) == {"out-of-bounds"} and "before the allocation" in str(report.findings[0])
@@ -79,7 +81,9 @@ def test_uninitialised_register_used_and_merely_moved():
 
 def test_undefined_half_that_is_packed_and_never_used():
     """nvcc packs a value with an undefined one and takes only the defined half out again."""
-    good = "mov.b64 %rd5, {%r0, %r1}; mov.b64 {%r2, %r3}, %rd5; mov.b32 {%h1, %h2}, %r2; mov.b32 %r4, {%h1, %h2}; st.global.u32 [%rd0], %r4;"
+    good = (
+        "mov.b64 %rd5, {%r0, %r1}; mov.b64 {%r2, %r3}, %rd5; mov.b32 {%h1, %h2}, %r2; mov.b32 %r4, {%h1, %h2}; st.global.u32 [%rd0], %r4;"
+    )
     assert run(good)[0].ok
     assert "%r3" in only(run(good.replace("[%rd0], %r4", "[%rd0], %r3"))[0], "uninitialised-register").message
     assert "%rd5" in only(run("mov.b64 %rd5, {%r0, %r1}; st.global.u64 [%rd0], %rd5;")[0], "uninitialised-register").message
@@ -331,7 +335,9 @@ def test_peer_that_has_exited():
     body = "mov.u32 %r5, %cluster_ctarank; setp.eq.u32 %p1, %r5, 1; @%p1 bra END; W: add.u32 %r20, %r20, 1; " + CLUSTER.format(
         before="", between="", after="END:"
     )
-    body = "mov.u32 %r20, 0; " + body.replace("W: add.u32 %r20, %r20, 1;", "W: add.u32 %r20, %r20, 1; setp.lt.u32 %p2, %r20, 2000; @%p2 bra W;")
+    body = "mov.u32 %r20, 0; " + body.replace(
+        "W: add.u32 %r20, %r20, 1;", "W: add.u32 %r20, %r20, 1; setp.lt.u32 %p2, %r20, 2000; @%p2 bra W;"
+    )
     assert "exited-cta" in kinds(run(body, shared=SHARED, grid=2, cluster=2)[0])
 
 
@@ -508,7 +514,9 @@ def test_data_is_not_seen_without_its_barrier_even_when_it_has_arrived():
 
 @pytest.mark.parametrize("wrong", [240, 272])
 def test_bulk_copy_with_wrong_byte_count(wrong):
-    report, _, _ = run(COPY.format(bytes=wrong, wait=WAIT.format(parity=0)), shared=COPY_SHARED, buffers=(256, WORDS), block=64, scheduling="last")
+    report, _, _ = run(
+        COPY.format(bytes=wrong, wait=WAIT.format(parity=0)), shared=COPY_SHARED, buffers=(256, WORDS), block=64, scheduling="last"
+    )
     assert "deadlock" in kinds(report) and "tx-count" in str(report)
 
 
@@ -541,7 +549,9 @@ READ, ALL = "cp.async.bulk.wait_group.read 0;", "cp.async.bulk.wait_group 0;"
 @pytest.mark.parametrize("scheduling", ["issue", "last", "random"])
 def test_bulk_store_done_right(scheduling):
     for fence, late in ((FENCE, ""), ("", FENCE)):  # by every writer, or by the issuing thread after the barrier
-        report, gpu, (a, _) = run(STORE.format(fence=fence, late=late, wait=READ, final=ALL), shared=COPY_SHARED, block=64, scheduling=scheduling)
+        report, gpu, (a, _) = run(
+            STORE.format(fence=fence, late=late, wait=READ, final=ALL), shared=COPY_SHARED, block=64, scheduling=scheduling
+        )
         assert report.ok, report
         np.testing.assert_array_equal(gpu.read(a, 64, np.uint32), WORDS)
 
@@ -635,7 +645,9 @@ def test_cp_async_needs_its_wait():
     data = np.arange(128, dtype=np.uint32)
     for wait in ("cp.async.wait_all;", "cp.async.commit_group; cp.async.wait_group 0;"):
         assert run(CP_ASYNC.format(wait=wait), shared=COPY_SHARED, buffers=(16, data), scheduling="last")[0].ok
-    report = run(CP_ASYNC.format(wait="cp.async.commit_group; cp.async.wait_group 1;"), shared=COPY_SHARED, buffers=(16, data), scheduling="last")[0]
+    report = run(
+        CP_ASYNC.format(wait="cp.async.commit_group; cp.async.wait_group 1;"), shared=COPY_SHARED, buffers=(16, data), scheduling="last"
+    )[0]
     assert kinds(report) == {"pending-destination", "pending-at-exit"}
 
 

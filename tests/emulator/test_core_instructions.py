@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from core_support import lanes
 
-from zoo.emulator import conversions, formats
+from zoo.emulator import conversions, number_formats
 from zoo.emulator.instructions import load_tables
 
 load_tables()
@@ -14,7 +14,29 @@ from zoo.emulator.instructions.arithmetic import fma_f32  # noqa: E402
 from zoo.emulator.instructions.floating import FAST  # noqa: E402
 
 RNG = np.random.default_rng(1)
-EDGES = [0, 1, 2, 31, 32, 33, 63, 64, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0x80000001, 0xFFFFFFFF, 0xFFFFFFFE]
+EDGES = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    33,
+    63,
+    64,
+    127,
+    128,
+    255,
+    256,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x10000,
+    0x7FFFFFFF,
+    0x80000000,
+    0x80000001,
+    0xFFFFFFFF,
+    0xFFFFFFFE,
+]
 A = np.array((EDGES + list(RNG.integers(0, 2**32, 64)))[:32], np.uint32)
 B = RNG.permutation(A)
 SMALL = RNG.integers(0, 48, 32).astype(np.uint32)
@@ -129,7 +151,9 @@ def test_shifts_beyond_the_width(text, expected):
     np.testing.assert_array_equal(values, each(expected, A, SMALL))
 
 
-@pytest.mark.parametrize("operation, expected", [("div.s32", truncated_quotient), ("rem.s32", lambda a, b: a - truncated_quotient(a, b) * b)])
+@pytest.mark.parametrize(
+    "operation, expected", [("div.s32", truncated_quotient), ("rem.s32", lambda a, b: a - truncated_quotient(a, b) * b)]
+)
 def test_signed_division_truncates(operation, expected):
     divisors = np.where(B == 0, 3, B).astype(np.uint32)
     values, report = lanes(f"{operation} %r40, %r1, %r2;", A, divisors)
@@ -209,7 +233,9 @@ def test_minimum_and_maximum_of_nan_and_zeros(name, of_nan):
             wanted = max(a, b) if name.startswith("max") else min(a, b)
             if a == b == 0:
                 wanted = (
-                    0.0 if (name.startswith("max") and not (np.signbit(a) and np.signbit(b))) else (-0.0 if np.signbit(a) or np.signbit(b) else 0.0)
+                    0.0
+                    if (name.startswith("max") and not (np.signbit(a) and np.signbit(b)))
+                    else (-0.0 if np.signbit(a) or np.signbit(b) else 0.0)
                 )
         assert np.array_equal(found, wanted, equal_nan=True) and np.signbit(found) == np.signbit(np.float32(wanted)) or np.isnan(wanted)
 
@@ -228,7 +254,7 @@ def test_fast_fma_equals_the_exact_one():
     with np.errstate(all="ignore"):
         for start in range(0, x.size, 32):
             part = slice(start, start + 32)
-            wanted = formats.fma(x[part].view(np.uint32), y[part].view(np.uint32), z[part].view(np.uint32))
+            wanted = number_formats.fma(x[part].view(np.uint32), y[part].view(np.uint32), z[part].view(np.uint32))
             np.testing.assert_array_equal(fma_f32(x[part], y[part], z[part]).view(np.uint32), wanted)
 
 
@@ -238,14 +264,17 @@ def test_fast_fma_rounds_once_just_below_the_normal_range():
     assert set(fma_f32(a, b, c).view(np.uint32)) == {0x007FFFFF}
 
 
-HALF_SPECIAL = np.array([0, 0x8000, 1, 0x8001, 0x3C00, 0x3F80, 0x7BFF, 0x7C00, 0xFC00, 0x7F7F, 0x7F80, 0xFF80, 0x7FFF, 0xFFFF, 0x7C01, 0x0400, 0x0080], np.uint32)
+HALF_SPECIAL = np.array(
+    [0, 0x8000, 1, 0x8001, 0x3C00, 0x3F80, 0x7BFF, 0x7C00, 0xFC00, 0x7F7F, 0x7F80, 0xFF80, 0x7FFF, 0xFFFF, 0x7C01, 0x0400, 0x0080],
+    np.uint32,
+)
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 @pytest.mark.parametrize("operation", ["add", "mul", "fma"])
 def test_quick_half_arithmetic_equals_the_exact_one(operation, name):
-    format = formats.FORMATS[name]
-    exact = {"add": formats.half_add, "mul": formats.half_multiply, "fma": formats.half_fma}[operation]
+    format = number_formats.FORMATS[name]
+    exact = {"add": number_formats.half_add, "mul": number_formats.half_multiply, "fma": number_formats.half_fma}[operation]
     pairs = np.stack(np.meshgrid(HALF_SPECIAL, HALF_SPECIAL)).reshape(2, -1)
     near = RNG.integers(0x3C00, 0x4400, (3, 3000)).astype(np.uint32)  # ties and cancellation are frequent here
     wide = RNG.integers(0, 1 << 16, (3, 20000)).astype(np.uint32)
@@ -253,7 +282,7 @@ def test_quick_half_arithmetic_equals_the_exact_one(operation, name):
     quick = 0
     for codes in np.concatenate([wide, near, some], axis=1).T.reshape(-1, 3)[:, :, None]:
         codes = codes[: 2 if operation != "fma" else 3]
-        found = formats.half_quickly(format, operation, *codes)
+        found = number_formats.half_quickly(format, operation, *codes)
         if found is not None:
             quick += 1
             assert found.tolist() == exact(format, *codes).tolist(), [hex(int(code[0])) for code in codes]
@@ -269,7 +298,7 @@ def test_minimum_and_maximum_of_halves(name, modifiers, kind):
     a, b = values | np.roll(values, 5) << 16, np.roll(values, 11) | np.roll(values, 3) << 16
     found, report = lanes(f"{name}{modifiers}.{kind}x2 %r40, %r1, %r2;", a, b)
     assert report.ok, report
-    table = formats.decode_table(formats.FORMATS[kind])
+    table = number_formats.decode_table(number_formats.FORMATS[kind])
 
     def one(x, y):
         sign = (x ^ y) & 0x8000 if "xorsign" in modifiers else 0
@@ -309,7 +338,8 @@ def test_packed_f32_is_f32_twice(operation, ftz):
 def test_fast_conversion_equals_the_exact_one(name):
     function, width, _ = FAST[name]
     special = np.array(
-        [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000, 1, 0x4F000000, 0xCF000000, 0x4F800000, 0x477FF000, 0x33000001], np.uint32
+        [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000, 1, 0x4F000000, 0xCF000000, 0x4F800000, 0x477FF000, 0x33000001],
+        np.uint32,
     )
     halves = (RNG.integers(-4000, 4000, 2000) * 0.5).astype(np.float32).view(np.uint32)
     a = np.concatenate([RNG.integers(0, 2**32, 20000, dtype=np.uint32), special, halves])

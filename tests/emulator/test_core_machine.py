@@ -69,7 +69,8 @@ def test_unknown_instruction_or_modifier_is_refused_with_its_line(instruction):
 
 def test_debug_sections_and_directives_are_skipped():
     text = (
-        kernel('.pragma "nounroll";\n', directives=".maxntid 64, 1, 1 .minnctapersm 2 .maxnreg 64") + ".section .debug_str { L: .b8 104, 105, 0 }\n"
+        kernel('.pragma "nounroll";\n', directives=".maxntid 64, 1, 1 .minnctapersm 2 .maxnreg 64")
+        + ".section .debug_str { L: .b8 104, 105, 0 }\n"
     )
     assert launch(text, params=[0, 0]).completed
 

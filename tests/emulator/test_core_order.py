@@ -152,10 +152,7 @@ def test_another_warp_does_not_see_a_copy_that_its_warp_has_not_waited_for():
 @pytest.mark.parametrize("size, type", [(1, "u8"), (2, "u16")])
 def test_two_warps_writing_the_same_small_element_race_and_neighbours_do_not(size, type):
     clear = f"mov.u32 %r1, data; mul.lo.u32 %r3, %r0, {size}; add.u32 %r3, %r3, %r1; st.shared.{type} [%r3], 0; bar.sync 0;"
-    body = (
-        clear
-        + f"cvt.u16.u32 %h1, %r0; {{index}} mul.lo.u32 %r3, %r2, {size}; add.u32 %r3, %r3, %r1; st.shared.{type} [%r3], %h1;"
-    )
+    body = clear + f"cvt.u16.u32 %h1, %r0; {{index}} mul.lo.u32 %r3, %r2, {size}; add.u32 %r3, %r3, %r1; st.shared.{type} [%r3], %h1;"
     shared = ".shared .align 16 .b8 data[256];"
     assert run(body.format(index="mov.u32 %r2, %r0;"), shared=shared, block=64)[0].ok
     # even elements by one warp, odd ones by the other: the same words, other bytes
@@ -237,9 +234,7 @@ def test_memory_of_a_cta_that_may_not_have_started(touch):
 
 # ---- global memory ---------------------------------------------------------------------------------------------------
 def test_a_negative_index_reaches_nothing():
-    report, gpu, (a, b) = run(
-        "sub.s64 %rd5, %rd0, %rd6; st.global.u32 [%rd5], 1;".replace("%rd6", str(1 << 22)), buffers=(WORDS, WORDS)
-    )
+    report, gpu, (a, b) = run("sub.s64 %rd5, %rd0, %rd6; st.global.u32 [%rd5], 1;".replace("%rd6", str(1 << 22)), buffers=(WORDS, WORDS))
     only(report, "out-of-bounds")
     assert gpu.read(a, 64, np.uint32).tolist() == gpu.read(b, 64, np.uint32).tolist() == WORDS.tolist()
 
@@ -287,11 +282,7 @@ def test_an_approximate_quotient_by_a_huge_number_is_zero():
     quotient = "div.{0}.f32 %f20, %f1, %f2; mov.b32 %r40, %f20;"
     assert one_value(quotient.format("approx"), 2.0**127, -(2.0**127)) == 0x80000000
     assert one_value(quotient.format("approx"), float("inf"), 2.0**127) == 0x7FFFFFFF
-    assert (
-        one_value(quotient.format("approx"), 2.0**126, 2.0**126)
-        == one_value(quotient.format("full"), 2.0**127, 2.0**127)
-        == 0x3F800000
-    )
+    assert one_value(quotient.format("approx"), 2.0**126, 2.0**126) == one_value(quotient.format("full"), 2.0**127, 2.0**127) == 0x3F800000
 
 
 def test_ex2_of_bf16_flushes():
@@ -319,9 +310,7 @@ def test_fma_of_f64_overflows_to_infinity():
 )
 def test_stochastic_rounding_to_bf16(random, upper, lower):
     """1 + 2^-8 is half a step above 1: 0x8000 of 0x10000 random values carry."""
-    found = one_value(
-        "mov.b32 %f1, %r1; mov.b32 %f2, %r2; cvt.rs.bf16x2.f32 %r40, %f1, %f2, %r3;", 0x3F808000, 0xBF808000, random
-    )
+    found = one_value("mov.b32 %f1, %r1; mov.b32 %f2, %r2; cvt.rs.bf16x2.f32 %r40, %f1, %f2, %r3;", 0x3F808000, 0xBF808000, random)
     assert found == upper << 16 | lower
 
 

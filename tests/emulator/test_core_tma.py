@@ -381,8 +381,8 @@ def test_an_edit_that_makes_no_map_is_reported(field, words):
 
 
 def test_every_field_is_replaced():
+    from zoo.contract.tensor_map import DTYPES, TensorMap
     from zoo.emulator.tensor_map_edits import ELEMENT_TYPES, replaced
-    from zoo.tensor_map import DTYPES, TensorMap
 
     record = TensorMap("u8", 4096, (64, 8), (64,), (32, 4))
     assert set(ELEMENT_TYPES) == set(DTYPES)

@@ -10,11 +10,11 @@ import pytest
 
 import zoo
 from tests.recorder import ROOT
-from zoo import ptx
 from zoo.catalog import Zoo
-from zoo.emulated import EmulatedModules
-from zoo.packaged import cubins_directory
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
+from zoo.runtime.emulated import EmulatedModules
+from zoo.shipped import ptx
+from zoo.shipped.packaged import cubins_directory
 
 NAME = "quantize.mxfp8.rows"
 X = numpy.random.default_rng(0).standard_normal((33, 160), numpy.float32).astype(ml_dtypes.bfloat16)

@@ -5,7 +5,7 @@ import itertools
 import numpy
 import pytest
 
-from zoo.emulator import descriptors, formats
+from zoo.emulator import descriptors, number_formats
 from zoo.emulator.descriptors import SWIZZLE_32, SWIZZLE_64, SWIZZLE_128, SWIZZLE_128_ATOM_32, SWIZZLE_NONE, MatrixDescriptor
 
 
@@ -125,14 +125,14 @@ def decode(bits, kind, group=1, vector=None):
 
 def test_fields_of_an_instruction_descriptor():
     what = decode(dense(128, 200, 1, 4, 0, negate_b=1, transpose_a=1), "f8f6f4")
-    assert (what.a, what.b, what.result, what.m, what.n, what.k) == (formats.E5M2, formats.E3M2, "f16", 128, 200, 32)
+    assert (what.a, what.b, what.result, what.m, what.n, what.k) == (number_formats.E5M2, number_formats.E3M2, "f16", 128, 200, 32)
     assert (what.negate_a, what.negate_b, what.a_mn_major, what.b_mn_major) == (False, True, True, False)
     assert what.problems == ()
     what = decode(scaled(256, 240, 0, 5, id_a=3, id_b=2), "mxf8f6f4", 2, 1)
-    assert (what.a, what.b, what.m, what.n, what.scale_a_id, what.scale_b_id) == (formats.E4M3, formats.E2M1, 256, 240, 3, 2)
-    assert (what.scale_format, what.problems) == (formats.UE8M0, ())
+    assert (what.a, what.b, what.m, what.n, what.scale_a_id, what.scale_b_id) == (number_formats.E4M3, number_formats.E2M1, 256, 240, 3, 2)
+    assert (what.scale_format, what.problems) == (number_formats.UE8M0, ())
     what = decode(scaled(128, 8, 1, 1, power_scales=0), "mxf4nvf4", 1, 4)
-    assert (what.a, what.scale_format, what.k, what.problems) == (formats.E2M1, formats.UE4M3, 64, ())
+    assert (what.a, what.scale_format, what.k, what.problems) == (number_formats.E2M1, number_formats.UE4M3, 64, ())
 
 
 @pytest.mark.parametrize(

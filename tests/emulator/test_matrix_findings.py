@@ -10,10 +10,21 @@ from pathlib import Path
 import numpy
 import pytest
 from test_matrix_tcgen05 import (
-    IMAGE, bytes_of, copy_body, dense_idesc, k_major_128, kernel, mma_body, no_swizzle, preload, random_codes, readback, swizzled,
+    IMAGE,
+    bytes_of,
+    copy_body,
+    dense_idesc,
+    k_major_128,
+    kernel,
+    mma_body,
+    no_swizzle,
+    preload,
+    random_codes,
+    readback,
+    swizzled,
 )  # fmt: skip
 
-from zoo.emulator import Device, Module, UnsupportedInstruction, formats
+from zoo.emulator import Device, Module, UnsupportedInstruction, number_formats
 
 U32 = numpy.uint32
 FOLDER = Path(__file__).parent
@@ -57,7 +68,7 @@ def edited(body, *edits, group=1, header_edits=()):
 
 def dense_case():
     rng = numpy.random.default_rng(6)
-    a, b = random_codes(rng, formats.F16, 128, 16), random_codes(rng, formats.F16, 32, 16)
+    a, b = random_codes(rng, number_formats.F16, 128, 16), random_codes(rng, number_formats.F16, 32, 16)
     image = numpy.zeros(128 * 128 + 32 * 128, numpy.uint8)
     k_major_128(image, 0, bytes_of(a, 2))
     k_major_128(image, 16384, bytes_of(b, 2))
@@ -223,19 +234,27 @@ def test_overwriting_what_another_warp_has_not_finished_loading_is_reported(sche
     fence = "    tcgen05.fence::after_thread_sync;\n"
     start = FRESH.replace("    @!p bra WAIT2;\n" + fence, "    @!p bra WAIT2;\n" + fence + "    bar.sync 0;\n")
     assert start != FRESH
-    body = start + """
+    body = (
+        start
+        + """
     setp.ne.u32 p, 0, 0;
     @q tcgen05.mma.cta_group::1.kind::f16 [column], da, db, id, p;
     @q tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [base];
-""" + "WAIT3:\n    mbarrier.try_wait.parity.shared.b64 p, [base], 1;\n    @!p bra WAIT3;\n    tcgen05.fence::after_thread_sync;\n"
+"""
+        + "WAIT3:\n    mbarrier.try_wait.parity.shared.b64 p, [base], 1;\n    @!p bra WAIT3;\n    tcgen05.fence::after_thread_sync;\n"
+    )
     found = kinds(edited(body), **dense_case(), scheduling=scheduling)
     assert found & {"missing-wait", "missing-tcgen05-fence"}
-    ordered = start + "    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    tcgen05.fence::after_thread_sync;\n" + body[len(start) :]
+    ordered = (
+        start + "    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    tcgen05.fence::after_thread_sync;\n" + body[len(start) :]
+    )
     assert kinds(edited(ordered), **dense_case(), scheduling=scheduling) == set()
 
 
 def test_an_allocation_by_one_cta_of_a_pair_only_is_a_deadlock():
-    module = edited(preload(32), ("    @q tcgen05.alloc", "    setp.eq.u32 p, rank, 0;\n    and.pred q, q, p;\n    @q tcgen05.alloc"), group=2)
+    module = edited(
+        preload(32), ("    @q tcgen05.alloc", "    setp.eq.u32 p, rank, 0;\n    and.pred q, q, p;\n    @q tcgen05.alloc"), group=2
+    )
     assert "deadlock" in kinds(module, group=2)
 
 
@@ -286,7 +305,12 @@ def wgmma_kinds(*edits, a=None, b=None, threads=128, scheduling="last"):
     start = 1024 >> 4  # no swizzle: core matrices of 128 bytes, 256 bytes per 8 rows
     default = lambda offset: (start + (offset >> 4)) | 8 << 16 | 16 << 32  # noqa: E731
     report = gpu.launch(
-        Module(text), "kernel", 1, threads, shared_bytes=4096, params=[gpu.alloc(threads * 16), default(0) if a is None else a, default(2048) if b is None else b]
+        Module(text),
+        "kernel",
+        1,
+        threads,
+        shared_bytes=4096,
+        params=[gpu.alloc(threads * 16), default(0) if a is None else a, default(2048) if b is None else b],
     )
     return {finding.kind for finding in report.findings}
 
@@ -322,7 +346,7 @@ WAIT_FOR = "    wgmma.wait_group.sync.aligned {};\n"
 
 @pytest.mark.parametrize("scheduling", POLICIES)
 def test_groups_in_flight_that_accumulate_need_one_fence(scheduling):
-    pipelined = (GROUP * 2 + (WAIT_FOR.format(1) + GROUP) * 2)
+    pipelined = GROUP * 2 + (WAIT_FOR.format(1) + GROUP) * 2
     assert wgmma_kinds((GROUP, pipelined), scheduling=scheduling) == set()
 
 
@@ -383,5 +407,3 @@ def test_an_invalid_wgmma_descriptor_is_reported():
 def test_an_unknown_form_of_wgmma_is_refused_by_line(edit):
     with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+"):
         wgmma_kinds(edit)
-
-

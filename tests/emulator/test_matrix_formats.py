@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy
 import pytest
 
-from zoo.emulator import formats
+from zoo.emulator import number_formats
 from zoo.emulator.conversions import UnsupportedConversion, conversion
 
 U32 = numpy.uint32
@@ -35,52 +35,52 @@ def all_upper_halves():
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_every_code_has_the_value_the_library_gives_it(name):
-    format = formats.FORMATS[name]
+    format = number_formats.FORMATS[name]
     codes = numpy.arange(1 << format.bits)
     container = numpy.uint8 if format.bits <= 8 else numpy.uint16
     expected = codes.astype(container).view(LIBRARY[name]).astype(numpy.float64)
-    seen = formats.decode(format, codes)
+    seen = number_formats.decode(format, codes)
     numpy.testing.assert_array_equal(seen, expected)
     assert (numpy.signbit(seen) == numpy.signbit(expected))[~numpy.isnan(expected)].all()
 
 
 def test_unsigned_scale_is_e4m3_without_sign_and_nan_with_bit_7():
     codes = numpy.arange(128)
-    numpy.testing.assert_array_equal(formats.decode(formats.UE4M3, codes), formats.decode(formats.E4M3, codes))
-    assert numpy.isnan(formats.decode(formats.UE4M3, codes + 128)).all()
+    numpy.testing.assert_array_equal(number_formats.decode(number_formats.UE4M3, codes), number_formats.decode(number_formats.E4M3, codes))
+    assert numpy.isnan(number_formats.decode(number_formats.UE4M3, codes + 128)).all()
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2"])
 def test_rounding_to_a_short_format_agrees_with_the_library_inside_its_range(name):
-    format = formats.FORMATS[name]
+    format = number_formats.FORMATS[name]
     patterns = all_upper_halves()
     with numpy.errstate(invalid="ignore"):
         values = patterns.view(numpy.float32)
         inside = numpy.abs(values) <= format.maximum
     expected = values[inside].astype(LIBRARY[name]).view(numpy.uint8)
     assert inside.sum() > 100_000
-    numpy.testing.assert_array_equal(formats.encode_short(format, patterns[inside]), expected)
+    numpy.testing.assert_array_equal(number_formats.encode_short(format, patterns[inside]), expected)
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2"])
 def test_saturation_keeps_the_sign_and_a_nan_loses_it(name):
-    format = formats.FORMATS[name]
+    format = number_formats.FORMATS[name]
     beyond = bits(format.maximum * 2, -format.maximum * 2, numpy.inf, -numpy.inf, 3e38, -3e38)
     top = format.largest
-    assert formats.encode_short(format, beyond).tolist() == [top, top | format.sign_bit] * 3
+    assert number_formats.encode_short(format, beyond).tolist() == [top, top | format.sign_bit] * 3
     nan = format.nan if format.nan is not None else top
     nans = numpy.array([0x7FC00000, 0xFFC00001, 0x7F800001, 0xFF800001], dtype=U32)  # the last two only in their lower half
-    assert formats.encode_short(format, nans).tolist() == [nan] * 4
+    assert number_formats.encode_short(format, nans).tolist() == [nan] * 4
 
 
 @pytest.mark.parametrize("name", ["e4m3", "e5m2", "e2m1", "e2m3", "e3m2", "f16", "bf16"])
 def test_every_code_survives_a_round_trip(name):
-    format = formats.FORMATS[name]
+    format = number_formats.FORMATS[name]
     codes = numpy.arange(1 << format.bits, dtype=numpy.uint64)
-    values = formats.decode(format, codes)
+    values = number_formats.decode(format, codes)
     finite = numpy.isfinite(values)
-    for rounding in formats.ROUNDINGS:
-        again = formats.encode(format, values[finite], rounding, satfinite=True)
+    for rounding in number_formats.ROUNDINGS:
+        again = number_formats.encode(format, values[finite], rounding, satfinite=True)
         numpy.testing.assert_array_equal(again, codes[finite])
 
 
@@ -128,9 +128,9 @@ def test_the_first_operand_goes_to_the_upper_part(mnemonic, upper, lower, expect
 )
 def test_power_of_two_scales_at_the_ends_of_their_range(pattern, down, up, up_without_satfinite):
     value = numpy.array([pattern], dtype=U32)
-    assert formats.encode_ue8m0(value, "rz", True)[0] == down
-    assert formats.encode_ue8m0(value, "rp", True)[0] == up
-    assert formats.encode_ue8m0(value, "rp", False)[0] == up_without_satfinite
+    assert number_formats.encode_ue8m0(value, "rz", True)[0] == down
+    assert number_formats.encode_ue8m0(value, "rp", True)[0] == up
+    assert number_formats.encode_ue8m0(value, "rp", False)[0] == up_without_satfinite
 
 
 def test_scale_to_bf16_keeps_two_to_the_minus_127_as_a_subnormal():
@@ -151,13 +151,13 @@ def test_bf16_rounds_to_even_and_overflows_to_infinity():
         values = patterns.view(numpy.float32)
     expected = values.astype(ml_dtypes.bfloat16).view(numpy.uint16)
     nan = numpy.isnan(values)
-    seen = formats.f32_to_bf16(patterns)
+    seen = number_formats.f32_to_bf16(patterns)
     numpy.testing.assert_array_equal(seen[~nan], expected[~nan])
     assert (seen[nan] == 0x7FFF).all()
 
 
 def exact(code, format):
-    return Fraction(float(formats.decode(format, numpy.array([code]))[0]))
+    return Fraction(float(number_formats.decode(format, numpy.array([code]))[0]))
 
 
 def rounded(value: Fraction, format, rounding: str, negative_zero: bool) -> int:
@@ -185,7 +185,10 @@ def rounded(value: Fraction, format, rounding: str, negative_zero: bool) -> int:
 
 
 MAGNITUDES = {
-    name: [Fraction(float(v)) for v in formats.decode(formats.FORMATS[name], numpy.arange(formats.FORMATS[name].largest + 1))]
+    name: [
+        Fraction(float(v))
+        for v in number_formats.decode(number_formats.FORMATS[name], numpy.arange(number_formats.FORMATS[name].largest + 1))
+    ]
     for name in ("f16", "bf16")
 }
 
@@ -193,18 +196,18 @@ MAGNITUDES = {
 @pytest.mark.parametrize("rounding", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 def test_a_half_fma_rounds_once(name, rounding):
-    format = formats.FORMATS[name]
+    format = number_formats.FORMATS[name]
     rng = numpy.random.default_rng(7)
     a, b, c = (rng.integers(0, 1 << 16, 400).astype(U32) for _ in range(3))
     # half of the addends nearly cancel the product or lie half a unit away from it
     with numpy.errstate(all="ignore"):
-        product = formats.decode(format, a) * formats.decode(format, b)
-        near = formats.encode(format, -product * (1 + 2.0 ** rng.integers(-12, 3, 400)), "rn").astype(U32)
+        product = number_formats.decode(format, a) * number_formats.decode(format, b)
+        near = number_formats.encode(format, -product * (1 + 2.0 ** rng.integers(-12, 3, 400)), "rn").astype(U32)
     c = numpy.where(numpy.arange(400) % 2, near, c)
-    seen = formats.half_fma(format, a, b, c, rounding)
+    seen = number_formats.half_fma(format, a, b, c, rounding)
     checked = 0
     for x, y, z, result in zip(a, b, c, seen):
-        values = [float(formats.decode(format, numpy.array([v]))[0]) for v in (x, y, z)]
+        values = [float(number_formats.decode(format, numpy.array([v]))[0]) for v in (x, y, z)]
         if not numpy.isfinite(values).all():
             continue
         value = Fraction(values[0]) * Fraction(values[1]) + Fraction(values[2])
@@ -248,7 +251,7 @@ def test_an_f32_fma_rounds_once_where_float64_would_round_twice(rounding):
     # a product with exactly 25 significant bits: a tie for float32
     a[:50] = (0x3F800000 | (rng.integers(1 << 12, size=50) << 11)).astype(U32)
     b[:50] = (0x3F800000 | (rng.integers(1 << 11, size=50) << 12)).astype(U32)
-    seen = formats.fma(a, b, c, rounding).view(numpy.float32)
+    seen = number_formats.fma(a, b, c, rounding).view(numpy.float32)
     twice = 0
     for x, y, z, result in zip(a.view(numpy.float32), b.view(numpy.float32), c.view(numpy.float32), seen):
         value = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
@@ -262,9 +265,9 @@ def test_an_f32_fma_rounds_once_where_float64_would_round_twice(rounding):
 
 def test_signs_of_exact_zero_sums_follow_the_rounding_mode():
     one, minus = bits(1.0), bits(-1.0)
-    assert formats.add(one, minus, "rn").tolist() == [0]
-    assert formats.add(one, minus, "rm").tolist() == [0x80000000]
-    assert formats.fma(bits(-0.0), one, bits(-0.0), "rn").tolist() == [0x80000000]
+    assert number_formats.add(one, minus, "rn").tolist() == [0]
+    assert number_formats.add(one, minus, "rm").tolist() == [0x80000000]
+    assert number_formats.fma(bits(-0.0), one, bits(-0.0), "rn").tolist() == [0x80000000]
 
 
 def test_packed_f32x2_works_on_both_halves():
@@ -272,16 +275,16 @@ def test_packed_f32x2_works_on_both_halves():
     packed = low.astype(numpy.uint64) | (high.astype(numpy.uint64) << numpy.uint64(32))
     three, ten = bits(3.0).astype(numpy.uint64), bits(10.0).astype(numpy.uint64)
     factor = three | (ten << numpy.uint64(32))
-    result = formats.multiply_f32x2(packed, factor)
+    result = number_formats.multiply_f32x2(packed, factor)
     assert (result & numpy.uint64(0xFFFFFFFF)).astype(U32).view(numpy.float32).tolist() == [4.5]
     assert (result >> numpy.uint64(32)).astype(U32).view(numpy.float32).tolist() == [-20.0]
-    assert formats.fma_f32x2(packed, factor, packed).tolist() == formats.add_f32x2(result, packed).tolist()
+    assert number_formats.fma_f32x2(packed, factor, packed).tolist() == number_formats.add_f32x2(result, packed).tolist()
 
 
 def test_flush_to_zero_keeps_signs_and_applies_to_inputs_and_results():
     tiny = numpy.array([0x00000001, 0x80000001], dtype=U32)
-    assert formats.add(tiny, bits(0.0, -0.0), ftz=True).tolist() == [0, 0x80000000]
-    assert formats.multiply(bits(1e-30, -1e-30), bits(1e-12, 1e-12), ftz=True).tolist() == [0, 0x80000000]
+    assert number_formats.add(tiny, bits(0.0, -0.0), ftz=True).tolist() == [0, 0x80000000]
+    assert number_formats.multiply(bits(1e-30, -1e-30), bits(1e-12, 1e-12), ftz=True).tolist() == [0, 0x80000000]
 
 
 @pytest.mark.parametrize(

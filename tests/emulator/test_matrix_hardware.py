@@ -11,7 +11,7 @@ import pytest
 from tests.emulator.hardware import cases, replay, vectors_file
 from tests.emulator.hardware.instructions import ELEMENTWISE, MATRIX
 from tests.emulator.hardware.run_on_gpu import KEPT_ROWS, TILES
-from zoo.emulator import arithmetic, formats
+from zoo.emulator import arithmetic, number_formats
 
 VECTORS = vectors_file.load(pathlib.Path(__file__).parent / "hardware" / "vectors" / "sm_90.npz")
 
@@ -95,7 +95,7 @@ def test_the_vectors_tell_another_exponent_rule_apart(monkeypatch, change):
     original = arithmetic._exponent_table
 
     def table(format):
-        values = formats.decode_table(format)
+        values = number_formats.decode_table(format)
         if change == "zero factors keep an exponent":
             return numpy.where(values == 0, -126, original(format)).astype(numpy.int16)
         with numpy.errstate(invalid="ignore"):
@@ -113,7 +113,7 @@ def test_the_vectors_tell_exact_sums_apart():
     (a, b, c), entry = matrix_entry(m, "normal")
     exact = numpy.stack(
         [
-            arithmetic.exact_sum(arithmetic.operand(formats.E4M3, a[t]), arithmetic.operand(formats.E4M3, b[t]), c[t], "f32")
+            arithmetic.exact_sum(arithmetic.operand(number_formats.E4M3, a[t]), arithmetic.operand(number_formats.E4M3, b[t]), c[t], "f32")
             for t in range(len(a))
         ]
     )

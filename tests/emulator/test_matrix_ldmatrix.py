@@ -140,7 +140,9 @@ def test_a_transposed_load_of_bytes_gives_four_of_a_column(image, addresses, cou
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_transposed_store_of_bytes_pairs_neighbouring_rows(image, addresses, count):
     words = numpy.random.default_rng(3).integers(0, 1 << 32, (32, 4), dtype=numpy.uint64).astype(U32)
-    _, after = run(f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [a], {REGISTERS[count]};", image, addresses, words, arch="sm_100a")
+    _, after = run(
+        f"stmatrix.sync.aligned.m16n8.x{count}.trans.shared.b8 [a], {REGISTERS[count]};", image, addresses, words, arch="sm_100a"
+    )
     expected = image.copy()
     for k in range(count):
         for lane in range(32):

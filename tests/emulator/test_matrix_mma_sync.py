@@ -6,7 +6,7 @@ Fragments are written out here lane by lane; the 16-bit and integer forms are co
 import numpy
 import pytest
 
-from zoo.emulator import Device, Module, UnsupportedInstruction, formats
+from zoo.emulator import Device, Module, UnsupportedInstruction, number_formats
 
 U32 = numpy.uint32
 
@@ -65,12 +65,12 @@ def run(instruction, a_bytes, b_bytes, c, scale_a=None, scale_b=None, *, target=
 
 
 def small_codes(rng, format, *shape):
-    return formats.encode(format, rng.integers(-3, 4, shape) * 1.0, "rn", satfinite=True).astype(numpy.uint8)
+    return number_formats.encode(format, rng.integers(-3, 4, shape) * 1.0, "rn", satfinite=True).astype(numpy.uint8)
 
 
 def containers(format, codes):
     """One byte per element: e2m1 in the middle four bits, six-bit types in the lower six; the rest is rubbish."""
-    if format is formats.E2M1:
+    if format is number_formats.E2M1:
         return (codes << 2 | 0xC1).astype(numpy.uint8)
     return (codes | 0xC0).astype(numpy.uint8) if format.bits == 6 else codes
 
@@ -91,12 +91,16 @@ PAIRS = [("e4m3", "e5m2"), ("e2m1", "e4m3"), ("e3m2", "e2m3"), ("e2m1", "e2m1"),
 @pytest.mark.parametrize("arithmetic", ["exact", "hw"])
 @pytest.mark.parametrize(("a_name", "b_name"), PAIRS)
 def test_mixed_types_lie_in_bytes(rng, c, a_name, b_name, arithmetic):
-    fa, fb = formats.FORMATS[a_name], formats.FORMATS[b_name]
+    fa, fb = number_formats.FORMATS[a_name], number_formats.FORMATS[b_name]
     a, b = small_codes(rng, fa, 16, 32), small_codes(rng, fb, 8, 32)
     d = run(
-        f"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.{a_name}.{b_name}.f32 {OPERANDS};", containers(fa, a), containers(fb, b), c, arithmetic=arithmetic
+        f"mma.sync.aligned.m16n8k32.row.col.kind::f8f6f4.f32.{a_name}.{b_name}.f32 {OPERANDS};",
+        containers(fa, a),
+        containers(fb, b),
+        c,
+        arithmetic=arithmetic,
     )
-    numpy.testing.assert_array_equal(d, formats.decode(fa, a) @ formats.decode(fb, b).T + c)
+    numpy.testing.assert_array_equal(d, number_formats.decode(fa, a) @ number_formats.decode(fb, b).T + c)
 
 
 def scale_words(rng, table_a, table_b, byte_a, thread_a, byte_b, thread_b):
@@ -115,7 +119,7 @@ def scale_words(rng, table_a, table_b, byte_a, thread_a, byte_b, thread_b):
 @pytest.mark.parametrize(("byte_a", "thread_a", "byte_b", "thread_b"), [(0, 0, 0, 0), (3, 1, 2, 3), (1, 0, 3, 2)])
 @pytest.mark.parametrize(("a_name", "b_name"), PAIRS[:3])
 def test_one_scale_per_row_comes_from_the_selected_lane_and_byte(rng, c, a_name, b_name, byte_a, thread_a, byte_b, thread_b, arithmetic):
-    fa, fb = formats.FORMATS[a_name], formats.FORMATS[b_name]
+    fa, fb = number_formats.FORMATS[a_name], number_formats.FORMATS[b_name]
     a, b = small_codes(rng, fa, 16, 32), small_codes(rng, fb, 8, 32)
     table_a, table_b = rng.integers(125, 130, (16, 1)), rng.integers(125, 130, (8, 1))
     words = scale_words(rng, table_a, table_b, byte_a, thread_a, byte_b, thread_b)
@@ -124,7 +128,7 @@ def test_one_scale_per_row_comes_from_the_selected_lane_and_byte(rng, c, a_name,
         f"%r6, {{{byte_a}, {thread_a}}}, %r7, {{{byte_b}, {thread_b}}};",
         containers(fa, a), containers(fb, b), c, *words, arithmetic=arithmetic,
     )  # fmt: skip
-    left, right = formats.decode(fa, a) * 2.0 ** (table_a - 127.0), formats.decode(fb, b) * 2.0 ** (table_b - 127.0)
+    left, right = number_formats.decode(fa, a) * 2.0 ** (table_a - 127.0), number_formats.decode(fb, b) * 2.0 ** (table_b - 127.0)
     numpy.testing.assert_array_equal(d, left @ right.T + c)
 
 
@@ -140,8 +144,8 @@ def test_one_scale_per_row_comes_from_the_selected_lane_and_byte(rng, c, a_name,
     ],
 )
 def test_fp4_blocks_have_their_scales_along_k(rng, c, qualifiers, scale_name, count, byte, arithmetic):
-    scale = formats.FORMATS[scale_name]
-    a, b = small_codes(rng, formats.E2M1, 16, 64), small_codes(rng, formats.E2M1, 8, 64)
+    scale = number_formats.FORMATS[scale_name]
+    a, b = small_codes(rng, number_formats.E2M1, 16, 64), small_codes(rng, number_formats.E2M1, 8, 64)
     low, high = (125, 130) if scale_name == "ue8m0" else (0x30, 0x48)
     table_a, table_b = rng.integers(low, high, (16, count)), rng.integers(low, high, (8, count))
     words = scale_words(rng, table_a, table_b, byte, 1, byte, 2)
@@ -150,13 +154,13 @@ def test_fp4_blocks_have_their_scales_along_k(rng, c, qualifiers, scale_name, co
         f"mma.sync.aligned.m16n8k64.row.col.{qualifiers}.f32.e2m1.e2m1.f32.{scale_name} {OPERANDS}, %r6, {{{byte}, 1}}, %r7, {{{byte}, 2}};",
         pack(a), pack(b), c, *words, arithmetic=arithmetic,
     )  # fmt: skip
-    left = formats.decode(formats.E2M1, a) * numpy.repeat(formats.decode(scale, table_a), 64 // count, axis=1)
-    right = formats.decode(formats.E2M1, b) * numpy.repeat(formats.decode(scale, table_b), 64 // count, axis=1)
+    left = number_formats.decode(number_formats.E2M1, a) * numpy.repeat(number_formats.decode(scale, table_a), 64 // count, axis=1)
+    right = number_formats.decode(number_formats.E2M1, b) * numpy.repeat(number_formats.decode(scale, table_b), 64 // count, axis=1)
     numpy.testing.assert_array_equal(d, left @ right.T + c)
 
 
 def one_code(value):
-    return int(formats.encode(formats.E4M3, numpy.array([value]), "rn", satfinite=True)[0])
+    return int(number_formats.encode(number_formats.E4M3, numpy.array([value]), "rn", satfinite=True)[0])
 
 
 def test_fp8_is_one_sum_on_sm_120_and_two_f16_sums_on_sm_90():
@@ -192,10 +196,25 @@ def test_c_is_added_after_the_sum_only_where_fp8_is_made_of_f16():
 )
 def test_scale_forms_that_do_not_exist_are_refused(instruction, rng, c):
     with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+"):
-        run(f"{instruction} {OPERANDS}, %r6, {{0, 0}}, %r7, {{0, 0}};", numpy.zeros((16, 32), numpy.uint8), numpy.zeros((8, 32), numpy.uint8), c, [0] * 32, [0] * 32)
+        run(
+            f"{instruction} {OPERANDS}, %r6, {{0, 0}}, %r7, {{0, 0}};",
+            numpy.zeros((16, 32), numpy.uint8),
+            numpy.zeros((8, 32), numpy.uint8),
+            c,
+            [0] * 32,
+            [0] * 32,
+        )
 
 
-@pytest.mark.parametrize("text", ["m16n8k16.row.row.f32.f16.f16.f32", "m16n8k32.row.col.f32.e2m1.e2m1.f32", "m8n8k4.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f32.f16.f16.f16"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "m16n8k16.row.row.f32.f16.f16.f32",
+        "m16n8k32.row.col.f32.e2m1.e2m1.f32",
+        "m8n8k4.row.col.f32.f16.f16.f32",
+        "m16n8k16.row.col.f32.f16.f16.f16",
+    ],
+)
 def test_other_shapes_and_layouts_are_refused(text, c):
     with pytest.raises(UnsupportedInstruction, match=r"PTX line \d+"):
         run(f"mma.sync.aligned.{text} {OPERANDS};", numpy.zeros((16, 32), numpy.uint8), numpy.zeros((8, 32), numpy.uint8), c)

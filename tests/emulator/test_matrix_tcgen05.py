@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from zoo.emulator import Device, Module, formats
+from zoo.emulator import Device, Module, number_formats
 
 U32 = numpy.uint32
 
@@ -169,13 +169,17 @@ SIXTEEN_LANES = [("16x64b", 8, 8), ("16x128b", 8, 16), ("16x256b", 4, 16), ("16x
 )
 def test_a_load_gives_every_lane_its_cells(shape, repeat, registers, upper):
     split = ", 40" if shape == "16x32bx2" else ""
-    body = preload(256) + f"""
+    body = (
+        preload(256)
+        + f"""
     mul.wide.u32 s, tid, {4 * registers};
     add.u64 o, o, s;
     add.u32 t, column, {(upper << 16) + 5};
     tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {vector(0, registers)}, [t]{split};
     tcgen05.wait::ld.sync.aligned;
-""" + "\n".join(f"    st.global.u32 [o+{4 * i}], %r{i};" for i in range(registers))
+"""
+        + "\n".join(f"    st.global.u32 [o+{4 * i}], %r{i};" for i in range(registers))
+    )
     module = kernel(body)
     out = launch(module, cells=NUMBER[None].astype(U32), out_shape=(128, registers))
     for thread in range(128):
@@ -188,10 +192,15 @@ def test_a_load_gives_every_lane_its_cells(shape, repeat, registers, upper):
 def test_a_store_is_the_inverse_of_the_load(shape, repeat, registers):
     split = ", 40" if shape == "16x32bx2" else ""
     lines = [f"    mul.lo.u32 t, tid, 100;\n    add.u32 %r{i}, t, {i + 7};" for i in range(registers)]
-    body = preload(64) + "\n".join(lines) + f"""
+    body = (
+        preload(64)
+        + "\n".join(lines)
+        + f"""
     tcgen05.st.sync.aligned.{shape}.x{repeat}.b32 [column]{split}, {vector(0, registers)};
     tcgen05.wait::st.sync.aligned;
-""" + readback(64)
+"""
+        + readback(64)
+    )
     out = launch(kernel(body), cells=NUMBER[None].astype(U32), out_shape=(128, 64))
     expected = NUMBER[:, :64].copy()
     for thread in range(128):
@@ -202,12 +211,16 @@ def test_a_store_is_the_inverse_of_the_load(shape, repeat, registers):
 
 
 def test_packing_takes_the_low_halves_of_two_columns():
-    body = preload(64) + f"""
+    body = (
+        preload(64)
+        + f"""
     mul.wide.u32 s, tid, 16;
     add.u64 o, o, s;
     tcgen05.ld.sync.aligned.32x32b.x4.pack::16b.b32 {vector(0, 4)}, [column];
     tcgen05.wait::ld.sync.aligned;
-""" + "\n".join(f"    st.global.u32 [o+{4 * i}], %r{i};" for i in range(4))
+"""
+        + "\n".join(f"    st.global.u32 [o+{4 * i}], %r{i};" for i in range(4))
+    )
     cells = (NUMBER * 65537)[None].astype(U32)
     out = launch(kernel(body), cells=cells, out_shape=(128, 4))
     low = cells[0, :, :8] & 0xFFFF
@@ -218,10 +231,15 @@ def test_packing_takes_the_low_halves_of_two_columns():
 
 
 def copy_body(form):
-    return preload(64) + f"""
+    return (
+        preload(64)
+        + f"""
     @one tcgen05.cp.cta_group::1.{form} [column], da;
     @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [base];
-""" + WAIT.format(label=1, parity=0) + readback(64)
+"""
+        + WAIT.format(label=1, parity=0)
+        + readback(64)
+    )
 
 
 def no_swizzle(start, leading, stride):
@@ -308,18 +326,23 @@ def mma_body(kind, *, group=1, a="da", accumulate=0, extra="", columns=64, scale
     mask_register = ""
     if group == 2:
         mask_register, mask = "    .reg .b16 both;\n    mov.b16 both, 3;\n", ", both"
-    return preload(512) + f"""
+    return (
+        preload(512)
+        + f"""
 {mask_register}    {leader}
     setp.ne.u32 p, {accumulate}, 0;
     @q tcgen05.mma.cta_group::{group}.kind::{kind} [column], {a}, db, id{scales}, {extra}p;
     @q tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{multicast}.b64 [base]{mask};
-""" + WAIT.format(label=2, parity=0) + readback(columns)
+"""
+        + WAIT.format(label=2, parity=0)
+        + readback(columns)
+    )
 
 
 def random_codes(rng, format, *shape):
     """Small values: every sum is exact in f32."""
     values = rng.integers(-3, 4, shape) * 1.0
-    return formats.encode(format, values, "rn", satfinite=True).astype(numpy.int64)
+    return number_formats.encode(format, values, "rn", satfinite=True).astype(numpy.int64)
 
 
 def dense_idesc(m, n, a, b, d=1, extra=0):
@@ -331,11 +354,11 @@ def bytes_of(codes, size):
 
 
 def product(format_a, a, format_b, b):
-    return formats.decode(format_a, a) @ formats.decode(format_b, b).T
+    return number_formats.decode(format_a, a) @ number_formats.decode(format_b, b).T
 
 
 DENSE = {
-    "f16": (formats.F16, 0, 2), "bf16": (formats.BF16, 1, 2), "tf32": (formats.TF32, 2, 4), "e4m3": (formats.E4M3, 0, 1), "e5m2": (formats.E5M2, 1, 1),
+    "f16": (number_formats.F16, 0, 2), "bf16": (number_formats.BF16, 1, 2), "tf32": (number_formats.TF32, 2, 4), "e4m3": (number_formats.E4M3, 0, 1), "e5m2": (number_formats.E5M2, 1, 1),
 }  # fmt: skip
 
 
@@ -360,14 +383,20 @@ def test_dense_kinds_multiply(name, kind, scheduling):
 @pytest.mark.parametrize("arithmetic", ["exact", "hw"])
 def test_accumulation_negation_and_scaling_of_the_input(arithmetic):
     rng = numpy.random.default_rng(6)
-    a, b = random_codes(rng, formats.BF16, 128, 16), random_codes(rng, formats.BF16, 32, 16)
+    a, b = random_codes(rng, number_formats.BF16, 128, 16), random_codes(rng, number_formats.BF16, 32, 16)
     image = numpy.zeros(128 * 128 + 32 * 128, numpy.uint8)
     k_major_128(image, 0, bytes_of(a, 2))
     k_major_128(image, 16384, bytes_of(b, 2))
     cells = numpy.zeros((1, 128, 512), numpy.float32)
     cells[0, :, :32] = rng.integers(-64, 64, (128, 32)) * 8
-    common = {"image": image.tobytes(), "cells": cells.view(U32), "a": swizzled(0, 0, 1024), "b": swizzled(16384, 0, 1024), "out_shape": (128, 64)}
-    exact = product(formats.BF16, a, formats.BF16, b)
+    common = {
+        "image": image.tobytes(),
+        "cells": cells.view(U32),
+        "a": swizzled(0, 0, 1024),
+        "b": swizzled(16384, 0, 1024),
+        "out_shape": (128, 64),
+    }
+    exact = product(number_formats.BF16, a, number_formats.BF16, b)
     out = launch(kernel(mma_body("f16", accumulate=1)), idesc=dense_idesc(128, 32, 1, 1, extra=1 << 13), arithmetic=arithmetic, **common)
     numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), cells[0, :, :32] - exact)
     body = mma_body("f16", accumulate=1).replace("id, p;", "id, p, 3;")
@@ -377,14 +406,19 @@ def test_accumulation_negation_and_scaling_of_the_input(arithmetic):
 
 def test_an_f16_result_lies_in_the_low_half_of_each_cell():
     rng = numpy.random.default_rng(6)
-    a, b = random_codes(rng, formats.F16, 128, 16), random_codes(rng, formats.F16, 32, 16)
+    a, b = random_codes(rng, number_formats.F16, 128, 16), random_codes(rng, number_formats.F16, 32, 16)
     image = numpy.zeros(128 * 128 + 32 * 128, numpy.uint8)
     k_major_128(image, 0, bytes_of(a, 2))
     k_major_128(image, 16384, bytes_of(b, 2))
     out = launch(
-        kernel(mma_body("f16")), image=image.tobytes(), a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), idesc=dense_idesc(128, 32, 0, 0, 0), out_shape=(128, 64)
+        kernel(mma_body("f16")),
+        image=image.tobytes(),
+        a=swizzled(0, 0, 1024),
+        b=swizzled(16384, 0, 1024),
+        idesc=dense_idesc(128, 32, 0, 0, 0),
+        out_shape=(128, 64),
     )
-    assert ((out[:, :32] & 0xFFFF).astype(numpy.uint16).view(numpy.float16) == product(formats.F16, a, formats.F16, b)).all()
+    assert ((out[:, :32] & 0xFFFF).astype(numpy.uint16).view(numpy.float16) == product(number_formats.F16, a, number_formats.F16, b)).all()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("bf16", "f16"), ("e4m3", "f8f6f4")])
@@ -406,7 +440,7 @@ def test_operands_stored_along_m_and_n(name, kind):
 
 def test_sixty_four_rows_use_sixteen_lanes_of_every_quarter():
     rng = numpy.random.default_rng(26)
-    a, b = random_codes(rng, formats.F16, 64, 16), random_codes(rng, formats.F16, 32, 16)
+    a, b = random_codes(rng, number_formats.F16, 64, 16), random_codes(rng, number_formats.F16, 32, 16)
     image = numpy.zeros(64 * 128 + 32 * 128, numpy.uint8)
     k_major_128(image, 0, bytes_of(a, 2))
     k_major_128(image, 8192, bytes_of(b, 2))
@@ -414,7 +448,7 @@ def test_sixty_four_rows_use_sixteen_lanes_of_every_quarter():
         kernel(mma_body("f16")), image=image.tobytes(), cells=NUMBER[None].astype(U32), a=swizzled(0, 0, 1024), b=swizzled(8192, 0, 1024),
         idesc=dense_idesc(64, 32, 0, 0), out_shape=(128, 64),
     )  # fmt: skip
-    exact = product(formats.F16, a, formats.F16, b)
+    exact = product(number_formats.F16, a, number_formats.F16, b)
     for row in range(64):
         lane = row // 16 * 32 + row % 16
         numpy.testing.assert_array_equal(out[lane, :32].view(numpy.float32), exact[row])
@@ -423,19 +457,21 @@ def test_sixty_four_rows_use_sixteen_lanes_of_every_quarter():
 
 def test_a_from_tensor_memory():
     rng = numpy.random.default_rng(36)
-    a, b = random_codes(rng, formats.BF16, 128, 16), random_codes(rng, formats.BF16, 32, 16)
+    a, b = random_codes(rng, number_formats.BF16, 128, 16), random_codes(rng, number_formats.BF16, 32, 16)
     image = numpy.zeros(32 * 128, numpy.uint8)
     k_major_128(image, 0, bytes_of(b, 2))
     cells = numpy.zeros((1, 128, 512), U32)
     cells[0, :, 100:108] = a[:, 0::2] | a[:, 1::2] << 16
     body = mma_body("f16", a="[t]").replace("    setp.ne.u32 p,", "    add.u32 t, column, 100;\n    setp.ne.u32 p,")
-    out = launch(kernel(body), image=image.tobytes(), cells=cells, b=swizzled(0, 0, 1024), idesc=dense_idesc(128, 32, 1, 1), out_shape=(128, 64))
-    numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), product(formats.BF16, a, formats.BF16, b))
+    out = launch(
+        kernel(body), image=image.tobytes(), cells=cells, b=swizzled(0, 0, 1024), idesc=dense_idesc(128, 32, 1, 1), out_shape=(128, 64)
+    )
+    numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), product(number_formats.BF16, a, number_formats.BF16, b))
 
 
 def test_disabled_lanes_keep_their_cells():
     rng = numpy.random.default_rng(46)
-    a, b = random_codes(rng, formats.F16, 128, 16), random_codes(rng, formats.F16, 32, 16)
+    a, b = random_codes(rng, number_formats.F16, 128, 16), random_codes(rng, number_formats.F16, 32, 16)
     image = numpy.zeros(128 * 128 + 32 * 128, numpy.uint8)
     k_major_128(image, 0, bytes_of(a, 2))
     k_major_128(image, 16384, bytes_of(b, 2))
@@ -446,7 +482,7 @@ def test_disabled_lanes_keep_their_cells():
         kernel(body), image=image.tobytes(), cells=NUMBER[None].astype(U32), a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024),
         idesc=dense_idesc(128, 32, 0, 0), out_shape=(128, 64),
     )  # fmt: skip
-    exact = product(formats.F16, a, formats.F16, b).astype(numpy.float32)
+    exact = product(number_formats.F16, a, number_formats.F16, b).astype(numpy.float32)
     for lane in range(128):
         expected = NUMBER[lane, :32] if lane in (0, 95) else exact[lane].view(U32)
         numpy.testing.assert_array_equal(out[lane, :32], expected)
@@ -459,7 +495,12 @@ def test_integer_matrices():
     k_major_128(image, 0, bytes_of(a, 1))
     k_major_128(image, 16384, bytes_of(b, 1))
     out = launch(
-        kernel(mma_body("i8")), image=image.tobytes(), a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), idesc=dense_idesc(128, 32, 0, 1, 2), out_shape=(128, 64)
+        kernel(mma_body("i8")),
+        image=image.tobytes(),
+        a=swizzled(0, 0, 1024),
+        b=swizzled(16384, 0, 1024),
+        idesc=dense_idesc(128, 32, 0, 1, 2),
+        out_shape=(128, 64),
     )
     numpy.testing.assert_array_equal(out[:, :32].view(numpy.int32), a @ b.T)
 
@@ -469,7 +510,7 @@ def test_integer_matrices():
 def test_a_pair_of_ctas_shares_the_rows_of_both_operands(m, scheduling):
     rng = numpy.random.default_rng(66)
     n = 64
-    a, b = random_codes(rng, formats.E4M3, m, 32), random_codes(rng, formats.E4M3, n, 32)
+    a, b = random_codes(rng, number_formats.E4M3, m, 32), random_codes(rng, number_formats.E4M3, n, 32)
     images = []
     for cta in range(2):
         image = numpy.zeros(128 * 128 + 32 * 128, numpy.uint8)
@@ -480,7 +521,7 @@ def test_a_pair_of_ctas_shares_the_rows_of_both_operands(m, scheduling):
         kernel(mma_body("f8f6f4", group=2), group=2, out_bytes=128 * 64 * 4), image=images, cells=numpy.broadcast_to(NUMBER, (2, 128, 512)).astype(U32),
         a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), idesc=dense_idesc(m, n, 0, 0), group=2, out_shape=(2, 128, 64), scheduling=scheduling,
     ).view(numpy.float32)  # fmt: skip
-    exact = product(formats.E4M3, a, formats.E4M3, b)
+    exact = product(number_formats.E4M3, a, number_formats.E4M3, b)
     for cta in range(2):
         if m == 256:
             numpy.testing.assert_array_equal(out[cta], exact[128 * cta : 128 * cta + 128])
@@ -493,10 +534,10 @@ def test_a_pair_of_ctas_shares_the_rows_of_both_operands(m, scheduling):
 @pytest.mark.parametrize("arithmetic", ["exact", "hw"])
 @pytest.mark.parametrize("name", ["e2m1", "e2m3", "e3m2"])
 def test_four_and_six_bit_operands_come_padded_and_their_padding_may_be_unwritten(name, arithmetic):
-    format = formats.FORMATS[name]
+    format = number_formats.FORMATS[name]
     code = {"e2m1": 5, "e2m3": 3, "e3m2": 4}[name]
     rng = numpy.random.default_rng(76)
-    a, b = rng.integers(0, 1 << format.bits, (128, 32)), random_codes(rng, formats.E4M3, 32, 32)
+    a, b = rng.integers(0, 1 << format.bits, (128, 32)), random_codes(rng, number_formats.E4M3, 32, 32)
     image = numpy.full(128 * 128 + 32 * 128, 0xEE, numpy.uint8)
     rows = numpy.full((128, 32), 0xEE, numpy.uint8)
     for r in range(128):
@@ -509,7 +550,7 @@ def test_four_and_six_bit_operands_come_padded_and_their_padding_may_be_unwritte
         kernel(mma_body("f8f6f4")), image=image.tobytes(), a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), idesc=dense_idesc(128, 32, code, 0),
         out_shape=(128, 64), arithmetic=arithmetic,
     )  # fmt: skip
-    numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), product(format, a, formats.E4M3, b))
+    numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), product(format, a, number_formats.E4M3, b))
 
 
 SCALED = [
@@ -525,7 +566,7 @@ SCALED = [
 @pytest.mark.parametrize("arithmetic", ["exact", "hw"])
 @pytest.mark.parametrize(("kind", "qualifier", "scales", "scale_name", "name", "code", "number"), SCALED)
 def test_block_scales_come_from_their_bytes_in_tensor_memory(kind, qualifier, scales, scale_name, name, code, number, arithmetic):
-    format, scale_format = formats.FORMATS[name], formats.FORMATS[scale_name]
+    format, scale_format = number_formats.FORMATS[name], number_formats.FORMATS[scale_name]
     depth, n = (64, 48) if name == "e2m1" else (32, 48)
     rng = numpy.random.default_rng(86)
     a, b = random_codes(rng, format, 128, depth), random_codes(rng, format, n, depth)
@@ -546,11 +587,18 @@ def test_block_scales_come_from_their_bytes_in_tensor_memory(kind, qualifier, sc
     )
     idesc = number << 4 | code << 7 | code << 10 | n >> 3 << 17 | (scale_name == "ue8m0") << 23 | 1 << 27 | number << 29
     out = launch(
-        kernel(body), image=image.tobytes(), cells=cells, a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), idesc=idesc, out_shape=(128, 64), arithmetic=arithmetic
+        kernel(body),
+        image=image.tobytes(),
+        cells=cells,
+        a=swizzled(0, 0, 1024),
+        b=swizzled(16384, 0, 1024),
+        idesc=idesc,
+        out_shape=(128, 64),
+        arithmetic=arithmetic,
     )
     block = depth // scales
-    left = formats.decode(format, a) * numpy.repeat(formats.decode(scale_format, scale_a), block, axis=1)
-    right = formats.decode(format, b) * numpy.repeat(formats.decode(scale_format, scale_b), block, axis=1)
+    left = number_formats.decode(format, a) * numpy.repeat(number_formats.decode(scale_format, scale_a), block, axis=1)
+    right = number_formats.decode(format, b) * numpy.repeat(number_formats.decode(scale_format, scale_b), block, axis=1)
     numpy.testing.assert_array_equal(out[:, :n].view(numpy.float32), left @ right.T)
 
 
@@ -558,7 +606,7 @@ def test_block_scales_come_from_their_bytes_in_tensor_memory(kind, qualifier, sc
 def test_block_scales_of_a_pair_lie_by_rows_per_cta_and_all_columns_in_both(m):
     rng = numpy.random.default_rng(96)
     n, each = 64, m // 2
-    a, b = random_codes(rng, formats.E4M3, m, 32), random_codes(rng, formats.E4M3, n, 32)
+    a, b = random_codes(rng, number_formats.E4M3, m, 32), random_codes(rng, number_formats.E4M3, n, 32)
     scale_a, scale_b = rng.integers(125, 130, m), rng.integers(125, 130, n)
     images, cells = [], rng.integers(0, 1 << 32, (2, 128, 512), dtype=numpy.uint64).astype(U32)
     for cta in range(2):
@@ -585,8 +633,8 @@ def test_block_scales_of_a_pair_lie_by_rows_per_cta_and_all_columns_in_both(m):
         kernel(body, group=2, out_bytes=128 * 64 * 4), image=images, cells=cells, a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), idesc=idesc, group=2,
         out_shape=(2, 128, 64),
     ).view(numpy.float32)  # fmt: skip
-    left = formats.decode(formats.E4M3, a) * 2.0 ** (scale_a[:, None] - 127.0)
-    right = formats.decode(formats.E4M3, b) * 2.0 ** (scale_b[:, None] - 127.0)
+    left = number_formats.decode(number_formats.E4M3, a) * 2.0 ** (scale_a[:, None] - 127.0)
+    right = number_formats.decode(number_formats.E4M3, b) * 2.0 ** (scale_b[:, None] - 127.0)
     exact = left @ right.T
     for cta in range(2):
         part = exact[each * cta : each * cta + each]
@@ -600,7 +648,7 @@ def test_block_scales_of_a_pair_lie_by_rows_per_cta_and_all_columns_in_both(m):
 def test_tf32_stored_along_m_and_n_uses_atoms_of_four_k_rows():
     rng = numpy.random.default_rng(17)
     n = 64
-    a, b = random_codes(rng, formats.TF32, 128, 8), random_codes(rng, formats.TF32, n, 8)
+    a, b = random_codes(rng, number_formats.TF32, 128, 8), random_codes(rng, number_formats.TF32, n, 8)
     image = numpy.zeros(16384, numpy.uint8)
 
     def store(start, matrix):
@@ -615,6 +663,11 @@ def test_tf32_stored_along_m_and_n_uses_atoms_of_four_k_rows():
     store(8192, b)
     descriptor = lambda start: ((IMAGE + start) >> 4) | (1024 >> 4) << 16 | (512 >> 4) << 32 | 1 << 46 | 1 << 61  # noqa: E731
     out = launch(
-        kernel(mma_body("tf32")), image=image.tobytes(), a=descriptor(0), b=descriptor(8192), idesc=dense_idesc(128, n, 2, 2, extra=1 << 15 | 1 << 16), out_shape=(128, 64)
+        kernel(mma_body("tf32")),
+        image=image.tobytes(),
+        a=descriptor(0),
+        b=descriptor(8192),
+        idesc=dense_idesc(128, n, 2, 2, extra=1 << 15 | 1 << 16),
+        out_shape=(128, 64),
     )
-    numpy.testing.assert_array_equal(out.view(numpy.float32), product(formats.TF32, a, formats.TF32, b))
+    numpy.testing.assert_array_equal(out.view(numpy.float32), product(number_formats.TF32, a, number_formats.TF32, b))

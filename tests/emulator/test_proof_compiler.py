@@ -50,7 +50,10 @@ def test_each_text_is_compiled_once(tmp_path, source):
     assert all(flag in calls[0] for flag in ("-ptx", "-arch=sm_90a", "-std=c++17", "-lineinfo"))
 
 
-@pytest.mark.parametrize("body", ["echo 'kernel.cu(3): error' >&2; exit 1", "echo 'kernel.cu(3): warning' >&2; while [ \"$1\" != -o ]; do shift; done; echo x > $2"])
+@pytest.mark.parametrize(
+    "body",
+    ["echo 'kernel.cu(3): error' >&2; exit 1", "echo 'kernel.cu(3): warning' >&2; while [ \"$1\" != -o ]; do shift; done; echo x > $2"],
+)
 def test_errors_and_warnings_are_passed_on(tmp_path, source, body):
     compiler = proof_compiler.Compiler(str(fake_nvcc(tmp_path / "nvcc", body)))
     with pytest.raises(RuntimeError, match=r"kernel\.cu\(3\)"):

@@ -1,6 +1,7 @@
 """A mixture-of-experts layer in FP8, forward and backward: zoo quantises and multiplies, torch does the rest."""
 
 import torch
+
 import zoo
 
 launch, FP8, F32, BF16 = zoo.launch, torch.float8_e4m3fn, torch.float32, torch.bfloat16

@@ -32,7 +32,9 @@ def test_numpy(problem):
 
 def test_raw_pointers_with_an_explicit_stream(problem):
     x, q, scales = zoo.to_device(problem[0]), zoo.empty((M, K), "u8"), zoo.empty((M, K // 32), "u8")
-    raw = dict(x=zoo.ptr(x.address, (M, K), "bf16"), q=zoo.ptr(q.address, (M, K), "e4m3"), scales=zoo.ptr(scales.address, (M, K // 32), "ue8m0"))
+    raw = dict(
+        x=zoo.ptr(x.address, (M, K), "bf16"), q=zoo.ptr(q.address, (M, K), "e4m3"), scales=zoo.ptr(scales.address, (M, K // 32), "ue8m0")
+    )
     with pytest.raises(zoo.StreamError, match="pass stream="):
         zoo.launch(NAME, **raw, rounding="rceil")
     zoo.launch(NAME, **raw, rounding="rceil", stream=zoo.stream())
@@ -42,7 +44,10 @@ def test_raw_pointers_with_an_explicit_stream(problem):
 def test_torch(problem):
     torch = pytest.importorskip("torch")
     x = torch.from_numpy(problem[0].view(numpy.int16)).cuda().view(torch.bfloat16)
-    q, scales = torch.empty(M, K, device="cuda", dtype=torch.float8_e4m3fn), torch.empty(M, K // 32, device="cuda", dtype=torch.float8_e8m0fnu)
+    q, scales = (
+        torch.empty(M, K, device="cuda", dtype=torch.float8_e4m3fn),
+        torch.empty(M, K // 32, device="cuda", dtype=torch.float8_e8m0fnu),
+    )
     zoo.launch(NAME, x=x, q=q, scales=scales, rounding="rceil")
     same(problem, q.view(torch.uint8).cpu().numpy(), scales.view(torch.uint8).cpu().numpy())
 

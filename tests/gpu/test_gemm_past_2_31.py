@@ -10,7 +10,7 @@ import os
 import pytest
 
 from zoo.catalog import Zoo
-from zoo.packaged import packaged
+from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -181,9 +181,16 @@ def test_the_last_of_many_experts(grouping):
     used = [0] * (EXPERTS - 1) + [TAIL]
     if grouping == "m_grouped_masked":
         places, d = EXPERTS * TAIL, empty(EXPERTS, TAIL, DEEP)
-        rows, row_scales = torch.full((places, DEEP), 0x7F, device="cuda", dtype=torch.uint8), torch.full((places, DEEP // 128), 1.0, device="cuda")
+        rows, row_scales = (
+            torch.full((places, DEEP), 0x7F, device="cuda", dtype=torch.uint8),
+            torch.full((places, DEEP // 128), 1.0, device="cuda"),
+        )
         rows[-TAIL:], row_scales[-TAIL:] = a.view(torch.uint8), a_scale
-        call |= {"a": rows.view(a.dtype).unflatten(0, (EXPERTS, -1)), "a_scale": row_scales.unflatten(0, (EXPERTS, -1)), "rows": numbers(*used)}
+        call |= {
+            "a": rows.view(a.dtype).unflatten(0, (EXPERTS, -1)),
+            "a_scale": row_scales.unflatten(0, (EXPERTS, -1)),
+            "rows": numbers(*used),
+        }
     else:
         call["offsets"] = numbers(*used)
     if grouping == "m_grouped_gather":

@@ -10,12 +10,12 @@ from fractions import Fraction
 
 import pytest
 
-from zoo.arrays import ptr
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
-from zoo.dtypes import DTYPES
-from zoo.packaged import packaged
+from zoo.contract.dtypes import DTYPES
+from zoo.runtime.arrays import ptr
+from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -41,7 +41,9 @@ def launched(kernel, x, group_sizes=()):
     sizes = {"M": x.shape[0], "K": x.shape[-1], "COLUMNS": x.shape[-1], "T": 1}
     if x.ndim == 3:
         sizes |= {"E": x.shape[0], "N": x.shape[1]}
-    settings = {"x": next(name for name, dtype in TYPES.items() if dtype == x.dtype)} | {name: one.dtypes[0] for name, one in kernel.arguments.items() if one.optional and name != "index"}
+    settings = {"x": next(name for name, dtype in TYPES.items() if dtype == x.dtype)} | {
+        name: one.dtypes[0] for name, one in kernel.arguments.items() if one.optional and name != "index"
+    }
     sizes = {symbol: sizes[symbol] for symbol in size_symbols(kernel)}
     arrays, keywords = describe_arguments(kernel, sizes, settings, Groups(len(group_sizes)) if group_sizes else None)
     memory = {}

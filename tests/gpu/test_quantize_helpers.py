@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from zoo.arrays import ptr
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.catalog import Zoo
-from zoo.dtypes import DTYPES
-from zoo.packaged import packaged
+from zoo.contract.dtypes import DTYPES
+from zoo.runtime.arrays import ptr
+from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -24,10 +24,7 @@ def test_amax_is_right_on_every_replay_whatever_the_workspace_holds():
     found = [torch.empty(1, device="cuda") for _ in x]
     workspace = torch.empty(2, device="cuda", dtype=torch.int32)
     stream = torch.cuda.Stream()
-    plans = [
-        ZOO.prepare("quantize.amax", x=one, amax=amax, workspace=workspace, stream=stream)
-        for one, amax in zip(x, found, strict=True)
-    ]
+    plans = [ZOO.prepare("quantize.amax", x=one, amax=amax, workspace=workspace, stream=stream) for one, amax in zip(x, found, strict=True)]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
         for plan in plans:
@@ -47,7 +44,11 @@ def test_amax_past_2_to_the_31_elements():
     x = torch.zeros(2**31 // 8192 + 8, 8192, device="cuda", dtype=torch.bfloat16)
     x[-1, -1] = -3
     offsets = torch.tensor([7, len(x) - 1, len(x)], device="cuda", dtype=torch.int32)
-    workspace, amax, of_groups = torch.zeros(2, device="cuda", dtype=torch.int32), torch.zeros(1, device="cuda"), torch.ones(3, device="cuda")
+    workspace, amax, of_groups = (
+        torch.zeros(2, device="cuda", dtype=torch.int32),
+        torch.zeros(1, device="cuda"),
+        torch.ones(3, device="cuda"),
+    )
     ZOO.launch("quantize.amax", x=x, amax=amax, workspace=workspace)
     ZOO.launch("quantize.amax.m_grouped_contiguous", x=x, offsets=offsets, amax=of_groups, workspace=workspace)
     assert amax.tolist() == [3] and of_groups.tolist() == [0, 0, 3]

@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 import zoo
-from zoo import driver
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
+from zoo.runtime import driver
 
 pytestmark = pytest.mark.gpu
 NAME = "quantize.mxfp8.rows"

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from zoo.cubin_file import CubinFile, read_cubin
+
 from zoo.errors import IntegrityError
+from zoo.shipped.cubin_file import CubinFile, read_cubin
 
 CUBINS = Path(__file__).resolve().parents[1] / "zoo_cubins"
 FILES = sorted(CUBINS.glob("*/*.cubin"))
@@ -140,8 +141,8 @@ def test_5000_random_mutations_raise_nothing_but_integrity_error(path):
 def test_mutations_of_the_tables_themselves_raise_nothing_but_integrity_error(path):
     """The header, the section headers and every section that the reader walks: each byte, three values."""
     data = path.read_bytes()
-    sections_at, = struct.unpack_from("<Q", data, 40)
-    count, = struct.unpack_from("<H", data, 60)
+    (sections_at,) = struct.unpack_from("<Q", data, 40)
+    (count,) = struct.unpack_from("<H", data, 60)
     places = [*range(64), *range(sections_at, sections_at + 64 * count)]
     for index in range(count):
         _, kind, _, _, offset, size, *_ = struct.unpack_from("<IIQQQQIIQQ", data, sections_at + 64 * index)

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+
+from zoo.contract.manifest import Manifest
 from zoo.errors import IntegrityError, ManifestError
-from zoo.integrity import check_bytes, verify_integrity
-from zoo.manifest import Manifest
+from zoo.shipped.integrity import check_bytes, verify_integrity
 
 CUBINS = Path(__file__).resolve().parents[1] / "zoo_cubins"
 KERNEL = "gemm.fp8b128.dense"
@@ -161,7 +162,9 @@ def test_a_block_that_is_not_the_struct_is_refused(folder, edit):
         problems(folder)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "[]", '{"schema": 1, "compiler": {}, "kernels": []}', '{"schema": 1, "compiler": 3, "kernels": {}}'])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[]", '{"schema": 1, "compiler": {}, "kernels": []}', '{"schema": 1, "compiler": 3, "kernels": {}}']
+)
 def test_a_manifest_of_another_shape_is_refused(folder, text):
     (folder / "manifest.json").write_text(text)
     with pytest.raises(ManifestError, match="is malformed"):

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from tests import recorder
-from zoo.packaged import packaged
-from zoo.resolve import Array, resolve
+from zoo.contract.resolve import Array, resolve
+from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for libcuda needs a C compiler")
 NAME = "quantize.mxfp8.rows"
@@ -16,7 +16,7 @@ NAME = "quantize.mxfp8.rows"
 # Every snippet begins with this: three arrays of a call, and the stand-in's own functions.
 START = """
 import ctypes, os, sys, threading, zoo
-from zoo import driver
+from zoo.runtime import driver
 recorder = ctypes.CDLL("libcuda.so.1")
 NAME = "quantize.mxfp8.rows"
 def call(m=256, k=512, device=0):
@@ -76,7 +76,10 @@ for c in calls + calls[:1]:
 
 
 def test_a_plan_keeps_its_own_addresses(library):
-    log = run(library, "a, b = call(), call(); plan = zoo.prepare(NAME, **a); zoo.launch(NAME, **b); plan(zoo.stream()); plan(zoo.stream().handle)")
+    log = run(
+        library,
+        "a, b = call(), call(); plan = zoo.prepare(NAME, **a); zoo.launch(NAME, **b); plan(zoo.stream()); plan(zoo.stream().handle)",
+    )
     blocks = [launch.parameters for launch in log.launches]
     assert blocks[1] == blocks[2] != blocks[0]
 
@@ -188,7 +191,7 @@ def test_an_edited_manifest_is_refused(library, tmp_path):
         f"""
 from pathlib import Path
 from zoo.catalog import Zoo
-from zoo._pins import MANIFEST_SHA256
+from zoo.shipped.pins import MANIFEST_SHA256
 path = Path({str(tmp_path / "cubins")!r}) / "manifest.json"
 path.write_text(path.read_text().replace("K must be", "k must be", 1))
 refusal(Zoo(path.parent, MANIFEST_SHA256).kernel, NAME)
@@ -301,9 +304,15 @@ threads = [threading.Thread(target=work) for _ in range(8)]
         ("layout='tiled'", "ArgumentError: quantize.mxfp8.rows: layout: expected plain or blocked, got 'tiled'"),
         ("layout=['plain']", "ArgumentError: quantize.mxfp8.rows: layout: expected plain or blocked"),
         ("variant='none'", "VariantError: quantize.mxfp8.rows: variant 'none' does not exist for sm_90a"),
-        ("variant='bf16_e5m2_plain_t256'", "VariantError: quantize.mxfp8.rows: variant 'bf16_e5m2_plain_t256' for sm_90a does not take x = bf16, q = e4m3"),
+        (
+            "variant='bf16_e5m2_plain_t256'",
+            "VariantError: quantize.mxfp8.rows: variant 'bf16_e5m2_plain_t256' for sm_90a does not take x = bf16, q = e4m3",
+        ),
         ("q=zoo.empty((256, 512), 'u8')", "ArgumentError: quantize.mxfp8.rows: q: expected e4m3 or e5m2, got u8; bytes could be either"),
-        ("x=__import__('numpy').zeros((256, 512))", "ArgumentError: quantize.mxfp8.rows: x: lies in host memory; copy it to the device first"),
+        (
+            "x=__import__('numpy').zeros((256, 512))",
+            "ArgumentError: quantize.mxfp8.rows: x: lies in host memory; copy it to the device first",
+        ),
     ],
 )
 def test_refusals_come_before_anything_is_enqueued(library, change, words):
@@ -360,7 +369,11 @@ print(len(proofs._local.calls._by_form))
 
 
 def test_numpys_numbers_are_numbers(library):
-    log = run(library, TEST_ZOO + "import numpy\nc = {**dense(), 'shift': numpy.int64(3)}\nfor _ in range(2): proofs.launch('gemm.fp8b128.dense', alpha=numpy.float32(2), **c)")
+    log = run(
+        library,
+        TEST_ZOO
+        + "import numpy\nc = {**dense(), 'shift': numpy.int64(3)}\nfor _ in range(2): proofs.launch('gemm.fp8b128.dense', alpha=numpy.float32(2), **c)",
+    )
     assert [(launch.parameters[1].hex(), launch.parameters[4].hex()) for launch in log.launches] == [("03000000", "00000040")] * 2
 
 
@@ -445,7 +458,10 @@ plan(stream); stream.handle = zoo.stream().handle; plan(stream)
         ("zoo.load(variant='none')", "VariantError"),
         ("zoo.find(ops='gemm')", "ArgumentError: find: names have no field 'ops'; they have op, formats"),
         ("zoo.launch(['x'])", "UnknownKernelError: a kernel's name is a text"),
-        ("zoo.empty((3,), 'i32').copy_from(__import__('numpy').ones(3, 'float32'))", "ArgumentError: copy_from: expected (3,) of i32, got (3,) of float32"),
+        (
+            "zoo.empty((3,), 'i32').copy_from(__import__('numpy').ones(3, 'float32'))",
+            "ArgumentError: copy_from: expected (3,) of i32, got (3,) of float32",
+        ),
         ("zoo.view(zoo.empty((3,), 'bf16'), 'e4m3')", "ArgumentError: view: an element of bf16 has 2 bytes, one of e4m3 1"),
     ],
 )
@@ -475,7 +491,10 @@ refusal(zoo.launch, NAME, **{**call(), "x": numpy.zeros((256, 512))})
 
 
 def test_no_columns_are_no_work(library):
-    log = run(library, "for layout in ('plain', 'blocked'): zoo.launch(NAME, layout=layout, **{**call(5, 0), **({'scales': zoo.empty((128, 0), 'ue8m0')} if layout == 'blocked' else {})})")
+    log = run(
+        library,
+        "for layout in ('plain', 'blocked'): zoo.launch(NAME, layout=layout, **{**call(5, 0), **({'scales': zoo.empty((128, 0), 'ue8m0')} if layout == 'blocked' else {})})",
+    )
     assert log.launches == []
 
 
@@ -517,7 +536,7 @@ def test_an_exported_array_lives_until_its_consumer_lets_go(library):
     log = run(
         library,
         """
-from zoo import dlpack
+from zoo.runtime import dlpack
 import gc
 array = zoo.empty((3, 4), "f32")
 capsule = array.__dlpack__()

@@ -5,12 +5,12 @@ import types
 import numpy
 import pytest
 
-from zoo import arrays
-from zoo.arrays import kind_of
-from zoo.call import Call, stream_source
+from zoo.contract.resolve import HOST, Array
 from zoo.errors import ArgumentError, StreamError
-from zoo.resolve import HOST, Array
-from zoo.streams import handle_of
+from zoo.runtime import arrays
+from zoo.runtime.arrays import kind_of
+from zoo.runtime.call import Call, stream_source
+from zoo.runtime.streams import handle_of
 
 
 def describe(value):

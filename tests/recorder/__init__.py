@@ -1,8 +1,8 @@
 """The recording stand-in for libcuda: build it, run a program against it, read back what it was asked to launch.
 
-    library = build(tmp_path)                         # compiles recorder.c with cc
-    run = python(library, "import zoo; zoo.launch(...)", devices="9.0:132,10.0:148")
-    run.launches[0].grid, run.launches[0].block(rule), run.faults, run.calls("cuLibraryLoadData")
+library = build(tmp_path)                         # compiles recorder.c with cc
+run = python(library, "import zoo; zoo.launch(...)", devices="9.0:132,10.0:148")
+run.launches[0].grid, run.launches[0].block(rule), run.faults, run.calls("cuLibraryLoadData")
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.manifest import LaunchRule
+from zoo.contract.manifest import LaunchRule
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -42,10 +42,10 @@ class RecordedLaunch:
     stream: int
     capturing: bool
     buffer: bool  # the parameters came in one buffer rather than by pointers
-    parameters: tuple[bytes, ...]  # in the kernel's order; tensor maps as zoo.tensor_map.TensorMap.to_bytes()
+    parameters: tuple[bytes, ...]  # in the kernel's order; tensor maps as zoo.contract.tensor_map.TensorMap.to_bytes()
 
     def block(self, rule: LaunchRule) -> bytes:
-        """The parameters where the manifest puts them, to compare with zoo.resolve.Launch.logical_block()."""
+        """The parameters where the manifest puts them, to compare with zoo.contract.resolve.Launch.logical_block()."""
         block = bytearray(rule.parameter_bytes)
         assert len(rule.parameters) == len(self.parameters)
         for parameter, value in zip(rule.parameters, self.parameters, strict=True):

@@ -1241,7 +1241,7 @@ API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_
     return launch(&with, function, parameters, extra);
 }
 
-/* ---- tensor maps: the logical record of zoo/tensor_map.py, in the place of the driver's opaque one ---- */
+/* ---- tensor maps: the logical record of zoo/contract/tensor_map.py, in the place of the driver's opaque one ---- */
 
 API CUresult cuTensorMapEncodeTiled(void *map, int dtype, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides,
                                     const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill_kind)

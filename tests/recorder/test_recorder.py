@@ -8,7 +8,7 @@ import pytest
 
 from tests.recorder import build, program, python
 from tests.recorder.cubin import make_cubin
-from zoo.tensor_map import TensorMap
+from zoo.contract.tensor_map import TensorMap
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 
@@ -116,11 +116,14 @@ def test_a_careless_launch_is_refused(library, cubin, mistake, result):
 
 
 def test_a_cubin_of_another_architecture_or_no_cubin_is_refused(library, cubin):
-    snippet = PREPARE + f"""
+    snippet = (
+        PREPARE
+        + f"""
 library = ok(*d.cuLibraryLoadData(open({cubin!r}, "rb").read(), [], [], 0, [], [], 0))
 print(d.cuKernelGetFunction(ok(*d.cuLibraryGetKernel(library, b"probe")))[0].value)
 print(d.cuLibraryGetKernel(library, b"other")[0].value, d.cuLibraryLoadData(b"x" * 200, [], [], 0, [], [], 0)[0].value)
 """
+    )
     assert python(library, snippet, devices="10.0:148").stdout.split() == ["209", "500", "200"]
 
 

@@ -11,8 +11,8 @@ from tests.reference.exact import block as exact_block
 from tests.reference.exact import round32
 from tests.reference.test_formats import nearest_code, values_of
 from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
-from zoo.reference.formats import unpack_e2m1
 from zoo.reference.quantize import quantize_rows
+from zoo.reference.small_floats import unpack_e2m1
 
 every_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 FLOAT32_MAX = np.finfo(np.float32).max

@@ -8,9 +8,9 @@ from tests.reference.cases import any_bits, bytes_of, every_format, same_bits
 from tests.reference.test_formats import values_of
 from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4
 from zoo.reference.dequantize import dequantize
-from zoo.reference.formats import pack_e2m1
 from zoo.reference.groups import group_sizes
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows, quantize_squares_rows
+from zoo.reference.small_floats import pack_e2m1
 
 
 @pytest.mark.parametrize(

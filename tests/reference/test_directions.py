@@ -5,16 +5,27 @@ import numpy as np
 import pytest
 
 from tests.reference.cases import (
-    any_bits, bytes_of, every_blocked_format, every_format, every_layout, every_packed_format, same_bits,
+    any_bits,
+    bytes_of,
+    every_blocked_format,
+    every_format,
+    every_layout,
+    every_packed_format,
+    same_bits,
 )  # fmt: skip
 from tests.reference.exact import block as exact_block
 from tests.reference.test_block_formats import rule_of
 from zoo.reference.block_formats import Fp8b128, Mxfp8, Nvfp4
-from zoo.reference.formats import unpack_e2m1
 from zoo.reference.layouts import to_blocked
 from zoo.reference.quantize import (
-    quantize_both, quantize_cols, quantize_rows, quantize_squares_both, quantize_squares_cols, quantize_squares_rows,
+    quantize_both,
+    quantize_cols,
+    quantize_rows,
+    quantize_squares_both,
+    quantize_squares_cols,
+    quantize_squares_rows,
 )  # fmt: skip
+from zoo.reference.small_floats import unpack_e2m1
 
 
 def codes_of(result, format, columns):

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
-from zoo.reference.formats import (
-    E2M1, E4M3, E5M2, decode, decode_e8m0, encode_e2m1, encode_fp8, inverse_e8m0, pack_e2m1, unpack_e2m1,
+from zoo.reference.small_floats import (
+    E2M1,
+    E4M3,
+    E5M2,
+    decode,
+    decode_e8m0,
+    encode_e2m1,
+    encode_fp8,
+    inverse_e8m0,
+    pack_e2m1,
+    unpack_e2m1,
 )  # fmt: skip
 
 FIELDS = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15), "e2m1": (2, 1, 1)}  # exponent bits, mantissa bits, bias

@@ -6,10 +6,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from zoo.emulator import arithmetic, formats
+from zoo.emulator import arithmetic, number_formats
 from zoo.reference.block_formats import Fp8b128
 from zoo.reference.gemm import (
-    accumulated, activated, activated_and_quantised, error_bound, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, partial_sums,
+    accumulated,
+    activated,
+    activated_and_quantised,
+    error_bound,
+    exact,
+    gemm_fp8b128,
+    gemm_fp8b128_k_grouped,
+    partial_sums,
     rounded,
 )  # fmt: skip
 from zoo.reference.quantize import quantize_cols, quantize_rows, quantize_squares_rows
@@ -30,7 +37,7 @@ def test_partial_sums_are_the_tensor_core_that_an_h200_confirmed(kind):
         a[3, 70] = np.nan
     sums = np.zeros((40, 24), np.uint32)
     for k in range(0, a.shape[1], 32):
-        left, right = (arithmetic.operand(formats.E4M3, x[:, k : k + 32].view(np.uint8)) for x in (a, b))
+        left, right = (arithmetic.operand(number_formats.E4M3, x[:, k : k + 32].view(np.uint8)) for x in (a, b))
         sums = arithmetic.wgmma_sum(left, right, sums, "f32", fp8=True, mode="hw")
     found, expected = partial_sums(a, b), sums.view(np.float32)
     assert np.isnan(expected).any() == (kind == "with NaN")
@@ -86,9 +93,7 @@ def test_a_weight_gradient_of_what_the_column_quantiser_wrote_stays_within_the_b
     for group, end in enumerate(ends.tolist()):
         blocks = -(-(end - begin) // 128)
         cut = np.minimum(128, end - begin - 128 * np.arange(blocks))
-        left, right = (
-            one.q[:, begin:end].astype(np.float64) * one.scales[block : block + blocks].T.repeat(cut, axis=1) for one in (a, b)
-        )
+        left, right = (one.q[:, begin:end].astype(np.float64) * one.scales[block : block + blocks].T.repeat(cut, axis=1) for one in (a, b))
         product, magnitude = left @ right.T, np.abs(left) @ np.abs(right).T
         assert (np.abs(sums[group] - product) <= error_bound(product, magnitude, "f32")).all()
         begin, block = end, block + blocks

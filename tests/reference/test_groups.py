@@ -6,11 +6,11 @@ import pytest
 
 from tests.reference.cases import FORMATS, any_bits, bytes_of, every_blocked_format, every_format, every_layout, same_bits
 from zoo.reference.block_formats import Fp8b128, Nvfp4
-from zoo.reference.formats import pack_e2m1, unpack_e2m1
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.layouts import blocked_offset, to_blocked
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows
 from zoo.reference.scales import to_mn_major
+from zoo.reference.small_floats import pack_e2m1, unpack_e2m1
 
 SIZES = {  # of the groups, and how many rows after them belong to nobody
     "one owns everything": ([0, 300, 0], 0),

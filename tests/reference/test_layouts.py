@@ -18,9 +18,7 @@ def test_offsets_worked_out_by_hand(row, column, offset):
     assert blocked_offset(row, column, padded_columns=12) == offset
 
 
-@pytest.mark.parametrize(
-    ("shape", "padded"), [((0, 4), (0, 4)), ((1, 1), (128, 4)), ((128, 4), (128, 4)), ((129, 5), (256, 8))]
-)
+@pytest.mark.parametrize(("shape", "padded"), [((0, 4), (0, 4)), ((1, 1), (128, 4)), ((128, 4), (128, 4)), ((129, 5), (256, 8))])
 def test_padded_shape(shape, padded):
     assert blocked_shape(*shape) == padded
 

@@ -7,12 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reference.cases import same_bits
-from zoo.reference.formats import decode_e8m0
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.scales import (
-    blocked_column_groups_shape, blocked_row_groups_shape, columns_of_groups, from_blocked_column_groups, from_blocked_row_groups,
-    mn_major_stride, pack_ue8m0, to_blocked_column_groups, to_blocked_row_groups, to_mn_major, unpack_ue8m0,
+    blocked_column_groups_shape,
+    blocked_row_groups_shape,
+    columns_of_groups,
+    from_blocked_column_groups,
+    from_blocked_row_groups,
+    mn_major_stride,
+    pack_ue8m0,
+    to_blocked_column_groups,
+    to_blocked_row_groups,
+    to_mn_major,
+    unpack_ue8m0,
 )  # fmt: skip
+from zoo.reference.small_floats import decode_e8m0
 
 sizes_of_groups = st.lists(st.one_of(st.just(0), st.integers(0, 300), st.sampled_from([128, 256])), min_size=1, max_size=6)
 

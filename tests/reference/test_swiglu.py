@@ -14,8 +14,7 @@ from zoo.reference.swiglu import C1, C2, C3, C4, C5, silu, swiglu
 
 # C1 to C5 of the rule, as integers over powers of two.
 COEFFICIENTS = [
-    Fraction(integer, 2**power)
-    for integer, power in ((0x162E42A, 25), (0x1EBF9BC, 27), (0x1C6B752, 29), (0x13CEA88, 31), (0x15BBA14, 34))
+    Fraction(integer, 2**power) for integer, power in ((0x162E42A, 25), (0x1EBF9BC, 27), (0x1C6B752, 29), (0x13CEA88, 31), (0x15BBA14, 34))
 ]
 
 

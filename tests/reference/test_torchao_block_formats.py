@@ -9,10 +9,10 @@ import pytest
 
 from tests.reference.cases import any_bits, bytes_of, every_bf16, same_bits
 from zoo.reference.block_formats import Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
-from zoo.reference.formats import E4M3, decode, unpack_e2m1
 from zoo.reference.groups import group_sizes, padded_bounds
 from zoo.reference.quantize import quantize_cols, quantize_rows, quantize_squares_cols
 from zoo.reference.scales import blocked_column_groups_shape, columns_of_groups, to_blocked_column_groups, to_blocked_row_groups
+from zoo.reference.small_floats import E4M3, decode, unpack_e2m1
 
 torch = pytest.importorskip("torch")
 mx_tensor = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy
 
 from tests.zoo_src import expected
-from zoo.resolve import Launch
+from zoo.contract.resolve import Launch
 
 POISON = 0xA5
 

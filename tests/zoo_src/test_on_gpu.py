@@ -5,9 +5,9 @@ from pathlib import Path
 import ml_dtypes
 import numpy
 import pytest
-from tests.zoo_src.problems import LARGE, SMALL, differences
 
 import zoo
+from tests.zoo_src.problems import LARGE, SMALL, differences
 
 pytestmark = pytest.mark.gpu
 kernels = zoo.Zoo(Path(__file__).resolve().parents[1] / "zoo_cubins")

@@ -35,9 +35,7 @@ LARGE = (
     (8192, 8192, 8192), (8192, 7168, 16384), (8192, 32768, 512),
 )  # fmt: skip
 GROUPS = tuple(
-    (groups, rows, n, k)
-    for groups, rows in ((4, 8192), (8, 4096))
-    for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
+    (groups, rows, n, k) for groups, rows in ((4, 8192), (8, 4096)) for n, k in ((6144, 7168), (7168, 3072), (4096, 4096), (4096, 2048))
 )
 SKEWS = ("even", "uniform", "zipf", "quarter_empty")
 SIZES = (16, 32, 64, 128, 192, 256, 512)
@@ -64,8 +62,13 @@ SHAPES = {
     "indices": tuple(
         (*shape, f"{skew}_indices")
         for shape in (
-            *((64, rows, 4096, 2048) for rows in SIZES), *GROUPS[::3],
-            (8, 4, 4096, 7168), (8, 128, 4096, 4096), (8, 512, 4096, 4096), (16, 1024, 7168, 2048), (128, 64, 1536, 2048),
+            *((64, rows, 4096, 2048) for rows in SIZES),
+            *GROUPS[::3],
+            (8, 4, 4096, 7168),
+            (8, 128, 4096, 4096),
+            (8, 512, 4096, 4096),
+            (16, 1024, 7168, 2048),
+            (128, 64, 1536, 2048),
         )
         for skew in SKEWS[:2]
     ),
@@ -73,12 +76,25 @@ SHAPES = {
     "unseen_groups": tuple(
         (groups, rows, n, k, skew)
         for groups, rows in (
-            (2, 60), (1, 1000), (16, 2), (32, 6), (128, 24), (64, 48), (32, 96), (64, 160), (16, 300), (48, 400), (8, 700),
-            (6, 1500), (4, 3000), (3, 10000),
+            (2, 60),
+            (1, 1000),
+            (16, 2),
+            (32, 6),
+            (128, 24),
+            (64, 48),
+            (32, 96),
+            (64, 160),
+            (16, 300),
+            (48, 400),
+            (8, 700),
+            (6, 1500),
+            (4, 3000),
+            (3, 10000),
         )
         for n, k in ((3072, 5120), (5120, 1536))
         for skew in ("even", "uniform")
-    ) + tuple((groups, rows, 2048, 4096, skew) for groups, rows in ((64, 100), (16, 1024), (12, 2500)) for skew in SKEWS[2:]),
+    )
+    + tuple((groups, rows, 2048, 4096, skew) for groups, rows in ((64, 100), (16, 1024), (12, 2500)) for skew in SKEWS[2:]),
     "unseen_indices": tuple(
         (groups, rows, 5120, 1536, f"{skew}_indices")
         for groups, rows in ((32, 6), (64, 48), (64, 160), (48, 400), (6, 1500), (3, 10000))

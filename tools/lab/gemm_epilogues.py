@@ -109,7 +109,9 @@ def measure(plain: zoo.Zoo, fused: zoo.Zoo, shape: tuple, labels: list[str]) -> 
     for label, ending in KERNELS.items():
         add(fused if ending else plain, base + ending, label)
     add(fused, base + ".swiglu_fp8b128", "fp8_interleaved", gates="interleaved")
-    if "two" in labels and (len(shape) == 3 or shape[4] != "masked"):  # what is replaced: the plain product, then a quantiser that has SwiGLU
+    if "two" in labels and (
+        len(shape) == 3 or shape[4] != "masked"
+    ):  # what is replaced: the plain product, then a quantiser that has SwiGLU
         pairs = []
         for one in rotating:
             pairs.append(plain.prepare(base, stream=own, **chosen_by(one, base)))

@@ -51,8 +51,16 @@ def gathering(one: dict[str, torch.Tensor], tokens: int) -> dict[str, torch.Tens
     index = taken(one, tokens)
     a, a_scale = one["a"].view(torch.uint8)[:tokens], one["a_scale"][:tokens]
     m, k = one["a"].shape
-    workspace = torch.randint(0, 256, (-(-(m * k) // 128) * 128 + (-(-m // 16) * 16 * -(-k // 128) + -(-m // 16) + 4) * 4,), dtype=torch.uint8, device="cuda")
-    return one | {"a": a.view(torch.float8_e4m3fn), "a_scale": a_scale, "index": index, "workspace": workspace, "d": torch.empty_like(one["d"])}
+    workspace = torch.randint(
+        0, 256, (-(-(m * k) // 128) * 128 + (-(-m // 16) * 16 * -(-k // 128) + -(-m // 16) + 4) * 4,), dtype=torch.uint8, device="cuda"
+    )
+    return one | {
+        "a": a.view(torch.float8_e4m3fn),
+        "a_scale": a_scale,
+        "index": index,
+        "workspace": workspace,
+        "d": torch.empty_like(one["d"]),
+    }
 
 
 def m_indices(one: dict[str, torch.Tensor]) -> torch.Tensor:

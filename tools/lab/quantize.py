@@ -147,7 +147,14 @@ def run_guarded(build: Build, x_bits: np.ndarray, x_pad: int, q_pad: int, scales
     q = torch.full((2 * guard + m * q_stride,), POISON, dtype=torch.uint8, device="cuda")
     scales = torch.full((2 * guard + scales_bytes,), POISON, dtype=torch.uint8, device="cuda")
     build.launch(
-        x_device.data_ptr(), q.data_ptr() + guard, scales.data_ptr() + guard, m, k, x_stride, q_stride, scales_stride,
+        x_device.data_ptr(),
+        q.data_ptr() + guard,
+        scales.data_ptr() + guard,
+        m,
+        k,
+        x_stride,
+        q_stride,
+        scales_stride,
         torch.cuda.current_stream().cuda_stream,
     )
     torch.cuda.synchronize()
@@ -190,9 +197,9 @@ def check(builds: list[Build]) -> int:
                             first = int(np.flatnonzero(a != b)[0])
                             if failures < 20:
                                 print(
-                                f"WRONG {build.name} {name} pads {pads} {what}: {np.sum(a != b)} bytes, "
-                                f"first at {first - guard}: {a[first]:#x}, expected {b[first]:#x}"
-                            )
+                                    f"WRONG {build.name} {name} pads {pads} {what}: {np.sum(a != b)} bytes, "
+                                    f"first at {first - guard}: {a[first]:#x}, expected {b[first]:#x}"
+                                )
         for build in mine:  # nothing to do: nothing written
             *found, guard, _, _ = run_guarded(build, np.zeros((0, 64), BITS[x]), 0, 0, 0)
             cases += 1
@@ -214,9 +221,7 @@ def check_large(builds: list[Build]) -> int:
         if build.x != "bf16" or not build.check or build.q != "e4m3" or build.rounding != "rceil":
             continue
         q, piece_q = (torch.full((m, k), POISON, dtype=torch.uint8, device="cuda") for _ in range(2))
-        scales, piece_scales = (
-            torch.full((build.scales_bytes(m, k),), POISON, dtype=torch.uint8, device="cuda") for _ in range(2)
-        )
+        scales, piece_scales = (torch.full((build.scales_bytes(m, k),), POISON, dtype=torch.uint8, device="cuda") for _ in range(2))
         build.launch(x.data_ptr(), q.data_ptr(), scales.data_ptr(), m, k, k, k, build.scales_stride(k), stream)
         step = 65536
         for row in range(0, m, step):

@@ -15,14 +15,15 @@ import sys
 
 import torch
 
-from zoo import checks, driver
-from zoo.arrays import ptr
+from zoo import checks
 from zoo.benchmark.arguments import describe_arguments
 from zoo.benchmark.graphs import Replay
 from zoo.benchmark.shapes import usual_shapes
 from zoo.catalog import Zoo
 from zoo.checks import gpu
-from zoo.streams import stream
+from zoo.runtime import driver
+from zoo.runtime.arrays import ptr
+from zoo.runtime.streams import stream
 
 ROTATING = 600_000_000  # bytes of buffers: well past the L2 cache
 
@@ -46,7 +47,9 @@ def check_large(zoo: Zoo, kernel, variants) -> int:
         if variant.dtypes["x"] != "bf16":
             continue
         described, keywords = describe_arguments(kernel, {"M": m, "K": k}, settings(variant, "plain"))
-        whole, parts = ({n: torch.full(a.shape, 0xA5, dtype=torch.uint8, device="cuda") for n, a in described.items() if n != "x"} for _ in range(2))
+        whole, parts = (
+            {n: torch.full(a.shape, 0xA5, dtype=torch.uint8, device="cuda") for n, a in described.items() if n != "x"} for _ in range(2)
+        )
         torch.cuda.synchronize()
 
         def launch(first: int, rows: int, targets: dict, variant=variant, described=described, keywords=keywords):
@@ -82,7 +85,10 @@ def times(zoo: Zoo, kernel, variants, layout: str, m: int, k: int, repeats: int)
     launches = max(2 * sets, min(40, 4_000_000_000 // total)) // sets * sets
     kind = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[variants[0].dtypes["x"]]
     memory = [
-        {n: torch.randn(m, k, device="cuda").to(kind) if n == "x" else torch.empty(size, dtype=torch.uint8, device="cuda") for n, size in sizes.items()}
+        {
+            n: torch.randn(m, k, device="cuda").to(kind) if n == "x" else torch.empty(size, dtype=torch.uint8, device="cuda")
+            for n, size in sizes.items()
+        }
         for _ in range(sets)
     ]
     sources = [torch.randint(0, 255, (total // 2,), dtype=torch.uint8, device="cuda") for _ in range(sets)]
@@ -152,7 +158,11 @@ def main() -> int:
             found, total = times(zoo, kernel, mine, arguments.layout, m, k, arguments.repeats)
             torch.cuda.empty_cache()
             for name, microseconds in found.items():
-                row = f"{found['copy_'] / microseconds:7.3f}{microseconds:8.1f}" if name != "copy_" else f"{total / microseconds / 1e6:6.2f}T{microseconds:8.1f}"
+                row = (
+                    f"{found['copy_'] / microseconds:7.3f}{microseconds:8.1f}"
+                    if name != "copy_"
+                    else f"{total / microseconds / 1e6:6.2f}T{microseconds:8.1f}"
+                )
                 table.setdefault(name, []).append(row)
         print(f"{kernel.name}, share of copy_ (microseconds)".ljust(44) + "".join(f"{m}x{k}".rjust(15) for m, k in shapes))
         for name, cells in table.items():

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy
 
-from zoo.arrays import contiguous_strides
 from zoo.benchmark.groups import Groups, shuffled
-from zoo.dtypes import DTYPES
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Argument, Form, Kernel
+from zoo.contract.resolve import Array, Launch, resolve
 from zoo.errors import ArgumentError, ZooError
-from zoo.manifest import Argument, Form, Kernel
-from zoo.resolve import Array, Launch, resolve
+from zoo.runtime.arrays import contiguous_strides
 
 _SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stand for any
 
@@ -151,7 +151,9 @@ def _grouped_extent(kernel: Kernel, values: Mapping[str, int]) -> int:
         return values["M"]
     if "C" not in values:
         return values["K"]
-    return (values["C"] - values["G"]) * values.get("block", kernel.arguments["block"].default)  # columns of scales: the last of each group may be short
+    return (values["C"] - values["G"]) * values.get(
+        "block", kernel.arguments["block"].default
+    )  # columns of scales: the last of each group may be short
 
 
 def _step(kernel: Kernel) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zoo import driver
+from zoo.runtime import driver
 
 
 class Replay:

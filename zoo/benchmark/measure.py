@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy
 
-from zoo import driver
-from zoo.arrays import ptr
 from zoo.benchmark.arguments import Described, check_call, describe_arguments
 from zoo.benchmark.graphs import Replay
 from zoo.benchmark.groups import Groups
 from zoo.benchmark.work import operations, product_sizes
 from zoo.catalog import Zoo
-from zoo.device_array import DeviceArray, empty, numpy_dtype
-from zoo.streams import stream
+from zoo.runtime import driver
+from zoo.runtime.arrays import ptr
+from zoo.runtime.device_array import DeviceArray, empty, numpy_dtype
+from zoo.runtime.streams import stream
 
 _FEWEST_CALLS = 20  # in a graph: the cost of starting one is spread over them
 _WARMUPS, _ROUNDS = 3, 21

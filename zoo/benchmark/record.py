@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from zoo.benchmark.measure import Measurement
-from zoo.catalog import Zoo
-from zoo.evidence import Evidence
-from zoo.machine import Machine
-from zoo.manifest import Kernel
-from zoo.resolve import runs_on
+from zoo.contract.manifest import Kernel
+from zoo.contract.resolve import runs_on
+from zoo.runtime.hardware import Hardware
+from zoo.shipped.evidence import Evidence
 
 
 def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups=None) -> dict[str, str | int]:
@@ -19,7 +18,7 @@ def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, st
     return {**sizes, **besides, **({} if groups is None else {"groups": groups.count, "sizes": groups.distribution})}
 
 
-def record(evidence: Evidence, kernel: Kernel, machine: Machine, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]):
+def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]):
     """Adds to what was measured on the same device of the same bytes."""
     capability = tuple(int(part) for part in machine.capability.split("."))
     found: dict[str, dict[str, dict]] = {}

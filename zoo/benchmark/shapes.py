@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zoo.benchmark.arguments import size_symbols
+from zoo.contract.manifest import Kernel
 from zoo.errors import ArgumentError
-from zoo.manifest import Kernel
 
 _FEW_TOKENS = ((128, 2048), (128, 7168), (512, 2048), (512, 7168), (2048, 2048), (2048, 7168))
 _ACTIVATIONS = _FEW_TOKENS + ((8192, 2048), (8192, 7168), (32768, 2048), (32768, 7168), (131072, 2048), (131072, 7168))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 
 from zoo.benchmark.arguments import Described
-from zoo.manifest import Kernel
+from zoo.contract.manifest import Kernel
 
 
 def product_sizes(kernel: Kernel, arrays: Mapping[str, Described]) -> tuple[int, int, int] | None:

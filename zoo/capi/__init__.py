@@ -1,1 +1,1 @@
-"""The C library's sources, and the writer of its tables. `zoo.export.export` puts them together."""
+"""The C library's sources, and the writer of its tables. `zoo.capi.export.export` puts them together."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from zoo.contract.expressions import OPCODES, Expression
+from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, MapRecipe, Option, Parameter, Variant
+from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
+from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 from zoo.errors import ManifestError
-from zoo.expressions import OPCODES, Expression
-from zoo.manifest import Argument, Form, Kernel, LaunchRule, MapRecipe, Option, Parameter, Variant
-from zoo.tensor_map import DTYPES as MAP_DTYPES
-from zoo.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
 # the limits of capi/zoo_table.h
 _MOST = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The C reader of the contract. resolve() follows zoo/resolve.py step by step and word by word; what docs/manifest.md
+ * The C reader of the contract. resolve() follows zoo/contract/resolve.py step by step and word by word; what docs/manifest.md
  * says of a call holds here too. Compiles as C11 and as C++17 and links nothing but libc (and libdl, where that is apart).
  */
 #ifndef _GNU_SOURCE
@@ -126,7 +126,7 @@ static void say_number(double number)
         say("%.*s.%s", exponent + 1, digits, digits + exponent + 1);
 }
 
-/* ---- element types: those of zoo/dtypes.py, with DLPack's code, bits and lanes ---- */
+/* ---- element types: those of zoo/contract/dtypes.py, with DLPack's code, bits and lanes ---- */
 
 static const struct {
     const char *name;
@@ -983,7 +983,7 @@ static void set_constants(call_state *call, const zoo_variant *variant)
     }
 }
 
-/* Tile constants are never symbols of the table as well: cubin_build/scope.py refuses that, so forgetting them restores all. */
+/* Tile constants are never symbols of the table as well: tools/build/scope.py refuses that, so forgetting them restores all. */
 static void forget_constants(call_state *call, const zoo_variant *variant)
 {
     for (int index = 0; index < variant->constant_count; index++) call->known[variant->constants[index].slot] = false;
@@ -1075,7 +1075,7 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
 
 /* ---- 10. the launch ---- */
 
-/* A tensor map before the driver encodes it; as the record of zoo/tensor_map.py. */
+/* A tensor map before the driver encodes it; as the record of zoo/contract/tensor_map.py. */
 typedef struct {
     int offset;
     int rank;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What zoo.c knows of the exported kernels: the manifest's entries as static tables, written by zoo/export.py.
+ * What zoo.c knows of the exported kernels: the manifest's entries as static tables, written by zoo/capi/export.py.
  *
  * Expressions stand in a list for each kernel and are named by their index there; symbols, flags (`a.present`,
  * `layout.plain`) and tile constants by their slot in the kernel's list of names, where slot 0 is `sms`.
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* zoo/export.py refuses a kernel that needs more. */
+/* zoo/capi/export.py refuses a kernel that needs more. */
 enum {
     ZOO_MOST_SYMBOLS = 256,
     ZOO_MOST_ARGUMENTS = 48,
@@ -28,7 +28,7 @@ enum {
     ZOO_ANY = 0xFF     /* whichever value the option has */
 };
 
-typedef struct { int64_t operand; uint32_t opcode; } zoo_instruction; /* opcodes as numbered in zoo/expressions.py */
+typedef struct { int64_t operand; uint32_t opcode; } zoo_instruction; /* opcodes as numbered in zoo/contract/expressions.py */
 
 typedef struct {
     const char *text;

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zoo.checks.problem import POISONS, Executor, Problem, difference
+from zoo.contract.manifest import Kernel, Variant
 from zoo.errors import DriverError, EmulationError, VariantError, ZooError
-from zoo.manifest import Kernel, Variant
 
 # The module that knows a kernel's problems: the first whose fields are those of the kernel's name. More particular ones go first.
 _FAMILIES = (

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy
 
-from zoo.device_array import numpy_dtype
-from zoo.reference.formats import ELEMENTS
+from zoo.reference.small_floats import ELEMENTS
+from zoo.runtime.device_array import numpy_dtype
 
 
 def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str, numpy.ndarray]]:
@@ -22,7 +22,10 @@ def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str,
         yield f"every bit pattern as the largest of a block, {background:g} of the rest", as_largest(patterns, block, background)
     yield "some bit patterns, shuffled", random.permutation(patterns)[: 64 * block].reshape(-1, 4 * block)
     for background in (0.0, 1.0):
-        yield f"some bit patterns as the largest of a block, {background:g} of the rest", as_largest(some(patterns, block), block, background)
+        yield (
+            f"some bit patterns as the largest of a block, {background:g} of the rest",
+            as_largest(some(patterns, block), block, background),
+        )
     yield "ties and their neighbours", ties(dtype, block, element)
     if block > 32:
         every = specials(dtype, block).reshape(-1, block)

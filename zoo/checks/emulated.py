@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import numpy
 
 from zoo import checks
-from zoo.arrays import Pointer
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
 from zoo.checks.problem import FEW_MULTIPROCESSORS, POISONS, Buffer, Executor, Laid
+from zoo.contract.manifest import Kernel, Variant
 from zoo.emulator import Device
 from zoo.errors import EmulationError
-from zoo.manifest import Kernel, Variant
+from zoo.runtime.arrays import Pointer
 
 MOST_ELEMENTS = 20_000  # of the inputs of a problem: larger ones take seconds each
 
@@ -52,9 +52,7 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
     return execute
 
 
-def _run(
-    zoo: Zoo, device: Device, kernel: Kernel, variant: Variant, buffers, settings, schedule: str
-) -> dict[str, numpy.ndarray]:
+def _run(zoo: Zoo, device: Device, kernel: Kernel, variant: Variant, buffers, settings, schedule: str) -> dict[str, numpy.ndarray]:
     places = {name: device.alloc(buffer.image, written=buffer.laid.owned & buffer.given) for name, buffer in buffers.items()}
     arguments = {
         name: Pointer(places[name] + buffer.laid.offset, buffer.laid.shape, buffer.laid.dtype, buffer.laid.strides, device)

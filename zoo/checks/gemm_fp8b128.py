@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy
 
 from zoo.checks.problem import Placed, Problem
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
 from zoo.reference.groups import gather
 
@@ -186,7 +186,9 @@ def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
                 factors = _factors(M)
                 scaled_d = Placed(rounded(scaled(sums, factors), dtype), d.strides, untouched=nobody)
                 yield Problem(words + ", rows scaled", inputs | {"row_scale": Placed(factors)}, {"d": scaled_d})
-    owner = {"m_indices": Placed(numpy.zeros(9, numpy.int32))} if variant.constants.get("INDEXED") else {"offsets": Placed(numpy.int32([9]))}
+    owner = (
+        {"m_indices": Placed(numpy.zeros(9, numpy.int32))} if variant.constants.get("INDEXED") else {"offsets": Placed(numpy.int32([9]))}
+    )
     inputs, sums = _underflowing_group(9, 136, 144)
     yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, {"d": Placed(rounded(sums, dtype))})
 

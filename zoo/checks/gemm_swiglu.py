@@ -10,7 +10,7 @@ import numpy
 
 from zoo.checks.gemm_fp8b128 import group_of_rows
 from zoo.checks.problem import Placed, Problem
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
 
 BLOCK = 128
@@ -326,9 +326,7 @@ def _zero_rows(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
 
 
 @lru_cache(maxsize=32)
-def _grouped(
-    M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool
-) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _grouped(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
     arrays = _operands(M, columns, K)
     weights = [_operands(0, columns, K, group) for group in range(max(1, len(sizes)))]

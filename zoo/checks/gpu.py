@@ -11,17 +11,18 @@ from dataclasses import dataclass
 
 import numpy
 
-from zoo import checks, driver
-from zoo.arrays import ptr
-from zoo.call import Call
+from zoo import checks
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Buffer, Executor
-from zoo.device_array import DeviceArray, empty
-from zoo.manifest import Kernel, Variant
-from zoo.plan import Plan
-from zoo.resolve import pick_arch, resolve
-from zoo.streams import stream
+from zoo.contract.manifest import Kernel, Variant
+from zoo.contract.resolve import pick_arch, resolve
+from zoo.runtime import driver
+from zoo.runtime.arrays import ptr
+from zoo.runtime.call import Call
+from zoo.runtime.device_array import DeviceArray, empty
+from zoo.runtime.plan import Plan
+from zoo.runtime.streams import stream
 
 
 def runnable(kernel: Kernel, device: driver.Device) -> list[Variant]:

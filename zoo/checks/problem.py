@@ -15,9 +15,9 @@ from functools import cached_property
 
 import numpy
 
-from zoo.arrays import contiguous_strides
-from zoo.dtypes import DTYPES
-from zoo.manifest import Kernel, Variant
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Kernel, Variant
+from zoo.runtime.arrays import contiguous_strides
 
 GUARD = 512
 _AROUND_INPUTS = 0xFF

@@ -10,7 +10,7 @@ import numpy
 from zoo.checks.block_inputs import every_pattern, random_bits, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.quantize_directions import placed, rules, scale_of_tensor
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat, Nvfp4
 from zoo.reference.groups import group_sizes, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols

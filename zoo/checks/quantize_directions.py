@@ -10,13 +10,13 @@ import numpy
 
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.amax import tensor_amax
 from zoo.reference.block_formats import BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
-from zoo.reference.formats import ELEMENTS
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.quantize import Quantized, quantize_both, quantize_cols
 from zoo.reference.scales import mn_major_stride
+from zoo.reference.small_floats import ELEMENTS
 
 # Around 16 bytes of a row of q, blocks along M, tiles of 128 or 256 x 64 or 128, tiles of blocked scales.
 _COLS_SHAPES = (

@@ -11,9 +11,9 @@ from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.quantize_directions import rules
 from zoo.checks.stacks import every_settings, placed_matrices, scales_of_matrices, strides_of_matrices
-from zoo.manifest import Kernel, Variant
-from zoo.reference.formats import ELEMENTS
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.quantize import quantize_cols
+from zoo.reference.small_floats import ELEMENTS
 
 # Around 16 bytes of a row of q, blocks along N, tiles of 256 x 64: boxes end in matrices that others follow.
 _SHAPES = (

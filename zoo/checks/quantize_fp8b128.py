@@ -9,11 +9,11 @@ import numpy
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.stacks import every_settings
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import Fp8b128
-from zoo.reference.formats import E4M3
 from zoo.reference.quantize import quantize_rows
 from zoo.reference.scales import mn_major_stride
+from zoo.reference.small_floats import E4M3
 
 BLOCK = Fp8b128.block
 

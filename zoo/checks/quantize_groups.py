@@ -9,13 +9,13 @@ import numpy
 
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.amax import tensor_amax
 from zoo.reference.block_formats import BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
-from zoo.reference.formats import E2M1, ELEMENTS
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.quantize import quantize_rows
 from zoo.reference.scales import mn_major_stride
+from zoo.reference.small_floats import E2M1, ELEMENTS
 
 # Sizes of the groups, and how many rows of x belong to none. Around a row, a warp's rows, 32 and 128 rows, 32 and 128 groups.
 _GROUPS = (

@@ -9,11 +9,11 @@ import numpy
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.stacks import every_settings
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import Mxfp4
-from zoo.reference.formats import E2M1
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.quantize import quantize_rows
+from zoo.reference.small_floats import E2M1
 
 BLOCK = Mxfp4.block
 

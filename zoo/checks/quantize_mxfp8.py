@@ -9,10 +9,10 @@ import numpy
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.checks.stacks import every_settings
-from zoo.manifest import Kernel, Variant
-from zoo.reference.formats import ELEMENTS
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.mxfp8 import BLOCK, quantize_mxfp8_rows
+from zoo.reference.small_floats import ELEMENTS
 
 # Around the units of the kernels: a block of 32, a line of 512 bytes, a tile of 128 rows x 4 blocks.
 _SHAPES = (

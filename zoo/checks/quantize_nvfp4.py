@@ -8,12 +8,12 @@ import numpy
 
 from zoo.checks.block_inputs import cast, hazards, spread
 from zoo.checks.problem import Placed, Problem
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.amax import tensor_amax
 from zoo.reference.block_formats import NAN, Nvfp4, nvfp4_tensor_scale
-from zoo.reference.formats import E2M1
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.quantize import quantize_rows
+from zoo.reference.small_floats import E2M1
 
 BLOCK = Nvfp4.block
 

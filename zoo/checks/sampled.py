@@ -17,14 +17,14 @@ import numpy
 from zoo.checks import amax, dequantize, scales
 from zoo.checks.block_inputs import cast, random_bits, spread
 from zoo.checks.problem import Placed, Problem
-from zoo.device_array import numpy_dtype
-from zoo.dtypes import DTYPES
-from zoo.manifest import Argument, Kernel, Variant
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Argument, Kernel, Variant
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
+from zoo.runtime.device_array import numpy_dtype
 
 OPS = ("quantize", "dequantize", "scales")
 _MOST_ELEMENTS = 6000  # of x
@@ -120,9 +120,7 @@ class _Quantiser:
     def __init__(self, kernel: Kernel, variant: Variant, choose: Choose):
         self.kernel, self.variant, self.choose = kernel, variant, choose
         self.fields = kernel.fields
-        self.settings = {
-            name: variant.options.get(name) or choose.of(option.values) for name, option in kernel.options.items()
-        }
+        self.settings = {name: variant.options.get(name) or choose.of(option.values) for name, option in kernel.options.items()}
         self.layout = self.settings.get("layout", "plain")
         self.gates = 2 if self.fields.get("extra") == "swiglu" else 1
 

@@ -7,11 +7,17 @@ from collections.abc import Iterator, Sequence
 import numpy
 
 from zoo.checks.problem import Placed, Problem
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.layouts import blocked_shape, to_blocked
 from zoo.reference.scales import (
-    blocked_column_groups_shape, blocked_row_groups_shape, columns_of_groups, mn_major_stride, pack_ue8m0,
-    to_blocked_column_groups, to_blocked_row_groups, to_mn_major,
+    blocked_column_groups_shape,
+    blocked_row_groups_shape,
+    columns_of_groups,
+    mn_major_stride,
+    pack_ue8m0,
+    to_blocked_column_groups,
+    to_blocked_row_groups,
+    to_mn_major,
 )  # fmt: skip
 
 # Around a line of 16 bytes, a tile of 128 x 4, a unit of 128 x 64, a warp's 32 x 16 words, a CTA of several of them.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy
 
 from zoo.checks.problem import Placed
-from zoo.manifest import Kernel, Variant
+from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.amax import tensor_amax
 from zoo.reference.block_formats import BlockFormat, nvfp4_tensor_scale
 from zoo.reference.layouts import blocked_shape

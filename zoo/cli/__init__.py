@@ -62,7 +62,7 @@ def main(context: click.Context, cubins: Path | None):
 def collection(context: click.Context):
     """The Zoo that the command works on."""
     if context.obj is None:
-        from zoo.packaged import packaged
+        from zoo.shipped.packaged import packaged
 
         return packaged
     from zoo.catalog import Zoo

@@ -81,15 +81,15 @@ def command(
     """
     from dataclasses import asdict
 
-    from zoo import driver
     from zoo.benchmark.arguments import check_call, named_sizes
     from zoo.benchmark.measure import measure
     from zoo.benchmark.record import record as add_record
     from zoo.benchmark.record import words_of
     from zoo.benchmark.shapes import usual_shapes
     from zoo.cli.text import progress
-    from zoo.evidence import Evidence
-    from zoo.machine import describe
+    from zoo.runtime import driver
+    from zoo.runtime.hardware import describe
+    from zoo.shipped.evidence import Evidence
 
     if as_json and plot_file == _TERMINAL:
         raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
@@ -112,7 +112,16 @@ def command(
         add_record(evidence, kernel, machine, measured)
         evidence.write()
     if as_json:
-        rows = [{"sizes": one, **asdict(seen), "gigabytes_per_second": seen.gigabytes_per_second, "of_copy": seen.of_copy, "teraflops": seen.teraflops} for one, seen in measured]
+        rows = [
+            {
+                "sizes": one,
+                **asdict(seen),
+                "gigabytes_per_second": seen.gigabytes_per_second,
+                "of_copy": seen.of_copy,
+                "teraflops": seen.teraflops,
+            }
+            for one, seen in measured
+        ]
         click.echo(json.dumps({"kernel": name, "settings": settings, **asdict(machine), "measurements": rows}, indent=1))
     else:
         click.echo(_as_text(machine, measured))

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from zoo.benchmark.arguments import size_symbols
 from zoo.cli.text import paragraph, table
-from zoo.evidence import Evidence, summary
-from zoo.manifest import Argument, Form, Kernel, LaunchRule, Parameter, Variant
+from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, Parameter, Variant
+from zoo.shipped.evidence import Evidence, summary
 
 
 def as_text(kernel: Kernel, evidence: Evidence) -> str:
@@ -17,7 +17,9 @@ def as_text(kernel: Kernel, evidence: Evidence) -> str:
         rows = [(name, option.default, f"{' | '.join(option.values)}; {option.help}") for name, option in kernel.options.items()]
         sections.append("options\n" + table(("name", "default", "values"), rows, indent=2))
     if kernel.derived:
-        sections.append("derived\n" + "\n".join(paragraph(f"{name} = {expression.text}", indent=2, hanging=2) for name, expression in kernel.derived))
+        sections.append(
+            "derived\n" + "\n".join(paragraph(f"{name} = {expression.text}", indent=2, hanging=2) for name, expression in kernel.derived)
+        )
     if kernel.constraints:
         lines = [paragraph(f"{words} ({expression.text})", indent=2, hanging=2) for expression, words in kernel.constraints]
         sections.append("constraints\n" + "\n".join(lines))
@@ -138,7 +140,10 @@ def as_data(kernel: Kernel, evidence: Evidence) -> dict:
         "summary": kernel.summary,
         "sizes": size_symbols(kernel),
         "promises": kernel.promises,
-        "options": {name: {"values": list(o.values), "default": o.default, "compiled": o.compiled, "help": o.help} for name, o in kernel.options.items()},
+        "options": {
+            name: {"values": list(o.values), "default": o.default, "compiled": o.compiled, "help": o.help}
+            for name, o in kernel.options.items()
+        },
         "arguments": [_argument_data(argument) for argument in kernel.arguments.values()],
         "derived": {name: expression.text for name, expression in kernel.derived},
         "constraints": [{"expression": expression.text, "words": words} for expression, words in kernel.constraints],
@@ -160,9 +165,7 @@ def _argument_data(argument: Argument) -> dict:
 
 
 def _launch_data(rule: LaunchRule) -> dict:
-    parameters = [
-        {"offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)} for one in rule.parameters
-    ]
+    parameters = [{"offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)} for one in rule.parameters]
     return {
         "threads": rule.threads.text,
         "grid": _texts(rule.grid),

@@ -19,9 +19,9 @@ def command(context: click.Context, device: int):
 
     Without a GPU: the emulator runs the kernel, on a smaller matrix, from the PTX that belongs to the cubins.
     """
-    from zoo import driver
+    from zoo.contract.resolve import pick_arch
     from zoo.errors import DriverError
-    from zoo.resolve import pick_arch
+    from zoo.runtime import driver
 
     zoo = collection(context)
     kernel = zoo.kernel(_NAME)
@@ -40,8 +40,8 @@ def command(context: click.Context, device: int):
 def _refuse_other_arguments(kernel):
     """Another zoo may have another kernel of this name: nothing that this command says would be true of that."""
     from zoo.benchmark.arguments import resolve_without_device
+    from zoo.contract.resolve import Array
     from zoo.errors import ZooError
-    from zoo.resolve import Array
 
     rows, columns = _LARGE
     shapes = {"x": ("bf16", _LARGE), "q": ("e4m3", _LARGE), "scales": ("ue8m0", (rows, columns // _block()))}
@@ -62,9 +62,9 @@ def _matrix(shape: tuple[int, int]):
 def _on_gpu(zoo, kernel, device) -> int:
     from zoo.benchmark.graphs import Replay
     from zoo.cli.text import fact
-    from zoo.device_array import empty, to_device
-    from zoo.machine import describe
-    from zoo.streams import stream
+    from zoo.runtime.device_array import empty, to_device
+    from zoo.runtime.hardware import describe
+    from zoo.runtime.streams import stream
 
     machine = describe(device)
     click.echo(fact("device", f"{machine.device}, compute capability {machine.capability}, driver {machine.driver}"))
@@ -98,7 +98,7 @@ def _on_gpu(zoo, kernel, device) -> int:
 
 def _without_gpu(zoo, kernel, reason: str) -> int:
     from zoo.cli.text import fact
-    from zoo.integrity import verify_integrity
+    from zoo.shipped.integrity import verify_integrity
 
     click.echo(fact("no GPU", f"emulated instead: {reason}"))
     results = list(verify_integrity(zoo.directory, zoo.manifest))
@@ -161,7 +161,13 @@ def _values(x, q, scales, title: str):
     scale = scales[0, 0]
     codes = q.view(numpy.uint8)
     rows = [
-        (f"[0, {column}]", f"{float(x[0, column]):+.6f}", f"0x{codes[0, column]:02x}", f"{float(q[0, column]):+g}", f"{float(back[0, column]):+.6f}")
+        (
+            f"[0, {column}]",
+            f"{float(x[0, column]):+.6f}",
+            f"0x{codes[0, column]:02x}",
+            f"{float(q[0, column]):+g}",
+            f"{float(back[0, column]):+.6f}",
+        )
         for column in range(_SHOWN)
     ]
     click.echo(f"\n{title}; the first block's scale is byte {int(scale.view(numpy.uint8))} = 2^{int(scale.view(numpy.uint8)) - 127}")

@@ -47,7 +47,7 @@ def _say(state: str, what: str, words: str):
 def _package(context: click.Context) -> bool:
     import zoo as package
     from zoo.errors import ZooError
-    from zoo.integrity import verify_integrity
+    from zoo.shipped.integrity import verify_integrity
 
     _say("ok", "zoo", f"{package.__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     for name in ("cuda-bindings", "numpy", "ml_dtypes", "click"):
@@ -71,9 +71,9 @@ def _package(context: click.Context) -> bool:
 
 
 def _devices(context: click.Context) -> bool:
-    from zoo import driver
     from zoo.errors import ZooError
-    from zoo.machine import driver_version
+    from zoo.runtime import driver
+    from zoo.runtime.hardware import driver_version
 
     try:
         count = driver.device_count()
@@ -85,9 +85,9 @@ def _devices(context: click.Context) -> bool:
 
 
 def _device(context: click.Context, ordinal: int) -> bool:
-    from zoo import driver
+    from zoo.contract.resolve import pick_arch
     from zoo.errors import ZooError
-    from zoo.resolve import pick_arch
+    from zoo.runtime import driver
 
     zoo = collection(context)
     try:

@@ -20,7 +20,7 @@ def command(context: click.Context, directory: Path, patterns: tuple[str, ...], 
     Header, source, tables, the chosen cubins embedded, CMakeLists.txt, Makefile and an example: C11, needs no CUDA
     headers, opens the driver itself.
     """
-    from zoo.export import export
+    from zoo.capi.export import export
 
     zoo = collection(context)
     written = export(directory, zoo.manifest, zoo.directory, patterns, archs or None)

@@ -23,7 +23,7 @@ def command(context: click.Context, pattern: str, op: str | None, formats: str |
 
     PATTERN selects names, such as 'quantize.*'. Kernels that differ in their formats only share a line, unless there is one.
     """
-    from zoo.evidence import Evidence
+    from zoo.shipped.evidence import Evidence
 
     zoo = collection(context)
     fields = {field: value for field, value in (("op", op), ("formats", formats)) if value is not None}
@@ -57,7 +57,7 @@ def families(kernels) -> dict[str, list]:
 def _folded(kernels, evidence, pattern: str) -> str:
     """A line for each family and its formats, and one for each arch."""
     from zoo.cli.text import paragraph, table
-    from zoo.evidence import summary
+    from zoo.shipped.evidence import summary
 
     lines = []
     for name, members in families(kernels).items():
@@ -79,7 +79,7 @@ def _archs(kernel, pattern: str):
 def _as_data(kernel, evidence, pattern: str) -> dict:
     from dataclasses import asdict
 
-    from zoo.evidence import seen, summary
+    from zoo.shipped.evidence import seen, summary
 
     archs = {
         arch: {"variants": len(variants), "evidence": {**asdict(seen(evidence, variants)), "summary": summary(evidence, variants)}}
@@ -90,7 +90,7 @@ def _as_data(kernel, evidence, pattern: str) -> dict:
 
 def _as_text(kernel, evidence, pattern: str) -> str:
     from zoo.cli.text import paragraph, table
-    from zoo.evidence import summary
+    from zoo.shipped.evidence import summary
 
     lines = [kernel.name, paragraph(kernel.summary, indent=2)]
     offered = ", ".join(f"{name} {'|'.join(values)}" for name, values in choices(kernel).items())

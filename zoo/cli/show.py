@@ -16,7 +16,7 @@ from zoo.cli import collection
 def command(context: click.Context, name: str, as_json: bool):
     """Show a kernel: arguments, rules, launch, variants."""
     from zoo.cli.contract import as_data, as_text
-    from zoo.evidence import Evidence
+    from zoo.shipped.evidence import Evidence
 
     zoo = collection(context)
     kernel, evidence = zoo.kernel(name), Evidence(zoo.directory)

@@ -58,7 +58,7 @@ def command(
 
 def _integrity(zoo, pattern: str) -> bool:
     from zoo.cli.text import fact, progress
-    from zoo.integrity import verify_integrity
+    from zoo.shipped.integrity import verify_integrity
 
     expected = sum(len(zoo.kernel(name).variants) for name in zoo.manifest.names)
     failures, files, size = [], 0, 0
@@ -81,12 +81,12 @@ def _integrity(zoo, pattern: str) -> bool:
 def _on_gpu(zoo, pattern: str, ordinal: int, jobs: int, record: bool) -> bool:
     from dataclasses import asdict
 
-    from zoo import driver
     from zoo.checks.gpu import OnGpu, runnable
     from zoo.checks.processes import outcomes
     from zoo.cli.text import fact, progress
-    from zoo.evidence import Evidence
-    from zoo.machine import describe
+    from zoo.runtime import driver
+    from zoo.runtime.hardware import describe
+    from zoo.shipped.evidence import Evidence
 
     device = driver.device(ordinal)
     machine = asdict(describe(device))
@@ -119,7 +119,7 @@ def _emulated(zoo, pattern: str, schedules: int, jobs: int, record: bool) -> boo
     from zoo.checks.emulated import MOST_ELEMENTS, Emulation
     from zoo.checks.processes import outcomes
     from zoo.cli.text import fact, progress
-    from zoo.evidence import Evidence
+    from zoo.shipped.evidence import Evidence
 
     work = [(kernel, variant) for kernel in zoo.find(pattern) for variant in kernel.variants]
     evidence = Evidence(zoo.directory)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import numpy
 
-from zoo.emulator import formats
-from zoo.emulator.formats import Format
+from zoo.emulator import number_formats
+from zoo.emulator.number_formats import Format
 
 U32 = numpy.uint32
 U64 = numpy.uint64
@@ -73,7 +73,7 @@ def _exponent_table(format: Format) -> numpy.ndarray:
     codes = numpy.arange(1 << format.bits, dtype=numpy.int64)
     field = (codes >> format.mantissa_bits) & ((1 << format.exponent_bits) - 1)
     exponents = (numpy.maximum(field, 1) - format.bias).astype(numpy.int16)
-    exponents[formats.decode_table(format) == 0] = _ZERO_EXPONENT
+    exponents[number_formats.decode_table(format) == 0] = _ZERO_EXPONENT
     return exponents
 
 
@@ -81,9 +81,9 @@ def operand(format: Format, codes: numpy.ndarray, negate: bool = False) -> Opera
     """The matrix of an array of element codes."""
     if format.bits <= 16:
         codes = codes & ((1 << format.bits) - 1)
-        values = formats.decode_table(format).take(codes)
+        values = number_formats.decode_table(format).take(codes)
     else:
-        values = formats.decode(format, codes)
+        values = number_formats.decode(format, codes)
     return Operand(-values if negate else values, codes=codes, format=format)
 
 
@@ -121,14 +121,14 @@ def _round_result(values: numpy.ndarray, result: str) -> numpy.ndarray:
         codes = truncate_to_f32(values, 13)
         return numpy.where(codes == U32(0x80000000), U32(0), codes)
     if result == "f16":
-        codes = formats.encode(formats.F16, values, "rn").astype(U32)
+        codes = number_formats.encode(number_formats.F16, values, "rn").astype(U32)
         return numpy.where(codes == U32(0x8000), U32(0), codes)
     raise ValueError(f"unknown result type {result!r}")
 
 
 def _round_exact(values: numpy.ndarray, result: str) -> numpy.ndarray:
     if result == "f16":
-        return formats.encode(formats.F16, values, "rn").astype(U32)
+        return number_formats.encode(number_formats.F16, values, "rn").astype(U32)
     with numpy.errstate(over="ignore", under="ignore"):
         codes = values.astype(numpy.float32).view(U32)
     nan = numpy.isnan(values)
@@ -138,7 +138,7 @@ def _round_exact(values: numpy.ndarray, result: str) -> numpy.ndarray:
 def _accumulator(c: numpy.ndarray | None, shape: tuple[int, int], result: str) -> numpy.ndarray:
     if c is None:
         return numpy.zeros(shape)
-    return formats.decode(formats.F16 if result == "f16" else formats.F32, c)
+    return number_formats.decode(number_formats.F16 if result == "f16" else number_formats.F32, c)
 
 
 def _accumulator_exponents(values: numpy.ndarray, result: str) -> numpy.ndarray:
@@ -169,7 +169,7 @@ def exact_sum(
 def _scaled(values: numpy.ndarray, scale: BlockScale | None) -> numpy.ndarray:
     if scale is None:
         return values
-    factors = formats.decode_table(scale.format)[scale.codes]
+    factors = number_formats.decode_table(scale.format)[scale.codes]
     return values * numpy.repeat(factors, values.shape[1] // factors.shape[1], axis=1)
 
 
@@ -214,7 +214,7 @@ def hw_sum(
 def _with_power_scale(matrix: Operand, scale: BlockScale | None) -> tuple[numpy.ndarray, numpy.ndarray]:
     if scale is None:
         return matrix.values, matrix.exponents
-    if scale.format is not formats.UE8M0 or scale.codes.shape[1] != 1:
+    if scale.format is not number_formats.UE8M0 or scale.codes.shape[1] != 1:
         raise ValueError("this datapath takes one ue8m0 scale per row")
     shift = scale.codes.astype(numpy.int16) - numpy.int16(127)
     return _scaled(matrix.values, scale), matrix.exponents + shift
@@ -251,16 +251,16 @@ def hw_sum_fp4(
         term = (a.values[:, part] * significand_a[:, g : g + 1]) @ (b.values[:, part] * significand_b[:, g : g + 1]).T
         total += numpy.trunc(term * numpy.ldexp(1.0, 35 + exponents[g] - top))
     codes = _round_result(total * numpy.ldexp(1.0, top - 35), "f32")
-    codes = numpy.where(infinite, formats.encode(formats.F32, addend).astype(U32), codes)
+    codes = numpy.where(infinite, number_formats.encode(number_formats.F32, addend).astype(U32), codes)
     return numpy.where(nan, U32(0x7FFFFFFF), codes)
 
 
 def _scale_parts(scale: BlockScale, depth: int) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]:
     """(significand, exponent) per group of 16 elements, and per row whether any scale is NaN."""
-    values = formats.decode_table(scale.format)[scale.codes]
+    values = number_formats.decode_table(scale.format)[scale.codes]
     nan = numpy.isnan(values).any(axis=1)
     values = numpy.where(numpy.isnan(values), 1.0, values)
-    if scale.format is formats.UE8M0:
+    if scale.format is number_formats.UE8M0:
         exponents = scale.codes.astype(numpy.int32) - 127
     else:
         exponents = numpy.maximum((scale.codes.astype(numpy.int32) & 0x7F) >> 3, 1) - 7
@@ -279,8 +279,8 @@ def _set_specials_aside(left, right, addend):
 
 
 def _insert_specials(codes: numpy.ndarray, special: numpy.ndarray, result: str) -> numpy.ndarray:
-    format = formats.F16 if result == "f16" else formats.F32
-    return numpy.where(special != 0, formats.encode(format, special).astype(U32), codes)
+    format = number_formats.F16 if result == "f16" else number_formats.F32
+    return numpy.where(special != 0, number_formats.encode(format, special).astype(U32), codes)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -310,9 +310,7 @@ def wgmma_sum(a: Operand, b: Operand, c: numpy.ndarray | None, result: str, *, f
     return hw_sum(a, b, c, WIDE_F32 if result == "f32" else WIDE_F16)
 
 
-def mma_sync_sum(
-    a: Operand, b: Operand, c: numpy.ndarray, result: str, *, fp8: bool, native_fp8: bool, mode: str
-) -> numpy.ndarray:
+def mma_sync_sum(a: Operand, b: Operand, c: numpy.ndarray, result: str, *, fp8: bool, native_fp8: bool, mode: str) -> numpy.ndarray:
     """One mma.sync on floating-point types.
 
     Only sm_120 has fp8 in this datapath (`native_fp8`).  On sm_90 and sm_100 the compiler turns an fp8 mma.sync into
@@ -330,8 +328,8 @@ def mma_sync_sum(
     for part in (first, ~first):
         total = hw_sum(_as_f16(a, part), _as_f16(b, part), total, rule)
     if result == "f32":
-        return formats.add(total, c)
-    return formats.half_add(formats.F16, total, c)
+        return number_formats.add(total, c)
+    return number_formats.half_add(number_formats.F16, total, c)
 
 
 def _as_f16(matrix: Operand, columns: numpy.ndarray) -> Operand:

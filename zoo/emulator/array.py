@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.arrays import Pointer, contiguous_strides
-from zoo.device_array import numpy_dtype
-from zoo.dtypes import DTYPES
+from zoo.contract.dtypes import DTYPES
 from zoo.errors import ArgumentError
+from zoo.runtime.arrays import Pointer, contiguous_strides
+from zoo.runtime.device_array import numpy_dtype
 
 _NAMES = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
 

@@ -49,7 +49,9 @@ class MBarriers:
         barrier = cta.shared.barriers.get(offset)
         if barrier is None:
             kind = "misaligned" if offset % 8 else "mbarrier-misuse"
-            ins.report(warp, lanes, kind, f"{what} at CTA rank {cta.rank} shared offset {offset:#x}, where no mbarrier is initialised", address)
+            ins.report(
+                warp, lanes, kind, f"{what} at CTA rank {cta.rank} shared offset {offset:#x}, where no mbarrier is initialised", address
+            )
             return None
         if cta.exited:
             ins.report(warp, lanes, "exited-cta", f"{what} addresses CTA rank {cta.rank}, which has exited", address)
@@ -112,7 +114,9 @@ class MBarriers:
         barrier.tx += nbytes
         barrier.used = True
         if not -COUNT_LIMIT <= barrier.tx <= COUNT_LIMIT:
-            ins.report(warp, lanes, "mbarrier-misuse", f"the tx-count leaves its range of +-{COUNT_LIMIT} ({barrier.describe()})", barrier.offset)
+            ins.report(
+                warp, lanes, "mbarrier-misuse", f"the tx-count leaves its range of +-{COUNT_LIMIT} ({barrier.describe()})", barrier.offset
+            )
 
     def complete_tx(self, ins, warp, lanes, address, nbytes, clocks=None):
         barrier = self.find(ins, warp, lanes, address, "complete_tx")
@@ -208,7 +212,9 @@ class NamedBarrier:
         self.arrived += threads
         vector_clocks.release_in_cta(self.gather, warp)
         if self.arrived > expected:
-            ins.report(warp, lanes, "barrier-misuse", f"{self.arrived} threads arrive at named barrier {self.number}, which expects {expected}")
+            ins.report(
+                warp, lanes, "barrier-misuse", f"{self.arrived} threads arrive at named barrier {self.number}, which expects {expected}"
+            )
         if self.arrived >= expected:
             self.arrived = 0
             self.generation += 1

@@ -13,7 +13,7 @@ from typing import Callable
 import numpy
 
 from .errors import EmulatorError
-from .formats import (
+from .number_formats import (
     BF16,
     E2M1,
     E2M3,
@@ -394,9 +394,7 @@ def _float_to_float(options: _Options, target: Format, source: Format):
         rounder = None
         widening = target.mantissa_bits >= source.mantissa_bits and target.exponent_bits >= source.exponent_bits
         options.demand(options.rounding is not None or widening, "a rounding modifier is required")
-        options.demand(
-            options.rounding is None or not widening or target is not source, "rounding between equal types"
-        )
+        options.demand(options.rounding is None or not widening or target is not source, "rounding between equal types")
     options.demand(options.rounding != "rna", ".rna is for tf32")
     options.demand(not options.ftz or F32 in (target, source), ".ftz is for .f32")
     rounding, ftz, sat = options.rounding or "rn", options.ftz, options.sat

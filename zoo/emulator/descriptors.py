@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from . import formats
-from .formats import Format
+from . import number_formats
+from .number_formats import Format
 
 SWIZZLE_NONE, SWIZZLE_32, SWIZZLE_64, SWIZZLE_128, SWIZZLE_128_ATOM_32 = "none", "32B", "64B", "128B", "128B with 32B atom"
 _ROW_BYTES = {SWIZZLE_32: 32, SWIZZLE_64: 64, SWIZZLE_128: 128, SWIZZLE_128_ATOM_32: 128}
@@ -130,15 +130,15 @@ def decode_tcgen05(bits: int) -> MatrixDescriptor:
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 BLOCK_SCALED = ("mxf8f6f4", "mxf4", "mxf4nvf4")
 
-_F8F6F4 = {0: formats.E4M3, 1: formats.E5M2, 3: formats.E2M3, 4: formats.E3M2, 5: formats.E2M1}
+_F8F6F4 = {0: number_formats.E4M3, 1: number_formats.E5M2, 3: number_formats.E2M3, 4: number_formats.E3M2, 5: number_formats.E2M1}
 _TYPES = {
-    "f16": {0: formats.F16, 1: formats.BF16},
-    "tf32": {2: formats.TF32},
+    "f16": {0: number_formats.F16, 1: number_formats.BF16},
+    "tf32": {2: number_formats.TF32},
     "f8f6f4": _F8F6F4,
     "i8": {0: "u8", 1: "s8"},
     "mxf8f6f4": _F8F6F4,
-    "mxf4": {1: formats.E2M1},
-    "mxf4nvf4": {1: formats.E2M1},
+    "mxf4": {1: number_formats.E2M1},
+    "mxf4nvf4": {1: number_formats.E2M1},
 }
 _DEPTH = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
 
@@ -186,7 +186,7 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
         problems.append("reserved bit 6 is set")
     scale_format, scale_a_id, scale_b_id, saturate, result = None, 0, 0, False, "f32"
     if scaled:
-        scale_format = formats.UE8M0 if bits >> 23 & 1 else formats.UE4M3
+        scale_format = number_formats.UE8M0 if bits >> 23 & 1 else number_formats.UE4M3
         scale_a_id, scale_b_id = bits >> 29 & 3, bits >> 4 & 3
         if bits & 0b1011:
             problems.append("reserved bits 0, 1 or 3 are set")
@@ -204,7 +204,7 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
         if code not in allowed:
             problems.append(f"result type {code} does not exist for kind::{kind}")
         result = allowed.get(code, next(iter(allowed.values())))
-        if result == "f16" and kind == "f16" and a is not formats.F16:
+        if result == "f16" and kind == "f16" and a is not number_formats.F16:
             problems.append("an f16 result needs f16 operands")
         if bits & 3:
             problems.append("the sparsity selector (bits 0-1) is set without sparsity")
@@ -227,9 +227,9 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
 
 def _scale_problems(kind: str, scale: Format, vector: int | None, a_id: int, b_id: int) -> list[str]:
     allowed = {
-        "mxf8f6f4": {(formats.UE8M0, 1)},
-        "mxf4": {(formats.UE8M0, 2)},
-        "mxf4nvf4": {(formats.UE8M0, 2), (formats.UE8M0, 4), (formats.UE4M3, 4)},
+        "mxf8f6f4": {(number_formats.UE8M0, 1)},
+        "mxf4": {(number_formats.UE8M0, 2)},
+        "mxf4nvf4": {(number_formats.UE8M0, 2), (number_formats.UE8M0, 4), (number_formats.UE4M3, 4)},
     }[kind]
     problems = []
     if (scale, vector) not in allowed:

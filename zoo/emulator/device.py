@@ -5,8 +5,9 @@ from collections import Counter
 
 import numpy as np
 
-from ..arrays import Pointer
-from ..tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
+from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
+from zoo.runtime.arrays import Pointer
+
 from .asynchronous import POLICIES
 from .decode import Program
 from .errors import EmulatorError
@@ -79,7 +80,15 @@ class Device:
     """
 
     def __init__(
-        self, arch="sm_90a", scheduling="random", seed=0, arithmetic="exact", *, elect="lowest", multiprocessors=None, instruction_limit=50_000_000
+        self,
+        arch="sm_90a",
+        scheduling="random",
+        seed=0,
+        arithmetic="exact",
+        *,
+        elect="lowest",
+        multiprocessors=None,
+        instruction_limit=50_000_000,
     ):
         if scheduling not in POLICIES:
             raise EmulatorError(f"scheduling {scheduling!r} is unknown; it is one of {', '.join(POLICIES)}")
@@ -156,7 +165,7 @@ class Device:
         return (self.memory.state[start : start + size] & 2) != 0
 
     def tensor_map(self, address, dtype, dims, strides, box, swizzle="none", *, element_strides=(), l2_promotion="none", fill="zero"):
-        """A checked tensor map (zoo.tensor_map.TensorMap); dimension 0 is the innermost, strides are bytes of dimensions 1 and up."""
+        """A checked tensor map (zoo.contract.tensor_map.TensorMap); dimension 0 is the innermost, strides are bytes of dimensions 1 and up."""
         known = {
             "dtype": (dtype, DTYPES), "swizzle": (swizzle, SWIZZLES), "fill": (fill, OUT_OF_BOUNDS_FILLS),
             "promotion": (l2_promotion, L2_PROMOTIONS),
@@ -278,7 +287,9 @@ def pack_parameters(program, values):
     declared = program.entry.parameters
     if isinstance(values, (bytes, bytearray)):
         if len(values) != program.parameter_bytes:
-            raise EmulatorError(f"the parameter block of {program.entry.name} has {program.parameter_bytes} bytes, {len(values)} were given")
+            raise EmulatorError(
+                f"the parameter block of {program.entry.name} has {program.parameter_bytes} bytes, {len(values)} were given"
+            )
         return bytes(values)
     if len(values) != len(declared):
         raise EmulatorError(f"{program.entry.name} takes {len(declared)} parameters, {len(values)} were given")

@@ -536,7 +536,8 @@ class Machine:
             if not operation.executed:
                 if any(owner is cta for owner, *_ in operation.reads) or any(owner is cta for owner, *_ in operation.writes):
                     report(
-                        "pending-at-exit", f"the CTA exits while `{operation.ins.text}` (PTX line {operation.ins.line}) still uses its shared memory"
+                        "pending-at-exit",
+                        f"the CTA exits while `{operation.ins.text}` (PTX line {operation.ins.line}) still uses its shared memory",
                     )
                 engine.finish(operation)
         engine.forget_cta(cta)
@@ -545,7 +546,9 @@ class Machine:
             missing = [warp for warp in cta.warps[4 * group : 4 * group + 4] if warp.index not in executed]
             if missing:
                 names = ", ".join(str(warp.index) for warp in missing)
-                ins.report(missing[0], missing[0].initial, "register-count", f"warps {names} of the warpgroup never executed this setmaxnreg")
+                ins.report(
+                    missing[0], missing[0].initial, "register-count", f"warps {names} of the warpgroup never executed this setmaxnreg"
+                )
         if cta._tensor_memory is not None:
             cta._tensor_memory.check_exit(report)
         for barrier in cta.named:

@@ -240,7 +240,11 @@ class SharedMemory:
     def in_bounds(self, ins, warp, lanes, low, high, what):
         if low < 1024 or high > self.size:
             ins.report(
-                warp, lanes, "out-of-bounds", f"{what} shared memory {low:#x}..{high - 1:#x}; this CTA has {0x400:#x}..{self.size - 1:#x}", low
+                warp,
+                lanes,
+                "out-of-bounds",
+                f"{what} shared memory {low:#x}..{high - 1:#x}; this CTA has {0x400:#x}..{self.size - 1:#x}",
+                low,
             )
             return False
         return True
@@ -293,7 +297,9 @@ class SharedMemory:
             if self.destinations[granules].any():
                 self._report_bytes(ins, warp, lanes, low, "pending-destination", "another operation that has not completed writes here too")
             if self.sources[granules].any():
-                self._report_bytes(ins, warp, lanes, low, "source-overwritten", "an operation that has not completed still reads these bytes")
+                self._report_bytes(
+                    ins, warp, lanes, low, "source-overwritten", "an operation that has not completed still reads these bytes"
+                )
         words = slice(low >> 2, (high + 3) >> 2) if flat is None else sorted_unique(flat >> 2)
         seen = warp.clocks[0] if clocks is None else clocks[0]
         epochs = self.epochs[words]
@@ -399,7 +405,12 @@ class SharedMemory:
                 operation = self.machine.asynchronous.reader_of(self.cta, offset)
                 text = f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
                 self._report_bytes(
-                    ins, warp, lanes, offset, "source-overwritten", f"it writes bytes that an asynchronous operation still has to read{text}"
+                    ins,
+                    warp,
+                    lanes,
+                    offset,
+                    "source-overwritten",
+                    f"it writes bytes that an asynchronous operation still has to read{text}",
                 )
 
     def _report_barrier_overlap(self, ins, warp, lanes, offsets, size):
@@ -416,7 +427,9 @@ class SharedMemory:
         offset = int(offsets[late][0])
         writer = int(epochs[late][0] & WARP_MASK)
         if writer == warp.number:  # its own, so it can only be an unsettled one
-            self._report_bytes(ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes of a cp.async that the warp has not waited for")
+            self._report_bytes(
+                ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes of a cp.async that the warp has not waited for"
+            )
             return
         ins.report(
             warp,
@@ -503,7 +516,9 @@ def _check_alignment(ins, warp, lanes, addresses, size):
     if size > 1 and int(np.bitwise_or.reduce(addresses)) & (size - 1):
         good = addresses & (size - 1) == 0
         address = int(addresses[~good][0])
-        ins.report(warp, _lane_bits(lanes, ~good), "misaligned", f"an access of {size} bytes at {address:#x} needs {size}-byte alignment", address)
+        ins.report(
+            warp, _lane_bits(lanes, ~good), "misaligned", f"an access of {size} bytes at {address:#x} needs {size}-byte alignment", address
+        )
         return good
     return None
 
@@ -534,7 +549,9 @@ def read_global(ins, warp, lanes, addresses, size):
         if written.ndim > 1:
             written = written.all(axis=1)
         address = int(addresses[~written][0])
-        ins.report(warp, _lane_bits(lanes, ~written), "uninitialised-global", f"it reads global memory at {address:#x} that nobody wrote", address)
+        ins.report(
+            warp, _lane_bits(lanes, ~written), "uninitialised-global", f"it reads global memory at {address:#x} that nobody wrote", address
+        )
     warp.machine.traffic["global read"] += size * len(addresses)
     return memory.views[size].take(rows, axis=0)
 
@@ -569,7 +586,9 @@ def write_global(ins, warp, lanes, addresses, size, values):
 def _report_global(ins, warp, lanes, addresses, good, verb, size):
     address = int(addresses[~good][0])
     where = warp.machine.memory.nearest(address - GLOBAL_BASE)
-    ins.report(warp, _lane_bits(lanes, ~good), "out-of-bounds", f"it {verb} {size} bytes of global memory at {address:#x}: {where}", address)
+    ins.report(
+        warp, _lane_bits(lanes, ~good), "out-of-bounds", f"it {verb} {size} bytes of global memory at {address:#x}: {where}", address
+    )
 
 
 def _shared_parts(ins, warp, lanes, addresses, size, verb):
@@ -605,7 +624,9 @@ def _shared_parts(ins, warp, lanes, addresses, size, verb):
             )  # fmt: skip
         if inside.any():
             if owner.exited:
-                ins.report(warp, _lane_bits(lanes, inside), "exited-cta", f"it {verb} the shared memory of CTA rank {rank}, which has exited")
+                ins.report(
+                    warp, _lane_bits(lanes, inside), "exited-cta", f"it {verb} the shared memory of CTA rank {rank}, which has exited"
+                )
             check_started(ins, warp, _lane_bits(lanes, inside), owner)
             parts.append((owner, inside, offsets[inside]))
     return parts

@@ -493,7 +493,12 @@ class _Parser:
         # A declaration may have come first: keep its identity, so that calls already read resolve to the body.
         known = self.functions.get(name)
         if known is not None and known.statements is None:
-            known.parameters, known.results, known.directives, known.line = function.parameters, function.results, function.directives, function.line
+            known.parameters, known.results, known.directives, known.line = (
+                function.parameters,
+                function.results,
+                function.directives,
+                function.line,
+            )
             function = known
             for variable in function.parameters + function.results:
                 variable.function = function

@@ -138,12 +138,17 @@ def checked(ins, run, reads, writes, names):
 
 def _touched(ins, warp, lanes, name, operation):
     ins.report(
-        warp, lanes, "pending-destination", f"{name} is written while `{operation.ins.text}` (PTX line {operation.ins.line}) still has to write it"
+        warp,
+        lanes,
+        "pending-destination",
+        f"{name} is written while `{operation.ins.text}` (PTX line {operation.ins.line}) still has to write it",
     )
 
 
 def _overwritten(ins, warp, lanes, name, operation):
-    ins.report(warp, lanes, "source-overwritten", f"{name} is written while `{operation.ins.text}` (PTX line {operation.ins.line}) still reads it")
+    ins.report(
+        warp, lanes, "source-overwritten", f"{name} is written while `{operation.ins.text}` (PTX line {operation.ins.line}) still reads it"
+    )
 
 
 def of_wgmma(program):

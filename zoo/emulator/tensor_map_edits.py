@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..tensor_map import SWIZZLES, TensorMap
+from zoo.contract.tensor_map import SWIZZLES, TensorMap
 
 # tensormap.replace numbers things in its own way
 ELEMENT_TYPES = (
@@ -51,9 +51,7 @@ def replaced(tensor: TensorMap, field: str, ordinal: int | None, value: int) -> 
     else:
         swizzle = mode + _chosen(_ATOMS, field, value)
     if swizzle not in SWIZZLES:
-        raise ValueError(
-            f"the swizzle {swizzle} does not exist; change mode and atomicity in an order that goes through existing ones"
-        )
+        raise ValueError(f"the swizzle {swizzle} does not exist; change mode and atomicity in an order that goes through existing ones")
     return replace(tensor, swizzle=swizzle)
 
 
@@ -102,8 +100,6 @@ class TensorMapEdits:
         if edit["released"] is None:
             missing = "no fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy) by that warp followed"
         else:
-            missing = (
-                "no fence.proxy.tensormap::generic.acquire on its address lies between that, what orders the two, and this copy"
-            )
+            missing = "no fence.proxy.tensormap::generic.acquire on its address lies between that, what orders the two, and this copy"
         ins.report(warp, 1 << lane, "missing-proxy-fence", f"{who}, and {missing}", address)
         edit["acquired"].append((edit["by"], 0))  # one report

@@ -90,7 +90,11 @@ class TensorMemory:
         """Are the columns inside an allocation? Reports when not."""
         if first + count > COLUMNS:
             ins.report(
-                warp, lanes, "tensor-memory-misuse", f"{what} columns {first}..{first + count - 1} of CTA rank {self.cta.rank}; there are {COLUMNS}", first
+                warp,
+                lanes,
+                "tensor-memory-misuse",
+                f"{what} columns {first}..{first + count - 1} of CTA rank {self.cta.rank}; there are {COLUMNS}",
+                first,
             )
             return False
         inside = self.allocated[first : first + count]
@@ -137,12 +141,24 @@ class TensorMemory:
             ins.report(warp, lanes, "missing-wait", f"{what}, and {why}")
         elif old.by_core and not pipelined:
             if after is None or old.commit > after[4, number]:
-                ins.report(warp, lanes, "missing-tcgen05-fence", f"{what}: it needs tcgen05.fence::after_thread_sync after the wait for its commit")
+                ins.report(
+                    warp, lanes, "missing-tcgen05-fence", f"{what}: it needs tcgen05.fence::after_thread_sync after the wait for its commit"
+                )
         elif not own:
             if old.fenced > clocks[3, number]:
-                ins.report(warp, lanes, "missing-tcgen05-fence", f"{what}: its warp needs tcgen05.fence::before_thread_sync before the synchronisation")
+                ins.report(
+                    warp,
+                    lanes,
+                    "missing-tcgen05-fence",
+                    f"{what}: its warp needs tcgen05.fence::before_thread_sync before the synchronisation",
+                )
             elif after is None or old.fenced > after[3, number]:
-                ins.report(warp, lanes, "missing-tcgen05-fence", f"{what}: this warp needs tcgen05.fence::after_thread_sync after the synchronisation")
+                ins.report(
+                    warp,
+                    lanes,
+                    "missing-tcgen05-fence",
+                    f"{what}: this warp needs tcgen05.fence::after_thread_sync after the synchronisation",
+                )
 
     def check_free(self, ins, warp, lanes, first, count):
         """Everything that used the columns must be known to be complete."""
@@ -153,7 +169,12 @@ class TensorMemory:
             if not old.complete_for(warp.clocks):
                 never = (old.commit if old.by_core else old.waited) == NOT_YET
                 how = "nobody has waited for it" if never else "nothing orders its completion before this"
-                ins.report(warp, lanes, "tensor-memory-misuse", f"columns {first}..{first + count - 1} are freed while {old} may still use them: {how}")
+                ins.report(
+                    warp,
+                    lanes,
+                    "tensor-memory-misuse",
+                    f"columns {first}..{first + count - 1} are freed while {old} may still use them: {how}",
+                )
 
     def check_valid(self, ins, warp, lanes, rows, columns, what):
         """Were the cells written? rows and columns index the cells."""

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from ..tensor_map import DTYPES
+from zoo.contract.tensor_map import DTYPES
+
 from .errors import EmulatorError
 from .memory import ALLOCATED, GLOBAL_BASE, WRITTEN
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 import ml_dtypes
 import numpy as np
 
-from zoo.reference.formats import E2M1, E4M3, ELEMENTS, decode, decode_e8m0, encode_e2m1, encode_fp8, inverse_e8m0
+from zoo.reference.small_floats import E2M1, E4M3, ELEMENTS, decode, decode_e8m0, encode_e2m1, encode_fp8, inverse_e8m0
 from zoo.reference.ue8m0 import scale_bytes
 
 # The NaN of NVIDIA's float32 arithmetic. Whatever NaN a rule stores as float32, it is this one.

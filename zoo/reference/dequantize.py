@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp8, Nvfp4
 from zoo.reference.blocks import cut, cut_groups, spread
-from zoo.reference.formats import E2M1, E4M3, ELEMENTS, decode, decode_e8m0, unpack_e2m1
+from zoo.reference.small_floats import E2M1, E4M3, ELEMENTS, decode, decode_e8m0, unpack_e2m1
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 

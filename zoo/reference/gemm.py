@@ -11,8 +11,8 @@ from zoo.reference.block_formats import NAN, Fp8b128
 from zoo.reference.blocks import cut, spread
 from zoo.reference.dequantize import DTYPES
 from zoo.reference.float32 import fused_multiply_add
-from zoo.reference.formats import E4M3, decode
 from zoo.reference.quantize import Quantized, quantize_rows
+from zoo.reference.small_floats import E4M3, decode
 from zoo.reference.swiglu import swiglu
 
 BLOCK = 128
@@ -41,9 +41,7 @@ def gemm_fp8b128(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.
     return total
 
 
-def gemm_fp8b128_k_grouped(
-    a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, offsets: np.ndarray
-) -> np.ndarray:
+def gemm_fp8b128_k_grouped(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """f32 sums (G, M, N) from a (M, K), b (N, K), groups along K, and scales (blocks, M) and (blocks, N).
 
     Blocks begin anew with every group; the last one of a group ends where the group does. The blocks of all groups follow one

@@ -38,8 +38,6 @@ def from_blocked(blocked: np.ndarray, rows: int, columns: int) -> np.ndarray:
     padded_rows, padded_columns = blocked_shape(rows, columns)
     flat = np.ascontiguousarray(blocked).reshape(-1)
     if flat.size != padded_rows * padded_columns:
-        raise ValueError(
-            f"blocked scales of ({rows}, {columns}) take {padded_rows} * {padded_columns} bytes, got {flat.size}"
-        )
+        raise ValueError(f"blocked scales of ({rows}, {columns}) take {padded_rows} * {padded_columns} bytes, got {flat.size}")
     row, column = np.indices((rows, columns), dtype=np.int64)
     return flat[blocked_offset(row, column, padded_columns)]

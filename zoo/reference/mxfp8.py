@@ -6,9 +6,9 @@ import numpy as np
 
 from zoo.reference.block_formats import Mxfp8
 from zoo.reference.dequantize import dequantize
-from zoo.reference.formats import ELEMENTS
 from zoo.reference.layouts import from_blocked
 from zoo.reference.quantize import quantize_rows
+from zoo.reference.small_floats import ELEMENTS
 
 BLOCK = Mxfp8.block
 

@@ -30,12 +30,16 @@ import numpy as np
 
 from zoo.reference.block_formats import BlockFormat, Nvfp4
 from zoo.reference.blocks import cut, cut_groups, largest_magnitudes, spread
-from zoo.reference.formats import pack_e2m1
 from zoo.reference.groups import group_sizes, padded_bounds, padded_rows, places
 from zoo.reference.layouts import blocked_shape, to_blocked
 from zoo.reference.scales import (
-    blocked_column_groups_shape, columns_of_groups, to_blocked_column_groups, to_blocked_row_groups, to_mn_major,
+    blocked_column_groups_shape,
+    columns_of_groups,
+    to_blocked_column_groups,
+    to_blocked_row_groups,
+    to_mn_major,
 )  # fmt: skip
+from zoo.reference.small_floats import pack_e2m1
 
 
 @dataclass(frozen=True)

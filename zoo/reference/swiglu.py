@@ -40,8 +40,7 @@ from zoo.reference.float32 import fused_multiply_add
 
 MINUS_LOG2_E = np.float32(-1.4426950408889634)
 C1, C2, C3, C4, C5 = (
-    np.float32(float.fromhex(c))
-    for c in ("0x1.62e42ap-1", "0x1.ebf9bcp-3", "0x1.c6b752p-5", "0x1.3cea88p-7", "0x1.5bba14p-10")
+    np.float32(float.fromhex(c)) for c in ("0x1.62e42ap-1", "0x1.ebf9bcp-3", "0x1.c6b752p-5", "0x1.3cea88p-7", "0x1.5bba14p-10")
 )
 PIECE = 1 << 15  # elements at a time: the temporaries stay in a cache
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.reference.formats import E8M0_NAN, ElementFormat
+from zoo.reference.small_floats import E8M0_NAN, ElementFormat
 
 
 def scale_bytes(amax: np.ndarray, element: ElementFormat, rounding: str) -> np.ndarray:

@@ -7,7 +7,7 @@ import zlib
 import numpy
 
 from tests.emulator.hardware.instructions import COLUMNS, ELEMENT_BYTES, Elementwise, Matrix
-from zoo.emulator import formats
+from zoo.emulator import number_formats
 
 U32 = numpy.uint32
 U64 = numpy.uint64
@@ -60,7 +60,7 @@ MATRIX_CLASSES = (
 
 
 def _formats(m: Matrix):
-    return formats.FORMATS[m.a], formats.FORMATS[m.b]
+    return number_formats.FORMATS[m.a], number_formats.FORMATS[m.b]
 
 
 def _finite(bits: Bits, format, *shape: int) -> numpy.ndarray:
@@ -69,7 +69,7 @@ def _finite(bits: Bits, format, *shape: int) -> numpy.ndarray:
 
 
 def _encode(format, values) -> numpy.ndarray:
-    return formats.encode(format, values, "rn", satfinite=True).astype(numpy.int64)
+    return number_formats.encode(format, values, "rn", satfinite=True).astype(numpy.int64)
 
 
 def _near_one(format, bits: Bits, spread: int, *shape: int) -> numpy.ndarray:
@@ -90,7 +90,7 @@ def matrix_inputs(m: Matrix, name: str, tiles: int) -> tuple[numpy.ndarray, nump
         near_limit = bits.chance(50, *shape_c)
         return a, b, numpy.where(near_limit, (c & U32(0x8000FFFF)) + U32(0x7FFF0000), c).astype(U32)
     fa, fb = _formats(m)
-    fc = formats.F16 if m.result == "f16" else formats.F32
+    fc = number_formats.F16 if m.result == "f16" else number_formats.F32
     if name == "bits":
         a, b, c = _finite(bits, fa, *shape_a), _finite(bits, fb, *shape_b), _finite(bits, fc, *shape_c)
         # half of the accumulators at the scale of typical products
@@ -105,7 +105,7 @@ def matrix_inputs(m: Matrix, name: str, tiles: int) -> tuple[numpy.ndarray, nump
         # one pair does not quite cancel, and one is small
         last = m.depth - 1
         a[..., last] = _near_one(fa, bits, 6, tiles, m.rows)
-        a[..., 0] = _encode(fa, formats.decode(fa, a[..., 0]) * 2.0**-6)
+        a[..., 0] = _encode(fa, number_formats.decode(fa, a[..., 0]) * 2.0**-6)
         c = _encode(fc, bits.normal(*shape_c) * 2.0 ** -bits.below(20, *shape_c).astype(numpy.float64))
     elif name == "extreme":
         a, b = _extremes(bits, fa, *shape_a), _extremes(bits, fb, *shape_b)
@@ -114,8 +114,8 @@ def matrix_inputs(m: Matrix, name: str, tiles: int) -> tuple[numpy.ndarray, nump
         quiet = bits.chance(60, tiles, m.rows, 1)
         a = numpy.where(quiet & (_exponent(fa, a) > 0), _near_one(fa, bits, 2, *shape_a), a)
     elif name == "subnormal":
-        limit = 1 << (10 if fa is formats.TF32 else fa.mantissa_bits)
-        shift = 13 if fa is formats.TF32 else 0
+        limit = 1 << (10 if fa is number_formats.TF32 else fa.mantissa_bits)
+        shift = 13 if fa is number_formats.TF32 else 0
         a = ((bits.below(limit, *shape_a)) << shift) | (bits.below(2, *shape_a) * fa.sign_bit)
         b = numpy.where(bits.chance(50, *shape_b), _near_one(fb, bits, 6, *shape_b), bits.below(4, *shape_b) << shift)
         smallest = fc.smallest_exponent - fc.mantissa_bits
@@ -129,15 +129,15 @@ def matrix_inputs(m: Matrix, name: str, tiles: int) -> tuple[numpy.ndarray, nump
         c = numpy.where(bits.chance(40, *shape_c), c & fc.sign_bit, c)
     elif name == "accumulator":
         a, b = _near_one(fa, bits, 2, *shape_a), _near_one(fb, bits, 2, *shape_b)
-        c = _near_one(fc, bits, 14 if fc is formats.F16 else 30, *shape_c)
+        c = _near_one(fc, bits, 14 if fc is number_formats.F16 else 30, *shape_c)
     elif name == "chain":
         a, b = _encode(fa, bits.normal(*shape_a)), _encode(fb, bits.normal(*shape_b))
         kept = 13 if m.family.startswith("wgmma") and ELEMENT_BYTES[m.a] == 1 else 22
         c = _encode(fc, bits.normal(*shape_c) * 64)
-        if fc is formats.F32:
+        if fc is number_formats.F32:
             c &= ~((1 << (23 - kept)) - 1)
     elif name == "overflow":
-        if fc is formats.F16 or fa not in (formats.BF16, formats.TF32):
+        if fc is number_formats.F16 or fa not in (number_formats.BF16, number_formats.TF32):
             a = _near_one(fa, bits, 5, *shape_a) & ~fa.sign_bit
             b = _near_one(fb, bits, 5, *shape_b) & ~fb.sign_bit
         else:
@@ -159,12 +159,12 @@ def matrix_inputs(m: Matrix, name: str, tiles: int) -> tuple[numpy.ndarray, nump
 
 
 def _exponent(format, codes) -> numpy.ndarray:
-    values = formats.decode(format, codes)
+    values = number_formats.decode(format, codes)
     return numpy.frexp(values)[1]
 
 
 def _extremes(bits: Bits, format, *shape: int) -> numpy.ndarray:
-    step = 1 << 13 if format is formats.TF32 else 1
+    step = 1 << 13 if format is number_formats.TF32 else 1
     smallest_normal = 1 << format.mantissa_bits
     table = [format.largest, format.largest - step, smallest_normal, smallest_normal - step, step, 2 * step, 0]
     codes = numpy.array(table, dtype=numpy.int64)[bits.below(len(table), *shape)]
@@ -172,10 +172,10 @@ def _extremes(bits: Bits, format, *shape: int) -> numpy.ndarray:
 
 
 def _with_specials(bits: Bits, format, codes: numpy.ndarray, percent: int) -> numpy.ndarray:
-    nan = 0x7FFFFFFF if format is formats.TF32 else format.nan  # the ignored lower bits set as well
+    nan = 0x7FFFFFFF if format is number_formats.TF32 else format.nan  # the ignored lower bits set as well
     choices = [nan, nan | format.sign_bit]
     if format.infinity is not None:
-        step = 1 << 13 if format is formats.TF32 else 1
+        step = 1 << 13 if format is number_formats.TF32 else 1
         choices += [format.infinity, format.infinity | format.sign_bit] * 3 + [format.infinity + step]
     special = numpy.array(choices, dtype=numpy.int64)[bits.below(len(choices), *codes.shape)]
     return numpy.where(bits.chance(percent, *codes.shape), special, codes)

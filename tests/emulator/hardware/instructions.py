@@ -222,7 +222,11 @@ def _wgmma(m: Matrix) -> str:
     outputs = ", ".join(f'"+r"(d[{i}])' for i in range(count))
     half = "true" if m.result == "f16" else "false"
     shared_a = "" if from_registers else "__shared__ alignas(1024) uint8_t shared_a[2048]; "
-    load = "uint32_t a[4]; load_a<32>(a_tiles + blockIdx.x * 2048 + warp * 512, a, lane);" if from_registers else "to_core_matrices(shared_a, a_tiles + blockIdx.x * 2048, 64, threadIdx.x);"
+    load = (
+        "uint32_t a[4]; load_a<32>(a_tiles + blockIdx.x * 2048 + warp * 512, a, lane);"
+        if from_registers
+        else "to_core_matrices(shared_a, a_tiles + blockIdx.x * 2048, 64, threadIdx.x);"
+    )
     # The f32 result is passed as raw bits: the asm copies them to .f32 registers.
     kind = "f32" if m.result == "f32" else "b32"
     names = [f"x{i}" for i in range(count)]

@@ -110,7 +110,9 @@ def run(cubin: pathlib.Path, folder: pathlib.Path) -> None:
     vectors.save(folder / "sm_90.npz")
     numpy.savez_compressed(folder / "differences.npz", **different)
     numpy.savez_compressed(folder / "sm_90_approximate.npz", **approximate)
-    print(f"{len(MATRIX)} matrix and {len(ELEMENTWISE)} other instructions, {len(different)} input sets differ, {time.time() - start:.1f} s")
+    print(
+        f"{len(MATRIX)} matrix and {len(ELEMENTWISE)} other instructions, {len(different)} input sets differ, {time.time() - start:.1f} s"
+    )
     for path in sorted(folder.glob("*.npz")):
         print(path.name, path.stat().st_size, "bytes")
 

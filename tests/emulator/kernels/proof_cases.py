@@ -33,7 +33,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map over a buffer; the fields of zoo.tensor_map.TensorMap."""
+    """A tensor map over a buffer; the fields of zoo.contract.tensor_map.TensorMap."""
 
     buffer: str
     dtype: str

@@ -89,7 +89,7 @@ class Gpu:
         return content
 
     def tensor_map(self, map_, address):
-        from zoo.tensor_map import DTYPES, SWIZZLES
+        from zoo.contract.tensor_map import DTYPES, SWIZZLES
 
         driver = self.driver
         words = lambda type_, values: [type_(value) for value in values]  # noqa: E731
@@ -126,7 +126,12 @@ def run_case(gpu, case, cubin):
     module = gpu.call("cuModuleLoadData", cubin)
     function = gpu.call("cuModuleGetFunction", module, case.entry.encode())
     if case.shared_bytes > 48 * 1024:
-        gpu.call("cuFuncSetAttribute", function, gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, case.shared_bytes)
+        gpu.call(
+            "cuFuncSetAttribute",
+            function,
+            gpu.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            case.shared_bytes,
+        )
     pointers = {name: gpu.alloc(content) for name, content in case.buffers.items()}
     kept, block = [], (ctypes.c_void_p * len(case.parameters))()
     for i, value in enumerate(case.parameters):
@@ -163,12 +168,18 @@ def run_all(folder):
         runs = [run_case(gpu, case, cubin) for _ in range(REPEATS)]
         as_reference = sum(all(same_bits(content, case.outcome(key)) for key, content in run.items()) for run in runs)
         as_emulator = sum(
-            all(same_bits(run[key], content) for number in range(len(EMULATED_SCHEDULES)) for key, content in part(f"emulated{number}").items())
+            all(
+                same_bits(run[key], content)
+                for number in range(len(EMULATED_SCHEDULES))
+                for key, content in part(f"emulated{number}").items()
+            )
             for run in runs
         )
         good = as_reference == as_emulator == REPEATS
         failed += not good
-        print(f"{name:28} = numpy {as_reference}/{REPEATS}   = emulator {as_emulator}/{REPEATS}   {'ok' if good else 'DIFFERENT'}", flush=True)
+        print(
+            f"{name:28} = numpy {as_reference}/{REPEATS}   = emulator {as_emulator}/{REPEATS}   {'ok' if good else 'DIFFERENT'}", flush=True
+        )
     print("all equal" if not failed else f"{failed} kernels differ")
     return int(failed > 0)
 

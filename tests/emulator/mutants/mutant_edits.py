@@ -253,7 +253,9 @@ def change(selector, operand, add=None, xor=None, to=None, type="b32"):
             elif re.fullmatch(r"-?\d+", old):
                 lines[i] = line[:start] + str(int(old) + add if add is not None else int(old) ^ xor) + line[stop:]
             else:
-                arithmetic = f"add.{type.replace('b', 's')} %mutated, {old}, {add};" if add is not None else f"xor.{type} %mutated, {old}, {xor};"
+                arithmetic = (
+                    f"add.{type.replace('b', 's')} %mutated, {old}, {add};" if add is not None else f"xor.{type} %mutated, {old}, {xor};"
+                )
                 lines[i : i + 1] = ["\t{", f"\t.reg .{type} %mutated;", "\t" + arithmetic, line[:start] + "%mutated" + line[stop:], "\t}"]
             if lines[i] == line:
                 raise NothingToEdit(f"operand {operand} of {line.strip()!r} stays {old!r}")

@@ -4,14 +4,14 @@ from fractions import Fraction
 
 import numpy as np
 
-from .. import formats
+from .. import number_formats
 from . import assign, instruction, mask_of
 from .elementwise import compute, table
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 PACKED_INTEGERS = ("u16x2", "s16x2")
-HALVES = {"f16": formats.F16, "bf16": formats.BF16}
-PACKED_HALVES = {"f16x2": formats.F16, "bf16x2": formats.BF16}
+HALVES = {"f16": number_formats.F16, "bf16": number_formats.BF16}
+PACKED_HALVES = {"f16x2": number_formats.F16, "bf16x2": number_formats.BF16}
 ROUNDINGS = ("rn", "rz", "rm", "rp")
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 _NUMPY = {"u16": np.uint16, "s16": np.int16, "u32": np.uint32, "s32": np.int32, "u64": np.uint64, "s64": np.int64}
@@ -57,7 +57,7 @@ _SMALLEST_NORMAL = 2.0**-126
 
 
 def _fma_exact(a, b, c):
-    return formats.fma(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32)).view(np.float32)
+    return number_formats.fma(a.view(np.uint32), b.view(np.uint32), c.view(np.uint32)).view(np.float32)
 
 
 _NEAREST_F32 = {
@@ -80,7 +80,7 @@ def _f32(ins, name, count):
     rounding = ins.choice(*ROUNDINGS, default="rn")
     ftz, sat = ins.flag("ftz"), ins.flag("sat")
     if rounding != "rn":
-        exact = {"add": formats.add, "sub": formats.add, "mul": formats.multiply, "fma": formats.fma}[name]
+        exact = {"add": number_formats.add, "sub": number_formats.add, "mul": number_formats.multiply, "fma": number_formats.fma}[name]
 
         def function(*arguments):
             codes = [argument.view(np.uint32) for argument in arguments]
@@ -147,10 +147,10 @@ def _half(ins, name, type):
 
     def exact(*codes):
         if name == "fma":
-            return formats.half_fma(format, *codes, sat=sat, relu=relu)
+            return number_formats.half_fma(format, *codes, sat=sat, relu=relu)
         if name == "mul":
-            return formats.half_multiply(format, *codes, sat=sat)
-        return formats.half_add(format, *codes, sat=sat)
+            return number_formats.half_multiply(format, *codes, sat=sat)
+        return number_formats.half_add(format, *codes, sat=sat)
 
     def one(*codes):
         codes = [code.astype(np.uint32) for code in codes]
@@ -158,7 +158,7 @@ def _half(ins, name, type):
             codes[1] ^= sign
         if ftz:
             codes = [flush_half(format, code) for code in codes]
-        result = None if sat or relu else formats.half_quickly(format, name, *codes)
+        result = None if sat or relu else number_formats.half_quickly(format, name, *codes)
         if result is None:
             result = exact(*codes)
         return flush_half(format, result) if ftz else result
@@ -174,7 +174,7 @@ def on_halves(one, packed):
 
 
 def flush_half(format, codes):
-    exponent, sign = codes.dtype.type(0x7C00 if format is formats.F16 else 0x7F80), codes.dtype.type(0x8000)
+    exponent, sign = codes.dtype.type(0x7C00 if format is number_formats.F16 else 0x7F80), codes.dtype.type(0x8000)
     return np.where(codes & exponent == 0, codes & sign, codes)
 
 
@@ -201,8 +201,8 @@ def _float(ins, name, type, count):
             return table(ins, lambda *pairs: plain(*[pair.view(np.float32) for pair in pairs]).view(np.uint64), "b64", count)
         if name == "sub":
             negate = np.uint64(0x8000000080000000)
-            return table(ins, lambda a, b: formats.add_f32x2(a, b ^ negate, rounding, ftz=ftz), "b64", 2)
-        function = {"add": formats.add_f32x2, "mul": formats.multiply_f32x2, "fma": formats.fma_f32x2}[name]
+            return table(ins, lambda a, b: number_formats.add_f32x2(a, b ^ negate, rounding, ftz=ftz), "b64", 2)
+        function = {"add": number_formats.add_f32x2, "mul": number_formats.multiply_f32x2, "fma": number_formats.fma_f32x2}[name]
         return table(ins, lambda *arguments: function(*arguments, rounding, ftz=ftz), "b64", count)
     return table(ins, _half(ins, name, type), _slot_type(type), count)
 
@@ -263,6 +263,7 @@ def _carry(ins, name, type, use):
     bits = 64 if type.endswith("64") else 32
     unsigned = f"u{bits}"
     d, a, b = ins.write(0, unsigned), ins.read(1, unsigned), ins.read(2, unsigned)
+
     def run(warp, lanes):
         x, y = warp.values[a], warp.values[b]
         carry = warp.state.get("carry")
@@ -326,6 +327,7 @@ def _mad_carry(ins, type, part, use, write):
     d, (a, b, c) = ins.write(0, type), [ins.read(k, type) for k in (1, 2, 3)]
     product = {"lo": np.multiply, "hi": high_product}[part]
     unsigned = np.dtype(f"u{np.dtype(_NUMPY[type]).itemsize}")
+
     def run(warp, lanes):
         values = warp.values
         x, y = product(values[a], values[b]).view(unsigned), values[c].view(unsigned)
@@ -460,7 +462,9 @@ def minimum(ins):
     if type in PACKED_INTEGERS:
         relu = ins.flag("relu")
         choose = np.minimum if smaller else np.maximum
-        return table(ins, _packed16((lambda a, b: np.maximum(choose(a, b), a.dtype.type(0))) if relu else choose, type == "s16x2"), "b32", 2)
+        return table(
+            ins, _packed16((lambda a, b: np.maximum(choose(a, b), a.dtype.type(0))) if relu else choose, type == "s16x2"), "b32", 2
+        )
     if type == "f64":
         return table(ins, np.fmin if smaller else np.fmax, type, 2)
     propagate, ftz = ins.flag("NaN"), ins.flag("ftz")
@@ -505,8 +509,11 @@ def minimum(ins):
         if b"\1" in bad.tobytes():
             if propagate:
                 return np.where(bad, np.uint16(0x7FFF), result)
-            number = np.where(bad_a, b & ~sign | signs if sign_of_xor else b & ~sign if magnitude else b,
-                              a & ~sign | signs if sign_of_xor else a & ~sign if magnitude else a)
+            number = np.where(
+                bad_a,
+                b & ~sign | signs if sign_of_xor else b & ~sign if magnitude else b,
+                a & ~sign | signs if sign_of_xor else a & ~sign if magnitude else a,
+            )
             result = np.where(bad, np.where(bad_a & bad_b, np.uint16(0x7FFF), number), result)
         return result
 

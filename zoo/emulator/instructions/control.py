@@ -71,7 +71,9 @@ def call(ins):
     if callee.statements is None:
         return _call_system(ins, callee, arguments, results)
     offsets = ins.program.local_offset
-    inputs = [(offsets[parameter], offsets[argument], parameter.size) for parameter, argument in zip(callee.parameters, arguments, strict=True)]
+    inputs = [
+        (offsets[parameter], offsets[argument], parameter.size) for parameter, argument in zip(callee.parameters, arguments, strict=True)
+    ]
     outputs = [(offsets[result], offsets[own], own.size) for own, result in zip(callee.results, results, strict=True)]
     target, following = ins.program.start[callee], ins.pc + 1
 
@@ -156,6 +158,7 @@ def _call_system(ins, callee, arguments, results):
 
         return run
     if callee.name == "vprintf":
+
         def run(warp, lanes):
             for lane in range(32):
                 if lanes >> lane & 1:
@@ -516,7 +519,9 @@ def set_register_count(ins):
         most = _REGISTERS // (32 * cta.warp_count) // 8 * 8 * cta.warp_count  # what a CTA can begin with; it never gets more
         asked = sum(one.state.get("register count", _FEWEST_REGISTERS) for one in cta.warps)
         if direction == "inc" and asked > most:
-            ins.report(warp, lanes, "register-count", f"waits for ever: the CTA's warps ask for {asked} registers a lane, it has {most} at most")
+            ins.report(
+                warp, lanes, "register-count", f"waits for ever: the CTA's warps ask for {asked} registers a lane, it has {most} at most"
+            )
 
     return run
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import conversions, formats
+from .. import conversions, number_formats
 from ..lanes import assign
 from ..parser import Immediate, Register
 from . import instruction
@@ -18,13 +18,13 @@ def _approximate(function):
 def _half_function(ins, function, type, ftz):
     """The function on f16 or bf16 codes, one or two to a register."""
     packed = type.endswith("x2")
-    format = formats.F16 if type.startswith("f16") else formats.BF16
-    if ftz and format is formats.F16:
+    format = number_formats.F16 if type.startswith("f16") else number_formats.BF16
+    if ftz and format is number_formats.F16:
         ins.unsupported(".ftz on this type")
 
     def one(codes):
         codes = flush_half(format, codes.astype(np.uint32)) if ftz else codes.astype(np.uint32)
-        found = formats.encode(format, function(formats.decode(format, codes)), "rn").astype(np.uint32)
+        found = number_formats.encode(format, function(number_formats.decode(format, codes)), "rn").astype(np.uint32)
         return flush_half(format, found) if ftz else found
 
     return table(ins, on_halves(one, packed), "b32" if packed else "b16", 1)
@@ -152,8 +152,8 @@ def _clamped(bits):
 
 
 def _short_pair(format, width):
-    """Both operands of cvt.rn.satfinite.<short>x2.f32 through one table, see formats.short_table."""
-    table, shift = formats.short_table(format, False).astype(np.uint16), np.uint16(width)
+    """Both operands of cvt.rn.satfinite.<short>x2.f32 through one table, see number_formats.short_table."""
+    table, shift = number_formats.short_table(format, False).astype(np.uint16), np.uint16(width)
 
     def function(a, b):
         both = np.concatenate((a, b))
@@ -177,10 +177,10 @@ FAST = {
     "cvt.rn.f16.f32": (_f16_codes, 16, 32),
 }
 FAST["cvt.sat.f32.f32"] = (_clamped, 32, 32)
-FAST["cvt.ftz.sat.f32.f32"] = (lambda a: _clamped(formats.flush_subnormals(a)), 32, 32)
-for _format in (formats.E4M3, formats.E5M2, formats.E2M3, formats.E3M2):
+FAST["cvt.ftz.sat.f32.f32"] = (lambda a: _clamped(number_formats.flush_subnormals(a)), 32, 32)
+for _format in (number_formats.E4M3, number_formats.E5M2, number_formats.E2M3, number_formats.E3M2):
     FAST[f"cvt.rn.satfinite.{_format.name}x2.f32"] = (_short_pair(_format, 8), 16, 32)
-FAST["cvt.rn.satfinite.e2m1x2.f32"] = (_short_pair(formats.E2M1, 4), 16, 32)
+FAST["cvt.rn.satfinite.e2m1x2.f32"] = (_short_pair(number_formats.E2M1, 4), 16, 32)
 for _name, _rounding in (("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)):
     FAST[f"cvt.{_name}.s32.f32"] = (_to_integer(_rounding, np.int32), 32, 32)
     FAST[f"cvt.{_name}.u32.f32"] = (_to_integer(_rounding, np.uint32), 32, 32)

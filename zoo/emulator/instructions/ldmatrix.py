@@ -197,5 +197,3 @@ def movmatrix(ins):
         put_rows(warp, destination, np.ascontiguousarray(square.T).view(np.uint32).reshape(1, 32), lanes)
 
     return run
-
-

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import clocks, formats, memory
+from .. import clocks, memory, number_formats
 from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, first_lane, mask_of
@@ -211,7 +211,9 @@ def load(ins):
                     place(warp, lanes, np.broadcast_to(data, (lanes.bit_count(),) + np.shape(data)))
                     lane = first_lane(lanes)
                     known = warp.machine.parameter_values[ins] = [
-                        (destination[0], warp.values[destination[0]][lane].copy()) for destination in destinations if destination is not None
+                        (destination[0], warp.values[destination[0]][lane].copy())
+                        for destination in destinations
+                        if destination is not None
                     ]
                 for slot, value in known:
                     assign(warp.values[slot], value, lanes)
@@ -312,17 +314,17 @@ _ATOMIC_TYPES = {
 def combine(name, type):
     """function(old, operand) -> new on numpy scalars of one type."""
     if type in ("f16", "bf16", "f16x2", "bf16x2"):
-        format = formats.F16 if type.startswith("f16") else formats.BF16
+        format = number_formats.F16 if type.startswith("f16") else number_formats.BF16
 
         def half(old, operand):
             parts = []
             for shift in (0, 16) if type.endswith("x2") else (0,):
                 a, b = (np.array([(int(v) >> shift) & 0xFFFF], np.uint32) for v in (old, operand))
                 if name == "add":
-                    code = formats.half_add(format, a, b)
+                    code = number_formats.half_add(format, a, b)
                 else:
-                    x, y = (formats.decode(format, v) for v in (a, b))
-                    code = formats.encode(format, np.fmin(x, y) if name == "min" else np.fmax(x, y), "rn")
+                    x, y = (number_formats.decode(format, v) for v in (a, b))
+                    code = number_formats.encode(format, np.fmin(x, y) if name == "min" else np.fmax(x, y), "rn")
                 parts.append(int(code[0]) << shift)
             return sum(parts)
 
@@ -526,7 +528,13 @@ def is_space(ins):
     """p = the generic address lies in the state space"""
     space = _space(ins)
     p, a = ins.write(0, "pred"), ins.read(1, "u64")
-    keys = {"shared": SHARED_BASE >> 40, "local": LOCAL_BASE >> 40, "global": GLOBAL_BASE >> 40, "const": -1, "param": memory.PARAM_BASE >> 40}
+    keys = {
+        "shared": SHARED_BASE >> 40,
+        "local": LOCAL_BASE >> 40,
+        "global": GLOBAL_BASE >> 40,
+        "const": -1,
+        "param": memory.PARAM_BASE >> 40,
+    }
 
     def run(warp, lanes):
         assign(warp.values[p], np.array([memory.window_of(v) == keys[space] for v in warp.values[a].tolist()]), lanes)

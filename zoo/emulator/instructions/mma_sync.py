@@ -8,7 +8,7 @@ Every element type uses the same fragments when counted in bytes. With a row of 
 
 import numpy as np
 
-from .. import arithmetic, formats
+from .. import arithmetic, number_formats
 from . import FULL, instruction, put_rows
 
 _LANE = np.arange(32)
@@ -133,8 +133,8 @@ def mma(ins):
         else:
             native = warp.machine.device.arch.startswith("sm_12")
             total = arithmetic.mma_sync_sum(
-                arithmetic.operand(formats.FORMATS[a], codes_of(left, a, containers)),
-                arithmetic.operand(formats.FORMATS[b], codes_of(right, b, containers)),
+                arithmetic.operand(number_formats.FORMATS[a], codes_of(left, a, containers)),
+                arithmetic.operand(number_formats.FORMATS[b], codes_of(right, b, containers)),
                 addend, result, fp8=fp8, native_fp8=native, mode=warp.machine.arithmetic,
             )  # fmt: skip
         put_rows(warp, d_rows, d_registers(total, result), lanes)
@@ -158,7 +158,7 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
     _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
     scale_a, scale_b = ins.rows(4), ins.rows(6)
     selector_a, selector_b = ins.read_list(5, "u16"), ins.read_list(7, "u16")
-    scale_format = formats.FORMATS[scale_type]
+    scale_format = number_formats.FORMATS[scale_type]
 
     def run(warp, lanes):
         _need_all(ins, warp, lanes)
@@ -167,15 +167,20 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
         byte_b, thread_b = (int(warp.values[slot][0]) for slot in selector_b)
         for name, byte, thread, threads in (("a", byte_a, thread_a, 2), ("b", byte_b, thread_b, 4)):
             if byte % vector or byte > 3 or thread >= threads:
-                ins.report(warp, lanes, "arithmetic", f"byte-id-{name} = {byte}, thread-id-{name} = {thread} are not allowed with {vector} scales per row")
+                ins.report(
+                    warp,
+                    lanes,
+                    "arithmetic",
+                    f"byte-id-{name} = {byte}, thread-id-{name} = {thread} are not allowed with {vector} scales per row",
+                )
                 return
         # Row r of A: lane 4 (r % 8) + 2 * thread-id + r / 8.  Column n of B: lane 4 n + thread-id.
         row = np.arange(16)
         bytes_a = words[scale_a[0]].view(np.uint8).reshape(32, 4)[4 * (row % 8) + 2 * thread_a + row // 8]
         bytes_b = words[scale_b[0]].view(np.uint8).reshape(32, 4)[4 * np.arange(8) + thread_b]
         total = arithmetic.tcgen05_sum(
-            arithmetic.operand(formats.FORMATS[a], codes_of(words_of_a(words[a_rows]), a, not fp4)),
-            arithmetic.operand(formats.FORMATS[b], codes_of(words_of_b(words[b_rows]), b, not fp4)),
+            arithmetic.operand(number_formats.FORMATS[a], codes_of(words_of_a(words[a_rows]), a, not fp4)),
+            arithmetic.operand(number_formats.FORMATS[b], codes_of(words_of_b(words[b_rows]), b, not fp4)),
             c_matrix(words[c_rows], result), result, warp.machine.arithmetic,
             arithmetic.BlockScale(scale_format, bytes_a[:, byte_a : byte_a + vector]),
             arithmetic.BlockScale(scale_format, bytes_b[:, byte_b : byte_b + vector]),

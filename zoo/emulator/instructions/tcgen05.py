@@ -87,7 +87,9 @@ def alloc(ins):
             if memory.relinquished:
                 ins.report(warp, lanes, "tensor-memory-misuse", "alloc after this CTA executed tcgen05.relinquish_alloc_permit")
             if memory.last_size is not None and count > memory.last_size:
-                ins.report(warp, lanes, "tensor-memory-misuse", f"{count} columns after an allocation of {memory.last_size}: sizes must not grow")
+                ins.report(
+                    warp, lanes, "tensor-memory-misuse", f"{count} columns after an allocation of {memory.last_size}: sizes must not grow"
+                )
             request = memory.requests[warp] = {"count": count, "first": None}
             warp.machine.progress += 1
         if request["first"] is None:
@@ -95,7 +97,9 @@ def alloc(ins):
         if request["first"] is None:
             return Blocked(
                 lambda: request["first"] is not None or _can_grant(warp, group, memory, request),
-                lambda: f"tcgen05.alloc of {request['count']} columns waits for free columns" + (" or for the peer CTA" if group == 2 else ""),
+                lambda: (
+                    f"tcgen05.alloc of {request['count']} columns waits for free columns" + (" or for the peer CTA" if group == 2 else "")
+                ),
             )
         del memory.requests[warp]
         shared_address = int(address(warp)[first_lane(lanes)]) - (SHARED_BASE if generic else 0)
@@ -165,7 +169,9 @@ def dealloc(ins):
         count = uniform(ins, warp, count_slot, lanes)
         if memory.allocations.get(first) != count:
             have = ", ".join(f"{n} from column {c}" for c, n in memory.allocations.items()) or "nothing"
-            ins.report(warp, lanes, "tensor-memory-misuse", f"{count} columns from column {first} are freed, but allocated is: {have}", first)
+            ins.report(
+                warp, lanes, "tensor-memory-misuse", f"{count} columns from column {first} are freed, but allocated is: {have}", first
+            )
             return
         memory.check_free(ins, warp, lanes, first, count)
         memory.free(first)
@@ -252,7 +258,12 @@ def commit(ins):
         if multicast:
             mask = int(warp.values[mask_slot][lane])
             if mask >> len(warp.cta.cluster.ctas):
-                ins.report(warp, lanes, "mbarrier-misuse", f"the CTA mask {mask:#x} names ranks outside the cluster of {len(warp.cta.cluster.ctas)}")
+                ins.report(
+                    warp,
+                    lanes,
+                    "mbarrier-misuse",
+                    f"the CTA mask {mask:#x} names ranks outside the cluster of {len(warp.cta.cluster.ctas)}",
+                )
             ranks = [rank for rank in range(len(warp.cta.cluster.ctas)) if mask >> rank & 1]
             targets = [(rank << 24) | (target & 0xFFFFFF) for rank in ranks]
         else:
@@ -275,9 +286,7 @@ def commit(ins):
             for one in targets:
                 warp.machine.mbarriers.arrive(ins, warp, lanes, one, 1, clocks=snapshot)
 
-        warp.machine.asynchronous.issue(
-            Operation(ins, warp, lanes, execute, queue=core_of(warp, group), signals=targets)
-        )
+        warp.machine.asynchronous.issue(Operation(ins, warp, lanes, execute, queue=core_of(warp, group), signals=targets))
 
     return run
 
@@ -353,7 +362,13 @@ def _place(ins, warp, lanes, address, cells):
     lane, column = lane_and_column(int(addresses[first_lane(lanes)]))
     quarter = warp.index % 4
     if lane // 32 not in (0, quarter):
-        ins.report(warp, lanes, "tensor-memory-misuse", f"warp {warp.index} reaches lanes {32 * quarter}..{32 * quarter + 31} only, not lane {lane}", column)
+        ins.report(
+            warp,
+            lanes,
+            "tensor-memory-misuse",
+            f"warp {warp.index} reaches lanes {32 * quarter}..{32 * quarter + 31} only, not lane {lane}",
+            column,
+        )
     rows, columns = cells[0] + (32 * quarter + lane % 32), cells[1] + column
     if int(rows.max()) >= 32 * quarter + 32:
         ins.report(warp, lanes, "tensor-memory-misuse", f"the lanes from {lane % 32} do not fit into the warp's quarter", column)
@@ -468,7 +483,9 @@ def copy(ins):
         for problem in descriptor.problems:
             ins.report(warp, lanes, "invalid-descriptor", f"descriptor {bits:#018x}: {problem}")
         if start_lane and shape != "4x256b":
-            ins.report(warp, lanes, "tensor-memory-misuse", f"the destination starts at lane {start_lane}; .{shape} covers all lanes from 0")
+            ins.report(
+                warp, lanes, "tensor-memory-misuse", f"the destination starts at lane {start_lane}; .{shape} covers all lanes from 0"
+            )
         if start_lane >= 32:
             ins.report(warp, lanes, "tensor-memory-misuse", f"the destination lane {start_lane} leaves no room for rows 32 lanes apart")
             return

@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from .. import arithmetic, descriptors, formats
+from .. import arithmetic, descriptors, number_formats
 from ..asynchronous import Operation
 from ..lanes import first_lane
 from ..parser import Address, Vector
@@ -76,7 +76,12 @@ def mma(ins):
         d_lane, d_column = lane_and_column(int(d_address(warp)[lane]))
         layout = _result_layout(what.m, what.n, group, d_lane)
         if layout is None:
-            ins.report(warp, lanes, "tensor-memory-misuse", f"D at lane {d_lane}: M = {what.m} must start at lane {'0 or 16' if what.m == 64 else '0'}")
+            ins.report(
+                warp,
+                lanes,
+                "tensor-memory-misuse",
+                f"D at lane {d_lane}: M = {what.m} must start at lane {'0 or 16' if what.m == 64 else '0'}",
+            )
             return
         access = Access(ins, warp, lanes, "mma")
         order = _UseList(ins, warp, lanes, access)
@@ -105,7 +110,9 @@ def mma(ins):
                 if not cta.shared.check_async_read(ins, warp, lanes, words):
                     return
                 reads.append((cta, a_chunks))
-        b_chunks = _operand_chunks(ins, warp, lanes, int(warp.values[b_slot][lane]), "B", b_rows_each, what, what.b_mn_major, _element_bytes(what.b))
+        b_chunks = _operand_chunks(
+            ins, warp, lanes, int(warp.values[b_slot][lane]), "B", b_rows_each, what, what.b_mn_major, _element_bytes(what.b)
+        )
         words = _operand_words(b_chunks, what.b, kind)
         for cta in ctas:
             if not cta.shared.check_async_read(ins, warp, lanes, words):
@@ -329,8 +336,12 @@ def _scale_bytes(ins, warp, lanes, cta, count, column, byte, vector, split):
 def _shrunk(addend, shrink, result):
     """D * 2^-shrink, exact except where it underflows (then truncated)."""
     if result == "f16":
-        return formats.encode(formats.F16, formats.decode(formats.F16, addend) * 2.0**-shrink, "rz").astype(np.uint32)
-    return formats.encode(formats.F32, formats.decode(formats.F32, addend) * 2.0**-shrink, "rz").astype(np.uint32)
+        return number_formats.encode(number_formats.F16, number_formats.decode(number_formats.F16, addend) * 2.0**-shrink, "rz").astype(
+            np.uint32
+        )
+    return number_formats.encode(number_formats.F32, number_formats.decode(number_formats.F32, addend) * 2.0**-shrink, "rz").astype(
+        np.uint32
+    )
 
 
 def _multiply(what, left, right, addend, scales, mode):
@@ -340,5 +351,3 @@ def _multiply(what, left, right, addend, scales, mode):
         arithmetic.operand(what.a, left, negate=what.negate_a), arithmetic.operand(what.b, right, negate=what.negate_b), addend, what.result, mode, *scales,
         fp4=what.kind in ("mxf4", "mxf4nvf4"),
     )  # fmt: skip
-
-

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from ...errors import ArgumentError
-from ...tensor_map import BYTES, TensorMap
+from zoo.contract.tensor_map import BYTES, TensorMap
+from zoo.errors import ArgumentError
+
 from .. import memory
 from ..lanes import first_lane
 from ..memory import GLOBAL_BASE, SHARED_BASE

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from ... import tensor_map as maps
-from ...errors import ArgumentError
-from .. import formats, memory
+from zoo.contract import tensor_map as maps
+from zoo.errors import ArgumentError
+
+from .. import memory, number_formats
 from ..asynchronous import Operation
 from ..lanes import assign
 from ..memory import GLOBAL_BASE, PARAM_BASE
@@ -35,15 +36,15 @@ def _cache_operand(ins):
 def reducer(name, type):
     """function(old bytes, operand bytes) -> bytes, elementwise on arrays of one type."""
     if type in ("f16", "bf16"):
-        format = formats.F16 if type == "f16" else formats.BF16
+        format = number_formats.F16 if type == "f16" else number_formats.BF16
 
         def half(old, operand):
             a, b = (part.reshape(-1).view(np.uint16).astype(np.uint32) for part in (old, operand))
             if name == "add":
-                codes = formats.half_add(format, a, b)
+                codes = number_formats.half_add(format, a, b)
             else:
                 choose = np.fmin if name == "min" else np.fmax
-                codes = formats.encode(format, choose(formats.decode(format, a), formats.decode(format, b)), "rn")
+                codes = number_formats.encode(format, choose(number_formats.decode(format, a), number_formats.decode(format, b)), "rn")
             return codes.astype(np.uint16).view(np.uint8).reshape(old.shape)
 
         return half
@@ -59,7 +60,9 @@ def reducer(name, type):
         "b32": np.uint32,
         "b64": np.uint64,
     }[type]
-    ufunc = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum}.get(name)
+    ufunc = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum, "max": np.maximum}.get(
+        name
+    )
 
     def plain(old, operand):
         a, b = old.reshape(-1).view(dtype), operand.reshape(-1).view(dtype)
@@ -145,7 +148,9 @@ def _read_map(ins, warp, lane, address):
         raw = memory.read_global(ins, warp, 0xFFFFFFFF, np.arange(address, address + maps.BYTES, dtype=np.int64), 1).tobytes()
         machine.tensor_map_edits.check_use(ins, warp, lane, address)
     else:
-        ins.report(warp, 1 << lane, "tensor-map", f"the tensor map's address {address:#x} is neither a kernel parameter nor global memory", address)
+        ins.report(
+            warp, 1 << lane, "tensor-map", f"the tensor map's address {address:#x} is neither a kernel parameter nor global memory", address
+        )
         return None
     if address % 64:
         ins.report(warp, 1 << lane, "misaligned", f"a tensor map needs 64-byte alignment, its address is {address:#x}", address)
@@ -278,7 +283,9 @@ def _tensor_load(ins):
             else:
                 target = signal_rank
                 if target != rank:
-                    ins.report(warp, 1 << lane, "bulk-copy", "without multicast or .cta_group::2 the mbarrier must be in the destination's CTA")
+                    ins.report(
+                        warp, 1 << lane, "bulk-copy", "without multicast or .cta_group::2 the mbarrier must be in the destination's CTA"
+                    )
             cta = warp.cta.cluster.ctas[rank]
             if cta.exited:
                 ins.report(warp, 1 << lane, "exited-cta", f"the copy writes to CTA rank {rank}, which has exited")
@@ -336,7 +343,9 @@ def _tensor_store(ins):
         address = int(source(warp)[lane]) & 0xFFFFFFFF
         offset = address & 0xFFFFFF
         if address >> 24 != warp.cta.rank:
-            ins.report(warp, 1 << lane, "bulk-copy", f"a tensor store reads the executing CTA's shared memory, not CTA rank {address >> 24}'s")
+            ins.report(
+                warp, 1 << lane, "bulk-copy", f"a tensor store reads the executing CTA's shared memory, not CTA rank {address >> 24}'s"
+            )
             return
         if not _check_place(ins, warp, lane, offset):
             return
@@ -450,7 +459,11 @@ def bulk_copy(ins):
                 if from_shared:
                     data = warp.cta.shared.bytes[begin : begin + count].copy()
                 else:
-                    data = memory.read_global(ins, warp, only, np.arange(start, start + count, 16, dtype=np.int64), 16).reshape(-1).view(np.uint8)
+                    data = (
+                        memory.read_global(ins, warp, only, np.arange(start, start + count, 16, dtype=np.int64), 16)
+                        .reshape(-1)
+                        .view(np.uint8)
+                    )
                 place = cta.shared.bytes[extent[0] : extent[1]]
                 place[...] = function(place.copy(), data) if function else data
                 cta.shared.mark_async_write(extent)

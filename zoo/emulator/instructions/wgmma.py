@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from .. import arithmetic, descriptors, formats, warpgroup
+from .. import arithmetic, descriptors, number_formats, warpgroup
 from ..asynchronous import Operation
 from ..lanes import first_lane
 from . import FULL, instruction, put_rows, uniform
@@ -193,15 +193,21 @@ def mma_async(ins):
                 total = arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
             else:
                 total = arithmetic.wgmma_sum(
-                    arithmetic.operand(formats.FORMATS[a], left, negate=signs[0] < 0),
-                    arithmetic.operand(formats.FORMATS[b], right, negate=signs[1] < 0),
+                    arithmetic.operand(number_formats.FORMATS[a], left, negate=signs[0] < 0),
+                    arithmetic.operand(number_formats.FORMATS[b], right, negate=signs[1] < 0),
                     addend, result, fp8=fp8, mode=mode,
                 )  # fmt: skip
             put_rows(warp, d_rows, registers(total, n, result), lanes)
 
         warp.machine.asynchronous.issue(
             Operation(
-                ins, warp, lanes, execute, queue=("wgmma", warp), reads=reads, registers=[d_rows],
+                ins,
+                warp,
+                lanes,
+                execute,
+                queue=("wgmma", warp),
+                reads=reads,
+                registers=[d_rows],
                 register_sources=[] if a_rows is None else [a_rows],
             )  # fmt: skip
         )

@@ -1,0 +1,78 @@
+"""A change of anything a unit is made of must change its digest; nothing else may."""
+
+import pytest
+
+from tools.build import BuildError
+from tools.build.sources import Sources
+
+UNIT = '#include "family/kernel.cu"\n'
+
+
+def tree(root, **files):
+    defaults = {"family/kernel.cu": '#include "near.cuh"\n#include <common/far.cuh>\n#include <cstdint>\n',
+                "family/near.cuh": '#include "../common/deep.cuh"\n', "common/far.cuh": "", "common/deep.cuh": "", "common/other.cuh": ""}  # fmt: skip
+    for name, text in {**defaults, **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def digest(root, unit=UNIT, *more):
+    return Sources([root, *more]).digest(unit)
+
+
+@pytest.mark.parametrize("name", ["family/near.cuh", "common/far.cuh", "common/deep.cuh"])
+def test_a_changed_include_at_any_depth_changes_the_digest(tmp_path, name):
+    before = digest(tree(tmp_path))
+    (tmp_path / name).write_text((tmp_path / name).read_text() + "// changed\n")
+    assert digest(tmp_path) != before
+
+
+def test_a_changed_unit_changes_the_digest(tmp_path):
+    tree(tmp_path)
+    assert digest(tmp_path, UNIT + "#define X 1\n") != digest(tmp_path)
+
+
+def test_a_file_nobody_includes_does_not_count(tmp_path):
+    before = digest(tree(tmp_path))
+    (tmp_path / "common/other.cuh").write_text("// changed\n")
+    assert digest(tmp_path) == before
+
+
+def test_the_folder_does_not_count(tmp_path):
+    assert digest(tree(tmp_path / "one")) == digest(tree(tmp_path / "two" / "deeper"))
+
+
+def test_moving_a_byte_from_one_file_to_the_next_changes_the_digest(tmp_path):
+    one = digest(tree(tmp_path / "one", **{"common/deep.cuh": "ab", "common/far.cuh": "c"}))
+    two = digest(tree(tmp_path / "two", **{"common/deep.cuh": "a", "common/far.cuh": "bc"}))
+    assert one != two
+
+
+def test_headers_of_a_second_root_count(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    tree(second)
+    (first / "family").mkdir(parents=True)
+    (first / "family/kernel.cu").write_text('#include "common/far.cuh"\n')
+    before = digest(first, UNIT, second)
+    (second / "common/far.cuh").write_text("// changed\n")
+    assert digest(first, UNIT, second) != before
+
+
+def test_files_that_include_each_other_end(tmp_path):
+    tree(tmp_path, **{"common/deep.cuh": '#include "far.cuh"\n', "common/far.cuh": '#include "deep.cuh"\n'})
+    assert len(digest(tmp_path)) == 64
+
+
+def test_an_include_behind_a_condition_counts(tmp_path):
+    tree(tmp_path, **{"common/far.cuh": '#if 0\n#include "other.cuh"\n#endif\n'})
+    before = digest(tmp_path)
+    (tmp_path / "common/other.cuh").write_text("// changed\n")
+    assert digest(tmp_path) != before
+
+
+def test_an_include_of_a_macro_is_refused(tmp_path):
+    tree(tmp_path, **{"common/far.cuh": "int a;\n#include HEADER\n"})
+    with pytest.raises(BuildError, match=r"common/far.cuh:2: #include of a macro"):
+        digest(tmp_path)

@@ -1,0 +1,96 @@
+"""Tables that are right: what they expand to."""
+
+import json
+
+from tests.build.build_trees import TABLE, edited, write_tree
+from tools.build.expand import expand
+from tools.build.output import manifest_text
+from tools.build.scope import check_scope
+from tools.build.table import read_tables
+
+
+def variants_of(folder, table=TABLE):
+    (read,) = read_tables(write_tree(folder, table))
+    check_scope(read)
+    return expand(read)
+
+
+def test_variants_are_the_product_in_the_order_of_the_table(tmp_path):
+    names = [(variant.arch, variant.name) for variant in variants_of(tmp_path)]
+    tiles = ["once_t64", "once_t128", "twice_t64", "twice_t128"]
+    assert names == [(arch, name) for arch in ("sm_90a", "sm_100f") for name in tiles]
+
+
+def test_an_argument_of_several_dtypes_multiplies_and_names_the_variants(tmp_path):
+    table = edited(TABLE, ('dtypes = ["f32"]\nshape', 'dtypes = ["bf16", "f32"]\nshape'))
+    variants = variants_of(tmp_path, table)
+    assert len(variants) == 16
+    assert variants[0].name == "bf16_once_t64"
+    assert variants[0].dtypes == {"x": "bf16"}
+    assert variants[0].symbol == "quantize_mxfp8_rows__bf16_once_t64"
+    assert variants[0].file == "sm_90a/quantize_mxfp8_rows__bf16_once_t64.cubin"
+
+
+def test_a_tile_is_built_only_for_what_it_names(tmp_path):
+    table = edited(
+        TABLE,
+        ('dtypes = ["f32"]\nshape', 'dtypes = ["bf16", "f32"]\nshape'),
+        ('cost = "THREADS"', 'arch = ["sm_90a"]\ndtypes = { x = ["bf16"] }\noptions = { mode = ["twice"] }'),
+    )
+    variants = [variant for variant in variants_of(tmp_path, table) if variant.tile.name == "t64"]
+    assert [(variant.arch, variant.name) for variant in variants] == [("sm_90a", "bf16_twice_t64")]
+
+
+def test_two_tiles_of_one_name_serve_two_archs(tmp_path):
+    table = edited(TABLE, ('name = "t128"', 'name = "t64"\narch = ["sm_100f"]'), ('cost = "THREADS"', 'arch = ["sm_90a"]'))
+    constants = {(variant.arch, variant.constants["THREADS"]) for variant in variants_of(tmp_path, table)}
+    assert constants == {("sm_90a", 64), ("sm_100f", 128)}
+
+
+def test_the_unit_says_dtypes_options_constants_and_symbol(tmp_path):
+    unit = variants_of(tmp_path)[3].unit()
+    assert unit == (
+        '#include "common/variant.cuh"\n'
+        "struct Variant {\n"
+        "    using x = zoo::f32;\n"
+        "    using y = zoo::f32;\n"
+        "    using bias = zoo::f32;\n"
+        "    static constexpr auto mode = zoo::Mode::twice;\n"
+        "    static constexpr int THREADS = 128;\n"
+        "};\n"
+        "#define ZOO_KERNEL quantize_mxfp8_rows__twice_t128\n"
+        '#include "quantize/copy.cu"\n'
+    )
+
+
+def test_defaults_are_written_out_for_the_readers(tmp_path):
+    (table,) = read_tables(write_tree(tmp_path))
+    launch = table.entry["launches"]["default"]
+    assert (launch["cluster"], launch["shared"], launch["programmatic"]) == (["1", "1", "1"], "0", False)
+    x, y, *_ = table.entry["arguments"]
+    assert x["forms"] == [{"when": "1", "shape": ["M", "K"], "strides": ["x_stride", "1"]}]
+    assert y["forms"][1] == {"when": "mode.twice", "shape": ["2", "M", "K"], "strides": None}
+    assert (y["alignment"], x["optional"], x["default"]) == (4, False, None)
+
+
+def test_parameters_lie_as_in_a_c_struct(tmp_path):
+    table = edited(
+        TABLE,
+        ('{ i32 = "count" },', '{ i32 = "count" },\n  { tensor_map = "x", dtype = "f32", dims = ["K"], box = ["32"] },\n  { i32 = "M" },'),
+    )
+    (read,) = read_tables(write_tree(tmp_path, table))
+    launch = read.entry["launches"]["default"]
+    places = [(parameter["kind"], parameter["offset"], parameter["size"]) for parameter in launch["parameters"]]
+    assert places == [
+        ("pointer", 0, 8), ("pointer", 8, 8), ("i32", 16, 4), ("tensor_map", 64, 128),
+        ("i32", 192, 4), ("i64", 200, 8), ("f32", 208, 4), ("pointer", 216, 8),
+    ]  # fmt: skip
+    assert launch["parameter_bytes"] == 224
+
+
+def test_the_manifest_text_is_its_data_with_one_line_a_variant():
+    variants = [{"name": f"v{index}", "sha256": "0" * 64, "long": ["word"] * 50} for index in range(3)]
+    data = {"schema": 1, "kernels": {"k": {"variants": variants, "summary": "é"}}}
+    text = manifest_text(data)
+    assert json.loads(text) == data
+    assert sum('"sha256"' in line for line in text.splitlines()) == 3

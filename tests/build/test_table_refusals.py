@@ -1,0 +1,160 @@
+"""Tables that are wrong: each mistake is named, with the table's path, before anything is compiled."""
+
+import pytest
+
+from tests.build.build_trees import SOURCE, TABLE, edited, write_tree
+from tools.build import BuildError
+from tools.build.expand import expand
+from tools.build.scope import check_scope
+from tools.build.table import read_tables
+
+MAP = '{ tensor_map = "x", dtype = "f32", dims = ["K", "M"], strides = ["4 * x_stride"], box = ["32", "THREADS"] }'
+FIRST = '  { pointer = "x" },\n'
+
+MISTAKES = {
+    "unknown key": ([('summary = "a test"', 'sumary = "a test"')], "'summary' is missing"),
+    "misspelt key": ([('words = "K', 'word = "K')], "'words' is missing"),
+    "key too many": ([("[promises]", "sources = 1\n[promises]")], "unknown key 'sources'"),
+    "not TOML": ([("[promises]", "[promises")], "not TOML"),
+    "name outside the grammar": ([("quantize.mxfp8.rows", "quantize.mxfp9.rows")], "'mxfp9', expected one of fp8b128"),
+    "op outside the grammar": ([("quantize.mxfp8.rows", "quantise.mxfp8.rows")],
+                               "op 'quantise' is not one of quantize, dequantize, scales, gemm; names come from the closed lists in zoo/contract/names.py: a new word is added there"),
+    "word too many in the name": ([("quantize.mxfp8.rows", "quantize.mxfp8.rows.fast")], "'fast' fits no field of quantize; names come from the closed lists"),
+    "source that is not there": ([("copy.cu", "cpoy.cu")], "does not exist"),
+    "promise that is no yes or no": ([("deterministic = true", 'deterministic = "yes"')], "must be true or false"),
+    "default outside the values": ([('default = "once"', 'default = "thrice"')], "'default' is 'thrice', expected one of once, twice"),
+    "value twice": ([('["once", "twice"]', '["once", "once"]')], "says something twice"),
+    "value that is no name": ([('["once", "twice"]', '["once", "2x"]')], "value '2x' is not a name"),
+    "unknown dtype": ([('dtypes = ["f32"]', 'dtypes = ["e3m4"]')], "dtype 'e3m4' is not one of bf16"),
+    "scalar of an array's dtype": ([('dtypes = ["i32"]', 'dtypes = ["bf16"]')], "dtype 'bf16' is not one of i32, i64, f32"),
+    "unknown access": ([('access = "read"', 'access = "reads"')], "'access' is 'reads', expected one of read, write"),
+    "default that does not fit": ([("default = 1\n", "default = 2147483648\n")], "default 2147483648 does not fit 32 bits"),
+    "alignment": ([("alignment = 16", "alignment = 24")], "alignment 24 is not a power of two"),
+    "strides of another rank": ([('["x_stride", "1"]', '["x_stride"]')], "'strides' has 1 entries, expected 2"),
+    "shape beside forms": ([('access = "write"', 'access = "write"\nshape = ["M"]')], "'forms' beside 'shape'"),
+    "argument twice": ([('name = "bias"', 'name = "y"')], "an argument 'y' is already"),
+    "argument named as an option": ([('name = "bias"', 'name = "mode"')], "an argument 'mode' is already"),
+    "argument named as a symbol": ([('name = "bias"', 'name = "m_"'), ('shape = ["K"]', 'shape = ["m_"]'),
+                                    ('pointer = "bias"', 'pointer = "m_"')], "the symbol 'm_' is also an argument"),
+    "argument named as a function": ([('name = "bias"', 'name = "min"')], "is a word of the expression language"),
+    "derived symbol that a shape binds": ([('SIZE = "M * K"', 'SIZE = "M * K"\nM = "K"')], "derived.M: a shape or a scalar already binds"),
+    "constant that a shape binds": ([("{ THREADS = 64 }", "{ THREADS = 64, K = 3 }")], "the constant K is also a symbol"),
+    "constant of no integer": ([("{ THREADS = 64 }", '{ THREADS = "64" }')], "must be an integer of 32 bits"),
+    "broken expression": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE THREADS)"')], "is not an expression"),
+    "unknown symbol": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')], "reads 'SIZES', which nothing binds with mode.once"),
+    "misspelling": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')], "did you mean 'SIZE'?"),
+    "unknown symbol in a constraint": ([('"K % 4 == 0"', '"N % 4 == 0"')], "constraints[0].expression: 'N % 4 == 0' reads 'N'"),
+    "unknown symbol in a cost": ([('cost = "THREADS"', 'cost = "THREAD"')], "tiles[t64].cost: 'THREAD' reads 'THREAD'"),
+    "unknown symbol in a shape": ([('["2", "M", "K"]', '["2", "M * N", "K"]')], "arguments[y]: 'M * N' reads 'N', which nothing binds with mode.twice"),
+    "symbol of another option": ([('"y_stride if mode.once else K"', '"y_stride"')], "reads 'y_stride', which nothing binds with mode.twice"),
+    "symbol on the wrong side": ([('"y_stride if mode.once else K"', '"y_stride if not mode.once else K"')], "nothing binds with mode.twice"),
+    "constants in derived": ([('SIZE = "M * K"', 'SIZE = "M * K * THREADS"')], "derived.SIZE: 'M * K * THREADS' reads 'THREADS'"),
+    "derived before it is there": ([('SIZE = "M * K"', 'SIZE = "M * TWO"\nTWO = "2 * K"')], "reads 'TWO'"),
+    "unknown flag": ([('when = "mode.twice"', 'when = "mode.thrice"')], "reads 'mode.thrice'; forms are chosen by flags alone"),
+    "form by a symbol": ([('when = "mode.twice"', 'when = "M > 4"')], "when 'M > 4' reads 'M'; forms are chosen by flags alone"),
+    "no form holds": ([('when = "mode.twice"', 'when = "mode.once"')], "no form's 'when' holds with mode.twice"),
+    "argument never used": ([('  { pointer = "bias" },\n', "")], "arguments[bias]: no launch passes it"),
+    "scalar never used": ([('  { i32 = "count" },\n', "")], "arguments[count]: no launch passes it"),
+    "derived never used": ([('SIZE = "M * K"', 'SIZE = "M * K"\nMORE = "M"')], "derived.MORE: nothing reads it"),
+    "pointer to a scalar": ([(FIRST, FIRST + '  { pointer = "alpha" },\n')], "'alpha' is not an array argument"),
+    "f32 of an integer": ([('{ f32 = "alpha" }', '{ f32 = "count" }')], "'count' is not an f32 scalar; those are: alpha"),
+    "two kinds at once": ([('{ f32 = "alpha" }', '{ f32 = "alpha", i32 = "M" }')], "exactly one of"),
+    "a parameter of nothing": ([('{ f32 = "alpha" }', '{ f64 = "alpha" }')], "exactly one of"),
+    "grid of two": ([('"ceil_div(SIZE, THREADS)", "1", "1"', '"ceil_div(SIZE, THREADS)", "1"')], "'grid' has 2 entries, expected 3"),
+    "unknown launch": ([('cost = "THREADS"', 'launch = "fast"')], "'launch' is 'fast', expected one of default"),
+    "launch of no tile": ([("[variants]", '[launch.other]\nthreads = "1"\ngrid = ["1", "1", "1"]\nparameters = []\n[variants]')],
+                          "launch.other: no tile is started this way"),
+    "arch without feature class": ([('["sm_90a", "sm_100f"]', '["sm_90"]')], "arch 'sm_90' is not sm_<number> with a or f"),
+    "tile of a foreign arch": ([('cost = "THREADS"', 'arch = ["sm_120a"]')], "arch 'sm_120a' is not one of sm_90a, sm_100f"),
+    "tile of a foreign dtype": ([('cost = "THREADS"', 'dtypes = { x = ["bf16"] }')], "x is never 'bf16', only f32"),
+    "tile of a foreign option": ([('cost = "THREADS"', 'options = { made = ["once"] }')], "nothing is named 'made'"),
+    "tile of nothing": ([('cost = "THREADS"', "arch = []")], "tiles[t64]: fits no arch, dtypes and options"),
+    "tile name twice": ([('name = "t128"', 'name = "t64"')], "two variants of sm_90a are named once_t64"),
+    "same tile under two names": ([("{ THREADS = 128 }", "{ THREADS = 64 }")], "duplicate variants once_t64 and once_t128"),
+    "map of six dimensions": ([(FIRST, FIRST + edited(MAP, ('["K", "M"]', '["K", "M", "1", "1", "1", "1"]')) + ",\n")], "'dims' has 6 entries, expected 1 to 5"),
+    "map of too few strides": ([(FIRST, FIRST + edited(MAP, ('["4 * x_stride"]', "[]")) + ",\n")], "'strides' has 0 entries, expected 1"),
+    "map of an unknown swizzle": ([(FIRST, FIRST + edited(MAP, (" }", ', swizzle = "256B" }')) + ",\n")], "'swizzle' is '256B', expected one of none, 32B"),
+    "map of an unknown fill": ([(FIRST, FIRST + edited(MAP, (" }", ', fill = "one" }')) + ",\n")], "'fill' is 'one', expected one of zero, nan"),
+    "map of a dtype of none": ([(FIRST, FIRST + edited(MAP, ('"f32"', '"e4m3"')) + ",\n")], "'dtype' is 'e4m3', expected one of u8"),
+    "box that no driver takes": ([(FIRST, FIRST + edited(MAP, ('"THREADS"', '"4 * THREADS"')) + ",\n")], "the box has 512 elements, expected 1 to 256 (tile t128)"),
+    "box wider than its swizzle": ([(FIRST, FIRST + edited(MAP, (" }", ', swizzle = "64B" }')) + ",\n")], "128 bytes, more than the 64 of swizzle 64B"),
+    "map of a symbol of none": ([(FIRST, FIRST + edited(MAP, ('"4 * x_stride"', '"4 * z_stride"')) + ",\n")], "strides[0]: '4 * z_stride' reads 'z_stride'"),
+    "map of memory aligned too little": ([(FIRST, FIRST + MAP + ",\n"), ("alignment = 16", "alignment = 8")],
+                                         "launch.default.parameters[1]: a tensor map of f32 needs addresses at multiples of 16 bytes, 'x' has alignment 8"),
+    "map of packed codes aligned too little": ([(FIRST, FIRST + edited(MAP, ('"f32"', '"u4_align16"')) + ",\n")],
+                                               "a tensor map of u4_align16 needs addresses at multiples of 32 bytes, 'x' has alignment 16; write alignment = 32"),
+}  # fmt: skip
+
+
+def check(root):
+    for table in read_tables(root):
+        check_scope(table)
+        expand(table)
+
+
+def test_the_table_that_the_mistakes_are_made_in_is_right(tmp_path):
+    check(write_tree(tmp_path))
+    check(write_tree(tmp_path / "map", edited(TABLE, (FIRST, FIRST + "  " + MAP + ",\n"))))
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_table_is_refused_for(tmp_path, mistake):
+    changes, words = MISTAKES[mistake]
+    root = write_tree(tmp_path, edited(TABLE, *changes))
+    with pytest.raises(BuildError) as error:
+        check(root)
+    assert words in str(error.value)
+    assert str(root / "quantize" / "copy.toml") in str(error.value)
+
+
+# what is broken -> the change, and the key that the refusal names
+BROKEN = {
+    "launch.default.grid[0]": ('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE,"'),
+    "launch.default.threads": ('threads = "THREADS"', 'threads = "THREADS +"'),
+    "launch.default.parameters[3].i64": ('"y_stride if mode.once else K"', '"y_stride if mode.once"'),
+    "arguments[x].shape[1]": ('shape = ["M", "K"]', 'shape = ["M", "K K"]'),
+    "arguments[y].forms[1].shape[0]": ('["2", "M", "K"]', '["2 *", "M", "K"]'),
+    "derived.SIZE": ('"M * K"', '"M ** K"'),
+    "constraints[0].expression": ('"K % 4 == 0"', '"K % 4 = 0"'),
+    "variants.tiles[t64].cost": ('cost = "THREADS"', 'cost = "(THREADS"'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", BROKEN)
+def test_a_broken_expression_is_named_by_its_key(tmp_path, key):
+    root = write_tree(tmp_path, edited(TABLE, BROKEN[key]))
+    with pytest.raises(BuildError) as error:
+        check(root)
+    assert f"copy.toml: {key}: '" in str(error.value) and "is not an expression" in str(error.value)
+
+
+def test_what_is_no_expression_at_all_is_named_by_its_key(tmp_path):
+    root = write_tree(tmp_path, edited(TABLE, ('"ceil_div(SIZE, THREADS)", "1"', '"ceil_div(SIZE, THREADS)", 1.5')))
+    with pytest.raises(BuildError, match=r"launch.default.grid\[1\]: expected an expression, got 1.5"):
+        check(root)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_and_symbols_first(tmp_path):
+    root = write_tree(tmp_path, edited(TABLE, ('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')))
+    with pytest.raises(
+        BuildError, match=r"launch.default.grid\[0\]: .*; did you mean 'SIZE'\? known here: K, M, SIZE, THREADS, count, .*, sms, bias.f32, "
+    ):
+        check(root)
+
+
+def test_two_tables_of_one_kernel_are_refused(tmp_path):
+    root = write_tree(tmp_path)
+    (root / "quantize" / "other.toml").write_text(TABLE)
+    with pytest.raises(BuildError, match="quantize.mxfp8.rows is already the kernel of"):
+        read_tables(root)
+
+
+def test_a_tree_without_tables_is_refused(tmp_path):
+    with pytest.raises(BuildError, match="no table matches"):
+        read_tables(tmp_path)
+
+
+def test_an_absent_optional_argument_still_leaves_its_symbols(tmp_path):
+    """What only absent arguments bind is 0 for every reader, so an expression may read it."""
+    table = edited(TABLE, ('shape = ["K"]', 'shape = ["B"]'), ('{ i32 = "count" }', '{ i32 = "count + B" }'))
+    check(write_tree(tmp_path, table, SOURCE))

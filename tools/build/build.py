@@ -1,0 +1,314 @@
+"""From a tree of tables to cubins and their manifest; only what changed is compiled."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from tools.build import BuildError
+from tools.build.compiler import Compiled, Compiler
+from tools.build.expand import Variant, expand
+from tools.build.output import manifest_text, pins_text
+from tools.build.scope import check_scope
+from tools.build.sources import Sources
+from tools.build.table import read_tables
+from zoo.contract.manifest import SCHEMA, Manifest, parse_kernel
+from zoo.contract.manifest import Variant as ShippedVariant
+from zoo.errors import IntegrityError, ZooError
+from zoo.shipped import ptx
+from zoo.shipped.cubin_file import read_cubin
+from zoo.shipped.evidence import Evidence
+from zoo.shipped.integrity import disagreements
+
+
+@dataclass(frozen=True)
+class Selection:
+    archs: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def holds(self, variant: Variant) -> bool:
+        if self.archs and variant.arch not in self.archs:
+            return False
+        names = (variant.table.name, f"{variant.table.name} {variant.name}")
+        return self.pattern is None or any(fnmatch.fnmatchcase(name, self.pattern) for name in names)
+
+
+@dataclass(frozen=True)
+class Unit:
+    variant: Variant
+    text: str
+    source_sha256: str
+
+
+@dataclass
+class Fresh:
+    """A build's outcome in memory."""
+
+    cubins: dict[str, bytes]  # file -> bytes
+    texts: dict[str, bytes]  # the PTX of each, as the archive holds it
+    manifest: str
+    compiled: int
+    missing: int
+
+
+class Build:
+    def __init__(self, compiler: Compiler, roots: list[Path], output: Path, pins: Path | None, jobs: int):
+        self.compiler, self.roots, self.output, self.pins, self.jobs = compiler, roots, output, pins, jobs
+        self.tables = read_tables(roots[0])
+        for table in self.tables:
+            check_scope(table)
+        sources = Sources(roots)
+        self.units = []
+        for table in self.tables:
+            for variant in expand(table):
+                text = variant.unit()
+                self.units.append(Unit(variant, text, sources.digest(text)))
+        self._refuse_same_files()
+        self.count = len(self.units)
+
+    def _refuse_same_files(self):
+        files: dict[str, Variant] = {}
+        for unit in self.units:
+            other = files.setdefault(unit.variant.file, unit.variant)
+            if other is not unit.variant:
+                raise BuildError(f"{unit.variant.words} and {other.words} have one symbol, {other.symbol}; rename a tile")
+
+    def run(self, selection: Selection) -> str:
+        """Builds what changed and is selected, writes it, and says what was done."""
+        self._refuse_empty(selection)
+        _refuse_unwritable(self.output)
+        fresh = self._build(selection, self._previous())
+        written = sum(_write(self.output / file, data) for file, data in fresh.cubins.items())
+        removed = self._remove_stale(fresh.cubins)
+        if self._texts_on_disk() != fresh.texts:
+            _write(self.output / ptx.FILE, ptx.pack(fresh.texts))
+        _write(self.output / "manifest.json", fresh.manifest.encode())
+        if self.pins:
+            _write(self.pins, pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode())
+        manifest = Manifest(self.output / "manifest.json")
+        self._trim_evidence(variant for name in manifest.names for variant in manifest.kernel(name).variants)
+        total = sum(map(len, fresh.cubins.values()))
+        said = f"{len(fresh.cubins)} variants, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
+        if fresh.missing:
+            said += f"\n{fresh.missing} variants are out of date or not built yet, and not in the manifest; run without --arch and --only"
+        return said
+
+    def check(self) -> list[str]:
+        """Everything from nothing, compared with what is on disk: one line for each file that differs."""
+        fresh = self._build(Selection(), {})
+        expected = {self.output / file: data for file, data in fresh.cubins.items()}
+        expected[self.output / "manifest.json"] = fresh.manifest.encode()
+        if self.pins:
+            expected[self.pins] = pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode()
+        lines = [] if self._texts_on_disk() == fresh.texts else [f"{self.output / ptx.FILE}: differs"]
+        for path, data in expected.items():
+            if not path.is_file():
+                lines.append(f"{path}: missing")
+            elif path.read_bytes() != data:
+                lines.append(f"{path}: differs")
+        stale = sorted(path for path in self.output.glob("*/*.cubin") if path not in expected)
+        return lines + [f"{path}: no table has this variant" for path in stale]
+
+    def write_ptx(self, selection: Selection, folder: Path) -> int:
+        self._refuse_empty(selection)
+        _refuse_unwritable(folder)
+        units = [unit for unit in self.units if selection.holds(unit.variant)]
+        for name, text in self._ptx_of(units).items():
+            _write(folder / name, text)
+        return len(units)
+
+    def _ptx_of(self, units: list[Unit]) -> dict[str, bytes]:
+        def compile_one(unit: Unit) -> bytes:
+            return self.compiler.ptx(unit.text, unit.variant.arch, self.roots).encode()
+
+        return {ptx.name_of(unit.variant.file): text for unit, text in self._each(units, compile_one)}
+
+    def _texts_on_disk(self) -> dict[str, bytes]:
+        try:
+            return ptx.read(self.output / ptx.FILE)
+        except (OSError, IntegrityError):
+            return {}
+
+    def _refuse_empty(self, selection: Selection):
+        if not any(selection.holds(unit.variant) for unit in self.units):
+            names = ", ".join(table.name for table in self.tables)
+            archs = ", ".join(dict.fromkeys(unit.variant.arch for unit in self.units))
+            raise BuildError(f"no variant is selected; kernels: {names}; archs: {archs}")
+
+    def _previous_texts(self) -> dict[str, bytes]:
+        """The archive on disk, where it is the one that the manifest on disk means."""
+        texts = self._texts_on_disk()
+        try:
+            said = json.loads((self.output / "manifest.json").read_bytes())["ptx"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return texts if ptx.digest(texts) == said else {}
+
+    def _previous(self) -> dict[str, dict]:
+        """file -> its entry in the manifest on disk, where file and entry still agree and the compiler is the same."""
+        try:
+            manifest = json.loads((self.output / "manifest.json").read_bytes())
+            if manifest["schema"] != SCHEMA or manifest["compiler"] != self.compiler.record:
+                return {}
+            entries = {variant["file"]: variant for kernel in manifest["kernels"].values() for variant in kernel["variants"]}
+            return {file: entry for file, entry in entries.items() if _digest_of(self.output / file) == entry["sha256"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}  # no manifest, or not ours: build everything
+
+    def _build(self, selection: Selection, previous: dict[str, dict]) -> Fresh:
+        waiting, kept, missing = [], {}, 0
+        for unit in self.units:
+            entry = previous.get(unit.variant.file)
+            if entry and entry["source_sha256"] == unit.source_sha256:
+                kept[unit.variant.file] = entry
+            elif selection.holds(unit.variant):
+                waiting.append(unit)
+            else:
+                missing += 1  # an old cubin under the new table's constants and grid would be worse than none
+
+        def compile_one(unit: Unit) -> Compiled:
+            return self.compiler.cubin(unit.text, unit.variant.arch, self.roots)
+
+        compiled = {unit.variant.file: result for unit, result in self._each(waiting, compile_one)}
+        texts = self._texts(waiting, kept)
+        kernels, cubins = {}, {}
+        for table in self.tables:
+            entries = []
+            for unit in self.units:
+                file = unit.variant.file
+                if unit.variant.table is not table or (file not in compiled and file not in kept):
+                    continue
+                if file in compiled:
+                    data, source_sha256 = compiled[file].cubin, unit.source_sha256
+                    spills = {"spill_stores": compiled[file].spill_stores, "spill_loads": compiled[file].spill_loads}
+                else:
+                    data, source_sha256 = (self.output / file).read_bytes(), kept[file]["source_sha256"]
+                    spills = {key: kept[file][key] for key in ("spill_stores", "spill_loads")}
+                cubins[file] = data
+                entries.append(_variant_entry(unit.variant, data, source_sha256, spills))
+            if entries:
+                kernels[table.name] = {**table.entry, "variants": entries}
+        self._read_back(kernels, cubins)
+        manifest = {"schema": SCHEMA, "compiler": self.compiler.record, "ptx": ptx.digest(texts), "kernels": kernels}
+        return Fresh(cubins, texts, manifest_text(manifest), len(compiled), missing)
+
+    def _texts(self, compiled: list[Unit], kept: dict[str, dict]) -> dict[str, bytes]:
+        """The PTX of what was compiled now and of what is kept, compiled where the archive does not have it."""
+        before = self._previous_texts() if kept else {}
+        texts, without = {}, list(compiled)
+        for unit in self.units:
+            file = unit.variant.file
+            if file in kept and ptx.name_of(file) in before:
+                texts[ptx.name_of(file)] = before[ptx.name_of(file)]
+            elif file in kept:
+                without.append(unit)
+        return texts | self._ptx_of(without)
+
+    def _each(self, units: list[Unit], work: Callable[[Unit], object]) -> Iterable[tuple[Unit, object]]:
+        """Runs `work` on all, in parallel, with a progress bar. All failures are told, not only the first."""
+        failures: dict[tuple[str, str], list[Variant]] = {}  # by source and message: one typo in a header fails every variant
+        results = []
+        with ThreadPoolExecutor(self.jobs) as pool:
+            futures = {pool.submit(work, unit): unit for unit in units}
+            done, stderr = as_completed(futures), click.get_text_stream("stderr")
+            with click.progressbar(done, len(futures), "compiling", hidden=not futures, file=stderr) as bar:
+                for future in bar:
+                    unit = futures[future]
+                    try:
+                        results.append((unit, future.result()))
+                    except BuildError as error:
+                        failures.setdefault((str(unit.variant.table.source), str(error)), []).append(unit.variant)
+        if failures:
+            raise BuildError("\n\n".join(sorted(_failure(*failure, variants) for failure, variants in failures.items())))
+        return results
+
+    def _read_back(self, kernels: dict[str, dict], cubins: dict[str, bytes]):
+        problems = []
+        for name, entry in kernels.items():
+            try:
+                kernel = parse_kernel(name, entry)  # as every reader will
+            except ZooError as error:
+                raise BuildError(str(error)) from None
+            for variant in kernel.variants:
+                try:
+                    found = disagreements(kernel, variant, cubins[variant.file])
+                except IntegrityError as error:
+                    found = [str(error)]
+                problems += [f"{name} {variant.name} ({variant.arch}, {entry['source']}): {problem}" for problem in found]
+        if problems:
+            raise BuildError("the compiled kernels are not what the tables say\n" + "\n".join(problems))
+
+    def _remove_stale(self, cubins: dict[str, bytes]) -> int:
+        """Cubins that the new manifest does not know, and folders that this leaves empty."""
+        stale = [path for path in self.output.glob("*/*.cubin") if path.relative_to(self.output).as_posix() not in cubins]
+        for path in stale:
+            path.unlink()
+            if not any(path.parent.iterdir()):
+                path.parent.rmdir()
+        return len(stale)
+
+    def _trim_evidence(self, variants: Iterable[ShippedVariant]):
+        """What was seen of bytes that no longer exist is no evidence of anything."""
+        if (self.output / "evidence.json").is_file():
+            evidence = Evidence(self.output)
+            evidence.keep_only(variants)
+            evidence.write()
+
+
+def _variant_entry(variant: Variant, cubin: bytes, source_sha256: str, spills: dict[str, int]) -> dict:
+    try:
+        kernels = read_cubin(cubin).kernels
+    except IntegrityError as error:
+        raise BuildError(f"{variant.words}: the compiler's output is not readable: {error}") from None
+    if tuple(kernels) != (variant.symbol,):
+        found = ", ".join(kernels) or "none"
+        one = f"must define one kernel, ZOO_KERNEL ({variant.symbol})"
+        raise BuildError(f"{variant.words}: {variant.table.source} {one}; it defines {found}")
+    compiled = kernels[variant.symbol]
+    return {
+        "name": variant.name, "arch": variant.arch, "dtypes": variant.dtypes, "options": variant.options,
+        "constants": variant.constants, "launch": variant.tile.launch, "when": variant.tile.when, "cost": variant.tile.cost,
+        "file": variant.file, "bytes": len(cubin), "sha256": hashlib.sha256(cubin).hexdigest(), "source_sha256": source_sha256,
+        "symbol": variant.symbol, "registers": compiled.registers, "static_shared": compiled.static_shared,
+        "stack": compiled.stack, **spills,
+    }  # fmt: skip
+
+
+def _failure(source: str, message: str, variants: list[Variant]) -> str:
+    """The compiler's message once, and whom it is about."""
+    first, *others = sorted(variants, key=lambda variant: variant.words)
+    alike = [f"{variant.name} ({variant.arch})" if variant.table is first.table else variant.words for variant in others]
+    said = f"{first.words} does not compile: {source}\n{message}"
+    return f"{said}\nand {len(alike)} more alike: {', '.join(alike)}" if alike else said
+
+
+def _refuse_unwritable(folder: Path):
+    """Before minutes of compiling, not after."""
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not place.is_dir():
+        raise BuildError(f"cannot write to {folder}: {place} is not a directory")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise BuildError(f"cannot write to {folder}: nobody may write to {place} as this user")
+
+
+def _digest_of(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _write(path: Path, data: bytes) -> bool:
+    """Whole or not at all; an unchanged file keeps its time. True if something changed."""
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(data)
+    os.replace(partial, path)
+    return True

@@ -1,0 +1,112 @@
+"""The pinned nvcc: where it is, and what it makes of one translation unit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.build import BuildError
+
+# Every warning is an error; -v makes ptxas tell spills, and is part of the cubin's note of its command line.
+FLAGS = ("-std=c++20", "-Werror", "all-warnings", "-Xptxas", "-v")
+
+# what would change the compiler's work from outside
+_STRAY_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+# what ptxas -v says of a kernel that has nothing wrong; `info : (C7510) Potential Performance Loss` is not among it
+_USUAL = re.compile(
+    r"ptxas info\s*: (?:\d+ bytes gmem|Compiling entry|Function properties|Used \d+ reg|Compile time)|\s+\d+ bytes stack frame"
+)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    cubin: bytes
+    spill_stores: int
+    spill_loads: int
+
+
+class Compiler:
+    def __init__(self, packages: dict[str, str]):
+        wanted = " ".join(f"{name}=={version}" for name, version in packages.items())
+        hint = f"install the pinned compiler: pip install '.[build]', or pip install {wanted}"
+        for name, version in packages.items():
+            try:
+                found = importlib.metadata.version(name)
+            except importlib.metadata.PackageNotFoundError:
+                raise BuildError(f"{name} is not installed in this environment; {hint}") from None
+            if found != version:
+                raise BuildError(f"{name} is {found}, cubins are built with {version} only; {hint}")
+        self.nvcc = _find_nvcc()
+        if self.nvcc is None:
+            raise BuildError(f"no nvcc in this environment's nvidia/cu13/bin; {hint}")
+        version = packages["nvidia-cuda-nvcc"]
+        said = subprocess.run([self.nvcc, "--version"], capture_output=True, text=True).stdout
+        if f"V{version}" not in said:
+            raise BuildError(f"{self.nvcc} is not version {version}; {hint}")
+        self.record = {
+            "nvcc": version,
+            "packages": packages,
+            "flags": ["-cubin", "-arch=<arch>", *FLAGS],
+            "reproducible": "byte for byte from the same sources and packages, in any folder",
+        }
+
+    def cubin(self, unit: str, arch: str, roots: list[Path]) -> Compiled:
+        """Compiles a unit. BuildError holds the compiler's own words."""
+        with tempfile.TemporaryDirectory(prefix="zoo_build_") as folder:
+            output = Path(folder, "out.cubin")
+            said = self._run(unit, ["-cubin", f"-arch={arch}", *FLAGS], output, roots)
+            odd = [line for line in said.splitlines() if line.strip() and not _USUAL.match(line)]
+            if odd:
+                raise BuildError("\n".join(odd))
+            spills = _SPILLS.findall(said)
+            stores, loads = (sum(int(found[index]) for found in spills) for index in (1, 2))
+            cubin = output.read_bytes()
+        self._refuse_paths(cubin, roots)
+        return Compiled(cubin, stores, loads)
+
+    def ptx(self, unit: str, arch: str, roots: list[Path]) -> str:
+        with tempfile.TemporaryDirectory(prefix="zoo_build_") as folder:
+            output = Path(folder, "out.ptx")
+            self._run(unit, ["-ptx", f"-arch={arch}", *FLAGS], output, roots)
+            return output.read_text()
+
+    def _run(self, unit: str, flags: list[str], output: Path, roots: list[Path]) -> str:
+        # From the first root and through stdin: the compiler sees the same names whatever the folder.
+        includes = [f"-I{root}" for root in (".", *roots[1:])]
+        command = [self.nvcc, "-x", "cu", *flags, *includes, "-o", output, "-"]
+        environment = {name: value for name, value in os.environ.items() if name not in _STRAY_VARIABLES}
+        done = subprocess.run(command, input=unit, capture_output=True, text=True, cwd=roots[0], env=environment)
+        if done.returncode:
+            said = re.sub(r"^\./", f"{roots[0]}/", (done.stdout + done.stderr).strip(), flags=re.MULTILINE)
+            said = re.sub(r'"[^"]*tmpxft[^"]*"', "this variant", said)
+            if "gcc" in said and "not found" in said:
+                said += "\nnvcc preprocesses with the host's C++ compiler: install gcc"
+            raise BuildError(said or f"nvcc ended with status {done.returncode} and no message")
+        return done.stdout + done.stderr
+
+    @staticmethod
+    def _refuse_paths(cubin: bytes, roots: list[Path]):
+        """What would differ in another folder, or at the next run."""
+        for text in (*(str(root.resolve()) for root in roots), "tmpxft"):
+            at = cubin.find(text.encode())
+            if at >= 0:
+                start = max(cubin.rfind(b"\0", 0, at) + 1, at - 200)
+                name = cubin[start : cubin.find(b"\0", at)].decode("ascii", "replace")
+                raise BuildError(
+                    f"the cubin holds '{name}', which changes from build to build: __FILE__ or assert, or something in an "
+                    "unnamed namespace that was not inlined; give that a name in namespace zoo"
+                )
+
+
+def _find_nvcc() -> Path | None:
+    """In whichever folder of the `nvidia` packages has it; this machine's own CUDA toolkit is never used."""
+    package = importlib.util.find_spec("nvidia")
+    places = package.submodule_search_locations if package else None
+    return next((path for place in places or () if (path := Path(place, "cu13/bin/nvcc")).is_file()), None)

@@ -1,0 +1,97 @@
+"""A table's variants, and the translation unit of each."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from tools.build import BuildError
+from tools.build.table import Table, Tile
+
+
+@dataclass(frozen=True)
+class Variant:
+    table: Table
+    tile: Tile
+    arch: str
+    dtypes: dict[str, str]  # of the arguments that have several, and a cubin for each
+    options: dict[str, str]  # the compiled ones
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return self.tile.constants
+
+    @property
+    def name(self) -> str:
+        return "_".join((*self.dtypes.values(), *self.options.values(), self.tile.name))
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.table.name.replace('.', '_')}__{self.name}"
+
+    @property
+    def file(self) -> str:
+        return f"{self.arch}/{self.symbol}.cubin"
+
+    @property
+    def words(self) -> str:
+        return f"{self.table.name} {self.name} ({self.arch})"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The flags that are 1 in every call of this variant."""
+        return tuple(f"{name}.{value}" for name, value in (*self.dtypes.items(), *self.options.items()))
+
+    def unit(self) -> str:
+        lines = ['#include "common/variant.cuh"', "struct Variant {"]
+        for argument in self.table.entry["arguments"]:
+            if argument["kind"] == "array" and argument["compiled"]:
+                dtype = self.dtypes.get(argument["name"], argument["dtypes"][0])
+                lines.append(f"    using {argument['name']} = zoo::{dtype};")
+        for option, value in self.options.items():
+            enum = "".join(word.capitalize() for word in option.split("_"))
+            lines.append(f"    static constexpr auto {option} = zoo::{enum}::{value};")
+        lines += [f"    static constexpr int {name} = {value};" for name, value in self.constants.items()]
+        lines += ["};", f"#define ZOO_KERNEL {self.symbol}", f'#include "{self.table.entry["source"]}"', ""]
+        return "\n".join(lines)
+
+
+def expand(table: Table) -> list[Variant]:
+    """arch x dtypes x compiled options x tiles, in the table's order."""
+    several = {
+        argument["name"]: argument["dtypes"]
+        for argument in table.entry["arguments"]
+        if argument["kind"] == "array" and len(argument["dtypes"]) > 1 and argument["compiled"]
+    }
+    options = {name: option["values"] for name, option in table.entry["options"].items() if option["compiled"]}
+    only = {argument["name"]: argument["dtypes"][0] for argument in table.entry["arguments"] if argument["kind"] == "array"}
+    variants: list[Variant] = []
+    for arch, *choices in itertools.product(table.archs, *several.values(), *options.values()):
+        dtypes = dict(zip(several, choices[: len(several)], strict=True))
+        values = dict(zip(options, choices[len(several) :], strict=True))
+        for tile in table.tiles:
+            fits = all({**only, **dtypes}[name] in allowed for name, allowed in tile.dtypes.items())
+            fits = fits and all(values[name] in allowed for name, allowed in tile.options.items())
+            if fits and arch in tile.archs:
+                variants.append(Variant(table, tile, arch, dtypes, values))
+    _refuse_duplicates(table, variants)
+    for tile in table.tiles:
+        if all(variant.tile is not tile for variant in variants):
+            raise BuildError(f"{table.path}: variants.tiles[{tile.name}]: fits no arch, dtypes and options; remove it")
+    return variants
+
+
+def _refuse_duplicates(table: Table, variants: list[Variant]):
+    files: dict[str, Variant] = {}
+    compiled: dict[tuple, Variant] = {}
+    for variant in variants:
+        if variant.file in files:
+            raise BuildError(f"{table.path}: two variants of {variant.arch} are named {variant.name}; rename a tile")
+        files[variant.file] = variant
+        # what the compiler sees, and how it is started: two of these would be one kernel under two names
+        key = (variant.arch, variant.flags, tuple(sorted(variant.constants.items())), variant.tile.launch)
+        if key in compiled:
+            twin = compiled[key]
+            names = f"{twin.name} and {variant.name}"
+            raise BuildError(f"{table.path}: duplicate variants {names}: same constants and launch on {variant.arch}")
+        compiled[key] = variant

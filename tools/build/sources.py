@@ -1,0 +1,76 @@
+"""What a translation unit is made of: its text and every file it includes, as one digest.
+
+The scan takes every `#include` at its word, whatever `#if` surrounds it: a rebuild too many is harmless, one too few
+is not. Files that no root has belong to the compiler, whose packages are pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path, PurePosixPath
+
+from tools.build import BuildError
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*(?:(["<])([^">\n]+)[">]|([^\s].*))', re.MULTILINE)
+
+
+class Sources:
+    """Finds and hashes files below the include roots, the first root first."""
+
+    def __init__(self, roots: list[Path]):
+        self.roots = roots
+        self._files: dict[str, bytes | None] = {}
+        self._includes: dict[str, list[tuple[bool, str]]] = {}
+
+    def digest(self, unit: str) -> str:
+        found: dict[str, bytes] = {}
+        waiting = self._resolve("", self._scan("the generated unit", unit.encode()))
+        while waiting:
+            name = waiting.pop()
+            if name in found:
+                continue
+            found[name] = text = self._read(name)
+            if name not in self._includes:
+                self._includes[name] = self._scan(name, text)
+            waiting += self._resolve(name, self._includes[name])
+        total = hashlib.sha256()
+        for name, text in (("", unit.encode()), *sorted(found.items())):
+            total.update(f"{name}\n{len(text)}\n".encode() + text)
+        return total.hexdigest()
+
+    def _scan(self, name: str, text: bytes) -> list[tuple[bool, str]]:
+        includes = []
+        for match in _INCLUDE.finditer(text):
+            if match[3]:
+                line = text.count(b"\n", 0, match.start()) + 1
+                raise BuildError(f"{name}:{line}: #include of a macro; name the file, so that a change of it is seen")
+            includes.append((match[1] == b'"', match[2].decode()))
+        return includes
+
+    def _resolve(self, includer: str, includes: list[tuple[bool, str]]) -> list[str]:
+        names = []
+        for quoted, path in includes:
+            beside = _normal(PurePosixPath(includer).parent / path)
+            candidates = [beside, _normal(PurePosixPath(path))] if quoted else [_normal(PurePosixPath(path))]
+            names += [name for name in candidates if name is not None and self._read(name) is not None][:1]
+        return names
+
+    def _read(self, name: str) -> bytes | None:
+        if name not in self._files:
+            path = next((root / name for root in self.roots if (root / name).is_file()), None)
+            self._files[name] = path.read_bytes() if path else None
+        return self._files[name]
+
+
+def _normal(path: PurePosixPath) -> str | None:
+    """`a/../b` as `b`; None for a path outside the roots."""
+    parts: list[str] = []
+    for part in path.parts:
+        if part == ".." and not parts or part == "/":
+            return None
+        if part == "..":
+            parts.pop()
+        else:
+            parts.append(part)
+    return "/".join(parts)

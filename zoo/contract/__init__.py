@@ -1,0 +1,1 @@
+"""What a manifest says and what follows from it: names, dtypes, expressions, tensor maps, the schema, resolving. Knows no driver."""

@@ -1,0 +1,432 @@
+"""From a kernel's manifest entry and described arguments to one launch: shape, parameter block, tensor maps.
+
+Knows no driver and no framework. The steps, their order and their messages are those of docs/manifest.md; zoo.c follows
+them too, and the tests hold the two together byte by byte and word by word.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
+from zoo.contract.expressions import LARGEST, Expression
+from zoo.contract.manifest import Argument, Form, Kernel, Variant
+from zoo.contract.tensor_map import TensorMap
+from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+THREADS_LIMIT, CLUSTER_LIMIT = 1024, 16
+HOST = -1  # the device of memory that no GPU can reach
+
+
+@dataclass(frozen=True)
+class Array:
+    """What zoo needs to know of an array argument. Strides are in elements."""
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    device: int = 0
+    readonly: bool = False
+
+
+@dataclass(frozen=True)
+class Span:
+    """The bytes of an array: `rows` runs of `row` bytes, `pitch` apart."""
+
+    address: int
+    bytes: int
+    rows: int
+    pitch: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    variant: Variant
+    symbols: dict[str, int]
+    grid: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    threads: int
+    shared: int
+    block: bytes  # tensor maps still zero
+    pointers: tuple[tuple[int, str], ...]  # (offset in the block, argument)
+    tensor_maps: tuple[tuple[int, str, TensorMap], ...]
+    spans: dict[str, Span]  # of the arrays that have elements
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to do: nothing is enqueued."""
+        return 0 in self.grid
+
+    def logical_block(self) -> bytes:
+        """The parameter block with tensor maps as their logical records: what readers compare and emulators run."""
+        block = bytearray(self.block)
+        for offset, _, tensor_map in self.tensor_maps:
+            record = tensor_map.to_bytes()
+            block[offset : offset + len(record)] = record
+        return bytes(block)
+
+
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
+    major, minor, feature = int(arch[3:-2]), int(arch[-2]), arch[-1]
+    if feature == "f":
+        return major == capability[0] and minor <= capability[1]
+    return (major, minor) == capability
+
+
+def pick_arch(archs: Sequence[str], capability: tuple[int, int]) -> str | None:
+    """The best of `archs` for a device: the exact one, else the latest of its family."""
+    fitting = [arch for arch in archs if runs_on(arch, capability)]
+    return max(fitting, key=lambda arch: (arch[-1] == "a", arch), default=None)
+
+
+def resolve(
+    kernel: Kernel,
+    arguments: Mapping[str, Array | int | float | str | None],
+    capability: tuple[int, int],
+    multiprocessors: int,
+    variant: str | None = None,
+) -> Launch:
+    """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument."""
+    try:
+        return _Call(kernel, arguments, capability, multiprocessors).launch(variant)
+    except ExpressionError as error:
+        raise ConstraintError(f"{kernel.name}: {error}") from None
+
+
+class _Call:
+    """The state of one resolution: `values` is what expressions read."""
+
+    def __init__(self, kernel: Kernel, arguments: Mapping, capability: tuple[int, int], multiprocessors: int):
+        self.kernel = kernel
+        self.capability = capability
+        self.values: dict[str, int] = {"sms": multiprocessors}
+        self.arrays: dict[str, Array] = {}
+        self.scalars: dict[str, int | float] = {}
+        self.options: dict[str, str] = {}
+        self.dtypes: dict[str, str] = {}
+        self.strides: dict[str, tuple[int, ...]] = {}  # with those of short dimensions made contiguous
+        self.stride_symbols: set[str] = set()
+        self._sort(arguments)
+
+    def launch(self, pinned: str | None) -> Launch:
+        self._flags_and_forms()
+        for name, array in self.arrays.items():
+            self._bind(name, array)
+        self._absent_symbols()
+        self._one_device()
+        for name, expression in self.kernel.derived:
+            self.values[name] = expression.evaluate(self.values)
+        of_strides = [one for one in self.kernel.constraints if self.stride_symbols.intersection(one[0].names)]
+        self._constraints([one for one in self.kernel.constraints if one not in of_strides])
+        for name, array in self.arrays.items():
+            self._same(name, "", self.forms[name].shape, array.shape, array.shape)
+        self._constraints(of_strides)
+        for name, array in self.arrays.items():
+            self._fit(name, array)
+        self._overlaps()
+        variant = self._variant(pinned)
+        return self._launch(variant)
+
+    def _fail(self, reason: str, kind: type[Exception] = ArgumentError):
+        raise kind(f"{self.kernel.name}: {reason}")
+
+    # 1. names
+    def _sort(self, given: Mapping):
+        kernel = self.kernel
+        for name in given:
+            if name not in kernel.arguments and name not in kernel.options:
+                takes = ", ".join((*kernel.arguments, *kernel.options))
+                self._fail(f"no argument is named '{name}'; it takes {takes}")
+        for name, argument in kernel.arguments.items():
+            value = given.get(name)
+            if value is None:
+                value = argument.default
+            if value is None and not argument.optional:
+                self._fail(f"{name}: missing; {argument.help}")
+            if argument.kind == "scalar":
+                self.scalars[name] = self._scalar(argument, value)
+            elif value is not None:
+                self.arrays[name] = value
+        for name, option in kernel.options.items():
+            value = given.get(name)
+            value = option.default if value is None else value
+            if value not in option.values:
+                self._fail(f"{name}: expected {_either(option.values)}, got '{value}'")
+            self.options[name] = value
+
+    def _scalar(self, argument: Argument, value: int | float) -> int | float:
+        dtype = argument.dtypes[0]
+        if dtype == "f32":
+            try:
+                if isinstance(value, (str, bool)):
+                    raise TypeError
+                struct.pack("<f", value)
+            except (TypeError, OverflowError, struct.error):
+                self._fail(f"{argument.name}: expected a number that fits 32 bits, got {value}")
+            return float(value)
+        bits = 8 * DTYPES[dtype].bytes
+        if isinstance(value, bool) or not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            self._fail(f"{argument.name}: expected a whole number of {bits} bits, got {value}")
+        self.values[argument.name] = value
+        return value
+
+    # 2. arrays one by one
+    def _flags_and_forms(self):
+        for name, option in self.kernel.options.items():
+            for value in option.values:
+                self.values[f"{name}.{value}"] = int(self.options[name] == value)
+        for name, argument in self.kernel.arguments.items():
+            if argument.kind == "scalar":
+                continue
+            array = self.arrays.get(name)
+            dtype = self.dtypes[name] = self._dtype(argument, array)
+            self.values[f"{name}.present"] = int(array is not None)
+            self.values[f"{name}.itemsize"] = DTYPES[dtype].bytes
+            for other in argument.dtypes:
+                self.values[f"{name}.{other}"] = int(other == dtype)
+        self.forms: dict[str, Form] = {
+            name: next(form for form in self.kernel.arguments[name].forms if form.when.evaluate(self.values)) for name in self.arrays
+        }
+
+    def _dtype(self, argument: Argument, array: Array | None) -> str:
+        if array is None:
+            return argument.dtypes[0]
+        if array.device == HOST:
+            self._fail(f"{argument.name}: lies in host memory; copy it to the device first")
+        if array.readonly and argument.written:
+            self._fail(f"{argument.name}: read-only, and the kernel writes it; pass memory of your own")
+        if array.dtype in argument.dtypes:
+            return array.dtype
+        carried = [dtype for dtype in argument.dtypes if dtype in CARRIED_BY_BYTES]
+        if array.dtype == "u8" and len(carried) == 1:
+            return carried[0]
+        if array.dtype in CARRIED_BY_BYTES and "u8" in argument.dtypes:
+            return "u8"
+        hint = "; bytes could be either, so pass an array that says which" if array.dtype == "u8" and carried else ""
+        self._fail(f"{argument.name}: expected {_either(argument.dtypes)}, got {array.dtype}{hint}")
+
+    def _bind(self, name: str, array: Array):
+        form = self.forms[name]
+        if len(array.shape) != len(form.shape):
+            wanted = ", ".join(expression.text for expression in form.shape)
+            self._fail(f"{name}: expected {len(form.shape)} dimensions ({wanted}), got {len(array.shape)}")
+        if any(extent < 0 for extent in array.shape):
+            self._fail(f"{name}: a negative extent in {_tuple(array.shape)}")
+        if any(stride < 0 for stride in array.strides):
+            self._fail(f"{name}: a negative stride in {_tuple(array.strides)}")
+        empty = 0 in array.shape
+        if array.address == 0 and not empty:
+            self._fail(f"{name}: a null address")
+        strides, contiguous, farthest, fits = [], 1, 0, True
+        for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+            stride = contiguous if empty or extent <= 1 else stride
+            strides.append(stride)
+            contiguous = stride * max(extent, 1)
+            farthest += (extent - 1) * stride
+            fits &= max(extent, stride, contiguous) <= LARGEST
+        self.strides[name] = tuple(reversed(strides))
+        end = array.address + (0 if empty else (farthest + 1) * DTYPES[self.dtypes[name]].bytes)
+        if not fits or end > LARGEST:  # from here on, no sum of extents and strides overflows in C
+            self._fail(f"{name}: an extent of {_tuple(array.shape)} with such strides does not fit 64 bits")
+        self._bind_symbols(form.shape, array.shape)
+        if form.strides is not None:
+            self.stride_symbols |= self._bind_symbols(form.strides, self.strides[name])
+
+    def _bind_symbols(self, expressions: Sequence[Expression], got: Sequence[int]) -> set[str]:
+        """Gives bare names their first value. Returns those that had none."""
+        found = set()
+        for expression, value in zip(expressions, got, strict=True):
+            if expression.names == (expression.text,) and expression.text not in self.values:
+                self.values[expression.text] = value
+                found.add(expression.text)
+        return found
+
+    # 3. one device
+    def _one_device(self):
+        first = next(iter(self.arrays), None)
+        for name, array in self.arrays.items():
+            if array.device != self.arrays[first].device:
+                self._fail(f"{name}: lies on device {array.device}, {first} on device {self.arrays[first].device}")
+
+    def _absent_symbols(self):
+        """A symbol that only absent optional arguments would bind is 0."""
+        for name, argument in self.kernel.arguments.items():
+            if argument.kind == "array" and name not in self.arrays:
+                for form in argument.forms:
+                    for expression in (*form.shape, *(form.strides or ())):
+                        if expression.names == (expression.text,):
+                            self.values.setdefault(expression.text, 0)
+
+    # 4. constraints; 5. shapes; 6. constraints that name strides: an array of a wrong shape is not to be told of its strides
+    def _constraints(self, constraints: Sequence[tuple[Expression, str]]):
+        for expression, words in constraints:
+            if not expression.evaluate(self.values):
+                solved = ", ".join(f"{name} = {self.values[name]}" for name in expression.names if name in self.values)
+                self._fail(f"{words} ({expression.text}, with {solved})", ConstraintError)
+
+    # 7. strides and alignment
+    def _fit(self, name: str, array: Array):
+        form, argument = self.forms[name], self.kernel.arguments[name]
+        if 0 in array.shape:
+            return
+        if form.strides is not None:
+            self._same(name, "strides ", form.strides, self.strides[name], array.shape)
+        else:
+            contiguous = 1
+            for extent, stride in zip(reversed(array.shape), reversed(self.strides[name]), strict=True):
+                if stride != contiguous:
+                    self._fail(f"{name}: expected a contiguous array, got strides {_tuple(self.strides[name])}")
+                contiguous *= extent
+        if array.address % argument.alignment:
+            self._fail(f"{name}: the address {array.address:#x} must be a multiple of {argument.alignment} bytes")
+
+    def _same(self, name: str, what: str, expressions: Sequence[Expression], got: Sequence[int], shape: Sequence[int]):
+        expected = tuple(expression.evaluate(self.values) for expression in expressions)
+        free = what != ""  # a stride over at most one element is free
+        for extent, wanted, found in zip(shape, expected, got, strict=True):
+            if wanted != found and not (free and extent <= 1):
+                texts = ", ".join(expression.text for expression in expressions)
+                self._fail(f"{name}: expected {what}{_tuple(expected)} = ({texts}), got {_tuple(got)}")
+
+    # 8. overlaps
+    def _overlaps(self):
+        self.spans = {name: self._span(name, array) for name, array in self.arrays.items() if 0 not in array.shape}
+        spans = list(self.spans.items())
+        for index, (name, span) in enumerate(spans):
+            for other, other_span in spans[:index]:
+                written = [n for n in (name, other) if self.kernel.arguments[n].written]
+                if written and _intersect(span, other_span):
+                    self._fail(f"{name}: overlaps {other}, and the kernel writes {written[0]}")
+
+    def _span(self, name: str, array: Array) -> Span:
+        itemsize = DTYPES[self.dtypes[name]].bytes
+        steps = [(extent - 1) * stride for extent, stride in zip(array.shape, self.strides[name], strict=True)]
+        rows, pitch = (array.shape[0], self.strides[name][0]) if len(steps) > 1 else (1, 0)
+        return Span(array.address, (sum(steps) + 1) * itemsize, rows, pitch * itemsize, (sum(steps[1:]) + 1) * itemsize)
+
+    # 9. the variant
+    def _variant(self, pinned: str | None) -> Variant:
+        kernel = self.kernel
+        arch = pick_arch(kernel.archs, self.capability)
+        if arch is None:
+            major, minor = self.capability
+            shipped = ", ".join(kernel.archs)
+            reason = f"no cubin for compute capability {major}.{minor}; the zoo ships {shipped}"
+            self._fail(reason, ArchitectureError)
+        chosen = {name: self.dtypes[name] for name in self.arrays if len(kernel.arguments[name].dtypes) > 1}
+        best, best_cost, fitting = None, 0, None
+        for variant in kernel.variants:
+            if variant.arch != arch or (pinned is not None and variant.name != pinned):
+                continue
+            if any(variant.dtypes.get(name, dtype) != dtype for name, dtype in chosen.items()) or any(
+                self.options[name] != value for name, value in variant.options.items()
+            ):
+                continue
+            fitting = variant
+            values = {**self.values, **variant.constants}
+            if variant.when.evaluate(values):
+                cost = variant.cost.evaluate(values)
+                if best is None or cost < best_cost:
+                    best, best_cost = variant, cost
+        if best is not None:
+            return best
+        if pinned is not None and not any(variant.name == pinned and variant.arch == arch for variant in kernel.variants):
+            self._fail(f"variant '{pinned}' does not exist for {arch}", VariantError)
+        refuses = f"no variant for {arch} takes" if pinned is None else f"variant '{pinned}' for {arch} does not take"
+        if fitting is None:
+            settings = ", ".join(f"{name} = {value}" for name, value in {**chosen, **self.options}.items())
+            self._fail(f"{refuses} {settings}", VariantError)
+        sizes = ", ".join(f"{name} = {value}" for name, value in self.values.items() if "." not in name)
+        wanted = "" if pinned is None else f"; it takes calls with {fitting.when.text}"
+        self._fail(f"{refuses} these sizes: {sizes}{wanted}", VariantError)
+
+    # 10. the launch
+    def _launch(self, variant: Variant) -> Launch:
+        rule, values = variant.launch, {**self.values, **variant.constants}
+        threads = rule.threads.evaluate(values)
+        grid = tuple(expression.evaluate(values) for expression in rule.grid)
+        for axis, extent, limit in zip("xyz", grid, GRID_LIMITS, strict=True):
+            if not 0 <= extent <= limit:
+                self._fail(f"the grid's {axis} would be {extent}, outside 0 to {limit}", ConstraintError)
+        cluster = tuple(expression.evaluate(values) for expression in rule.cluster)
+        shared = rule.shared.evaluate(values)
+        if not (1 <= threads <= THREADS_LIMIT and 0 <= shared < 2**31 and all(1 <= extent <= CLUSTER_LIMIT for extent in cluster)):
+            reason = f"cannot start {threads} threads in clusters of {_tuple(cluster)} with {shared} bytes of shared memory"
+            self._fail(reason, ConstraintError)
+        block, pointers, tensor_maps = bytearray(rule.parameter_bytes), [], []
+        launch_is_empty = 0 in grid
+        for parameter in rule.parameters:
+            if parameter.kind == "pointer":
+                array = self.arrays.get(parameter.argument)
+                struct.pack_into("<Q", block, parameter.offset, array.address if array else 0)
+                if array:
+                    pointers.append((parameter.offset, parameter.argument))
+            elif parameter.kind == "f32":
+                struct.pack_into("<f", block, parameter.offset, self.scalars[parameter.argument])
+            elif parameter.kind == "tensor_map":
+                if parameter.argument in self.arrays and not launch_is_empty:
+                    tensor_map = self._tensor_map(parameter, values)
+                    tensor_maps.append((parameter.offset, parameter.argument, tensor_map))
+            else:
+                value = parameter.value.evaluate(values)
+                bits = 8 * parameter.size
+                if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+                    self._fail(f"{parameter.value.text} = {value} does not fit {bits} bits", ConstraintError)
+                block[parameter.offset : parameter.offset + parameter.size] = value.to_bytes(parameter.size, "little", signed=True)
+        return Launch(
+            variant=variant,
+            symbols=values,
+            grid=grid,
+            cluster=cluster,
+            threads=threads,
+            shared=shared,
+            block=bytes(block),
+            pointers=tuple(pointers),
+            tensor_maps=tuple(tensor_maps),
+            spans=self.spans,
+        )
+
+    def _tensor_map(self, parameter, values: dict[str, int]) -> TensorMap:
+        recipe = parameter.recipe
+
+        def all_of(expressions):
+            return tuple(expression.evaluate(values) for expression in expressions)
+
+        tensor_map = TensorMap(
+            dtype=recipe.dtype,
+            address=self.arrays[parameter.argument].address,
+            dims=all_of(recipe.dims),
+            strides=all_of(recipe.strides),
+            box=all_of(recipe.box),
+            element_strides=all_of(recipe.element_strides),
+            swizzle=recipe.swizzle,
+            l2_promotion=recipe.l2_promotion,
+            fill=recipe.fill,
+        )
+        reason = tensor_map.refusal()
+        if reason:
+            self._fail(f"{parameter.argument}: tensor map: {reason}", ConstraintError)
+        return tensor_map
+
+
+def _intersect(a: Span, b: Span) -> bool:
+    if a.address + a.bytes <= b.address or b.address + b.bytes <= a.address:
+        return False
+    if a.rows > 1 and b.rows > 1 and a.pitch == b.pitch and max(a.row, b.row) <= a.pitch:
+        # columns of one larger buffer: they meet only if their places within the pitch do
+        ahead = (b.address - a.address) % a.pitch
+        return ahead < a.row or ahead + b.row > a.pitch
+    return True
+
+
+def _tuple(numbers: Sequence[int]) -> str:
+    return f"({', '.join(map(str, numbers))})"
+
+
+def _either(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

@@ -1,0 +1,1 @@
+"""What happens when a kernel is started: arrays, streams, calls, plans, loaded cubins and the driver."""

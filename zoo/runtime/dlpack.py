@@ -1,0 +1,133 @@
+"""DLPack without a framework: reading a capsule, and offering a DeviceArray as one. Structures as in dlpack.h 1.x."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+
+from zoo.contract.resolve import HOST
+from zoo.errors import ArgumentError
+
+_CUDA, _CUDA_MANAGED, _VERSIONED_READ_ONLY = 2, 13, 1
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+_api = ctypes.pythonapi
+_api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+_api.PyCapsule_New.restype = ctypes.py_object
+
+
+def read_dlpack(array: object) -> tuple[int, tuple]:
+    """(address, signature) of anything with __dlpack__. The producer is not asked to synchronise: the caller's stream orders."""
+    try:
+        capsule = array.__dlpack__(stream=-1, max_version=(1, 1))
+    except Exception:  # a producer from before DLPack 1.0, or one in host memory, which takes no stream
+        try:
+            capsule = array.__dlpack__()
+        except Exception as error:  # each producer refuses in its own way
+            raise ArgumentError(f"a {type(array).__name__} does not give itself out by DLPack: {error}") from None
+    readonly = False
+    if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
+        managed = _ManagedVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+        if managed.major != 1:
+            raise ArgumentError(f"DLPack {managed.major}.{managed.minor} of a {type(array).__name__}; zoo reads 1.x")
+        readonly = bool(managed.flags & _VERSIONED_READ_ONLY)
+    else:
+        managed = _Managed.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    tensor = managed.tensor
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
+    device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
+    dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
+    # Not consumed: the capsule's own destructor gives the producer its reference back.
+    return (tensor.data or 0) + tensor.byte_offset, (dtype, shape, strides, device, readonly)
+
+
+# Exporting. The structure lies in memory of the C library, for a consumer may call the deleter after Python is gone: from
+# then on the deleter is `free` itself.
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_libc.free.restype, _libc.free.argtypes = None, [ctypes.c_void_p]
+_dying = ctypes.PyDLL(None)
+_dying.PyCapsule_IsValid.argtypes = _dying.PyCapsule_GetPointer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+_dying.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_owners: dict[int, object] = {}  # of the structures that are out, by address
+
+
+@_Deleter
+def _release(address: int):
+    if _owners.pop(address, None) is not None:
+        _libc.free(address)
+
+
+@atexit.register
+def _outlive_python():
+    for address in _owners:
+        _Managed.from_address(address).deleter = ctypes.cast(_libc.free, _Deleter)
+
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def _release_unconsumed(capsule: int):
+    # A consumer renames the capsule; one that still has its first name was never taken. The capsule is being destroyed:
+    # it is asked by address, for a new reference to it would destroy it again.
+    if _dying.PyCapsule_IsValid(capsule, b"dltensor"):
+        _release(_dying.PyCapsule_GetPointer(capsule, b"dltensor"))
+
+
+def make_capsule(owner: object, address: int, dtype: tuple[int, int, int], shape: tuple[int, ...], device: int) -> object:
+    """A DLPack capsule over contiguous device memory that keeps `owner` alive."""
+    size = ctypes.sizeof(_Managed)
+    where = _libc.malloc(size + 8 * len(shape))
+    extents = (ctypes.c_int64 * len(shape)).from_address(where + size)
+    extents[:] = shape
+    managed = _Managed.from_address(where)
+    managed.tensor = _Tensor(
+        data=address,
+        device=_Device(_CUDA, device),
+        ndim=len(shape),
+        dtype=_DataType(*dtype),
+        shape=ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)),
+    )
+    managed.context, managed.deleter = None, _release
+    _owners[where] = owner
+    return _api.PyCapsule_New(where, b"dltensor", ctypes.cast(_release_unconsumed, ctypes.c_void_p))

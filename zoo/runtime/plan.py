@@ -1,0 +1,121 @@
+"""A launch in the driver's terms: the parameter block, the configuration of each stream, and the call itself."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+
+from zoo.contract.resolve import Launch
+from zoo.errors import StreamError
+from zoo.runtime import driver, streams
+from zoo.runtime.tensor_map_encoder import encode, replace_address
+
+_MOST_STREAMS = 64  # configurations kept; a plan launched on more streams than this makes them again
+_ALIGNMENT = 64  # of a tensor map, hence of the block
+
+
+class Block:
+    """A parameter block at a fixed, aligned address, with the driver's list of pointers to each parameter in it.
+
+    The list, and not the block as a whole, is what the driver gets: sm_90a places parameters that are aligned to 64 bytes
+    by their absolute address in the constant bank, which begins at 0x210, so that the device's layout is not the block's.
+    """
+
+    def __init__(self, launch: Launch, order: Sequence[str]):
+        """`order`: the arrays, as `pointers` holds their addresses; the kernel's pointer parameters are read from there."""
+        self._memory = (ctypes.c_uint8 * (len(launch.block) + _ALIGNMENT))()
+        start = ctypes.addressof(self._memory)
+        self.address = (start + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+        ctypes.memmove(self.address, launch.block, len(launch.block))
+        self.pointers = (ctypes.c_uint64 * len(order))()
+        cells = {name: ctypes.addressof(self.pointers) + 8 * index for index, name in enumerate(order)}
+        places = {parameter.offset: self.address + parameter.offset for parameter in launch.variant.launch.parameters}
+        for offset, name in launch.pointers:
+            places[offset] = cells[name]
+            self.pointers[order.index(name)] = int.from_bytes(launch.block[offset : offset + 8], "little")
+        self._parameters = (ctypes.c_void_p * len(places))(*places.values())
+        self.parameters = ctypes.addressof(self._parameters)
+
+
+class Plan:
+    """A resolved launch. `plan(stream)` enqueues it: no allocation, no lookup, no synchronisation, and capturable in a graph.
+
+    It works on the addresses it was prepared with and keeps those arrays alive. It may be called from several threads.
+    """
+
+    def __init__(self, launch: Launch, device: driver.Device, function, arrays: Mapping[str, object]):
+        self.launch = launch
+        self.device = device
+        self._function = function
+        self._keep = arrays
+        self._block = Block(launch, tuple(arrays))
+        for offset, _, tensor_map in launch.tensor_maps:
+            encode(tensor_map, self._block.address + offset)
+        self._parameters = self._block.parameters
+        self._configs: dict[object, object] = {}
+        self._enqueue: Callable = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
+
+    def __call__(self, stream):
+        config = self._configs.get(stream) if type(stream) is int else None
+        if config is None:
+            config = self._configure(stream)
+        if self._enqueue(config, self._function, self._parameters, 0)[0]:
+            self._retry(config)
+
+    def __repr__(self) -> str:
+        launch = self.launch
+        return f"<plan of {launch.variant.symbol}: grid {launch.grid}, {launch.threads} threads, device {self.device.ordinal}>"
+
+    def move(self, addresses: list[int], maps: tuple[tuple[int, int], ...]):
+        """Points the launch at arrays of the same form elsewhere: `addresses` in the order of its arrays, `maps` the
+        (offset, index into addresses) of its tensor maps."""
+        self._block.pointers[:] = addresses
+        for offset, index in maps:
+            replace_address(self._block.address + offset, addresses[index])
+
+    def _configure(self, stream):
+        """The configuration for a stream, kept by its handle: an object that stands for a stream is asked each time."""
+        if stream is None:
+            raise StreamError(f"{self.launch.variant.symbol}: plan(stream) needs a stream; 0 is the legacy default stream")
+        handle = streams.handle_of(stream)
+        if handle in self._configs:
+            return self._configs[handle]
+        cuda = driver.bindings()
+        launch = self.launch
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.threads, 1, 1
+        config.sharedMemBytes = launch.shared
+        config.hStream = cuda.CUstream(handle)
+        attributes = []
+        if launch.cluster != (1, 1, 1):
+            cluster = cuda.CUlaunchAttribute()
+            cluster.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            cluster.value.clusterDim.x, cluster.value.clusterDim.y, cluster.value.clusterDim.z = launch.cluster
+            attributes.append(cluster)
+        if launch.variant.launch.programmatic:
+            programmatic = cuda.CUlaunchAttribute()
+            programmatic.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            programmatic.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(programmatic)
+        if attributes:
+            config.attrs = attributes
+            config.numAttrs = len(attributes)
+        if len(self._configs) >= _MOST_STREAMS:
+            self._configs = {}
+        self._configs[handle] = config
+        return config
+
+    def _retry(self, config):
+        """A thread in which no device, or another one, is current: the launch is valid once the plan's own device is."""
+        if self.device.adopt_thread():
+            result = self._enqueue(config, self._function, self._parameters, 0)
+        else:
+            with self.device.current():
+                result = self._enqueue(config, self._function, self._parameters, 0)
+        driver.check(result, f"launching {self.launch.variant.symbol}")
+
+
+def _nothing(config, function, parameters, extra) -> tuple[int]:
+    """What an empty launch enqueues."""
+    return (0,)

@@ -1,0 +1,197 @@
+"""Is every cubin exactly what the manifest says? Needs no GPU and no driver."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.expressions import Expression
+from zoo.contract.manifest import Kernel, Manifest, Variant
+from zoo.contract.schema import PARAMETERS
+from zoo.errors import ExpressionError, IntegrityError
+from zoo.shipped import ptx
+from zoo.shipped.cubin_file import CubinKernel, read_cubin
+
+SHARED_LIMIT = 232448  # 227 KiB: what one CTA may have on sm_90 and sm_100, static and dynamic together
+THREADS_LIMIT = 1024
+REGISTERS_PER_CTA = 65536
+
+
+@dataclass(frozen=True)
+class Result:
+    """Of one file. `problem` is None where all is as it should be."""
+
+    file: str
+    kernel: str | None  # None: a file that the manifest does not know
+    variant: str | None
+    arch: str | None
+    problem: str | None
+
+
+def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
+    """Checks every cubin below `directory` against `manifest`, in the manifest's order, then what else lies there."""
+    kernels = [manifest.kernel(name) for name in manifest.names]
+    owners = {variant.sha256: (kernel, variant) for kernel in kernels for variant in kernel.variants}
+    known = set()
+    for kernel in kernels:
+        for variant in kernel.variants:
+            known.add(variant.file)
+            problem = _file_problem(directory / variant.file, kernel, variant, owners)
+            yield Result(variant.file, kernel.name, variant.name, variant.arch, problem)
+    if manifest.ptx_sha256 is not None:
+        known.add(ptx.FILE)
+        wrong = ptx.problem(directory, manifest)
+        if wrong is not None:
+            yield Result(ptx.FILE, None, None, None, wrong)
+    for path in sorted(directory.glob("**/*")):
+        file = path.relative_to(directory).as_posix()
+        if path.is_file() and file not in known and file not in ("manifest.json", "evidence.json"):
+            yield Result(file, None, None, None, "the manifest does not know this file; remove it, or run build_cubins.py")
+
+
+def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[str, tuple[Kernel, Variant]] | None = None):
+    """Raises IntegrityError unless `data` is, byte for byte, the cubin that the manifest means."""
+    if hashlib.sha256(data).hexdigest() == variant.sha256:
+        if len(data) != variant.bytes:
+            raise IntegrityError(f"has the right digest but {len(data)} bytes, the manifest says {variant.bytes}: the manifest was edited")
+        return
+    raise IntegrityError(_difference(variant, data, owners or {}))
+
+
+def _file_problem(path: Path, kernel: Kernel, variant: Variant, owners: Mapping) -> str | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return "missing; reinstall zoo or run build_cubins.py"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    try:
+        check_bytes(kernel, variant, data, owners)
+        found = disagreements(kernel, variant, data)
+    except IntegrityError as error:
+        return str(error)
+    return "; ".join(found) or None
+
+
+def _difference(variant: Variant, data: bytes, owners: Mapping[str, tuple[Kernel, Variant]]) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest in owners:
+        kernel, other = owners[digest]
+        return f"holds the bytes of {kernel.name} {other.name} ({other.arch}); files were swapped"
+    missing = variant.bytes - len(data)
+    if missing > 0:
+        return f"truncated: {missing} of {variant.bytes} bytes are missing; reinstall zoo"
+    if missing < 0:
+        return f"{-missing} bytes longer than the {variant.bytes} it was built with; reinstall zoo"
+    return f"altered: its sha256 is {digest}, the manifest says {variant.sha256}; reinstall zoo"
+
+
+def disagreements(kernel: Kernel, variant: Variant, data: bytes) -> list[str]:
+    """What the cubin itself says otherwise than the manifest, and what no kernel of zoo may have."""
+    cubin = read_cubin(data)
+    if cubin.arch != variant.arch:
+        return [f"is for {cubin.arch}, the manifest says {variant.arch}"]
+    if tuple(cubin.kernels) != (variant.symbol,):
+        return [f"defines {', '.join(cubin.kernels) or 'no kernel'}, the manifest says {variant.symbol} alone"]
+    compiled = cubin.kernels[variant.symbol]
+    problems = _parameter_problems(variant, compiled)
+    for what in ("registers", "static_shared", "stack"):
+        found, said = getattr(compiled, what), getattr(variant, what)
+        if found != said:
+            problems.append(f"has {what} = {found}, the manifest says {said}")
+    if compiled.stack:
+        problems.append(f"uses {compiled.stack} bytes of stack a thread in local memory; keep arrays in registers or in shared memory")
+    if variant.spill_stores or variant.spill_loads:
+        problems.append(f"spills registers: {variant.spill_stores} bytes stored, {variant.spill_loads} loaded")
+    return problems + _launch_problems(kernel, variant, compiled)
+
+
+def _parameter_problems(variant: Variant, compiled: CubinKernel) -> list[str]:
+    """The parameters, one by one. ptxas aligns on the address in the constant bank, which is only 16-byte aligned on
+    sm_90: a tensor map's offset there differs from that in the block, which counts from 0."""
+    said, found = variant.launch.parameters, compiled.parameters
+    if len(said) != len(found):
+        return [f"the kernel takes {len(found)} parameters, the table lists {len(said)}"]
+    end, problems = compiled.parameter_base, []
+    for index, (parameter, real) in enumerate(zip(said, found, strict=True)):
+        _, alignment = PARAMETERS[parameter.kind]
+        start = -(-end // alignment) * alignment
+        end = start + parameter.size
+        expected = (start - compiled.parameter_base, parameter.size)
+        if (real.offset, real.size) != expected:
+            name = f" '{parameter.argument}'" if parameter.argument else f" '{parameter.value.text}'" if parameter.value else ""
+            problems.append(
+                f"parameter {index} ({parameter.kind}{name}) has {parameter.size} bytes at offset {expected[0]} by the table, "
+                f"{real.size} bytes at {real.offset} in the kernel"
+            )
+            break  # the ones behind it only follow
+    if not problems and end - compiled.parameter_base != compiled.parameter_bytes:
+        by_table = end - compiled.parameter_base
+        problems.append(f"the parameter block has {by_table} bytes by the table, {compiled.parameter_bytes} in the kernel")
+    return problems
+
+
+def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) -> list[str]:
+    """Where the variant's constants alone decide how it is started."""
+    values, problems = known_values(kernel, variant), []
+    rule = variant.launch
+    threads, shared = _known(rule.threads, values), _known(rule.shared, values)
+    if threads is not None:
+        if not 1 <= threads <= THREADS_LIMIT:
+            problems.append(f"{threads} threads, expected 1 to {THREADS_LIMIT}")
+        if compiled.required_threads and compiled.required_threads != (threads, 1, 1):
+            problems.append(f"started with {threads} threads, compiled for exactly {_times(compiled.required_threads)}")
+        if compiled.max_threads and threads > _product(compiled.max_threads):
+            problems.append(f"started with {threads} threads, compiled for at most {_product(compiled.max_threads)} (__launch_bounds__)")
+        registers = -(-compiled.registers // 8) * 8 * (-(-threads // 32) * 32)
+        if registers > REGISTERS_PER_CTA:
+            problems.append(f"{threads} threads of {compiled.registers} registers need {registers}, a CTA has {REGISTERS_PER_CTA}")
+    total = compiled.static_shared + (shared or 0)
+    if total > SHARED_LIMIT:
+        problems.append(f"{total} bytes of shared memory ({compiled.static_shared} static), the limit is {SHARED_LIMIT}")
+    if shared is not None and shared < 0:
+        problems.append(f"{shared} bytes of dynamic shared memory")
+    cluster = tuple(_known(extent, values) for extent in rule.cluster)
+    if None not in cluster:
+        if not all(1 <= extent for extent in cluster) or _product(cluster) > 16:
+            problems.append(f"a cluster of {_times(cluster)} CTAs, expected 1 to 16")
+        if compiled.cluster and compiled.cluster != cluster:
+            problems.append(f"started in clusters of {_times(cluster)}, compiled for {_times(compiled.cluster)}")
+    return problems
+
+
+def known_values(kernel: Kernel, variant: Variant) -> dict[str, int]:
+    """What expressions read that does not depend on the call: constants, and flags of what the variant fixes."""
+    values = dict(variant.constants)
+    for name, chosen in variant.options.items():
+        values.update({f"{name}.{value}": int(chosen == value) for value in kernel.options[name].values})
+    for name, argument in kernel.arguments.items():
+        if argument.kind == "array" and argument.compiled:
+            dtype = variant.dtypes.get(name, argument.dtypes[0])
+            values.update({f"{name}.{other}": int(other == dtype) for other in argument.dtypes})
+            values[f"{name}.itemsize"] = DTYPES[dtype].bytes
+    return values
+
+
+def _known(expression: Expression, values: Mapping[str, int]) -> int | None:
+    """Its value if `values` decide it."""
+    if not set(expression.names) <= set(values):
+        return None
+    try:
+        return expression.evaluate(values)
+    except ExpressionError as error:
+        raise IntegrityError(str(error)) from None
+
+
+def _product(extents) -> int:
+    total = 1
+    for extent in extents:
+        total *= extent
+    return total
+
+
+def _times(extents) -> str:
+    return "x".join(map(str, extents))
