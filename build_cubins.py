@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from tools.build import BuildError
-from tools.build.build import Build, Selection
-from tools.build.compiler import Compiler
+from tools.builder import BuildError
+from tools.builder.build import Build, Selection
+from tools.builder.compiler import Compiler
 from zoo.cli.system import refusals_in_words
 from zoo.errors import ZooError
 

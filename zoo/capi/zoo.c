@@ -983,7 +983,7 @@ static void set_constants(call_state *call, const zoo_variant *variant)
     }
 }
 
-/* Tile constants are never symbols of the table as well: tools/build/scope.py refuses that, so forgetting them restores all. */
+/* Tile constants are never symbols of the table as well: tools/builder/scope.py refuses that, so forgetting them restores all. */
 static void forget_constants(call_state *call, const zoo_variant *variant)
 {
     for (int index = 0; index < variant->constant_count; index++) call->known[variant->constants[index].slot] = false;

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.build.scope import reachable_names
+from tools.builder.scope import reachable_names
 from zoo.contract.expressions import Expression
 from zoo.errors import ExpressionError
 

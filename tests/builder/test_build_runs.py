@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from build_cubins import PACKAGES
-from tests.build.build_trees import HEADER, ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
+from tests.builder.build_trees import HEADER, ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
 from zoo.contract.manifest import Manifest
 from zoo.shipped import ptx
 from zoo.shipped.integrity import verify_integrity

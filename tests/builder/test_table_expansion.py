@@ -2,11 +2,11 @@
 
 import json
 
-from tests.build.build_trees import TABLE, edited, write_tree
-from tools.build.expand import expand
-from tools.build.output import manifest_text
-from tools.build.scope import check_scope
-from tools.build.table import read_tables
+from tests.builder.build_trees import TABLE, edited, write_tree
+from tools.builder.expand import expand
+from tools.builder.output import manifest_text
+from tools.builder.scope import check_scope
+from tools.builder.table import read_tables
 
 
 def variants_of(folder, table=TABLE):

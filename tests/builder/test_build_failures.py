@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from build_cubins import PACKAGES
-from tests.build.build_trees import ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
-from tools.build import BuildError
-from tools.build.compiler import Compiler
+from tests.builder.build_trees import ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
+from tools.builder import BuildError
+from tools.builder.compiler import Compiler
 
 SMALL = edited(TABLE, ('["sm_90a", "sm_100f"]', '["sm_90a"]'), ('["once", "twice"]', '["once"]'), ('  { when = "mode.twice", shape = ["2", "M", "K"] },\n', ""))  # fmt: skip
 SHARED = ('threads = "THREADS"', 'threads = "THREADS"\nshared = "THREADS * 2048"')

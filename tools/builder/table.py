@@ -11,8 +11,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.build import BuildError
-from tools.build.per_format import instances
+from tools.builder import BuildError
+from tools.builder.per_format import instances
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
 from zoo.contract.names import parse_name

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import click
 
-from tools.build import BuildError
-from tools.build.compiler import Compiled, Compiler
-from tools.build.expand import Variant, expand
-from tools.build.output import manifest_text, pins_text
-from tools.build.scope import check_scope
-from tools.build.sources import Sources
-from tools.build.table import read_tables
+from tools.builder import BuildError
+from tools.builder.compiler import Compiled, Compiler
+from tools.builder.expand import Variant, expand
+from tools.builder.output import manifest_text, pins_text
+from tools.builder.scope import check_scope
+from tools.builder.sources import Sources
+from tools.builder.table import read_tables
 from zoo.contract.manifest import SCHEMA, Manifest, parse_kernel
 from zoo.contract.manifest import Variant as ShippedVariant
 from zoo.errors import IntegrityError, ZooError

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 
-from tools.build import BuildError
+from tools.builder import BuildError
 
 _WORD = re.compile(r"\{(\w+)\}")
 _ABSENT = object()

@@ -10,7 +10,7 @@ import hashlib
 import re
 from pathlib import Path, PurePosixPath
 
-from tools.build import BuildError
+from tools.builder import BuildError
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*(?:(["<])([^">\n]+)[">]|([^\s].*))', re.MULTILINE)
 

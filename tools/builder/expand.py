@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from tools.build import BuildError
-from tools.build.table import Table, Tile
+from tools.builder import BuildError
+from tools.builder.table import Table, Tile
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.build import BuildError
+from tools.builder import BuildError
 
 # Every warning is an error; -v makes ptxas tell spills, and is part of the cubin's note of its command line.
 FLAGS = ("-std=c++20", "-Werror", "all-warnings", "-Xptxas", "-v")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.build import BuildError
-from tools.build.sources import Sources
+from tools.builder import BuildError
+from tools.builder.sources import Sources
 
 UNIT = '#include "family/kernel.cu"\n'
 

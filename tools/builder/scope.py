@@ -11,9 +11,9 @@ import difflib
 import itertools
 from collections.abc import Iterator, Mapping
 
-from tools.build import BuildError
-from tools.build.expand import Variant, expand
-from tools.build.table import Table, check_constant_box
+from tools.builder import BuildError
+from tools.builder.expand import Variant, expand
+from tools.builder.table import Table, check_constant_box
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
 from zoo.errors import ArgumentError

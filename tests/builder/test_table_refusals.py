@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.build.build_trees import SOURCE, TABLE, edited, write_tree
-from tools.build import BuildError
-from tools.build.expand import expand
-from tools.build.scope import check_scope
-from tools.build.table import read_tables
+from tests.builder.build_trees import SOURCE, TABLE, edited, write_tree
+from tools.builder import BuildError
+from tools.builder.expand import expand
+from tools.builder.scope import check_scope
+from tools.builder.table import read_tables
 
 MAP = '{ tensor_map = "x", dtype = "f32", dims = ["K", "M"], strides = ["4 * x_stride"], box = ["32", "THREADS"] }'
 FIRST = '  { pointer = "x" },\n'

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.build import BuildError
-from tools.build.per_format import instances
+from tools.builder import BuildError
+from tools.builder.per_format import instances
 
 TABLE = {
     "name": "quantize.{format}.rows",
