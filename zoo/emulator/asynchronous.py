@@ -131,7 +131,6 @@ class Engine:
             if locked.get(number) is operation:
                 del locked[number]
         operation.warp.cta.pending_operations -= 1
-        self.machine.progress += 1
         operation.execute()
 
     def wait(self, operation):

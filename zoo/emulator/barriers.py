@@ -157,7 +157,6 @@ class MBarriers:
         if not complete and barrier.pending == 0 and barrier.tx == 0:
             ins.report(warp, lanes, "mbarrier-misuse", f"arrive.noComplete completes the phase ({barrier.describe()})", barrier.offset)
         self._complete_if_done(barrier)
-        self.machine.progress += 1
         return state
 
     def _complete_if_done(self, barrier):
@@ -186,11 +185,11 @@ class MBarriers:
 class NamedBarrier:
     """One of the sixteen barriers of a CTA."""
 
-    __slots__ = ("number", "expected", "arrived", "generation", "gather", "published", "value", "result")
+    __slots__ = ("number", "expected", "arrived", "phase", "gather", "published", "value", "result")
 
     def __init__(self, number, warps):
         self.number = number
-        self.expected, self.arrived, self.generation = None, 0, 0
+        self.expected, self.arrived, self.phase = None, 0, 0
         self.gather = np.zeros((vector_clocks.ROWS, warps), np.uint32)
         self.published = self.gather.copy()
         self.value, self.result = None, None
@@ -217,7 +216,7 @@ class NamedBarrier:
             )
         if self.arrived >= expected:
             self.arrived = 0
-            self.generation += 1
+            self.phase += 1
             self.published = self.gather.copy()
             self.result, self.value = self.value, None
         warp.machine.progress += 1
@@ -226,29 +225,29 @@ class NamedBarrier:
 class ClusterBarrier:
     """The barrier of a cluster: every non-exited thread arrives once in each phase, then waits."""
 
-    __slots__ = ("cluster", "arrived", "generation", "gather", "published")
+    __slots__ = ("cluster", "arrived", "phase", "gather", "published")
 
     def __init__(self, cluster, warps):
         self.cluster = cluster
-        self.arrived, self.generation = 0, 0
+        self.arrived, self.phase = 0, 0
         self.gather = np.zeros((vector_clocks.ROWS, warps), np.uint32)
         self.published = self.gather.copy()
 
     def describe(self):
-        return f"cluster barrier: {self.arrived} of {self.expected()} threads arrived in phase {self.generation}"
+        return f"cluster barrier: {self.arrived} of {self.expected()} threads arrived in phase {self.phase}"
 
     def expected(self):
         return sum(warp.live.bit_count() for cta in self.cluster.ctas for warp in cta.warps)
 
     def missing(self, warp):
         """Live lanes of a warp that have not arrived in this phase."""
-        return warp.live & ~(warp.cluster_arrived if warp.cluster_generation == self.generation else 0)
+        return warp.live & ~(warp.cluster_arrived if warp.cluster_phase == self.phase else 0)
 
     def arrive(self, ins, warp, lanes, relaxed):
         if warp.cluster_arrived & lanes:
             ins.report(warp, lanes, "barrier-misuse", "a thread arrives twice at the cluster barrier without a wait in between")
         warp.cluster_arrived |= lanes
-        warp.cluster_generation = self.generation
+        warp.cluster_phase = self.phase
         self.arrived += lanes.bit_count()
         if relaxed:
             vector_clocks.release_relaxed(self.gather, warp)
@@ -262,5 +261,5 @@ class ClusterBarrier:
         """Also called when a thread exits, because only the others are waited for (a thread may arrive and exit without waiting)."""
         if self.arrived and not any(self.missing(warp) for cta in self.cluster.ctas for warp in cta.warps):
             self.arrived = 0
-            self.generation += 1
+            self.phase += 1
             self.published = self.gather.copy()

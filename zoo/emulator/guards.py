@@ -38,6 +38,7 @@ def aligned(ins, run):
             return Blocked(
                 lambda: warp.groups.get(pc) == warp.live,
                 lambda: f"divergent .aligned: lanes {lanes:#010x} of {warp.live:#010x} are here",
+                phases=(),
             )
         return run(warp, lanes)
 
@@ -56,6 +57,7 @@ def guarded_aligned(ins, run):
             return Blocked(
                 lambda: warp.groups.get(pc) == warp.live,
                 lambda: f"divergent .aligned: lanes {lanes:#010x} of {warp.live:#010x} are here",
+                phases=(),
             )
         taken = bits_of(warp.values[slot])
         active = lanes & (~taken if negated else taken)

@@ -132,7 +132,7 @@ class Warp:
         self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
         self.wgmma_read, self.wgmma_written = set(), set()  # registers used by ordinary instructions since the last wgmma.fence
         self.named_waits = {}
-        self.cluster_arrived, self.cluster_generation = 0, 0
+        self.cluster_arrived, self.cluster_phase = 0, 0
         self.given_up = set()
         self.turn = 0
         self.blocked_at = -1  # machine.progress when every group was last found parked
@@ -280,6 +280,19 @@ class Warp:
                 del parked[pc]
                 return pc
         return None
+
+    def waits(self):
+        """Whether all its groups wait for barriers whose phases are still what they were, or for each other."""
+        parked = self.parked
+        if not parked or len(parked) != len(self.groups):
+            return False
+        for blocked in parked.values():
+            if blocked.phases is None:
+                return False
+            for barrier, phase in blocked.phases:
+                if barrier.phase != phase:
+                    return False
+        return True
 
     def exit(self, lanes):
         self.live &= ~lanes
@@ -456,6 +469,11 @@ class Machine:
             for warp in order:
                 if warp.blocked_at == self.progress:
                     continue
+                if warp.waits():
+                    warp.blocked_at = self.progress
+                    if random:
+                        engine.step()
+                    continue
                 executed = warp.run(int(self.rng.integers(1, 64)) if random else 512)
                 if executed:
                     self.executed += executed
@@ -481,7 +499,7 @@ class Machine:
                     for warp in self.running:
                         warp.blocked_at = -1 if warp.blocked_at != self.progress else self.progress
                     continue  # something changed after a warp was looked at
-                if engine.relieve(self._wanted()):
+                if self._relieve_until_progress():
                     continue
                 if self.waiting_clusters and len(self.clusters) < self.device.multiprocessors:
                     self.launch_cluster()
@@ -494,6 +512,13 @@ class Machine:
                     self._report_deadlock()
                     return
         self.completed = True
+
+    def _relieve_until_progress(self):
+        """All wait: lets asynchronous work happen until one of them may go on. False when none is pending."""
+        wanted, progress, found = self._wanted(), self.progress, False
+        while self.progress == progress and self.asynchronous.relieve(wanted):
+            found = True
+        return found
 
     def _wanted(self):
         """Addresses of the mbarriers that parked groups wait for (of any cluster: this only steers the order of work)."""

@@ -47,7 +47,7 @@ Lanes. `lanes` is an int bit mask of the lanes that execute (guard predicate alr
 
 Result of run(): None = done, go on. `Blocked(ready, describe)` = the group stays at this instruction and run() is called again when
 ready() is true (ready: () -> bool, cheap; describe: () -> str for the deadlock report). Nothing may have been changed before returning it.
-Whatever may make another warp's ready() true must do `warp.machine.progress += 1` (barriers and finished operations do).
+Whatever may make another warp's ready() true must do `warp.machine.progress += 1` (barriers do when a phase ends).
 
 Reporting: `ins.report(warp, lanes, kind, message, address=None)` adds a finding (kinds: findings.py KINDS). Execution goes on.
 An impossible state that leaves no meaning raises `EmulatorError`.
@@ -122,13 +122,16 @@ def lookup(opcode):
 class Blocked:
     """Returned by run(): stay at this instruction; try again when ready() is true."""
 
-    __slots__ = ("ready", "describe", "timeout", "addresses")
+    __slots__ = ("ready", "describe", "timeout", "addresses", "phases")
 
-    def __init__(self, ready, describe, timeout=None, addresses=()):
+    def __init__(self, ready, describe, timeout=None, addresses=(), phases=None):
         self.ready = ready
         self.describe = describe
         self.timeout = timeout  # called instead of a deadlock report by waits that may legally give up (try_wait)
         self.addresses = addresses  # of the mbarriers it waits for, so that the lazy policy knows what is wanted
+        # (barrier, its phase) of all that it waits for, none where it waits for lanes of its own warp; None where it waits for something
+        # else. While none of them has moved on, nobody need ask ready().
+        self.phases = phases
 
 
 def uniform(ins, warp, slot, lanes):

@@ -210,6 +210,7 @@ def wait(ins):
                 lambda: "; ".join(f"waits for {words}: {barrier.describe()}" for _, barrier, _, words in waiting),
                 timeout=lambda: warp.given_up.add(pc),
                 addresses=[address for address, *_ in waiting],
+                phases=[(barrier, phase) for _, barrier, phase, _ in waiting],
             )
         warp.given_up.discard(pc)
         for barrier, passed, part in results:

@@ -209,6 +209,7 @@ def _members(ins, k):
             return Blocked(
                 lambda: not (int(wanted) & warp.live & ~warp.groups.get(pc, 0)),
                 lambda: f"waits for lanes {wanted & ~lanes:#010x} of its member mask {members:#010x}",
+                phases=(),
             )
         return None
 
@@ -257,6 +258,7 @@ def _tiled_members(ins, k):
             return Blocked(
                 lambda: not (wanted & warp.live & ~warp.groups.get(pc, 0)),
                 lambda: f"waits for lanes {wanted & ~lanes:#010x} of its member mask {wanted:#010x}",
+                phases=(),
             )
         return None
 
@@ -664,14 +666,14 @@ def named_barrier(ins):
         waits = warp.named_waits
         waiting = waits.get(which)
         if waiting is None:
-            waiting = waits[which] = [barrier.generation, 0]
+            waiting = waits[which] = [barrier.phase, 0]
         fresh = lanes & ~waiting[1]
         if fresh:
             waiting[1] |= fresh
             arrive(warp, fresh, barrier, expected)
-        generation = waiting[0]
-        if barrier.generation == generation:
-            return Blocked(lambda: barrier.generation != generation, barrier.describe)
+        phase = waiting[0]
+        if barrier.phase == phase:
+            return Blocked(lambda: barrier.phase != phase, barrier.describe, phases=[(barrier, phase)])
         waiting[1] &= ~lanes
         if not waiting[1]:
             del waits[which]
@@ -707,9 +709,9 @@ def cluster_wait(ins):
         if lanes & ~warp.cluster_arrived:
             ins.report(warp, lanes, "barrier-misuse", "a thread waits at the cluster barrier without having arrived")
             return None
-        generation = warp.cluster_generation
-        if barrier.generation == generation:
-            return Blocked(lambda: barrier.generation != generation, barrier.describe)
+        phase = warp.cluster_phase
+        if barrier.phase == phase:
+            return Blocked(lambda: barrier.phase != phase, barrier.describe, phases=[(barrier, phase)])
         warp.cluster_arrived &= ~lanes
         warp.cta.cluster_has_started = True
         clocks.acquire(warp, barrier.published)
