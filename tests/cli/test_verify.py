@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 from tests.recorder import ROOT
+from tests.small_zoo import edit_ptx, small_zoo
 from zoo.catalog import Zoo
 from zoo.checks import processes
 from zoo.shipped import ptx
@@ -99,28 +100,9 @@ def test_gpu_without_a_gpu_fails_in_words(without_gpu):
 
 
 @pytest.fixture
-def two_variants(cubins):
+def two_variants(tmp_path):
     """One variant an arch: what is checked of each is the same."""
-    manifest = cubins / "manifest.json"
-    data = json.loads(manifest.read_text())
-    data["kernels"] = {NAME: data["kernels"][NAME]}
-    variants = data["kernels"][NAME]["variants"]
-    data["kernels"][NAME]["variants"] = [variant for variant in variants if variant["name"] == "bf16_e5m2_blocked_t256"]
-    kept = {variant["file"] for variant in data["kernels"][NAME]["variants"]}
-    for path in some_cubins(cubins):
-        if path.relative_to(cubins).as_posix() not in kept:
-            path.unlink()
-    manifest.write_text(json.dumps(data))
-    return cubins
-
-
-def edit_ptx(cubins, old, new):
-    texts = ptx.read(cubins / ptx.FILE)
-    changed = {name: text.replace(old, new) for name, text in texts.items()}
-    assert changed != texts
-    (cubins / ptx.FILE).write_bytes(ptx.pack(changed))
-    manifest = cubins / "manifest.json"
-    manifest.write_text(manifest.read_text().replace(ptx.digest(texts), ptx.digest(changed)))
+    return small_zoo(tmp_path / "small", NAME, lambda variant: variant["name"] == "bf16_e5m2_blocked_t256")
 
 
 def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_variants):
@@ -163,7 +145,8 @@ def test_emulate_prints_findings_with_their_place(zoo_command, two_variants):
     assert result.exit_code == 1 and all("PTX line" in problem and "surprise" in problem for problem in problems(result))
 
 
-def test_altered_ptx_is_rejected(zoo_command, cubins):
+def test_altered_ptx_is_rejected(zoo_command, two_variants):
+    cubins = two_variants
     texts = ptx.read(cubins / ptx.FILE)
     (cubins / ptx.FILE).write_bytes(ptx.pack({name: text + b" " for name, text in texts.items()}))
     result = zoo_command("--cubins", cubins, "verify", "--emulate")

@@ -1,6 +1,6 @@
 """zoo.launch on an emulated device: the loader's own code up to the parameter block, then the PTX of the cubin."""
 
-import shutil
+import re
 import subprocess
 import sys
 
@@ -10,6 +10,7 @@ import pytest
 
 import zoo
 from tests.recorder import ROOT
+from tests.small_zoo import edit_ptx, small_zoo
 from zoo.catalog import Zoo
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
 from zoo.runtime.emulated import EmulatedModules
@@ -28,23 +29,6 @@ def right(arrays):
     q, scales = quantize_mxfp8_rows(X)
     found = arrays["q"].numpy(), arrays["scales"].numpy()
     return all(numpy.array_equal(one.view(numpy.uint8), other.view(numpy.uint8)) for one, other in zip((q, scales), found, strict=True))
-
-
-@pytest.fixture
-def edited_zoo(tmp_path):
-    """A zoo whose kernels' PTX has one text replaced by another; its digest is made to fit."""
-
-    def edit(old, new):
-        folder = shutil.copytree(cubins_directory(), tmp_path / "cubins")
-        texts = ptx.read(folder / ptx.FILE)
-        changed = {name: text.replace(old, new) for name, text in texts.items()}
-        assert changed != texts
-        (folder / ptx.FILE).write_bytes(ptx.pack(changed))
-        manifest = folder / "manifest.json"
-        manifest.write_text(manifest.read_text().replace(ptx.digest(texts), ptx.digest(changed)))
-        return Zoo(folder)
-
-    return edit
 
 
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_100a", "sm_100f", "sm_103a"])
@@ -118,11 +102,11 @@ def test_a_finding_is_not_passed_over():
         zoo.launch(NAME, x=pointer, **outputs(device))
 
 
-def test_an_instruction_that_the_emulator_does_not_know_is_named(edited_zoo):
+def test_an_instruction_that_the_emulator_does_not_know_is_named(tmp_path):
     device = zoo.emulator.Device(arch="sm_90a")
-    changed = edited_zoo(b"ret;", b"multimem.surprise.b32 ;\n\tret;")
+    edit_ptx(small_zoo(tmp_path, NAME), b"ret;", b"multimem.surprise.b32 ;\n\tret;")
     with pytest.raises(zoo.EmulationError, match=r"PTX line \d+.*multimem.surprise"):
-        changed.launch(NAME, x=device.array(X), **outputs(device))
+        Zoo(tmp_path).launch(NAME, x=device.array(X), **outputs(device))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +119,7 @@ def test_an_instruction_that_the_emulator_does_not_know_is_named(edited_zoo):
     ids=["missing", "truncated", "altered"],
 )
 def test_ptx_that_is_not_the_manifests_is_refused(tmp_path, damage, words):
-    folder = shutil.copytree(cubins_directory(), tmp_path / "cubins")
+    folder = small_zoo(tmp_path, NAME)
     damage(folder / ptx.FILE)
     device = zoo.emulator.Device(arch="sm_90a")
     with pytest.raises(zoo.IntegrityError, match=words):
@@ -148,7 +132,15 @@ def test_every_cubin_has_its_ptx_and_every_ptx_its_cubin():
     assert sorted(texts) == sorted(ptx.name_of(variant.file) for variant in variants)
     for variant in variants:
         text = texts[ptx.name_of(variant.file)].decode()
-        assert f".target {variant.arch}" in text and zoo.emulator.Module(text).entries == [variant.symbol]
+        assert f".target {variant.arch}" in text and re.findall(r"\.entry (\w+)\(", text) == [variant.symbol]
+
+
+def test_ptx_that_no_other_test_runs_can_be_read():
+    """Every GEMM runs in test_gemm_variants.py."""
+    texts = ptx.read(cubins_directory() / ptx.FILE)
+    for kernel in zoo.find():
+        for variant in kernel.variants if kernel.fields["op"] != "gemm" else ():
+            assert zoo.emulator.Module(texts[ptx.name_of(variant.file)].decode()).entries == [variant.symbol]
 
 
 def test_a_long_run_over_all_kernels_forgets_those_of_long_ago(monkeypatch):
