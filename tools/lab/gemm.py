@@ -1,12 +1,14 @@
 """Times gemm.fp8b128.dense and its groupings beside torch's tensor-wise FP8 product, which has no block scales to apply, in one run.
 
     python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...,dense@1@40] [--variants 'bf16_*'] [--check] [--json FILE]
-                             [--option b_constant=yes]
+                             [--option b_constant=yes] [--unseen SEED] [--only-chosen]
 
 Calls are replayed from CUDA graphs over rotating operands that exceed the L2 cache three times over, all variants of a
 shape and torch in turns; figures are medians. `tw` is torch._scaled_mm with one scale a tensor and fast accumulation. Beside groups
 of rows `dense` is timed, too: all rows by the first group's weights.
 --check compares every timed variant, on 48 rows of D, with the exact product in float64.
+--unseen draws problems as users bring them, by a seed that no rule was fitted to, and ends with a table by how many tokens they have;
+with --only-chosen they take the time of two kernels each.
 """
 
 from __future__ import annotations
@@ -129,8 +131,38 @@ SHAPES = {
 }
 
 
+# Widths of layers that people serve.
+WIDTHS = (
+    576, 768, 1024, 1536, 2048, 2112, 2560, 2880, 3072, 3584, 4096, 5120, 5760, 6144, 7168, 8192, 9216, 10240, 11008, 12288, 13824, 14336,
+    16384, 17920, 18432, 24576, 28672, 29568, 32768,
+)  # fmt: skip
+BANDS = ((1, 16), (17, 128), (129, 2048), (2049, 16384))  # of tokens
+UNSEEN, LARGEST = 200, 2e9  # problems of a seed; bytes of the operands
+
+
+def unseen(seed: int, count: int = UNSEEN) -> list[tuple]:
+    """Tokens evenly by their logarithm, a third of the widths from WIDTHS, the others any multiple of 64, evenly by theirs."""
+    random = Random(f"unseen {seed}")
+
+    def logarithmic(least: int, most: int, step: int) -> int:
+        return round(least * (most / least) ** random.random() / step) * step
+
+    def width(most: int) -> int:
+        known = [one for one in WIDTHS if 512 <= one <= most]
+        return random.choice(known) if random.random() < 1 / 3 else logarithmic(512, most, 64)
+
+    shapes: list[tuple] = []
+    while len(shapes) < count:
+        m, n, k = logarithmic(1, 16384, 1), width(32768), width(18432)
+        if m * k + n * k + 2 * m * n <= LARGEST:
+            shapes.append((m, n, k))
+    return shapes
+
+
 def drawn(kind: str, seed: int, count: int) -> list[tuple]:
     """Shapes of all sizes, evenly by their logarithms: so that a rule can be fitted to some and be judged by others."""
+    if kind == "unseen":
+        return unseen(seed, count)
     random = Random(f"{kind} {seed}")
 
     def size(least: float, most: float, step: int) -> int:
@@ -167,6 +199,7 @@ CACHE, FREE_SHARE = 3 * 50e6, 60e9
 ROUNDS, WARMUPS = 9, 2
 REPLAY, OUT_OF_QUESTION = 5000, 1.6  # microseconds that a replay should take; over the fastest: not timed any further
 BESIDE = ("tw", "dense")
+CHOSEN = "the chosen one"  # in the place of a pattern of variants
 
 
 def operands(m: int, n: int, k: int) -> dict[str, torch.Tensor]:
@@ -340,6 +373,8 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, option
     replays, errors, symbols = {}, {}, {}
     variants = collection.kernel(kernel).variants
     names = sorted({v.name for v in variants if v.dtypes.get("d", "bf16") == dtype and fnmatch.fnmatch(v.name, pattern)})
+    if pattern == CHOSEN:
+        names = [collection.prepare(kernel, stream=own, **rotating[0]).launch.variant.name]
     try:
         chosen = collection.prepare(kernel, stream=own, **rotating[0])
         names.append(chosen.launch.variant.name + " (chosen)")
@@ -401,6 +436,21 @@ def measure(collection: zoo.Zoo, shape: tuple, pattern: str, check: bool, option
     }  # fmt: skip
 
 
+def print_bands(results: list[dict]):
+    """What the rules choose beside torch and beside the best of what was timed, by how many tokens there are."""
+    print(f"{'tokens':>14} {'problems':>8}   chosen/tw  worst                          chosen/best  worst")
+    for least, most in BANDS:
+        rows = [one for one in results if least <= one["shape"][0] <= most and one["chosen"]]
+        if not rows:
+            continue
+        columns = []
+        for rival in (lambda one: one["times"]["tw"], lambda one: min(t for name, t in one["times"].items() if name not in BESIDE)):
+            ratios = [(one["times"][one["chosen"]] / rival(one), one["shape"]) for one in rows]
+            worst, shape = max(ratios)
+            columns.append(f"{statistics.geometric_mean(ratio for ratio, _ in ratios):8.3f}  {worst:6.3f} {' x '.join(map(str, shape)):22}")
+        print(f"{least:6} to {most:5} {len(rows):8}  {columns[0]} {columns[1]}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("cubins")
@@ -410,7 +460,14 @@ def main() -> int:
     parser.add_argument("--best", type=int, default=4, help="print so many variants a shape")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the kernel; may be repeated")
     parser.add_argument("--json")
+    parser.add_argument("--unseen", type=int, metavar="SEED", help="instead of --shapes")
+    parser.add_argument("--problems", type=int, default=UNSEEN, help="of --unseen")
+    parser.add_argument("--only-chosen", action="store_true", help="time torch and what the rules choose")
     arguments = parser.parse_args()
+    if arguments.unseen is not None:
+        arguments.shapes = f"unseen@{arguments.unseen}@{arguments.problems}"
+    if arguments.only_chosen:
+        arguments.variants = CHOSEN
     collection = zoo.Zoo(arguments.cubins)
     options = dict(one.split("=") for one in arguments.option)
     results, wrong = [], 0
@@ -439,6 +496,8 @@ def main() -> int:
                 f"(worst {max(t / r['times']['tw'] for t, r in rows):.3f}), "
                 f"limit/time {statistics.geometric_mean(r['limit'] / t for t, r in rows):.3f}"
             )
+    if arguments.unseen is not None:
+        print_bands(results)
     print("largest error of its bound", max((e for r in results for e in r["errors"].values()), default=None))
     if arguments.json:
         with open(arguments.json, "w") as file:
