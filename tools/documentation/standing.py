@@ -6,6 +6,7 @@ import fnmatch
 import statistics
 from collections import defaultdict
 
+from tools.documentation.text import code, table
 from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence
 
@@ -32,15 +33,14 @@ def standing_table(kernels: list[Kernel], evidence: Evidence) -> str:
         if kernel.fields["op"] == "gemm":
             continue
         _, *bars = next(bar for bar in BARS if fnmatch.fnmatchcase(kernel.name, bar[0]))
-        for setting, sizes in _shares(kernel, evidence).items():
+        for setting, sizes in shares(kernel, evidence).items():
             cells = [_cell(sizes[kind], bar) for kind, bar in zip(("large", "middle", "small"), (*bars, None), strict=True)]
-            rows.append((f"`{kernel.name}`", setting, *cells))
+            rows.append((code(kernel.name), setting, *cells))
     header = ("kernel", "with", "large", "8192 x 2048", "smaller")
-    lines = [header, ("---",) * len(header), *rows]
-    return WORDS + "\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{WORDS}\n\n{table(header, rows)}"
 
 
-def _shares(kernel: Kernel, evidence: Evidence) -> dict[str, dict[str, list[float]]]:
+def shares(kernel: Kernel, evidence: Evidence) -> dict[str, dict[str, list[float]]]:
     """setting -> kind of size -> shares."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for variant in kernel.variants:
