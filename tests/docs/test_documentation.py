@@ -1,4 +1,4 @@
-"""What the documentation says can be done: its code runs, its links lead somewhere, its tables are current."""
+"""What the documentation says can be done: its code runs, its links lead somewhere, its tables and its picture are current."""
 
 import ast
 import re
@@ -12,8 +12,10 @@ import pytest
 import zoo
 from tests.recorder import ROOT, build, python
 
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "kernels").glob("*.md")])
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "kernels").glob("*.md"), *(DOCS / "lab").glob("*.md")])
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+STAND_IN_FRAMEWORKS = Path(__file__).parent / "stand_in"
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -30,10 +32,10 @@ def imported(text: str) -> set[str]:
 
 
 def test_there_is_an_example_for_each_framework():
-    readme = [imported(text) for text in blocks(ROOT / "README.md", "python")]
+    shown = [imported(text) for text in blocks(DOCS / "python.md", "python")]
     for framework in ("torch", "numpy", "jax", "cupy"):
-        assert any(framework in names for names in readme)
-    assert blocks(ROOT / "README.md", "c")
+        assert any(framework in names for names in shown)
+    assert "torch" in imported(*blocks(ROOT / "README.md", "python"))
 
 
 @pytest.mark.parametrize(("page", "text"), PYTHON)
@@ -50,21 +52,38 @@ def stand_in(tmp_path_factory):
     return build(tmp_path_factory.mktemp("recorder"))
 
 
-def programs(frameworks: bool) -> list:
-    """The examples that are whole programs, with or without another framework."""
+def programs(*frameworks: str) -> list:
+    """The examples that are whole programs and import these frameworks, and no other."""
     whole = [one for one in PYTHON if "zoo" in imported(one.values[1])]
-    return [one for one in whole if bool(imported(one.values[1]) & _FRAMEWORKS) == frameworks]
+    return [one for one in whole if imported(one.values[1]) & _FRAMEWORKS == set(frameworks)]
 
 
-@pytest.mark.parametrize(("page", "text"), programs(frameworks=False))
-def test_examples_that_need_no_framework_run_against_the_stand_in(page, text, stand_in):
+@pytest.mark.parametrize(("page", "text"), programs())
+def test_examples_that_need_no_framework_run_against_the_stand_in_or_in_the_emulator(page, text, stand_in):
     run = python(stand_in, text)
     assert not run.faults
     assert bool(run.launches) == ("zoo.launch" in text and "zoo.emulator" not in text)
 
 
+def run_with_stand_in_torch(text: str, stand_in: Path, **settings):
+    return python(stand_in, text, PYTHONPATH=f"{ROOT}:{STAND_IN_FRAMEWORKS}", **settings)
+
+
+@pytest.mark.parametrize(("page", "text"), programs("torch"))
+def test_the_shapes_of_the_torch_examples_are_right(page, text, stand_in):
+    run = run_with_stand_in_torch(text, stand_in)
+    calls = text.count("zoo.launch(") + text.count("plan(torch")
+    assert not run.faults and len(run.launches) >= calls and bool(run.launches) == bool(calls)
+
+
+def test_a_wrong_shape_in_a_torch_example_is_found(stand_in):
+    (text,) = blocks(ROOT / "README.md", "python")
+    run = run_with_stand_in_torch(text.replace("7168 // 32", "7168 // 16"), stand_in, check=False)
+    assert "scales: expected (8192, 224)" in run.stderr and not run.launches
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize(("page", "text"), [*programs(frameworks=False), *programs(frameworks=True)])
+@pytest.mark.parametrize(("page", "text"), [*programs(), *programs("torch"), *programs("jax"), *programs("cupy")])
 def test_examples_run_on_this_gpu(page, text):
     for name in imported(text) & _FRAMEWORKS:
         pytest.importorskip(name)
@@ -73,19 +92,32 @@ def test_examples_run_on_this_gpu(page, text):
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_the_c_example_compiles_without_a_warning(tmp_path):
+    (example,) = [text for text in blocks(DOCS / "c.md", "c") if "zoo_status quantize(" in text]
     source = tmp_path / "example.c"
-    source.write_text("\n".join(blocks(ROOT / "README.md", "c")))
+    source.write_text(example)
     flags = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", ROOT / "zoo" / "capi"]
     subprocess.run(["cc", *flags, "-c", source, "-o", tmp_path / "example.o"], check=True)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub names them."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        assert target.startswith("http") or (page.parent / target).exists(), target
+    text = page.read_text()
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", text):
+        if not target.startswith("http"):
+            found = (page.parent / target) if target else page
+            assert found.exists(), target
+            assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+    for target in re.findall(r'(?:src|srcset)="([^"]*)"', text):
+        assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_commands_that_are_named_exist(page):
     from zoo.cli import main
 
@@ -94,22 +126,44 @@ def test_commands_that_are_named_exist(page):
         assert command in known, command
 
 
+def test_the_readme_stays_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 def test_generated_pages_are_current():
     done = subprocess.run([sys.executable, ROOT / "tools" / "generate_docs.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_page_out_of_date_is_found(tmp_path):
+@pytest.fixture
+def copy(tmp_path) -> Path:
     for part in ("zoo", "cubins", "tools", "docs"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "*.cubin"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def test_a_page_out_of_date_is_found(copy):
     readme = (ROOT / "README.md").read_text()
-    (tmp_path / "README.md").write_text(readme.replace("never run on a GPU", "passed everywhere").replace(" passed on ", " failed on "))
-    (tmp_path / "docs" / "kernels" / "gone.md").write_text("")
-    command = [sys.executable, tmp_path / "tools" / "generate_docs.py"]
+    (copy / "README.md").write_text(readme.replace("never run on a GPU", "passed everywhere"))
+    (copy / "docs" / "kernels" / "gone.md").write_text("")
+    (copy / "docs" / "pictures" / "gone.svg").write_text("")
+    command = [sys.executable, copy / "tools" / "generate_docs.py"]
     done = subprocess.run([*command, "--check"], capture_output=True, text=True)
-    assert done.returncode == 1 and "README.md is out of date" in done.stderr and "gone.md is out of date" in done.stderr
+    assert done.returncode == 1
+    assert all(f"{name} is out of date" in done.stderr for name in ("README.md", "kernels/gone.md", "pictures/gone.svg"))
     subprocess.run(command, check=True)
-    assert (tmp_path / "README.md").read_text() == readme and not (tmp_path / "docs" / "kernels" / "gone.md").exists()
+    assert (copy / "README.md").read_text() == readme
+    assert not (copy / "docs" / "kernels" / "gone.md").exists() and not (copy / "docs" / "pictures" / "gone.svg").exists()
+
+
+def test_new_evidence_is_a_new_picture_and_new_tables(copy):
+    evidence = copy / "cubins" / "evidence.json"
+    slower = re.sub(r'("torch_product_microseconds": )22\.504', r"\g<1>11.25", evidence.read_text(), count=1)
+    evidence.write_text(slower)
+    done = subprocess.run([sys.executable, copy / "tools" / "generate_docs.py", "--check"], capture_output=True, text=True)
+    for name in ("README.md", "docs/performance.md", "docs/pictures/tokens_dark.svg", "docs/pictures/tokens_light.svg"):
+        assert f"{name} is out of date" in done.stderr
 
 
 def test_every_page_is_reached_from_the_readme():
@@ -118,7 +172,7 @@ def test_every_page_is_reached_from_the_readme():
         page = todo.pop()
         if page not in reached and page.suffix == ".md":
             reached.add(page)
-            todo += [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())]
+            todo += [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())]
     assert not {page for page in PAGES} - reached
 
 

@@ -63,7 +63,9 @@ def dense_ratios(kernels: Iterable[Kernel], evidence: Evidence) -> Ratios:
             found[tokens, weights] = Point(tokens, weights, one.microseconds, torch, one.teraflops, one.terabytes_per_second)
             devices.add(one.device)
     if len(devices) != 1:
-        sys.exit(f"{DENSE} wants timings of one device beside torch, found those of {sorted(devices) or 'none'}: zoo bench {DENSE} --record")
+        sys.exit(
+            f"{DENSE} wants timings of one device beside torch, found those of {sorted(devices) or 'none'}: zoo bench {DENSE} --record"
+        )
     everywhere = {weights for _, weights in found}
     whole = {tokens for tokens, _ in found if all((tokens, weights) in found for weights in everywhere)}
     return Ratios(devices.pop(), tuple(found[key] for key in sorted(found) if key[0] in whole))

@@ -19,7 +19,9 @@ FAMILIES = {
     "[dequantise](docs/quantize.md#what-do-i-need)": ("dequantize.*",),
     "[rearrange scales](docs/quantize.md#layouts-of-scales)": ("scales.*",),
     "[GEMM](docs/gemm.md), one matrix": ("gemm.*.dense",),
-    "[GEMM of groups](docs/gemm.md): contiguous, masked, gathered": tuple(f"gemm.*.m_grouped_{how}" for how in ("contiguous", "masked", "gather")),
+    "[GEMM of groups](docs/gemm.md): contiguous, masked, gathered": tuple(
+        f"gemm.*.m_grouped_{how}" for how in ("contiguous", "masked", "gather")
+    ),
     "[GEMM with SwiGLU](docs/gemm.md#swiglu-in-the-epilogue), bf16 or e4m3 out": ("gemm.*.swiglu*",),
     "[weight gradients](docs/gemm.md#weight-gradients), groups along K": ("gemm.*.k_grouped",),
 }
