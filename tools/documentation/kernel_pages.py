@@ -66,7 +66,7 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
         lines = [f"- {what}: `{', '.join(e.text for e in value) if isinstance(value, tuple) else value.text}`" for what, value in shape]
         lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
         block = [(one.offset, one.size, one.kind, code(parameter_text(one))) for one in rule.parameters]
-        parts.append(f"## Launch\n{len(names)} variants a device family.\n\n" + "\n".join(lines))
+        parts.append(f"## Launch\nVariants that are launched this way: {', '.join(map(code, names))}.\n\n" + "\n".join(lines))
         parts.append(f"The parameter block has {rule.parameter_bytes} bytes:\n\n" + table(("offset", "bytes", "kind", "value"), block))
     variants = [
         (one.arch, code(one.name), one.registers, one.static_shared, one.spill_stores + one.spill_loads, summary(evidence, [one]))

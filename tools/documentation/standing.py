@@ -22,9 +22,9 @@ BARS = (
     ("*.rows*", 1.00, 0.97),
     ("*", 0.97, 0.95),
 )
-WORDS = """Bf16 to e4m3 or e2m1: geometric mean, the worst figure in parentheses, the bar where it is missed. Share of the faster copy of as many bytes. Where that copy is slow the share is
-of 4.2 TB/s (from 128 MiB in and out on) or of 1.6 us + bytes / 4.25 TB/s (below, where the copy takes 15 % longer than that). Large: 128 MiB, scales 32 MiB. Of groups the figures are of 8, 64 and 256, uniform, Zipf and mostly empty:
-all nine at the smallest size, three at the others. Smaller: M = 128, 512 and 2048, scales below 32 MiB, weights below 128 MiB."""
+WORDS = """bf16 to e4m3 or e2m1. A cell has the geometric mean, the worst figure in parentheses, and the bar where it is missed. A figure is the share of the bandwidth of the faster copy of as many bytes. Where that copy is slow itself, it is
+the share of 4.2 TB/s (from 128 MiB in and out on) or of 1.6 us + bytes / 4.25 TB/s (smaller sizes where the copy takes 15 % longer than that). "Large" begins at 128 MiB, for scales at 32 MiB. "Smaller" are M = 128, 512 and 2048, and scales and weights below
+these limits. Of groups there are 8, 64 and 256, with uniform, Zipf and mostly empty sizes: all nine combinations at the smallest size, three at the others."""
 
 
 def standing_table(kernels: list[Kernel], evidence: Evidence) -> str:
