@@ -14,16 +14,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.documentation.benchmarks import benchmark_page  # noqa: E402
-from tools.documentation.dense_ratios import dense_ratios  # noqa: E402
-from tools.documentation.families import family_table  # noqa: E402
-from tools.documentation.kernel_pages import index_page, kernel_page  # noqa: E402
-from tools.documentation.performance import dense_table, grouped_table, quantiser_tables, swiglu_table  # noqa: E402
-from tools.documentation.picture import THEMES, caption, picture  # noqa: E402
-from tools.documentation.standing import standing_table  # noqa: E402
-from tools.documentation.text import between  # noqa: E402
-from zoo.contract.manifest import Manifest  # noqa: E402
-from zoo.shipped.evidence import Evidence  # noqa: E402
+from tools.documentation.benchmarks import benchmark_page
+from tools.documentation.dense_ratios import dense_ratios
+from tools.documentation.families import family_table
+from tools.documentation.kernel_pages import index_page, kernel_page
+from tools.documentation.performance import dense_table, grouped_table, quantiser_tables, swiglu_table
+from tools.documentation.picture import THEMES, caption, picture
+from tools.documentation.standing import standing_table
+from tools.documentation.text import between
+from zoo.contract.manifest import Manifest
+from zoo.shipped.evidence import Evidence
 
 
 def main():

@@ -5,7 +5,7 @@
 Those of `zoo verify --gpu`, whose guard bytes would hide the first byte past an array and whose poison would count as written; which
 alone sees what is written between the rows of an array, or into rows of nobody.
 memcheck, initcheck and synccheck take the bytes that are shipped. racecheck takes an arrival at a barrier to speak for the arriving
-thread alone: ask it about a build in which all threads arrive (docs/lab/fp8_gemm.md, "Soak and sanitizers").
+thread alone: ask it about a build in which all threads arrive (docs/lab/fp8_gemm_correctness.md).
 Ends with 1 where a result is wrong; what the sanitizer says is its own to report.
 """
 

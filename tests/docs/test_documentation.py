@@ -173,7 +173,7 @@ def test_every_page_is_reached_from_the_readme():
         if page not in reached and page.suffix == ".md":
             reached.add(page)
             todo += [(page.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text())]
-    assert not {page for page in PAGES} - reached
+    assert not set(PAGES) - reached
 
 
 def test_the_layer_that_is_shown_is_the_layer_that_is_tested():

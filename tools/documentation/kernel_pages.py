@@ -62,8 +62,8 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
         promises = [f"- {name.replace('_', ' ')}: {'yes' if kept else 'no'}" for name, kept in kernel.promises.items()]
         parts.append("## Promises\n" + "\n".join(promises))
     for names, rule in launches(kernel):
-        shape = [("threads", rule.threads), ("grid", rule.grid), ("cluster", rule.cluster), ("dynamic shared memory", rule.shared)]
-        lines = [f"- {what}: `{', '.join(e.text for e in value) if isinstance(value, tuple) else value.text}`" for what, value in shape]
+        shape = {"threads": (rule.threads,), "grid": rule.grid, "cluster": rule.cluster, "dynamic shared memory": (rule.shared,)}
+        lines = [f"- {what}: `{', '.join(extent.text for extent in extents)}`" for what, extents in shape.items()]
         lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
         block = [(one.offset, one.size, one.kind, code(parameter_text(one))) for one in rule.parameters]
         parts.append(f"## Launch\nVariants that are launched this way: {', '.join(map(code, names))}.\n\n" + "\n".join(lines))

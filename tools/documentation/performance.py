@@ -14,7 +14,7 @@ from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence
 
 FORMATS = ("fp8b128", "mxfp8", "mxfp4", "nvfp4")
-SIZES = {"128 MiB and more": ("large",), "less": ("middle", "small")}
+SIZES = {"128 MiB and more": ("large",), "below 128 MiB": ("middle", "small")}
 
 
 def quantiser_tables(kernels: Iterable[Kernel], evidence: Evidence) -> str:

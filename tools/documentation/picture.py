@@ -90,12 +90,13 @@ def _times(ratios: Ratios, colours: Colours) -> Iterator[str]:
     panel = Panel(64, 350, 64, 318, (ratios.tokens[0], ratios.tokens[-1]), (_below(min(values)), _above(max(values))), True)
     yield _text(panel.left, 26, f"Time of one product, K = {shown[0]}, N = {shown[1]}", colours.text, "start", "title")
     yield from _axes(panel, ratios.tokens, _round_numbers(*panel.values), "{:g}", "microseconds", colours)
-    for name, values, colour, marker, dash in (
-        ("torch", [one.torch for one in points], colours.torch, "square", "6 4"),
-        ("zoo", [one.zoo for one in points], colours.zoo, "circle", ""),
-    ):
-        yield from _line(panel, [one.tokens for one in points], values, colour, marker, 2.5, dash)
-    for row, (name, colour, marker, dash) in enumerate((("zoo", colours.zoo, "circle", ""), ("torch", colours.torch, "square", "6 4"))):
+    lines = {
+        "zoo": (colours.zoo, "circle", "", [one.zoo for one in points]),
+        "torch": (colours.torch, "square", "6 4", [one.torch for one in points]),
+    }
+    for colour, marker, dash, times in reversed(lines.values()):  # zoo's on top
+        yield from _line(panel, ratios.tokens, times, colour, marker, 2.5, dash)
+    for row, (name, (colour, marker, dash, _)) in enumerate(lines.items()):
         x, y = panel.left + 18, panel.top + 16 + 20 * row
         yield _stroke([(x, y), (x + 32, y)], colour, 2.5, dash)
         yield _marker(marker, x + 16, y, colour)
