@@ -1,6 +1,7 @@
 """What the documentation says can be done: its code runs, its links lead somewhere, its tables and its picture are current."""
 
 import ast
+import builtins
 import re
 import shutil
 import subprocess
@@ -43,6 +44,28 @@ def test_examples_use_names_that_exist(page, text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "zoo":
             assert hasattr(zoo, node.attr), f"{page.name}: zoo.{node.attr}"
+
+
+def bound_names(tree: ast.AST) -> set[str]:
+    found = set(dir(builtins))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), [one for one in PYTHON if one.values[0].name != "adding_a_kernel.md"]
+)  # fragments, explained there
+def test_examples_use_no_name_that_is_not_defined(page, text):
+    tree = ast.parse(text)
+    assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= bound_names(tree)
 
 
 @pytest.fixture(scope="module")
