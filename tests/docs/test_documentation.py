@@ -88,20 +88,20 @@ def test_examples_that_need_no_framework_run_against_the_stand_in_or_in_the_emul
     assert bool(run.launches) == ("zoo.launch" in text and "zoo.emulator" not in text)
 
 
-def run_with_stand_in_torch(text: str, stand_in: Path, **settings):
+def run_with_stand_in_frameworks(text: str, stand_in: Path, **settings):
     return python(stand_in, text, PYTHONPATH=f"{ROOT}:{STAND_IN_FRAMEWORKS}", **settings)
 
 
-@pytest.mark.parametrize(("page", "text"), programs("torch"))
-def test_the_shapes_of_the_torch_examples_are_right(page, text, stand_in):
-    run = run_with_stand_in_torch(text, stand_in)
+@pytest.mark.parametrize(("page", "text"), [*programs("torch"), *programs("jax"), *programs("cupy")])
+def test_the_shapes_of_the_frameworks_examples_are_right(page, text, stand_in):
+    run = run_with_stand_in_frameworks(text, stand_in)
     calls = text.count("zoo.launch(") + text.count("plan(torch")
     assert not run.faults and len(run.launches) >= calls and bool(run.launches) == bool(calls)
 
 
-def test_a_wrong_shape_in_a_torch_example_is_found(stand_in):
+def test_a_wrong_shape_in_an_example_is_found(stand_in):
     (text,) = blocks(ROOT / "README.md", "python")
-    run = run_with_stand_in_torch(text.replace("7168 // 32", "7168 // 16"), stand_in, check=False)
+    run = run_with_stand_in_frameworks(text.replace("7168 // 32", "7168 // 16"), stand_in, check=False)
     assert "scales: expected (8192, 224)" in run.stderr and not run.launches
 
 
