@@ -41,6 +41,9 @@ class Tensor:
     def stride(self):
         return tuple(step // self._values.itemsize for step in self._values.strides)
 
+    def is_contiguous(self):
+        return self._values.flags.c_contiguous
+
     def data_ptr(self):
         return self._values.ctypes.data
 
