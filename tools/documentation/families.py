@@ -12,10 +12,10 @@ from zoo.shipped.evidence import Evidence, seen
 
 # What a family does, and the names of its kernels. The first pattern that fits counts.
 FAMILIES = {
+    "[quantise](docs/quantize.md) along rows, with SwiGLU, the amax": ("quantize.*.rows", "quantize.*.rows.swiglu", "quantize.*amax"),
+    "[quantise](docs/quantize.md#directions) along columns, or both in one read": ("quantize.*.cols", "quantize.*.both"),
     "[quantise groups of rows](docs/quantize.md#groups), mixture of experts": ("quantize.*.m_grouped_*",),
     "[quantise weights](docs/quantize.md#directions): squares, experts": ("quantize.*.squares", "quantize.*.experts"),
-    "[quantise](docs/quantize.md) along rows, with SwiGLU, the amax": ("quantize.*.rows*", "quantize.amax"),
-    "[quantise](docs/quantize.md#directions) along columns, or both in one read": ("quantize.*.cols", "quantize.*.both"),
     "[dequantise](docs/quantize.md#what-do-i-need)": ("dequantize.*",),
     "[rearrange scales](docs/quantize.md#layouts-of-scales)": ("scales.*",),
     "[GEMM](docs/gemm.md), one matrix": ("gemm.*.dense",),
