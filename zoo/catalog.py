@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import threading
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.names import FIELDS
+from zoo.contract.nearest import a_few, suggestion
 from zoo.contract.resolve import Launch, pick_arch, resolve
 from zoo.errors import ArchitectureError, ArgumentError, StreamError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
@@ -42,9 +42,8 @@ class Zoo:
             raise UnknownKernelError(f"a kernel's name is a text, got {name!r}")
         kernel = self.manifest.kernel(name)
         if kernel is None:
-            close = difflib.get_close_matches(name, self.manifest.names, 3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "`zoo list` shows them all"
-            raise UnknownKernelError(f"no kernel is named '{name}'; {hint}")
+            names = self.manifest.names
+            raise UnknownKernelError(f"no kernel is named '{name}'; {suggestion(name, names, f'`zoo list` shows all {len(names)}')}")
         return kernel
 
     def find(self, pattern: str = "*", *, arch: str | None = None, **fields: str) -> list[Kernel]:
@@ -65,9 +64,11 @@ class Zoo:
         loadable = list(self._loadable(pattern, opened, variant))
         if not loadable:
             kernels = self.find(pattern)
-            names = ", ".join(kernel.name for kernel in kernels)
+            names = a_few([kernel.name for kernel in kernels])
             if not kernels:
-                raise UnknownKernelError(f"no kernel matches '{pattern}'; `zoo list` shows them all")
+                every = self.manifest.names
+                hint = suggestion(pattern, every, f"`zoo list` shows all {len(every)}")
+                raise UnknownKernelError(f"no kernel matches '{pattern}'; {hint}")
             if not any(pick_arch(kernel.archs, opened.capability) for kernel in kernels):
                 major, minor = opened.capability
                 shipped = ", ".join(sorted({arch for kernel in kernels for arch in kernel.archs}))
