@@ -11,6 +11,7 @@ from pathlib import Path
 import zoo
 from zoo.capi.table import kernel_tables, text
 from zoo.contract.manifest import Kernel, Manifest, Variant
+from zoo.contract.nearest import a_few
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError
 from zoo.runtime.library import read_verified
 
@@ -71,7 +72,7 @@ def _choose(manifest: Manifest, patterns: Sequence[str], archs: Sequence[str] | 
     shipped = list(dict.fromkeys(arch for kernel in kernels for arch in kernel.archs))
     for arch in archs or ():
         if arch not in shipped:
-            raise ArchitectureError(f"{', '.join(matching)}: no cubin for {arch}; the zoo ships {', '.join(shipped)}")
+            raise ArchitectureError(f"{a_few(matching)}: no cubin for {arch}; the zoo ships {', '.join(shipped)}")
     chosen = [(kernel, [variant for variant in kernel.variants if archs is None or variant.arch in archs]) for kernel in kernels]
     return [(kernel, variants) for kernel, variants in chosen if variants]
 
