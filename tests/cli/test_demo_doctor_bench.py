@@ -39,10 +39,49 @@ def test_demo_on_a_gpu_that_no_cubin_fits_says_so(with_stand_in):
     assert run.returncode == 0 and "emulated instead: Recorder 8.0 has compute capability 8.0" in words(run.stdout) and not run.launches
 
 
-def test_doctor_without_a_gpu_names_the_reason_and_what_works(without_gpu):
+def test_doctor_without_a_gpu_names_the_reason_and_that_the_emulator_needs_none(without_gpu):
     result = without_gpu("doctor")
+    found = words(result.stdout)
     assert result.returncode == 1
-    assert "no driver" in words(result.stdout) and "No kernel can run here. What needs no GPU works" in result.stdout
+    assert "no driver" in found and "No kernel can run on a GPU here. The emulator runs them all without one: try `zoo demo`" in found
+    assert "ok emulator runs every kernel without a GPU" in found
+
+
+def test_doctor_does_not_promise_an_emulator_to_cubins_without_ptx(without_gpu, cubins):
+    from zoo.shipped import ptx
+
+    manifest, file = cubins / "manifest.json", cubins / ptx.FILE
+    data = json.loads(manifest.read_text())
+    data.pop("ptx")
+    manifest.write_text(json.dumps(data))
+    file.unlink()
+    data = json.loads(without_gpu("--cubins", cubins, "doctor", "--json").stdout)
+    assert data["sound"] and not data["runs_in_the_emulator"]
+    text = words(without_gpu("--cubins", cubins, "doctor").stdout)
+    assert "no emulator cannot run here" in text and "The emulator runs them all" not in text
+
+
+def test_doctor_as_json_says_what_the_text_says(with_stand_in):
+    run = with_stand_in("doctor", "--json", devices="8.0:108,9.0:132")
+    data = json.loads(run.stdout)
+    assert run.returncode == 0 and data["runs_on_a_gpu"] and data["runs_in_the_emulator"] and data["sound"]
+    found = {one["what"]: one for one in data["findings"]}
+    older, hopper = found["device 0"], found["device 1"]
+    assert older["state"] == "no" and older["facts"]["kernels"] == 0 and older["facts"]["archs"] == []
+    assert hopper["state"] == "ok" and hopper["facts"]["capability"] == "9.0" and hopper["facts"]["archs"] == ["sm_90a"]
+    assert hopper["facts"]["multiprocessors"] == 132 and hopper["facts"]["kernels"] > 40
+    assert found["cubins"]["facts"]["damaged"] == 0 and set(found["cubins"]["facts"]["archs"]) == {"sm_90a", "sm_100f"}
+    text = words(with_stand_in("doctor", devices="8.0:108,9.0:132").stdout)
+    assert all(f"{one['state']} {one['what']} {words(one['words'])}" in text for one in data["findings"])
+
+
+def test_doctor_as_json_without_a_gpu_keeps_its_exit_status(without_gpu, cubins):
+    sorted(cubins.glob("sm_*/*.cubin"))[0].unlink()
+    run = without_gpu("--cubins", cubins, "doctor", "--json")
+    data = json.loads(run.stdout)
+    assert run.returncode == 1 and not data["sound"] and not data["runs_on_a_gpu"] and not data["runs_in_the_emulator"]
+    damaged = [one for one in data["findings"] if one["state"] == "BAD" and "file" in one["facts"]]
+    assert len(damaged) == 1 and "missing" in damaged[0]["facts"]["problem"]
 
 
 def test_doctor_describes_every_device(with_stand_in):

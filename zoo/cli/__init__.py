@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import zoo
+
+if TYPE_CHECKING:
+    from zoo.catalog import Zoo
 
 # name -> the module that holds the command, as its attribute `command`
 _MODULES = {
@@ -26,21 +30,36 @@ class _Commands(click.Group):
         return list(_MODULES)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        return importlib.import_module(_MODULES[name]).command if name in _MODULES else None
+        if name not in _MODULES:
+            return None
+        command: click.Command = importlib.import_module(_MODULES[name]).command
+        return command
 
-    def main(self, *arguments, **settings):
+    def resolve_command(self, context: click.Context, arguments: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if arguments and arguments[0] not in _MODULES and not arguments[0].startswith("-"):
+            _refuse_command(arguments[0], context)
+        return super().resolve_command(context, arguments)
+
+    def main(self, *arguments: Any, **settings: Any) -> Any:
         from zoo.cli.system import refusals_in_words
 
         with refusals_in_words():  # around all of it: `--help` prints too
             return super().main(*arguments, **settings)
 
-    def invoke(self, context: click.Context):
+    def invoke(self, context: click.Context) -> Any:
         from zoo.errors import ZooError
 
         try:
             return super().invoke(context)
         except ZooError as error:
             raise click.ClickException(str(error)) from None
+
+
+def _refuse_command(name: str, context: click.Context) -> NoReturn:
+    from zoo.cli.text import listed
+    from zoo.contract.nearest import suggestion
+
+    raise click.UsageError(f"no command is named '{name}'; {suggestion(name, _MODULES, f'there are {listed(list(_MODULES))}')}", context)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
@@ -51,7 +70,7 @@ class _Commands(click.Group):
     help="Work on this directory of cubins instead of the packaged one.",
 )
 @click.pass_context
-def main(context: click.Context, cubins: Path | None):
+def main(context: click.Context, cubins: Path | None) -> None:
     """GPU kernels compiled ahead of time, started by name.
 
     Exit status: 0 all is well, 1 something failed, 2 the command was misused.
@@ -59,7 +78,7 @@ def main(context: click.Context, cubins: Path | None):
     context.obj = cubins
 
 
-def collection(context: click.Context):
+def collection(context: click.Context) -> Zoo:
     """The Zoo that the command works on."""
     if context.obj is None:
         from zoo.shipped.packaged import packaged

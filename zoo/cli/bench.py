@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
+
+if TYPE_CHECKING:
+    from zoo.benchmark.measure import Measurement
+    from zoo.contract.manifest import Kernel
+    from zoo.runtime.hardware import Hardware
+
+    Measured = Sequence[tuple[Mapping[str, str | int], Measurement]]  # sizes and settings, and what was seen
 
 _TERMINAL = "-"
 
@@ -27,13 +36,13 @@ def _settings(context: click.Context, parameter: click.Parameter, texts: tuple[s
 
 
 def _plot_file(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
-    if text not in (None, _TERMINAL) and not text.endswith(".svg"):
+    if text is not None and text != _TERMINAL and not text.endswith(".svg"):
         raise click.BadParameter(f"{text}: a plot goes to the terminal (--plot alone, after the kernel's name) or into a file named *.svg")
     return text
 
 
 @click.command("bench")
-@click.argument("name")
+@click.argument("kernels")
 @click.option(
     "--shape", "shapes", metavar="M,K", multiple=True, callback=_shape,
     help="The sizes, in the order `zoo show` names them; may be repeated. Left out: the usual ones.",
@@ -62,7 +71,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
 @click.pass_context
 def command(
     context: click.Context,
-    name: str,
+    kernels: str,
     shapes: list[list[int]],
     settings: dict[str, str],
     counts: tuple[int, ...],
@@ -72,21 +81,22 @@ def command(
     record: bool,
     plot_file: str | None,
     as_json: bool,
-):
-    """Time a kernel on the GPU.
+) -> None:
+    """Time kernels on the GPU.
+
+    KERNELS is a name; a part of names or a pattern times each kernel it means. With --json a name gives one object, anything
+    else a list of them.
 
     Calls are replayed from a CUDA graph over buffers larger than the L2 cache, in turns with copies of the same bytes;
     figures are medians. `of copy` is the share of the faster copy's bandwidth. Of a product, `tw us` is the time of torch's
     FP8 product of the same sizes, which has one scale for each whole operand.
     """
-    from dataclasses import asdict
-
-    from zoo.benchmark.arguments import check_call, named_sizes
     from zoo.benchmark.measure import measure
     from zoo.benchmark.record import record as add_record
     from zoo.benchmark.record import words_of
-    from zoo.benchmark.shapes import usual_shapes
+    from zoo.cli.selection import selected
     from zoo.cli.text import progress
+    from zoo.contract.nearest import a_few
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
     from zoo.shipped.evidence import Evidence
@@ -94,44 +104,81 @@ def command(
     if as_json and plot_file == _TERMINAL:
         raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
     zoo = collection(context)
-    kernel = zoo.kernel(name)
-    if (counts or distributions) and "offsets" not in kernel.arguments:
-        raise click.UsageError(f"{name} has no offsets: leave out --groups and --sizes")
-    grouped = [Groups(count, distribution) for count in counts or (64,) for distribution in distributions or ("uniform",)]
-    sizes = [named_sizes(kernel, numbers) for numbers in shapes or usual_shapes(kernel)]
-    calls = [(one, groups) for groups in (grouped if "offsets" in kernel.arguments else [None]) for one in sizes]
-    for one, groups in calls:
-        check_call(kernel, one, settings, variant, groups)  # before the device is opened: what is wrong with the call is wrong anywhere
+    chosen = selected(zoo, kernels)
+    if plot_file is not None and len(chosen) > 1:
+        raise click.UsageError(f"a plot is of one kernel, '{kernels}' means {a_few([kernel.name for kernel in chosen])}")
+    # Before the device is opened: what is wrong with a call is wrong anywhere.
+    calls = {kernel.name: _calls(kernel, shapes, settings, counts, distributions, variant) for kernel in chosen}
     machine = describe(driver.device(device))
-    measured = []
-    with progress(calls, len(calls), name) as steps:
-        for one, groups in steps:
-            measured.append((words_of(kernel, one, settings, groups), measure(zoo, name, one, settings, variant, device, groups)))
-    if record:
-        evidence = Evidence(zoo.directory)
-        add_record(evidence, kernel, machine, measured)
+    evidence = Evidence(zoo.directory) if record else None
+    found: list[dict[str, Any]] = []
+    for number, kernel in enumerate(chosen):
+        measured = []
+        with progress(calls[kernel.name], len(calls[kernel.name]), kernel.name) as steps:
+            for sizes, groups in steps:
+                seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups)
+                measured.append((words_of(kernel, sizes, settings, groups), seen))
+        if evidence is not None:
+            add_record(evidence, kernel, machine, measured)
+        if as_json:
+            found.append(_as_data(kernel, settings, machine, measured))
+        else:
+            head = f"{'' if number == 0 else chr(10)}{kernel.name}\n" if len(chosen) > 1 else ""
+            click.echo(head + _as_text(machine, measured))
+        if plot_file is not None:
+            _draw(plot_file, kernel.name, machine.device, [seen for _, seen in measured])
+    if evidence is not None:
         evidence.write()
     if as_json:
-        rows = [
-            {
-                "sizes": one,
-                **asdict(seen),
-                "gigabytes_per_second": seen.gigabytes_per_second,
-                "of_copy": seen.of_copy,
-                "teraflops": seen.teraflops,
-            }
-            for one, seen in measured
-        ]
-        click.echo(json.dumps({"kernel": name, "settings": settings, **asdict(machine), "measurements": rows}, indent=1))
-    else:
-        click.echo(_as_text(machine, measured))
-    if plot_file is not None:
-        _draw(plot_file, name, machine.device, [seen for _, seen in measured])
-    if record:
+        click.echo(json.dumps(found[0] if kernels == chosen[0].name else found, indent=1))
+    if evidence is not None:
         click.echo(f"recorded {evidence.path}", err=True)
 
 
-def _draw(file: str, name: str, device: str, measured: list):
+def _calls(
+    kernel: Kernel,
+    shapes: list[list[int]],
+    settings: dict[str, str],
+    counts: tuple[int, ...],
+    distributions: tuple[str, ...],
+    variant: str | None,
+) -> list[tuple[dict[str, int], Groups | None]]:
+    """The sizes and groups to time a kernel at; a call that the loader would not take is refused."""
+    from zoo.benchmark.arguments import check_call, named_sizes
+    from zoo.benchmark.shapes import usual_shapes
+    from zoo.contract.nearest import suggestion
+
+    if (counts or distributions) and "offsets" not in kernel.arguments:
+        raise click.UsageError(f"{kernel.name} has no offsets: leave out --groups and --sizes")
+    names = list(dict.fromkeys(one.name for one in kernel.variants))
+    if variant is not None and variant not in names:
+        known = suggestion(variant, names, f"`zoo show {kernel.name} --variants` shows all {len(names)}")
+        raise click.ClickException(f"{kernel.name}: variant '{variant}' does not exist; {known}")
+    grouped = [Groups(number, distribution) for number in counts or (64,) for distribution in distributions or ("uniform",)]
+    sizes = [named_sizes(kernel, numbers) for numbers in shapes or usual_shapes(kernel)]
+    calls = [(one, groups) for groups in (grouped if "offsets" in kernel.arguments else [None]) for one in sizes]
+    for one, groups in calls:
+        check_call(kernel, one, settings, variant, groups)
+    return calls
+
+
+def _as_data(kernel: Kernel, settings: dict[str, str], machine: Hardware, measured: Measured) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    rows = [
+        {
+            "sizes": sizes,
+            **asdict(seen),
+            "gigabytes_per_second": seen.gigabytes_per_second,
+            "of_copy": seen.of_copy,
+            "teraflops": seen.teraflops,
+        }
+        for sizes, seen in measured
+    ]
+    return {"kernel": kernel.name, "settings": settings, **asdict(machine), "measurements": rows}
+
+
+def _draw(file: str, name: str, device: str, measured: Sequence[Measurement]) -> None:
     from pathlib import Path
 
     from zoo.benchmark.plot import plot
@@ -146,7 +193,7 @@ def _draw(file: str, name: str, device: str, measured: list):
         click.echo(f"drawn {file}", err=True)
 
 
-def _as_text(machine, measured: list) -> str:
+def _as_text(machine: Hardware, measured: Measured) -> str:
     from zoo.cli.text import table
 
     product = any(seen.operations for _, seen in measured)

@@ -2,45 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from zoo.benchmark.arguments import size_symbols
 from zoo.cli.text import paragraph, table
+from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, Parameter, Variant
 from zoo.shipped.evidence import Evidence, summary
 
 
 def as_text(kernel: Kernel, evidence: Evidence) -> str:
-    sections = [f"{kernel.name}\n{paragraph(kernel.summary, indent=2)}", paragraph(f"sizes  {', '.join(size_symbols(kernel))}", hanging=7)]
+    """All of it."""
+    return "\n\n".join((title(kernel), arguments_text(kernel), parameters_text(kernel), variants_text(kernel, evidence), origin(kernel)))
+
+
+def title(kernel: Kernel) -> str:
+    return f"{kernel.name}\n{paragraph(kernel.summary, indent=2)}"
+
+
+def arguments_text(kernel: Kernel) -> str:
+    """What a caller gives, what it means, and what the kernel asks and promises."""
+    sections = [paragraph(f"sizes  {', '.join(size_symbols(kernel))}", hanging=7)]
     sections.append("arguments\n" + table(("name", "access", "dtype", "meaning"), list(argument_rows(kernel)), indent=2))
     if kernel.options:
         rows = [(name, option.default, f"{' | '.join(option.values)}; {option.help}") for name, option in kernel.options.items()]
         sections.append("options\n" + table(("name", "default", "values"), rows, indent=2))
-    if kernel.derived:
-        sections.append(
-            "derived\n" + "\n".join(paragraph(f"{name} = {expression.text}", indent=2, hanging=2) for name, expression in kernel.derived)
-        )
     if kernel.constraints:
         lines = [paragraph(f"{words} ({expression.text})", indent=2, hanging=2) for expression, words in kernel.constraints]
         sections.append("constraints\n" + "\n".join(lines))
     if kernel.promises:
         lines = [f"  {'yes' if kept else 'no ':<4}{name.replace('_', ' ')}" for name, kept in kernel.promises.items()]
         sections.append("promises\n" + "\n".join(lines))
-    for names, rule in launches(kernel):
-        title = paragraph(f"launch of {', '.join(names)}", hanging=10) if len(list(launches(kernel))) > 1 else "launch"
-        sections.append(f"{title}\n{launch_text(rule)}")
-    sections.append(f"variants, named {name_pattern(kernel)}")
+    return "\n\n".join(sections)
+
+
+def parameters_text(kernel: Kernel) -> str:
+    """How a launch follows from the sizes: grid, threads, shared memory and the parameter block."""
+    sections = []
+    if kernel.derived:
+        lines = [paragraph(f"{name} = {expression.text}", indent=2, hanging=2) for name, expression in kernel.derived]
+        sections.append("derived\n" + "\n".join(lines))
+    rules = launches(kernel)
+    for names, rule in rules:
+        head = paragraph(f"launch of {', '.join(names)}", hanging=10) if len(rules) > 1 else "launch"
+        sections.append(f"{head}\n{launch_text(rule)}")
+    return "\n\n".join(sections)
+
+
+def variants_text(kernel: Kernel, evidence: Evidence) -> str:
+    """Each arch's tiles, their resources, and what has been seen of their cubins."""
+    sections = [f"variants, named {name_pattern(kernel)}"]
     for arch in kernel.archs:
         variants = [variant for variant in kernel.variants if variant.arch == arch]
         sections.append(f"{paragraph(f'{arch}: {summary(evidence, variants)}', hanging=2)}\n{variant_table(variants)}")
-    sections.append(f"source  src_cu/{kernel.source}\ntable   src_cu/{kernel.table}")
     return "\n\n".join(sections)
+
+
+def origin(kernel: Kernel) -> str:
+    return f"source  src_cu/{kernel.source}\ntable   src_cu/{kernel.table}"
 
 
 def argument_rows(kernel: Kernel) -> Iterable[tuple[str, str, str, str]]:
     """(name, access, dtype, meaning) of each argument."""
     for argument in kernel.arguments.values():
-        parts = [_form_text(argument, form) for form in argument.forms]
+        parts = form_texts(argument)
         if argument.optional:
             parts.append("may be left out")
         elif argument.default is not None:
@@ -52,14 +78,19 @@ def argument_rows(kernel: Kernel) -> Iterable[tuple[str, str, str, str]]:
         yield argument.name, argument.access, " ".join(argument.dtypes), "; ".join(parts)
 
 
-def _form_text(argument: Argument, form: Form) -> str:
+def form_texts(argument: Argument, strides: bool = True) -> list[str]:
+    """The shapes that an array may have, with when each holds where there are several."""
+    return [_form_text(form, len(argument.forms) > 1, strides) for form in argument.forms]
+
+
+def _form_text(form: Form, several: bool, strides: bool) -> str:
     text = f"({', '.join(extent.text for extent in form.shape)}{',' if len(form.shape) == 1 else ''})"
-    if form.strides is not None:
+    if strides and form.strides is not None:
         text += f" strides ({', '.join(stride.text for stride in form.strides)})"
-    return text if len(argument.forms) == 1 else f"{text} if {form.when.text}"
+    return f"{text} if {form.when.text}" if several else text
 
 
-def launches(kernel: Kernel) -> Iterable[tuple[list[str], LaunchRule]]:
+def launches(kernel: Kernel) -> Collection[tuple[list[str], LaunchRule]]:
     """Each distinct launch rule with the tiles' variants that use it."""
     rules: dict[int, tuple[list[str], LaunchRule]] = {}
     for variant in kernel.variants:
@@ -90,7 +121,7 @@ def parameter_text(parameter: Parameter) -> str:
         return str(parameter.argument)
     recipe = parameter.recipe
 
-    def all_of(expressions) -> str:
+    def all_of(expressions: Iterable[Expression]) -> str:
         return f"({', '.join(expression.text for expression in expressions)})"
 
     return (
@@ -132,7 +163,7 @@ def _range(numbers: list[int]) -> str:
     return str(least) if least == most else f"{least}-{most}"
 
 
-def as_data(kernel: Kernel, evidence: Evidence) -> dict:
+def as_data(kernel: Kernel, evidence: Evidence) -> dict[str, Any]:
     """Everything `as_text` says, for programs."""
     return {
         "name": kernel.name,
@@ -154,17 +185,17 @@ def as_data(kernel: Kernel, evidence: Evidence) -> dict:
     }
 
 
-def _texts(expressions) -> list[str] | None:
+def _texts(expressions: Iterable[Expression] | None) -> list[str] | None:
     return None if expressions is None else [expression.text for expression in expressions]
 
 
-def _argument_data(argument: Argument) -> dict:
+def _argument_data(argument: Argument) -> dict[str, Any]:
     plain = ("name", "kind", "access", "alignment", "optional", "default", "help")
     forms = [{"when": form.when.text, "shape": _texts(form.shape), "strides": _texts(form.strides)} for form in argument.forms]
     return {name: getattr(argument, name) for name in plain} | {"dtypes": list(argument.dtypes), "forms": forms}
 
 
-def _launch_data(rule: LaunchRule) -> dict:
+def _launch_data(rule: LaunchRule) -> dict[str, Any]:
     parameters = [{"offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)} for one in rule.parameters]
     return {
         "threads": rule.threads.text,
@@ -177,7 +208,7 @@ def _launch_data(rule: LaunchRule) -> dict:
     }
 
 
-def _variant_data(variant: Variant, evidence: Evidence) -> dict:
+def _variant_data(variant: Variant, evidence: Evidence) -> dict[str, Any]:
     plain = (
         "name", "arch", "dtypes", "options", "constants", "file", "bytes", "sha256", "source_sha256", "symbol",
         "registers", "static_shared", "stack", "spill_stores", "spill_loads",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
 import click
 
+from zoo.catalog import Zoo
 from zoo.cli import collection
 
 # the framework -> how it hands over fp8, fp4 and scales
@@ -17,104 +22,151 @@ _FRAMEWORKS = {
     "cupy": "arrays, its current stream; zoo.view(array, 'e4m3') names what CuPy has no dtype for",
     "numba": "device arrays through __cuda_array_interface__; give stream=",
 }
+_NEEDED = ("cuda-bindings", "numpy", "ml_dtypes", "click")
+
+
+@dataclass
+class Finding:
+    """One thing that was looked at. `state`: ok, BAD (zoo is damaged), no (not on this machine), - (not needed)."""
+
+    state: str
+    what: str
+    words: str
+    facts: dict[str, Any] = field(default_factory=dict)  # what the words say, for programs
 
 
 @click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def command(context: click.Context):
+def command(context: click.Context, as_json: bool) -> None:
     """Say what will work here and what will not, and why.
 
-    Exit status 0 if a kernel can run on this machine, else 1.
+    Exit status 0 if a kernel can run on a GPU of this machine, else 1. The emulator needs no GPU.
     """
     package = _package(context)
-    devices = _devices(context) if package else False
-    _frameworks()
-    if package and devices:
-        click.echo("\nKernels run here. Try `zoo demo`.")
-    elif package:
-        click.echo("\nNo kernel can run here. What needs no GPU works: list, show, verify, export.")
+    sound = not any(one.state == "BAD" for one in package)
+    devices = _devices(collection(context)) if sound else []
+    usable = any(one.state == "ok" for one in devices if one.what != "driver")
+    emulator = [_emulator(collection(context))] if sound else []
+    emulated = any(one.state == "ok" for one in emulator)
+    findings = [*package, *devices, *emulator, *_frameworks()]
+    if as_json:
+        states = {"runs_on_a_gpu": usable, "runs_in_the_emulator": emulated, "sound": sound}
+        click.echo(json.dumps({**states, "findings": [asdict(one) for one in findings]}, indent=1))
     else:
-        click.echo("\nThe package is damaged; reinstall zoo, or in a checkout run build_cubins.py.")
-    context.exit(0 if package and devices else 1)
+        from zoo.cli.text import paragraph
+
+        for one in findings:
+            click.echo(paragraph(f"{one.state:<5}{one.what:<14} {one.words}", hanging=20))
+        click.echo("\n" + paragraph(_verdict(sound, usable, emulated)))
+    context.exit(0 if usable else 1)
 
 
-def _say(state: str, what: str, words: str):
-    from zoo.cli.text import paragraph
+def _verdict(sound: bool, usable: bool, emulated: bool) -> str:
+    if not sound:
+        return "The package is damaged; reinstall zoo, or in a checkout run build_cubins.py."
+    if usable:
+        return "Kernels run here. Try `zoo demo`."
+    if not emulated:
+        return "No kernel can run here. What needs no GPU works: list, show, verify, export."
+    return (
+        "No kernel can run on a GPU here. The emulator runs them all without one: try `zoo demo`, or paste the call that "
+        "`zoo show NAME` ends with. `zoo list`, `zoo verify` and `zoo export` need no GPU either."
+    )
 
-    click.echo(paragraph(f"{state:<5}{what:<14} {words}", hanging=20))
 
-
-def _package(context: click.Context) -> bool:
+def _package(context: click.Context) -> list[Finding]:
+    """zoo, what it needs, and its cubins."""
     import zoo as package
+
+    version, python = package.__version__, platform.python_version()
+    system = f"{platform.system()} {platform.machine()}"
+    facts = {"version": version, "python": python, "system": system}
+    found = [Finding("ok", "zoo", f"{version} on Python {python}, {system}", facts)]
+    for name in _NEEDED:
+        try:
+            needed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return [*found, Finding("BAD", name, "not installed; pip install cubin-zoo brings it", {"version": None})]
+        found.append(Finding("ok", name, needed, {"version": needed}))
+    return [*found, *_cubins(collection(context))]
+
+
+def _cubins(zoo: Zoo) -> list[Finding]:
+    from zoo.cli.text import count
     from zoo.errors import ZooError
     from zoo.shipped.integrity import verify_integrity
 
-    _say("ok", "zoo", f"{package.__version__} on Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-    for name in ("cuda-bindings", "numpy", "ml_dtypes", "click"):
-        try:
-            _say("ok", name, importlib.metadata.version(name))
-        except importlib.metadata.PackageNotFoundError:
-            _say("BAD", name, "not installed; pip install cubin-zoo brings it")
-            return False
-    zoo = collection(context)
     try:
         results = list(verify_integrity(zoo.directory, zoo.manifest))
     except ZooError as error:
-        _say("BAD", "cubins", str(error))
-        return False
-    problems = [result for result in results if result.problem is not None]
-    for result in problems:
-        _say("BAD", "cubins", f"{result.file}: {result.problem}")
-    archs = sorted({result.arch for result in results if result.arch})
-    _say("ok" if not problems else "BAD", "cubins", f"{len(results) - len(problems)} sound, for {', '.join(archs)}, in {zoo.directory}")
-    return not problems
+        return [Finding("BAD", "cubins", str(error), {"directory": str(zoo.directory)})]
+    damaged = [result for result in results if result.problem is not None]
+    found = [Finding("BAD", "cubins", f"{one.file}: {one.problem}", {"file": one.file, "problem": one.problem}) for one in damaged]
+    archs, sound = sorted({result.arch for result in results if result.arch}), len(results) - len(damaged)
+    facts = {"directory": str(zoo.directory), "sound": sound, "damaged": len(damaged), "archs": archs}
+    words = f"{count(sound, 'sound cubin')}, for {', '.join(archs)}, in {zoo.directory}"
+    return [*found, Finding("BAD" if damaged else "ok", "cubins", words, facts)]
 
 
-def _devices(context: click.Context) -> bool:
+def _devices(zoo: Zoo) -> list[Finding]:
     from zoo.errors import ZooError
     from zoo.runtime import driver
     from zoo.runtime.hardware import driver_version
 
     try:
-        count = driver.device_count()
+        number = driver.device_count()
     except ZooError as error:
-        _say("no", "driver", str(error))
-        return False
-    _say("ok", "driver", driver_version())
-    return any([_device(context, ordinal) for ordinal in range(count)])  # a list: every device is described
+        return [Finding("no", "driver", str(error), {"version": None})]
+    version = driver_version()
+    return [Finding("ok", "driver", version, {"version": version}), *(_device(zoo, ordinal) for ordinal in range(number))]
 
 
-def _device(context: click.Context, ordinal: int) -> bool:
+def _device(zoo: Zoo, ordinal: int) -> Finding:
+    from zoo.cli.text import count
     from zoo.contract.resolve import pick_arch
     from zoo.errors import ZooError
     from zoo.runtime import driver
 
-    zoo = collection(context)
+    what = f"device {ordinal}"
     try:
         device = driver.device(ordinal)
     except ZooError as error:
-        _say("no", f"device {ordinal}", str(error))
-        return False
+        return Finding("no", what, str(error), {"ordinal": ordinal})
     kernels = zoo.find()
     archs = {kernel.name: pick_arch(kernel.archs, device.capability) for kernel in kernels}
-    fitting = [name for name, arch in archs.items() if arch]
-    what = f"{device.name}, compute capability {device.capability[0]}.{device.capability[1]}, {device.multiprocessors} multiprocessors"
+    used = sorted({arch for arch in archs.values() if arch})
+    fitting = sum(arch is not None for arch in archs.values())
+    capability = "{}.{}".format(*device.capability)
+    facts = {
+        "ordinal": ordinal, "name": device.name, "capability": capability, "multiprocessors": device.multiprocessors,
+        "kernels": fitting, "archs": used,
+    }  # fmt: skip
+    words = f"{device.name}, compute capability {capability}, {count(device.multiprocessors, 'multiprocessor')}"
     if not fitting:
         shipped = sorted({arch for kernel in kernels for arch in kernel.archs})
-        _say("no", f"device {ordinal}", f"{what}: no cubin runs on it, the zoo ships {', '.join(shipped)}")
-        return False
-    used = ", ".join(sorted({arch for arch in archs.values() if arch}))
-    _say("ok", f"device {ordinal}", f"{what}: {len(fitting)} of {len(kernels)} kernels, by {used}")
-    return True
+        return Finding("no", what, f"{words}: no cubin runs on it, the zoo ships {', '.join(shipped)}", facts)
+    return Finding("ok", what, f"{words}: {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}", facts)
 
 
-def _frameworks():
+def _emulator(zoo: Zoo) -> Finding:
+    """It runs the PTX that comes with the cubins, which another directory may lack."""
+    from zoo.shipped import ptx
+
+    there = (Path(zoo.directory) / ptx.FILE).is_file()
+    words = "runs every kernel without a GPU, slowly: zoo.emulator" if there else f"cannot run here: {zoo.directory} has no {ptx.FILE}"
+    return Finding("ok" if there else "no", "emulator", words)
+
+
+def _frameworks() -> list[Finding]:
+    found = []
     for name, words in _FRAMEWORKS.items():
         if importlib.util.find_spec(name) is None:
-            _say("-", name, "not installed; zoo does not need it")
+            found.append(Finding("-", name, "not installed; zoo does not need it", {"version": None}))
             continue
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # CuPy's wheels are called cupy-cuda13x
             version = "installed"
-        _say("ok", name, f"{version}: {words}")
+        found.append(Finding("ok", name, f"{version}: {words}", {"version": version}))
+    return found

@@ -11,18 +11,28 @@ from zoo.cli import collection
 
 @click.command("export")
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--select", "patterns", metavar="PATTERN", multiple=True, default=("*",), help="Kernels by name; may be repeated.")
+@click.option(
+    "--select", "written", metavar="KERNELS", multiple=True, default=("*",),
+    help="A name, a part of names such as swiglu, or a pattern such as 'quantize.*'; may be repeated.",
+)  # fmt: skip
 @click.option("--arch", "archs", multiple=True, help="Archs, such as sm_90a; may be repeated. Left out: all.")
 @click.pass_context
-def command(context: click.Context, directory: Path, patterns: tuple[str, ...], archs: tuple[str, ...]):
+def command(context: click.Context, directory: Path, written: tuple[str, ...], archs: tuple[str, ...]) -> None:
     """Write a self-contained C package to DIRECTORY.
 
     Header, source, tables, the chosen cubins embedded, CMakeLists.txt, Makefile and an example: C11, needs no CUDA
     headers, opens the driver itself.
     """
     from zoo.capi.export import export
+    from zoo.cli.selection import refuse_unknown, selected
+    from zoo.cli.text import count, paragraph
 
     zoo = collection(context)
-    written = export(directory, zoo.manifest, zoo.directory, patterns, archs or None)
-    click.echo(f"wrote {directory}: {', '.join(written.kernels)}; {written.variants} variants, {written.cubin_bytes:,} bytes of cubins")
+    chosen = {kernel.name: kernel for one in written for kernel in selected(zoo, one)}
+    for arch in archs:
+        refuse_unknown("--arch", arch, (one for kernel in chosen.values() for one in kernel.archs))
+    done = export(directory, zoo.manifest, zoo.directory, list(chosen), archs or None)
+    amounts = f"{count(len(done.kernels), 'kernel')}, {count(done.variants, 'variant')}, {count(done.cubin_bytes, 'byte')} of cubins"
+    click.echo(paragraph(f"wrote {directory}: {amounts}", hanging=2))
+    click.echo(paragraph(f"kernels: {', '.join(done.kernels)}", hanging=2))
     click.echo(f"build it with: make -C {directory}")

@@ -1,4 +1,4 @@
-"""`zoo show`: one kernel's whole contract."""
+"""`zoo show`: a kernel on one screen, with a call to paste; its whole contract where that is asked for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,34 @@ from zoo.cli import collection
 
 
 @click.command("show")
-@click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("kernels")
+@click.option("--arguments", is_flag=True, help="What each argument and option means, shapes, strides, constraints.")
+@click.option("--parameters", is_flag=True, help="How a launch follows: grid, threads, the parameter block.")
+@click.option("--variants", is_flag=True, help="The tiles of each arch, their registers, what has run.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: all of it.")
 @click.pass_context
-def command(context: click.Context, name: str, as_json: bool):
-    """Show a kernel: arguments, rules, launch, variants."""
-    from zoo.cli.contract import as_data, as_text
+def command(context: click.Context, kernels: str, arguments: bool, parameters: bool, variants: bool, as_json: bool) -> None:
+    """Show a kernel on one screen, and a call that runs when it is pasted into Python.
+
+    KERNELS is a name; a part of names or a pattern shows each kernel it means. With --json a name gives one object, anything
+    else a list of them.
+    """
+    from zoo.cli import contract
+    from zoo.cli.overview import overview
+    from zoo.cli.selection import selected
     from zoo.shipped.evidence import Evidence
 
     zoo = collection(context)
-    kernel, evidence = zoo.kernel(name), Evidence(zoo.directory)
-    click.echo(json.dumps(as_data(kernel, evidence), indent=1) if as_json else as_text(kernel, evidence))
+    evidence = Evidence(zoo.directory)
+    shown = selected(zoo, kernels)
+    if as_json:
+        data = [contract.as_data(kernel, evidence) for kernel in shown]
+        click.echo(json.dumps(data[0] if kernels == shown[0].name else data, indent=1))
+        return
+    texts = []
+    for kernel in shown:
+        sections = [contract.arguments_text(kernel)] if arguments else []
+        sections += [contract.parameters_text(kernel)] if parameters else []
+        sections += [contract.variants_text(kernel, evidence), contract.origin(kernel)] if variants else []
+        texts.append("\n\n".join((contract.title(kernel), *sections)) if sections else overview(kernel, evidence))
+    click.echo("\n\n\n".join(texts))

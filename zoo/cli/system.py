@@ -25,7 +25,7 @@ def refusals_in_words() -> Iterator[None]:
         sys.exit(1)
 
 
-def _abandon_what_was_not_printed():
+def _abandon_what_was_not_printed() -> None:
     """Text that the output did not take would be tried again at exit, with a traceback and another status."""
     try:
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Text that fits a terminal of 80 columns."""
+"""Text that fits the terminal."""
 
 from __future__ import annotations
 
@@ -7,25 +7,65 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+if TYPE_CHECKING:
+    from click._termui_impl import ProgressBar
+
 _GAP = 2
 _NARROWEST = 24  # what the last column gets at least
+_LONGEST_LINE = 100  # of words that are read, on the widest terminal
+_T = TypeVar("_T")
+
+
+def terminal_width() -> int:
+    """The terminal's columns, or what the variable COLUMNS says; 80 where the output is no terminal."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def width() -> int:
-    """The terminal's width, at most 100; 80 where there is no terminal."""
-    return min(shutil.get_terminal_size((80, 24)).columns, 100)
+    """How long a line of words or of a table may be: as the terminal, up to 100."""
+    return min(terminal_width(), _LONGEST_LINE)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 cubin`, `2 cubins`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """`one`, `one and two`, `one, two and three`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+
+
+def cut(text: str, size: int) -> str:
+    """As much of the text as fits, with `...` at its end where that is not all."""
+    return text if len(text) <= size else text[: max(size - 3, 0)].rstrip(" ,:") + "..."
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], indent: int = 0) -> str:
-    """Aligned columns under a header, whose words wrap where the terminal is narrow. Columns of numbers are aligned to the right."""
+    """Aligned columns under a header, whose words wrap where the terminal is narrow. Columns of numbers are aligned to the right.
+
+    Where words are so long that no columns fit, each row is a paragraph."""
+    return _aligned([list(header)], rows, indent)
+
+
+def columns(rows: Sequence[Sequence[object]], indent: int = 0) -> str:
+    """Aligned columns without a header."""
+    return _aligned([], rows, indent)
+
+
+def _aligned(header: list[list[str]], rows: Sequence[Sequence[object]], indent: int) -> str:
     texts = [[str(cell) for cell in row] for row in rows]
-    lines = [list(header), *texts]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    right = [bool(texts) and all(_is_number(row[column]) for row in texts) for column in range(len(header))]
-    _fit(widths, lines, width() - indent - _GAP * (len(header) - 1))
+    lines = [*header, *texts]
+    if not lines:
+        return ""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    right = [bool(texts) and all(_is_number(row[column]) for row in texts) for column in range(len(lines[0]))]
+    if not _fit(widths, lines, width() - indent - _GAP * (len(lines[0]) - 1)):
+        return "\n".join(paragraph(_in_words(header, cells), indent, hanging=2) for cells in texts)
     out = []
     for line in lines:
         wrapped = [_wrap(cell, size) for cell, size in zip(line, widths, strict=True)]
@@ -35,16 +75,23 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], indent: int =
     return "\n".join(out)
 
 
-def _fit(widths: list[int], lines: Sequence[Sequence[str]], total: int):
-    """Narrows columns until they fit, the last one first; none below its longest word."""
+def _in_words(header: list[list[str]], cells: Sequence[str]) -> str:
+    """`name: first header cell, second header cell`."""
+    others = [" ".join(pair) for pair in zip(header[0][1:], cells[1:], strict=True)] if header else cells[1:]
+    return f"{cells[0]}: {', '.join(others)}" if others else cells[0]
+
+
+def _fit(widths: list[int], lines: Sequence[Sequence[str]], total: int) -> bool:
+    """Narrows columns until they fit, the last one first; none below its longest word. False where that is still too wide."""
     least = [max((len(word) for line in lines for word in line[column].split()), default=1) for column in range(len(widths))]
     last = len(widths) - 1
     widths[last] = max(min(widths[last], max(total - sum(widths[:last]), _NARROWEST)), least[last])
     while sum(widths) > total:
         column = max(range(len(widths)), key=lambda one: (widths[one] > least[one], widths[one]))
         if widths[column] == least[column]:
-            break  # words are not broken: the row is too wide for this terminal
+            return False
         widths[column] -= 1
+    return True
 
 
 def _wrap(text: str, size: int) -> list[str]:
@@ -67,7 +114,7 @@ def fact(label: str, words: str) -> str:
     return paragraph(f"{label:<10} {words}", hanging=11)
 
 
-def progress(items: Iterable, length: int | None, label: str):
+def progress(items: Iterable[_T], length: int | None, label: str) -> ProgressBar[_T]:
     """A progress bar on the terminal; nothing where the output is no terminal."""
     return click.progressbar(items, length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
 

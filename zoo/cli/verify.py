@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import fnmatch
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from zoo.cli import collection
 
+if TYPE_CHECKING:
+    from zoo.catalog import Zoo
+    from zoo.contract.manifest import Kernel
+    from zoo.shipped.evidence import Evidence
+
 
 @click.command("verify")
-@click.argument("pattern", default="*")
+@click.argument("kernels", default="*")
 @click.option("--gpu", is_flag=True, help="Also run each variant that this GPU runs, against the numpy reference.")
 @click.option("--emulate", is_flag=True, help="Also run each variant in the emulator, against the numpy reference.")
 @click.option("--schedules", type=click.IntRange(1), help="With --emulate: under so many schedules.  [default: 1]")
@@ -20,19 +26,19 @@ from zoo.cli import collection
 @click.option("--device", default=0, show_default=True, help="The GPU of --gpu.")
 @click.pass_context
 def command(
-    context: click.Context, pattern: str, gpu: bool, emulate: bool, schedules: int | None, jobs: int | None, record: bool, device: int
-):
+    context: click.Context, kernels: str, gpu: bool, emulate: bool, schedules: int | None, jobs: int | None, record: bool, device: int
+) -> None:
     """Check every cubin against the manifest; no GPU is needed.
 
-    PATTERN selects kernels by name, such as 'quantize.*'.
+    KERNELS is a name, a part of names such as swiglu, or a pattern such as 'quantize.*.rows'.
 
-    \b
-    Always:    digest, size, ELF, arch, symbol, parameters, resources.
-    --gpu:     numbers bit for bit against the reference, with poisoned
-               outputs and guard bytes around every array.
-    --emulate: the same without a GPU, from the PTX of every arch, on the
-               smaller problems; and whatever the emulator finds wrong.
-               About 3 seconds a variant and schedule.
+    Always checked are a cubin's digest, size, ELF, arch, symbol, parameters and resources.
+
+    With --gpu the kernels run as well, and their numbers are held against the reference bit for bit, with poisoned outputs
+    and guard bytes around every array.
+
+    With --emulate they run without a GPU, from the PTX of every arch, on the smaller problems, and whatever the emulator
+    finds wrong is a failure. A variant takes about 3 seconds a schedule.
 
     Most of the time goes into the reference, on the CPU: --jobs helps.
     """
@@ -42,29 +48,32 @@ def command(
         raise click.UsageError("--schedules belongs to --emulate")
     if jobs and not gpu and not emulate:
         raise click.UsageError("--jobs belongs to --gpu and --emulate")
+    from zoo.cli.selection import selected
+
     zoo = collection(context)
-    if not zoo.find(pattern):
-        raise click.ClickException(f"no kernel matches '{pattern}'; the zoo holds {', '.join(zoo.manifest.names)}")
-    sound = _integrity(zoo, pattern)
+    chosen = selected(zoo, kernels)
+    sound = _integrity(zoo, chosen)
     if (gpu or emulate) and not sound:
         click.echo("not run    any kernel: the cubins must be sound first", err=True)
     right = sound
     if sound and gpu:
-        right &= _on_gpu(zoo, pattern, device, jobs or 1, record)
+        right &= _on_gpu(zoo, chosen, device, jobs or 1, record)
     if sound and emulate:
-        right &= _emulated(zoo, pattern, schedules or 1, jobs or 1, record)
+        right &= _emulated(zoo, chosen, schedules or 1, jobs or 1, record)
     context.exit(0 if right else 1)
 
 
-def _integrity(zoo, pattern: str) -> bool:
-    from zoo.cli.text import fact, progress
+def _integrity(zoo: Zoo, kernels: Sequence[Kernel]) -> bool:
+    """Of files that no kernel knows a check of all kernels says so, too."""
+    from zoo.cli.text import count, fact, progress
     from zoo.shipped.integrity import verify_integrity
 
-    expected = sum(len(zoo.kernel(name).variants) for name in zoo.manifest.names)
+    names, every = {kernel.name for kernel in kernels}, zoo.manifest.names
+    expected = sum(len(zoo.kernel(name).variants) for name in every)
     failures, files, size = [], 0, 0
     with progress(verify_integrity(zoo.directory, zoo.manifest), expected, "integrity") as results:
         for result in results:
-            if result.kernel is None and pattern != "*" or result.kernel and not fnmatch.fnmatchcase(result.kernel, pattern):
+            if result.kernel not in names and not (result.kernel is None and len(names) == len(every)):
                 continue
             if result.problem is not None:
                 failures.append(result)
@@ -74,26 +83,26 @@ def _integrity(zoo, pattern: str) -> bool:
     for failure in failures:
         click.echo(fact("FAILED", f"{failure.file}: {failure.problem}"), err=True)
     state = "as the manifest says" if not failures else f"as the manifest says, {len(failures)} not"
-    click.echo(fact("integrity", f"{files} cubins, {size:,} bytes: {state}"))
+    click.echo(fact("integrity", f"{count(files, 'cubin')}, {count(size, 'byte')}: {state}"))
     return not failures
 
 
-def _on_gpu(zoo, pattern: str, ordinal: int, jobs: int, record: bool) -> bool:
+def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, record: bool) -> bool:
     from dataclasses import asdict
 
     from zoo.checks.gpu import OnGpu, runnable
     from zoo.checks.processes import outcomes
-    from zoo.cli.text import fact, progress
+    from zoo.cli.text import count, fact, progress
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
     from zoo.shipped.evidence import Evidence
 
     device = driver.device(ordinal)
     machine = asdict(describe(device))
-    kernels = zoo.find(pattern)
     work = [(kernel, variant) for kernel in kernels for variant in runnable(kernel, device)]
     evidence = Evidence(zoo.directory)
-    ran, failures = 0, {}
+    ran = 0
+    failures: dict[int, str] = {}
     with _kept(zoo, evidence, record and bool(work)), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
         for number, outcome in items:
             kernel, variant = work[number]
@@ -103,9 +112,9 @@ def _on_gpu(zoo, pattern: str, ordinal: int, jobs: int, record: bool) -> bool:
             evidence.add(variant, "gpu", {**machine, "checks": outcome.checks, "error": outcome.error})
     for number in sorted(failures):
         click.echo(fact("FAILED", failures[number]), err=True)
-    state = "all right" if not failures else f"{len(failures)} variants wrong"
+    state = "all right" if not failures else f"{count(len(failures), 'variant')} wrong"
     if work:
-        click.echo(fact("gpu", f"{device.name}: {len(work)} variants, {ran} problems on two poisons each: {state}"))
+        click.echo(fact("gpu", f"{device.name}: {count(len(work), 'variant')}, {count(ran, 'problem')} on two poisons each: {state}"))
     for kernel in kernels:
         others = [arch for arch in kernel.archs if arch not in {variant.arch for one, variant in work if one is kernel}]
         if others:
@@ -115,15 +124,16 @@ def _on_gpu(zoo, pattern: str, ordinal: int, jobs: int, record: bool) -> bool:
     return bool(work) and not failures
 
 
-def _emulated(zoo, pattern: str, schedules: int, jobs: int, record: bool) -> bool:
+def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, record: bool) -> bool:
     from zoo.checks.emulated import MOST_ELEMENTS, Emulation
     from zoo.checks.processes import outcomes
-    from zoo.cli.text import fact, progress
+    from zoo.cli.text import count, fact, progress
     from zoo.shipped.evidence import Evidence
 
-    work = [(kernel, variant) for kernel in zoo.find(pattern) for variant in kernel.variants]
+    work = [(kernel, variant) for kernel in kernels for variant in kernel.variants]
     evidence = Evidence(zoo.directory)
-    ran, left_out, failures = 0, 0, {}
+    ran = left_out = 0
+    failures: dict[int, str] = {}
     with _kept(zoo, evidence, record), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
         for number, outcome in items:
             kernel, variant = work[number]
@@ -134,16 +144,21 @@ def _emulated(zoo, pattern: str, schedules: int, jobs: int, record: bool) -> boo
             evidence.add(variant, "emulator", {"checks": outcome.checks, "schedules": schedules, "error": outcome.error})
     for number in sorted(failures):
         click.echo(fact("FAILED", failures[number]), err=True)
-    state = "all right" if not failures else f"{len(failures)} variants wrong"
-    each = "1 schedule" if schedules == 1 else f"{schedules} schedules"
-    click.echo(fact("emulator", f"{len(work)} variants, {ran} problems under {each} each: {state}"))
+    state = "all right" if not failures else f"{count(len(failures), 'variant')} wrong"
+    each = count(schedules, "schedule")
+    click.echo(fact("emulator", f"{count(len(work), 'variant')}, {count(ran, 'problem')} under {each} each: {state}"))
     if left_out:
-        click.echo(fact("not run", f"{left_out} problems of more than {MOST_ELEMENTS:,} elements, which need a GPU"))
+        click.echo(
+            fact(
+                "not run",
+                f"{count(left_out, 'problem')} of more than {MOST_ELEMENTS:,} elements, which {'needs' if left_out == 1 else 'need'} a GPU",
+            )
+        )
     return not failures
 
 
 @contextmanager
-def _kept(zoo, evidence, record: bool):
+def _kept(zoo: Zoo, evidence: Evidence, record: bool) -> Iterator[None]:
     """Writes what was seen, also of a run that is interrupted: it may have taken an hour."""
     from zoo.cli.text import fact
 

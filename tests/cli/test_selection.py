@@ -1,0 +1,103 @@
+"""A name, a part of a name or a pattern means the same kernels in every command."""
+
+import json
+
+import pytest
+
+from zoo.cli.list_kernels import families
+from zoo.cli.selection import matching
+from zoo.shipped.packaged import packaged
+
+NAMES = packaged.manifest.names
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("quantize.mxfp8.rows", ["quantize.mxfp8.rows"]),  # though other names begin with it
+        ("mxfp8.rows.swiglu", ["quantize.mxfp8.rows.swiglu"]),
+        ("scales.mn", ["scales.mn_major"]),
+        ("quantize.*.rows", [f"quantize.{formats}.rows" for formats in ("fp8b128", "mxfp4", "mxfp8", "nvfp4")]),
+        ("*.m?_major", ["scales.mn_major"]),
+        ("quantize.[n]vfp4.both", ["quantize.nvfp4.both"]),
+        ("swiglu*", []),  # a pattern is of the whole name
+        ("Swiglu", []),
+    ],
+)
+def test_what_is_written_means_these_kernels(written, found):
+    assert matching(written, NAMES) == found
+
+
+def test_a_bare_word_finds_every_name_that_holds_it():
+    assert matching("swiglu", NAMES) == [name for name in NAMES if "swiglu" in name] and len(matching("swiglu", NAMES)) > 3
+
+
+def listed(zoo_command, written):
+    return [one["name"] for one in json.loads(zoo_command("list", written, "--json").output)]
+
+
+def test_every_pattern_that_list_prints_is_one_that_all_commands_take(zoo_command):
+    lines = zoo_command("list", "--evidence").output.splitlines()
+    printed = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
+    assert printed == list(families(packaged.find())) and any("*" in one for one in printed)
+    assert {name for one in printed for name in matching(one, NAMES)} == set(NAMES)
+
+
+@pytest.mark.parametrize("written", ["scales.*blocked", "mn_major", "quantize.mxfp8.rows"])
+def test_list_show_verify_and_export_mean_the_same(zoo_command, tmp_path, written):
+    names = listed(zoo_command, written)
+    shown = json.loads(zoo_command("show", written, "--json").output)
+    assert [one["name"] for one in (shown if type(shown) is list else [shown])] == names
+    cubins = sum(len(packaged.kernel(name).variants) for name in names)
+    assert f"integrity  {cubins} cubins, " in zoo_command("verify", written).output
+    exported = " ".join(zoo_command("export", tmp_path / "package", "--select", written).output.split())
+    assert f"kernels: {', '.join(names)} build" in exported
+
+
+def test_bench_times_each_kernel_that_was_meant(with_stand_in):
+    run = with_stand_in("bench", "scales.*blocked", "--shape", "256,64", "--json")
+    assert run.returncode == 0, run.stderr
+    assert [one["kernel"] for one in json.loads(run.stdout)] == ["scales.blocked", "scales.unblocked"]
+    run = with_stand_in("bench", "scales.*blocked", "--shape", "256,64")
+    assert run.returncode == 0 and [line for line in run.stdout.splitlines() if line.startswith("scales")] == [
+        "scales.blocked", "scales.unblocked",
+    ]  # fmt: skip
+
+
+def test_bench_refuses_a_plot_of_several_kernels(zoo_command):
+    result = zoo_command("bench", "swiglu", "--plot")
+    assert result.exit_code == 2 and "a plot is of one kernel, 'swiglu' means" in result.output
+
+
+def test_bench_of_several_refuses_what_one_of_them_does_not_take_before_any_runs(without_gpu):
+    run = without_gpu("bench", "rows.swiglu", "--shape", "64,100")
+    assert run.returncode == 1 and "rows.swiglu: " in run.stderr and "driver" not in run.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "show", "verify", "bench"])
+@pytest.mark.parametrize(("written", "meant"), [("quantize.mxfp8.rwos", "quantize.mxfp8.rows"), ("scales.*_mjaor", "scales.mn_major")])
+def test_a_slip_of_the_pen_is_told_what_was_meant(zoo_command, command, written, meant):
+    result = zoo_command(command, written)
+    assert result.exit_code == 1 and f"did you mean {meant}" in result.output and result.output.count("\n") == 1
+    assert f"`zoo list` shows all {len(NAMES)}" in result.output
+
+
+def test_export_refuses_near_archs_and_kernels_with_what_was_meant(zoo_command, tmp_path):
+    result = zoo_command("export", tmp_path / "p", "--select", "scales.*", "--arch", "sm_90")
+    assert result.exit_code == 1 and "did you mean sm_90a?" in result.output
+    result = zoo_command("export", tmp_path / "p", "--select", "scales.mn_mjaor")
+    assert result.exit_code == 1 and "did you mean scales.mn_major?" in result.output and not (tmp_path / "p").exists()
+
+
+def test_bench_suggests_near_variants(zoo_command):
+    result = zoo_command("bench", "quantize.mxfp8.rows", "--variant", "bf16_e4m3_plain_t25")
+    assert result.exit_code == 1 and "did you mean bf16_e4m3_plain_t256" in result.output and "--variants` shows all" in result.output
+
+
+def test_a_misspelt_command_or_option_is_misuse_and_told_what_was_meant(zoo_command):
+    result = zoo_command("lits")
+    assert result.exit_code == 2 and "no command is named 'lits'; did you mean list?" in result.output
+    result = zoo_command("xyzzy")
+    assert result.exit_code == 2 and "there are demo, doctor, list, show, verify, bench and export" in result.output
+    result = zoo_command("list", "--evidnce")
+    assert result.exit_code == 2 and "--evidence" in result.output

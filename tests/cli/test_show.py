@@ -1,0 +1,142 @@
+"""`zoo show`: a screen that says how to call a kernel, a call that runs, and the whole contract for whoever asks."""
+
+import json
+
+import pytest
+
+import zoo
+from zoo.cli.example_call import example_call
+from zoo.cli.overview import overview
+from zoo.contract.manifest import parse_kernel
+from zoo.shipped.evidence import Evidence
+from zoo.shipped.packaged import packaged
+
+NAME = "quantize.mxfp8.rows"
+NAMES = packaged.manifest.names
+# One of each kind of input: plain, scales of a tensor and workspace, offsets, an index, places of rows, packed 4-bit codes.
+CHEAP = (
+    NAME, "quantize.nvfp4.rows.amax", "quantize.fp8b128.rows.m_grouped_contiguous", "gemm.fp8b128.m_grouped_gather",
+    "gemm.fp8b128.m_grouped_masked", "dequantize.mxfp4.rows", "scales.mn_major",
+)  # fmt: skip
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_every_kernel_fits_a_screen_and_names_all_that_a_caller_gives(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    evidence = Evidence(packaged.directory)
+    for kernel in packaged.find():
+        text = overview(kernel, evidence)
+        lines = text.splitlines()
+        assert len(lines) <= 40, f"{kernel.name}: {len(lines)} lines"
+        given = [line.split() for line in lines if line.startswith("  ")]
+        for argument in kernel.arguments.values():
+            assert [argument.name, argument.access, *argument.dtypes[:1]] in [line[:3] for line in given], (kernel.name, argument.name)
+        for name, option in kernel.options.items():
+            assert [name, "option", option.default] in [line[:3] for line in given], (kernel.name, name)
+        for arch in kernel.archs:
+            assert any(line.startswith(f"{arch} ") for line in lines)
+        assert "--arguments" in text and lines[-1].startswith("print(")
+
+
+def test_rules_that_find_no_room_are_counted(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    hidden = 0
+    for kernel in packaged.find():
+        text, rules = words(overview(kernel, Evidence(packaged.directory))), [rule for _, rule in kernel.constraints]
+        needs = text.partition("needs ")[2].partition(" promises ")[0].partition(" sm_")[0]
+        if needs.startswith(f"{len(rules)} rule"):
+            hidden += len(rules)
+            continue
+        said = next(shown for shown in range(len(rules), -1, -1) if needs.startswith("; ".join(rules[:shown])))
+        hidden += len(rules) - said
+        assert needs == "; ".join(rules) if said == len(rules) else needs.endswith(f"; {len(rules) - said} more, which --arguments prints")
+    assert hidden, "all rules fit: this test saw nothing"
+
+
+def test_the_call_of_every_kernel_is_one_that_the_loader_takes(monkeypatch):
+    """Resolved, checked and with its PTX found, but not run."""
+    prepared = []
+    monkeypatch.setattr(zoo, "launch", lambda name, **arguments: prepared.append(zoo.prepare(name, **arguments)))
+    for kernel in packaged.find():
+        program, _, last = example_call(kernel, 80).rpartition("\n")
+        exec(program, {})
+        assert last.startswith("print(") and prepared[-1].launch.variant in kernel.variants and 0 not in prepared[-1].launch.grid
+    assert len(prepared) == len(NAMES)
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("name", CHEAP)
+def test_what_show_prints_last_runs_when_it_is_pasted(zoo_command, monkeypatch, capsys, name, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = zoo_command("show", name).output
+    exec(text[text.index("# a call") :], {})
+    assert "[" in capsys.readouterr().out
+
+
+def test_the_call_says_how_it_is_made_on_a_gpu_with_names_that_exist(zoo_command):
+    text = zoo_command("show", NAME).output
+    assert "on a GPU: zoo.to_device, zoo.empty" in text and callable(zoo.to_device) and callable(zoo.empty)
+
+
+def test_a_kernel_of_unknown_sizes_is_shown_without_a_call():
+    from tests.contract.entries import entry
+
+    known = parse_kernel("gemm.fp8b128.dense", entry())
+    assert "zoo.launch(" in example_call(known, 80)
+    data = entry()
+    data["constraints"] = [{"expression": "K == 77", "words": "K must be 77"}]
+    text = example_call(parse_kernel("gemm.fp8b128.dense", data), 80)
+    assert text.startswith("# no example: ") and "K must be 77" in words(text.replace("#", "")) and "launch" not in text
+    assert all(line.startswith("# ") for line in text.splitlines())
+
+
+def test_the_whole_contract_has_every_argument_option_parameter_and_constraint(zoo_command):
+    text = zoo_command("show", NAME, "--arguments", "--parameters", "--variants").output
+    kernel = packaged.kernel(NAME)
+    for needed in (*kernel.arguments, *kernel.options, *kernel.archs, kernel.source, kernel.table):
+        assert needed in text
+    for expression, rule in kernel.constraints:
+        assert rule in words(text) and expression.text in words(text)
+    for parameter in kernel.variants[0].launch.parameters:
+        assert f"{parameter.offset} {parameter.size} {parameter.kind}" in words(text)
+    for argument in kernel.arguments.values():
+        assert words(argument.help)[:20] in words(text)
+
+
+@pytest.mark.parametrize(
+    ("option", "there", "not_there"),
+    [
+        ("--arguments", "constraints", "parameter block"),
+        ("--parameters", "parameter block", "constraints"),
+        ("--variants", "registers", "constraints"),
+    ],
+)
+def test_a_part_of_the_contract_comes_alone(zoo_command, option, there, not_there):
+    text = zoo_command("show", NAME, option).output
+    assert text.startswith(NAME) and there in text and not_there not in text and "zoo.launch" not in text
+
+
+def test_json_is_the_manifest_entry(zoo_command):
+    data = json.loads(zoo_command("show", NAME, "--json").output)
+    kernel = packaged.kernel(NAME)
+    assert [argument["name"] for argument in data["arguments"]] == list(kernel.arguments)
+    assert data["launches"][0]["parameter_bytes"] == kernel.variants[0].launch.parameter_bytes
+    assert [variant["sha256"] for variant in data["variants"]] == [variant.sha256 for variant in kernel.variants]
+    assert data["sizes"] == ["M", "K"]
+
+
+def test_a_name_gives_one_object_and_anything_else_a_list_even_of_one(zoo_command):
+    several = json.loads(zoo_command("show", "quantize.*.rows", "--json").output)
+    assert [one["name"] for one in several] == [f"quantize.{formats}.rows" for formats in ("fp8b128", "mxfp4", "mxfp8", "nvfp4")]
+    (only,) = json.loads(zoo_command("show", "mxfp8.rows.swiglu", "--json").output)
+    assert only["name"] == "quantize.mxfp8.rows.swiglu"
+
+
+def test_a_misspelt_kernel_is_told_which_was_meant(zoo_command):
+    result = zoo_command("show", "quantise.mxfp8.rows")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: no kernel is named 'quantise.mxfp8.rows'; did you mean quantize.mxfp8.rows")

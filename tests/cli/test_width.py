@@ -1,0 +1,128 @@
+"""Nothing is wider than the terminal, and one of a thing is said to be one."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.recorder import ROOT
+from zoo.cli.text import columns, count, cut, listed, table
+from zoo.shipped.packaged import packaged
+
+SEVERAL = "*.m_grouped_contiguous*"  # the longest names
+WIDTHS = (60, 80, 120)
+
+
+def too_wide(text, width):
+    """Lines past the width that could have been broken: those of one word beside their indent cannot."""
+    return [line for line in text.splitlines() if len(line) > width and len(line.split()) > 1]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list",),
+        ("list", "--evidence"),
+        ("list", SEVERAL),
+        ("show", "*"),
+        ("show", "*", "--arguments", "--parameters", "--variants"),
+        ("verify",),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_no_line_is_wider_than_the_terminal(zoo_command, monkeypatch, arguments, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    result = zoo_command(*arguments)
+    assert result.exit_code == (1 if arguments == ("doctor",) and "No kernel" in result.output else 0), result.output
+    assert too_wide(result.output, width) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_help_is_wider_than_the_terminal(width):
+    """In a process of its own: a command under test is given 80 columns for its help, whatever the terminal has."""
+    program = (
+        "from zoo.cli import main\n"
+        "for command in ([], *([name] for name in main.list_commands(None))):\n"
+        "    main([*command, '--help'], prog_name='zoo', standalone_mode=False)"
+    )
+    environment = {**os.environ, "COLUMNS": str(width)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("Usage: zoo") == 8, done.stderr
+    assert too_wide(done.stdout, width) == []
+
+
+def test_a_table_whose_words_fit_no_columns_becomes_paragraphs(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = table(("tile", "registers", "shared"), [("a_tile_with_a_long_name_of_its_own", 64, 0), ("b", 1, 2)], indent=2)
+    assert text == "  a_tile_with_a_long_name_of_its_own:\n    registers 64, shared 0\n  b: registers 1, shared 2"
+
+
+def test_the_demo_fits_a_narrow_terminal_and_says_what_to_do_next(without_gpu, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    result = without_gpu("demo")
+    assert result.returncode == 0 and too_wide(result.stdout, 60) == []
+    said = " ".join(result.stdout.partition("Next:")[2].split())
+    for command in ("list", "show quantize.mxfp8.rows", "verify --emulate", "doctor"):
+        assert f"`zoo {command}`" in said
+
+
+def test_a_wide_terminal_shows_more_of_a_summary_and_a_pipe_is_80_columns(zoo_command, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    widths = {}
+    for width in (None, 80, 160):
+        if width is not None:
+            monkeypatch.setenv("COLUMNS", str(width))
+        lines = zoo_command("list", "gemm").output.partition("\n\n")[0].splitlines()
+        widths[width] = max(map(len, lines))
+    assert widths[None] == widths[80] <= 80 and 120 < widths[160] <= 160
+
+
+def test_one_of_a_thing_is_said_to_be_one(zoo_command, cubins):
+    outputs = [zoo_command("--cubins", cubins, "list", "scales", *more).output for more in ((), ("--evidence",), ("--arch", "sm_90a"))]
+    outputs += [zoo_command("list", "scales.mn_major", "--arch", "sm_90a").output, zoo_command("show", "scales").output]
+    outputs += [zoo_command("verify", "scales.mn_major").output]
+    assert "1 kernel, 1 cubin, " in outputs[3] and "1 cubin: " in outputs[4] and "2 cubins" in outputs[5]
+    for text in outputs:
+        assert not re.search(r"\b1 (kernels|cubins|variants|bytes|problems|files)\b", text), text
+        assert not re.search(r"\b([02-9]|\d\d+) (kernel|cubin|variant|byte|problem|file)\b", text), text
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 cubins"), (1, "1 cubin"), (2, "2 cubins"), (12345, "12,345 cubins")])
+def test_counts(number, words):
+    assert count(number, "cubin") == words
+
+
+def test_lists_of_words():
+    assert [listed(list("abc")[:size]) for size in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_cut_text_keeps_its_size_and_says_that_it_is_cut():
+    assert cut("as it is", 8) == "as it is" and cut("one, two", 7) == "one..." and len(cut("x" * 100, 31)) == 31
+
+
+@pytest.mark.parametrize("width", [50, 60, 80])
+def test_a_table_narrows_its_widest_columns_and_breaks_no_word(monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    rows = [
+        ("a first cell of many words", "and a second that is longer still", 12345, "the last one/of/all-with-a-path goes on and on"),
+        ("b", "c", 6, "d"),
+    ]
+    for text in (table(("first", "second", "number", "last"), rows, indent=2), columns(rows)):
+        assert max(map(len, text.splitlines())) <= width
+        for cell in rows[0]:
+            for word in str(cell).split():
+                assert word in text.split()
+
+
+def test_nothing_is_a_table_of_nothing():
+    assert columns([]) == "" and table(("a", "b"), []) == "a  b"
+
+
+def test_the_widest_names_are_still_whole(zoo_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    listed_names = [line.split()[0] for line in zoo_command("list").output.partition("\n\n")[0].splitlines()]
+    assert listed_names == list(packaged.manifest.names)

@@ -1,0 +1,58 @@
+"""A kernel on one screen: what it takes, what it asks, what has run where, and a call to paste."""
+
+from __future__ import annotations
+
+from zoo.cli.contract import form_texts, title
+from zoo.cli.example_call import example_call
+from zoo.cli.text import columns, count, listed, paragraph, width
+from zoo.contract.manifest import Argument, Kernel, Option
+from zoo.shipped.evidence import Evidence, summary
+
+_SCREEN = 40  # lines; of what a kernel needs as much is said as fits them
+
+
+def overview(kernel: Kernel, evidence: Evidence) -> str:
+    rows = [_argument_row(argument) for argument in kernel.arguments.values()]
+    rows += [_option_row(name, option) for name, option in kernel.options.items()]
+    facts = []
+    if kernel.promises:
+        promises = [f"{'' if kept else 'not '}{name.replace('_', ' ')}" for name, kept in kernel.promises.items()]
+        facts.append(_fact("promises", listed(promises)))
+    for arch in kernel.archs:
+        variants = [variant for variant in kernel.variants if variant.arch == arch]
+        facts.append(_fact(arch, f"{count(len(variants), 'cubin')}: {summary(evidence, variants)}"))
+    facts.append(_fact("more", "--arguments, --parameters, --variants, --json"))
+    head, foot = f"{title(kernel)}\n\n{columns(rows, indent=2)}", "\n".join(facts)
+    call = example_call(kernel, width())
+    others = "\n\n".join((head, foot, call)).count("\n") + 1
+    needs = [words for _, words in kernel.constraints]
+    return "\n\n".join((head, "\n".join(filter(None, (_needs(needs, _SCREEN - others), foot))), call))
+
+
+def _fact(label: str, words: str) -> str:
+    return paragraph(f"{label:<9} {words}", hanging=10)
+
+
+def _needs(words: list[str], lines: int) -> str:
+    """The first of the constraints, as many as so many lines take, and how many more there are."""
+    if not words:
+        return ""
+    for shown in range(len(words), 0, -1):
+        more = f"; {len(words) - shown} more, which --arguments prints" if shown < len(words) else ""
+        text = _fact("needs", f"{'; '.join(words[:shown])}{more}")
+        if text.count("\n") < lines:
+            return text
+    return _fact("needs", f"{count(len(words), 'rule')} for sizes and strides, which --arguments prints")
+
+
+def _argument_row(argument: Argument) -> tuple[str, str, str, str]:
+    parts = form_texts(argument, strides=False)
+    if argument.optional:
+        parts.append("may be left out")
+    elif argument.default is not None:
+        parts.append(f"default {argument.default}")
+    return argument.name, argument.access, " ".join(argument.dtypes), "; ".join(parts)
+
+
+def _option_row(name: str, option: Option) -> tuple[str, str, str, str]:
+    return name, "option", option.default, f"or {' or '.join(value for value in option.values if value != option.default)}"
