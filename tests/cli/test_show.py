@@ -82,6 +82,13 @@ def test_the_call_says_how_it_is_made_on_a_gpu_with_names_that_exist(zoo_command
     assert "on a GPU: zoo.to_device, zoo.empty" in text and callable(zoo.to_device) and callable(zoo.empty)
 
 
+def test_the_call_of_another_zoo_is_of_that_zoo(zoo_command, cubins, capsys):
+    text = zoo_command("--cubins", cubins, "show", "scales.mn_major").output
+    assert f"own = zoo.Zoo({str(cubins)!r})" in text and "zoo.launch" not in text
+    exec(text[text.index("# a call") :], {})
+    assert "[" in capsys.readouterr().out
+
+
 def test_a_kernel_of_unknown_sizes_is_shown_without_a_call():
     from tests.contract.entries import entry
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from zoo.benchmark.arguments import Described, check_call, describe_arguments, size_symbols
 from zoo.benchmark.groups import Groups
@@ -20,8 +21,8 @@ _SHORT = 8  # elements of an array that is written out
 _ONE_ONE = "0x22"  # a byte of two e2m1, each 1
 
 
-def example_call(kernel: Kernel, width: int) -> str:
-    """The program, or a comment that says why there is none."""
+def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> str:
+    """The program, or a comment that says why there is none. `directory`: of the cubins, where they are not those of the package."""
     usual = {**_SIZES, **(_GATHERED if kernel.fields["op"] == "gemm" else {})}
     sizes = {symbol: usual.get(symbol, _OTHER_SIZE) for symbol in size_symbols(kernel)}
     scalars = [one for one in kernel.arguments.values() if one.kind == "scalar"]
@@ -33,21 +34,34 @@ def example_call(kernel: Kernel, width: int) -> str:
     except (ZooError, LookupError, StopIteration) as refusal:
         reason = str(refusal) if isinstance(refusal, ZooError) else "what its sizes mean is not known here"
         return "\n".join(textwrap.wrap(f"# no example: {reason}", width, subsequent_indent="# "))
-    used = [one.dtype for name, one in arrays.items() if kernel.arguments[name].access != "write" and one.content is None]
-    small_floats = dict.fromkeys(DTYPES[dtype].numpy for dtype in used if _is_small(dtype))
+    access = {name: kernel.arguments[name].access for name in arrays}
+    given = {name: name for name in arrays} | {scalar.name: numbers[scalar.name] for scalar in scalars if scalar.default is None}
     chosen = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
-    lines = textwrap.wrap(f"# a call that runs as it is, in the emulator: {chosen}", width, subsequent_indent="# ")
-    lines.append("import numpy, zoo")
-    if small_floats:
-        lines.append(f"from ml_dtypes import {', '.join(small_floats)}")
-    device, makers, remark = f'gpu = zoo.emulator.Device("{kernel.archs[0]}")', "array, empty = gpu.array, gpu.empty", "# on a GPU: "
+    lines = [
+        *textwrap.wrap(f"# a call that runs as it is, in the emulator: {chosen}", width, subsequent_indent="# "),
+        *_imports(one.dtype for name, one in arrays.items() if access[name] != "write" and one.content is None),
+        *_device(kernel.archs[0], width),
+        *(f"{name} = {_made(access[name], one)}" for name, one in arrays.items()),
+        *([f"own = zoo.Zoo({str(directory.resolve())!r})"] if directory is not None else ()),
+        *_launch("zoo.launch(" if directory is None else "own.launch(", kernel.name, given, width),
+        *[f"print({name}.numpy())" for name in arrays if access[name] in ("write", "read_write")][:1],
+    ]
+    return "\n".join(lines)
+
+
+def _imports(dtypes: Iterable[str]) -> list[str]:
+    small_floats = dict.fromkeys(DTYPES[dtype].numpy for dtype in dtypes if _is_small(dtype))
+    return ["import numpy, zoo", *([f"from ml_dtypes import {', '.join(small_floats)}"] if small_floats else ())]
+
+
+def _device(arch: str, width: int) -> list[str]:
+    """An emulated one, and in a comment what to write for a GPU."""
+    makers, remark = "array, empty = gpu.array, gpu.empty", "# on a GPU: "
     beside = f"{makers}  {remark}zoo.to_device, zoo.empty"
-    lines += [device, *([beside] if len(beside) <= width else [makers, f"{remark}array, empty = zoo.to_device, zoo.empty"])]
-    lines += [f"{name} = {_made(kernel.arguments[name].access, one)}" for name, one in arrays.items()]
-    given = {scalar.name: numbers[scalar.name] for scalar in scalars if scalar.default is None}
-    lines += _launch(kernel.name, {**{name: name for name in arrays}, **given}, width)
-    results = [name for name in arrays if kernel.arguments[name].access in ("write", "read_write")]
-    return "\n".join(lines + [f"print({name}.numpy())" for name in results[:1]])
+    return [
+        f'gpu = zoo.emulator.Device("{arch}")',
+        *([beside] if len(beside) <= width else [makers, f"{remark}array, empty = zoo.to_device, zoo.empty"]),
+    ]
 
 
 def _is_small(dtype: str) -> bool:
@@ -71,12 +85,11 @@ def _made(access: str, one: Described) -> str:
     return f"array(numpy.arange({len(content)}, dtype={dtype}) % {max(content) + 1})"  # an index
 
 
-def _launch(name: str, arguments: Mapping[str, str], width: int) -> list[str]:
+def _launch(launch: str, name: str, arguments: Mapping[str, str], width: int) -> list[str]:
     """`zoo.launch(...)`, its arguments below each other where they do not fit a line."""
-    start = f'zoo.launch("{name}",'
+    start = f'{launch}"{name}",'
     words = ", ".join(f"{argument}={value}" for argument, value in arguments.items())
     if len(start) + len(words) + 2 <= width:
         return [f"{start} {words})"]
-    if len(start) <= width:
-        return [start, *textwrap.wrap(f"{words})", width, initial_indent=" " * 11, subsequent_indent=" " * 11)]
-    return ["zoo.launch(", f'    "{name}",', *textwrap.wrap(f"{words})", width, initial_indent=" " * 4, subsequent_indent=" " * 4)]
+    lines, indent = ([start], " " * len(launch)) if len(start) <= width else ([launch, f'    "{name}",'], " " * 4)
+    return [*lines, *textwrap.wrap(f"{words})", width, initial_indent=indent, subsequent_indent=indent)]

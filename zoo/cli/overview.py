@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from zoo.cli.contract import form_texts, title
 from zoo.cli.example_call import example_call
 from zoo.cli.text import columns, count, listed, paragraph, width
@@ -11,7 +13,8 @@ from zoo.shipped.evidence import Evidence, summary
 _SCREEN = 40  # lines; of what a kernel needs as much is said as fits them
 
 
-def overview(kernel: Kernel, evidence: Evidence) -> str:
+def overview(kernel: Kernel, evidence: Evidence, directory: Path | None = None) -> str:
+    """`directory`: of the cubins, where they are not those of the package."""
     rows = [_argument_row(argument) for argument in kernel.arguments.values()]
     rows += [_option_row(name, option) for name, option in kernel.options.items()]
     facts = []
@@ -23,7 +26,7 @@ def overview(kernel: Kernel, evidence: Evidence) -> str:
         facts.append(_fact(arch, f"{count(len(variants), 'cubin')}: {summary(evidence, variants)}"))
     facts.append(_fact("more", "--arguments, --parameters, --variants, --json"))
     head, foot = f"{title(kernel)}\n\n{columns(rows, indent=2)}", "\n".join(facts)
-    call = example_call(kernel, width())
+    call = example_call(kernel, width(), directory)
     others = "\n\n".join((head, foot, call)).count("\n") + 1
     needs = [words for _, words in kernel.constraints]
     return "\n\n".join((head, "\n".join(filter(None, (_needs(needs, _SCREEN - others), foot))), call))

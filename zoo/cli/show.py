@@ -17,9 +17,9 @@ from zoo.cli import collection
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: all of it.")
 @click.pass_context
 def command(context: click.Context, kernels: str, arguments: bool, parameters: bool, variants: bool, as_json: bool) -> None:
-    """Show a kernel on one screen, and a call that runs when it is pasted into Python.
+    """Show a kernel on one screen, with a call to paste.
 
-    KERNELS is a name; a part of names or a pattern shows each kernel it means. With --json a name gives one object, anything
+    The call runs as it is, in the emulator; a comment says what to change for a GPU. KERNELS is a name; a part of names or a pattern shows each kernel it means. With --json a name gives one object, anything
     else a list of them.
     """
     from zoo.cli import contract
@@ -39,5 +39,5 @@ def command(context: click.Context, kernels: str, arguments: bool, parameters: b
         sections = [contract.arguments_text(kernel)] if arguments else []
         sections += [contract.parameters_text(kernel)] if parameters else []
         sections += [contract.variants_text(kernel, evidence), contract.origin(kernel)] if variants else []
-        texts.append("\n\n".join((contract.title(kernel), *sections)) if sections else overview(kernel, evidence))
+        texts.append("\n\n".join((contract.title(kernel), *sections)) if sections else overview(kernel, evidence, context.obj))
     click.echo("\n\n\n".join(texts))
