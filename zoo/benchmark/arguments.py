@@ -10,6 +10,7 @@ import numpy
 from zoo.benchmark.groups import Groups, shuffled
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Argument, Form, Kernel
+from zoo.contract.nearest import suggestion
 from zoo.contract.resolve import Array, Launch, resolve
 from zoo.errors import ArgumentError, ZooError
 from zoo.runtime.arrays import contiguous_strides
@@ -68,10 +69,11 @@ def describe_arguments(
     """
     values = dict(sizes)
     dtypes, keywords = {}, {}
-    unknown = set(settings) - set(kernel.arguments) - set(kernel.options)
-    if unknown:
-        takes = ", ".join((*kernel.arguments, *kernel.options))
-        raise ArgumentError(f"{kernel.name}: nothing to set is named {', '.join(sorted(unknown))}; it takes {takes}")
+    known = (*kernel.arguments, *kernel.options)
+    unknown = next((name for name in settings if name not in known), None)
+    if unknown is not None:
+        hint = suggestion(unknown, known, f"it takes {', '.join(known)}")
+        raise ArgumentError(f"{kernel.name}: nothing to set is named {unknown}; {hint}")
     for name, option in kernel.options.items():
         chosen = _one_of(kernel, name, option.values, settings.get(name, option.default))
         keywords[name] = chosen
