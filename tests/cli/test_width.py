@@ -61,15 +61,6 @@ def test_a_table_whose_words_fit_no_columns_becomes_paragraphs(monkeypatch):
     assert text == "  a_tile_with_a_long_name_of_its_own:\n    registers 64, shared 0\n  b: registers 1, shared 2"
 
 
-def test_the_demo_fits_a_narrow_terminal_and_says_what_to_do_next(without_gpu, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    result = without_gpu("demo")
-    assert result.returncode == 0 and too_wide(result.stdout, 60) == []
-    said = " ".join(result.stdout.partition("Next:")[2].split())
-    for command in ("list", "show quantize.mxfp8.rows", "verify --emulate", "doctor"):
-        assert f"`zoo {command}`" in said
-
-
 def test_a_wide_terminal_shows_more_of_a_summary_and_a_pipe_is_80_columns(zoo_command, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     widths = {}
