@@ -36,7 +36,7 @@ def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> s
         return "\n".join(textwrap.wrap(f"# no example: {reason}", width, subsequent_indent="# "))
     access = {name: kernel.arguments[name].access for name in arrays}
     given = {name: name for name in arrays} | {scalar.name: numbers[scalar.name] for scalar in scalars if scalar.default is None}
-    chosen = ", ".join(f"{symbol} = {size}" for symbol, size in sizes.items())
+    chosen = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
     lines = [
         *textwrap.wrap(f"# a call that runs as it is, in the emulator: {chosen}", width, subsequent_indent="# "),
         *_imports(one.dtype for name, one in arrays.items() if access[name] != "write" and one.content is None),

@@ -58,4 +58,5 @@ def _argument_row(argument: Argument) -> tuple[str, str, str, str]:
 
 
 def _option_row(name: str, option: Option) -> tuple[str, str, str, str]:
-    return name, "option", option.default, f"or {' or '.join(value for value in option.values if value != option.default)}"
+    others = [value for value in option.values if value != option.default]
+    return name, "option", option.default, f"or {' or '.join(others)}" if others else ""
