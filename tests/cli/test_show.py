@@ -92,13 +92,31 @@ def test_the_call_of_another_zoo_is_of_that_zoo(zoo_command, cubins, capsys):
 def test_a_kernel_of_unknown_sizes_is_shown_without_a_call():
     from tests.contract.entries import entry
 
-    known = parse_kernel("gemm.fp8b128.dense", entry())
+    known = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
     assert "zoo.launch(" in example_call(known, 80)
     data = entry()
     data["constraints"] = [{"expression": "K == 77", "words": "K must be 77"}]
-    text = example_call(parse_kernel("gemm.fp8b128.dense", data), 80)
+    text = example_call(parse_kernel("gemm.mxfp8_mxfp4.dense", data), 80)
     assert text.startswith("# no example: ") and "K must be 77" in words(text.replace("#", "")) and "launch" not in text
     assert all(line.startswith("# ") for line in text.splitlines())
+
+
+def test_an_odd_manifest_is_shown_or_refused_and_nothing_else():
+    import random
+
+    from tests.contract.test_malformed_entries import NAME as of
+    from tests.contract.test_malformed_entries import mutated
+    from zoo.errors import ManifestError
+
+    pick, shown = random.Random(7), 0
+    for _ in range(300):
+        try:
+            kernel = parse_kernel(of, mutated(pick))
+        except ManifestError:
+            continue
+        assert overview(kernel, Evidence(packaged.directory)).startswith(of)
+        shown += 1
+    assert shown > 20
 
 
 def test_the_whole_contract_has_every_argument_option_parameter_and_constraint(zoo_command):
