@@ -199,11 +199,11 @@ class TableOf(Kind):
     """A table that gives each of its keys a value of one kind."""
 
     def __init__(self, kind: Kind, words: str, keys: Kind | None = None):
-        self.kind, self.keys, self.words = kind, keys or Text(), words
+        self.kind, self.keys, self.words = kind, keys or Text(), f"a table of {words}"
 
     def read(self, value: Any) -> dict[str, Any]:
         if type(value) is not dict:
-            refuse(value, f"a table of {self.words}")
+            refuse(value, self.words)
         made = {}
         for key, item in value.items():
             try:

@@ -55,7 +55,10 @@ class Vocabulary:
         path = root / OWN_WORDS
         try:
             data = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-            return cls({field: _own_words(field, words) for field, words in data.items()})
+            own: dict[str, tuple[str, ...]] = {}
+            for field, words in data.items():
+                own[field] = _own_words(field, words, own)
+            return cls(own)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ManifestError(f"{path}: not TOML: {error}") from None
         except ValueError as error:
@@ -95,15 +98,16 @@ def _words_of(field: str) -> tuple[str, ...]:
     return tuple(word for forms in GRAMMAR.values() for rules in forms for one, words, _ in rules if one == field for word in words)
 
 
-def _own_words(field: str, words: object) -> tuple[str, ...]:
+def _own_words(field: str, words: object, before: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """A field's own words: none that a field has already, or a name could be read in two ways."""
     if field not in FIELDS:
         raise ValueError(f"names have no field '{field}'; they have {', '.join(FIELDS)}")
     if not isinstance(words, list) or not all(isinstance(word, str) and _WORD.fullmatch(word) for word in words):
         raise ValueError(f"{field} is {words!r}, expected a list of words such as myword ({_WORD.pattern})")
     for word in words:
         for other in FIELDS:
-            if word in _words_of(other):
-                raise ValueError(f"{field}: '{word}' is already a word of the field {other}; every zoo has it")
+            if word in (*_words_of(other), *before.get(other, ())):
+                raise ValueError(f"{field}: '{word}' is already a word of the field {other}")
     return tuple(words)
 
 

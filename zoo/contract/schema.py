@@ -196,6 +196,7 @@ class MapRecipe:
     fill: str = field(metadata=says(OneOf(OUT_OF_BOUNDS_FILLS), "What elements outside the array read as.", default="zero"))
 
 
+_ONE_KIND = "one of the five must be there"
 _WITH_ARGUMENT, _WITH_VALUE = ("pointer", "f32", "tensor_map"), ("i32", "i64")
 
 
@@ -218,11 +219,13 @@ class Parameter:
     recipe: MapRecipe | None = None  # of a tensor map; its fields stand beside the others
 
     only_in_tables: ClassVar[dict[str, Field]] = {
-        "pointer": Field(Text("an array argument"), "The array whose address it is.", stands=TABLE),
-        "i32": Field(Formula(), "An integer of 32 bits.", stands=TABLE),
-        "i64": Field(Formula(), "An integer of 64 bits.", stands=TABLE),
-        "f32": Field(Text("an f32 scalar argument"), "The scalar whose number it is.", stands=TABLE),
-        "tensor_map": Field(Text("an array argument"), "The array that it maps; the recipe's fields stand beside it.", stands=TABLE),
+        "pointer": Field(Text("an array argument"), "The array whose address it is.", default_words=_ONE_KIND, stands=TABLE),
+        "i32": Field(Formula(), "An integer of 32 bits.", default_words=_ONE_KIND, stands=TABLE),
+        "i64": Field(Formula(), "An integer of 64 bits.", default_words=_ONE_KIND, stands=TABLE),
+        "f32": Field(Text("an f32 scalar argument"), "The scalar whose number it is.", default_words=_ONE_KIND, stands=TABLE),
+        "tensor_map": Field(
+            Text("an array argument"), "The array that it maps; the recipe's fields stand beside it.", default_words=_ONE_KIND, stands=TABLE
+        ),
     }
 
 
@@ -248,6 +251,8 @@ _COST = says(Formula(), "The smallest wins among variants that hold, the first a
 class Variant:
     """One cubin and when it is taken."""
 
+    stands_in: ClassVar[str] = MANIFEST
+
     name: str = field(metadata=says(Text(), "The chosen dtypes and compiled options and the tile's name, joined by `_`."))
     arch: str = field(metadata=says(_AN_ARCH, "What it was compiled for."))
     dtypes: dict[str, str] = field(metadata=says(TableOf(Text(), "dtypes"), "Of each compiled argument that has several."))
@@ -271,6 +276,8 @@ class Variant:
 @dataclass
 class Tile:
     """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for."""
+
+    stands_in: ClassVar[str] = TABLE
 
     name: str = field(
         metadata=says(
@@ -301,6 +308,8 @@ class Tile:
 @dataclass
 class Variants:
     """What a table's variants are: every arch with every dtype, compiled option and tile."""
+
+    stands_in: ClassVar[str] = TABLE
 
     arch: list[str] = field(metadata=says(ListOf(_AN_ARCH, "archs", SEVERAL, True), "What to compile for."))
     tiles: list[dict[str, object]] = field(metadata=says(ListOf(Subtable("tile"), "tiles", SEVERAL), "The sets of constants."))
