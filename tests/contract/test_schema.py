@@ -9,6 +9,7 @@ import pytest
 from tests.builder.build_trees import TABLE, edited, write_tree
 from tests.contract.entries import entry
 from tools.builder import BuildError
+from tools.builder.expand import expand
 from tools.builder.table import read_tables
 from tools.documentation.contract import contract_tables
 from zoo.capi.contract_header import HEADER, header_text
@@ -135,21 +136,29 @@ def test_words_that_no_name_could_be_made_of_are_refused(tmp_path, words):
 
 
 def test_a_zoo_with_words_of_its_own_is_found_listed_and_shown_by_the_installed_package(tmp_path):
+    """Its manifest is what a build makes of its tables, but for the compiler's facts."""
     from click.testing import CliRunner
 
     from zoo.catalog import Zoo
     from zoo.cli import main
 
-    made = entry("gemm.mxfp8_mxfp4.dense") | {"fields": {"op": "gemm", "formats": "int6", "grouping": "by_hand"}}
-    (tmp_path / "manifest.json").write_text(
-        json.dumps({"schema": SCHEMA, "compiler": {}, "ptx": None, "kernels": {"gemm.int6.by_hand": made}})
-    )
+    name = "gemm.int6.by_hand"
+    root = write_tree(tmp_path / "tree", edited(TABLE, ("quantize.mxfp8.rows", name)))
+    (root / "names.toml").write_text('formats = ["int6"]\ngrouping = ["by_hand"]')
+    (table,) = read_tables(root)
+    compiled = entry()["variants"][0]
+    own = {"name", "arch", "dtypes", "options", "constants", "file", "symbol"}
+    variants = [compiled | {key: getattr(one, key) for key in own} for one in expand(table)]
+    manifest = {"schema": SCHEMA, "compiler": {}, "ptx": None, "kernels": {name: {**table.entry, "variants": variants}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+
     (found,) = Zoo(tmp_path).find(formats="int6", arch="sm_90a")
-    assert found.name == "gemm.int6.by_hand" and [one.name for one in Zoo(tmp_path).find(grouping="by_hand")] == [found.name]
+    assert found.name == name and len(found.variants) == 8
+    assert [one.name for one in Zoo(tmp_path).find(grouping="by_hand")] == [name]
     assert Zoo(tmp_path).find(formats="mxfp8") == []
-    for command in (["list"], ["list", "--formats", "int6"], ["show", "gemm.int6.by_hand"]):
+    for command in (["list"], ["list", "--formats", "int6"], ["show", name], ["show", name, "--json"]):
         result = CliRunner().invoke(main, ["--cubins", str(tmp_path), *command])
-        assert result.exit_code == 0 and "gemm.int6.by_hand" in result.output, result.output
+        assert result.exit_code == 0 and name in result.output, result.output
 
 
 WRONG_FIELDS = {

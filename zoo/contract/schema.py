@@ -118,7 +118,7 @@ class Argument:
             default=True,
             of=("array",),
             otherwise=True,
-        )  # fmt: skip
+        )
     )
     forms: tuple[Form, ...] = field(
         metadata=says(
@@ -128,7 +128,7 @@ class Argument:
             default_words="one form of `shape` and `strides`",
             of=("array",),
             otherwise=[],
-        )  # fmt: skip
+        )
     )
     access: str = field(metadata=says(OneOf(ACCESS), "What the kernel does with it.", of=("array",), otherwise="read"))
     alignment: int = field(
@@ -139,7 +139,7 @@ class Argument:
             default_words="the bytes of the largest dtype",
             of=("array",),
             otherwise=lambda argument: DTYPES[argument["dtypes"][0]].bytes,
-        )  # fmt: skip
+        )
     )
     optional: bool = field(metadata=says(Truth(), "Whether a call may leave it out.", default=False, of=("array",), otherwise=False))
     default: int | float | None = field(
@@ -150,7 +150,7 @@ class Argument:
             default_words="null: every call must say it",
             of=("scalar",),
             otherwise=None,
-        )  # fmt: skip
+        )
     )
     help: str = field(metadata=says(Text(), _HELP, default=""))
 
@@ -340,7 +340,7 @@ class Kernel:
             default=[],
             default_words="none",
             stands=MANIFEST,
-        )  # fmt: skip
+        )
     )
     constraints: tuple[tuple[Expression, str], ...] = field(
         metadata=says(ListOf(Subtable("constraint"), "constraints"), "What must hold.", default=[])
@@ -379,7 +379,7 @@ class ManifestFile:
             OrNull(_A_DIGEST, "null where there is none"),
             "sha256 of the texts in `ptx.tar.xz`, in the order of their names: name, newline, length, newline, text.",
             stands=MANIFEST,
-        )  # fmt: skip
+        )
     )
     kernels: dict[str, dict[str, object]] = field(
         metadata=says(TableOf(Subtable("kernel"), "kernels"), "The entries, by name.", stands=MANIFEST)
