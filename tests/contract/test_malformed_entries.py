@@ -96,6 +96,13 @@ def change(*path_and_value):
 
 MISTAKES = {
     "a kind of argument": (change("arguments", 0, "kind", "matrix"), "arguments[0].kind is 'matrix'"),
+    "an option that is code": (lambda data: data["options"].update({"a b": data["options"]["order"]}), "options has the key 'a b', expected a name"),
+    "an option's value that is code": (change("options", "layout", "values", ["plain", "b-d"]), "options.layout.values[1] is 'b-d', expected a name"),
+    "a derived symbol that is code": (change("derived", 0, 0, "a b"), "derived[0] is ['a b', "),
+    "a constant that is code": (change("variants", 0, "constants", {"A B": 1}), "variants[0].constants has the key 'A B', expected a name"),
+    "a constant of 33 bits": (change("variants", 0, "constants", {"A": 1 << 31}), "variants[0].constants.A is 2147483648, expected an integer of 32 bits"),
+    "a scalar's default of 33 bits": (change("arguments", 6, "default", 1 << 31), "arguments[6].default is 2147483648, expected an integer that fits 32 bits"),
+    "a scalar that is written": (change("arguments", 6, "access", "write"), "arguments[6].access is 'write', expected 'read' for a scalar"),
     "an array without a form": (change("arguments", 0, "forms", []), "arguments[0].forms is []"),
     "strides of another rank": (change("arguments", 0, "forms", 0, "strides", ["1"]), "arguments[0].forms[0].strides is ['1']"),
     "no form for an option": (change("arguments", 2, "forms", 1, "when", "layout.plain"), "arguments[2].forms: none holds with layout = blocked"),

@@ -132,15 +132,16 @@ def _option(name: str, data: object, taken: dict[str, str]) -> dict[str, Any]:
 
 
 def _argument(data: dict[str, Any], taken: dict[str, str]) -> dict[str, Any]:
-    argument = lowered(Argument, data, data.get("kind", "array"))
+    kind = data.get("kind", "array")
+    argument = lowered(Argument, data, kind if kind in ("array", "scalar") else None)
     _take_name(argument["name"], "an argument", taken)
     shape, strides = argument.pop("shape", None), argument.pop("strides", None)
     if argument["kind"] == "array":
-        if (argument["forms"] is None) == (shape is None):
-            raise Malformed(
-                " has neither 'shape' nor 'forms'" if shape is None else " has 'forms' beside 'shape' or 'strides'; say it in one place"
-            )
-        argument["forms"] = _forms(argument["forms"]) if shape is None else [_form({"shape": shape, "strides": strides})]
+        if argument["forms"] is None and shape is None:
+            raise Malformed(" has neither 'shape' nor 'forms'")
+        if argument["forms"] is not None and (shape is not None or strides is not None):
+            raise Malformed(" has 'forms' beside 'shape' or 'strides'; say it in one place")
+        argument["forms"] = [_form({"shape": shape, "strides": strides})] if argument["forms"] is None else _forms(argument["forms"])
     return argument
 
 

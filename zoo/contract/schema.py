@@ -331,7 +331,9 @@ class Kernel:
     promises: dict[str, bool] = field(
         metadata=says(TableOf(Truth(), "true or false"), "What holds of every call; each has a test.", default={})
     )
-    options: dict[str, Option] = field(metadata=says(TableOf(Subtable("option"), "options"), "What the caller may choose.", default={}))
+    options: dict[str, Option] = field(
+        metadata=says(TableOf(Subtable("option"), "options", _A_NAME), "What the caller may choose.", default={})
+    )
     arguments: dict[str, Argument] = field(metadata=says(ListOf(Subtable("argument"), "arguments"), "What the caller passes."))
     derived: tuple[tuple[str, Expression], ...] = field(
         metadata=says(
