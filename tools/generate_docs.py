@@ -1,7 +1,7 @@
 """Writes what the documentation says of the kernels, from cubins/manifest.json and cubins/evidence.json.
 
-python tools/generate_docs.py              writes docs/kernels/*.md, docs/benchmarks.md, docs/pictures/*.svg, and the parts between
-                                           markers of README.md, docs/performance.md and docs/lab/quantize.md
+python tools/generate_docs.py              writes docs/kernels/*.md, docs/benchmarks.md, docs/pictures/*.svg, zoo/capi/zoo_contract.h, and the parts
+                                           between markers of README.md, docs/{manifest,performance}.md and docs/lab/quantize.md
 python tools/generate_docs.py --check      exit 1 naming what is out of date
 """
 
@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.documentation.benchmarks import benchmark_page
+from tools.documentation.contract import contract_tables
 from tools.documentation.dense_ratios import dense_ratios
 from tools.documentation.families import family_table
 from tools.documentation.kernel_pages import index_page, kernel_page
@@ -22,6 +23,7 @@ from tools.documentation.performance import dense_table, grouped_table, quantise
 from tools.documentation.picture import THEMES, caption, picture
 from tools.documentation.standing import standing_table
 from tools.documentation.text import between
+from zoo.capi.contract_header import header_text
 from zoo.contract.manifest import Manifest
 from zoo.shipped.evidence import Evidence
 
@@ -56,9 +58,11 @@ def pages(root: Path) -> dict[Path, str]:
     made = {docs / "kernels" / f"{kernel.name}.md": kernel_page(kernel, evidence) for kernel in kernels}
     made[docs / "kernels" / "README.md"] = index_page(kernels, evidence)
     made[docs / "benchmarks.md"] = benchmark_page(kernels, evidence)
+    made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
     made |= {docs / "pictures" / f"tokens_{theme}.svg": picture(ratios, theme) for theme in THEMES}
     parts = {
         root / "README.md": {"caption": f"{caption(ratios)}.", "families": family_table(kernels, evidence)},
+        docs / "manifest.md": {"fields": contract_tables()},
         docs / "performance.md": {
             "quantisers": quantiser_tables(kernels, evidence),
             "dense": dense_table(ratios),

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from tests.recorder.cubin import make_cubin
 from zoo.capi.export import export
-from zoo.contract.manifest import Manifest
+from zoo.contract.manifest import SCHEMA, Manifest
+from zoo.contract.names import Vocabulary
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -46,7 +47,8 @@ def _runs(flags: Sequence[str], leaks: bool) -> bool:
 
 def make_directory(directory: Path, entries: dict[str, dict]) -> Path:
     """A cubin directory of entries whose cubins are made up: right in symbol, arch and parameters, without instructions."""
-    for entry in entries.values():
+    for name, entry in entries.items():
+        entry["fields"] = Vocabulary({}).fields(name)
         for variant in entry["variants"]:
             rule = entry["launches"][variant["launch"]]
             parameters = [(p["size"], _ALIGNMENTS[p["kind"]]) for p in rule["parameters"]]
@@ -55,7 +57,7 @@ def make_directory(directory: Path, entries: dict[str, dict]) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
             variant["bytes"], variant["sha256"] = len(data), hashlib.sha256(data).hexdigest()
-    manifest = {"schema": 1, "compiler": {}, "kernels": entries}
+    manifest = {"schema": SCHEMA, "compiler": {}, "ptx": None, "kernels": entries}
     (directory / "manifest.json").write_text(json.dumps(manifest))
     return directory
 

@@ -18,7 +18,7 @@ from zoo.errors import ArgumentError
 from zoo.runtime.arrays import contiguous_strides
 from zoo.shipped.packaged import packaged
 
-GEMM = parse_kernel("gemm.fp8b128.dense", entry())
+GEMM = parse_kernel("gemm.fp8b128.dense", entry("gemm.fp8b128.dense"))
 
 
 def resolved(kernel, numbers, settings, groups=None):

@@ -2,6 +2,8 @@
 
 import copy
 
+from zoo.contract.names import Vocabulary
+
 _ENTRY = {
     "summary": "a kernel for the tests of the contract",
     "promises": {"deterministic": True},
@@ -53,9 +55,9 @@ _ENTRY = {
 }  # fmt: skip
 
 
-def entry() -> dict:
-    """A fresh copy, with the full product of variants on two archs and two tiles."""
-    made = copy.deepcopy(_ENTRY)
+def entry(name: str = "gemm.mxfp8_mxfp4.dense") -> dict:
+    """A fresh copy for a kernel of this name, with the full product of variants on two archs and two tiles."""
+    made = {"fields": Vocabulary({}).fields(name), **copy.deepcopy(_ENTRY)}
     for arch in ("sm_90a", "sm_100f"):
         for a in ("e4m3", "e5m2"):
             for d in ("bf16", "f32"):

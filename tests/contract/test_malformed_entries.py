@@ -15,11 +15,11 @@ VALUES = (
     None, -1, 0, 1, 3, 2**31, 2**70, -(2**70), 0.5, 1e300, True, False, "", "1 +", "0", "M", "a", "b", "nothing", "layout.plain", "scale.present",
     "M // 0", "../../etc", "/etc/passwd", "a\0b", "\ud800", "f32", "pointer", "tensor_map", [], {}, [[]], ["1"], ["M", "K"], {"a": "e4m3"}, "(" * 300,
 )  # fmt: skip
-PARTS = ("summary", "promises", "options", "arguments", "derived", "constraints", "launches", "variants")
+PARTS = ("fields", "summary", "promises", "options", "arguments", "derived", "constraints", "launches", "variants")
 
 
 def one_small_entry() -> dict:
-    made = entry()
+    made = entry(NAME)
     made["variants"] = made["variants"][:2]
     return made
 
@@ -96,10 +96,17 @@ def change(*path_and_value):
 
 MISTAKES = {
     "a kind of argument": (change("arguments", 0, "kind", "matrix"), "arguments[0].kind is 'matrix'"),
+    "an option that is code": (lambda data: data["options"].update({"a b": data["options"]["order"]}), "options has the key 'a b', expected a name"),
+    "an option's value that is code": (change("options", "layout", "values", ["plain", "b-d"]), "options.layout.values[1] is 'b-d', expected a name"),
+    "a derived symbol that is code": (change("derived", 0, 0, "a b"), "derived[0] is ['a b', "),
+    "a constant that is code": (change("variants", 0, "constants", {"A B": 1}), "variants[0].constants has the key 'A B', expected a name"),
+    "a constant of 33 bits": (change("variants", 0, "constants", {"A": 1 << 31}), "variants[0].constants.A is 2147483648, expected an integer of 32 bits"),
+    "a scalar's default of 33 bits": (change("arguments", 6, "default", 1 << 31), "arguments[6].default is 2147483648, expected an integer that fits 32 bits"),
+    "a scalar that is written": (change("arguments", 6, "access", "write"), "arguments[6].access is 'write', expected 'read' for a scalar"),
     "an array without a form": (change("arguments", 0, "forms", []), "arguments[0].forms is []"),
     "strides of another rank": (change("arguments", 0, "forms", 0, "strides", ["1"]), "arguments[0].forms[0].strides is ['1']"),
-    "no form for an option": (change("arguments", 2, "forms", 1, "when", "layout.plain"), "none of arguments[2].forms holds with layout = blocked"),
-    "a form for none": (change("arguments", 1, "forms", 0, "when", "0"), "none of arguments[1].forms holds with any call"),
+    "no form for an option": (change("arguments", 2, "forms", 1, "when", "layout.plain"), "arguments[2].forms: none holds with layout = blocked"),
+    "a form for none": (change("arguments", 1, "forms", 0, "when", "0"), "arguments[1].forms: none holds with any call"),
     "a form by a size": (change("arguments", 1, "forms", 0, "when", "M > 1"), "arguments[1].forms are chosen by 'M', which is no flag"),
     "an alignment of three": (change("arguments", 0, "alignment", 3), "arguments[0].alignment is 3, expected a power of two"),
     "an absurd alignment": (change("arguments", 0, "alignment", 2**70), "arguments[0].alignment is 1180591620717411303424"),
@@ -114,7 +121,7 @@ MISTAKES = {
     "a grid of two": (change("launches", "default", "grid", ["1", "1"]), "launches.default.grid is ['1', '1']"),
     "a parameter's kind": (change("launches", "default", "parameters", 0, "kind", "u32"), "launches.default.parameters[0].kind is 'u32'"),
     "a parameter of nothing": (change("launches", "default", "parameters", 0, "argument", "e"), "launches.default.parameters[0].argument is 'e'"),
-    "a pointer to a number": (change("launches", "default", "parameters", 0, "argument", "alpha"), "launches.default.parameters[0] is {"),
+    "a pointer to a number": (change("launches", "default", "parameters", 0, "argument", "alpha"), "launches.default.parameters[0].argument is 'alpha', expected an array argument"),
     "a map of an unknown swizzle": (change("launches", "default", "parameters", 6, "swizzle", "1B"), "launches.default.parameters[6].swizzle is '1B'"),
     "a map of another rank": (change("launches", "default", "parameters", 6, "box", ["128"]), "launches.default.parameters[6].box is ['128']"),
     "a file outside": (change("variants", 0, "file", "../x.cubin"), "variants[0].file is '../x.cubin'"),
@@ -126,7 +133,7 @@ MISTAKES = {
     "a dtype that is not offered": (change("variants", 0, "dtypes", {"a": "f32", "d": "f32"}), "variants[0].dtypes.a is 'f32'"),
     "a dtype that is not said": (change("variants", 0, "dtypes", {"a": "e4m3"}), "variants[0].dtypes is {'a': 'e4m3'}"),
     "a launch of none": (change("variants", 0, "launch", "fast"), "variants[0].launch is 'fast'"),
-    "an unknown key": (change("variants", 0, "speed", 1), "unexpected keyword argument 'speed'"),
+    "an unknown key": (change("variants", 0, "speed", 1), "variants[0] has the unknown key 'speed'"),
 }  # fmt: skip
 
 

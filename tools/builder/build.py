@@ -153,13 +153,16 @@ class Build:
         return texts if ptx.digest(texts) == said else {}
 
     def _previous(self) -> dict[str, dict]:
-        """file -> its entry in the manifest on disk, where file and entry still agree and the compiler is the same."""
+        """file -> its entry in the manifest on disk, where file and entry still agree and the compiler is the same.
+
+        Of whatever schema: what is taken from it is which sources a cubin was made of, and what the compiler said of it."""
         try:
             manifest = json.loads((self.output / "manifest.json").read_bytes())
-            if manifest["schema"] != SCHEMA or manifest["compiler"] != self.compiler.record:
+            if manifest["compiler"] != self.compiler.record:
                 return {}
             entries = {variant["file"]: variant for kernel in manifest["kernels"].values() for variant in kernel["variants"]}
-            return {file: entry for file, entry in entries.items() if _digest_of(self.output / file) == entry["sha256"]}
+            whole = {file: entry for file, entry in entries.items() if entry.keys() >= {"source_sha256", "spill_stores", "spill_loads"}}
+            return {file: entry for file, entry in whole.items() if _digest_of(self.output / file) == entry["sha256"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # no manifest, or not ours: build everything
 

@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass
 
 from tools.builder import BuildError
-from tools.builder.table import Table, Tile
+from tools.builder.table import Table
+from zoo.contract.schema import Tile
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def expand(table: Table) -> list[Variant]:
         for tile in table.tiles:
             fits = all({**only, **dtypes}[name] in allowed for name, allowed in tile.dtypes.items())
             fits = fits and all(values[name] in allowed for name, allowed in tile.options.items())
-            if fits and arch in tile.archs:
+            if fits and arch in tile.arch:
                 variants.append(Variant(table, tile, arch, dtypes, values))
     _refuse_duplicates(table, variants)
     for tile in table.tiles:

@@ -41,7 +41,7 @@ def export(
     count = sum(len(variants) for _, variants in chosen)
     cubin_sources = [f"cubins/{file.removesuffix('.cubin').replace('/', '_')}.c" for file in cubins]
 
-    for name in ("zoo.h", "zoo.c", "zoo_table.h"):
+    for name in ("zoo.h", "zoo.c", "zoo_contract.h", "zoo_table.h"):
         shutil.copyfile(_SOURCES / name, directory / name)
     declarations = "".join(f"extern const unsigned char zoo_cubin_{place}[];\n" for place in range(len(cubins)))
     (directory / "cubins" / "cubins.h").write_text(_fill("cubins.h", {"declarations": declarations}))
@@ -68,7 +68,7 @@ def _choose(manifest: Manifest, patterns: Sequence[str], archs: Sequence[str] | 
         if not fnmatch.filter(manifest.names, pattern):
             raise UnknownKernelError(f"no kernel matches '{pattern}'; `zoo list` shows them all")
     matching = [name for name in manifest.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
-    kernels = [manifest.kernel(name) for name in matching]
+    kernels = [kernel for name in matching if (kernel := manifest.kernel(name)) is not None]
     shipped = list(dict.fromkeys(arch for kernel in kernels for arch in kernel.archs))
     for arch in archs or ():
         if arch not in shipped:
@@ -77,7 +77,7 @@ def _choose(manifest: Manifest, patterns: Sequence[str], archs: Sequence[str] | 
     return [(kernel, variants) for kernel, variants in chosen if variants]
 
 
-def _make_room(directory: Path):
+def _make_room(directory: Path) -> None:
     if directory.exists() and any(directory.iterdir()) and not (directory / _MARK).exists():
         raise ArgumentError(f"{directory} is neither empty nor an earlier export; choose another directory")
     (directory / "cubins").mkdir(parents=True, exist_ok=True)

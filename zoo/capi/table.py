@@ -5,19 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from zoo.contract.expressions import OPCODES, Expression
+from zoo.capi import contract_header
+from zoo.capi.contract_header import MOST
+from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, MapRecipe, Option, Parameter, Variant
-from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
-from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 from zoo.errors import ManifestError
 
-# the limits of capi/zoo_table.h
-_MOST = {
-    "symbols": 256, "arguments": 48, "options": 16, "constants": 32, "dimensions": 8, "parameters": 64, "block bytes": 4096,
-    "stack": 32, "tensor maps": 16,
-}  # fmt: skip
 _NONE = "ZOO_NONE"
-_PARAMETER_KINDS = {"pointer": "ZOO_POINTER", "i32": "ZOO_I32", "i64": "ZOO_I64", "f32": "ZOO_F32", "tensor_map": "ZOO_TENSOR_MAP"}
 
 
 def text(value: str) -> str:
@@ -55,7 +49,7 @@ class _Writer:
         self.arrays: list[str] = []
         self._reserve_slots()
 
-    def _reserve_slots(self):
+    def _reserve_slots(self) -> None:
         """A scalar's own slot; the flags of an option or an array next to each other."""
         for argument in self.kernel.arguments.values():
             if argument.kind == "scalar":
@@ -88,9 +82,9 @@ class _Writer:
         indices = [str(self._expression(expression)) for expression in expressions]
         return "{" + ", ".join(indices + ["0"] * (count - len(indices))) + "}"
 
-    def _check(self, what: str, count: int):
-        if count > _MOST[what]:
-            raise ManifestError(f"{self.kernel.name}: {count} {what}, the C library takes at most {_MOST[what]}")
+    def _check(self, what: str, count: int) -> None:
+        if count > MOST[what]:
+            raise ManifestError(f"{self.kernel.name}: {count} {what}, the C library takes at most {MOST[what]}")
 
     def _array(self, kind: str, name: str, entries: Sequence[str], per_line: int = 1) -> str:
         """Defines a static array and returns its name; NULL for an empty one, which C has not."""
@@ -108,13 +102,13 @@ class _Writer:
                 launches.append(variant.launch)
         arguments = self._array("zoo_argument_entry", "arguments", [self._argument(a) for a in kernel.arguments.values()])
         options = self._array("zoo_option_entry", "options", [self._option(n, o) for n, o in kernel.options.items()])
-        derived = [f"{{{self._slot(name)}, {self._expression(expression)}}}" for name, expression in kernel.derived]
-        derived = self._array("zoo_derived", "derived", derived, 8)
-        constraints = [f"{{{self._expression(expression)}, {text(words)}}}" for expression, words in kernel.constraints]
-        constraints = self._array("zoo_constraint", "constraints", constraints)
+        symbols = [f"{{{self._slot(name)}, {self._expression(expression)}}}" for name, expression in kernel.derived]
+        derived = self._array("zoo_derived", "derived", symbols, 8)
+        rows = [f"{{{self._expression(expression)}, {text(words)}}}" for expression, words in kernel.constraints]
+        constraints = self._array("zoo_constraint", "constraints", rows)
         rules = self._array("zoo_launch_rule", "launches", [self._launch(rule, i) for i, rule in enumerate(launches)])
-        variants = [self._variant(variant, launches.index(variant.launch), i, cubins) for i, variant in enumerate(self.variants)]
-        variants = self._array("zoo_variant", "variants", variants)
+        rows = [self._variant(variant, launches.index(variant.launch), i, cubins) for i, variant in enumerate(self.variants)]
+        variants = self._array("zoo_variant", "variants", rows)
         archs = self._array("char *const", "archs", [text(arch) for arch in self.archs], 16)
         expressions = self._code()
         names = self._array("char *const", "names", [text(name) for name in self.slots], 8)
@@ -144,11 +138,11 @@ class _Writer:
             kind, whole = "ZOO_INTEGER_DEFAULT", argument.default
         return (
             f"{{{text(argument.name)}, {text(argument.help)}, {dtypes}, {forms}, {len(argument.dtypes)}, {len(argument.forms)}, {slot}, "
-            f"{int(argument.optional)}, {int(argument.written)}, {argument.alignment}, {kind}, {integer(whole)}, {number!r}}}"
+            f"{int(argument.optional)}, {contract_header.access(argument.access)}, {argument.alignment}, {kind}, {integer(whole)}, {number!r}}}"
         )
 
     def _form(self, form: Form) -> str:
-        count = _MOST["dimensions"]
+        count = MOST["dimensions"]
         self._check("dimensions", len(form.shape))
         shape, strides = self._expressions(form.shape, count), self._expressions(form.strides or (), count)
         return f"{{{self._expression(form.when)}, {len(form.shape)}, {shape}, {int(form.strides is None)}, {strides}}}"
@@ -178,43 +172,41 @@ class _Writer:
             expression = str(self._expression(parameter.value))
         if parameter.recipe is not None:
             recipe = self._array("zoo_map_recipe", map_name, [self._map(parameter.recipe)])
-        return f"{{{_PARAMETER_KINDS[parameter.kind]}, {parameter.offset}, {parameter.size}, {argument}, {expression}, {recipe}}}"
+        return f"{{{contract_header.parameter_kind(parameter.kind)}, {parameter.offset}, {parameter.size}, {argument}, {expression}, {recipe}}}"
 
     def _map(self, recipe: MapRecipe) -> str:
         rank = len(recipe.dims)
-        steps = recipe.element_strides or (Expression(1),) * rank
-        if not (1 <= rank <= 5 and len(recipe.strides) == rank - 1 and len(recipe.box) == len(steps) == rank):
-            raise ManifestError(f"{self.kernel.name}: a tensor map of {rank} dimensions with too few or too many strides or extents")
         return (
             f"{{{rank}, {self._expressions(recipe.dims, 5)}, {self._expressions(recipe.strides, 4)}, {self._expressions(recipe.box, 5)}, "
-            f"{self._expressions(steps, 5)}, {MAP_DTYPES[recipe.dtype][0]}, {SWIZZLES[recipe.swizzle][0]}, "
-            f"{L2_PROMOTIONS[recipe.l2_promotion]}, {OUT_OF_BOUNDS_FILLS[recipe.fill]}}}"
+            f"{self._expressions(recipe.element_strides, 5)}, {contract_header.map_type(recipe.dtype)}, {contract_header.swizzle(recipe.swizzle)}, "
+            f"{contract_header.promotion(recipe.l2_promotion)}, {contract_header.fill(recipe.fill)}}}"
         )
 
     def _variant(self, variant: Variant, launch: int, index: int, cubins: dict[str, int]) -> str:
         self._check("constants", len(variant.constants))
-        constants = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
-        constants = self._array("zoo_constant", f"v{index}_constants", constants, 8)
+        numbers = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
+        constants = self._array("zoo_constant", f"v{index}_constants", numbers, 8)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
-        dtypes = [str(argument.dtypes.index(variant.dtypes[argument.name])) if argument.compiled else "ZOO_ANY" for argument in several]
-        options = [
+        chosen = [str(argument.dtypes.index(variant.dtypes[argument.name])) if argument.compiled else "ZOO_ANY" for argument in several]
+        values = [
             str(option.values.index(variant.options[name])) if option.compiled else "ZOO_ANY"
             for name, option in self.kernel.options.items()
         ]
-        dtypes = self._array("uint8_t", f"v{index}_dtypes", dtypes, 32)
-        options = self._array("uint8_t", f"v{index}_options", options, 32)
+        dtypes = self._array("uint8_t", f"v{index}_dtypes", chosen, 32)
+        options = self._array("uint8_t", f"v{index}_options", values, 32)
         return (
             f"{{{text(variant.name)}, {text(variant.symbol)}, {self.archs.index(variant.arch)}, {launch}, {self._expression(variant.when)}, "
             f"{self._expression(variant.cost)}, {cubins[variant.file]}, {len(variant.constants)}, {constants}, {dtypes}, {options}}}"
         )
 
     def _code(self) -> str:
-        code, entries = [], []
+        code: list[str] = []
+        entries = []
         for expression in self.parsed:
             start = len(code)
             for opcode, operand in expression.code:
                 number = self.slots[operand] if opcode == "load" else operand
-                code.append(f"{{{integer(number)}, {OPCODES.index(opcode)}}}")
+                code.append(f"{{{integer(number)}, {contract_header.opcode(opcode)}}}")
             bare = self.slots[expression.text] if expression.names == (expression.text,) else _NONE
             entries.append(f"{{{text(expression.text)}, {self.prefix}_code + {start}, {len(expression.code)}, {bare}}}")
         self._array("zoo_instruction", "code", code, 8)

@@ -126,7 +126,7 @@ static void say_number(double number)
         say("%.*s.%s", exponent + 1, digits, digits + exponent + 1);
 }
 
-/* ---- element types: those of zoo/contract/dtypes.py, with DLPack's code, bits and lanes ---- */
+/* ---- element types, with DLPack's code, bits and lanes ---- */
 
 static const struct {
     const char *name;
@@ -134,9 +134,9 @@ static const struct {
     int code, bits, lanes;
     bool carried_by_bytes;
 } dtypes[] = {
-    {"bf16", 2, 4, 16, 1, false}, {"f16", 2, 2, 16, 1, false},   {"f32", 4, 2, 32, 1, false},   {"e4m3", 1, 10, 8, 1, true},
-    {"e5m2", 1, 12, 8, 1, true},  {"ue8m0", 1, 14, 8, 1, true},  {"e2m1x2", 1, 17, 4, 2, true}, {"u8", 1, 1, 8, 1, false},
-    {"i32", 4, 0, 32, 1, false},  {"i64", 8, 0, 64, 1, false},
+#define DTYPE(name, bytes, code, bits, lanes, carried_by_bytes) {name, bytes, code, bits, lanes, carried_by_bytes},
+    ZOO_DTYPES(DTYPE)
+#undef DTYPE
 };
 enum { DTYPE_COUNT = sizeof dtypes / sizeof *dtypes };
 
@@ -402,21 +402,21 @@ static bool ceil_divide(int64_t a, int64_t b, int64_t *result)
 static bool compute(uint32_t opcode, int64_t a, int64_t b, int64_t *result)
 {
     switch (opcode) {
-    case 2: return !__builtin_add_overflow(a, b, result);
-    case 3: return !__builtin_sub_overflow(a, b, result);
-    case 4: return !__builtin_mul_overflow(a, b, result);
-    case 5: return floor_divide(a, b, result);
-    case 6: *result = b == -1 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); return true;
-    case 9: *result = a == b; return true;
-    case 10: *result = a != b; return true;
-    case 11: *result = a < b; return true;
-    case 12: *result = a <= b; return true;
-    case 13: *result = a > b; return true;
-    case 14: *result = a >= b; return true;
-    case 15: *result = a < b ? a : b; return true;
-    case 16: *result = a > b ? a : b; return true;
-    case 17: return ceil_divide(a, b, result);
-    default: /* 18, round_up; by -1 everything is a multiple, though the quotient may not fit */
+    case ZOO_DO_ADD: return !__builtin_add_overflow(a, b, result);
+    case ZOO_DO_SUBTRACT: return !__builtin_sub_overflow(a, b, result);
+    case ZOO_DO_MULTIPLY: return !__builtin_mul_overflow(a, b, result);
+    case ZOO_DO_FLOOR_DIVIDE: return floor_divide(a, b, result);
+    case ZOO_DO_MODULO: *result = b == -1 ? 0 : a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0); return true;
+    case ZOO_DO_EQUAL: *result = a == b; return true;
+    case ZOO_DO_NOT_EQUAL: *result = a != b; return true;
+    case ZOO_DO_LESS: *result = a < b; return true;
+    case ZOO_DO_LESS_EQUAL: *result = a <= b; return true;
+    case ZOO_DO_GREATER: *result = a > b; return true;
+    case ZOO_DO_GREATER_EQUAL: *result = a >= b; return true;
+    case ZOO_DO_MINIMUM: *result = a < b ? a : b; return true;
+    case ZOO_DO_MAXIMUM: *result = a > b ? a : b; return true;
+    case ZOO_DO_CEIL_DIV: return ceil_divide(a, b, result);
+    default: /* ZOO_DO_ROUND_UP; by -1 everything is a multiple, though the quotient may not fit */
         if (b == -1) {
             *result = a;
             return true;
@@ -435,25 +435,26 @@ static zoo_status evaluate(const call_state *call, int index, int64_t *result)
         const zoo_instruction *instruction = &expression->code[position++];
         int64_t operand = instruction->operand;
         switch (instruction->opcode) {
-        case 0: stack[top++] = operand; break;
-        case 1:
+        case ZOO_DO_CONSTANT: stack[top++] = operand; break;
+        case ZOO_DO_LOAD:
             if (!call->known[operand])
                 return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s': nothing is named '%s'", expression->text, call->kernel->names[operand]);
             stack[top++] = call->values[operand];
             break;
-        case 7:
+        case ZOO_DO_NEGATE:
             if (__builtin_sub_overflow((int64_t)0, stack[top - 1], &stack[top - 1]))
                 return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
             break;
-        case 8: stack[top - 1] = stack[top - 1] == 0; break;
-        case 19: stack[top - 1] = stack[top - 1] != 0; break;
-        case 20: position = (int)operand; break;
-        case 21:
+        case ZOO_DO_NOT: stack[top - 1] = stack[top - 1] == 0; break;
+        case ZOO_DO_TRUTH: stack[top - 1] = stack[top - 1] != 0; break;
+        case ZOO_DO_JUMP: position = (int)operand; break;
+        case ZOO_DO_JUMP_IF_ZERO:
             if (stack[--top] == 0) position = (int)operand;
             break;
         default: {
             int64_t right = stack[--top], left = stack[top - 1];
-            bool divides = instruction->opcode == 5 || instruction->opcode == 6 || instruction->opcode == 17 || instruction->opcode == 18;
+            bool divides = instruction->opcode == ZOO_DO_FLOOR_DIVIDE || instruction->opcode == ZOO_DO_MODULO ||
+                           instruction->opcode == ZOO_DO_CEIL_DIV || instruction->opcode == ZOO_DO_ROUND_UP;
             if (divides && right == 0) return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' divides by zero", expression->text);
             if (!compute(instruction->opcode, left, right, &stack[top - 1]))
                 return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
@@ -825,7 +826,7 @@ static zoo_status derive(call_state *call)
 static bool names_a_stride(const call_state *call, const zoo_expression *expression)
 {
     for (int position = 0; position < expression->length; position++)
-        if (expression->code[position].opcode == 1 && call->is_stride[expression->code[position].operand]) return true;
+        if (expression->code[position].opcode == ZOO_DO_LOAD && call->is_stride[expression->code[position].operand]) return true;
     return false;
 }
 
@@ -843,7 +844,7 @@ static zoo_status check_constraints(const call_state *call, bool of_strides)
         refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s (%s, with ", kernel->constraints[index].words, expression->text);
         for (int position = 0; position < expression->length; position++) {
             int64_t slot = expression->code[position].operand;
-            if (expression->code[position].opcode != 1 || said[slot] || !call->known[slot]) continue;
+            if (expression->code[position].opcode != ZOO_DO_LOAD || said[slot] || !call->known[slot]) continue;
             say("%s%s = %lld", any ? ", " : "", kernel->names[slot], (long long)call->values[slot]);
             said[slot] = any = true;
         }
@@ -939,10 +940,10 @@ static zoo_status check_overlaps(const call_state *call)
         for (int before = 0; before < index; before++) {
             const array_state *other = &call->arrays[before];
             const zoo_argument_entry *one = &kernel->arguments[index], *two = &kernel->arguments[before];
-            if (!other->present || other->empty || !(one->written || two->written)) continue;
+            if (!other->present || other->empty || (one->access == ZOO_ACCESS_READ && two->access == ZOO_ACCESS_READ)) continue;
             if (intersect(span_of(array), span_of(other)))
                 return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: overlaps %s, and the kernel writes %s", one->name, two->name,
-                              one->written ? one->name : two->name);
+                              one->access != ZOO_ACCESS_READ ? one->name : two->name);
         }
     }
     return ZOO_OK;
@@ -1084,8 +1085,6 @@ typedef struct {
     int64_t dims[5], strides[4], box[5], steps[5];
 } logical_map;
 
-enum { MOST_MAPS = 16 };
-
 struct zoo_plan {
     const zoo_device *device;
     const zoo_kernel *kernel;
@@ -1100,24 +1099,25 @@ struct zoo_plan {
     void *parameters[ZOO_MOST_PARAMETERS];
     unsigned char block[ZOO_MOST_BLOCK_BYTES];
     int map_count;
-    logical_map maps[MOST_MAPS];
+    logical_map maps[ZOO_MOST_TENSOR_MAPS];
 };
 
-static const struct { const char *name; int bits; bool floating; } map_types[16] = {
-    {"u8", 8, false}, {"u16", 16, false}, {"u32", 32, false}, {"i32", 32, false}, {"u64", 64, false}, {"i64", 64, false},
-    {"f16", 16, true}, {"f32", 32, true}, {"f64", 64, true}, {"bf16", 16, true}, {"f32_ftz", 32, true}, {"tf32", 32, true},
-    {"tf32_ftz", 32, true}, {"u4_align8", 4, false}, {"u4_align16", 4, false}, {"u6_align16", 6, false},
+static const struct { const char *name; int bits; bool floating; } map_types[] = {
+#define TYPE(name, bits, floating) {name, bits, floating},
+    ZOO_MAP_TYPES(TYPE)
+#undef TYPE
 };
-static const struct { const char *name; int bytes; } map_swizzles[7] = {
-    {"none", 0}, {"32B", 32}, {"64B", 64}, {"128B", 128}, {"128B_atom_32B", 128}, {"128B_atom_32B_flip_8B", 128}, {"128B_atom_64B", 128},
+static const struct { const char *name; int bytes; } map_swizzles[] = {
+#define SWIZZLE(name, bytes) {name, bytes},
+    ZOO_MAP_SWIZZLES(SWIZZLE)
+#undef SWIZZLE
 };
-enum { U4_ALIGN8 = 13, U4_ALIGN16 = 14, SWIZZLE_NONE = 0, SWIZZLE_128B = 3, SWIZZLE_128B_ATOM_32B = 4 };
 
 /* TensorMap.refusal(): the same rules in the same order. */
 static zoo_status check_map(const zoo_kernel *kernel, const char *argument, const logical_map *map)
 {
     const zoo_map_recipe *recipe = map->recipe;
-    bool packed16 = recipe->type >= U4_ALIGN16;
+    bool packed16 = recipe->type == ZOO_MAP_U4_ALIGN16 || recipe->type == ZOO_MAP_U6_ALIGN16;
     int unit = packed16 ? 32 : 16, bits = map_types[recipe->type].bits;
 #define REFUSE_MAP(...) return refuse(kernel, ZOO_CONSTRAINT_ERROR, __VA_ARGS__)
     if (map->address % (uint64_t)unit)
@@ -1139,17 +1139,17 @@ static zoo_status check_map(const zoo_kernel *kernel, const char *argument, cons
     if (packed16) {
         if (map->dims[0] % 128 || map->box[0] != 128)
             REFUSE_MAP("%s: tensor map: packed 4 and 6-bit rows need a multiple of 128 elements and a box of 128", argument);
-        if (recipe->swizzle != SWIZZLE_NONE && recipe->swizzle != SWIZZLE_128B && recipe->swizzle != SWIZZLE_128B_ATOM_32B)
+        if (recipe->swizzle != ZOO_SWIZZLE_NONE && recipe->swizzle != ZOO_SWIZZLE_128B && recipe->swizzle != ZOO_SWIZZLE_128B_ATOM_32B)
             REFUSE_MAP("%s: tensor map: packed 4 and 6-bit elements cannot be swizzled by %s", argument, map_swizzles[recipe->swizzle].name);
     } else {
-        if (recipe->type == U4_ALIGN8 && map->dims[0] % 2)
+        if (recipe->type == ZOO_MAP_U4_ALIGN8 && map->dims[0] % 2)
             REFUSE_MAP("%s: tensor map: packed 4-bit rows need an even number of elements", argument);
         if (inner_bits % 128) REFUSE_MAP("%s: tensor map: a box row has %d bytes, expected a multiple of 16", argument, inner_bits / 8);
-        if (recipe->swizzle != SWIZZLE_NONE && inner_bits / 8 > map_swizzles[recipe->swizzle].bytes)
+        if (recipe->swizzle != ZOO_SWIZZLE_NONE && inner_bits / 8 > map_swizzles[recipe->swizzle].bytes)
             REFUSE_MAP("%s: tensor map: a box row has %d bytes, more than the %d of swizzle %s", argument, inner_bits / 8,
                        map_swizzles[recipe->swizzle].bytes, map_swizzles[recipe->swizzle].name);
     }
-    if (recipe->fill && !map_types[recipe->type].floating)
+    if (recipe->fill == ZOO_FILL_NAN && !map_types[recipe->type].floating)
         REFUSE_MAP("%s: tensor map: elements of type %s cannot be filled with NaN", argument, map_types[recipe->type].name);
 #undef REFUSE_MAP
     return ZOO_OK;

@@ -8,27 +8,20 @@
 #ifndef ZOO_TABLE_H
 #define ZOO_TABLE_H
 
+#include "zoo_contract.h"
+
 #include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* zoo/capi/export.py refuses a kernel that needs more. */
 enum {
-    ZOO_MOST_SYMBOLS = 256,
-    ZOO_MOST_ARGUMENTS = 48,
-    ZOO_MOST_OPTIONS = 16,
-    ZOO_MOST_CONSTANTS = 32,
-    ZOO_MOST_DIMENSIONS = 8,
-    ZOO_MOST_PARAMETERS = 64,
-    ZOO_MOST_BLOCK_BYTES = 4096,
-    ZOO_MOST_STACK = 32,
     ZOO_NONE = 0xFFFF, /* no such index */
     ZOO_ANY = 0xFF     /* whichever value the option has */
 };
 
-typedef struct { int64_t operand; uint32_t opcode; } zoo_instruction; /* opcodes as numbered in zoo/contract/expressions.py */
+typedef struct { int64_t operand; uint32_t opcode; } zoo_instruction; /* opcodes are ZOO_DO_... */
 
 typedef struct {
     const char *text;
@@ -53,7 +46,8 @@ typedef struct {
     const zoo_form *forms; /* NULL: a scalar */
     uint16_t dtype_count, form_count;
     uint16_t slot; /* a scalar's own; an array's `present`, followed by `itemsize` and a flag for each dtype */
-    uint16_t optional, written;
+    uint16_t optional;
+    zoo_access access;
     int32_t alignment;
     zoo_default default_kind;
     int64_t default_integer;
@@ -70,14 +64,12 @@ typedef struct {
 typedef struct { uint16_t slot, expression; } zoo_derived;
 typedef struct { uint16_t expression; const char *words; } zoo_constraint;
 
-/* dimensions innermost first; type, swizzle, promotion and fill are the driver's numbers */
+/* dimensions innermost first; type, swizzle, promotion and fill are ZOO_MAP_..., ZOO_SWIZZLE_..., ZOO_PROMOTE_... and ZOO_FILL_... */
 typedef struct {
     uint16_t rank;
     uint16_t dims[5], strides[4], box[5], steps[5];
     uint16_t type, swizzle, promotion, fill;
 } zoo_map_recipe;
-
-typedef enum { ZOO_POINTER, ZOO_I32, ZOO_I64, ZOO_F32, ZOO_TENSOR_MAP } zoo_parameter_kind;
 
 typedef struct {
     zoo_parameter_kind kind;

@@ -22,10 +22,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from zoo.errors import ExpressionError
 
 SMALLEST, LARGEST = -(2**63), 2**63 - 1
+
+Code = list[tuple[str, Any]]  # (opcode, operand): a number, of a jump a position, of a load a name
 
 # The opcodes' numbers are part of the C library's generated tables: append, never reorder.
 OPCODES = (
@@ -40,6 +43,8 @@ _BINARY = {
 }  # fmt: skip
 _FUNCTIONS = {"min": "minimum", "max": "maximum", "ceil_div": "ceil_div", "round_up": "round_up"}
 _KEYWORDS = {"if", "else", "and", "or", "not"}
+# Words that mean something in an expression, so that nothing else may be named by them.
+RESERVED = ("sms", *_FUNCTIONS, *sorted(_KEYWORDS))
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*(?:\.\w+)*)|(//|==|!=|<=|>=|[-+*%<>(),]))")
 
 
@@ -125,7 +130,7 @@ class _Parser:
             self._fail(f"it has more than {_LONGEST} characters")
         self.tokens = self._tokenize()
         self.position = 0
-        self.code: list[tuple[str, int | str]] = []
+        self.code: Code = []
         try:
             self._expression()
         except RecursionError:
@@ -133,7 +138,7 @@ class _Parser:
         if self.position < len(self.tokens):
             self._fail(f"unexpected '{self.tokens[self.position]}'")
 
-    def _fail(self, reason: str):
+    def _fail(self, reason: str) -> NoReturn:
         raise ExpressionError(f"'{self.text}' is not an expression: {reason}")
 
     def _tokenize(self) -> list[str]:
@@ -155,7 +160,7 @@ class _Parser:
             return True
         return False
 
-    def _expect(self, token: str):
+    def _expect(self, token: str) -> None:
         if not self._take(token):
             self._fail(f"expected '{token}', got '{self._peek() or 'the end'}'")
 
@@ -163,10 +168,10 @@ class _Parser:
         self.code.append((opcode, -1))
         return len(self.code) - 1
 
-    def _land(self, jump: int):
+    def _land(self, jump: int) -> None:
         self.code[jump] = (self.code[jump][0], len(self.code))
 
-    def _expression(self):
+    def _expression(self) -> None:
         # `value if condition else other`: the condition runs first, so the value's code is moved behind it.
         start = len(self.code)
         self._alternative()
@@ -185,7 +190,7 @@ class _Parser:
         self._expression()
         self._land(end)
 
-    def _logic(self, word: str, operand: Callable[[], None]):
+    def _logic(self, word: str, operand: Callable[[], None]) -> None:
         """`a and b` is `b != 0 if a else 0`; `a or b` is `1 if a else b != 0`."""
         operand()
         while self._take(word):
@@ -199,47 +204,47 @@ class _Parser:
             self.code.append(("constant", int(word == "or")))
             self._land(end)
 
-    def _alternative(self):
+    def _alternative(self) -> None:
         self._logic("or", self._conjunction)
 
-    def _conjunction(self):
+    def _conjunction(self) -> None:
         self._logic("and", self._negation)
 
-    def _negation(self):
+    def _negation(self) -> None:
         if self._take("not"):
             self._negation()
             self.code.append(("not", 0))
         else:
             self._comparison()
 
-    def _comparison(self):
+    def _comparison(self) -> None:
         self._sum()
         operator = self._peek()
         if self._take("==", "!=", "<", "<=", ">", ">="):
             self._sum()
             self.code.append((_BINARY[operator], 0))
 
-    def _left_associative(self, operators: tuple[str, ...], operand: Callable[[], None]):
+    def _left_associative(self, operators: tuple[str, ...], operand: Callable[[], None]) -> None:
         operand()
         while (operator := self._peek()) in operators:
             self._take(operator)
             operand()
             self.code.append((_BINARY[operator], 0))
 
-    def _sum(self):
+    def _sum(self) -> None:
         self._left_associative(("+", "-"), self._product)
 
-    def _product(self):
+    def _product(self) -> None:
         self._left_associative(("*", "//", "%"), self._unary)
 
-    def _unary(self):
+    def _unary(self) -> None:
         if self._take("-"):
             self._unary()
             self.code.append(("negate", 0))
         else:
             self._atom()
 
-    def _atom(self):
+    def _atom(self) -> None:
         token = self._peek()
         if self._take("("):
             self._expression()

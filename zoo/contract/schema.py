@@ -1,22 +1,43 @@
-"""What a kernel's manifest entry must look like before anything is made of it: docs/manifest.md, as checks.
+"""Every record of the contract, declared once: its fields, what each may hold and means, and what a table may leave out.
 
-A manifest without a pin may hold anything. What passes here can be parsed, and a call of it resolved, without meeting
-a value of the wrong kind: every reader of the manifest goes through `refuse_malformed` first.
+From these declarations tables are read (tools/builder/table.py), manifests checked and parsed (zoo/contract/reading.py), and the
+tables of docs/manifest.md and the numbers of zoo/capi/zoo_contract.h written.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-import reprlib
-from collections.abc import Iterator
-from pathlib import PurePosixPath
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
+from zoo.contract.fields import (
+    MANIFEST,
+    SEVERAL,
+    TABLE,
+    Anything,
+    Field,
+    Formula,
+    ListOf,
+    NumberOrNull,
+    OneOf,
+    OrNull,
+    PowerOfTwo,
+    Subtable,
+    TableOf,
+    Text,
+    Truth,
+    Whole,
+    says,
+)
+from zoo.contract.names import FIELDS
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
-from zoo.errors import ExpressionError, ManifestError
+
+SCHEMA = 2  # of the manifest; a reader refuses another
 
 ACCESS = ("read", "write", "read_write", "workspace")
 SCALAR_DTYPES = ("i32", "i64", "f32")
@@ -26,23 +47,21 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")  # of arguments, options and their values
 SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ARCH = re.compile(r"sm_[0-9]{2,3}[af]")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LARGEST_ALIGNMENT = 1 << 20
-_MOST_FLAGS = 4096  # combinations of flags that the forms of one argument may depend on
+
+_A_NAME = Text(f"a name ({NAME.pattern})", NAME)
+_A_SYMBOL = Text(f"a name ({SYMBOL.pattern})", SYMBOL)
+_AN_ARCH = Text("sm_<number> with a or f, such as sm_90a", ARCH)
+_A_DIGEST = Text("a sha256 in 64 hexadecimal digits", _DIGEST)
+_INT32 = Whole(-(1 << 31), (1 << 31) - 1, "an integer of 32 bits")
+_COUNT = Whole(0, (1 << 31) - 1, "a whole number of 31 bits")
+_DTYPE_NAMES = ListOf(OneOf(DTYPES), "dtypes", SEVERAL, distinct=True)
+_FORMULAS = ListOf(Formula(), "expressions")
+_OF_THREE = ListOf(Formula(), "expressions", range(3, 4))
+_UP_TO_FIVE = ListOf(Formula(), "expressions", range(1, 6))
+_HELP = "One sentence for the caller."
 
 
-class _Malformed(Exception):
-    pass
-
-
-def refuse_malformed(name: str, entry):
-    """Raises ManifestError, saying where, for an entry that docs/manifest.md does not allow."""
-    try:
-        _check_entry(entry)
-    except (_Malformed, ExpressionError) as error:
-        raise ManifestError(f"the manifest's entry '{name}' is malformed: {error}") from None
-
-
-def block_layout(kinds) -> tuple[list[int], int]:
+def block_layout(kinds: Iterable[str]) -> tuple[list[int], int]:
     """The offsets of parameters of these kinds, and the bytes of the block: a C struct's, less the padding at its end."""
     offsets, end = [], 0
     for kind in kinds:
@@ -52,246 +71,325 @@ def block_layout(kinds) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _fail(where: str, value):
-    raise _Malformed(f"{where} is {reprlib.repr(value)}")
+@dataclass(frozen=True)
+class Option:
+    """A choice that the caller makes by keyword."""
 
-
-def _take(data: dict, key: str, kind: type, where: str):
-    """data[key], which must be exactly of this kind: True is no integer here."""
-    if key not in data:
-        raise _Malformed(f"{where}.{key} is missing" if where else f"{key} is missing")
-    value = data[key]
-    if type(value) is not kind:
-        _fail(f"{where}.{key}" if where else key, value)
-    return value
-
-
-def _text(data: dict, key: str, where: str, pattern: re.Pattern | None = None) -> str:
-    value = _take(data, key, str, where)
-    if pattern is not None and not pattern.fullmatch(value) or not _is_unicode(value):
-        _fail(f"{where}.{key}" if where else key, value)
-    return value
-
-
-def _is_unicode(text: str) -> bool:
-    """Half of a surrogate pair, which JSON can spell, cannot be printed."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _one_of(data: dict, key: str, allowed, where: str) -> str:
-    value = _take(data, key, str, where)
-    if value not in allowed:
-        _fail(f"{where}.{key}", value)
-    return value
-
-
-def _texts(data: dict, key: str, where: str, count: range | None = None, distinct: bool = False) -> list[str]:
-    """A list of strings; expressions, where `distinct` is not asked for."""
-    values = _take(data, key, list, where)
-    wrong = any(type(value) is not str for value in values) or (count is not None and len(values) not in count)
-    if wrong or distinct and (not values or len(set(values)) != len(values)):
-        _fail(f"{where}.{key}", values)
-    return values
-
-
-def _tables(data: dict, key: str) -> Iterator[tuple[str, dict]]:
-    """(where, table) of a list of tables."""
-    for index, value in enumerate(_take(data, key, list, "")):
-        if type(value) is not dict:
-            _fail(f"{key}[{index}]", value)
-        yield f"{key}[{index}]", value
-
-
-def _check_entry(entry):
-    if type(entry) is not dict:
-        _fail("it", entry)
-    for key in ("summary", "table", "source"):
-        _text(entry, key, "")
-    for promise, kept in _take(entry, "promises", dict, "").items():
-        if type(kept) is not bool or not _is_unicode(promise):
-            _fail(f"promises.{promise}", kept)
-    options = _check_options(entry)
-    arguments = _check_arguments(entry, options)
-    _check_forms(arguments, options)
-    for index, pair in enumerate(_take(entry, "derived", list, "")):
-        if type(pair) is not list or len(pair) != 2 or any(type(text) is not str for text in pair) or not SYMBOL.fullmatch(pair[0]):
-            _fail(f"derived[{index}]", pair)
-    for where, constraint in _tables(entry, "constraints"):
-        _take(constraint, "expression", str, where)
-        _text(constraint, "words", where)
-    compiled = {name: values for name, values in options.items() if entry["options"][name]["compiled"]}
-    launches = _take(entry, "launches", dict, "")
-    for key in launches:
-        _check_launch(_take(launches, key, dict, "launches"), f"launches.{key}", arguments)
-    for where, variant in _tables(entry, "variants"):
-        _check_variant(variant, where, compiled, arguments, launches)
-
-
-def _check_options(entry: dict) -> dict[str, list[str]]:
-    options = _take(entry, "options", dict, "")
-    for name in options:
-        where = f"options.{name}"
-        option = _take(options, name, dict, "options")
-        values = _texts(option, "values", where, distinct=True)
-        if not all(map(NAME.fullmatch, (name, *values))):
-            _fail(where, option)
-        _one_of(option, "default", values, where)
-        _take(option, "compiled", bool, where)
-        _text(option, "help", where)
-    return {name: option["values"] for name, option in options.items()}
-
-
-def _check_arguments(entry: dict, options: dict) -> dict[str, dict]:
-    arguments: dict[str, dict] = {}
-    for where, argument in _tables(entry, "arguments"):
-        name = _text(argument, "name", where, NAME)
-        if name in arguments or name in options:
-            raise _Malformed(f"{where}.name is '{name}', which is already taken")
-        arguments[name] = argument
-        is_array = _one_of(argument, "kind", ("array", "scalar"), where) == "array"
-        dtypes = _texts(argument, "dtypes", where, None if is_array else range(1, 2), distinct=True)
-        if any(dtype not in (DTYPES if is_array else SCALAR_DTYPES) for dtype in dtypes):
-            _fail(f"{where}.dtypes", dtypes)
-        _take(argument, "compiled", bool, where)
-        _one_of(argument, "access", ACCESS if is_array else ("read",), where)
-        alignment = _take(argument, "alignment", int, where)
-        if not 1 <= alignment <= _LARGEST_ALIGNMENT or alignment & (alignment - 1):
-            raise _Malformed(f"{where}.alignment is {alignment}, expected a power of two up to {_LARGEST_ALIGNMENT}")
-        optional = _take(argument, "optional", bool, where)
-        _text(argument, "help", where)
-        forms = _take(argument, "forms", list, where)
-        default = argument.get("default", argument)
-        if bool(forms) != is_array:
-            _fail(f"{where}.forms", forms)
-        if optional and not is_array:
-            _fail(f"{where}.optional", optional)
-        numbers = (int, float) if dtypes == ["f32"] else (int,)
-        if default is not None and (is_array or type(default) not in numbers or (type(default) is int and abs(default) >= 1 << 63)):
-            _fail(f"{where}.default", default)
-    return arguments
-
-
-def _check_forms(arguments: dict[str, dict], options: dict[str, list[str]]):
-    """Shapes and strides belong together, and in every call one form holds."""
-    flags = {f"{name}.{value}": (name, value) for name, values in options.items() for value in values}
-    for name, argument in arguments.items():
-        if argument["kind"] == "array":
-            flags |= {f"{name}.{dtype}": (name, dtype) for dtype in argument["dtypes"]}
-            flags[f"{name}.present"] = (f"{name}.present", "present")
-            flags |= {f"{name}.itemsize": (name, None)}
-    choices = {**options, **{name: argument["dtypes"] for name, argument in arguments.items()}}
-    for place, argument in enumerate(arguments.values()):
-        conditions = []
-        for index, form in enumerate(argument["forms"]):
-            where = f"arguments[{place}].forms[{index}]"
-            if type(form) is not dict:
-                _fail(where, form)
-            conditions.append(Expression(_take(form, "when", str, where)))
-            shape = _texts(form, "shape", where)
-            if form.get("strides", form) is not None:
-                _texts(form, "strides", where, range(len(shape), len(shape) + 1))
-        _check_conditions(f"arguments[{place}].forms", conditions, flags, choices)
-
-
-def _check_conditions(where: str, conditions: list[Expression], flags: dict, choices: dict[str, list[str]]):
-    names = {name for condition in conditions for name in condition.names}
-    if not names and any(condition.text == "1" for condition in conditions) or not conditions:
-        return
-    for name in sorted(names - set(flags)):
-        raise _Malformed(f"{where} are chosen by '{name}', which is no flag")
-    deciding = {flags[name][0]: None for name in sorted(names)}
-    possible = [choices.get(one, ["present", "absent"]) for one in deciding]
-    count = 1
-    for values in possible:
-        count *= len(values)
-    if count > _MOST_FLAGS:
-        raise _Malformed(f"{where} depend on {count} combinations of flags, expected at most {_MOST_FLAGS}")
-    for chosen in itertools.product(*possible):
-        chosen = dict(zip(deciding, chosen, strict=True))
-        values = {}
-        for name in names:
-            one, value = flags[name]
-            values[name] = DTYPES[chosen[one]].bytes if value is None else int(chosen[one] == value)
-        if not any(condition.evaluate(values) for condition in conditions):
-            raise _Malformed(f"none of {where} holds with {', '.join(f'{one} = {value}' for one, value in chosen.items()) or 'any call'}")
-
-
-def _check_launch(launch: dict, where: str, arguments: dict[str, dict]):
-    for key in ("threads", "shared"):
-        _take(launch, key, str, where)
-    for key in ("grid", "cluster"):
-        _texts(launch, key, where, range(3, 4))
-    _take(launch, "programmatic", bool, where)
-    parameters = _take(launch, "parameters", list, where)
-    for index, parameter in enumerate(parameters):
-        if type(parameter) is not dict:
-            _fail(f"{where}.parameters[{index}]", parameter)
-        _check_parameter(parameter, f"{where}.parameters[{index}]", arguments)
-    offsets, end = block_layout(parameter["kind"] for parameter in parameters)
-    for index, (parameter, offset) in enumerate(zip(parameters, offsets, strict=True)):
-        said = (
-            _take(parameter, "offset", int, f"{where}.parameters[{index}]"),
-            _take(parameter, "size", int, f"{where}.parameters[{index}]"),
+    values: tuple[str, ...] = field(metadata=says(ListOf(_A_NAME, "names", SEVERAL, True), "What may be chosen."))
+    default: str = field(metadata=says(Text("one of the option's values"), "The value of a call that does not choose."))
+    compiled: bool = field(
+        metadata=says(
+            Truth(), "`true`: there is a variant for each value. `false`: one cubin, whose launch reads `<option>.<value>`.", default=True
         )
-        size = PARAMETERS[parameter["kind"]][0]
-        if said != (offset, size):
-            raise _Malformed(
-                f"{where}.parameters[{index}] ({parameter['kind']}) has {reprlib.repr(said[1])} bytes at offset {reprlib.repr(said[0])}, "
-                f"in a struct it has {size} at {offset}"
-            )
-    if _take(launch, "parameter_bytes", int, where) != end:
-        said = reprlib.repr(launch["parameter_bytes"])
-        raise _Malformed(f"{where}.parameter_bytes is {said}, its parameters take {end}")
-
-
-def _check_parameter(parameter: dict, where: str, arguments: dict[str, dict]):
-    kind = _one_of(parameter, "kind", PARAMETERS, where)
-    if kind in ("i32", "i64"):
-        _take(parameter, "value", str, where)
-        if "argument" in parameter:
-            _fail(f"{where}.argument", parameter["argument"])
-        return
-    name = _one_of(parameter, "argument", arguments, where)
-    fits = (
-        arguments[name]["dtypes"] == ["f32"] and arguments[name]["kind"] == "scalar"
-        if kind == "f32"
-        else arguments[name]["kind"] == "array"
     )
-    if not fits or "value" in parameter:
-        _fail(where, parameter)
-    if kind == "tensor_map":
-        rank = len(_texts(parameter, "dims", where, range(1, 6)))
-        for key, count in (("strides", rank - 1), ("box", rank), ("element_strides", rank)):
-            _texts(parameter, key, where, range(count, count + 1))
-        for key, allowed in (("dtype", MAP_DTYPES), ("swizzle", SWIZZLES), ("l2_promotion", L2_PROMOTIONS), ("fill", OUT_OF_BOUNDS_FILLS)):
-            _one_of(parameter, key, allowed, where)
+    help: str = field(metadata=says(Text(), _HELP, default=""))
 
 
-def _check_variant(variant: dict, where: str, compiled: dict[str, list[str]], arguments: dict[str, dict], launches: dict):
-    for key in ("when", "cost"):
-        _take(variant, key, str, where)
-    _text(variant, "name", where)
-    _text(variant, "arch", where, ARCH)
-    _text(variant, "symbol", where, SYMBOL)
-    for key in ("sha256", "source_sha256"):
-        _text(variant, key, where, _DIGEST)
-    for key in ("bytes", "registers", "static_shared", "stack", "spill_stores", "spill_loads"):
-        if not 0 <= _take(variant, key, int, where) < 1 << 31:
-            _fail(f"{where}.{key}", variant[key])
-    path = PurePosixPath(_take(variant, "file", str, where))
-    if path.is_absolute() or ".." in path.parts or not path.parts or not variant["file"].isprintable():
-        _fail(f"{where}.file", variant["file"])
-    for constant, value in _take(variant, "constants", dict, where).items():
-        if type(value) is not int or not -(1 << 31) <= value < 1 << 31 or not SYMBOL.fullmatch(constant):
-            _fail(f"{where}.constants.{constant}", value)
-    several = {
-        name: one["dtypes"] for name, one in arguments.items() if one["kind"] == "array" and len(one["dtypes"]) > 1 and one["compiled"]
+@dataclass(frozen=True)
+class Form:
+    """One shape that an array may have."""
+
+    when: Expression = field(
+        metadata=says(Formula(), "The form is for calls where this holds; the first that holds counts. Reads flags only.")
+    )
+    shape: tuple[Expression, ...] = field(
+        metadata=says(_FORMULAS, "The extents. A bare symbol is bound by the first argument that has it.")
+    )
+    strides: tuple[Expression, ...] | None = field(  # None: contiguous
+        metadata=says(
+            OrNull(_FORMULAS, "null"), "In elements, one for each extent, likewise.", default=None, default_words="null: contiguous"
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What the caller passes by keyword: an array or a number."""
+
+    name: str = field(metadata=says(_A_NAME, "The keyword."))
+    kind: str = field(
+        metadata=says(OneOf(("array", "scalar")), "Integer scalars are symbols of that name; f32 only enters the block.", default="array")
+    )
+    dtypes: tuple[str, ...] = field(metadata=says(_DTYPE_NAMES, "The element types that are taken; of a scalar one of i32, i64 and f32."))
+    compiled: bool = field(
+        metadata=says(
+            Truth(),
+            "`true`: there is a variant for each of several dtypes. `false`: one cubin, whose launch reads `<argument>.<dtype>`.",
+            default=True,
+            of=("array",),
+            otherwise=True,
+        )
+    )
+    forms: tuple[Form, ...] = field(
+        metadata=says(
+            ListOf(Subtable("form"), "forms"),
+            "The shapes it may have; in a table `shape` and `strides` beside `name` are one form for all calls.",
+            default=None,
+            default_words="one form of `shape` and `strides`",
+            of=("array",),
+            otherwise=[],
+        )
+    )
+    access: str = field(metadata=says(OneOf(ACCESS), "What the kernel does with it.", of=("array",), otherwise="read"))
+    alignment: int = field(
+        metadata=says(
+            PowerOfTwo(1 << 20),
+            "Of the address, in bytes. One that a tensor map reads needs 16, for `u4_align16` and `u6_align16` 32.",
+            default=lambda argument: max(DTYPES[dtype].bytes for dtype in argument["dtypes"]),
+            default_words="the bytes of the largest dtype",
+            of=("array",),
+            otherwise=lambda argument: DTYPES[argument["dtypes"][0]].bytes,
+        )
+    )
+    optional: bool = field(metadata=says(Truth(), "Whether a call may leave it out.", default=False, of=("array",), otherwise=False))
+    default: int | float | None = field(
+        metadata=says(
+            NumberOrNull(),
+            "The number of a call that leaves it out.",
+            default=None,
+            default_words="null: every call must say it",
+            of=("scalar",),
+            otherwise=None,
+        )
+    )
+    help: str = field(metadata=says(Text(), _HELP, default=""))
+
+    only_in_tables: ClassVar[dict[str, Field]] = {
+        "shape": Field(
+            _FORMULAS, "The shape of the only form.", default=None, default_words="`forms` says it", stands=TABLE, of=("array",)
+        ),
+        "strides": Field(_FORMULAS, "The strides of the only form.", default=None, default_words="contiguous", stands=TABLE, of=("array",)),
     }
-    for key, allowed in (("options", compiled), ("dtypes", several)):
-        chosen = _take(variant, key, dict, where)
-        if chosen.keys() != allowed.keys():
-            _fail(f"{where}.{key}", chosen)
-        for name, value in chosen.items():
-            if type(value) is not str or value not in allowed[name]:
-                _fail(f"{where}.{key}.{name}", value)
-    _one_of(variant, "launch", launches, where)
+
+    @property
+    def written(self) -> bool:
+        return self.access != "read"
+
+
+@dataclass
+class Constraint:
+    """What must hold of every call."""
+
+    expression: Expression = field(metadata=says(Formula(), "Holds where it is not 0."))
+    words: str = field(metadata=says(Text(), "What the refusal of another call says."))
+
+
+@dataclass(frozen=True)
+class MapRecipe:
+    """How a tensor map follows from the symbols; `zoo.contract.tensor_map.TensorMap` is what it becomes."""
+
+    dtype: str = field(metadata=says(OneOf(MAP_DTYPES), "The driver's element type."))
+    dims: tuple[Expression, ...] = field(metadata=says(_UP_TO_FIVE, "Extents in elements, the innermost first."))
+    strides: tuple[Expression, ...] = field(
+        metadata=says(
+            _FORMULAS, "In bytes, for the second dimension and up: one fewer than `dims`.", default=[], default_words="[], of one dimension"
+        )
+    )
+    box: tuple[Expression, ...] = field(metadata=says(_UP_TO_FIVE, "What one copy moves, one extent for each dimension."))
+    element_strides: tuple[Expression, ...] = field(
+        metadata=says(
+            _UP_TO_FIVE, "One for each dimension.", default=lambda recipe: ["1"] * len(recipe["dims"]), default_words='"1" for each'
+        )
+    )
+    swizzle: str = field(metadata=says(OneOf(SWIZZLES), "How rows of the box lie in shared memory.", default="none"))
+    l2_promotion: str = field(metadata=says(OneOf(L2_PROMOTIONS), "The size of reads from L2.", default="none"))
+    fill: str = field(metadata=says(OneOf(OUT_OF_BOUNDS_FILLS), "What elements outside the array read as.", default="zero"))
+
+
+_ONE_KIND = "one of the five must be there"
+_WITH_ARGUMENT, _WITH_VALUE = ("pointer", "f32", "tensor_map"), ("i32", "i64")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One of the kernel's parameters, in their order. In a table its kind is the key: `{ i64 = "M" }`. Of an absent optional argument a
+    pointer is null."""
+
+    kind: str = field(metadata=says(OneOf(PARAMETERS), "What lies in the block.", stands=MANIFEST))
+    offset: int = field(metadata=says(_COUNT, "Of the block, in bytes: as in a C struct.", stands=MANIFEST))
+    size: int = field(metadata=says(_COUNT, "In bytes.", stands=MANIFEST))
+    argument: str | None = field(
+        default=None,
+        metadata=says(Text("an argument's name"), "Whose address, number or tensor map it is.", stands=MANIFEST, of=_WITH_ARGUMENT),
+    )
+    value: Expression | None = field(
+        default=None,
+        metadata=says(Formula(), "The integer; a call that does not fit its bits is refused.", stands=MANIFEST, of=_WITH_VALUE),
+    )
+    recipe: MapRecipe | None = None  # of a tensor map; its fields stand beside the others
+
+    only_in_tables: ClassVar[dict[str, Field]] = {
+        "pointer": Field(Text("an array argument"), "The array whose address it is.", default_words=_ONE_KIND, stands=TABLE),
+        "i32": Field(Formula(), "An integer of 32 bits.", default_words=_ONE_KIND, stands=TABLE),
+        "i64": Field(Formula(), "An integer of 64 bits.", default_words=_ONE_KIND, stands=TABLE),
+        "f32": Field(Text("an f32 scalar argument"), "The scalar whose number it is.", default_words=_ONE_KIND, stands=TABLE),
+        "tensor_map": Field(
+            Text("an array argument"), "The array that it maps; the recipe's fields stand beside it.", default_words=_ONE_KIND, stands=TABLE
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class LaunchRule:
+    """How one kind of variant is started."""
+
+    threads: Expression = field(metadata=says(Formula(), "Of a block."))
+    grid: tuple[Expression, ...] = field(metadata=says(_OF_THREE, "Blocks along x, y and z; none, where one is 0."))
+    cluster: tuple[Expression, ...] = field(metadata=says(_OF_THREE, "Blocks of a cluster.", default=["1", "1", "1"]))
+    shared: Expression = field(metadata=says(Formula(), "Dynamic shared memory in bytes.", default="0"))
+    programmatic: bool = field(metadata=says(Truth(), "Programmatic stream serialization.", default=False))
+    parameter_bytes: int = field(metadata=says(_COUNT, "The size of the parameter block.", stands=MANIFEST))
+    parameters: tuple[Parameter, ...] = field(metadata=says(ListOf(Subtable("parameter"), "parameters"), "In the order of the kernel's."))
+
+
+_CONSTANTS = TableOf(_INT32, "integers", _A_SYMBOL)
+_WHEN = says(Formula(), "The variant is for calls where this holds.", default="1")
+_COST = says(Formula(), "The smallest wins among variants that hold, the first among equals.", default="0")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One cubin and when it is taken."""
+
+    stands_in: ClassVar[str] = MANIFEST
+
+    name: str = field(metadata=says(Text(), "The chosen dtypes and compiled options and the tile's name, joined by `_`."))
+    arch: str = field(metadata=says(_AN_ARCH, "What it was compiled for."))
+    dtypes: dict[str, str] = field(metadata=says(TableOf(Text(), "dtypes"), "Of each compiled argument that has several."))
+    options: dict[str, str] = field(metadata=says(TableOf(Text(), "values"), "The value of each compiled option."))
+    constants: dict[str, int] = field(metadata=says(_CONSTANTS, "The tile's."))
+    launch: LaunchRule = field(metadata=says(Text("the name of a launch"), "How it is started: the name of one of `launches`."))
+    when: Expression = field(metadata=_WHEN)
+    cost: Expression = field(metadata=_COST)
+    file: str = field(metadata=says(Text(), "The cubin's path in the manifest's directory."))
+    bytes: int = field(metadata=says(_COUNT, "The cubin's size."))
+    sha256: str = field(metadata=says(_A_DIGEST, "Of the cubin."))
+    source_sha256: str = field(metadata=says(_A_DIGEST, "Of the translation unit and everything it includes."))
+    symbol: str = field(metadata=says(_A_SYMBOL, "The kernel in the cubin."))
+    registers: int = field(metadata=says(_COUNT, "Of a thread."))
+    static_shared: int = field(metadata=says(_COUNT, "Static shared memory in bytes."))
+    stack: int = field(metadata=says(_COUNT, "Of a thread, in bytes."))
+    spill_stores: int = field(metadata=says(_COUNT, "Bytes of registers that the compiler had to store elsewhere."))
+    spill_loads: int = field(metadata=says(_COUNT, "Bytes of them that it reads back."))
+
+
+@dataclass
+class Tile:
+    """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for."""
+
+    stands_in: ClassVar[str] = TABLE
+
+    name: str = field(
+        metadata=says(
+            Text("a name ([a-z0-9_]+), which becomes part of the symbol", re.compile("[a-z0-9_]+")), "The end of the variants' names."
+        )
+    )
+    constants: dict[str, int] = field(
+        metadata=says(_CONSTANTS, "`static constexpr int` of the translation unit, and symbols of this tile's expressions.", default={})
+    )
+    launch: str = field(metadata=says(Text("the name of a launch"), "How its variants are started: `[launch.<name>]`.", default="default"))
+    when: str = field(metadata=_WHEN)
+    cost: str = field(metadata=_COST)
+    arch: list[str] = field(
+        metadata=says(ListOf(_AN_ARCH, "archs", None, True), "Only for these.", default=None, default_words="those of `variants`")
+    )
+    dtypes: dict[str, list[str]] = field(
+        metadata=says(
+            TableOf(ListOf(Text(), "dtypes", None, True), "lists of dtypes"), "Only for these dtypes of these arguments.", default={}
+        )
+    )
+    options: dict[str, list[str]] = field(
+        metadata=says(
+            TableOf(ListOf(Text(), "values", None, True), "lists of values"), "Only for these values of these options.", default={}
+        )
+    )
+
+
+@dataclass
+class Variants:
+    """What a table's variants are: every arch with every dtype, compiled option and tile."""
+
+    stands_in: ClassVar[str] = TABLE
+
+    arch: list[str] = field(metadata=says(ListOf(_AN_ARCH, "archs", SEVERAL, True), "What to compile for."))
+    tiles: list[dict[str, object]] = field(metadata=says(ListOf(Subtable("tile"), "tiles", SEVERAL), "The sets of constants."))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as callers know it."""
+
+    name: str = field(metadata=says(Text(), "Words joined by `.`; in the manifest it is the key of the entry.", stands=TABLE))
+    fields: dict[str, str] = field(
+        metadata=says(
+            TableOf(Text(), "words", OneOf(FIELDS)), "What the words of the name mean, in their order: `op` first.", stands=MANIFEST
+        )
+    )
+    summary: str = field(metadata=says(Text(), "One line."))
+    table: str = field(metadata=says(Text(), "The path of the table in the tree of tables.", stands=MANIFEST))
+    source: str = field(metadata=says(Text(), "The CUDA source: in a table beside it, in the manifest a path in the tree of tables."))
+    promises: dict[str, bool] = field(
+        metadata=says(TableOf(Truth(), "true or false"), "What holds of every call; each has a test.", default={})
+    )
+    options: dict[str, Option] = field(
+        metadata=says(TableOf(Subtable("option"), "options", _A_NAME), "What the caller may choose.", default={})
+    )
+    arguments: dict[str, Argument] = field(metadata=says(ListOf(Subtable("argument"), "arguments"), "What the caller passes."))
+    derived: tuple[tuple[str, Expression], ...] = field(
+        metadata=says(
+            ListOf(ListOf(Text(), "texts", range(2, 3)), "[symbol, expression]"),
+            "Further symbols, in order.",
+            default=[],
+            default_words="none",
+            stands=MANIFEST,
+        )
+    )
+    constraints: tuple[tuple[Expression, str], ...] = field(
+        metadata=says(ListOf(Subtable("constraint"), "constraints"), "What must hold.", default=[])
+    )
+    launches: dict[str, LaunchRule] = field(
+        metadata=says(TableOf(Subtable("launch"), "launches"), "The ways in which its variants are started.", table_key="launch")
+    )
+    variants: tuple[Variant, ...] = field(metadata=says(ListOf(Subtable("variant"), "variants"), "Its cubins.", stands=MANIFEST))
+
+    only_in_tables: ClassVar[dict[str, Field]] = {
+        "symbols": Field(
+            TableOf(Formula(), "expressions", _A_SYMBOL), "Further symbols, in order.", default={}, stands=TABLE, table_key="derived"
+        ),
+        "expansion": Field(Subtable("variants of a table"), "What to compile.", stands=TABLE, table_key="variants"),
+    }
+
+    @cached_property
+    def archs(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(variant.arch for variant in self.variants))
+
+
+@dataclass
+class ManifestFile:
+    """The file itself."""
+
+    schema: int = field(metadata=says(Whole(0, 1 << 31), f"{SCHEMA}; a reader refuses another.", stands=MANIFEST))
+    compiler: dict[str, object] = field(
+        metadata=says(
+            TableOf(Anything(), "facts"),
+            "`nvcc` (its version), `packages` (name: version), `flags`, the standard of reproducibility.",
+            stands=MANIFEST,
+        )
+    )
+    ptx: str | None = field(
+        metadata=says(
+            OrNull(_A_DIGEST, "null where there is none"),
+            "sha256 of the texts in `ptx.tar.xz`, in the order of their names: name, newline, length, newline, text.",
+            stands=MANIFEST,
+        )
+    )
+    kernels: dict[str, dict[str, object]] = field(
+        metadata=says(TableOf(Subtable("kernel"), "kernels"), "The entries, by name.", stands=MANIFEST)
+    )
+
+
+# The order in which the documentation shows them. Those of a table alone, of a manifest alone, and of both.
+RECORDS: dict[str, type] = {
+    "kernel": Kernel, "option": Option, "argument": Argument, "form": Form, "constraint": Constraint, "launch": LaunchRule,
+    "parameter": Parameter, "tensor map": MapRecipe, "variants of a table": Variants, "tile": Tile, "variant": Variant, "manifest": ManifestFile,
+}  # fmt: skip

@@ -24,7 +24,7 @@ SWIZZLES = {
 }  # fmt: skip
 L2_PROMOTIONS = {"none": 0, "64B": 1, "128B": 2, "256B": 3}
 OUT_OF_BOUNDS_FILLS = {"zero": 0, "nan": 1}
-_FLOATS = ("f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz")
+FLOATS = ("f16", "f32", "f64", "bf16", "f32_ftz", "tf32", "tf32_ftz")
 
 _MAGIC = b"zooT"
 _FORM = struct.Struct("<4sBBBBBBxxQ4Q5I5H")  # 4 + 8 + 8 + 32 + 20 + 10 bytes, then zeros up to 128
@@ -45,7 +45,7 @@ class TensorMap:
     l2_promotion: str = "none"
     fill: str = "zero"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.element_strides:
             object.__setattr__(self, "element_strides", (1,) * len(self.dims))
 
@@ -67,7 +67,7 @@ class TensorMap:
             bits *= -(-extent // step)
         return bits // 8
 
-    def check(self):
+    def check(self) -> None:
         """Raises ArgumentError for a record that cuTensorMapEncodeTiled refuses."""
         reason = self.refusal()
         if reason:
@@ -109,7 +109,7 @@ class TensorMap:
             span = SWIZZLES[self.swizzle][1]
             if span is not None and inner_bytes > span:
                 return f"a box row has {inner_bytes} bytes, more than the {span} of swizzle {self.swizzle}"
-        if self.fill == "nan" and self.dtype not in _FLOATS:
+        if self.fill == "nan" and self.dtype not in FLOATS:
             return f"elements of type {self.dtype} cannot be filled with NaN"
         return None
 
@@ -145,5 +145,5 @@ class TensorMap:
         )
 
 
-def _name_of(table: dict, number: int) -> str:
+def _name_of(table: dict[str, tuple[int, int | None]] | dict[str, tuple[int, int]], number: int) -> str:
     return next(name for name, (code, _) in table.items() if code == number)

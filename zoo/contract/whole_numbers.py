@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from operator import index
+from typing import Any
 
 from zoo.errors import ArgumentError
 
 
-def whole(given: object, what: str, smallest: int = 0, largest: int = 2**63 - 1) -> int:
+def whole(given: Any, what: str, smallest: int = 0, largest: int = 2**63 - 1) -> int:
     """`given` as an int; ArgumentError naming `what` it was for."""
     try:
         number = None if isinstance(given, bool) else index(given)

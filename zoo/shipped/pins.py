@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "a2516b7549c735f8aa3a3ec1b2cf8d8f9fa424162cc5b319f69c326522f8e9c5"
+MANIFEST_SHA256 = "38ece58c62e30157a8c3858b966360eae7222e69bcf88a32ee77c46223fc9ea4"

@@ -1,0 +1,150 @@
+"""zoo_contract.h: the numbers that the C library shares with zoo/contract, written from there.
+
+python -m zoo.capi.contract_header        writes zoo/capi/zoo_contract.h; tools/generate_docs.py does so too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
+from zoo.contract.expressions import OPCODES
+from zoo.contract.schema import ACCESS, PARAMETERS
+from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
+from zoo.contract.tensor_map import FLOATS, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
+
+HEADER = Path(__file__).parent / "zoo_contract.h"
+
+# What the C library has room for; zoo/capi/table.py refuses a kernel that needs more.
+MOST = {
+    "symbols": 256, "arguments": 48, "options": 16, "constants": 32, "dimensions": 8, "parameters": 64, "block bytes": 4096,
+    "stack": 32, "tensor maps": 16,
+}  # fmt: skip
+
+_TEMPLATE = """\
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The numbers that zoo.c and the tables of `zoo export` share with zoo/contract. Written by tools/generate_docs.py from
+ * zoo/contract/{{dtypes,expressions,schema,tensor_map}}.py; do not edit.
+ */
+#ifndef ZOO_CONTRACT_H
+#define ZOO_CONTRACT_H
+/* clang-format off */
+
+/* `zoo export` refuses a kernel that needs more. */
+enum {{
+{limits}
+}};
+
+/* dtype(name, bytes, DLPack's code, bits and lanes, whether plain bytes may carry it) */
+#define ZOO_DTYPES(dtype) \\
+{dtypes}
+
+/* of expressions: they take what is on the stack, unless they have an operand */
+enum {{
+{opcodes}
+}};
+
+typedef enum {{
+{parameters}
+}} zoo_parameter_kind;
+
+typedef enum {{
+{access}
+}} zoo_access;
+
+/* of tensor maps, by the driver's numbers; type(name, bits of an element in memory, whether it has NaN) */
+#define ZOO_MAP_TYPES(type) \\
+{map_types}
+enum {{
+{map_type_numbers}
+}};
+
+/* swizzle(name, the most bytes of an inner row of the box; 0: any) */
+#define ZOO_MAP_SWIZZLES(swizzle) \\
+{swizzles}
+enum {{
+{swizzle_numbers}
+}};
+
+enum {{
+{promotions}
+}};
+
+enum {{
+{fills}
+}};
+
+#endif
+"""
+
+
+def opcode(name: str) -> str:
+    return f"ZOO_DO_{name.upper()}"
+
+
+def parameter_kind(name: str) -> str:
+    return f"ZOO_{name.upper()}"
+
+
+def access(name: str) -> str:
+    return f"ZOO_ACCESS_{name.upper()}"
+
+
+def map_type(name: str) -> str:
+    return f"ZOO_MAP_{name.upper()}"
+
+
+def swizzle(name: str) -> str:
+    return f"ZOO_SWIZZLE_{name.upper()}"
+
+
+def promotion(name: str) -> str:
+    return f"ZOO_PROMOTE_{name.upper()}"
+
+
+def fill(name: str) -> str:
+    return f"ZOO_FILL_{name.upper()}"
+
+
+def header_text() -> str:
+    dtypes = (
+        f'"{one.name}", {one.bytes}, {", ".join(map(str, one.dlpack))}, {_truth(one.name in CARRIED_BY_BYTES)}' for one in DTYPES.values()
+    )
+    return _TEMPLATE.format(
+        limits=_enumerators((f"ZOO_MOST_{name.replace(' ', '_').upper()}", count) for name, count in MOST.items()),
+        dtypes=_rows("dtype", dtypes),
+        opcodes=_enumerators((opcode(name), number) for number, name in enumerate(OPCODES)),
+        parameters=_enumerators((parameter_kind(name), number) for number, name in enumerate(PARAMETERS)),
+        access=_enumerators((access(name), number) for number, name in enumerate(ACCESS)),
+        map_types=_rows("type", (f'"{name}", {bits}, {_truth(name in FLOATS)}' for name, (_, bits) in in_order(MAP_DTYPES))),
+        map_type_numbers=_enumerators((map_type(name), number) for name, (number, _) in in_order(MAP_DTYPES)),
+        swizzles=_rows("swizzle", (f'"{name}", {most or 0}' for name, (_, most) in in_order(SWIZZLES))),
+        swizzle_numbers=_enumerators((swizzle(name), number) for name, (number, _) in in_order(SWIZZLES)),
+        promotions=_enumerators((promotion(name), number) for name, number in L2_PROMOTIONS.items()),
+        fills=_enumerators((fill(name), number) for name, number in OUT_OF_BOUNDS_FILLS.items()),
+    )
+
+
+def in_order(numbered: Mapping[str, tuple[int, int | None]] | Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int | None]]]:
+    """As the rows of a C array, whose places are the driver's numbers."""
+    ordered: list[tuple[str, tuple[int, int | None]]] = sorted(numbered.items(), key=lambda one: one[1][0])
+    assert [number for _, (number, _) in ordered] == list(range(len(ordered)))
+    return ordered
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _enumerators(numbered: Iterable[tuple[str, int]]) -> str:
+    return ",\n".join(f"    {name} = {number}" for name, number in numbered)
+
+
+def _rows(macro: str, rows: Iterable[str]) -> str:
+    return " \\\n".join(f"    {macro}({row})" for row in rows)
+
+
+if __name__ == "__main__":
+    HEADER.write_text(header_text())
