@@ -12,8 +12,8 @@ import zoo
 from tests.recorder import ROOT
 from tests.small_zoo import edit_ptx, small_zoo
 from zoo.catalog import Zoo
+from zoo.emulator.modules import Modules
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
-from zoo.runtime.emulated import EmulatedModules
 from zoo.shipped import ptx
 from zoo.shipped.packaged import cubins_directory
 
@@ -144,11 +144,12 @@ def test_ptx_that_no_other_test_runs_can_be_read():
 
 
 def test_a_long_run_over_all_kernels_forgets_those_of_long_ago(monkeypatch):
-    monkeypatch.setattr(EmulatedModules, "MOST", 2)
-    zoo, modules = Zoo(cubins_directory()), EmulatedModules(cubins_directory())
+    monkeypatch.setattr(Modules, "MOST", 2)
+    zoo = Zoo(cubins_directory())
+    modules = Modules(zoo.directory, zoo.manifest)
     first, second, third = zoo.kernel("dequantize.mxfp8.squares").variants[:3]
-    of_first = modules.of(first, zoo.manifest)
-    of_second = modules.of(second, zoo.manifest)
-    assert modules.of(first, zoo.manifest) is of_first
-    modules.of(third, zoo.manifest)
-    assert modules.of(first, zoo.manifest) is of_first and modules.of(second, zoo.manifest) is not of_second
+    of_first = modules.of(first)
+    of_second = modules.of(second)
+    assert modules.of(first) is of_first
+    modules.of(third)
+    assert modules.of(first) is of_first and modules.of(second) is not of_second

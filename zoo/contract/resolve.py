@@ -6,46 +6,26 @@ them too, and the tests hold the two together byte by byte and word by word.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from zoo.contract.array import HOST, Array
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import LARGEST, Expression
 from zoo.contract.manifest import Argument, Form, Kernel, Variant
+from zoo.contract.placement import Placement, Span
 from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 THREADS_LIMIT, CLUSTER_LIMIT = 1024, 16
-HOST = -1  # the device of memory that no GPU can reach
-
-
-@dataclass(frozen=True)
-class Array:
-    """What zoo needs to know of an array argument. Strides are in elements."""
-
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: int = 0
-    readonly: bool = False
-
-
-@dataclass(frozen=True)
-class Span:
-    """The bytes of an array: `rows` runs of `row` bytes, `pitch` apart."""
-
-    address: int
-    bytes: int
-    rows: int
-    pitch: int
-    row: int
 
 
 @dataclass(frozen=True)
 class Launch:
+    kernel: str
     variant: Variant
     symbols: dict[str, int]
     grid: tuple[int, int, int]
@@ -55,7 +35,7 @@ class Launch:
     block: bytes  # tensor maps still zero
     pointers: tuple[tuple[int, str], ...]  # (offset in the block, argument)
     tensor_maps: tuple[tuple[int, str, TensorMap], ...]
-    spans: dict[str, Span]  # of the arrays that have elements
+    placement: Placement
 
     @property
     def empty(self) -> bool:
@@ -93,12 +73,12 @@ def resolve(
 ) -> Launch:
     """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument."""
     try:
-        return _Call(kernel, arguments, capability, multiprocessors).launch(variant)
+        return _Resolution(kernel, arguments, capability, multiprocessors).launch(variant)
     except ExpressionError as error:
         raise ConstraintError(f"{kernel.name}: {error}") from None
 
 
-class _Call:
+class _Resolution:
     """The state of one resolution: `values` is what expressions read."""
 
     def __init__(self, kernel: Kernel, arguments: Mapping, capability: tuple[int, int], multiprocessors: int):
@@ -126,6 +106,7 @@ class _Call:
         for name, array in self.arrays.items():
             self._same(name, "", self.forms[name].shape, array.shape, array.shape)
         self._constraints(of_strides)
+        self.placement = self._placement()
         for name, array in self.arrays.items():
             self._fit(name, array)
         self._overlaps()
@@ -282,7 +263,7 @@ class _Call:
                 if stride != contiguous:
                     self._fail(f"{name}: expected a contiguous array, got strides {_tuple(self.strides[name])}")
                 contiguous *= extent
-        if array.address % argument.alignment:
+        if self.placement.misaligned(name, array.address):
             self._fail(f"{name}: the address {array.address:#x} must be a multiple of {argument.alignment} bytes")
 
     def _same(self, name: str, what: str, expressions: Sequence[Expression], got: Sequence[int], shape: Sequence[int]):
@@ -294,20 +275,27 @@ class _Call:
                 self._fail(f"{name}: expected {what}{_tuple(expected)} = ({texts}), got {_tuple(got)}")
 
     # 8. overlaps
-    def _overlaps(self):
-        self.spans = {name: self._span(name, array) for name, array in self.arrays.items() if 0 not in array.shape}
-        spans = list(self.spans.items())
-        for index, (name, span) in enumerate(spans):
-            for other, other_span in spans[:index]:
-                written = [n for n in (name, other) if self.kernel.arguments[n].written]
-                if written and _intersect(span, other_span):
-                    self._fail(f"{name}: overlaps {other}, and the kernel writes {written[0]}")
+    def _overlaps(self) -> None:
+        broken = self.placement.overlap({name: array.address for name, array in self.arrays.items()})
+        if broken is not None:
+            name, other, written = broken
+            self._fail(f"{name}: overlaps {other}, and the kernel writes {written}")
+
+    def _placement(self) -> Placement:
+        """The rules for addresses that follow from arguments alone; those of tensor maps come with the variant."""
+        arguments = self.kernel.arguments
+        spans = {name: self._span(name, array) for name, array in self.arrays.items() if 0 not in array.shape}
+        names = list(spans)
+        pairs = ((name, other) for index, name in enumerate(names) for other in names[:index])
+        written = ((pair, [name for name in pair if arguments[name].written]) for pair in pairs)
+        apart = tuple((name, other, those[0]) for (name, other), those in written if those)
+        return Placement(spans, {name: arguments[name].alignment for name in spans}, apart)
 
     def _span(self, name: str, array: Array) -> Span:
         itemsize = DTYPES[self.dtypes[name]].bytes
         steps = [(extent - 1) * stride for extent, stride in zip(array.shape, self.strides[name], strict=True)]
         rows, pitch = (array.shape[0], self.strides[name][0]) if len(steps) > 1 else (1, 0)
-        return Span(array.address, (sum(steps) + 1) * itemsize, rows, pitch * itemsize, (sum(steps[1:]) + 1) * itemsize)
+        return Span((sum(steps) + 1) * itemsize, rows, pitch * itemsize, (sum(steps[1:]) + 1) * itemsize)
 
     # 9. the variant
     def _variant(self, pinned: str | None) -> Variant:
@@ -378,7 +366,11 @@ class _Call:
                 if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
                     self._fail(f"{parameter.value.text} = {value} does not fit {bits} bits", ConstraintError)
                 block[parameter.offset : parameter.offset + parameter.size] = value.to_bytes(parameter.size, "little", signed=True)
+        alignments = dict(self.placement.alignments)
+        for _, name, tensor_map in tensor_maps:
+            alignments[name] = math.lcm(alignments.get(name, 1), tensor_map.alignment)
         return Launch(
+            kernel=self.kernel.name,
             variant=variant,
             symbols=values,
             grid=grid,
@@ -388,7 +380,7 @@ class _Call:
             block=bytes(block),
             pointers=tuple(pointers),
             tensor_maps=tuple(tensor_maps),
-            spans=self.spans,
+            placement=replace(self.placement, alignments=alignments),
         )
 
     def _tensor_map(self, parameter, values: dict[str, int]) -> TensorMap:
@@ -412,16 +404,6 @@ class _Call:
         if reason:
             self._fail(f"{parameter.argument}: tensor map: {reason}", ConstraintError)
         return tensor_map
-
-
-def _intersect(a: Span, b: Span) -> bool:
-    if a.address + a.bytes <= b.address or b.address + b.bytes <= a.address:
-        return False
-    if a.rows > 1 and b.rows > 1 and a.pitch == b.pitch and max(a.row, b.row) <= a.pitch:
-        # columns of one larger buffer: they meet only if their places within the pitch do
-        ahead = (b.address - a.address) % a.pitch
-        return ahead < a.row or ahead + b.row > a.pitch
-    return True
 
 
 def _tuple(numbers: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 
-from zoo.contract.resolve import HOST
+from zoo.contract.array import HOST
 from zoo.errors import ArgumentError
 
 _CUDA, _CUDA_MANAGED, _VERSIONED_READ_ONLY = 2, 13, 1
@@ -114,19 +114,23 @@ def _release_unconsumed(capsule: int):
         _release(_dying.PyCapsule_GetPointer(capsule, b"dltensor"))
 
 
-def make_capsule(owner: object, address: int, dtype: tuple[int, int, int], shape: tuple[int, ...], device: int) -> object:
-    """A DLPack capsule over contiguous device memory that keeps `owner` alive."""
-    size = ctypes.sizeof(_Managed)
-    where = _libc.malloc(size + 8 * len(shape))
-    extents = (ctypes.c_int64 * len(shape)).from_address(where + size)
-    extents[:] = shape
+def make_capsule(
+    owner: object, address: int, dtype: tuple[int, int, int], shape: tuple[int, ...], strides: tuple[int, ...] | None, device: int
+) -> object:
+    """A DLPack capsule over device memory that keeps `owner` alive. Strides are in elements, None for contiguous memory."""
+    size, rank = ctypes.sizeof(_Managed), len(shape)
+    where = _libc.malloc(size + 2 * 8 * rank)
+    numbers = (ctypes.c_int64 * (2 * rank)).from_address(where + size)
+    numbers[:] = (*shape, *(strides or (0,) * rank))
+    pointer = ctypes.POINTER(ctypes.c_int64)
     managed = _Managed.from_address(where)
     managed.tensor = _Tensor(
         data=address,
         device=_Device(_CUDA, device),
-        ndim=len(shape),
+        ndim=rank,
         dtype=_DataType(*dtype),
-        shape=ctypes.cast(extents, ctypes.POINTER(ctypes.c_int64)),
+        shape=ctypes.cast(where + size, pointer),
+        strides=None if strides is None else ctypes.cast(where + size + 8 * rank, pointer),
     )
     managed.context, managed.deleter = None, _release
     _owners[where] = owner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 
 from zoo.contract.whole_numbers import whole
@@ -30,7 +30,7 @@ class Stream:
     def __repr__(self) -> str:
         return f"<zoo stream {self.handle:#x} of device {self.device.ordinal}>"
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         with self.device.current():
             driver.check(driver.bindings().cuStreamSynchronize(self.handle), "waiting for the stream")
 
@@ -55,6 +55,27 @@ def handle_of(given: object) -> int:
         raise StreamError(
             f"stream: {given!r} is no stream; pass an int, a torch, CuPy or numba stream, or anything with __cuda_stream__"
         ) from None
+
+
+def agreeing(sources: Mapping[Callable[[], int | None], str]) -> Callable[[], int]:
+    """The one stream that several owners work on, asked of all of them each time. `sources` has the name of an argument of each."""
+
+    def agreed() -> int:
+        (first, name), *rest = sources.items()
+        handle = first()
+        for source, other in rest:
+            found = source()
+            if found != handle:
+                raise StreamError(
+                    f"the owners of {name} and {other} work on different streams ({handle:#x} and {found:#x}); say which with stream="
+                )
+        return handle
+
+    return agreed
+
+
+def none() -> None:
+    """The stream of arrays that no framework orders."""
 
 
 def _number_of(given: object) -> object:
