@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
 
 
+def called(numpy_name: str) -> str:
+    """What zoo calls a dtype of numpy's, or numpy's own name of one that zoo does not know."""
+    return BY_NUMPY_NAME.get(numpy_name, numpy_name)
+
+
 def numpy_dtype(name: str) -> numpy.dtype[Any]:
     """numpy's dtype for one of zoo's."""
     import ml_dtypes

@@ -10,11 +10,12 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from zoo.contract.array import HOST, Array
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import LARGEST, Expression
-from zoo.contract.manifest import Argument, Form, Kernel, Variant
+from zoo.contract.manifest import Argument, Form, Kernel, MapRecipe, Variant
 from zoo.contract.placement import Placement, Span
 from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
@@ -28,8 +29,8 @@ class Launch:
     kernel: str
     variant: Variant
     symbols: dict[str, int]
-    grid: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: tuple[int, ...]  # three, as is the cluster
+    cluster: tuple[int, ...]
     threads: int
     shared: int
     block: bytes  # tensor maps still zero
@@ -81,7 +82,7 @@ def resolve(
 class _Resolution:
     """The state of one resolution: `values` is what expressions read."""
 
-    def __init__(self, kernel: Kernel, arguments: Mapping, capability: tuple[int, int], multiprocessors: int):
+    def __init__(self, kernel: Kernel, arguments: Mapping[str, Any], capability: tuple[int, int], multiprocessors: int):
         self.kernel = kernel
         self.capability = capability
         self.values: dict[str, int] = {"sms": multiprocessors}
@@ -113,18 +114,18 @@ class _Resolution:
         variant = self._variant(pinned)
         return self._launch(variant)
 
-    def _fail(self, reason: str, kind: type[Exception] = ArgumentError):
+    def _fail(self, reason: str, kind: type[Exception] = ArgumentError) -> NoReturn:
         raise kind(f"{self.kernel.name}: {reason}")
 
     # 1. names
-    def _sort(self, given: Mapping):
+    def _sort(self, given: Mapping[str, Any]) -> None:
         kernel = self.kernel
         for name in given:
             if name not in kernel.arguments and name not in kernel.options:
                 takes = ", ".join((*kernel.arguments, *kernel.options))
                 self._fail(f"no argument is named '{name}'; it takes {takes}")
         for name, argument in kernel.arguments.items():
-            value = given.get(name)
+            value: Any = given.get(name)
             if value is None:
                 value = argument.default
             if value is None and not argument.optional:
@@ -140,7 +141,7 @@ class _Resolution:
                 self._fail(f"{name}: expected {_either(option.values)}, got '{value}'")
             self.options[name] = value
 
-    def _scalar(self, argument: Argument, value: int | float) -> int | float:
+    def _scalar(self, argument: Argument, value: Any) -> int | float:
         dtype = argument.dtypes[0]
         if dtype == "f32":
             try:
@@ -157,7 +158,7 @@ class _Resolution:
         return value
 
     # 2. arrays one by one
-    def _flags_and_forms(self):
+    def _flags_and_forms(self) -> None:
         for name, option in self.kernel.options.items():
             for value in option.values:
                 self.values[f"{name}.{value}"] = int(self.options[name] == value)
@@ -191,7 +192,7 @@ class _Resolution:
         hint = "; bytes could be either, so pass an array that says which" if array.dtype == "u8" and carried else ""
         self._fail(f"{argument.name}: expected {_either(argument.dtypes)}, got {array.dtype}{hint}")
 
-    def _bind(self, name: str, array: Array):
+    def _bind(self, name: str, array: Array) -> None:
         form = self.forms[name]
         if len(array.shape) != len(form.shape):
             wanted = ", ".join(expression.text for expression in form.shape)
@@ -228,13 +229,13 @@ class _Resolution:
         return found
 
     # 3. one device
-    def _one_device(self):
-        first = next(iter(self.arrays), None)
+    def _one_device(self) -> None:
+        first = next(iter(self.arrays), "")
         for name, array in self.arrays.items():
             if array.device != self.arrays[first].device:
                 self._fail(f"{name}: lies on device {array.device}, {first} on device {self.arrays[first].device}")
 
-    def _absent_symbols(self):
+    def _absent_symbols(self) -> None:
         """A symbol that only absent optional arguments would bind is 0."""
         for name, argument in self.kernel.arguments.items():
             if argument.kind == "array" and name not in self.arrays:
@@ -244,14 +245,14 @@ class _Resolution:
                             self.values.setdefault(expression.text, 0)
 
     # 4. constraints; 5. shapes; 6. constraints that name strides: an array of a wrong shape is not to be told of its strides
-    def _constraints(self, constraints: Sequence[tuple[Expression, str]]):
+    def _constraints(self, constraints: Sequence[tuple[Expression, str]]) -> None:
         for expression, words in constraints:
             if not expression.evaluate(self.values):
                 solved = ", ".join(f"{name} = {self.values[name]}" for name in expression.names if name in self.values)
                 self._fail(f"{words} ({expression.text}, with {solved})", ConstraintError)
 
     # 7. strides and alignment
-    def _fit(self, name: str, array: Array):
+    def _fit(self, name: str, array: Array) -> None:
         form, argument = self.forms[name], self.kernel.arguments[name]
         if 0 in array.shape:
             return
@@ -266,7 +267,7 @@ class _Resolution:
         if self.placement.misaligned(name, array.address):
             self._fail(f"{name}: the address {array.address:#x} must be a multiple of {argument.alignment} bytes")
 
-    def _same(self, name: str, what: str, expressions: Sequence[Expression], got: Sequence[int], shape: Sequence[int]):
+    def _same(self, name: str, what: str, expressions: Sequence[Expression], got: Sequence[int], shape: Sequence[int]) -> None:
         expected = tuple(expression.evaluate(self.values) for expression in expressions)
         free = what != ""  # a stride over at most one element is free
         for extent, wanted, found in zip(shape, expected, got, strict=True):
@@ -307,7 +308,9 @@ class _Resolution:
             reason = f"no cubin for compute capability {major}.{minor}; the zoo ships {shipped}"
             self._fail(reason, ArchitectureError)
         chosen = {name: self.dtypes[name] for name in self.arrays if len(kernel.arguments[name].dtypes) > 1}
-        best, best_cost, fitting = None, 0, None
+        best: Variant | None = None
+        fitting: Variant | None = None
+        best_cost = 0
         for variant in kernel.variants:
             if variant.arch != arch or (pinned is not None and variant.name != pinned):
                 continue
@@ -346,21 +349,23 @@ class _Resolution:
         if not (1 <= threads <= THREADS_LIMIT and 0 <= shared < 2**31 and all(1 <= extent <= CLUSTER_LIMIT for extent in cluster)):
             reason = f"cannot start {threads} threads in clusters of {_tuple(cluster)} with {shared} bytes of shared memory"
             self._fail(reason, ConstraintError)
-        block, pointers, tensor_maps = bytearray(rule.parameter_bytes), [], []
+        block = bytearray(rule.parameter_bytes)
+        pointers: list[tuple[int, str]] = []
+        tensor_maps: list[tuple[int, str, TensorMap]] = []
         launch_is_empty = 0 in grid
         for parameter in rule.parameters:
+            name = parameter.argument or ""
             if parameter.kind == "pointer":
-                array = self.arrays.get(parameter.argument)
+                array = self.arrays.get(name)
                 struct.pack_into("<Q", block, parameter.offset, array.address if array else 0)
                 if array:
-                    pointers.append((parameter.offset, parameter.argument))
+                    pointers.append((parameter.offset, name))
             elif parameter.kind == "f32":
-                struct.pack_into("<f", block, parameter.offset, self.scalars[parameter.argument])
-            elif parameter.kind == "tensor_map":
-                if parameter.argument in self.arrays and not launch_is_empty:
-                    tensor_map = self._tensor_map(parameter, values)
-                    tensor_maps.append((parameter.offset, parameter.argument, tensor_map))
-            else:
+                struct.pack_into("<f", block, parameter.offset, self.scalars[name])
+            elif parameter.recipe is not None:
+                if name in self.arrays and not launch_is_empty:
+                    tensor_maps.append((parameter.offset, name, self._tensor_map(name, parameter.recipe, values)))
+            elif parameter.value is not None:
                 value = parameter.value.evaluate(values)
                 bits = 8 * parameter.size
                 if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
@@ -383,15 +388,13 @@ class _Resolution:
             placement=replace(self.placement, alignments=alignments),
         )
 
-    def _tensor_map(self, parameter, values: dict[str, int]) -> TensorMap:
-        recipe = parameter.recipe
-
-        def all_of(expressions):
+    def _tensor_map(self, name: str, recipe: MapRecipe, values: dict[str, int]) -> TensorMap:
+        def all_of(expressions: Sequence[Expression]) -> tuple[int, ...]:
             return tuple(expression.evaluate(values) for expression in expressions)
 
         tensor_map = TensorMap(
             dtype=recipe.dtype,
-            address=self.arrays[parameter.argument].address,
+            address=self.arrays[name].address,
             dims=all_of(recipe.dims),
             strides=all_of(recipe.strides),
             box=all_of(recipe.box),
@@ -402,7 +405,7 @@ class _Resolution:
         )
         reason = tensor_map.refusal()
         if reason:
-            self._fail(f"{parameter.argument}: tensor map: {reason}", ConstraintError)
+            self._fail(f"{name}: tensor map: {reason}", ConstraintError)
         return tensor_map
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.contract.array import HOST, Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
-from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name
+from zoo.contract.numpy_dtypes import called, dtype_name
 from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 from zoo.runtime import driver, streams
@@ -211,7 +211,7 @@ def _read_torch(tensor: Any) -> tuple[int, Signature]:
 
 def _describe_torch(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
-    names = {getattr(sys.modules["torch"], known.torch, None): known.name for known in DTYPES.values()}
+    names: dict[Any, str] = {getattr(sys.modules["torch"], known.torch, None): known.name for known in DTYPES.values()}
     strides = contiguous_strides(shape) if strides is True else tuple(strides)
     return Array(address, names.get(dtype, str(dtype)), tuple(shape), strides, device)
 
@@ -224,7 +224,7 @@ def _read_cupy(array: Any) -> tuple[int, Signature]:
 
 def _describe_cupy(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
-    return Array(address, BY_NUMPY_NAME.get(dtype.name, dtype.name), shape, _elements(strides, dtype.itemsize), device)
+    return Array(address, called(dtype.name), shape, _elements(strides, dtype.itemsize), device)
 
 
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
@@ -239,7 +239,7 @@ def _read_jax(array: Any) -> tuple[int, Signature]:
 
 def _describe_jax(address: int, signature: Signature) -> Array:
     _, name, shape, device = signature
-    return Array(address, BY_NUMPY_NAME.get(name, name), shape, contiguous_strides(shape), device, readonly=True)
+    return Array(address, called(name), shape, contiguous_strides(shape), device, readonly=True)
 
 
 # __cuda_array_interface__: numba and others
@@ -258,7 +258,7 @@ def _read_interface(array: Any) -> tuple[int, Signature]:
 def _describe_interface(address: int, signature: Signature) -> Array:
     typestr, shape, strides, device, readonly, _ = signature
     elements = contiguous_strides(shape) if strides is None else _elements(strides, int(typestr[2:]))
-    return Array(address, _BY_TYPESTR.get(typestr, typestr), shape, elements, device, readonly)
+    return Array(address, _BY_TYPESTR.get(str(typestr), str(typestr)), shape, elements, device, readonly)
 
 
 # host arrays, only to say so
@@ -268,7 +268,7 @@ def _read_numpy(array: Any) -> tuple[int, Signature]:
 
 def _describe_numpy(address: int, signature: Signature) -> Array:
     _, name, shape = signature
-    return Array(address, BY_NUMPY_NAME.get(name, name), shape, contiguous_strides(shape), HOST)
+    return Array(address, called(name), shape, contiguous_strides(shape), HOST)
 
 
 # zoo's own
@@ -347,7 +347,6 @@ def kind_of(value: object) -> Kind | None:
         return kind
 
 
-@cache
 def _own_kind(cls: type[OwnArray]) -> Kind:
     if cls.stream_source is None:
         return Kind(_read_own_array, _describe_own)

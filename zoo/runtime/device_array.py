@@ -16,7 +16,7 @@ from zoo.runtime.own_array import OwnArray
 from zoo.runtime.streams import of_zoo, stream
 
 if TYPE_CHECKING:
-    import numpy
+    from numpy import ndarray
     from numpy.typing import DTypeLike
 
 
@@ -40,11 +40,11 @@ class DeviceArray(OwnArray):
                 self.address = int(driver.check(result, f"allocating {size} bytes on device {device}"))
             weakref.finalize(self, _free, opened, self.address).atexit = False
 
-    def numpy(self) -> numpy.ndarray:
+    def numpy(self) -> ndarray[Any, Any]:
         """A copy on the host, contiguous, after waiting for all work of the device. 4-bit codes come as bytes."""
         return super().numpy()
 
-    def _read(self, size: int) -> numpy.ndarray:
+    def _read(self, size: int) -> ndarray[Any, Any]:
         import numpy
 
         self._wait()
@@ -53,7 +53,7 @@ class DeviceArray(OwnArray):
             driver.check(driver.bindings().cuMemcpyDtoH(data.ctypes.data, self.address, size), "copying to the host")
         return data
 
-    def copy_from(self, array: numpy.ndarray) -> DeviceArray:
+    def copy_from(self, array: ndarray[Any, Any]) -> DeviceArray:
         """Fills this array from a host array of the same shape and dtype."""
         import numpy
 
@@ -102,7 +102,7 @@ def _free(device: driver.Device, address: int) -> None:
         driver.check(driver.bindings().cuMemFree(address), "freeing device memory")
 
 
-def to_device(array: numpy.ndarray, device: int = 0) -> DeviceArray:
+def to_device(array: ndarray[Any, Any], device: int = 0) -> DeviceArray:
     """Copies a numpy array (with ml_dtypes' small floats too) to the device."""
     if not hasattr(array, "__array_interface__"):
         raise ArgumentError(f"to_device: a {type(array).__name__} is no numpy array")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+from typing import Any
 
 from zoo.contract.array import HOST
 from zoo.errors import ArgumentError
@@ -57,7 +58,7 @@ _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _api.PyCapsule_New.restype = ctypes.py_object
 
 
-def read_dlpack(array: object) -> tuple[int, tuple]:
+def read_dlpack(array: Any) -> tuple[int, tuple[Any, ...]]:
     """(address, signature) of anything with __dlpack__. The producer is not asked to synchronise: the caller's stream orders."""
     try:
         capsule = array.__dlpack__(stream=-1, max_version=(1, 1))
@@ -68,13 +69,13 @@ def read_dlpack(array: object) -> tuple[int, tuple]:
             raise ArgumentError(f"a {type(array).__name__} does not give itself out by DLPack: {error}") from None
     readonly = False
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
-        managed = _ManagedVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
-        if managed.major != 1:
-            raise ArgumentError(f"DLPack {managed.major}.{managed.minor} of a {type(array).__name__}; zoo reads 1.x")
-        readonly = bool(managed.flags & _VERSIONED_READ_ONLY)
+        versioned = _ManagedVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+        if versioned.major != 1:
+            raise ArgumentError(f"DLPack {versioned.major}.{versioned.minor} of a {type(array).__name__}; zoo reads 1.x")
+        readonly = bool(versioned.flags & _VERSIONED_READ_ONLY)
+        tensor = versioned.tensor
     else:
-        managed = _Managed.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor"))
-    tensor = managed.tensor
+        tensor = _Managed.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
@@ -94,24 +95,28 @@ _dying.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _owners: dict[int, object] = {}  # of the structures that are out, by address
 
 
-@_Deleter
-def _release(address: int):
+def _forget(address: int) -> None:
     if _owners.pop(address, None) is not None:
         _libc.free(address)
 
 
+_release = _Deleter(_forget)
+
+
 @atexit.register
-def _outlive_python():
+def _outlive_python() -> None:
     for address in _owners:
         _Managed.from_address(address).deleter = ctypes.cast(_libc.free, _Deleter)
 
 
-@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
-def _release_unconsumed(capsule: int):
+def _forget_unconsumed(capsule: int) -> None:
     # A consumer renames the capsule; one that still has its first name was never taken. The capsule is being destroyed:
     # it is asked by address, for a new reference to it would destroy it again.
     if _dying.PyCapsule_IsValid(capsule, b"dltensor"):
-        _release(_dying.PyCapsule_GetPointer(capsule, b"dltensor"))
+        _forget(_dying.PyCapsule_GetPointer(capsule, b"dltensor"))
+
+
+_release_unconsumed = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(_forget_unconsumed)
 
 
 def make_capsule(
@@ -121,7 +126,7 @@ def make_capsule(
     size, rank = ctypes.sizeof(_Managed), len(shape)
     where = _libc.malloc(size + 2 * 8 * rank)
     numbers = (ctypes.c_int64 * (2 * rank)).from_address(where + size)
-    numbers[:] = (*shape, *(strides or (0,) * rank))
+    numbers[:] = [*shape, *(strides or (0,) * rank)]
     pointer = ctypes.POINTER(ctypes.c_int64)
     managed = _Managed.from_address(where)
     managed.tensor = _Tensor(

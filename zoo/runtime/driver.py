@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -54,8 +55,7 @@ def bindings() -> ModuleType:
 
 
 def _open() -> ModuleType:
-    from cuda.bindings import driver
-
+    driver = importlib.import_module("cuda.bindings.driver")
     try:
         status = int(driver.cuInit(0)[0])
     except Exception as error:  # cuda-bindings raises its own kinds when libcuda is missing

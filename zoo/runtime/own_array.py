@@ -13,7 +13,7 @@ from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 
 if TYPE_CHECKING:
-    import numpy
+    from numpy import ndarray
 
 
 class OwnArray:
@@ -21,10 +21,11 @@ class OwnArray:
 
     # What gives a device's stream that work on such arrays is ordered by; None where there are no streams.
     stream_source: ClassVar[Callable[[Any], Callable[[], int]] | None] = None
-    # An array is not a sequence to Python: without this, iterating would ask for elements by number until one is refused.
-    __iter__ = None
+    __iter__ = None  # without this, Python would iterate by asking for elements until one is refused
 
-    def __init__(self, address: int, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...], device: Any, base: OwnArray | None = None):
+    def __init__(
+        self, address: int, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...], device: Any, base: OwnArray | None = None
+    ):
         self.address = address
         self.shape = shape
         self.dtype = dtype
@@ -99,7 +100,7 @@ class OwnArray:
         OwnArray.__init__(view, address, shape, self.dtype, strides, self.device, self if self.base is None else self.base)
         return view
 
-    def numpy(self) -> numpy.ndarray:
+    def numpy(self) -> ndarray[Any, Any]:
         """A copy on the host, contiguous; 4-bit codes come as bytes."""
         import numpy
 
@@ -113,7 +114,7 @@ class OwnArray:
         in_bytes = tuple(stride * dtype.itemsize for stride in self.strides)
         return numpy.ascontiguousarray(numpy.lib.stride_tricks.as_strided(data, self.shape, in_bytes))
 
-    def _read(self, size: int) -> numpy.ndarray:
+    def _read(self, size: int) -> ndarray[Any, Any]:
         """So many bytes of the device from `address` on."""
         raise NotImplementedError
 

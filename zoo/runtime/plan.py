@@ -88,7 +88,7 @@ class Plan:
         launch = self.launch
         return f"<plan of {launch.variant.symbol}: grid {launch.grid}, {launch.threads} threads, device {self.device.ordinal}>"
 
-    def move(self, addresses: list[int]) -> bool:
+    def move(self, addresses: list[Any]) -> bool:
         """Points the launch at arrays of the same form elsewhere; whether they may lie there."""
         if addresses == self._addresses:
             return True
