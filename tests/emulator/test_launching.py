@@ -12,7 +12,7 @@ import zoo
 from tests.recorder import ROOT
 from tests.small_zoo import edit_ptx, small_zoo
 from zoo.catalog import Zoo
-from zoo.emulator.modules import Modules
+from zoo.emulator.module_store import ModuleStore
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
 from zoo.shipped import ptx
 from zoo.shipped.packaged import cubins_directory
@@ -144,9 +144,9 @@ def test_ptx_that_no_other_test_runs_can_be_read():
 
 
 def test_a_long_run_over_all_kernels_forgets_those_of_long_ago(monkeypatch):
-    monkeypatch.setattr(Modules, "MOST", 2)
+    monkeypatch.setattr(ModuleStore, "MOST", 2)
     zoo = Zoo(cubins_directory())
-    modules = Modules(zoo.directory, zoo.manifest)
+    modules = ModuleStore(zoo.directory, zoo.manifest)
     first, second, third = zoo.kernel("dequantize.mxfp8.squares").variants[:3]
     of_first = modules.of(first)
     of_second = modules.of(second)

@@ -12,20 +12,20 @@ from zoo.errors import ArgumentError
 _CUDA, _CUDA_MANAGED, _VERSIONED_READ_ONLY = 2, 13, 1
 
 
-class _Device(ctypes.Structure):
+class _DLDevice(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int32), ("id", ctypes.c_int32)]
 
 
-class _DataType(ctypes.Structure):
+class _DLDataType(ctypes.Structure):
     _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
 
 
-class _Tensor(ctypes.Structure):
+class _DLTensor(ctypes.Structure):
     _fields_ = [
         ("data", ctypes.c_void_p),
-        ("device", _Device),
+        ("device", _DLDevice),
         ("ndim", ctypes.c_int32),
-        ("dtype", _DataType),
+        ("dtype", _DLDataType),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
@@ -35,18 +35,18 @@ class _Tensor(ctypes.Structure):
 _Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-class _Managed(ctypes.Structure):
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
+class _DLManagedTensor(ctypes.Structure):
+    _fields_ = [("tensor", _DLTensor), ("context", ctypes.c_void_p), ("deleter", _Deleter)]
 
 
-class _ManagedVersioned(ctypes.Structure):
+class _DLManagedTensorVersioned(ctypes.Structure):
     _fields_ = [
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
         ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
+        ("tensor", _DLTensor),
     ]
 
 
@@ -69,13 +69,13 @@ def read_dlpack(array: Any) -> tuple[int, tuple[Any, ...]]:
             raise ArgumentError(f"a {type(array).__name__} does not give itself out by DLPack: {error}") from None
     readonly = False
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
-        versioned = _ManagedVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
+        versioned = _DLManagedTensorVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise ArgumentError(f"DLPack {versioned.major}.{versioned.minor} of a {type(array).__name__}; zoo reads 1.x")
         readonly = bool(versioned.flags & _VERSIONED_READ_ONLY)
         tensor = versioned.tensor
     else:
-        tensor = _Managed.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
+        tensor = _DLManagedTensor.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
@@ -106,7 +106,7 @@ _release = _Deleter(_forget)
 @atexit.register
 def _outlive_python() -> None:
     for address in _owners:
-        _Managed.from_address(address).deleter = ctypes.cast(_libc.free, _Deleter)
+        _DLManagedTensor.from_address(address).deleter = ctypes.cast(_libc.free, _Deleter)
 
 
 def _forget_unconsumed(capsule: int) -> None:
@@ -123,17 +123,17 @@ def make_capsule(
     owner: object, address: int, dtype: tuple[int, int, int], shape: tuple[int, ...], strides: tuple[int, ...] | None, device: int
 ) -> object:
     """A DLPack capsule over device memory that keeps `owner` alive. Strides are in elements, None for contiguous memory."""
-    size, rank = ctypes.sizeof(_Managed), len(shape)
+    size, rank = ctypes.sizeof(_DLManagedTensor), len(shape)
     where = _libc.malloc(size + 2 * 8 * rank)
     numbers = (ctypes.c_int64 * (2 * rank)).from_address(where + size)
     numbers[:] = [*shape, *(strides or (0,) * rank)]
     pointer = ctypes.POINTER(ctypes.c_int64)
-    managed = _Managed.from_address(where)
-    managed.tensor = _Tensor(
+    managed = _DLManagedTensor.from_address(where)
+    managed.tensor = _DLTensor(
         data=address,
-        device=_Device(_CUDA, device),
+        device=_DLDevice(_CUDA, device),
         ndim=rank,
-        dtype=_DataType(*dtype),
+        dtype=_DLDataType(*dtype),
         shape=ctypes.cast(where + size, pointer),
         strides=None if strides is None else ctypes.cast(where + size + 8 * rank, pointer),
     )

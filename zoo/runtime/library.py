@@ -16,7 +16,7 @@ from zoo.runtime import driver
 from zoo.runtime.plan import Plan
 
 if TYPE_CHECKING:
-    from zoo.emulator.modules import Modules
+    from zoo.emulator.module_store import ModuleStore
 
 _PORTABLE_SHARED_MEMORY = 48 * 1024
 
@@ -50,10 +50,10 @@ class Library:
         return Manifest(self.directory / "manifest.json", self._manifest_sha256)
 
     @cached_property
-    def modules(self) -> Modules:
-        from zoo.emulator.modules import Modules  # only with arrays of an emulated device
+    def modules(self) -> ModuleStore:
+        from zoo.emulator.module_store import ModuleStore  # only with arrays of an emulated device
 
-        return Modules(self.directory, self.manifest)
+        return ModuleStore(self.directory, self.manifest)
 
     def plan(
         self,

@@ -10,7 +10,7 @@ from zoo.shipped.ptx import Texts
 from .device import Module
 
 
-class Modules:
+class ModuleStore:
     MOST = 16
 
     def __init__(self, directory: Path, manifest: Manifest):
