@@ -321,3 +321,33 @@ print(count["resolve"])
 """,
     )
     assert printed(log) == [(1,)] and len(log.launches) == 3
+
+
+def test_dtypes_and_a_pinned_variant_are_part_of_a_form(library):
+    log = run(
+        library,
+        TORCH
+        + """
+torch.float32, torch.float8_e5m2 = "torch.float32", "torch.float8_e5m2"
+def tensor(own):
+    made = Tensor.__new__(Tensor)
+    made.own, made.shape = own, own.shape
+    dtypes = dict(f32=torch.float32, e5m2=torch.float8_e5m2, bf16=torch.bfloat16, e4m3=torch.float8_e4m3fn, ue8m0=torch.float8_e8m0fnu)
+    made.dtype = dtypes[own.dtype]
+    return made
+c = call()
+calls = [c, {**c, "x": zoo.empty((256, 512), "f32")}, {**c, "q": zoo.empty((256, 512), "e5m2")}]
+for _ in range(2):
+    for one in calls:
+        zoo.launch(NAME, **one)
+        zoo.launch(NAME, **{name: tensor(own) for name, own in one.items()})
+    zoo.launch(NAME, variant="bf16_e4m3_plain_t256", **c)
+    refusal(zoo.launch, NAME, variant="bf16_e4m3_blocked_t256", **c)
+print(count["resolve"])
+""",
+    )
+    *refusals, resolved = log.stdout.splitlines()
+    assert len(refusals) == 2 and all("variant 'bf16_e4m3_blocked_t256' for sm_90a does not take" in line for line in refusals)
+    assert resolved == "9"  # six forms, the pinned one, and the refused one twice
+    names = ["bf16_e4m3_plain", "bf16_e4m3_plain", "f32_e4m3", "f32_e4m3", "bf16_e5m2_plain", "bf16_e5m2_plain", "bf16_e4m3_plain"] * 2
+    assert [launch.kernel for launch in log.launches] == [f"quantize_mxfp8_rows__{name}_t256" for name in names]
