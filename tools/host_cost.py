@@ -1,8 +1,9 @@
 """What a launch costs the host: `python tools/host_cost.py` on a machine with a GPU, torch and zoo.
 
 Each figure is the median over rounds of back-to-back launches, few enough that the driver's queue never fills; differences
-and ratios are taken within a round. `bare` is cuLaunchKernelEx through cuda-bindings with a configuration and a parameter
-block that were packed before.
+and ratios are taken within a round. Before a row is timed it is run once through its shapes, for the rows before it have
+filled the caches with theirs. `bare` is cuLaunchKernelEx through cuda-bindings with a configuration and a parameter block
+that were packed before.
 """
 
 from __future__ import annotations
@@ -11,44 +12,56 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import zoo
 from zoo.runtime import driver
 
-LAUNCHES, ROUNDS = 200, 60
+NAME = "quantize.mxfp8.rows"
+LAUNCHES, ROUNDS, SHAPES = 192, 60, 64  # every row is launched LAUNCHES + SHAPES times between two waits for the GPU
 ROWS, COLUMNS = 128, 2048
+Arrays = dict[str, torch.Tensor]
 
 
-def microseconds(enqueue) -> float:
+def microseconds(enqueue: Callable[[int], object]) -> float:
     torch.cuda.synchronize()
+    for index in range(SHAPES):
+        enqueue(index)
     start = time.perf_counter_ns()
-    for index in range(LAUNCHES):
+    for index in range(SHAPES, SHAPES + LAUNCHES):
         enqueue(index)
     return (time.perf_counter_ns() - start) / LAUNCHES / 1000
 
 
-def arrays():
-    x = torch.randn(ROWS, COLUMNS, device="cuda", dtype=torch.bfloat16)
-    q = torch.empty(ROWS, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
-    scales = torch.empty(ROWS, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
+def arrays(rows: int = ROWS) -> Arrays:
+    x = torch.randn(rows, COLUMNS, device="cuda", dtype=torch.bfloat16)
+    q = torch.empty(rows, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
+    scales = torch.empty(rows, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
     return dict(x=x, q=q, scales=scales)
+
+
+def parameters(given: Arrays) -> Arrays:
+    return {name: torch.nn.Parameter(tensor, requires_grad=False) for name, tensor in given.items()}
 
 
 class Fresh:
     """Calls whose arrays lie where none of an earlier call did: windows that slide over three buffers."""
 
-    def __init__(self):
-        self.x = torch.randn(ROWS + LAUNCHES * ROUNDS, COLUMNS, device="cuda", dtype=torch.bfloat16)
+    def __init__(self) -> None:
+        self.count = LAUNCHES + SHAPES
+        self.x = torch.randn(ROWS + self.count * ROUNDS, COLUMNS, device="cuda", dtype=torch.bfloat16)
         self.q = torch.empty(self.x.shape, device="cuda", dtype=torch.float8_e4m3fn)
         self.scales = torch.empty(self.x.shape[0], COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
         self.first = 0
 
-    def prepare_round(self):
-        windows = [slice(first, first + ROWS) for first in range(self.first, self.first + LAUNCHES)]
+    def prepare_round(self) -> None:
+        windows = [slice(first, first + ROWS) for first in range(self.first, self.first + self.count)]
         self.calls = [dict(x=self.x[w], q=self.q[w], scales=self.scales[w]) for w in windows]
-        self.first += LAUNCHES
+        self.first += self.count
 
 
 def import_milliseconds(statement: str) -> float:
@@ -57,39 +70,55 @@ def import_milliseconds(statement: str) -> float:
     return min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(9))
 
 
-def main():
-    name = "quantize.mxfp8.rows"
+def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
+    one, parameter = arrays(), parameters(arrays())
     sets = [arrays() for _ in range(8)]
+    many = [arrays(rows) for rows in range(ROWS - SHAPES + 1, ROWS + 1)]
+    kinds = [parameters(given) if index % 2 else given for index, given in enumerate(many)]
+    four = many[:: SHAPES // 4]
     stream = torch.cuda.current_stream().cuda_stream
-    plan = zoo.prepare(name, **sets[0])
+    plan = zoo.prepare(NAME, **one)
+    plan(stream)
     cuda = driver.bindings()
-    config = plan._configure(stream)
-    function, parameters = plan._function, plan._parameters
+    config, function, block = plan._configure(stream), plan._function, plan._parameters
+    plans = [zoo.prepare(NAME, **given) for given in many]
+    packed = [(each._configure(stream), each._function, each._parameters, 0) for each in plans]
+    keep = [plan, *plans]  # whose memory the packed blocks are
     a, b = torch.ones(16, device="cuda"), torch.ones(16, device="cuda")
-
-    fresh = Fresh()
-    rows = {
-        "bare cuLaunchKernelEx": lambda index: cuda.cuLaunchKernelEx(config, function, parameters, 0),
+    return {
+        "bare cuLaunchKernelEx": lambda index, keep=keep: cuda.cuLaunchKernelEx(config, function, block, 0),
+        "bare, 64 shapes in turn": lambda index, keep=keep: cuda.cuLaunchKernelEx(*packed[index % SHAPES]),
         "plan(stream)": lambda index: plan(stream),
-        "zoo.launch, same arrays": lambda index: zoo.launch(name, **sets[0]),
-        "zoo.launch, new pointers": lambda index: zoo.launch(name, **sets[index % 8]),
-        "zoo.launch, pointers never seen": lambda index: zoo.launch(name, **fresh.calls[index]),
-        "zoo.launch, new pointers, stream=": lambda index: zoo.launch(name, stream=stream, **sets[index % 8]),
+        "zoo.launch, same arrays": lambda index: zoo.launch(NAME, **one),
+        "zoo.launch, same Parameters": lambda index: zoo.launch(NAME, **parameter),
+        "zoo.launch, four shapes in turn": lambda index: zoo.launch(NAME, **four[index % 4]),
+        "zoo.launch, 64 shapes in turn": lambda index: zoo.launch(NAME, **many[index % SHAPES]),
+        "zoo.launch, 64, half Parameters": lambda index: zoo.launch(NAME, **kinds[index % SHAPES]),
+        "zoo.launch, new pointers": lambda index: zoo.launch(NAME, **sets[index % 8]),
+        "zoo.launch, pointers never seen": lambda index: zoo.launch(NAME, **fresh.calls[index]),
+        "zoo.launch, new pointers, stream=": lambda index: zoo.launch(NAME, stream=stream, **sets[index % 8]),
         "torch add_": lambda index: a.add_(b),
     }
-    rounds = {label: [] for label in rows}
+
+
+def main() -> None:
+    fresh = Fresh()
+    rows = rows_to_time(fresh)
+    rounds: dict[str, list[float]] = {label: [] for label in rows}
     for _ in range(ROUNDS):  # all take turns, so that a machine that slows down slows all of them
         fresh.prepare_round()
         for label, enqueue in rows.items():
             rounds[label].append(microseconds(enqueue))
-    bare = rounds["bare cuLaunchKernelEx"]
-    print(f"{'median of ' + str(ROUNDS) + ' rounds':36}{'us':>8}{'- bare':>8}{'/ bare':>8}")
+    bare, same = rounds["bare cuLaunchKernelEx"], rounds["zoo.launch, same arrays"]
+    print(f"{'median of ' + str(ROUNDS) + ' rounds':36}{'us':>8}{'- bare':>8}{'/ bare':>8}{'/ same':>8}")
     for label, times in rounds.items():
         differences = [time - other for time, other in zip(times, bare, strict=True)]
         ratios = [time / other for time, other in zip(times, bare, strict=True)]
-        print(f"{label:36}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios)))
+        beside = [time / other for time, other in zip(times, same, strict=True)]
+        print(f"{label:36}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios, beside)))
     print(
-        f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms"
+        f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; "
+        f"with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms"
     )
 
 

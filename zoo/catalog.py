@@ -5,21 +5,24 @@ from __future__ import annotations
 import fnmatch
 import threading
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.names import FIELDS
 from zoo.contract.nearest import a_few, suggestion
-from zoo.contract.resolve import Launch, pick_arch, resolve
-from zoo.errors import ArchitectureError, ArgumentError, StreamError, UnknownKernelError, VariantError
+from zoo.contract.resolve import pick_arch, resolve
+from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
-from zoo.runtime.call import Call, Repeated
-from zoo.runtime.emulated import EmulatedModules, EmulatedPlan
+from zoo.runtime.arrays import Call, read
 from zoo.runtime.library import Library
 from zoo.runtime.plan import Plan
+from zoo.runtime.recent import Recent
 
-_MOST_REPEATED = 4096  # calls a thread remembers before it starts over
+if TYPE_CHECKING:
+    from zoo.emulator.plan import EmulatedPlan
+
+MOST_FORMS = 256  # of a kernel's calls that a thread surely remembers; it never keeps more than twice as many
 
 
 class Zoo:
@@ -27,14 +30,12 @@ class Zoo:
 
     def __init__(self, directory: str | Path, manifest_sha256: str | None = None):
         self.directory = Path(directory)
-        self.library = Library(self.directory)
-        self._modules = EmulatedModules(self.directory)
-        self._manifest_sha256 = manifest_sha256
-        self._local = threading.local()
+        self.library = Library(self.directory, manifest_sha256)
+        self._local = threading.local()  # .plans: of each kernel those of the calls made lately, by form
 
-    @cached_property
+    @property
     def manifest(self) -> Manifest:
-        return Manifest(self.directory / "manifest.json", self._manifest_sha256)
+        return self.library.manifest
 
     def kernel(self, name: str) -> Kernel:
         """The manifest's entry of a kernel."""
@@ -85,98 +86,48 @@ class Zoo:
                 if one.arch == arch and variant in (None, one.name):
                     yield one
 
-    def prepare(self, name: str, /, *, stream=None, variant: str | None = None, **arguments) -> Plan | EmulatedPlan:
+    def prepare(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> Plan | EmulatedPlan:
         """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
 
         The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
         left out, it is the current one of the arrays' framework.
         """
         call = Call.read(arguments)
-        if call.emulated:
-            return self._emulated(name, call, variant, arguments)
-        launch, device = self._resolve(name, call, variant)
-        device.adopt_thread()
-        function = self.library.function(launch.variant, device, call.stream() if stream is None else streams.handle_of(stream))
-        return Plan(launch, device, function, {array: arguments[array] for array in call.owners})
+        plan, _ = self._plan(name, call, variant, stream, {array: arguments[array] for array in call.arrays})
+        return plan
 
-    def _emulated(self, name: str, call: Call, variant: str | None, arguments: Mapping[str, object]) -> EmulatedPlan:
-        launch, device = self._resolve(name, call, variant)
-        return EmulatedPlan(
-            launch, device, self._modules.of(launch.variant, self.manifest), {array: arguments[array] for array in call.owners}
-        )
-
-    def _resolve(self, name: str, call: Call, variant: str | None) -> tuple[Launch, driver.Device]:
-        kernel = self.kernel(name)
-        call.check_kinds(kernel)
-        device = call.device if call.emulated else driver.device(call.device)
-        return resolve(kernel, call.values, device.capability, device.multiprocessors, variant), device
-
-    def launch(self, name: str, /, *, stream=None, variant: str | None = None, **arguments):
+    def launch(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> None:
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
 
         Without `stream`, on the current stream of the framework that owns the arrays. On arrays of an emulated device
         the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
         """
+        form, addresses = read(arguments)
         try:
-            calls = self._local.calls
-        except AttributeError:
-            calls = self._local.calls = _Calls()
-        # Mostly a call is of the form of this kernel's last one. That is found by comparing, without hashing.
-        try:
-            repeated = calls.last.get(name)
-        except TypeError:  # a name that is no text
-            repeated = None
-        addresses = None if repeated is None else repeated.match(variant, arguments)
-        if addresses is None:
-            call = Call.read(arguments)
-            if call.emulated:
-                return self._emulated(name, call, variant, arguments).run()
-            repeated = calls.find(name, variant, call)
-            if repeated is None:
-                repeated = self._first(name, call, stream, variant, arguments)
-                calls.remember(name, variant, call, repeated)
-            addresses = [call.values[array].address for array in repeated.order]
-        if stream is None:
-            stream = repeated.stream()
-            if stream is None:
-                _refuse_streamless(name)
-        if not repeated.fits(addresses):
-            self._resolve(name, Call.read(arguments), variant)  # raises, or finds that they fit after all
-        repeated.launch(addresses, stream)
+            plan = self._local.plans[name][(variant, *form)]
+        except (AttributeError, KeyError, TypeError):  # nothing like it yet, or something that cannot be a key: resolving says so
+            plan = None
+        if plan is not None and plan.move(addresses):
+            plan.run(stream)
+        else:
+            self._first(name, Call(arguments, form, addresses), variant, stream, (variant, *form))
 
-    def _first(self, name: str, call: Call, stream, variant: str | None, arguments: Mapping[str, object]) -> Repeated:
-        launch, device = self._resolve(name, call, variant)
-        handle = call.stream() if stream is None else streams.handle_of(stream)
-        if handle is None:
-            _refuse_streamless(name)
-        device.adopt_thread()
-        function = self.library.function(launch.variant, device, handle)
-        return Repeated(self.kernel(name), call, arguments, variant, launch, device, function)
+    def _first(self, name: str, call: Call, variant: str | None, stream: object, form: tuple[object, ...]) -> None:
+        """Launches a call like none that this thread remembers, or one whose arrays may not lie where they do."""
+        plan, handle = self._plan(name, call, variant, stream, dict.fromkeys(call.arrays))
+        if plan.movable:
+            plans = self._local.__dict__.setdefault("plans", {})
+            plans.setdefault(name, Recent(MOST_FORMS))[form] = plan
+        plan.run(handle)
 
-
-class _Calls:
-    """The calls that one thread has made: of each kernel the last, and by form as many as it may remember."""
-
-    def __init__(self):
-        self.last: dict[str, Repeated] = {}
-        self._by_form: dict[tuple, Repeated] = {}
-
-    def find(self, name: str, variant: str | None, call: Call) -> Repeated | None:
-        try:
-            found = self._by_form.get((name, variant, *call.form))
-        except TypeError:  # an argument that cannot be a key; resolving it will say so
-            return None
-        if found is not None:
-            self.last[name] = found
-        return found
-
-    def remember(self, name: str, variant: str | None, call: Call, repeated: Repeated):
-        if len(self._by_form) >= _MOST_REPEATED:
-            self._by_form.clear()
-        self._by_form[(name, variant, *call.form)] = self.last[name] = repeated
-
-
-def _refuse_streamless(name: str):
-    raise StreamError(
-        f"{name}: these arguments belong to no framework with a current stream; pass stream= (0 is the legacy default stream)"
-    )
+    def _plan(
+        self, name: str, call: Call, variant: str | None, stream: object, arrays: Mapping[str, object]
+    ) -> tuple[Plan | EmulatedPlan, int | None]:
+        """The plan of a call, and the stream it was asked to run on or that its owners work on now."""
+        kernel = self.kernel(name)
+        call.check_kinds(kernel)
+        device = call.device
+        launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
+        source = call.stream_source()
+        handle = source() if stream is None else streams.handle_of(stream)
+        return device.plan(launch, self.library, arrays, source, handle), handle

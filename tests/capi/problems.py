@@ -7,11 +7,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from zoo.contract.array import HOST, Array, contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.manifest import Argument, Kernel, Variant
-from zoo.contract.resolve import HOST, Array, Launch, resolve
+from zoo.contract.resolve import Launch, resolve
 from zoo.errors import ExpressionError, ZooError
-from zoo.runtime.arrays import contiguous_strides
 
 # ordinal -> (capability, multiprocessors); what the recorder is told to be
 DEVICES = [((9, 0), 132), ((10, 0), 148), ((10, 3), 160), ((8, 0), 108), ((9, 0), 78)]

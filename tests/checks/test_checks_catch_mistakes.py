@@ -32,7 +32,7 @@ def put(buffer, image, values):
 
 
 def zoo_dtype(name):
-    from zoo.runtime.device_array import numpy_dtype
+    from zoo.contract.numpy_dtypes import numpy_dtype
 
     return numpy_dtype(name)
 

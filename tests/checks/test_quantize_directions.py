@@ -7,8 +7,8 @@ import pytest
 
 from zoo import checks
 from zoo.checks.quantize_directions import problems, rules
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference import quantize_cols, quantize_rows
-from zoo.runtime.device_array import numpy_dtype
 
 ARGUMENTS = {"x": 16, "tensor_scale": 4, "q": 16, "scales": 4, "q_rows": 16, "scales_rows": 4, "q_cols": 16, "scales_cols": 4}
 LAYOUTS = ("plain", "blocked")

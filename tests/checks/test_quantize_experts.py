@@ -8,8 +8,8 @@ import pytest
 from zoo import checks
 from zoo.checks.quantize_directions import rules
 from zoo.checks.quantize_experts import problems
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.quantize import quantize_cols
-from zoo.runtime.device_array import numpy_dtype
 
 _ROUNDINGS = {"rounding": ("floor", "rceil")}
 RULES = {"mxfp8": _ROUNDINGS, "mxfp4": _ROUNDINGS, "nvfp4": {}, "fp8b128": {"scaling": ("exact", "pow2")}}

@@ -7,9 +7,9 @@ import numpy
 import pytest
 
 from zoo import checks
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference import Fp8b128, Mxfp4, Mxfp8, Nvfp4, quantize_rows
 from zoo.reference.groups import gather, padded_bounds
-from zoo.runtime.device_array import numpy_dtype
 
 ARGUMENTS = {"x": 16, "index": 4, "offsets": 4, "tensor_scale": 4, "q": 16, "scales": 16, "padded_starts": 4, "padded_ends": 4}
 CASES = [

@@ -7,9 +7,9 @@ import pytest
 
 from zoo import checks
 from zoo.checks.quantize_squares import problems
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference import Fp8b128, Mxfp4, Mxfp8, Nvfp4
 from zoo.reference.quantize import quantize_squares_both
-from zoo.runtime.device_array import numpy_dtype
 
 LAYOUTS = {"layout": ("plain", "blocked")}
 _ROUNDINGS = {"rounding": ("floor", "rceil")}

@@ -12,10 +12,10 @@ from zoo.benchmark.arguments import describe_arguments, named_sizes, size_symbol
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.shapes import usual_shapes
 from zoo.benchmark.work import operations, product_sizes
+from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import parse_kernel
-from zoo.contract.resolve import Array, resolve
+from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError
-from zoo.runtime.arrays import contiguous_strides
 from zoo.shipped.packaged import packaged
 
 GEMM = parse_kernel("gemm.fp8b128.dense", entry("gemm.fp8b128.dense"))

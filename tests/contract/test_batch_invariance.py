@@ -3,9 +3,8 @@
 import pytest
 
 from zoo.benchmark.arguments import describe_arguments, resolve_without_device
-from zoo.contract.resolve import Array
+from zoo.contract.array import Array, contiguous_strides
 from zoo.errors import VariantError
-from zoo.runtime.arrays import contiguous_strides
 from zoo.shipped.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")

@@ -5,9 +5,8 @@ import struct
 import pytest
 
 from zoo.benchmark.arguments import describe_arguments, resolve_without_device
-from zoo.contract.resolve import Array
+from zoo.contract.array import Array, contiguous_strides
 from zoo.errors import ZooError
-from zoo.runtime.arrays import contiguous_strides
 from zoo.shipped.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")

@@ -6,7 +6,7 @@ import pytest
 
 from zoo.benchmark.arguments import resolve_without_device
 from zoo.catalog import Zoo
-from zoo.contract.resolve import Array
+from zoo.contract.array import Array
 from zoo.errors import ArgumentError, ConstraintError
 from zoo.shipped.packaged import packaged
 

@@ -6,8 +6,9 @@ import re
 import pytest
 
 from tests.contract.entries import entry
+from zoo.contract.array import Array
 from zoo.contract.manifest import parse_kernel
-from zoo.contract.resolve import Array, resolve
+from zoo.contract.resolve import resolve
 from zoo.errors import ManifestError, ZooError
 
 NAME = "gemm.fp8b128.dense"

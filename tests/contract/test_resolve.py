@@ -6,8 +6,9 @@ import struct
 import pytest
 
 from tests.contract.entries import entry
+from zoo.contract.array import HOST, Array
 from zoo.contract.manifest import parse_kernel
-from zoo.contract.resolve import HOST, Array, pick_arch, resolve
+from zoo.contract.resolve import pick_arch, resolve
 from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ManifestError, VariantError
 

@@ -12,8 +12,8 @@ import zoo
 from tests.recorder import ROOT
 from tests.small_zoo import edit_ptx, small_zoo
 from zoo.catalog import Zoo
+from zoo.emulator.module_store import ModuleStore
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
-from zoo.runtime.emulated import EmulatedModules
 from zoo.shipped import ptx
 from zoo.shipped.packaged import cubins_directory
 
@@ -144,11 +144,50 @@ def test_ptx_that_no_other_test_runs_can_be_read():
 
 
 def test_a_long_run_over_all_kernels_forgets_those_of_long_ago(monkeypatch):
-    monkeypatch.setattr(EmulatedModules, "MOST", 2)
-    zoo, modules = Zoo(cubins_directory()), EmulatedModules(cubins_directory())
+    monkeypatch.setattr(ModuleStore, "MOST", 2)
+    zoo = Zoo(cubins_directory())
+    modules = ModuleStore(zoo.directory, zoo.manifest)
     first, second, third = zoo.kernel("dequantize.mxfp8.squares").variants[:3]
-    of_first = modules.of(first, zoo.manifest)
-    of_second = modules.of(second, zoo.manifest)
-    assert modules.of(first, zoo.manifest) is of_first
-    modules.of(third, zoo.manifest)
-    assert modules.of(first, zoo.manifest) is of_first and modules.of(second, zoo.manifest) is not of_second
+    of_first = modules.of(first)
+    of_second = modules.of(second)
+    assert modules.of(first) is of_first
+    modules.of(third)
+    assert modules.of(first) is of_first and modules.of(second) is not of_second
+
+
+def test_a_linear_layer_as_the_page_on_gemm_writes_it():
+    """Scales with M contiguous go in as their transposed view, one matrix of a stack by its number."""
+    M, N, K = 24, 128, 256
+    random = numpy.random.default_rng(0)
+    gpu = zoo.emulator.Device("sm_90a")
+    x = gpu.array(random.standard_normal((M, K), numpy.float32).astype(ml_dtypes.bfloat16))
+    w = gpu.array(random.standard_normal((1, N, K), numpy.float32).astype(ml_dtypes.bfloat16))
+
+    a, a_scale = gpu.empty((M, K), ml_dtypes.float8_e4m3fn), gpu.empty((K // 128, M), numpy.float32)
+    zoo.launch("quantize.fp8b128.rows", x=x, q=a, scales=a_scale, layout="mn_major")
+
+    b, b_scale = gpu.empty((1, N, K), ml_dtypes.float8_e4m3fn), gpu.empty((1, N // 128, K // 128), numpy.float32)
+    zoo.launch("quantize.fp8b128.squares", x=w, q=b, scales=b_scale)
+
+    y = gpu.empty((M, N), ml_dtypes.bfloat16)
+    zoo.launch("gemm.fp8b128.dense", a=a, a_scale=a_scale.t(), b=b[0], b_scale=b_scale[0], d=y)
+
+    exact = x.numpy().astype(numpy.float64) @ w.numpy()[0].astype(numpy.float64).T
+    found = y.numpy().astype(numpy.float64)
+    assert numpy.linalg.norm(found - exact) / numpy.linalg.norm(exact) < 0.05  # two roundings to e4m3: about 0.036
+
+
+def test_sums_are_the_gpus_where_a_gpu_has_confirmed_them_and_exact_elsewhere():
+    """256 + 2^-6: Hopper's tensor core drops what lies 14 places below the largest product (docs/emulator_arithmetic.md)."""
+    for arch in ("sm_100a", "sm_100f", "sm_103a", "sm_120a"):
+        assert zoo.emulator.Device(arch).arithmetic == "exact"
+
+    def product(gpu):
+        a, b = numpy.zeros((1, 128), ml_dtypes.float8_e4m3fn), numpy.zeros((128, 128), ml_dtypes.float8_e4m3fn)
+        a[0, :2], b[0, :2] = (16, 2**-3), (16, 2**-3)
+        ones, d = numpy.ones((1, 1), numpy.float32), gpu.empty((1, 128), numpy.float32)
+        zoo.launch("gemm.fp8b128.dense", a=gpu.array(a), a_scale=gpu.array(ones), b=gpu.array(b), b_scale=gpu.array(ones), d=d)
+        return d.numpy()[0, 0]
+
+    assert product(zoo.emulator.Device("sm_90a")) == 256.0
+    assert product(zoo.emulator.Device("sm_90a", arithmetic="exact")) == 256.0 + 2**-6

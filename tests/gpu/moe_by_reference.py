@@ -10,10 +10,10 @@ import numpy
 import torch
 
 from zoo.benchmark.arguments import resolve_without_device
-from zoo.contract.resolve import Array
+from zoo.contract.array import Array
 from zoo.reference import Fp8b128, gather, padded_bounds, quantize_cols, quantize_rows, quantize_squares_both, swiglu
 from zoo.reference.gemm import exact
-from zoo.runtime.call import Call
+from zoo.runtime.arrays import Call
 from zoo.shipped.packaged import packaged
 
 _NUMPY = {torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn, torch.bfloat16: ml_dtypes.bfloat16}

@@ -5,17 +5,20 @@ import types
 import numpy
 import pytest
 
-from zoo.contract.resolve import HOST, Array
+from zoo.contract.array import HOST, Array
 from zoo.errors import ArgumentError, StreamError
 from zoo.runtime import arrays
-from zoo.runtime.arrays import kind_of
-from zoo.runtime.call import Call, stream_source
+from zoo.runtime.arrays import Call, kind_of
 from zoo.runtime.streams import handle_of
 
 
 def describe(value):
     kind = kind_of(value)
     return kind.describe(*kind.read(value))
+
+
+def stream_of(**arguments):
+    return Call.read(arguments).stream_source()()
 
 
 class Interface:
@@ -40,15 +43,15 @@ def test_interface_with_broken_strides_is_refused():
 
 
 def test_stream_of_an_interface_is_its_owners():
-    assert Call.read({"x": Interface(stream=7)}).stream() == 7
-    assert Call.read({"x": Interface()}).stream() is None
+    assert stream_of(x=Interface(stream=7)) == 7
+    assert stream_of(x=Interface()) is None
 
 
 def test_two_owners_on_different_streams_are_a_conflict():
     with pytest.raises(StreamError, match=r"the owners of x and y work on different streams \(0x7 and 0x8\)"):
-        Call.read({"x": Interface(stream=7), "y": Interface(stream=8)}).stream()
-    assert Call.read({"x": Interface(stream=7), "y": Interface(stream=7)}).stream() == 7
-    assert stream_source({})() is None
+        stream_of(x=Interface(stream=7), y=Interface(stream=8))
+    assert stream_of(x=Interface(stream=7), y=Interface(stream=7)) == 7
+    assert stream_of() is None
 
 
 def test_numpy_is_host_memory():
@@ -70,7 +73,7 @@ def test_torch_tensor_is_described_without_asking_the_driver():
     assert describe(tensor) == Array(tensor.data_ptr(), "bf16", (8, 8), (16, 2), HOST)
     assert describe(torch.nn.Parameter(torch.empty(3))).dtype == "f32"
     assert describe(torch.empty(4, dtype=torch.float8_e8m0fnu)).dtype == "ue8m0"
-    assert Call.read({"x": tensor}).stream() is None
+    assert stream_of(x=tensor) is None
 
 
 def test_pointer_is_contiguous_unless_told_otherwise():

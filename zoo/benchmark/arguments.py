@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy
 
 from zoo.benchmark.groups import Groups, shuffled
+from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Argument, Form, Kernel
 from zoo.contract.nearest import suggestion
-from zoo.contract.resolve import Array, Launch, resolve
+from zoo.contract.resolve import Launch, resolve
 from zoo.errors import ArgumentError, ZooError
-from zoo.runtime.arrays import contiguous_strides
 
 _SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stand for any
 

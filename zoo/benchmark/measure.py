@@ -18,9 +18,10 @@ from zoo.benchmark.graphs import Replay
 from zoo.benchmark.groups import Groups
 from zoo.benchmark.work import operations, product_sizes
 from zoo.catalog import Zoo
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.runtime import driver
 from zoo.runtime.arrays import ptr
-from zoo.runtime.device_array import DeviceArray, empty, numpy_dtype
+from zoo.runtime.device_array import DeviceArray, empty
 from zoo.runtime.streams import stream
 
 _FEWEST_CALLS = 20  # in a graph: the cost of starting one is spread over them

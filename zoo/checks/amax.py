@@ -9,9 +9,9 @@ import numpy
 from zoo.checks.block_inputs import cast, every_pattern, random_bits, specials
 from zoo.checks.problem import Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import nvfp4_tensor_scale
-from zoo.runtime.device_array import numpy_dtype
 
 # Around a vector of 16 bytes, a warp's piece of 1024 or 2048 elements, a CTA's eight pieces, two CTAs.
 _SHAPES = (

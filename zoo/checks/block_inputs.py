@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy
 
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.small_floats import ELEMENTS
-from zoo.runtime.device_array import numpy_dtype
 
 
 def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str, numpy.ndarray]]:

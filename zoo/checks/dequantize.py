@@ -8,11 +8,11 @@ import numpy
 
 from zoo.checks.problem import Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.block_formats import BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4
 from zoo.reference.dequantize import dequantize
 from zoo.reference.layouts import blocked_shape, to_blocked
 from zoo.reference.scales import mn_major_stride, to_mn_major
-from zoo.runtime.device_array import numpy_dtype
 
 # Around a store of 4 or 8 elements, a block of 16, 32, 128, a warp's 128 or 256 columns, and its eight turns of them.
 _SHAPES = (

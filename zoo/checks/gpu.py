@@ -18,10 +18,8 @@ from zoo.checks.problem import FEW_MULTIPROCESSORS, Buffer, Executor
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.resolve import pick_arch, resolve
 from zoo.runtime import driver
-from zoo.runtime.arrays import ptr
-from zoo.runtime.call import Call
+from zoo.runtime.arrays import Call, ptr
 from zoo.runtime.device_array import DeviceArray, empty
-from zoo.runtime.plan import Plan
 from zoo.runtime.streams import stream
 
 
@@ -66,6 +64,5 @@ def run(zoo: Zoo, device: driver.Device, multiprocessors: int, kernel: Kernel, v
     if launch.variant is not variant:
         raise AssertionError(f"asked for {variant.symbol} of {variant.arch}, prepared {launch.variant.symbol}")
     own = stream(device.ordinal)
-    device.adopt_thread()
-    Plan(launch, device, zoo.library.function(variant, device), {name: arguments[name] for name in call.owners})(own)
+    device.plan(launch, zoo.library, {name: arguments[name] for name in call.arrays}, call.stream_source())(own)
     own.synchronize()

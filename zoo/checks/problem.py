@@ -15,15 +15,14 @@ from functools import cached_property
 
 import numpy
 
-from zoo.contract.dtypes import DTYPES
+from zoo.contract.array import contiguous_strides
 from zoo.contract.manifest import Kernel, Variant
-from zoo.runtime.arrays import contiguous_strides
+from zoo.contract.numpy_dtypes import BY_NUMPY_NAME
 
 GUARD = 512
 _AROUND_INPUTS = 0xFF
 POISONS = (0xA5, 0x5A)
 FEW_MULTIPROCESSORS = 3  # so that kernels with a grid of the device's size take several turns
-_BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Laid:
     def __init__(self, placed: Placed, alignment: int):
         values = placed.values
         self.shape = values.shape
-        self.dtype = placed.dtype or _BY_NUMPY_NAME[values.dtype.name]
+        self.dtype = placed.dtype or BY_NUMPY_NAME[values.dtype.name]
         self.strides = placed.strides or contiguous_strides(values.shape)
         self._itemsize = values.dtype.itemsize
         self._bits = numpy.ascontiguousarray(values).view(f"u{self._itemsize}")

@@ -12,9 +12,9 @@ from zoo.checks.problem import Placed, Problem
 from zoo.checks.quantize_directions import rules
 from zoo.checks.stacks import every_settings, placed_matrices, scales_of_matrices, strides_of_matrices
 from zoo.contract.manifest import Kernel, Variant
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.quantize import quantize_squares_both
 from zoo.reference.small_floats import ELEMENTS
-from zoo.runtime.device_array import numpy_dtype
 
 # (E, N, K / unit) around 8 rows of a lane, 16 of a warp, a square, 16 bytes of a column of x, a tile of 128 x 128.
 _SHAPES = (

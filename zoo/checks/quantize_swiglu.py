@@ -11,13 +11,13 @@ import numpy
 from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import tensor_amax
 from zoo.reference.block_formats import BlockFormat, Fp8b128, Mxfp8, Nvfp4, nvfp4_tensor_scale
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.quantize import quantize_rows
 from zoo.reference.scales import mn_major_stride
 from zoo.reference.swiglu import swiglu
-from zoo.runtime.device_array import numpy_dtype
 
 # Of the result, in blocks of 32: around a block, a warp's piece and share of a row, a tile of 128 rows x 4 blocks.
 _SHAPES = (

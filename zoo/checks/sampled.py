@@ -19,12 +19,12 @@ from zoo.checks.block_inputs import cast, random_bits, spread
 from zoo.checks.problem import Placed, Problem
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Argument, Kernel, Variant
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
-from zoo.runtime.device_array import numpy_dtype
 
 OPS = ("quantize", "dequantize", "scales")
 _MOST_ELEMENTS = 6000  # of x

@@ -51,7 +51,7 @@ def command(context: click.Context, device: int) -> None:
 def _refuse_other_arguments(kernel: Kernel) -> None:
     """Another zoo may have another kernel of this name: nothing that this command says would be true of that."""
     from zoo.benchmark.arguments import resolve_without_device
-    from zoo.contract.resolve import Array
+    from zoo.contract.array import Array
     from zoo.errors import ZooError
 
     rows, columns = _LARGE

@@ -6,56 +6,37 @@ them too, and the tests hold the two together byte by byte and word by word.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
+from zoo.contract.array import HOST, Array
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import LARGEST, Expression
-from zoo.contract.manifest import Argument, Form, Kernel, Variant
+from zoo.contract.manifest import Argument, Form, Kernel, MapRecipe, Variant
+from zoo.contract.placement import Placement, Span
 from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 THREADS_LIMIT, CLUSTER_LIMIT = 1024, 16
-HOST = -1  # the device of memory that no GPU can reach
-
-
-@dataclass(frozen=True)
-class Array:
-    """What zoo needs to know of an array argument. Strides are in elements."""
-
-    address: int
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    device: int = 0
-    readonly: bool = False
-
-
-@dataclass(frozen=True)
-class Span:
-    """The bytes of an array: `rows` runs of `row` bytes, `pitch` apart."""
-
-    address: int
-    bytes: int
-    rows: int
-    pitch: int
-    row: int
 
 
 @dataclass(frozen=True)
 class Launch:
+    kernel: str
     variant: Variant
     symbols: dict[str, int]
-    grid: tuple[int, int, int]
-    cluster: tuple[int, int, int]
+    grid: tuple[int, ...]  # three, as is the cluster
+    cluster: tuple[int, ...]
     threads: int
     shared: int
     block: bytes  # tensor maps still zero
     pointers: tuple[tuple[int, str], ...]  # (offset in the block, argument)
     tensor_maps: tuple[tuple[int, str, TensorMap], ...]
-    spans: dict[str, Span]  # of the arrays that have elements
+    placement: Placement
 
     @property
     def empty(self) -> bool:
@@ -93,15 +74,15 @@ def resolve(
 ) -> Launch:
     """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument."""
     try:
-        return _Call(kernel, arguments, capability, multiprocessors).launch(variant)
+        return _Resolution(kernel, arguments, capability, multiprocessors).launch(variant)
     except ExpressionError as error:
         raise ConstraintError(f"{kernel.name}: {error}") from None
 
 
-class _Call:
+class _Resolution:
     """The state of one resolution: `values` is what expressions read."""
 
-    def __init__(self, kernel: Kernel, arguments: Mapping, capability: tuple[int, int], multiprocessors: int):
+    def __init__(self, kernel: Kernel, arguments: Mapping[str, Any], capability: tuple[int, int], multiprocessors: int):
         self.kernel = kernel
         self.capability = capability
         self.values: dict[str, int] = {"sms": multiprocessors}
@@ -126,24 +107,25 @@ class _Call:
         for name, array in self.arrays.items():
             self._same(name, "", self.forms[name].shape, array.shape, array.shape)
         self._constraints(of_strides)
+        self.placement = self._placement()
         for name, array in self.arrays.items():
             self._fit(name, array)
         self._overlaps()
         variant = self._variant(pinned)
         return self._launch(variant)
 
-    def _fail(self, reason: str, kind: type[Exception] = ArgumentError):
+    def _fail(self, reason: str, kind: type[Exception] = ArgumentError) -> NoReturn:
         raise kind(f"{self.kernel.name}: {reason}")
 
     # 1. names
-    def _sort(self, given: Mapping):
+    def _sort(self, given: Mapping[str, Any]) -> None:
         kernel = self.kernel
         for name in given:
             if name not in kernel.arguments and name not in kernel.options:
                 takes = ", ".join((*kernel.arguments, *kernel.options))
                 self._fail(f"no argument is named '{name}'; it takes {takes}")
         for name, argument in kernel.arguments.items():
-            value = given.get(name)
+            value: Any = given.get(name)
             if value is None:
                 value = argument.default
             if value is None and not argument.optional:
@@ -159,7 +141,7 @@ class _Call:
                 self._fail(f"{name}: expected {_either(option.values)}, got '{value}'")
             self.options[name] = value
 
-    def _scalar(self, argument: Argument, value: int | float) -> int | float:
+    def _scalar(self, argument: Argument, value: Any) -> int | float:
         dtype = argument.dtypes[0]
         if dtype == "f32":
             try:
@@ -176,7 +158,7 @@ class _Call:
         return value
 
     # 2. arrays one by one
-    def _flags_and_forms(self):
+    def _flags_and_forms(self) -> None:
         for name, option in self.kernel.options.items():
             for value in option.values:
                 self.values[f"{name}.{value}"] = int(self.options[name] == value)
@@ -210,7 +192,7 @@ class _Call:
         hint = "; bytes could be either, so pass an array that says which" if array.dtype == "u8" and carried else ""
         self._fail(f"{argument.name}: expected {_either(argument.dtypes)}, got {array.dtype}{hint}")
 
-    def _bind(self, name: str, array: Array):
+    def _bind(self, name: str, array: Array) -> None:
         form = self.forms[name]
         if len(array.shape) != len(form.shape):
             wanted = ", ".join(expression.text for expression in form.shape)
@@ -247,13 +229,13 @@ class _Call:
         return found
 
     # 3. one device
-    def _one_device(self):
-        first = next(iter(self.arrays), None)
+    def _one_device(self) -> None:
+        first = next(iter(self.arrays), "")
         for name, array in self.arrays.items():
             if array.device != self.arrays[first].device:
                 self._fail(f"{name}: lies on device {array.device}, {first} on device {self.arrays[first].device}")
 
-    def _absent_symbols(self):
+    def _absent_symbols(self) -> None:
         """A symbol that only absent optional arguments would bind is 0."""
         for name, argument in self.kernel.arguments.items():
             if argument.kind == "array" and name not in self.arrays:
@@ -263,14 +245,14 @@ class _Call:
                             self.values.setdefault(expression.text, 0)
 
     # 4. constraints; 5. shapes; 6. constraints that name strides: an array of a wrong shape is not to be told of its strides
-    def _constraints(self, constraints: Sequence[tuple[Expression, str]]):
+    def _constraints(self, constraints: Sequence[tuple[Expression, str]]) -> None:
         for expression, words in constraints:
             if not expression.evaluate(self.values):
                 solved = ", ".join(f"{name} = {self.values[name]}" for name in expression.names if name in self.values)
                 self._fail(f"{words} ({expression.text}, with {solved})", ConstraintError)
 
     # 7. strides and alignment
-    def _fit(self, name: str, array: Array):
+    def _fit(self, name: str, array: Array) -> None:
         form, argument = self.forms[name], self.kernel.arguments[name]
         if 0 in array.shape:
             return
@@ -282,10 +264,10 @@ class _Call:
                 if stride != contiguous:
                     self._fail(f"{name}: expected a contiguous array, got strides {_tuple(self.strides[name])}")
                 contiguous *= extent
-        if array.address % argument.alignment:
+        if self.placement.misaligned(name, array.address):
             self._fail(f"{name}: the address {array.address:#x} must be a multiple of {argument.alignment} bytes")
 
-    def _same(self, name: str, what: str, expressions: Sequence[Expression], got: Sequence[int], shape: Sequence[int]):
+    def _same(self, name: str, what: str, expressions: Sequence[Expression], got: Sequence[int], shape: Sequence[int]) -> None:
         expected = tuple(expression.evaluate(self.values) for expression in expressions)
         free = what != ""  # a stride over at most one element is free
         for extent, wanted, found in zip(shape, expected, got, strict=True):
@@ -294,20 +276,27 @@ class _Call:
                 self._fail(f"{name}: expected {what}{_tuple(expected)} = ({texts}), got {_tuple(got)}")
 
     # 8. overlaps
-    def _overlaps(self):
-        self.spans = {name: self._span(name, array) for name, array in self.arrays.items() if 0 not in array.shape}
-        spans = list(self.spans.items())
-        for index, (name, span) in enumerate(spans):
-            for other, other_span in spans[:index]:
-                written = [n for n in (name, other) if self.kernel.arguments[n].written]
-                if written and _intersect(span, other_span):
-                    self._fail(f"{name}: overlaps {other}, and the kernel writes {written[0]}")
+    def _overlaps(self) -> None:
+        broken = self.placement.overlap({name: array.address for name, array in self.arrays.items()})
+        if broken is not None:
+            name, other, written = broken
+            self._fail(f"{name}: overlaps {other}, and the kernel writes {written}")
+
+    def _placement(self) -> Placement:
+        """The rules for addresses that follow from arguments alone; those of tensor maps come with the variant."""
+        arguments = self.kernel.arguments
+        spans = {name: self._span(name, array) for name, array in self.arrays.items() if 0 not in array.shape}
+        names = list(spans)
+        pairs = ((name, other) for index, name in enumerate(names) for other in names[:index])
+        written = ((pair, [name for name in pair if arguments[name].written]) for pair in pairs)
+        apart = tuple((name, other, those[0]) for (name, other), those in written if those)
+        return Placement(spans, {name: arguments[name].alignment for name in spans}, apart)
 
     def _span(self, name: str, array: Array) -> Span:
         itemsize = DTYPES[self.dtypes[name]].bytes
         steps = [(extent - 1) * stride for extent, stride in zip(array.shape, self.strides[name], strict=True)]
         rows, pitch = (array.shape[0], self.strides[name][0]) if len(steps) > 1 else (1, 0)
-        return Span(array.address, (sum(steps) + 1) * itemsize, rows, pitch * itemsize, (sum(steps[1:]) + 1) * itemsize)
+        return Span((sum(steps) + 1) * itemsize, rows, pitch * itemsize, (sum(steps[1:]) + 1) * itemsize)
 
     # 9. the variant
     def _variant(self, pinned: str | None) -> Variant:
@@ -319,7 +308,9 @@ class _Call:
             reason = f"no cubin for compute capability {major}.{minor}; the zoo ships {shipped}"
             self._fail(reason, ArchitectureError)
         chosen = {name: self.dtypes[name] for name in self.arrays if len(kernel.arguments[name].dtypes) > 1}
-        best, best_cost, fitting = None, 0, None
+        best: Variant | None = None
+        fitting: Variant | None = None
+        best_cost = 0
         for variant in kernel.variants:
             if variant.arch != arch or (pinned is not None and variant.name != pinned):
                 continue
@@ -358,27 +349,33 @@ class _Call:
         if not (1 <= threads <= THREADS_LIMIT and 0 <= shared < 2**31 and all(1 <= extent <= CLUSTER_LIMIT for extent in cluster)):
             reason = f"cannot start {threads} threads in clusters of {_tuple(cluster)} with {shared} bytes of shared memory"
             self._fail(reason, ConstraintError)
-        block, pointers, tensor_maps = bytearray(rule.parameter_bytes), [], []
+        block = bytearray(rule.parameter_bytes)
+        pointers: list[tuple[int, str]] = []
+        tensor_maps: list[tuple[int, str, TensorMap]] = []
         launch_is_empty = 0 in grid
         for parameter in rule.parameters:
+            name = parameter.argument or ""
             if parameter.kind == "pointer":
-                array = self.arrays.get(parameter.argument)
+                array = self.arrays.get(name)
                 struct.pack_into("<Q", block, parameter.offset, array.address if array else 0)
                 if array:
-                    pointers.append((parameter.offset, parameter.argument))
+                    pointers.append((parameter.offset, name))
             elif parameter.kind == "f32":
-                struct.pack_into("<f", block, parameter.offset, self.scalars[parameter.argument])
-            elif parameter.kind == "tensor_map":
-                if parameter.argument in self.arrays and not launch_is_empty:
-                    tensor_map = self._tensor_map(parameter, values)
-                    tensor_maps.append((parameter.offset, parameter.argument, tensor_map))
-            else:
+                struct.pack_into("<f", block, parameter.offset, self.scalars[name])
+            elif parameter.recipe is not None:
+                if name in self.arrays and not launch_is_empty:
+                    tensor_maps.append((parameter.offset, name, self._tensor_map(name, parameter.recipe, values)))
+            elif parameter.value is not None:
                 value = parameter.value.evaluate(values)
                 bits = 8 * parameter.size
                 if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
                     self._fail(f"{parameter.value.text} = {value} does not fit {bits} bits", ConstraintError)
                 block[parameter.offset : parameter.offset + parameter.size] = value.to_bytes(parameter.size, "little", signed=True)
+        alignments = dict(self.placement.alignments)
+        for _, name, tensor_map in tensor_maps:
+            alignments[name] = math.lcm(alignments.get(name, 1), tensor_map.alignment)
         return Launch(
+            kernel=self.kernel.name,
             variant=variant,
             symbols=values,
             grid=grid,
@@ -388,18 +385,16 @@ class _Call:
             block=bytes(block),
             pointers=tuple(pointers),
             tensor_maps=tuple(tensor_maps),
-            spans=self.spans,
+            placement=replace(self.placement, alignments=alignments),
         )
 
-    def _tensor_map(self, parameter, values: dict[str, int]) -> TensorMap:
-        recipe = parameter.recipe
-
-        def all_of(expressions):
+    def _tensor_map(self, name: str, recipe: MapRecipe, values: dict[str, int]) -> TensorMap:
+        def all_of(expressions: Sequence[Expression]) -> tuple[int, ...]:
             return tuple(expression.evaluate(values) for expression in expressions)
 
         tensor_map = TensorMap(
             dtype=recipe.dtype,
-            address=self.arrays[parameter.argument].address,
+            address=self.arrays[name].address,
             dims=all_of(recipe.dims),
             strides=all_of(recipe.strides),
             box=all_of(recipe.box),
@@ -410,18 +405,8 @@ class _Call:
         )
         reason = tensor_map.refusal()
         if reason:
-            self._fail(f"{parameter.argument}: tensor map: {reason}", ConstraintError)
+            self._fail(f"{name}: tensor map: {reason}", ConstraintError)
         return tensor_map
-
-
-def _intersect(a: Span, b: Span) -> bool:
-    if a.address + a.bytes <= b.address or b.address + b.bytes <= a.address:
-        return False
-    if a.rows > 1 and b.rows > 1 and a.pitch == b.pitch and max(a.row, b.row) <= a.pitch:
-        # columns of one larger buffer: they meet only if their places within the pitch do
-        ahead = (b.address - a.address) % a.pitch
-        return ahead < a.row or ahead + b.row > a.pitch
-    return True
 
 
 def _tuple(numbers: Sequence[int]) -> str:

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import DTYPES
+from zoo.contract.numpy_dtypes import dtype_name
+from zoo.contract.whole_numbers import whole_tuple
 from zoo.errors import ArgumentError
-from zoo.runtime.arrays import Pointer, contiguous_strides
-from zoo.runtime.device_array import numpy_dtype
+from zoo.runtime.own_array import OwnArray
 
-_NAMES = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
-
-class EmulatedArray(Pointer):
-    """A contiguous array. Its memory is the device's and lives as long as that does."""
-
-    def numpy(self) -> np.ndarray:
-        """A copy on the host; 4-bit codes come as bytes."""
-        return self.device.read(self.address, self.shape, numpy_dtype(self.dtype))
+    from .device import Device
 
 
-def from_numpy(device, values: np.ndarray) -> EmulatedArray:
-    name = _NAMES.get(values.dtype.name)
-    if name is None:
-        raise ArgumentError(f"array: zoo has no dtype for numpy's {values.dtype.name}; it knows {', '.join(_NAMES)}")
-    return EmulatedArray(device.alloc(values), values.shape, name, contiguous_strides(values.shape), device)
+class EmulatedArray(OwnArray):
+    """A contiguous array or a view of one. Its memory is the device's and lives as long as that does."""
+
+    def _read(self, size: int) -> np.ndarray:
+        return self.device.read(self.address, size, np.uint8)
 
 
-def uninitialised(device, shape: tuple[int, ...], dtype: str) -> EmulatedArray:
-    if dtype not in DTYPES:
-        raise ArgumentError(f"empty: unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
-    shape = tuple(int(extent) for extent in shape)
-    size = DTYPES[dtype].bytes * int(np.prod(shape, dtype=np.int64))
-    return EmulatedArray(device.alloc(size), shape, dtype, contiguous_strides(shape), device)
+def from_numpy(device: Device, values: np.ndarray) -> EmulatedArray:
+    if not hasattr(values, "__array_interface__"):
+        raise ArgumentError(f"array: a {type(values).__name__} is no numpy array")
+    name = dtype_name(values.dtype, "array")
+    native = np.asarray(values, values.dtype.newbyteorder("="), order="C")
+    return EmulatedArray(device.alloc(native), values.shape, name, contiguous_strides(values.shape), device)
+
+
+def uninitialised(device: Device, shape: tuple[int, ...], dtype: str | DTypeLike) -> EmulatedArray:
+    shape, name = whole_tuple(shape, "shape"), dtype_name(dtype, "empty")
+    size = DTYPES[name].bytes * int(np.prod(shape, dtype=np.int64))
+    return EmulatedArray(device.alloc(size), shape, name, contiguous_strides(shape), device)

@@ -1,12 +1,17 @@
 """The public face: a module of PTX, a device with memory, a launch and its report."""
 
+from __future__ import annotations
+
 import struct
 from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from zoo.runtime.arrays import Pointer
+from zoo.runtime.own_array import OwnArray
 
 from .asynchronous import POLICIES
 from .decode import Program
@@ -14,9 +19,15 @@ from .errors import EmulatorError
 from .machine import Machine
 from .memory import GlobalMemory
 from .parser import parse
+from .plan import EmulatedPlan
+
+if TYPE_CHECKING:
+    from zoo.contract.resolve import Launch
+    from zoo.runtime.library import Library
 
 MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
-
+# Where the sums of every matrix instruction were compared with a GPU's bit by bit (docs/emulator_arithmetic.md).
+ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
 
@@ -76,7 +87,8 @@ class Device:
     """An emulated GPU: its memory, and the policies its launches run under.
 
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between and warps in
-    random order, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation.
+    random order, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
+    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact".
     """
 
     def __init__(
@@ -84,7 +96,7 @@ class Device:
         arch="sm_90a",
         scheduling="random",
         seed=0,
-        arithmetic="exact",
+        arithmetic=None,
         *,
         elect="lowest",
         multiprocessors=None,
@@ -92,13 +104,15 @@ class Device:
     ):
         if scheduling not in POLICIES:
             raise EmulatorError(f"scheduling {scheduling!r} is unknown; it is one of {', '.join(POLICIES)}")
-        if arithmetic not in ("exact", "hw"):
+        if arithmetic not in (None, "exact", "hw"):
             raise EmulatorError(f"arithmetic {arithmetic!r} is unknown; it is exact or hw")
         if elect not in ("lowest", "highest"):
             raise EmulatorError(f"elect {elect!r} is unknown; it is lowest or highest")
         number = arch[:-1] if arch[-1:] in ("a", "f") else arch
         if number not in MULTIPROCESSORS:
             raise EmulatorError(f"architecture {arch!r} is not covered; it is one of {', '.join(MULTIPROCESSORS)} with a or f")
+        if arithmetic is None:
+            arithmetic = "hw" if number in ARITHMETIC_CONFIRMED else "exact"
         self.arch, self.scheduling, self.seed, self.arithmetic, self.elect = arch, scheduling, seed, arithmetic, elect
         self.multiprocessors = multiprocessors or MULTIPROCESSORS[number]
         self.instruction_limit = instruction_limit
@@ -115,7 +129,13 @@ class Device:
         number = int(self.arch[3:].rstrip("af"))
         return number // 10, number % 10
 
-    # ---- arrays for zoo.launch
+    # ---- what zoo.launch asks of a device
+    def plan(
+        self, launch: Launch, library: Library, arrays: Mapping[str, object], stream_source: object = None, stream: object = None
+    ) -> EmulatedPlan:
+        """What runs a launch here, from a library's PTX: as `zoo.runtime.driver.Device.plan`, without streams."""
+        return EmulatedPlan(launch, self, library.modules.of(launch.variant), arrays)
+
     def array(self, values):
         """A copy of a numpy array (with ml_dtypes' small floats too) that zoo.launch takes."""
         from .array import from_numpy
@@ -123,7 +143,7 @@ class Device:
         return from_numpy(self, values)
 
     def empty(self, shape, dtype):
-        """An array of one of zoo's dtypes that nobody has written yet."""
+        """An array that nobody has written yet; its dtype is one of zoo's by name, or numpy's or ml_dtypes' own."""
         from .array import uninitialised
 
         return uninitialised(self, shape, dtype)
@@ -315,7 +335,7 @@ def _pack_one(variable, value, what):
         return bytes(value)
     if isinstance(value, bool):
         value = int(value)
-    if isinstance(value, Pointer):
+    if isinstance(value, (OwnArray, Pointer)):
         raise EmulatorError(f"{what}: of an array the launch takes its .address")
     if isinstance(value, float) or variable.type in ("f32", "f64") and isinstance(value, int):
         if size not in (4, 8) or variable.type in ("u32", "s32", "u64", "s64"):

@@ -1,38 +1,145 @@
-"""Any framework's array, described for the resolver.
+"""The arguments of a call: any framework's arrays, described for the resolver, and the numbers and options beside them.
 
-A *reader* takes an object to (address, signature): the signature is hashable and holds all that matters beside the
-address, so that a repeated call is recognised by it. A *describer* turns both into a `resolve.Array`. Frameworks are
-found by the argument's own type; none is imported.
+A *reader* takes an array to (address, signature): the signature is hashable and holds all that matters beside the
+address. `read` strings the signatures of a call together to its *form*, by which a repeated call is recognised. A
+*describer* turns an address and a signature into a `zoo.contract.array.Array`. Frameworks are found by the argument's
+own type; none is imported.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
+from zoo.contract.array import HOST, Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
-from zoo.contract.resolve import HOST, Array
+from zoo.contract.manifest import Kernel
+from zoo.contract.numpy_dtypes import called, dtype_name
 from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 from zoo.runtime import driver, streams
 from zoo.runtime.dlpack import read_dlpack
+from zoo.runtime.own_array import OwnArray
 
-_BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from zoo.emulator import Device as EmulatedDevice
+
 _BY_TYPESTR = {"<f2": "f16", "<f4": "f32", "|u1": "u8", "<i4": "i32", "<i8": "i64", "|V1": "u8"}
 
+Signature = tuple[Any, ...]
+StreamSource = Callable[[], int | None]
 
-@dataclass(frozen=True)
+
+def _no_stream(signature: Signature) -> None:
+    return None
+
+
+@dataclass(frozen=True, eq=False)
 class Kind:
     """One kind of array. `stream_source` of a signature is the function that gives the stream its owner works on now,
     always the same one for the same owner and device, or None where there is nothing to ask. A `binding` owner orders
     the data by itself, so that two different streams of such are a conflict."""
 
-    read: Callable[[object], tuple[int, tuple]]
-    describe: Callable[[int, tuple], Array]
-    stream_source: Callable[[tuple], Callable[[], int] | None]
+    read: Callable[[Any], tuple[int, Signature]]
+    describe: Callable[[int, Any], Array]
+    stream_source: Callable[[Any], StreamSource | None] = _no_stream
     binding: bool = False
+
+
+# The call as a whole
+
+
+def read(arguments: Mapping[str, object]) -> tuple[list[Any], list[int]]:
+    """The form of a call and the addresses of its arrays. The form is flat, three entries an argument: of an array its
+    name, kind and signature; of anything else its name, type and value. Calls of one form differ in addresses alone."""
+    form: list[Any] = []
+    addresses: list[int] = []
+    for name, value in arguments.items():
+        cls = type(value)
+        try:
+            kind = _kinds[cls]
+        except KeyError:
+            kind = kind_of(value)
+        if kind is TORCH:  # `_read_torch`, written out: calling it for three arrays would cost a twentieth of the whole launch
+            tensor: Any = value
+            strides = tensor.is_contiguous() or tensor.stride()
+            form += (name, kind, (tensor.dtype, tensor.shape, strides, tensor.get_device()))
+            addresses.append(tensor.data_ptr())
+        elif kind is not None:
+            address, signature = kind.read(value)
+            form += (name, kind, signature)
+            addresses.append(address)
+        elif cls is int or cls is str:
+            form += (name, cls, value)
+        else:
+            number = _number(value)
+            # Equal must mean the same bits: -0.0 is not 0.0, a NaN is itself, and 1 is not 1.0.
+            form += (name, type(number), number.hex() if isinstance(number, float) else number)
+    return form, addresses
+
+
+def _number(value: object) -> object:
+    """numpy's numbers become Python's."""
+    cls: Any = type(value)
+    return value.item() if cls.__module__ == "numpy" and hasattr(value, "item") else value
+
+
+class Call:
+    """The arguments of one call: `values` is what `resolve` takes, `arrays` the (kind, signature) of the arrays, in the
+    caller's order."""
+
+    def __init__(self, arguments: Mapping[str, object], form: list[Any], addresses: list[int]):
+        self.arrays: dict[str, tuple[Kind, Signature]] = {}
+        self.values: dict[str, Any] = {}
+        places = iter(addresses)
+        for name, kind, signature in zip(form[::3], form[1::3], form[2::3], strict=True):
+            if isinstance(kind, Kind):
+                self.arrays[name] = (kind, signature)
+                self.values[name] = kind.describe(next(places), signature)
+            else:
+                self.values[name] = _number(arguments[name])
+
+    @classmethod
+    def read(cls, arguments: Mapping[str, object]) -> Call:
+        return cls(arguments, *read(arguments))
+
+    @property
+    def device(self) -> driver.Device | EmulatedDevice:
+        """The device of the first array that has one; resolving finds any disagreement."""
+        devices = (value.device for value in self.values.values() if isinstance(value, Array))
+        found: Any = next((device for device in devices if device != HOST), 0)
+        return driver.device(found) if isinstance(found, int) else found
+
+    def check_kinds(self, kernel: Kernel) -> None:
+        """Arrays where the kernel takes arrays, and nothing else there."""
+        for name, value in self.values.items():
+            argument = kernel.arguments.get(name)
+            if argument is None or value is None:
+                continue
+            if (argument.kind == "array") != (name in self.arrays):
+                got = "an array" if name in self.arrays else type(value).__name__
+                wanted = "an array in device memory" if argument.kind == "array" else f"a number ({argument.dtypes[0]})"
+                raise ArgumentError(f"{kernel.name}: {name}: expected {wanted}, got {got}")
+
+    def stream_source(self) -> StreamSource:
+        """What gives the stream that the owners of the arrays work on now, each time anew; None if none of them has one."""
+        binding: dict[StreamSource, str] = {}
+        others: dict[StreamSource, str] = {}
+        for name, (kind, signature) in self.arrays.items():
+            while kind is VIEW:  # the owner of what it shows
+                _, kind, signature = signature
+            source = kind.stream_source(signature)
+            if source is not None:
+                (binding if kind.binding else others).setdefault(source, name)
+        return streams.agreeing(binding or others) if len(binding) > 1 else next(iter(binding or others), streams.none)
+
+
+# Arrays that are described by the caller
 
 
 @dataclass(frozen=True)
@@ -43,13 +150,14 @@ class Pointer:
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...]
-    device: int
+    device: Any
 
 
-def ptr(address: int, shape, dtype: str, strides=None, device: int | None = None) -> Pointer:
+def ptr(
+    address: int, shape: tuple[int, ...], dtype: str | DTypeLike, strides: tuple[int, ...] | None = None, device: int | None = None
+) -> Pointer:
     """Describes raw device memory. `strides` in elements (contiguous if left out); `device` is asked of the driver if left out."""
-    if dtype not in DTYPES:
-        raise ArgumentError(f"ptr: unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
+    dtype = dtype_name(dtype, "ptr")
     address = whole(address, "ptr: address", 0, 2**64 - 1)
     shape = whole_tuple(shape, "ptr: shape")
     strides = contiguous_strides(shape) if strides is None else whole_tuple(strides, "ptr: strides", -(2**63))
@@ -69,10 +177,9 @@ class View:
     dtype: str
 
 
-def view(array: object, dtype: str) -> View:
+def view(array: object, dtype: str | DTypeLike) -> View:
     """The same memory read as `dtype`, for frameworks that have no such type: `zoo.view(uint8_array, "e5m2")`."""
-    if dtype not in DTYPES:
-        raise ArgumentError(f"view: unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
+    dtype = dtype_name(dtype, "view")
     if isinstance(array, View):
         array = array.base
     kind = kind_of(array)
@@ -85,38 +192,43 @@ def view(array: object, dtype: str) -> View:
     return View(array, dtype)
 
 
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+def _size_of_unknown(name: str) -> int | None:
+    """The bytes of a dtype that zoo has no name for, from the digits in its own ('torch.uint16', '<V2')."""
+    digits = "".join(character for character in name if character.isdigit())
+    if not digits:
+        return None
+    return int(digits) if name[:1] in "<>|=" else int(digits) // 8
 
 
-# torch
-def _read_torch(tensor) -> tuple[int, tuple]:
-    return tensor.data_ptr(), (tensor.dtype, tensor.shape, tensor.stride(), tensor.get_device())
+# The kinds, each as a reader and a describer
 
 
-def _describe_torch(address: int, signature: tuple) -> Array:
+# torch. A contiguous tensor's strides are not asked for: the answer is cheaper, and so is comparing it.
+def _read_torch(tensor: Any) -> tuple[int, Signature]:
+    strides = tensor.is_contiguous() or tensor.stride()
+    return tensor.data_ptr(), (tensor.dtype, tensor.shape, strides, tensor.get_device())
+
+
+def _describe_torch(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
-    names = {getattr(sys.modules["torch"], known.torch, None): known.name for known in DTYPES.values()}
-    return Array(address, names.get(dtype, str(dtype)), tuple(shape), tuple(strides), device)
+    names: dict[Any, str] = {getattr(sys.modules["torch"], known.torch, None): known.name for known in DTYPES.values()}
+    strides = contiguous_strides(shape) if strides is True else tuple(strides)
+    return Array(address, names.get(dtype, str(dtype)), tuple(shape), strides, device)
 
 
 # CuPy
-def _read_cupy(array) -> tuple[int, tuple]:
+def _read_cupy(array: Any) -> tuple[int, Signature]:
     data = array.data
     return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
 
 
-def _describe_cupy(address: int, signature: tuple) -> Array:
+def _describe_cupy(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
-    return Array(address, _BY_NUMPY_NAME.get(dtype.name, dtype.name), shape, _elements(strides, dtype.itemsize), device)
+    return Array(address, called(dtype.name), shape, _elements(strides, dtype.itemsize), device)
 
 
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
-def _read_jax(array) -> tuple[int, tuple]:
+def _read_jax(array: Any) -> tuple[int, Signature]:
     array.block_until_ready()
     if len(array.devices()) != 1:
         raise ArgumentError(f"a JAX array over {len(array.devices())} devices; pass one shard of it at a time")
@@ -125,13 +237,13 @@ def _read_jax(array) -> tuple[int, tuple]:
     return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
 
 
-def _describe_jax(address: int, signature: tuple) -> Array:
+def _describe_jax(address: int, signature: Signature) -> Array:
     _, name, shape, device = signature
-    return Array(address, _BY_NUMPY_NAME.get(name, name), shape, contiguous_strides(shape), device, readonly=True)
+    return Array(address, called(name), shape, contiguous_strides(shape), device, readonly=True)
 
 
 # __cuda_array_interface__: numba and others
-def _read_interface(array) -> tuple[int, tuple]:
+def _read_interface(array: Any) -> tuple[int, Signature]:
     try:
         interface = array.__cuda_array_interface__
         address, readonly = interface["data"]
@@ -143,125 +255,109 @@ def _read_interface(array) -> tuple[int, tuple]:
     return address, (typestr, shape, strides, device, readonly, interface.get("stream"))
 
 
-def _describe_interface(address: int, signature: tuple) -> Array:
+def _describe_interface(address: int, signature: Signature) -> Array:
     typestr, shape, strides, device, readonly, _ = signature
     elements = contiguous_strides(shape) if strides is None else _elements(strides, int(typestr[2:]))
-    return Array(address, _BY_TYPESTR.get(typestr, typestr), shape, elements, device, readonly)
+    return Array(address, _BY_TYPESTR.get(str(typestr), str(typestr)), shape, elements, device, readonly)
 
 
 # host arrays, only to say so
-def _read_numpy(array) -> tuple[int, tuple]:
+def _read_numpy(array: Any) -> tuple[int, Signature]:
     return 0, ("numpy", array.dtype.name, array.shape)
 
 
-def _describe_numpy(address: int, signature: tuple) -> Array:
+def _describe_numpy(address: int, signature: Signature) -> Array:
     _, name, shape = signature
-    return Array(address, _BY_NUMPY_NAME.get(name, name), shape, contiguous_strides(shape), HOST)
+    return Array(address, called(name), shape, contiguous_strides(shape), HOST)
 
 
 # zoo's own
-def _read_pointer(pointer: Pointer) -> tuple[int, tuple]:
+def _read_pointer(pointer: Pointer) -> tuple[int, Signature]:
     return pointer.address, ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
 
 
-def _read_device_array(array) -> tuple[int, tuple]:
-    return array.address, ("device array", array.dtype, array.shape, array.strides, array.device)
+def _read_own_array(array: OwnArray) -> tuple[int, Signature]:
+    return array.address, ("own array", array.dtype, array.shape, array.strides, array.device)
 
 
-def _describe_own(address: int, signature: tuple) -> Array:
+def _describe_own(address: int, signature: Signature) -> Array:
     _, dtype, shape, strides, device = signature
     return Array(address, dtype, shape, strides, device)
 
 
-def _describe_dlpack(address: int, signature: tuple) -> Array:
+def _describe_dlpack(address: int, signature: Signature) -> Array:
     code, shape, strides, device, readonly = signature
     names = {known.dlpack: known.name for known in DTYPES.values()}
     strides = contiguous_strides(shape) if strides is None else strides
     return Array(address, names.get(code, f"DLPack type {code}"), shape, strides, device, readonly)
 
 
-def _read_view(viewed: View) -> tuple[int, tuple]:
+def _read_view(viewed: View) -> tuple[int, Signature]:
     kind = kind_of(viewed.base)
+    if kind is None:
+        raise ArgumentError(f"view: a {type(viewed.base).__name__} is no array")
     address, signature = kind.read(viewed.base)
     return address, (viewed.dtype, kind, signature)
 
 
-def _describe_view(address: int, signature: tuple) -> Array:
+def _describe_view(address: int, signature: Signature) -> Array:
     dtype, kind, inner = signature
     array = kind.describe(address, inner)
     return Array(address, dtype, array.shape, array.strides, array.device, array.readonly)
 
 
-def _size_of_unknown(name: str) -> int | None:
-    """The bytes of a dtype that zoo has no name for, from the digits in its own ('torch.uint16', '<V2')."""
-    digits = "".join(character for character in name if character.isdigit())
-    if not digits:
-        return None
-    return int(digits) if name[:1] in "<>|=" else int(digits) // 8
-
-
-def _elements(strides_in_bytes, itemsize: int) -> tuple[int, ...]:
+def _elements(strides_in_bytes: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     if any(stride % itemsize for stride in strides_in_bytes):
         raise ArgumentError(f"strides of {strides_in_bytes} bytes are no multiples of the element's {itemsize}")
     return tuple(stride // itemsize for stride in strides_in_bytes)
 
 
-def _no_stream(signature: tuple) -> None:
-    return None
-
-
-def _of_device(source: Callable[[int], Callable[[], int]], place: int) -> Callable[[tuple], Callable[[], int] | None]:
+def _of_device(source: Callable[[int], StreamSource], place: int) -> Callable[[Signature], StreamSource | None]:
     """The source of the device that stands at `place` of a signature."""
     return lambda signature: None if signature[place] == HOST else source(signature[place])
 
 
 @cache
-def _named_stream(handle: int | None) -> Callable[[], int] | None:
+def _named_stream(handle: int | None) -> StreamSource | None:
     if handle == 1:  # the protocol's number for the legacy default stream, which the driver and torch call 0
         handle = 0
     return None if handle is None else lambda: handle
 
 
 TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True)
+VIEW = Kind(_read_view, _describe_view)  # its stream is that of what it shows
 _CUPY = Kind(_read_cupy, _describe_cupy, _of_device(streams.of_cupy, 3), binding=True)
 _INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: _named_stream(signature[5]), binding=True)
 _JAX = Kind(_read_jax, _describe_jax, _of_device(streams.of_zoo, 3))
-_DEVICE_ARRAY = Kind(_read_device_array, _describe_own, _of_device(streams.of_zoo, 4), binding=True)
-_POINTER = Kind(_read_pointer, _describe_own, _no_stream)
-_DLPACK = Kind(read_dlpack, _describe_dlpack, _no_stream)
-_NUMPY = Kind(_read_numpy, _describe_numpy, _no_stream)
+_POINTER = Kind(_read_pointer, _describe_own)
+_DLPACK = Kind(read_dlpack, _describe_dlpack)
+_NUMPY = Kind(_read_numpy, _describe_numpy)
 
 # Found so far, by type; None for what is no array.
-_kinds: dict[type, Kind | None] = {Pointer: _POINTER, int: None, float: None, str: None, type(None): None}
+_kinds: dict[type, Kind | None] = {Pointer: _POINTER, View: VIEW, int: None, float: None, str: None, type(None): None}
 
 
 def kind_of(value: object) -> Kind | None:
     """The kind of an array argument; None for what is no array (numbers, options)."""
     cls = type(value)
-    if cls in _kinds:
+    try:
         return _kinds[cls]
-    kind = _find_kind(value)
-    if cls is not View:  # a view's kind is that of its base
-        _kinds[cls] = kind
-    return kind
+    except KeyError:
+        kind = _kinds[cls] = _find_kind(value)
+        return kind
 
 
-@cache
-def _kind_of_views(base: Kind) -> Kind:
-    return Kind(_read_view, _describe_view, lambda signature: base.stream_source(signature[2]), base.binding)
+def _own_kind(cls: type[OwnArray]) -> Kind:
+    if cls.stream_source is None:
+        return Kind(_read_own_array, _describe_own)
+    return Kind(_read_own_array, _describe_own, _of_device(cls.stream_source, 4), binding=True)
 
 
 def _find_kind(value: object) -> Kind | None:
-    from zoo.runtime.device_array import DeviceArray
-
     if isinstance(value, type):  # a class has its instances' attributes
         return None
-    if isinstance(value, View):
-        return _kind_of_views(kind_of(value.base))
-    if isinstance(value, DeviceArray):
-        return _DEVICE_ARRAY
-    if isinstance(value, Pointer):  # an emulated device's
-        return _POINTER
+    if isinstance(value, OwnArray):
+        return _own_kind(type(value))
     module = type(value).__module__.partition(".")[0]
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):

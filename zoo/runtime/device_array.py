@@ -3,66 +3,65 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
+from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name
 from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 from zoo.runtime import driver
-from zoo.runtime.arrays import contiguous_strides
 from zoo.runtime.dlpack import make_capsule
-from zoo.runtime.streams import stream
+from zoo.runtime.own_array import OwnArray
+from zoo.runtime.streams import of_zoo, stream
 
 if TYPE_CHECKING:
-    import numpy
+    from numpy import ndarray
+    from numpy.typing import DTypeLike
 
 
-class DeviceArray:
-    """A contiguous array in device memory that zoo allocated and frees with this object.
+class DeviceArray(OwnArray):
+    """A contiguous array in device memory that zoo allocated and frees with this object, or a view of one.
 
     Kernels on DeviceArrays run on zoo's own stream of the device unless told otherwise. `numpy()`, DLPack and the CUDA
     array interface wait for all work of the device first, so what they hand out is finished whatever stream wrote it.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: str, device: int = 0):
-        if dtype not in DTYPES:
-            raise ArgumentError(f"unknown dtype '{dtype}'; zoo knows {', '.join(DTYPES)}")
-        self.shape = whole_tuple(shape, "shape")
-        self.dtype = dtype
-        self.strides = contiguous_strides(self.shape)
-        self.device = device
-        self.nbytes = DTYPES[dtype].bytes
-        for extent in self.shape:
-            self.nbytes *= extent
-        whole(self.nbytes, f"the bytes of {self.shape} of {dtype}")
-        self.address = 0
-        if self.nbytes:
+    stream_source = staticmethod(of_zoo)
+
+    def __init__(self, shape: tuple[int, ...], dtype: str | DTypeLike, device: int = 0):
+        shape = whole_tuple(shape, "shape")
+        super().__init__(0, shape, dtype_name(dtype, "empty"), contiguous_strides(shape), device)
+        size = whole(self.nbytes, f"the bytes of {self.shape} of {self.dtype}")
+        if size:
             opened = driver.device(device)
             with opened.current(), driver.relaxed_capture():
-                result = driver.bindings().cuMemAlloc(self.nbytes)
-                self.address = int(driver.check(result, f"allocating {self.nbytes} bytes on device {device}"))
+                result = driver.bindings().cuMemAlloc(size)
+                self.address = int(driver.check(result, f"allocating {size} bytes on device {device}"))
             weakref.finalize(self, _free, opened, self.address).atexit = False
 
-    def __repr__(self) -> str:
-        return f"DeviceArray(shape={self.shape}, dtype={self.dtype!r}, device={self.device})"
+    def numpy(self) -> ndarray[Any, Any]:
+        """A copy on the host, contiguous, after waiting for all work of the device. 4-bit codes come as bytes."""
+        return super().numpy()
 
-    def numpy(self) -> numpy.ndarray:
-        """A copy on the host, after waiting for all work of the device. 4-bit codes come as bytes."""
+    def _read(self, size: int) -> ndarray[Any, Any]:
         import numpy
 
-        result = numpy.empty(self.shape, numpy_dtype(self.dtype))
-        if self.nbytes:
-            self._wait()
-            with driver.device(self.device).current():
-                driver.check(driver.bindings().cuMemcpyDtoH(result.ctypes.data, self.address, self.nbytes), "copying to the host")
-        return result
+        self._wait()
+        data = numpy.empty(size, numpy.uint8)
+        with driver.device(self.device).current():
+            driver.check(driver.bindings().cuMemcpyDtoH(data.ctypes.data, self.address, size), "copying to the host")
+        return data
 
-    def copy_from(self, array: numpy.ndarray) -> DeviceArray:
+    def copy_from(self, array: ndarray[Any, Any]) -> DeviceArray:
         """Fills this array from a host array of the same shape and dtype."""
         import numpy
 
-        if array.shape != self.shape or _zoo_dtype(array.dtype) not in (self.dtype, "u8" if self.dtype in CARRIED_BY_BYTES else None):
+        allowed = (self.dtype, "u8" if self.dtype in CARRIED_BY_BYTES else self.dtype)
+        if array.shape != self.shape or BY_NUMPY_NAME.get(array.dtype.name) not in allowed:
             raise ArgumentError(f"copy_from: expected {self.shape} of {self.dtype}, got {array.shape} of {array.dtype}")
+        if not self.is_contiguous():
+            raise ArgumentError(f"copy_from: a view with strides {self.strides} is not contiguous; copy into the array it shows")
         array = numpy.asarray(array, array.dtype.newbyteorder("="), order="C")
         if self.nbytes:
             own = stream(self.device)
@@ -72,60 +71,44 @@ class DeviceArray:
             own.synchronize()
         return self
 
-    def _wait(self):
+    def _wait(self) -> None:
         with driver.device(self.device).current():
             driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")
 
     @property
-    def __cuda_array_interface__(self) -> dict:
+    def __cuda_array_interface__(self) -> dict[str, Any]:
         self._wait()
         typestr = {"bf16": "<V2", "f16": "<f2", "f32": "<f4", "i32": "<i4", "i64": "<i8"}.get(self.dtype, "|u1")
-        return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "version": 3, "strides": None}
+        size = DTYPES[self.dtype].bytes
+        strides = None if self.is_contiguous() else tuple(stride * size for stride in self.strides)
+        return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "version": 3, "strides": strides}
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, self.device)
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None) -> object:
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None) -> object:
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("a DeviceArray gives out its own memory: no copy, and no other device")
         if stream != -1:
             self._wait()
-        return make_capsule(self, self.address, DTYPES[self.dtype].dlpack, self.shape, self.device)
+        strides = None if self.is_contiguous() else self.strides
+        return make_capsule(self, self.address, DTYPES[self.dtype].dlpack, self.shape, strides, self.device)
 
 
-def _free(device: driver.Device, address: int):
+def _free(device: driver.Device, address: int) -> None:
     if driver.forked():
         return  # the parent's memory
     with device.current(), driver.relaxed_capture():
         driver.check(driver.bindings().cuMemFree(address), "freeing device memory")
 
 
-_BY_NUMPY_NAME = {known.numpy: known.name for known in DTYPES.values() if known.name != "e2m1x2"}
-
-
-def _zoo_dtype(dtype: numpy.dtype) -> str | None:
-    return _BY_NUMPY_NAME.get(dtype.name)
-
-
-def numpy_dtype(name: str) -> numpy.dtype:
-    """numpy's dtype for one of zoo's, with ml_dtypes for the small floats."""
-    import ml_dtypes
-    import numpy
-
-    spelled = DTYPES[name].numpy
-    return numpy.dtype(getattr(ml_dtypes, spelled, None) or spelled)
-
-
-def to_device(array: numpy.ndarray, device: int = 0) -> DeviceArray:
+def to_device(array: ndarray[Any, Any], device: int = 0) -> DeviceArray:
     """Copies a numpy array (with ml_dtypes' small floats too) to the device."""
     if not hasattr(array, "__array_interface__"):
         raise ArgumentError(f"to_device: a {type(array).__name__} is no numpy array")
-    name = _zoo_dtype(array.dtype)
-    if name is None:
-        raise ArgumentError(f"to_device: zoo has no dtype for numpy's {array.dtype.name}; it knows {', '.join(_BY_NUMPY_NAME)}")
-    return DeviceArray(array.shape, name, device).copy_from(array)
+    return DeviceArray(array.shape, dtype_name(array.dtype, "to_device"), device).copy_from(array)
 
 
-def empty(shape: tuple[int, ...], dtype: str, device: int = 0) -> DeviceArray:
-    """Uninitialised device memory."""
+def empty(shape: tuple[int, ...], dtype: str | DTypeLike, device: int = 0) -> DeviceArray:
+    """Uninitialised device memory. The dtype is one of zoo's by name, or numpy's or ml_dtypes' own."""
     return DeviceArray(shape, dtype, device)

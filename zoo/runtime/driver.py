@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from zoo.contract.whole_numbers import whole
 from zoo.errors import DriverError, ForkError
+
+if TYPE_CHECKING:
+    from zoo.contract.resolve import Launch
+    from zoo.runtime.library import Library
+    from zoo.runtime.plan import Plan
 
 _lock = threading.Lock()
 _bindings: ModuleType | None = None
@@ -18,7 +25,7 @@ _devices: dict[int, Device] = {}
 _forked = False
 
 
-def _after_fork_in_child():
+def _after_fork_in_child() -> None:
     global _forked, _lock
     _forked = _bindings is not None
     _lock = threading.Lock()  # another thread of the parent may have held it
@@ -48,8 +55,7 @@ def bindings() -> ModuleType:
 
 
 def _open() -> ModuleType:
-    from cuda.bindings import driver
-
+    driver = importlib.import_module("cuda.bindings.driver")
     try:
         status = int(driver.cuInit(0)[0])
     except Exception as error:  # cuda-bindings raises its own kinds when libcuda is missing
@@ -66,7 +72,7 @@ def _open() -> ModuleType:
     return driver
 
 
-def _raise_forked():
+def _raise_forked() -> NoReturn:
     raise ForkError(
         "this process was forked after CUDA was initialised, and the driver does not survive a fork; "
         "use the 'spawn' start method, or fork before the first use of a GPU",
@@ -83,7 +89,7 @@ def _describe(driver: ModuleType, status: int) -> str:
         return f"status {status}"
 
 
-def check(result: tuple, what: str):
+def check(result: tuple[Any, ...], what: str) -> Any:
     """The value of a binding's result tuple; DriverError saying `what` was being done when it failed."""
     status = int(result[0])
     if status:
@@ -121,6 +127,18 @@ class Device:
         check(driver.cuCtxSetCurrent(self.context), "making a context current")
         return True
 
+    def plan(
+        self,
+        launch: Launch,
+        library: Library,
+        arrays: Mapping[str, object],
+        stream_source: Callable[[], int | None],
+        stream: int | None = None,
+    ) -> Plan:
+        """What starts a launch here, with the code of a library. `arrays` are kept alive; `stream_source` gives the stream
+        where none is passed; `stream` says which stream's capture loading must not disturb. Emulated devices have the same."""
+        return library.plan(launch, self, arrays, stream_source, stream)
+
 
 def device(ordinal: int) -> Device:
     whole(ordinal, "device")
@@ -135,7 +153,7 @@ def device(ordinal: int) -> Device:
 
 
 def device_count() -> int:
-    return check(bindings().cuDeviceGetCount(), "counting devices")
+    return int(check(bindings().cuDeviceGetCount(), "counting devices"))
 
 
 def _open_device(driver: ModuleType, ordinal: int) -> Device:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from zoo.contract.manifest import Variant
+from zoo.contract.manifest import Manifest, Variant
+from zoo.contract.resolve import Launch
 from zoo.errors import CaptureError, IntegrityError
 from zoo.runtime import driver
+from zoo.runtime.plan import Plan
+
+if TYPE_CHECKING:
+    from zoo.emulator.module_store import ModuleStore
 
 _PORTABLE_SHARED_MEMORY = 48 * 1024
 
@@ -28,18 +36,41 @@ def read_verified(directory: Path, variant: Variant) -> bytes:
 
 
 class Library:
-    """The loaded cubins of one directory."""
+    """One directory of cubins, as devices take from it: functions that the driver has loaded, modules of PTX for the emulator."""
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, manifest_sha256: str | None = None):
         self.directory = directory
+        self._manifest_sha256 = manifest_sha256
         self._lock = threading.Lock()
         self._libraries: dict[str, object] = {}  # by digest
         self._functions: dict[tuple[str, int], object] = {}  # by digest and device
 
+    @cached_property
+    def manifest(self) -> Manifest:
+        return Manifest(self.directory / "manifest.json", self._manifest_sha256)
+
+    @cached_property
+    def modules(self) -> ModuleStore:
+        from zoo.emulator.module_store import ModuleStore  # only with arrays of an emulated device
+
+        return ModuleStore(self.directory, self.manifest)
+
+    def plan(
+        self,
+        launch: Launch,
+        device: driver.Device,
+        arrays: Mapping[str, object],
+        stream_source: Callable[[], int | None],
+        stream: int | None = None,
+    ) -> Plan:
+        """A plan of a launch on a device, loading its cubin unless `stream` is being captured."""
+        device.adopt_thread()
+        return Plan(launch, device, self.function(launch.variant, device, stream), arrays, stream_source)
+
     def is_loaded(self, variant: Variant, device: driver.Device) -> bool:
         return (variant.sha256, device.ordinal) in self._functions
 
-    def function(self, variant: Variant, device: driver.Device, stream: int | None = None):
+    def function(self, variant: Variant, device: driver.Device, stream: int | None = None) -> object:
         """The driver's function of a variant on a device, loading it unless `stream` is being captured."""
         found = self._functions.get((variant.sha256, device.ordinal))
         if found is not None:
@@ -58,7 +89,7 @@ class Library:
                 self._functions[(variant.sha256, device.ordinal)] = found
         return found
 
-    def _load(self, variant: Variant, device: driver.Device):
+    def _load(self, variant: Variant, device: driver.Device) -> object:
         cuda = driver.bindings()
         with device.current(), driver.relaxed_capture():
             library = self._libraries.get(variant.sha256)

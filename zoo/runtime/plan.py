@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from zoo.contract.resolve import Launch
 from zoo.errors import StreamError
@@ -41,42 +42,72 @@ class Plan:
     """A resolved launch. `plan(stream)` enqueues it: no allocation, no lookup, no synchronisation, and capturable in a graph.
 
     It works on the addresses it was prepared with and keeps those arrays alive. It may be called from several threads.
+    Without a stream it takes the current one of the arrays' framework.
     """
 
-    def __init__(self, launch: Launch, device: driver.Device, function, arrays: Mapping[str, object]):
+    # Whether `move` can point it at arrays of the same form elsewhere. A plan that is moved belongs to one thread.
+    movable = True
+
+    def __init__(
+        self,
+        launch: Launch,
+        device: driver.Device,
+        function: object,
+        arrays: Mapping[str, object],
+        stream_source: Callable[[], int | None] = streams.none,
+    ):
+        """`arrays`: in the order in which `move` takes their addresses."""
         self.launch = launch
         self.device = device
         self._function = function
         self._keep = arrays
-        self._block = Block(launch, tuple(arrays))
+        self._stream_source = stream_source
+        order = tuple(arrays)
+        self._block = Block(launch, order)
         for offset, _, tensor_map in launch.tensor_maps:
             encode(tensor_map, self._block.address + offset)
+        self._maps = tuple((self._block.address + offset, order.index(name)) for offset, name, _ in launch.tensor_maps)
+        self._addresses: list[int] | None = None
+        self._placement = launch.placement.in_order(order)
         self._parameters = self._block.parameters
-        self._configs: dict[object, object] = {}
-        self._enqueue: Callable = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
+        self._configs: dict[int, object] = {}
+        self._enqueue: Callable[..., tuple[Any, ...]] = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
 
-    def __call__(self, stream):
+    def __call__(self, stream: object = None) -> None:
+        if stream is None:
+            stream = self._stream_source()
         config = self._configs.get(stream) if type(stream) is int else None
         if config is None:
             config = self._configure(stream)
         if self._enqueue(config, self._function, self._parameters, 0)[0]:
             self._retry(config)
 
+    run = __call__
+
     def __repr__(self) -> str:
         launch = self.launch
         return f"<plan of {launch.variant.symbol}: grid {launch.grid}, {launch.threads} threads, device {self.device.ordinal}>"
 
-    def move(self, addresses: list[int], maps: tuple[tuple[int, int], ...]):
-        """Points the launch at arrays of the same form elsewhere: `addresses` in the order of its arrays, `maps` the
-        (offset, index into addresses) of its tensor maps."""
+    def move(self, addresses: list[Any]) -> bool:
+        """Points the launch at arrays of the same form elsewhere; whether they may lie there."""
+        if addresses == self._addresses:
+            return True
+        if not self._placement.holds(addresses):
+            return False
+        self._addresses = None  # neither the old nor the new ones, should this fail half-way
         self._block.pointers[:] = addresses
-        for offset, index in maps:
-            replace_address(self._block.address + offset, addresses[index])
+        for place, index in self._maps:
+            replace_address(place, addresses[index])
+        self._addresses = addresses
+        return True
 
-    def _configure(self, stream):
+    def _configure(self, stream: object) -> object:
         """The configuration for a stream, kept by its handle: an object that stands for a stream is asked each time."""
         if stream is None:
-            raise StreamError(f"{self.launch.variant.symbol}: plan(stream) needs a stream; 0 is the legacy default stream")
+            raise StreamError(
+                f"{self.launch.kernel}: these arguments belong to no framework with a current stream; "
+                "pass stream= (0 is the legacy default stream)"
+            )
         handle = streams.handle_of(stream)
         if handle in self._configs:
             return self._configs[handle]
@@ -106,7 +137,7 @@ class Plan:
         self._configs[handle] = config
         return config
 
-    def _retry(self, config):
+    def _retry(self, config: object) -> None:
         """A thread in which no device, or another one, is current: the launch is valid once the plan's own device is."""
         if self.device.adopt_thread():
             result = self._enqueue(config, self._function, self._parameters, 0)
@@ -116,6 +147,6 @@ class Plan:
         driver.check(result, f"launching {self.launch.variant.symbol}")
 
 
-def _nothing(config, function, parameters, extra) -> tuple[int]:
+def _nothing(config: object, function: object, parameters: int, extra: int) -> tuple[int]:
     """What an empty launch enqueues."""
     return (0,)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
+from typing import Any
 
 from zoo.contract.whole_numbers import whole
 from zoo.errors import ArgumentError, StreamError
@@ -30,7 +31,7 @@ class Stream:
     def __repr__(self) -> str:
         return f"<zoo stream {self.handle:#x} of device {self.device.ordinal}>"
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         with self.device.current():
             driver.check(driver.bindings().cuStreamSynchronize(self.handle), "waiting for the stream")
 
@@ -57,7 +58,27 @@ def handle_of(given: object) -> int:
         ) from None
 
 
-def _number_of(given: object) -> object:
+def agreeing(sources: Mapping[Callable[[], int | None], str]) -> Callable[[], int | None]:
+    """The one stream that several owners work on, asked of all of them each time. `sources` has the name of an argument of each."""
+
+    def agreed() -> int | None:
+        (first, name), *rest = sources.items()
+        handle = first()
+        for source, other in rest:
+            found = source()
+            if found != handle:
+                streams = " and ".join("none" if one is None else f"{one:#x}" for one in (handle, found))
+                raise StreamError(f"the owners of {name} and {other} work on different streams ({streams}); say which with stream=")
+        return handle
+
+    return agreed
+
+
+def none() -> None:
+    """The stream of arrays that no framework orders."""
+
+
+def _number_of(given: Any) -> object:
     protocol = getattr(given, "__cuda_stream__", None)
     if protocol is not None:
         version, handle = protocol() if callable(protocol) else protocol

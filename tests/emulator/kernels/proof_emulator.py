@@ -36,8 +36,8 @@ _module = lru_cache(maxsize=64)(Module)  # parsing a text takes longer than some
 
 
 def run(case, ptx, **device_options):
-    """device_options: scheduling, seed, arithmetic..., as zoo.emulator.Device takes them."""
-    gpu = Device(arch=case.arch, **device_options)
+    """device_options: scheduling, seed, arithmetic..., as zoo.emulator.Device takes them. The cases' results are exact sums."""
+    gpu = Device(arch=case.arch, **{"arithmetic": "exact", **device_options})
     pointers = {name: gpu.alloc(content.copy()) for name, content in case.buffers.items()}
 
     def parameter(value):

@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.contract.manifest import Manifest, Variant
 from zoo.contract.resolve import Launch
 from zoo.errors import EmulationError
-from zoo.shipped.ptx import Texts
+
+from .errors import EmulatorError
 
 if TYPE_CHECKING:
-    from zoo.emulator import Device, Module, Report
-
-
-class EmulatedModules:
-    """The PTX of one cubin directory, parsed once a variant but for those that were used long ago: each takes some 10 MB."""
-
-    MOST = 16
-
-    def __init__(self, directory: Path):
-        self._texts = Texts(directory)
-        self._modules: dict[str, Module] = {}  # by the cubin's digest
-
-    def of(self, variant: Variant, manifest: Manifest) -> Module:
-        from zoo.emulator import Module
-
-        module = self._modules.pop(variant.sha256, None) or Module(self._texts.of(variant, manifest))
-        self._modules[variant.sha256] = module  # the last used is the last
-        if len(self._modules) > self.MOST:
-            del self._modules[next(iter(self._modules))]
-        return module
+    from .device import Device, Module, Report
 
 
 class EmulatedPlan:
@@ -39,6 +19,8 @@ class EmulatedPlan:
 
     Takes a stream as a `Plan` does; an emulated device has only one, so it does not matter which.
     """
+
+    movable = False  # resolving is nothing beside emulating, and a remembered plan would keep the device's memory
 
     def __init__(self, launch: Launch, device: Device, module: Module, arrays: Mapping[str, object]):
         self.launch = launch
@@ -50,9 +32,7 @@ class EmulatedPlan:
         launch = self.launch
         return f"<plan of {launch.variant.symbol}: grid {launch.grid}, {launch.threads} threads, {self.device}>"
 
-    def __call__(self, stream=None) -> Report | None:
-        from zoo.emulator import EmulatorError
-
+    def __call__(self, stream: object = None) -> Report | None:
         launch = self.launch
         if launch.empty:
             return None
@@ -69,8 +49,8 @@ class EmulatedPlan:
         except EmulatorError as error:
             raise EmulationError(f"{launch.variant.symbol}: {error}") from None
 
-    def run(self):
+    def run(self, stream: object = None) -> None:
         """Like a call, and EmulationError with the findings where there are any."""
-        report = self()
+        report = self(stream)
         if report is not None and not report.ok:
             raise EmulationError(str(report))

@@ -1,0 +1,47 @@
+"""zoo's dtypes and numpy's, with ml_dtypes for the small floats: each by the other's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from zoo.contract.dtypes import DTYPES
+from zoo.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import DTypeLike
+
+# numpy's name -> zoo's. Bytes are u8: numpy cannot say that they hold two 4-bit codes each.
+BY_NUMPY_NAME = {dtype.numpy: dtype.name for dtype in DTYPES.values() if dtype.name != "e2m1x2"}
+
+
+def called(numpy_name: str) -> str:
+    """What zoo calls a dtype of numpy's, or numpy's own name of one that zoo does not know."""
+    return BY_NUMPY_NAME.get(numpy_name, numpy_name)
+
+
+def numpy_dtype(name: str) -> numpy.dtype[Any]:
+    """numpy's dtype for one of zoo's."""
+    import ml_dtypes
+    import numpy
+
+    spelled = DTYPES[name].numpy
+    return numpy.dtype(getattr(ml_dtypes, spelled, None) or spelled)
+
+
+def dtype_name(given: str | DTypeLike, what: str) -> str:
+    """zoo's name of a dtype that a caller gave by that name or as numpy's; `what` it was for is in the refusal."""
+    if isinstance(given, str):
+        if given in DTYPES:
+            return given
+        raise ArgumentError(f"{what}: unknown dtype '{given}'; zoo knows {', '.join(DTYPES)}")
+    import numpy
+
+    try:
+        spelled = "" if given is None else numpy.dtype(given).name  # numpy takes None for float64
+    except TypeError:
+        spelled = ""
+    name = BY_NUMPY_NAME.get(spelled)
+    if name is None:
+        raise ArgumentError(f"{what}: zoo has no dtype for numpy's {spelled or repr(given)}; it knows {', '.join(BY_NUMPY_NAME)}")
+    return name
