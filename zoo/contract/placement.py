@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from zoo.contract.expressions import LARGEST
 
+_BEYOND = 2**64 - 2**62  # bits that no address of real memory has; without them no array of at most 2^62 bytes ends past 63 bits
+
 
 @dataclass(frozen=True)
 class Span:
@@ -55,22 +57,33 @@ class PlacementCheck:
     """All rules of a placement at once, for addresses in a fixed order: what a repeated call is asked."""
 
     def __init__(self, placement: Placement, order: Mapping[str, int]):
-        self._bounds = []  # index, alignment, lowest and highest address
-        for name, index in order.items():
-            span = placement.spans.get(name)
-            bounds = (0, LARGEST) if span is None else (1, LARGEST - span.bytes)
-            self._bounds.append((index, placement.alignments.get(name, 1), *bounds))
-        self._apart = []  # the distances between which spans are so near that they may meet
-        for one, other, _ in placement.apart:
-            span, other_span = placement.spans[one], placement.spans[other]
-            self._apart.append((order[one], order[other], -span.bytes, other_span.bytes, span, other_span))
+        self._placement = placement
+        self._order = order
+        # Nearly every call passes by a glance: no address is null or has a bit that its alignment (or any real memory) forbids,
+        # and no two arrays lie so near that they may meet. Where one does not, the rules themselves decide.
+        beyond = _BEYOND if all(span.bytes <= 2**62 for span in placement.spans.values()) else -1
+        self._odd_bits = [(index, beyond | placement.alignments.get(name, 1) - 1) for name, index in order.items()]
+        self._near = [
+            (order[one], order[other], -placement.spans[one].bytes, placement.spans[other].bytes) for one, other, _ in placement.apart
+        ]
 
     def holds(self, addresses: Sequence[int]) -> bool:
-        for index, alignment, lowest, highest in self._bounds:
-            address = addresses[index]
-            if address % alignment or not lowest <= address <= highest:
-                return False
-        for one, other, before, after, span, other_span in self._apart:
-            if before < addresses[one] - addresses[other] < after and span.meets(addresses[one], other_span, addresses[other]):
-                return False
+        if 0 in addresses:
+            return self._decide(addresses)
+        for index, bits in self._odd_bits:
+            if addresses[index] & bits:
+                return self._decide(addresses)
+        for one, other, before, after in self._near:
+            if before < addresses[one] - addresses[other] < after:
+                return self._decide(addresses)
         return True
+
+    def _decide(self, addresses: Sequence[int]) -> bool:
+        placement = self._placement
+        places = {name: addresses[index] for name, index in self._order.items()}
+        for name, address in places.items():
+            span = placement.spans.get(name)
+            lowest, highest = (0, LARGEST) if span is None else (1, LARGEST - span.bytes)
+            if placement.misaligned(name, address) or not lowest <= address <= highest:
+                return False
+        return placement.overlap(places) is None
