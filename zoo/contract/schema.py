@@ -71,7 +71,7 @@ def block_layout(kinds: Iterable[str]) -> tuple[list[int], int]:
     return offsets, end
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Option:
     """A choice that the caller makes by keyword."""
 
@@ -85,7 +85,7 @@ class Option:
     help: str = field(metadata=says(Text(), _HELP, default=""))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Form:
     """One shape that an array may have."""
 
@@ -102,7 +102,7 @@ class Form:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Argument:
     """What the caller passes by keyword: an array or a number."""
 
@@ -166,7 +166,7 @@ class Argument:
         return self.access != "read"
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Constraint:
     """What must hold of every call."""
 
@@ -174,7 +174,7 @@ class Constraint:
     words: str = field(metadata=says(Text(), "What the refusal of another call says."))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class MapRecipe:
     """How a tensor map follows from the symbols; `zoo.contract.tensor_map.TensorMap` is what it becomes."""
 
@@ -200,7 +200,7 @@ _ONE_KIND = "one of the five must be there"
 _WITH_ARGUMENT, _WITH_VALUE = ("pointer", "f32", "tensor_map"), ("i32", "i64")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Parameter:
     """One of the kernel's parameters, in their order. In a table its kind is the key: `{ i64 = "M" }`. Of an absent optional argument a
     pointer is null."""
@@ -229,7 +229,7 @@ class Parameter:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class LaunchRule:
     """How one kind of variant is started."""
 
@@ -247,7 +247,7 @@ _WHEN = says(Formula(), "The variant is for calls where this holds.", default="1
 _COST = says(Formula(), "The smallest wins among variants that hold, the first among equals.", default="0")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Variant:
     """One cubin and when it is taken."""
 
@@ -273,7 +273,7 @@ class Variant:
     spill_loads: int = field(metadata=says(_COUNT, "Bytes of them that it reads back."))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Tile:
     """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for."""
 
@@ -305,7 +305,7 @@ class Tile:
     )
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Variants:
     """What a table's variants are: every arch with every dtype, compiled option and tile."""
 
@@ -315,7 +315,7 @@ class Variants:
     tiles: list[dict[str, object]] = field(metadata=says(ListOf(Subtable("tile"), "tiles", SEVERAL), "The sets of constants."))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Kernel:
     """A kernel as callers know it."""
 
@@ -364,7 +364,7 @@ class Kernel:
         return tuple(dict.fromkeys(variant.arch for variant in self.variants))
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ManifestFile:
     """The file itself."""
 

@@ -6,6 +6,9 @@ from mutant_catalogue import MUTANTS
 from mutant_edits import NothingToEdit, change, first, mutate
 from mutant_runner import judge
 
+# Its race is between lanes of one warp, whose memory the emulator orders as a whole.
+NOT_FOUND = {"tcgen05_persistent: lane 0 reports before its warp has read"}
+
 
 def test_the_catalogue_is_broad():
     assert len(MUTANTS) >= 60
