@@ -191,7 +191,7 @@ def check(builds: list[Build]) -> int:
                     *found, guard, q_stride, scales_stride = run_guarded(build, bits, *pads)
                     expected = expected_buffers(build, references[key], m, k, guard, q_stride, scales_stride)
                     cases += 1
-                    for what, a, b in zip(("q", "scales"), found, expected):
+                    for what, a, b in zip(("q", "scales"), found, expected, strict=True):
                         if not np.array_equal(a, b):
                             failures += 1
                             first = int(np.flatnonzero(a != b)[0])

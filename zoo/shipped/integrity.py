@@ -156,7 +156,7 @@ def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) ->
         problems.append(f"{shared} bytes of dynamic shared memory")
     cluster = tuple(extent for extent in (_known(extent, values) for extent in rule.cluster) if extent is not None)
     if len(cluster) == len(rule.cluster):
-        if not all(1 <= extent for extent in cluster) or _product(cluster) > 16:
+        if not all(extent >= 1 for extent in cluster) or _product(cluster) > 16:
             problems.append(f"a cluster of {_times(cluster)} CTAs, expected 1 to 16")
         if compiled.cluster and compiled.cluster != cluster:
             problems.append(f"started in clusters of {_times(cluster)}, compiled for {_times(compiled.cluster)}")
