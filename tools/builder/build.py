@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -27,6 +28,8 @@ from zoo.shipped import ptx
 from zoo.shipped.cubin_file import read_cubin
 from zoo.shipped.evidence import Evidence
 from zoo.shipped.integrity import disagreements
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Build:
         if self.pins:
             _write(self.pins, pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode())
         manifest = Manifest(self.output / "manifest.json")
-        self._trim_evidence(variant for name in manifest.names for variant in manifest.kernel(name).variants)
+        self._trim_evidence(variant for kernel in map(manifest.kernel, manifest.names) if kernel for variant in kernel.variants)
         total = sum(map(len, fresh.cubins.values()))
         said = f"{len(fresh.cubins)} variants, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
         if fresh.missing:
@@ -215,7 +218,7 @@ class Build:
                 without.append(unit)
         return texts | self._ptx_of(without)
 
-    def _each(self, units: list[Unit], work: Callable[[Unit], object]) -> Iterable[tuple[Unit, object]]:
+    def _each(self, units: list[Unit], work: Callable[[Unit], _Result]) -> Iterable[tuple[Unit, _Result]]:
         """Runs `work` on all, in parallel, with a progress bar. All failures are told, not only the first."""
         failures: dict[tuple[str, str], list[Variant]] = {}  # by source and message: one typo in a header fails every variant
         results = []

@@ -30,7 +30,9 @@ class Sources:
             name = waiting.pop()
             if name in found:
                 continue
-            found[name] = text = self._read(name)
+            text = self._read(name)
+            assert text is not None, "only what is there is waiting"
+            found[name] = text
             if name not in self._includes:
                 self._includes[name] = self._scan(name, text)
             waiting += self._resolve(name, self._includes[name])
