@@ -53,7 +53,7 @@ def pages(root: Path) -> dict[Path, str]:
     """Every generated file and what it should hold."""
     docs, directory = root / "docs", root / "cubins"
     manifest, evidence = Manifest(directory / "manifest.json"), Evidence(directory)
-    kernels = [manifest.kernel(name) for name in manifest.names]
+    kernels = list(manifest.kernels)
     ratios = dense_ratios(kernels, evidence)
     made = {docs / "kernels" / f"{kernel.name}.md": kernel_page(kernel, evidence) for kernel in kernels}
     made[docs / "kernels" / "README.md"] = index_page(kernels, evidence)

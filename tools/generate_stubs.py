@@ -8,10 +8,11 @@ With it an editor completes `zoo.launch("gemm...` and its keywords, and mypy fin
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -52,7 +53,6 @@ def main(check: bool) -> None:
 
 
 def stub(manifest: Manifest) -> str:
-    kernels = [kernel for name in manifest.names if (kernel := manifest.kernel(name)) is not None]
     functions = {name: getattr(zoo.Zoo, name) for name in _OVERLOADED}
     parts = [
         HEAD,
@@ -61,8 +61,8 @@ def stub(manifest: Manifest) -> str:
         ARRAY,
         f"_KernelName: TypeAlias = {_literal(manifest.names)}\n",
         "def kernel(name: _KernelName | str) -> Kernel: ...\n",
-        *(_overloads(name, function, kernels) for name, function in functions.items()),
-        _find(kernels),
+        *(_overloads(name, function, manifest.kernels) for name, function in functions.items()),
+        _find(manifest.kernels),
     ]
     return "\n".join(parts)
 
@@ -72,12 +72,18 @@ def _imports(functions: Iterable[Callable[..., object]]) -> str:
     homes = {name: home for name, home in vars(zoo)["_HOME"].items() if name not in _WRITTEN}
     lines = {f"from {home} import {name} as {name}" for name, home in homes.items()}
     for function in functions:
-        for word in re.findall(r"\w+", _returns(function)):
-            found = vars(sys.modules[function.__module__]).get(word)
-            if found is not None and word not in homes:
-                lines.add(f"from {found.__module__} import {word}")
+        for module, name in _imported_by(function.__module__):
+            if name in re.findall(r"\w+", _returns(function)) and name not in homes:
+                lines.add(f"from {module} import {name}")
     lines.add("from zoo.contract.manifest import Kernel")
     return "from zoo import emulator as emulator\n" + "\n".join(sorted(lines)) + "\n"
+
+
+def _imported_by(module: str) -> Iterator[tuple[str, str]]:
+    """(from where, what), also of what is imported for types alone."""
+    for statement in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None:
+            yield from ((statement.module, alias.name) for alias in statement.names)
 
 
 def _returns(function: Callable[..., object]) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias, overload
 from zoo import emulator as emulator
 from zoo.catalog import Zoo as Zoo
 from zoo.contract.manifest import Kernel
+from zoo.emulator.plan import EmulatedPlan
 from zoo.errors import ArchitectureError as ArchitectureError
 from zoo.errors import ArgumentError as ArgumentError
 from zoo.errors import CaptureError as CaptureError
@@ -26,7 +27,6 @@ from zoo.runtime.arrays import view as view
 from zoo.runtime.device_array import DeviceArray as DeviceArray
 from zoo.runtime.device_array import empty as empty
 from zoo.runtime.device_array import to_device as to_device
-from zoo.runtime.emulated import EmulatedPlan
 from zoo.runtime.plan import Plan as Plan
 from zoo.runtime.streams import Stream as Stream
 from zoo.runtime.streams import stream as stream

@@ -97,7 +97,7 @@ class Build:
         if self.pins:
             _write(self.pins, pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode())
         manifest = Manifest(self.output / "manifest.json")
-        self._trim_evidence(variant for kernel in map(manifest.kernel, manifest.names) if kernel for variant in kernel.variants)
+        self._trim_evidence(variant for kernel in manifest.kernels for variant in kernel.variants)
         total = sum(map(len, fresh.cubins.values()))
         said = f"{len(fresh.cubins)} variants, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
         if fresh.missing:
@@ -224,7 +224,7 @@ class Build:
         results = []
         with ThreadPoolExecutor(self.jobs) as pool:
             futures = {pool.submit(work, unit): unit for unit in units}
-            done, stderr = as_completed(futures), click.get_text_stream("stderr")
+            done, stderr = as_completed(futures), click.get_text_stream("stderr")  # type: ignore[operator]
             with click.progressbar(done, len(futures), "compiling", hidden=not futures, file=stderr) as bar:
                 for future in bar:
                     unit = futures[future]

@@ -188,7 +188,7 @@ class _Scope:
         """Symbols share one space with arguments and options."""
         others = {argument["name"]: "an argument" for argument in self.arrays}
         others |= {a["name"]: "an f32 scalar" for a in self.arguments if a["kind"] == "scalar" and a["dtypes"] == ["f32"]}
-        others |= {option: "an option" for option in self.entry["options"]}
+        others |= dict.fromkeys(self.entry["options"], "an option")
         for symbol in sorted(self.bound):
             if symbol in others:
                 raise _Wrong(f"the symbol '{symbol}' is also {others[symbol]}; rename one")

@@ -69,7 +69,7 @@ def _normal(path: PurePosixPath) -> str | None:
     """`a/../b` as `b`; None for a path outside the roots."""
     parts: list[str] = []
     for part in path.parts:
-        if part == ".." and not parts or part == "/":
+        if (part == ".." and not parts) or part == "/":
             return None
         if part == "..":
             parts.pop()

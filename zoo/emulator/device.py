@@ -337,7 +337,7 @@ def _pack_one(variable, value, what):
         value = int(value)
     if isinstance(value, (OwnArray, Pointer)):
         raise EmulatorError(f"{what}: of an array the launch takes its .address")
-    if isinstance(value, float) or variable.type in ("f32", "f64") and isinstance(value, int):
+    if isinstance(value, float) or (variable.type in ("f32", "f64") and isinstance(value, int)):
         if size not in (4, 8) or variable.type in ("u32", "s32", "u64", "s64"):
             raise EmulatorError(f"{what} is no float: it is declared .{variable.type} with {size} bytes")
         return struct.pack("<f" if size == 4 else "<d", value)

@@ -33,7 +33,7 @@ class Result:
 
 def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
     """Checks every cubin below `directory` against `manifest`, in the manifest's order, then what else lies there."""
-    kernels = [kernel for name in manifest.names if (kernel := manifest.kernel(name)) is not None]
+    kernels = manifest.kernels
     owners = {variant.sha256: (kernel, variant) for kernel in kernels for variant in kernel.variants}
     known = set()
     for kernel in kernels:
