@@ -28,7 +28,7 @@ from zoo.contract.manifest import Manifest
 from zoo.shipped.evidence import Evidence
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where something is out of date")
     check = parser.parse_args().check

@@ -92,7 +92,7 @@ class Compiler:
         return done.stdout + done.stderr
 
     @staticmethod
-    def _refuse_paths(cubin: bytes, roots: list[Path]):
+    def _refuse_paths(cubin: bytes, roots: list[Path]) -> None:
         """What would differ in another folder, or at the next run."""
         for text in (*(str(root.resolve()) for root in roots), "tmpxft"):
             at = cubin.find(text.encode())
