@@ -3,6 +3,7 @@
 from typing import assert_type
 
 import zoo
+from zoo.emulator import Device, Report
 
 x = zoo.empty((256, 256), "bf16")
 q = zoo.empty((256, 256), "e4m3")
@@ -30,6 +31,11 @@ def for_any(name: str, arguments: dict[str, zoo.DeviceArray]) -> None:
     zoo.prepare(name, **arguments)(zoo.stream())
     zoo.launch(name, x=x)  # refused
 
+
+gpu = Device("sm_90a", scheduling="last")
+zoo.launch("quantize.mxfp8.rows", x=gpu.empty((256, 256), "bf16"), q=gpu.empty((256, 256), "e4m3"), scales=gpu.empty((256, 8), "ue8m0"))
+assert_type(gpu.launch(zoo.emulator.Module(".target"), "entry", (1, 1, 1), 32, params=[gpu.alloc(4), 1.5]), Report)
+Device("sm_90a", scheduling="lats")  # refused
 
 for kernel in zoo.find("gemm.*", arch="sm_90a", grouping="dense"):
     print(kernel.summary, zoo.kernel(kernel.name).archs)
