@@ -39,7 +39,7 @@ SOURCE, OUTPUT, PINS = HERE / "src_cu", HERE / "cubins", HERE / "zoo" / "shipped
 @click.option("--ptx", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write the PTX there instead of building.")
 @click.option("--source", type=click.Path(exists=True, file_okay=False, path_type=Path), default=SOURCE, help="The tree of tables.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Where cubins and manifest.json go.")
-def main(arch, only, jobs, check, ptx, source, output):
+def main(arch: tuple[str, ...], only: str | None, jobs: int, check: bool, ptx: Path | None, source: Path, output: Path | None) -> None:
     """Builds cubins and their manifest from a tree of tables (src_cu/ into cubins/, if not told otherwise)."""
     source = source.resolve()
     if output is None and source != SOURCE:

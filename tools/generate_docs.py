@@ -28,7 +28,7 @@ from zoo.contract.manifest import Manifest
 from zoo.shipped.evidence import Evidence
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where something is out of date")
     check = parser.parse_args().check
@@ -53,7 +53,7 @@ def pages(root: Path) -> dict[Path, str]:
     """Every generated file and what it should hold."""
     docs, directory = root / "docs", root / "cubins"
     manifest, evidence = Manifest(directory / "manifest.json"), Evidence(directory)
-    kernels = [manifest.kernel(name) for name in manifest.names]
+    kernels = list(manifest.kernels)
     ratios = dense_ratios(kernels, evidence)
     made = {docs / "kernels" / f"{kernel.name}.md": kernel_page(kernel, evidence) for kernel in kernels}
     made[docs / "kernels" / "README.md"] = index_page(kernels, evidence)

@@ -18,18 +18,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from zoo.benchmark.arguments import check_call, named_sizes  # noqa: E402
-from zoo.benchmark.groups import DISTRIBUTIONS, Groups  # noqa: E402
-from zoo.benchmark.measure import measure  # noqa: E402
-from zoo.benchmark.record import record, words_of  # noqa: E402
-from zoo.benchmark.shapes import usual_shapes  # noqa: E402
-from zoo.catalog import Zoo  # noqa: E402
-from zoo.checks.gpu import runnable  # noqa: E402
-from zoo.cli.text import progress  # noqa: E402
-from zoo.errors import VariantError  # noqa: E402
+from zoo.benchmark.arguments import check_call, named_sizes
+from zoo.benchmark.groups import DISTRIBUTIONS, Groups
+from zoo.benchmark.measure import measure
+from zoo.benchmark.record import record, words_of
+from zoo.benchmark.shapes import usual_shapes
+from zoo.catalog import Zoo
+from zoo.checks.gpu import runnable
+from zoo.cli.text import progress
+from zoo.errors import VariantError
 from zoo.runtime import driver
-from zoo.runtime.hardware import describe  # noqa: E402
-from zoo.shipped.evidence import Evidence  # noqa: E402
+from zoo.runtime.hardware import describe
+from zoo.shipped.evidence import Evidence
 
 GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTIONS]
 

@@ -21,14 +21,14 @@ import numpy
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from zoo import checks  # noqa: E402
-from zoo.catalog import Zoo  # noqa: E402
-from zoo.checks.gpu import run, runnable  # noqa: E402
-from zoo.checks.problem import FEW_MULTIPROCESSORS, GUARD, POISONS, Buffer, Laid  # noqa: E402
-from zoo.contract.manifest import Kernel, Variant  # noqa: E402
+from zoo import checks
+from zoo.catalog import Zoo
+from zoo.checks.gpu import run, runnable
+from zoo.checks.problem import FEW_MULTIPROCESSORS, GUARD, POISONS, Buffer, Laid
+from zoo.contract.manifest import Kernel, Variant
 from zoo.runtime import driver
-from zoo.runtime.arrays import ptr  # noqa: E402
-from zoo.shipped.packaged import cubins_directory  # noqa: E402
+from zoo.runtime.arrays import ptr
+from zoo.shipped.packaged import cubins_directory
 
 
 @click.command()

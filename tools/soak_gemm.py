@@ -17,6 +17,7 @@ import fnmatch
 import random
 import sys
 import time
+from typing import Any
 
 import cupy
 import ml_dtypes
@@ -152,7 +153,8 @@ class Problem:
         self.random, self.name = random.Random(seed), kernel.name
         self.numbers = torch.Generator(device="cuda").manual_seed(seed)
         self.grouping = kernel.fields["grouping"]
-        self.kernel, self.epilogue, self.settings = kernel, kernel.fields.get("extra"), {}
+        self.kernel, self.epilogue = kernel, kernel.fields.get("extra")
+        self.settings: dict[str, str] = {}
         most = 64 if small else 640
         self.N = self._columns(small)
         self.K = 16 * self._log(1, 24 if small else 96)
@@ -325,7 +327,18 @@ class Problem:
         """What the buffers of the outputs must hold."""
         sums = torch.zeros((self.M, self.N), device="cuda")
         count = self.M * self.N
-        arrays = (self.a, self.a_scale, self.b, self.b_scale, self.source, self.group, self.begin, self.length, self.first_block, sums)
+        arrays: tuple[Any, ...] = (
+            self.a,
+            self.a_scale,
+            self.b,
+            self.b_scale,
+            self.source,
+            self.group,
+            self.begin,
+            self.length,
+            self.first_block,
+            sums,
+        )
         numbers = (self.M, self.N, self.tokens, self.scale_rows, splits)
         strides = (self.a.stride(0), *self.a_scale.stride(), *self.b.stride()[:2], *self.b_scale.stride())
         values = (*(x.data_ptr() for x in arrays), *map(numpy.int32, numbers), *map(numpy.int64, strides))
@@ -356,7 +369,7 @@ class Problem:
 
         a, a_scale, b, b_scale, source, group = map(host, (self.a, self.a_scale, self.b, self.b_scale, self.source, self.group))
         if self.along_k:
-            sums = gemm_fp8b128_k_grouped(a, a_scale.T, b[0], b_scale[0].T, self.own["offsets"]).reshape(self.M, self.N)
+            sums = gemm_fp8b128_k_grouped(a, a_scale.T, b[0], b_scale[0].T, numpy.array(self.own["offsets"])).reshape(self.M, self.N)
             return numpy.where((group >= 0)[:, None], sums, numpy.float32(0))
         sums = numpy.zeros((self.M, self.N), numpy.float32)
         for g in range(self.groups):
@@ -376,9 +389,9 @@ class Problem:
             gates, pow2 = self.settings["gates"], self.settings.get("scaling") == "pow2"
             if self.dtype == "e4m3":
                 result = activated_and_quantised(sums, gates, pow2, factors)
-                rights = (result.q.view(numpy.uint8), result.scales)
+                rights: list[numpy.ndarray] = [result.q.view(numpy.uint8), result.scales]
             else:
-                rights = (activated(sums, gates, factors),)
+                rights = [activated(sums, gates, factors)]
             for answer, right in zip(self.answers, rights, strict=True):
                 answer = (
                     torch.where(answer.isnan(), 0x7F, answer.to(torch.float8_e4m3fn).view(torch.uint8)) if right.itemsize == 1 else answer
@@ -450,7 +463,8 @@ def main() -> int:
 
 
 def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, arguments) -> int:
-    started, wrong, ran = time.monotonic(), 0, collections.Counter()
+    started, wrong = time.monotonic(), 0
+    ran: collections.Counter[tuple[str, str]] = collections.Counter()
     for number in range(arguments.count):
         if time.monotonic() - started > arguments.seconds:
             break

@@ -81,7 +81,7 @@ class Sweep:
                 shape = (*filter(None, [values["format"]]), *result["shape"], *result.get("options", {}).values())
                 self.cases.append((shape, values, fitting))
 
-        self.costs = [{} for _ in self.cases]
+        self.costs: list[dict[Rule, int]] = [{} for _ in self.cases]
         for rule in rules:
             self.changed(rule)
 
@@ -89,7 +89,8 @@ class Sweep:
         """Of the cases whose shape `keep` wants."""
         part = copy(self)
         kept = [keep(shape) for shape, *_ in self.cases]
-        part.cases, part.costs = ([one for one, wanted in zip(many, kept, strict=True) if wanted] for many in (self.cases, self.costs))
+        part.cases = [case for case, wanted in zip(self.cases, kept, strict=True) if wanted]
+        part.costs = [costs for costs, wanted in zip(self.costs, kept, strict=True) if wanted]
         return part
 
     def changed(self, rule: Rule):
@@ -102,8 +103,8 @@ class Sweep:
         """(chosen / best, shape, chosen, best) of each case."""
         result = []
         for (shape, _, times), costs in zip(self.cases, self.costs, strict=True):
-            chosen = min(times, key=costs.get)
-            best = min(times, key=times.get)
+            chosen = min(times, key=costs.__getitem__)
+            best = min(times, key=times.__getitem__)
             result.append((times[chosen] / times[best], shape, chosen.name, best.name))
         return result
 
@@ -207,7 +208,9 @@ def held_out(rules: list[Rule], sweep: Sweep, folds: int, rounds: int) -> list[t
 
     regrets = []
     for fold in range(folds):
-        seen, unseen = (sweep.parted(lambda shape, wanted=wanted: (part_of(shape) == fold) == wanted) for wanted in (False, True))
+        seen, unseen = (
+            sweep.parted(lambda shape, fold=fold, wanted=wanted: (part_of(shape) == fold) == wanted) for wanted in (False, True)
+        )
         numbers = [rule.numbers for rule in rules]
         for rule, of_rule in zip(rules, fitted(rules, seen, rounds), strict=True):
             rule.numbers = of_rule

@@ -37,7 +37,7 @@ __all__ = ["__version__", "emulator", *_HOME]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     if name == "emulator":
         return importlib.import_module("zoo.emulator")
     if name not in _HOME:

@@ -6,8 +6,15 @@ typedef enum : int32_t { kDLCPU = 1, kDLCUDA = 2 } DLDeviceType;
 #else
 typedef enum { kDLCPU = 1, kDLCUDA = 2 } DLDeviceType;
 #endif
-typedef struct { DLDeviceType device_type; int32_t device_id; } DLDevice;
-typedef struct { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;
+typedef struct {
+    DLDeviceType device_type;
+    int32_t device_id;
+} DLDevice;
+typedef struct {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+} DLDataType;
 typedef struct {
     void *data;
     DLDevice device;

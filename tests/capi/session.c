@@ -103,8 +103,9 @@ int main(int count, char **words)
         zoo_plan_free(plan);
         zoo_close(device);
     } else if (!strcmp(scenario, "plan")) {
-        static const char *const watched[] = {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent", "cuLaunchKernelEx", "cuLibraryLoadData",
-                                              "cuKernelGetFunction", "cuStreamIsCapturing", "cuFuncGetAttribute", "cuFuncLoad"};
+        static const char *const watched[] = {
+            "cuCtxGetCurrent",     "cuCtxPushCurrent",    "cuCtxPopCurrent",    "cuLaunchKernelEx", "cuLibraryLoadData",
+            "cuKernelGetFunction", "cuStreamIsCapturing", "cuFuncGetAttribute", "cuFuncLoad"};
         zoo_device *device = open_device(0);
         zoo_plan *plan;
         report("prepare", zoo_prepare(device, kernel, arguments, 3, NULL, &plan));

@@ -65,7 +65,7 @@ def test_an_altered_cubin_is_not_exported(tmp_path):
     data = bytearray(path.read_bytes())
     data[70] ^= 1
     path.write_bytes(data)
-    with pytest.raises(IntegrityError, match="sm_90a/kernel.cubin"):
+    with pytest.raises(IntegrityError, match=r"sm_90a/kernel\.cubin"):
         export(tmp_path / "package", Manifest(cubins / "manifest.json"), cubins, ["*"])
     assert not (tmp_path / "package").exists()
 

@@ -213,7 +213,7 @@ def test_a_kernel_without_checks_says_where_to_write_them():
     from dataclasses import replace
 
     other = replace(KERNEL, name="gemm.nvfp4.dense", fields={"op": "gemm", "formats": "nvfp4"})
-    with pytest.raises(ZooError, match="gemm.nvfp4.dense: nobody has written checks .* zoo/checks"):
+    with pytest.raises(ZooError, match=r"gemm\.nvfp4\.dense: nobody has written checks .* zoo/checks"):
         checks.check(other, PLAIN, reference)
 
 

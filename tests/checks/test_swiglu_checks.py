@@ -57,7 +57,7 @@ def by_the_library(x, order):
         return gate / (1 + numpy.exp(-gate)) * up
 
 
-@pytest.mark.parametrize("name", ("fp8b128", "mxfp8", "nvfp4"))
+@pytest.mark.parametrize("name", ["fp8b128", "mxfp8", "nvfp4"])
 def test_a_right_kernel_passes(name):
     kernel, variant = kernel_and_variant(name)
     outcome = checks.check(kernel, variant, executor(name))
@@ -65,7 +65,7 @@ def test_a_right_kernel_passes(name):
     assert outcome.checks > 40
 
 
-@pytest.mark.parametrize("name", ("fp8b128", "mxfp8", "nvfp4"))
+@pytest.mark.parametrize("name", ["fp8b128", "mxfp8", "nvfp4"])
 @pytest.mark.parametrize(
     "changes",
     [

@@ -19,7 +19,7 @@ MANY = 2**31 - 512  # one more than a coordinate may be
 def right_call(kernel, given=("offsets",), **changed):
     """Arrays back to back, but for what is changed: sizes, strides by their symbols, options. `given`: of the optional ones."""
     values = SIZES | {name: value for name, value in changed.items() if name in SIZES}
-    M, N, K, R, G = (values[name] for name in "MNKRG")
+    M, N, K, R, _G = (values[name] for name in "MNKRG")
     blocks, columns = -(-K // 128), N // 2 if "gates" in kernel.options else N
     by_place = R if "m_grouped_masked" in kernel.name else M
     values |= {"a_stride": K, "b_stride": K, "c_stride": N, "d_stride": columns, "q_stride": columns, "d_group": M * columns}

@@ -59,7 +59,7 @@ def test_block_holds_each_parameter_at_its_offset(kernel):
     )
     assert launch.grid == (2, 1, 1) and launch.cluster == (2, 1, 1)
     assert launch.threads == 256 and launch.shared == 4096
-    assert dict((name, offset) for offset, name in launch.pointers) == {"d": 8, "scratch": 32, "b": 192, "scale": 200}
+    assert {name: offset for offset, name in launch.pointers} == {"d": 8, "scratch": 32, "b": 192, "scale": 200}
 
 
 def test_the_cheapest_fitting_variant_is_chosen(kernel):
@@ -191,7 +191,7 @@ def test_columns_of_one_buffer_do_not_overlap(kernel):
 
 
 def test_wrong_device_names_what_is_shipped(kernel):
-    with pytest.raises(ArchitectureError, match="no cubin for compute capability 8.0; the zoo ships sm_90a, sm_100f"):
+    with pytest.raises(ArchitectureError, match=r"no cubin for compute capability 8\.0; the zoo ships sm_90a, sm_100f"):
         resolve(kernel, arguments(), (8, 0), 108)
 
 

@@ -16,7 +16,7 @@ WAVES = [
 
 @pytest.mark.parametrize(("kernel", "variant"), WAVES, ids=[f"{kernel.name} {variant.name}" for kernel, variant in WAVES])
 def test_a_tile_of_several_waves_takes_neither_c_nor_factors_of_rows(kernel, variant):
-    absent = {name: 0 for name in variant.when.names} | {
+    absent = dict.fromkeys(variant.when.names, 0) | {
         "offsets.present": int("_indices" not in variant.name),
         "m_indices.present": int("_indices" in variant.name),
     }

@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "kernels"))
 sys.path.insert(0, str(Path(__file__).parent / "mutants"))
 
-from proof_compiler import NO_NVCC, Compiler, find_nvcc  # noqa: E402
+from proof_compiler import NO_NVCC, Compiler, find_nvcc
 
 # Random schedules per proof kernel. The full proof is 20: ZOO_EMULATOR_SCHEDULES=20 pytest tests/emulator/test_kernels.py
 SCHEDULES = int(os.environ.get("ZOO_EMULATOR_SCHEDULES", "2"))

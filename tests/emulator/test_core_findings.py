@@ -115,7 +115,7 @@ def test_uninitialised_shared():
     only(report, "uninitialised-shared")
 
 
-@pytest.mark.parametrize("offset, kind", [(1024, "out-of-bounds"), (-16, "out-of-bounds"), (2, "misaligned")])
+@pytest.mark.parametrize(("offset", "kind"), [(1024, "out-of-bounds"), (-16, "out-of-bounds"), (2, "misaligned")])
 def test_shared_bounds_and_alignment(offset, kind):
     report, _, _ = run(f"mov.u32 %r1, tile; st.shared.u32 [%r1+{offset}], %r0;", shared=SHARED)
     only(report, kind)

@@ -112,7 +112,7 @@ def _prmt(a, b, selector):
     return result
 
 
-@pytest.mark.parametrize("text, expected", INTEGER, ids=[text.split(" ")[0] + f"-{i}" for i, (text, _) in enumerate(INTEGER)])
+@pytest.mark.parametrize(("text", "expected"), INTEGER, ids=[text.split(" ")[0] + f"-{i}" for i, (text, _) in enumerate(INTEGER)])
 def test_integer_instruction(text, expected):
     values, report = lanes(text, A, B)
     assert report.ok, report
@@ -144,7 +144,7 @@ def _extract(a, start, length):
     return signed(wide >> start, length)
 
 
-@pytest.mark.parametrize("text, expected", SHIFTS, ids=[text.split(" ")[0] for text, _ in SHIFTS])
+@pytest.mark.parametrize(("text", "expected"), SHIFTS, ids=[text.split(" ")[0] for text, _ in SHIFTS])
 def test_shifts_beyond_the_width(text, expected):
     values, report = lanes(text, A, SMALL)
     assert report.ok, report
@@ -152,7 +152,7 @@ def test_shifts_beyond_the_width(text, expected):
 
 
 @pytest.mark.parametrize(
-    "operation, expected", [("div.s32", truncated_quotient), ("rem.s32", lambda a, b: a - truncated_quotient(a, b) * b)]
+    ("operation", "expected"), [("div.s32", truncated_quotient), ("rem.s32", lambda a, b: a - truncated_quotient(a, b) * b)]
 )
 def test_signed_division_truncates(operation, expected):
     divisors = np.where(B == 0, 3, B).astype(np.uint32)
@@ -163,10 +163,10 @@ def test_signed_division_truncates(operation, expected):
 
 def test_wide_and_64_bit_arithmetic():
     values, report = lanes("mul.wide.s32 %rd20, %r1, %r2;", A, B, output=np.int64)
-    np.testing.assert_array_equal(values, [signed(int(a)) * signed(int(b)) for a, b in zip(A, B)])
+    np.testing.assert_array_equal(values, [signed(int(a)) * signed(int(b)) for a, b in zip(A, B, strict=True)])
     wide = (A.astype(np.uint64) << np.uint64(32)) | B
     values, report = lanes("mul.hi.u64 %rd20, %rd8, %rd9;", wide, wide[::-1], output=np.uint64)
-    np.testing.assert_array_equal(values, [int(a) * int(b) >> 64 for a, b in zip(wide, wide[::-1])])
+    np.testing.assert_array_equal(values, [int(a) * int(b) >> 64 for a, b in zip(wide, wide[::-1], strict=True)])
     assert report.ok
 
 
@@ -178,13 +178,30 @@ def test_carries_make_a_128_bit_sum():
     """
     values, report = lanes(body, A, B)
     assert report.ok, report
-    pairs = [(int(a) << 32 | int(a)) + (int(b) << 32 | int(b)) for a, b in zip(A, B)]
+    pairs = [(int(a) << 32 | int(a)) + (int(b) << 32 | int(b)) for a, b in zip(A, B, strict=True)]
     np.testing.assert_array_equal(values, [pair >> 64 for pair in pairs])
 
 
 F = np.array(
-    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 3.4e38, 1e-38, 0.1, 2**-126, 1.5, 65504, 65520]
-    + list(RNG.standard_normal(16) * 100),
+    [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-40,
+        -1e-40,
+        3.4e38,
+        1e-38,
+        0.1,
+        2 ** (-126),
+        1.5,
+        65504,
+        65520,
+        *list(RNG.standard_normal(16) * 100),
+    ],
     np.float32,
 )
 G = RNG.permutation(F)
@@ -210,7 +227,7 @@ def _flush(values):
     return np.where(np.abs(values) < np.float32(2.0**-126), np.copysign(np.float32(0), values), values)
 
 
-@pytest.mark.parametrize("text, expected", FLOAT, ids=[text.split(" ")[0] for text, _ in FLOAT])
+@pytest.mark.parametrize(("text", "expected"), FLOAT, ids=[text.split(" ")[0] for text, _ in FLOAT])
 def test_float_instruction(text, expected):
     values, report = lanes(text + " mov.b32 %r40, %f20;", F, G)
     assert report.ok, report
@@ -222,10 +239,10 @@ def test_float_instruction(text, expected):
         np.testing.assert_array_equal(values, bits(wanted))
 
 
-@pytest.mark.parametrize("name, of_nan", [("max.f32", "other"), ("max.NaN.f32", "nan"), ("min.f32", "other")])
+@pytest.mark.parametrize(("name", "of_nan"), [("max.f32", "other"), ("max.NaN.f32", "nan"), ("min.f32", "other")])
 def test_minimum_and_maximum_of_nan_and_zeros(name, of_nan):
     values, _ = lanes(f"{name} %f20, %f1, %f2; mov.b32 %r40, %f20;", F, G)
-    for a, b, found in zip(F, G, values):
+    for a, b, found in zip(F, G, values, strict=True):
         found = struct.unpack("<f", struct.pack("<I", int(found)))[0]
         if np.isnan(a) or np.isnan(b):
             wanted = np.nan if of_nan == "nan" or (np.isnan(a) and np.isnan(b)) else (b if np.isnan(a) else a)
@@ -237,7 +254,7 @@ def test_minimum_and_maximum_of_nan_and_zeros(name, of_nan):
                     if (name.startswith("max") and not (np.signbit(a) and np.signbit(b)))
                     else (-0.0 if np.signbit(a) or np.signbit(b) else 0.0)
                 )
-        assert np.array_equal(found, wanted, equal_nan=True) and np.signbit(found) == np.signbit(np.float32(wanted)) or np.isnan(wanted)
+        assert (np.array_equal(found, wanted, equal_nan=True) and np.signbit(found) == np.signbit(np.float32(wanted))) or np.isnan(wanted)
 
 
 def test_fma_rounds_once_on_a_double_rounding_case():
@@ -305,13 +322,13 @@ def test_minimum_and_maximum_of_halves(name, modifiers, kind):
         if "abs" in modifiers:
             x, y = x & 0x7FFF, y & 0x7FFF
         bad = np.isnan(table[[x, y]])
-        if bad.all() or bad.any() and "NaN" in modifiers:
+        if bad.all() or (bad.any() and "NaN" in modifiers):
             return 0x7FFF
         order = sorted((x, y), key=lambda code: (table[code], not code & 0x8000))  # -0 before +0
         chosen = (y if bad[0] else x) if bad.any() else order[0 if name == "min" else 1]
         return chosen | sign
 
-    wanted = [one(x & 0xFFFF, y & 0xFFFF) | one(x >> 16, y >> 16) << 16 for x, y in zip(a.tolist(), b.tolist())]
+    wanted = [one(x & 0xFFFF, y & 0xFFFF) | one(x >> 16, y >> 16) << 16 for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     np.testing.assert_array_equal(found, np.array(wanted, np.uint32))
 
 
@@ -336,7 +353,7 @@ def test_packed_f32_is_f32_twice(operation, ftz):
 
 @pytest.mark.parametrize("name", sorted(FAST))
 def test_fast_conversion_equals_the_exact_one(name):
-    function, width, _ = FAST[name]
+    function, _width, _ = FAST[name]
     special = np.array(
         [0, 1 << 31, 0x7F800000, 0xFF800000, 0x7F800001, 0xFFC00000, 1, 0x4F000000, 0xCF000000, 0x4F800000, 0x477FF000, 0x33000001],
         np.uint32,
@@ -399,7 +416,7 @@ def test_vectors_pack_low_part_first():
 
 
 @pytest.mark.parametrize(
-    "text, source",
+    ("text", "source"),
     [
         ("shfl.sync.bfly.b32 %r40, %r1, 3, 31, -1;", lambda lane: lane ^ 3),
         ("shfl.sync.down.b32 %r40, %r1, 5, 31, -1;", lambda lane: lane + 5 if lane + 5 < 32 else lane),

@@ -38,7 +38,7 @@ def test_line_information_reaches_the_finding():
 
 
 @pytest.mark.parametrize(
-    "body, where",
+    ("body", "where"),
     [
         ("mov.u32 %r1, %r2\n add.u32 %r1, %r1, 1;", "PTX line"),
         ("mov.u32 %r1, %undeclared;", "'%undeclared' is not declared"),
@@ -208,7 +208,8 @@ def test_struct_parameter_constants_globals_and_local_memory():
 
 
 @pytest.mark.parametrize(
-    "operation, start, expected", [("add", 5, 5 + 496), ("max", 7, 31), ("min", 7, 0), ("or", 0, 31), ("exch", 9, 31), ("inc", 3, None)]
+    ("operation", "start", "expected"),
+    [("add", 5, 5 + 496), ("max", 7, 31), ("min", 7, 0), ("or", 0, 31), ("exch", 9, 31), ("inc", 3, None)],
 )
 def test_atomics_serialise_the_lanes(operation, start, expected):
     gpu = emulator.Device(scheduling="issue")
@@ -321,7 +322,7 @@ def test_report_counts_instructions_and_bytes():
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    ("change", "message"),
     [
         ({"params": [0]}, "takes 2 parameters, 1 were given"),
         ({"params": [0, 1 << 64]}, "does not fit 8 bytes"),

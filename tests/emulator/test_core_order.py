@@ -41,7 +41,7 @@ def handover(raise_it, look, then="", scheduling="issue"):
 
 @pytest.mark.parametrize("scheduling", POLICIES)
 @pytest.mark.parametrize(
-    "raise_it, look, then",
+    ("raise_it", "look", "then"),
     [
         ("st.release.cta.shared.u32 [%r2], 1;", "ld.acquire.cta.shared.u32 %r3, [%r2];", ""),
         ("st.release.cta.u32 [%rd5], 1;", "ld.acquire.cta.u32 %r3, [%rd5];", ""),
@@ -60,7 +60,7 @@ def test_data_behind_a_flag(raise_it, look, then, scheduling):
 
 @pytest.mark.parametrize("scheduling", POLICIES)
 @pytest.mark.parametrize(
-    "raise_it, look, then",
+    ("raise_it", "look", "then"),
     [
         ("st.relaxed.cta.shared.u32 [%r2], 1;", "ld.relaxed.cta.shared.u32 %r3, [%r2];", ""),
         ("st.volatile.shared.u32 [%r2], 1;", "ld.volatile.shared.u32 %r3, [%r2];", "membar.cta;"),
@@ -149,7 +149,7 @@ def test_another_warp_does_not_see_a_copy_that_its_warp_has_not_waited_for():
 
 
 # ---- bytes of a word -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("size, type", [(1, "u8"), (2, "u16")])
+@pytest.mark.parametrize(("size", "type"), [(1, "u8"), (2, "u16")])
 def test_two_warps_writing_the_same_small_element_race_and_neighbours_do_not(size, type):
     clear = f"mov.u32 %r1, data; mul.lo.u32 %r3, %r0, {size}; add.u32 %r3, %r3, %r1; st.shared.{type} [%r3], 0; bar.sync 0;"
     body = clear + f"cvt.u16.u32 %h1, %r0; {{index}} mul.lo.u32 %r3, %r2, {size}; add.u32 %r3, %r3, %r1; st.shared.{type} [%r3], %h1;"
@@ -240,7 +240,7 @@ def test_a_negative_index_reaches_nothing():
 
 
 def test_a_tile_too_far_hits_no_other_allocation():
-    report, gpu, (_, b) = run("st.global.u32 [%rd0+8192], 1;", buffers=(np.zeros(1024, np.uint32), np.zeros(1024, np.uint32)))
+    report, _gpu, (_, _b) = run("st.global.u32 [%rd0+8192], 1;", buffers=(np.zeros(1024, np.uint32), np.zeros(1024, np.uint32)))
     only(report, "out-of-bounds")
 
 
@@ -299,7 +299,7 @@ def test_fma_of_f64_overflows_to_infinity():
 
 
 @pytest.mark.parametrize(
-    "random, upper, lower",
+    ("random", "upper", "lower"),
     [
         (0, 0x3F80, 0xBF80),
         (0x0000FFFF, 0x3F80, 0xBF81),
@@ -319,7 +319,7 @@ def test_stochastic_rounding_to_f16():
     assert one_value(text.format(""), 0x3F801000, 0x1000_0FFF) == 0x3C01_3C00
     assert one_value(text.format("satfinite."), 0x47800000, 0) == 0x7BFF_7BFF
     assert one_value(text.format("relu."), 0xBF801000, 0x1FFF_1FFF) == 0
-    with pytest.raises(emulator.EmulatorError, match="PTX line .* below 2\\^-14"):
+    with pytest.raises(emulator.EmulatorError, match=r"PTX line .* below 2\^-14"):
         one_value(text.format(""), 0x38000000, 0)
 
 
@@ -348,7 +348,7 @@ def test_a_form_that_does_not_exist_is_refused_by_its_line(instruction):
 
 # ---- the interface ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "call, words",
+    ("call", "words"),
     [
         (lambda gpu, m: gpu.tensor_map(0, "fp8", [16], [], [16]), "dtype 'fp8' is unknown"),
         (lambda gpu, m: gpu.tensor_map(0, "u8", [16], [], [16], "256B"), "swizzle '256B' is unknown"),

@@ -60,11 +60,11 @@ def device(**options):
 
 def box_by_hand(array, coordinates, box, steps, fill):
     """array is indexed [dim n-1, ..., dim 0]; so is the result."""
-    taken = [-(-extent // step) for extent, step in zip(box, steps)]
+    taken = [-(-extent // step) for extent, step in zip(box, steps, strict=True)]
     result = np.full(taken[::-1], fill, array.dtype)
     for index in np.ndindex(*taken[::-1]):
-        place = [c + i * s for c, i, s in zip(coordinates[::-1], index, steps[::-1])]
-        if all(0 <= p < extent for p, extent in zip(place, array.shape)):
+        place = [c + i * s for c, i, s in zip(coordinates[::-1], index, steps[::-1], strict=True)]
+        if all(0 <= p < extent for p, extent in zip(place, array.shape, strict=True)):
             result[index] = array[tuple(place)]
     return result
 
@@ -83,7 +83,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("dims, box, coordinates, steps", CASES)
+@pytest.mark.parametrize(("dims", "box", "coordinates", "steps"), CASES)
 def test_boxes_with_edges_strides_and_fill(dims, box, coordinates, steps):
     array = RNG.integers(1, 2**32, dims[::-1], dtype=np.uint32)
     padded = np.zeros((*dims[:0:-1], -(-dims[0] // 4) * 4 + 4), np.uint32)
@@ -111,7 +111,7 @@ def test_nan_fill():
 
 
 @pytest.mark.parametrize(
-    "name, span, mix",
+    ("name", "span", "mix"),
     [("none", 128, lambda line: 0), ("32B", 32, lambda line: line % 2), ("64B", 64, lambda line: line % 4), ("128B", 128, lambda line: line % 8),
      ("128B_atom_32B", 128, lambda line: line % 4 * 2), ("128B_atom_64B", 128, lambda line: line % 2 * 4)],
 )  # fmt: skip
@@ -140,7 +140,7 @@ def test_flipped_halves_differ_from_the_plain_atom_by_one_exchange():
     np.testing.assert_array_equal(flipped, np.where(line % 2 == 1, plain ^ 1, plain))
 
 
-@pytest.mark.parametrize("dtype, pitch", [("u4_align8", 64), ("u4_align16", 128)])
+@pytest.mark.parametrize(("dtype", "pitch"), [("u4_align8", 64), ("u4_align16", 128)])
 def test_packed_four_bit_rows(dtype, pitch):
     data = RNG.integers(0, 256, (8, 64), dtype=np.uint8)  # 128 elements a row
     gpu = device()
@@ -219,7 +219,7 @@ def test_scatter_puts_its_four_rows():
     np.testing.assert_array_equal(gpu.read(address, (8, 64), np.uint8), expected)
 
 
-@pytest.mark.parametrize("name, function", [("min", np.minimum), ("max", np.maximum), ("and", np.bitwise_and), ("xor", np.bitwise_xor)])
+@pytest.mark.parametrize(("name", "function"), [("min", np.minimum), ("max", np.maximum), ("and", np.bitwise_and), ("xor", np.bitwise_xor)])
 def test_reductions_of_integers(name, function):
     gpu = emulator.Device(scheduling="last")
     start = RNG.integers(0, 2**32, (4, 8), dtype=np.uint32)
@@ -369,7 +369,7 @@ def test_an_edited_map_used_without_its_fences():
 
 
 @pytest.mark.parametrize(
-    "field, words",
+    ("field", "words"),
     [
         ("tile.rank.shared::cta.b1024.b32 [%r7], 5", "there are 1 to 5"), ("tile.box_dim.shared::cta.b1024.b32 [%r7], 2, 8", "box_dim 2 of a map of 2 dimensions"),
         ("tile.interleave_layout.shared::cta.b1024.b32 [%r7], 1", "not covered"), ("tile.swizzle_atomicity.shared::cta.b1024.b32 [%r7], 1", "does not exist"),

@@ -12,7 +12,7 @@ from zoo.emulator.descriptors import SWIZZLE_32, SWIZZLE_64, SWIZZLE_128, SWIZZL
 def nested(shape, stride, index):
     """Offset of a coordinate in one mode of a nested layout such as (8,4,2):(1,8,256)."""
     total = 0
-    for extent, step in zip(shape, stride):
+    for extent, step in zip(shape, stride, strict=True):
         total += index % extent * step
         index //= extent
     return total

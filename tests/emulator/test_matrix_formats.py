@@ -206,7 +206,7 @@ def test_a_half_fma_rounds_once(name, rounding):
     c = numpy.where(numpy.arange(400) % 2, near, c)
     seen = number_formats.half_fma(format, a, b, c, rounding)
     checked = 0
-    for x, y, z, result in zip(a, b, c, seen):
+    for x, y, z, result in zip(a, b, c, seen, strict=True):
         values = [float(number_formats.decode(format, numpy.array([v]))[0]) for v in (x, y, z)]
         if not numpy.isfinite(values).all():
             continue
@@ -253,7 +253,7 @@ def test_an_f32_fma_rounds_once_where_float64_would_round_twice(rounding):
     b[:50] = (0x3F800000 | (rng.integers(1 << 11, size=50) << 12)).astype(U32)
     seen = number_formats.fma(a, b, c, rounding).view(numpy.float32)
     twice = 0
-    for x, y, z, result in zip(a.view(numpy.float32), b.view(numpy.float32), c.view(numpy.float32), seen):
+    for x, y, z, result in zip(a.view(numpy.float32), b.view(numpy.float32), c.view(numpy.float32), seen, strict=True):
         value = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
         if value == 0 or abs(value) > Fraction(2) ** 127:
             continue

@@ -210,7 +210,7 @@ def test_new_pointers_are_checked_like_the_first():
     zoo.launch(NAME, **call)
     whole = torch.empty(64 * 256 + 1, device="cuda", dtype=torch.uint8)
     misaligned = whole[1:].view(64, 256).view(torch.float8_e4m3fn)
-    with pytest.raises(zoo.ArgumentError, match="q: the address .* must be a multiple of"):
+    with pytest.raises(zoo.ArgumentError, match=r"q: the address .* must be a multiple of"):
         zoo.launch(NAME, **{**call, "q": misaligned})
     overlapping = call["x"].view(torch.uint8).view(-1)[: 64 * 256].view(64, 256).view(torch.float8_e4m3fn)
     with pytest.raises(zoo.ArgumentError, match="q: overlaps x"):

@@ -8,10 +8,7 @@ struct managed {
 };
 static struct managed *held;
 
-void keep(struct managed *managed)
-{
-    held = managed;
-}
+void keep(struct managed *managed) { held = managed; }
 
 __attribute__((destructor)) static void give_back(void)
 {

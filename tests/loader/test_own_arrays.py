@@ -96,7 +96,7 @@ def test_numpys_dtypes_are_taken_by_both_kinds_of_device(library, given, name, n
 def test_a_dtype_that_zoo_has_not_is_refused(given):
     device = zoo.emulator.Device("sm_90a")
     for make in (lambda: device.empty((2,), given), lambda: zoo.empty((2,), given), lambda: zoo.ptr(4096, (2,), given, device=0)):
-        with pytest.raises(zoo.ArgumentError, match="zoo knows bf16|it knows bfloat16"):
+        with pytest.raises(zoo.ArgumentError, match=r"zoo knows bf16|it knows bfloat16"):
             make()
 
 

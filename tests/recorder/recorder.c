@@ -39,13 +39,30 @@ typedef struct graph *CUgraph;
 typedef struct graph *CUgraphExec;
 
 enum {
-    OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-    INVALID_IMAGE = 200, INVALID_CONTEXT = 201, NO_BINARY_FOR_GPU = 209, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600,
-    LAUNCH_OUT_OF_RESOURCES = 701, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_UNMATCHED = 903,
-    CAPTURE_IMPLICIT = 906, INVALID_CLUSTER_SIZE = 912
+    OK = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    LAUNCH_OUT_OF_RESOURCES = 701,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_UNMATCHED = 903,
+    CAPTURE_IMPLICIT = 906,
+    INVALID_CLUSTER_SIZE = 912
 };
 
-static const struct { CUresult result; const char *name, *words; } results[] = {
+static const struct {
+    CUresult result;
+    const char *name, *words;
+} results[] = {
     {0, "CUDA_SUCCESS", "no error"},
     {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
@@ -76,29 +93,77 @@ static const struct { CUresult result; const char *name, *words; } results[] = {
 
 enum { MAX_DEVICES = 16, MAX_DEPTH = 64, SHARED_DEFAULT = 48 << 10, SHARED_OPT_IN = 227 << 10, SHARED_RESERVED = 1 << 10 };
 
-struct context { int device; int retained; };
-struct stream {
-    struct context *context; unsigned flags;
-    int status, mode;          /* CUstreamCaptureStatus: 0 none, 1 active, 2 invalidated; CUstreamCaptureMode: 0 global, 1 thread, 2 relaxed */
-    pthread_t thread; struct graph *graph; struct stream *next;
+struct context {
+    int device;
+    int retained;
 };
-struct graph { char **lines; size_t count; };
-struct parameter { size_t offset, size; };
+struct stream {
+    struct context *context;
+    unsigned flags;
+    int status, mode; /* CUstreamCaptureStatus: 0 none, 1 active, 2 invalidated; CUstreamCaptureMode: 0 global, 1 thread, 2 relaxed */
+    pthread_t thread;
+    struct graph *graph;
+    struct stream *next;
+};
+struct graph {
+    char **lines;
+    size_t count;
+};
+struct parameter {
+    size_t offset, size;
+};
 struct kernel {
-    char *name; struct library *library; struct parameter *parameters; size_t parameter_count, parameter_bytes;
-    size_t static_shared; int max_threads; int dynamic_shared[MAX_DEVICES]; int wide_cluster[MAX_DEVICES];
+    char *name;
+    struct library *library;
+    struct parameter *parameters;
+    size_t parameter_count, parameter_bytes;
+    size_t static_shared;
+    int max_threads;
+    int dynamic_shared[MAX_DEVICES];
+    int wide_cluster[MAX_DEVICES];
     struct kernel *next;
 };
-struct function { struct kernel *kernel; int device; struct function *next; };
-struct library { int major, minor; bool family; struct kernel *kernels; unsigned count; bool loaded; struct library *next; };
-struct event { struct timespec time; bool recorded; struct event *next; };
-struct allocation { uintptr_t address; size_t bytes; int device; struct allocation *next; };
-struct failure { char name[64]; CUresult result; long nth; struct failure *next; };
-struct call { const char *name; long count; struct call *next; };
+struct function {
+    struct kernel *kernel;
+    int device;
+    struct function *next;
+};
+struct library {
+    int major, minor;
+    bool family;
+    struct kernel *kernels;
+    unsigned count;
+    bool loaded;
+    struct library *next;
+};
+struct event {
+    struct timespec time;
+    bool recorded;
+    struct event *next;
+};
+struct allocation {
+    uintptr_t address;
+    size_t bytes;
+    int device;
+    struct allocation *next;
+};
+struct failure {
+    char name[64];
+    CUresult result;
+    long nth;
+    struct failure *next;
+};
+struct call {
+    const char *name;
+    long count;
+    struct call *next;
+};
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int device_count = -1;
-static struct { int major, minor, multiprocessors; } devices[MAX_DEVICES];
+static struct {
+    int major, minor, multiprocessors;
+} devices[MAX_DEVICES];
 static struct context contexts[MAX_DEVICES];
 static struct stream default_streams[MAX_DEVICES]; /* handles 0, 1 and 2 */
 static struct stream *streams;
@@ -113,7 +178,11 @@ static _Thread_local struct context *stack[MAX_DEPTH];
 static _Thread_local int depth;
 static _Thread_local int capture_mode;
 
-static void unlock(int *unused) { (void)unused; pthread_mutex_unlock(&mutex); }
+static void unlock(int *unused)
+{
+    (void)unused;
+    pthread_mutex_unlock(&mutex);
+}
 #define LOCKED __attribute__((cleanup(unlock))) int lock_ = pthread_mutex_lock(&mutex); (void)lock_
 
 static void log_line(const char *line)
@@ -121,8 +190,14 @@ static void log_line(const char *line)
     const char *path = getenv("ZOO_RECORDER_LOG");
     if (!path || !*path) return;
     int file = open(path, O_WRONLY | O_APPEND | O_CREAT, 0644);
-    if (file < 0) { perror(path); abort(); }
-    if (write(file, line, strlen(line)) < 0) { perror(path); abort(); }
+    if (file < 0) {
+        perror(path);
+        abort();
+    }
+    if (write(file, line, strlen(line)) < 0) {
+        perror(path);
+        abort();
+    }
     close(file);
 }
 
@@ -219,9 +294,7 @@ static CUresult unsafe_under_capture(const char *name)
 
 static struct context *current(void) { return depth ? stack[depth - 1] : NULL; }
 static bool live_context(const struct context *context)
-{
-    return context >= contexts && context < contexts + device_count && context->retained > 0;
-}
+{ return context >= contexts && context < contexts + device_count && context->retained > 0; }
 #define CURRENT(name) struct context *context_ = current(); \
     if (!live_context(context_)) return fault(INVALID_CONTEXT, #name " without a live current context")
 
@@ -322,7 +395,12 @@ API CUresult cuDriverGetVersion(int *version)
     return OK;
 }
 
-API CUresult cuDeviceGetCount(int *count) { ENTER(cuDeviceGetCount); *count = device_count; return OK; }
+API CUresult cuDeviceGetCount(int *count)
+{
+    ENTER(cuDeviceGetCount);
+    *count = device_count;
+    return OK;
+}
 
 static bool valid_device(CUdevice device) { return device >= 0 && device < device_count; }
 
@@ -364,29 +442,33 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     ENTER(cuDeviceGetAttribute);
     if (!valid_device(device)) return INVALID_DEVICE;
     switch (attribute) {
-    case 1: *value = 1024; return OK;                               /* threads of a block */
-    case 2: case 3: *value = 1024; return OK;
+    case 1: *value = 1024; return OK; /* threads of a block */
+    case 2:
+    case 3: *value = 1024; return OK;
     case 4: *value = 64; return OK;
     case 5: *value = 2147483647; return OK;
-    case 6: case 7: *value = 65535; return OK;
+    case 6:
+    case 7: *value = 65535; return OK;
     case 8: *value = SHARED_DEFAULT; return OK;
-    case 10: *value = 32; return OK;                                /* warp */
-    case 13: *value = 1980000; return OK;                           /* kHz */
+    case 10: *value = 32; return OK;      /* warp */
+    case 13: *value = 1980000; return OK; /* kHz */
     case 16: *value = devices[device].multiprocessors; return OK;
-    case 20: *value = 0; return OK;                                 /* compute mode: default */
-    case 33: *value = device + 1; return OK;                        /* PCI bus, device, domain */
-    case 34: case 50: *value = 0; return OK;
-    case 36: *value = 2619000; return OK;                           /* memory clock */
-    case 37: *value = 5120; return OK;                              /* memory bus */
-    case 38: *value = 50 << 20; return OK;                          /* L2 */
-    case 39: *value = 2048; return OK;                              /* threads of a multiprocessor */
-    case 41: *value = 1; return OK;                                 /* unified addressing */
+    case 20: *value = 0; return OK;          /* compute mode: default */
+    case 33: *value = device + 1; return OK; /* PCI bus, device, domain */
+    case 34:
+    case 50: *value = 0; return OK;
+    case 36: *value = 2619000; return OK;  /* memory clock */
+    case 37: *value = 5120; return OK;     /* memory bus */
+    case 38: *value = 50 << 20; return OK; /* L2 */
+    case 39: *value = 2048; return OK;     /* threads of a multiprocessor */
+    case 41: *value = 1; return OK;        /* unified addressing */
     case 75: *value = devices[device].major; return OK;
     case 76: *value = devices[device].minor; return OK;
     case 81: *value = SHARED_OPT_IN + SHARED_RESERVED; return OK;
     case 97: *value = SHARED_OPT_IN; return OK;
     case 111: *value = SHARED_RESERVED; return OK;
-    case 120: case 127: *value = devices[device].major >= 9; return OK; /* clusters, tensor maps */
+    case 120:
+    case 127: *value = devices[device].major >= 9; return OK; /* clusters, tensor maps */
     default: return fault(INVALID_VALUE, "cuDeviceGetAttribute: attribute %d is not recorded", attribute);
     }
 }
@@ -422,7 +504,12 @@ API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *a
     return OK;
 }
 
-API CUresult cuCtxGetCurrent(CUcontext *context) { ENTER(cuCtxGetCurrent); *context = current(); return OK; }
+API CUresult cuCtxGetCurrent(CUcontext *context)
+{
+    ENTER(cuCtxGetCurrent);
+    *context = current();
+    return OK;
+}
 
 API CUresult cuCtxSetCurrent(CUcontext context)
 {
@@ -654,8 +741,18 @@ API CUresult cuGraphLaunch(CUgraphExec executable, CUstream handle)
     return OK;
 }
 
-API CUresult cuGraphExecDestroy(CUgraphExec executable) { (void)executable; ENTER(cuGraphExecDestroy); return OK; }
-API CUresult cuGraphDestroy(CUgraph graph) { (void)graph; ENTER(cuGraphDestroy); return OK; }
+API CUresult cuGraphExecDestroy(CUgraphExec executable)
+{
+    (void)executable;
+    ENTER(cuGraphExecDestroy);
+    return OK;
+}
+API CUresult cuGraphDestroy(CUgraph graph)
+{
+    (void)graph;
+    ENTER(cuGraphDestroy);
+    return OK;
+}
 
 /* ---- memory ---- */
 
@@ -739,9 +836,17 @@ API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
 API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 { return copy("cuMemcpyDtoD", to, from, bytes, true, true, true); }
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
-{ return find_stream(stream, "cuMemcpyHtoDAsync") ? copy("cuMemcpyHtoDAsync", to, (uintptr_t)from, bytes, true, false, false) : INVALID_HANDLE; }
+{
+    return find_stream(stream, "cuMemcpyHtoDAsync")
+               ? copy("cuMemcpyHtoDAsync", to, (uintptr_t)from, bytes, true, false, false)
+               : INVALID_HANDLE;
+}
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
-{ return find_stream(stream, "cuMemcpyDtoHAsync") ? copy("cuMemcpyDtoHAsync", (uintptr_t)to, from, bytes, false, true, false) : INVALID_HANDLE; }
+{
+    return find_stream(stream, "cuMemcpyDtoHAsync")
+               ? copy("cuMemcpyDtoHAsync", (uintptr_t)to, from, bytes, false, true, false)
+               : INVALID_HANDLE;
+}
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 { return find_stream(stream, "cuMemcpyDtoDAsync") ? copy("cuMemcpyDtoDAsync", to, from, bytes, true, true, false) : INVALID_HANDLE; }
 
@@ -770,7 +875,12 @@ API CUresult cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
     return posix_memalign(memory, 512, bytes ? bytes : 1) ? OUT_OF_MEMORY : OK;
 }
 API CUresult cuMemAllocHost_v2(void **memory, size_t bytes) { return cuMemHostAlloc(memory, bytes, 0); }
-API CUresult cuMemFreeHost(void *memory) { ENTER(cuMemFreeHost); free(memory); return OK; }
+API CUresult cuMemFreeHost(void *memory)
+{
+    ENTER(cuMemFreeHost);
+    free(memory);
+    return OK;
+}
 
 static CUresult pointer_attribute(void *data, int attribute, CUdeviceptr address, bool lenient)
 {
@@ -786,7 +896,8 @@ static CUresult pointer_attribute(void *data, int attribute, CUdeviceptr address
     switch (attribute) {
     case 1: *(CUcontext *)data = &contexts[allocation->device]; return OK;
     case 2: *(unsigned *)data = 2; return OK; /* device memory */
-    case 3: case 4: *(CUdeviceptr *)data = address; return OK;
+    case 3:
+    case 4: *(CUdeviceptr *)data = address; return OK;
     case 7: *(unsigned long long *)data = allocation->address; return OK;
     case 8: *(bool *)data = false; return OK;
     case 9: *(int *)data = allocation->device; return OK;
@@ -880,8 +991,8 @@ static void read_kernel(struct kernel *kernel, const unsigned char *elf)
     }
 }
 
-API CUresult cuLibraryLoadData(CUlibrary *handle, const void *code, int *jit, void **jit_values, unsigned jit_count,
-                               int *options, void **option_values, unsigned option_count)
+API CUresult cuLibraryLoadData(CUlibrary *handle, const void *code, int *jit, void **jit_values, unsigned jit_count, int *options,
+                               void **option_values, unsigned option_count)
 {
     ENTER(cuLibraryLoadData);
     LOCKED;
@@ -1047,7 +1158,8 @@ static CUresult get_attribute(const struct kernel *kernel, int device, int attri
     switch (attribute) {
     case 0: *value = kernel->max_threads; return OK;
     case 1: *value = (int)kernel->static_shared; return OK;
-    case 2: case 3: *value = 0; return OK; /* constants, local memory */
+    case 2:
+    case 3: *value = 0; return OK; /* constants, local memory */
     case 6: *value = 10 * kernel->library->major + kernel->library->minor; return OK;
     case 8: *value = kernel->dynamic_shared[device]; return OK;
     case 14: *value = kernel->wide_cluster[device]; return OK;
@@ -1134,7 +1246,15 @@ API CUresult cuFuncIsLoaded(int *state, CUfunction handle)
 
 /* ---- launches ---- */
 
-struct attribute { int id; char pad[4]; union { unsigned dimensions[3]; int flag; char pad[64]; } value; };
+struct attribute {
+    int id;
+    char pad[4];
+    union {
+        unsigned dimensions[3];
+        int flag;
+        char pad[64];
+    } value;
+};
 struct configuration {
     unsigned grid[3], block[3], shared;
     CUstream stream;
@@ -1163,7 +1283,8 @@ static CUresult launch(const struct configuration *with, const void *handle, voi
     struct stream *stream = find_stream(with->stream, "a launch");
     if (!stream) return INVALID_HANDLE;
     if (stream->context != context_)
-        return fault(INVALID_HANDLE, "%s: a stream of device %d under a context of device %d", kernel->name, stream->context->device, device);
+        return fault(INVALID_HANDLE, "%s: a stream of device %d under a context of device %d", kernel->name, stream->context->device,
+                     device);
     CUresult implicit = implicit_capture(with->stream);
     if (implicit) return implicit;
     if (stream->status == 2) return CAPTURE_INVALIDATED;
@@ -1183,7 +1304,8 @@ static CUresult launch(const struct configuration *with, const void *handle, voi
         return fault(INVALID_VALUE, "%s: a grid of %u x %u x %u", kernel->name, with->grid[0], with->grid[1], with->grid[2]);
     for (int axis = 0; axis < 3; axis++)
         if (cluster[axis] == 0 || with->grid[axis] % cluster[axis])
-            return fault(INVALID_CLUSTER_SIZE, "%s: a cluster of %u does not divide a grid of %u", kernel->name, cluster[axis], with->grid[axis]);
+            return fault(INVALID_CLUSTER_SIZE, "%s: a cluster of %u does not divide a grid of %u", kernel->name, cluster[axis],
+                         with->grid[axis]);
     if (cluster[0] * cluster[1] * cluster[2] > (kernel->wide_cluster[device] ? 16u : 8u))
         return fault(INVALID_CLUSTER_SIZE, "%s: a cluster of %u x %u x %u", kernel->name, cluster[0], cluster[1], cluster[2]);
     if ((long long)with->shared > kernel->dynamic_shared[device])
@@ -1199,11 +1321,13 @@ static CUresult launch(const struct configuration *with, const void *handle, voi
     if (kernel->parameter_count && !!parameters == !!buffer)
         return fault(INVALID_VALUE, "%s: parameters come either by pointers or in one buffer", kernel->name);
     if (buffer && buffer_bytes != kernel->parameter_bytes)
-        return fault(INVALID_VALUE, "%s: a parameter buffer of %zu bytes, the cubin takes %zu", kernel->name, buffer_bytes, kernel->parameter_bytes);
+        return fault(INVALID_VALUE, "%s: a parameter buffer of %zu bytes, the cubin takes %zu", kernel->name, buffer_bytes,
+                     kernel->parameter_bytes);
 
     size_t room = 2048 + 3 * kernel->parameter_count * 8 + 2 * 4352;
     char *line = malloc(room), *at = line;
-    at += snprintf(at, 1536, "{\"kernel\": \"%s\", \"device\": %d, \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"cluster\": [%u, %u, %u], "
+    at += snprintf(at, 1536,
+                   "{\"kernel\": \"%s\", \"device\": %d, \"grid\": [%u, %u, %u], \"block\": [%u, %u, %u], \"cluster\": [%u, %u, %u], "
                    "\"shared\": %u, \"programmatic\": %d, \"stream\": %llu, \"capturing\": %s, \"buffer\": %s, \"parameters\": [",
                    kernel->name, device, with->grid[0], with->grid[1], with->grid[2], with->block[0], with->block[1], with->block[2],
                    cluster[0], cluster[1], cluster[2], with->shared, programmatic, (unsigned long long)(uintptr_t)with->stream,
@@ -1250,14 +1374,15 @@ API CUresult cuTensorMapEncodeTiled(void *map, int dtype, uint32_t rank, void *a
     static const int bits[16] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
     static const int spans[7] = {0, 32, 64, 128, 128, 128, 128};
     if ((uintptr_t)map % 64) return fault(INVALID_VALUE, "a tensor map at %p, which is not aligned to 64 bytes", map);
-    if (dtype < 0 || dtype > 15 || rank < 1 || rank > 5 || swizzle < 0 || swizzle > 6 || promotion < 0 || promotion > 3 ||
-        fill_kind < 0 || fill_kind > 1 || interleave != 0)
+    if (dtype < 0 || dtype > 15 || rank < 1 || rank > 5 || swizzle < 0 || swizzle > 6 || promotion < 0 || promotion > 3 || fill_kind < 0 ||
+        fill_kind > 1 || interleave != 0)
         return fault(INVALID_VALUE, "a tensor map of type %d, rank %u, interleave %d, swizzle %d, promotion %d, fill %d", dtype, rank,
                      interleave, swizzle, promotion, fill_kind);
     unsigned unit = dtype >= 14 ? 32 : 16;
     if ((uintptr_t)address % unit) return fault(INVALID_VALUE, "a tensor map of the address %p", address);
     for (uint32_t index = 0; index < rank; index++)
-        if (dims[index] < 1 || dims[index] > (uint64_t)1 << 32 || box[index] < 1 || box[index] > 256 || steps[index] < 1 || steps[index] > 8)
+        if (dims[index] < 1 || dims[index] > (uint64_t)1 << 32 || box[index] < 1 || box[index] > 256 || steps[index] < 1 ||
+            steps[index] > 8)
             return fault(INVALID_VALUE, "a tensor map's dimension %u", index);
     for (uint32_t index = 0; index + 1 < rank; index++)
         if (strides[index] % unit || strides[index] >> 40) return fault(INVALID_VALUE, "a tensor map's stride %u", index + 1);
@@ -1358,7 +1483,8 @@ API CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to)
     LOCKED;
     struct event *first = find_event(from), *last = find_event(to);
     if (!first || !last || !first->recorded || !last->recorded) return INVALID_HANDLE;
-    *milliseconds = (float)((double)(last->time.tv_sec - first->time.tv_sec) * 1e3 + (double)(last->time.tv_nsec - first->time.tv_nsec) / 1e6);
+    *milliseconds =
+        (float)((double)(last->time.tv_sec - first->time.tv_sec) * 1e3 + (double)(last->time.tv_nsec - first->time.tv_nsec) / 1e6);
     return OK;
 }
 
@@ -1402,38 +1528,100 @@ API CUresult cuGetErrorString(CUresult result, const char **words)
 API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status);
 
 typedef void (*any_function)(void);
-static const struct { const char *name; int since; any_function function; } entries[] = {
+static const struct {
+    const char *name;
+    int since;
+    any_function function;
+} entries[] = {
 #define ENTRY(name, since) {#name, since, (any_function)name}
 #define RENAMED(name, since, function) {#name, since, (any_function)function}
-    ENTRY(cuInit, 2000), ENTRY(cuDriverGetVersion, 2020), ENTRY(cuDeviceGetCount, 2000), ENTRY(cuDeviceGet, 2000),
-    ENTRY(cuDeviceGetName, 2000), ENTRY(cuDeviceGetAttribute, 2000), RENAMED(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2),
-    RENAMED(cuDeviceGetUuid, 9020, cuDeviceGetUuid_v2), ENTRY(cuDevicePrimaryCtxRetain, 7000),
-    RENAMED(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease_v2), ENTRY(cuDevicePrimaryCtxGetState, 7000),
-    ENTRY(cuCtxGetCurrent, 4000), ENTRY(cuCtxSetCurrent, 4000), RENAMED(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2),
-    RENAMED(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2), ENTRY(cuCtxGetDevice, 2000), RENAMED(cuCtxGetDevice, 13000, cuCtxGetDevice_v2),
-    ENTRY(cuCtxSynchronize, 2000), RENAMED(cuCtxSynchronize, 13000, cuCtxSynchronize_v2), ENTRY(cuCtxGetStreamPriorityRange, 5050),
-    ENTRY(cuStreamCreate, 2000), ENTRY(cuStreamCreateWithPriority, 5050), RENAMED(cuStreamDestroy, 4000, cuStreamDestroy_v2),
-    ENTRY(cuStreamSynchronize, 2000), ENTRY(cuStreamQuery, 2000), ENTRY(cuStreamGetCtx, 9020),
-    RENAMED(cuStreamGetCtx, 12050, cuStreamGetCtx_v2), ENTRY(cuStreamGetDevice, 12080), ENTRY(cuStreamGetId, 12000),
-    ENTRY(cuStreamIsCapturing, 10000), RENAMED(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2), ENTRY(cuStreamEndCapture, 10000),
-    ENTRY(cuThreadExchangeStreamCaptureMode, 10010), RENAMED(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags),
-    ENTRY(cuGraphInstantiateWithFlags, 11040), ENTRY(cuGraphLaunch, 10000), ENTRY(cuGraphExecDestroy, 10000), ENTRY(cuGraphDestroy, 10000),
-    RENAMED(cuMemAlloc, 3020, cuMemAlloc_v2), RENAMED(cuMemFree, 3020, cuMemFree_v2), ENTRY(cuMemAllocAsync, 11020),
-    ENTRY(cuMemFreeAsync, 11020), RENAMED(cuMemGetInfo, 3020, cuMemGetInfo_v2), RENAMED(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2),
-    RENAMED(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2), RENAMED(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2),
-    RENAMED(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2), RENAMED(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2),
-    RENAMED(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2), RENAMED(cuMemsetD8, 3020, cuMemsetD8_v2),
-    RENAMED(cuMemsetD32, 3020, cuMemsetD32_v2), ENTRY(cuMemsetD8Async, 3020), ENTRY(cuMemsetD32Async, 3020), ENTRY(cuMemHostAlloc, 2020),
-    RENAMED(cuMemAllocHost, 3020, cuMemAllocHost_v2), ENTRY(cuMemFreeHost, 2000), ENTRY(cuPointerGetAttribute, 4000),
-    ENTRY(cuPointerGetAttributes, 7000), RENAMED(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2), ENTRY(cuLibraryLoadData, 12000),
-    ENTRY(cuLibraryUnload, 12000), ENTRY(cuLibraryGetKernel, 12000), ENTRY(cuLibraryGetKernelCount, 12040),
-    ENTRY(cuLibraryEnumerateKernels, 12040), ENTRY(cuKernelGetFunction, 12000), ENTRY(cuKernelGetName, 12030),
-    ENTRY(cuKernelSetAttribute, 12000), ENTRY(cuKernelGetAttribute, 12000), ENTRY(cuKernelGetParamInfo, 12040),
-    ENTRY(cuFuncSetAttribute, 9000), ENTRY(cuFuncGetAttribute, 2020), ENTRY(cuFuncGetParamInfo, 12040), ENTRY(cuFuncLoad, 12040),
-    ENTRY(cuFuncIsLoaded, 12040), ENTRY(cuLaunchKernelEx, 11060), ENTRY(cuLaunchKernel, 4000), ENTRY(cuTensorMapEncodeTiled, 12000),
-    ENTRY(cuTensorMapReplaceAddress, 12000), ENTRY(cuEventCreate, 2000), ENTRY(cuEventRecord, 2000), ENTRY(cuEventSynchronize, 2000),
-    ENTRY(cuEventQuery, 2000), ENTRY(cuStreamWaitEvent, 3020), ENTRY(cuEventElapsedTime, 2000),
-    RENAMED(cuEventDestroy, 4000, cuEventDestroy_v2), ENTRY(cuGetErrorName, 6000), ENTRY(cuGetErrorString, 6000),
+    ENTRY(cuInit, 2000),
+    ENTRY(cuDriverGetVersion, 2020),
+    ENTRY(cuDeviceGetCount, 2000),
+    ENTRY(cuDeviceGet, 2000),
+    ENTRY(cuDeviceGetName, 2000),
+    ENTRY(cuDeviceGetAttribute, 2000),
+    RENAMED(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2),
+    RENAMED(cuDeviceGetUuid, 9020, cuDeviceGetUuid_v2),
+    ENTRY(cuDevicePrimaryCtxRetain, 7000),
+    RENAMED(cuDevicePrimaryCtxRelease, 7000, cuDevicePrimaryCtxRelease_v2),
+    ENTRY(cuDevicePrimaryCtxGetState, 7000),
+    ENTRY(cuCtxGetCurrent, 4000),
+    ENTRY(cuCtxSetCurrent, 4000),
+    RENAMED(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2),
+    RENAMED(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2),
+    ENTRY(cuCtxGetDevice, 2000),
+    RENAMED(cuCtxGetDevice, 13000, cuCtxGetDevice_v2),
+    ENTRY(cuCtxSynchronize, 2000),
+    RENAMED(cuCtxSynchronize, 13000, cuCtxSynchronize_v2),
+    ENTRY(cuCtxGetStreamPriorityRange, 5050),
+    ENTRY(cuStreamCreate, 2000),
+    ENTRY(cuStreamCreateWithPriority, 5050),
+    RENAMED(cuStreamDestroy, 4000, cuStreamDestroy_v2),
+    ENTRY(cuStreamSynchronize, 2000),
+    ENTRY(cuStreamQuery, 2000),
+    ENTRY(cuStreamGetCtx, 9020),
+    RENAMED(cuStreamGetCtx, 12050, cuStreamGetCtx_v2),
+    ENTRY(cuStreamGetDevice, 12080),
+    ENTRY(cuStreamGetId, 12000),
+    ENTRY(cuStreamIsCapturing, 10000),
+    RENAMED(cuStreamBeginCapture, 10010, cuStreamBeginCapture_v2),
+    ENTRY(cuStreamEndCapture, 10000),
+    ENTRY(cuThreadExchangeStreamCaptureMode, 10010),
+    RENAMED(cuGraphInstantiate, 12000, cuGraphInstantiateWithFlags),
+    ENTRY(cuGraphInstantiateWithFlags, 11040),
+    ENTRY(cuGraphLaunch, 10000),
+    ENTRY(cuGraphExecDestroy, 10000),
+    ENTRY(cuGraphDestroy, 10000),
+    RENAMED(cuMemAlloc, 3020, cuMemAlloc_v2),
+    RENAMED(cuMemFree, 3020, cuMemFree_v2),
+    ENTRY(cuMemAllocAsync, 11020),
+    ENTRY(cuMemFreeAsync, 11020),
+    RENAMED(cuMemGetInfo, 3020, cuMemGetInfo_v2),
+    RENAMED(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2),
+    RENAMED(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2),
+    RENAMED(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2),
+    RENAMED(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2),
+    RENAMED(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2),
+    RENAMED(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2),
+    RENAMED(cuMemsetD8, 3020, cuMemsetD8_v2),
+    RENAMED(cuMemsetD32, 3020, cuMemsetD32_v2),
+    ENTRY(cuMemsetD8Async, 3020),
+    ENTRY(cuMemsetD32Async, 3020),
+    ENTRY(cuMemHostAlloc, 2020),
+    RENAMED(cuMemAllocHost, 3020, cuMemAllocHost_v2),
+    ENTRY(cuMemFreeHost, 2000),
+    ENTRY(cuPointerGetAttribute, 4000),
+    ENTRY(cuPointerGetAttributes, 7000),
+    RENAMED(cuMemGetAddressRange, 3020, cuMemGetAddressRange_v2),
+    ENTRY(cuLibraryLoadData, 12000),
+    ENTRY(cuLibraryUnload, 12000),
+    ENTRY(cuLibraryGetKernel, 12000),
+    ENTRY(cuLibraryGetKernelCount, 12040),
+    ENTRY(cuLibraryEnumerateKernels, 12040),
+    ENTRY(cuKernelGetFunction, 12000),
+    ENTRY(cuKernelGetName, 12030),
+    ENTRY(cuKernelSetAttribute, 12000),
+    ENTRY(cuKernelGetAttribute, 12000),
+    ENTRY(cuKernelGetParamInfo, 12040),
+    ENTRY(cuFuncSetAttribute, 9000),
+    ENTRY(cuFuncGetAttribute, 2020),
+    ENTRY(cuFuncGetParamInfo, 12040),
+    ENTRY(cuFuncLoad, 12040),
+    ENTRY(cuFuncIsLoaded, 12040),
+    ENTRY(cuLaunchKernelEx, 11060),
+    ENTRY(cuLaunchKernel, 4000),
+    ENTRY(cuTensorMapEncodeTiled, 12000),
+    ENTRY(cuTensorMapReplaceAddress, 12000),
+    ENTRY(cuEventCreate, 2000),
+    ENTRY(cuEventRecord, 2000),
+    ENTRY(cuEventSynchronize, 2000),
+    ENTRY(cuEventQuery, 2000),
+    ENTRY(cuStreamWaitEvent, 3020),
+    ENTRY(cuEventElapsedTime, 2000),
+    RENAMED(cuEventDestroy, 4000, cuEventDestroy_v2),
+    ENTRY(cuGetErrorName, 6000),
+    ENTRY(cuGetErrorString, 6000),
     RENAMED(cuGetProcAddress, 12000, cuGetProcAddress_v2),
 };
 
@@ -1452,6 +1640,4 @@ API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int versio
 }
 
 API CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags)
-{
-    return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
-}
+{ return cuGetProcAddress_v2(symbol, function, version, flags, NULL); }

@@ -36,7 +36,7 @@ def codes(values: list[Fraction], multiplier: Fraction | float, element: str, ne
     products = [float(round32(value * multiplier)) for value in values]
     magnitudes = nearest_code(np.abs(np.array(products)), element)
     sign = 8 if element == "e2m1" else 128
-    return [int(magnitude) | (sign if minus else 0) for magnitude, minus in zip(magnitudes, negative)]
+    return [int(magnitude) | (sign if minus else 0) for magnitude, minus in zip(magnitudes, negative, strict=True)]
 
 
 def ue8m0(amax: Fraction, element: str, rounding: str) -> int:

@@ -139,7 +139,7 @@ def test_random_blocks_of_all_exponents_equal_exact_arithmetic(format, dtype):
     x = any_bits((40, format.block), dtype, seed=5)
     rule, options = rule_of(format)
     scales, codes = quantize(x, format)
-    for values, found, scale in zip(x, codes, scales[:, 0]):
+    for values, found, scale in zip(x, codes, scales[:, 0], strict=True):
         assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
@@ -151,7 +151,7 @@ def test_blocks_of_one_binade_equal_exact_arithmetic(format):
     for exponent in (-149, -140, -127, -126, -20, 0, 20, 120, 127):
         x = np.ldexp(random.uniform(-1, 1, (3, format.block)), exponent).astype(np.float32)
         scales, codes = quantize(x, format)
-        for values, found, scale in zip(x, codes, scales[:, 0]):
+        for values, found, scale in zip(x, codes, scales[:, 0], strict=True):
             assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
@@ -163,7 +163,7 @@ def test_every_bf16_pattern_in_company_equals_exact_arithmetic(format):
     x = shuffled[: len(shuffled) // format.block * format.block].reshape(-1, format.block)[:: 400 // format.block]
     rule, options = rule_of(format)
     scales, codes = quantize(x, format)
-    for values, found, scale in zip(x, codes, scales[:, 0]):
+    for values, found, scale in zip(x, codes, scales[:, 0], strict=True):
         assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
@@ -238,7 +238,7 @@ def test_nvfp4_element_is_multiplied_by_one_rounded_inverse():
         x[:, 1:10] = near(np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5]) * step).reshape(7, 9)
         scales, codes = quantize(x, format)
         assert (scales == nearest_code(block_scale[None], "e4m3")).all()
-        for values, found in zip(x, codes):
+        for values, found in zip(x, codes, strict=True):
             assert found.tolist() == exact_block(values, "nvfp4", tensor_scale=tensor_scale)[1]
         for i, other in enumerate((x * (one / (tensor_scale * block_scale)), x / (tensor_scale * block_scale))):
             differ[i] += (codes != nearest_code(other.reshape(-1), "e2m1").reshape(7, 16)).sum()

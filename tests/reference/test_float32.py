@@ -12,7 +12,7 @@ from zoo.reference.float32 import fused_multiply_add
 
 def check(a, b, c):
     a, b, c = (np.asarray(value, np.float32) for value in (a, b, c))
-    for x, y, z, found in zip(a, b, c, fused_multiply_add(a, b, c)):
+    for x, y, z, found in zip(a, b, c, fused_multiply_add(a, b, c), strict=True):
         assert found == round32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)))
 
 

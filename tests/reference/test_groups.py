@@ -28,7 +28,7 @@ def example(format, sizes, rest):
     offsets = np.cumsum(sizes).astype(np.int32)
     x = any_bits((sum(sizes) + rest, 2 * format.block), ml_dtypes.bfloat16, seed=len(sizes), finite=False)
     x[offsets[-1] :] = np.nan
-    return x, offsets, [x[end - size : end] for end, size in zip(offsets, sizes)]
+    return x, offsets, [x[end - size : end] for end, size in zip(offsets, sizes, strict=True)]
 
 
 def unpacked(result, format):
@@ -48,7 +48,7 @@ def test_ragged_rows_are_the_rows_of_all_groups_and_no_others(format, sizes, res
 def test_ragged_cols_start_anew_with_every_group(format, sizes, rest):
     x, offsets, groups = example(format, sizes, rest)
     result, alone = quantize_cols(x, format, offsets=offsets), [quantize_cols(group, format) for group in groups]
-    codes = np.concatenate([unpacked(one, format)[:, : len(group)] for one, group in zip(alone, groups)], axis=1)
+    codes = np.concatenate([unpacked(one, format)[:, : len(group)] for one, group in zip(alone, groups, strict=True)], axis=1)
     assert np.array_equal(unpacked(result, format)[:, : offsets[-1]], codes)
     assert (unpacked(result, format)[:, offsets[-1] :] == 0).all()  # the half of a last byte
     assert same_bits(result.scales, np.concatenate([one.scales for one in alone], axis=1))

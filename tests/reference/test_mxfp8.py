@@ -134,7 +134,7 @@ def test_random_blocks_of_all_exponents_equal_exact_arithmetic(element, rounding
     with np.errstate(invalid="ignore"):  # signalling NaN
         x = np.where(np.isfinite(x), x, DTYPES[dtype](1))
     q, scales = quantize_mxfp8_rows(x, element, rounding)
-    for block, codes, scale in zip(x.astype(np.float64), q.view(np.uint8), scales.view(np.uint8).ravel()):
+    for block, codes, scale in zip(x.astype(np.float64), q.view(np.uint8), scales.view(np.uint8).ravel(), strict=True):
         expected = exact_scale(Fraction(np.abs(block).max()), element, rounding)
         assert scale == expected
         # Exact in float64, and no float32 rounding changes it: what float32 cannot hold is far below an element.

@@ -52,7 +52,7 @@ def test_the_rule_in_rational_arithmetic():
     # Where t reaches -126, -126.5 and -127, and beyond; the largest, the smallest.
     edges = [*(-np.log(2) * np.array([126, 126.5, 127])), -87.0, -87.4, -88.1, 3e38, -3e38, 2.0**-149, -(2.0**-149)]
     gates = np.concatenate([random.uniform(-130, 130, 300), random.uniform(-4, 4, 300), any_exponent, edges]).astype(np.float32)
-    for gate, found in zip(gates, silu(gates)):
+    for gate, found in zip(gates, silu(gates), strict=True):
         assert found == silu_by_the_rule(float(gate)), gate
 
 

@@ -37,7 +37,7 @@ def test_a_kernel_does_what_its_head_says(problem):
 def test_both_tiles_are_chosen_by_their_cost():
     names = set()
     for problem in (problem for problem in SMALL if problem.kernel == "gemm.fp8b128.dense"):
-        buffers, arguments = on_device(problem)
+        _buffers, arguments = on_device(problem)
         names.add(kernels.prepare(problem.kernel, stream=zoo.stream(), **arguments).launch.variant.constants["CLUSTER"])
     assert names == {1, 2}
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -27,6 +28,8 @@ from zoo.shipped import ptx
 from zoo.shipped.cubin_file import read_cubin
 from zoo.shipped.evidence import Evidence
 from zoo.shipped.integrity import disagreements
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Build:
         self._refuse_same_files()
         self.count = len(self.units)
 
-    def _refuse_same_files(self):
+    def _refuse_same_files(self) -> None:
         files: dict[str, Variant] = {}
         for unit in self.units:
             other = files.setdefault(unit.variant.file, unit.variant)
@@ -94,7 +97,7 @@ class Build:
         if self.pins:
             _write(self.pins, pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode())
         manifest = Manifest(self.output / "manifest.json")
-        self._trim_evidence(variant for name in manifest.names for variant in manifest.kernel(name).variants)
+        self._trim_evidence(variant for kernel in manifest.kernels for variant in kernel.variants)
         total = sum(map(len, fresh.cubins.values()))
         said = f"{len(fresh.cubins)} variants, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
         if fresh.missing:
@@ -137,7 +140,7 @@ class Build:
         except (OSError, IntegrityError):
             return {}
 
-    def _refuse_empty(self, selection: Selection):
+    def _refuse_empty(self, selection: Selection) -> None:
         if not any(selection.holds(unit.variant) for unit in self.units):
             names = ", ".join(table.name for table in self.tables)
             archs = ", ".join(dict.fromkeys(unit.variant.arch for unit in self.units))
@@ -152,7 +155,7 @@ class Build:
             return {}
         return texts if ptx.digest(texts) == said else {}
 
-    def _previous(self) -> dict[str, dict]:
+    def _previous(self) -> dict[str, dict[str, Any]]:
         """file -> its entry in the manifest on disk, where file and entry still agree and the compiler is the same.
 
         Of whatever schema: what is taken from it is which sources a cubin was made of, and what the compiler said of it."""
@@ -166,7 +169,7 @@ class Build:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # no manifest, or not ours: build everything
 
-    def _build(self, selection: Selection, previous: dict[str, dict]) -> Fresh:
+    def _build(self, selection: Selection, previous: dict[str, dict[str, Any]]) -> Fresh:
         waiting, kept, missing = [], {}, 0
         for unit in self.units:
             entry = previous.get(unit.variant.file)
@@ -203,7 +206,7 @@ class Build:
         manifest = {"schema": SCHEMA, "compiler": self.compiler.record, "ptx": ptx.digest(texts), "kernels": kernels}
         return Fresh(cubins, texts, manifest_text(manifest), len(compiled), missing)
 
-    def _texts(self, compiled: list[Unit], kept: dict[str, dict]) -> dict[str, bytes]:
+    def _texts(self, compiled: list[Unit], kept: dict[str, dict[str, Any]]) -> dict[str, bytes]:
         """The PTX of what was compiled now and of what is kept, compiled where the archive does not have it."""
         before = self._previous_texts() if kept else {}
         texts, without = {}, list(compiled)
@@ -215,13 +218,13 @@ class Build:
                 without.append(unit)
         return texts | self._ptx_of(without)
 
-    def _each(self, units: list[Unit], work: Callable[[Unit], object]) -> Iterable[tuple[Unit, object]]:
+    def _each(self, units: list[Unit], work: Callable[[Unit], _Result]) -> Iterable[tuple[Unit, _Result]]:
         """Runs `work` on all, in parallel, with a progress bar. All failures are told, not only the first."""
         failures: dict[tuple[str, str], list[Variant]] = {}  # by source and message: one typo in a header fails every variant
         results = []
         with ThreadPoolExecutor(self.jobs) as pool:
             futures = {pool.submit(work, unit): unit for unit in units}
-            done, stderr = as_completed(futures), click.get_text_stream("stderr")
+            done, stderr = as_completed(futures), click.get_text_stream("stderr")  # type: ignore[operator]
             with click.progressbar(done, len(futures), "compiling", hidden=not futures, file=stderr) as bar:
                 for future in bar:
                     unit = futures[future]
@@ -233,7 +236,7 @@ class Build:
             raise BuildError("\n\n".join(sorted(_failure(*failure, variants) for failure, variants in failures.items())))
         return results
 
-    def _read_back(self, kernels: dict[str, dict], cubins: dict[str, bytes]):
+    def _read_back(self, kernels: dict[str, dict[str, Any]], cubins: dict[str, bytes]) -> None:
         problems = []
         for name, entry in kernels.items():
             try:
@@ -258,7 +261,7 @@ class Build:
                 path.parent.rmdir()
         return len(stale)
 
-    def _trim_evidence(self, variants: Iterable[ShippedVariant]):
+    def _trim_evidence(self, variants: Iterable[ShippedVariant]) -> None:
         """What was seen of bytes that no longer exist is no evidence of anything."""
         if (self.output / "evidence.json").is_file():
             evidence = Evidence(self.output)
@@ -266,7 +269,7 @@ class Build:
             evidence.write()
 
 
-def _variant_entry(variant: Variant, cubin: bytes, source_sha256: str, spills: dict[str, int]) -> dict:
+def _variant_entry(variant: Variant, cubin: bytes, source_sha256: str, spills: dict[str, int]) -> dict[str, Any]:
     try:
         kernels = read_cubin(cubin).kernels
     except IntegrityError as error:
@@ -293,7 +296,7 @@ def _failure(source: str, message: str, variants: list[Variant]) -> str:
     return f"{said}\nand {len(alike)} more alike: {', '.join(alike)}" if alike else said
 
 
-def _refuse_unwritable(folder: Path):
+def _refuse_unwritable(folder: Path) -> None:
     """Before minutes of compiling, not after."""
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not place.is_dir():

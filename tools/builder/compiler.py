@@ -43,10 +43,10 @@ class Compiler:
                 raise BuildError(f"{name} is not installed in this environment; {hint}") from None
             if found != version:
                 raise BuildError(f"{name} is {found}, cubins are built with {version} only; {hint}")
-        self.nvcc = _find_nvcc()
-        if self.nvcc is None:
+        nvcc = _find_nvcc()
+        if nvcc is None:
             raise BuildError(f"no nvcc in this environment's nvidia/cu13/bin; {hint}")
-        version = packages["nvidia-cuda-nvcc"]
+        self.nvcc, version = nvcc, packages["nvidia-cuda-nvcc"]
         said = subprocess.run([self.nvcc, "--version"], capture_output=True, text=True).stdout
         if f"V{version}" not in said:
             raise BuildError(f"{self.nvcc} is not version {version}; {hint}")
@@ -80,7 +80,7 @@ class Compiler:
     def _run(self, unit: str, flags: list[str], output: Path, roots: list[Path]) -> str:
         # From the first root and through stdin: the compiler sees the same names whatever the folder.
         includes = [f"-I{root}" for root in (".", *roots[1:])]
-        command = [self.nvcc, "-x", "cu", *flags, *includes, "-o", output, "-"]
+        command = [str(self.nvcc), "-x", "cu", *flags, *includes, "-o", str(output), "-"]
         environment = {name: value for name, value in os.environ.items() if name not in _STRAY_VARIABLES}
         done = subprocess.run(command, input=unit, capture_output=True, text=True, cwd=roots[0], env=environment)
         if done.returncode:
@@ -92,7 +92,7 @@ class Compiler:
         return done.stdout + done.stderr
 
     @staticmethod
-    def _refuse_paths(cubin: bytes, roots: list[Path]):
+    def _refuse_paths(cubin: bytes, roots: list[Path]) -> None:
         """What would differ in another folder, or at the next run."""
         for text in (*(str(root.resolve()) for root in roots), "tmpxft"):
             at = cubin.find(text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import Any
 
 from tools.builder import BuildError
 from tools.builder.table import Table
@@ -82,9 +83,9 @@ def expand(table: Table) -> list[Variant]:
     return variants
 
 
-def _refuse_duplicates(table: Table, variants: list[Variant]):
+def _refuse_duplicates(table: Table, variants: list[Variant]) -> None:
     files: dict[str, Variant] = {}
-    compiled: dict[tuple, Variant] = {}
+    compiled: dict[tuple[Any, ...], Variant] = {}
     for variant in variants:
         if variant.file in files:
             raise BuildError(f"{table.path}: two variants of {variant.arch} are named {variant.name}; rename a tile")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from tools.builder import BuildError
 from tools.builder.expand import Variant, expand
@@ -19,7 +20,7 @@ from zoo.contract.expressions import Expression
 from zoo.errors import ArgumentError
 
 
-def check_scope(table: Table):
+def check_scope(table: Table) -> None:
     try:
         _Scope(table).check()
     except _Wrong as error:
@@ -35,8 +36,8 @@ def reachable_names(expression: Expression, known: Mapping[str, int]) -> set[str
     if all(opcode not in ("jump", "jump_if_zero") for opcode, _ in expression.code):
         return set(expression.names)
     names: set[str] = set()
-    seen: set[tuple[int, tuple]] = set()
-    open_paths: list[tuple[int, tuple]] = [(0, ())]
+    seen: set[tuple[int, tuple[Any, ...]]] = set()
+    open_paths: list[tuple[int, tuple[Any, ...]]] = [(0, ())]
     while open_paths:
         path = open_paths.pop()
         position, stack = path
@@ -60,7 +61,11 @@ def reachable_names(expression: Expression, known: Mapping[str, int]) -> set[str
                 open_paths.append((after, tuple(rest)))
         elif opcode in ("negate", "not", "truth"):
             *rest, value = stack
-            results = {"negate": lambda v: -v, "not": lambda v: int(v == 0), "truth": lambda v: int(v != 0)}
+            results: dict[str, Callable[[Any], int]] = {
+                "negate": lambda v: -v,
+                "not": lambda v: int(v == 0),
+                "truth": lambda v: int(v != 0),
+            }
             open_paths.append((after, (*rest, None if value is None else results[opcode](value))))
         else:
             # two operands; flags are compared through `not`, `and`, `or`, so other results may stay unknown
@@ -78,7 +83,7 @@ class _Scope:
         self.read: set[str] = set()  # every name that some expression reads
         self.bound: set[str] = set()  # every symbol that some shape, stride or derivation binds
 
-    def check(self):
+    def check(self) -> None:
         for flags in self._combinations():
             self._check_combination(flags)
         self._check_names()
@@ -93,7 +98,7 @@ class _Scope:
                     absent = {name for name, there in zip(optional, present, strict=True) if not there}
                     yield self._flags(dtypes, values, absent)
 
-    def _flags(self, dtypes, values, absent) -> dict[str, int]:
+    def _flags(self, dtypes: Iterable[str], values: Iterable[str], absent: set[str]) -> dict[str, int]:
         flags = {}
         for (name, option), chosen in zip(self.entry["options"].items(), values, strict=True):
             flags.update({f"{name}.{value}": int(value == chosen) for value in option["values"]})
@@ -104,7 +109,7 @@ class _Scope:
             flags[f"{name}.itemsize"] = DTYPES[chosen].bytes
         return flags
 
-    def _check_combination(self, flags: dict[str, int]):
+    def _check_combination(self, flags: dict[str, int]) -> None:
         scope = {*flags, "sms", *self.scalars}
         forms = [(argument["name"], self._form(argument, flags)) for argument in self.arrays if flags[f"{argument['name']}.present"]]
         for argument in self.arrays:
@@ -124,9 +129,10 @@ class _Scope:
             if all(flags[flag] for flag in variant.flags):
                 self._check_variant(variant, flags, scope)
 
-    def _form(self, argument: dict, flags: dict[str, int]) -> dict:
+    def _form(self, argument: dict[str, Any], flags: dict[str, int]) -> dict[str, Any]:
         where = f"arguments[{argument['name']}].forms"
-        for form in argument["forms"]:
+        forms: list[dict[str, Any]] = argument["forms"]
+        for form in forms:
             expression = Expression(form["when"])
             for name in expression.names:
                 if name not in flags:
@@ -138,7 +144,7 @@ class _Scope:
         on = ", ".join(name for name, value in flags.items() if value == 1 and not name.endswith(".itemsize"))
         raise _Wrong(f"{where}: no form's 'when' holds with {on}")
 
-    def _check_variant(self, variant: Variant, flags: dict[str, int], scope: set[str]):
+    def _check_variant(self, variant: Variant, flags: dict[str, int], scope: set[str]) -> None:
         where = f"tiles[{variant.tile.name}]"
         for constant in variant.constants:
             if constant in scope:
@@ -167,7 +173,7 @@ class _Scope:
                 except ArgumentError as error:
                     raise _Wrong(f"{place}: {error} (tile {variant.tile.name})") from None
 
-    def _names(self, where: str, text: str, known: dict[str, int], scope: set[str], bare: bool = False):
+    def _names(self, where: str, text: str, known: dict[str, int], scope: set[str], bare: bool = False) -> None:
         expression = Expression(text)
         if not (bare and expression.names == (text,)):  # a bare symbol binds, it does not read
             self.read |= set(expression.names)
@@ -177,18 +183,18 @@ class _Scope:
             raise _Wrong(f"{where}: '{text}' reads '{name}', which nothing binds{with_flags}{self._near(name, scope)}")
 
     @staticmethod
-    def _near(name: str, scope) -> str:
+    def _near(name: str, scope: Collection[str]) -> str:
         """The nearest name, and all there are: symbols and tile constants first, then the flags."""
         near = difflib.get_close_matches(name, scope, 1)
         known = sorted(scope, key=lambda one: ("." in one, one == "sms", one))
         hint = f"did you mean '{near[0]}'? " if near else ""
         return f"; {hint}known here: {', '.join(known) or 'nothing'}"
 
-    def _check_names(self):
+    def _check_names(self) -> None:
         """Symbols share one space with arguments and options."""
         others = {argument["name"]: "an argument" for argument in self.arrays}
         others |= {a["name"]: "an f32 scalar" for a in self.arguments if a["kind"] == "scalar" and a["dtypes"] == ["f32"]}
-        others |= {option: "an option" for option in self.entry["options"]}
+        others |= dict.fromkeys(self.entry["options"], "an option")
         for symbol in sorted(self.bound):
             if symbol in others:
                 raise _Wrong(f"the symbol '{symbol}' is also {others[symbol]}; rename one")
@@ -197,7 +203,7 @@ class _Scope:
             if name in shapes or name in self.scalars:
                 raise _Wrong(f"derived.{name}: a shape or a scalar already binds '{name}'")
 
-    def _check_use(self):
+    def _check_use(self) -> None:
         used = {p["argument"] for launch in self.entry["launches"].values() for p in launch["parameters"] if "argument" in p}
         for argument in self.arguments:
             name = argument["name"]
@@ -208,6 +214,6 @@ class _Scope:
                 raise _Wrong(f"derived.{name}: nothing reads it; remove it")
 
 
-def _bare(form: dict) -> set[str]:
+def _bare(form: dict[str, Any]) -> set[str]:
     texts = (*form["shape"], *(form["strides"] or ()))
     return {text for text in texts if Expression(text).names == (text,) and "." not in text}

@@ -30,7 +30,9 @@ class Sources:
             name = waiting.pop()
             if name in found:
                 continue
-            found[name] = text = self._read(name)
+            text = self._read(name)
+            assert text is not None, "only what is there is waiting"
+            found[name] = text
             if name not in self._includes:
                 self._includes[name] = self._scan(name, text)
             waiting += self._resolve(name, self._includes[name])
@@ -67,7 +69,7 @@ def _normal(path: PurePosixPath) -> str | None:
     """`a/../b` as `b`; None for a path outside the roots."""
     parts: list[str] = []
     for part in path.parts:
-        if part == ".." and not parts or part == "/":
+        if (part == ".." and not parts) or part == "/":
             return None
         if part == "..":
             parts.pop()

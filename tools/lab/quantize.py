@@ -191,7 +191,7 @@ def check(builds: list[Build]) -> int:
                     *found, guard, q_stride, scales_stride = run_guarded(build, bits, *pads)
                     expected = expected_buffers(build, references[key], m, k, guard, q_stride, scales_stride)
                     cases += 1
-                    for what, a, b in zip(("q", "scales"), found, expected):
+                    for what, a, b in zip(("q", "scales"), found, expected, strict=True):
                         if not np.array_equal(a, b):
                             failures += 1
                             first = int(np.flatnonzero(a != b)[0])
@@ -260,45 +260,48 @@ def time_builds(builds: list[Build], repeats: int) -> dict:
         timed = [build for build in builds if build.time and build.x == x]
         for m, k in SHAPES if timed else []:
             total = m * k * (timed[0].itemsize + 1) + m * k // 32
-            half = total // 2 // 16 * 16
-            sets = max(2, -(-600_000_000 // total))  # rotating: well past the L2 cache
-            launches = max(2 * sets, min(40, 4_000_000_000 // total)) // sets * sets
-
-            def buffers(size):
-                return [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(sets)]
-
-            xs = [torch.randn(m, k, device="cuda").to(getattr(torch, TORCH_NAMES[x])) for _ in range(sets)]
-            qs, scales = buffers(m * k), buffers(m * k // 32)
-            sources = [torch.randint(0, 255, (half,), dtype=torch.uint8, device="cuda") for _ in range(sets)]
-            targets = buffers(half)
-
-            graphs = {"copy_": graph_of(lambda i: targets[i % sets].copy_(sources[i % sets]), launches)}
-            for build in timed:
-
-                def work(i, build=build):
-                    j = i % sets
-                    build.launch(
-                        xs[j].data_ptr(), qs[j].data_ptr(), scales[j].data_ptr(), m, k, k, k, build.scales_stride(k),
-                        torch.cuda.current_stream().cuda_stream,
-                    )  # fmt: skip
-
-                graphs[build.name] = graph_of(work, launches)
-            samples = {name: [] for name in graphs}
-            for repeat in range(repeats + 1):
-                for name, graph in graphs.items():
-                    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                    start.record()
-                    graph.replay()
-                    end.record()
-                    end.synchronize()
-                    if repeat:
-                        samples[name].append(start.elapsed_time(end) * 1e3 / launches)
-            for name, values in samples.items():
-                row = tables.setdefault(x, {}).setdefault(name, {})
-                row[f"{m}x{k}"] = (statistics.median(values), total)
-            del xs, qs, scales, sources, targets, graphs, buffers
+            for name, median in time_shape(timed, x, m, k, total, repeats).items():
+                tables.setdefault(x, {}).setdefault(name, {})[f"{m}x{k}"] = (median, total)
             torch.cuda.empty_cache()
     return tables
+
+
+def time_shape(timed: list[Build], x: str, m: int, k: int, total: int, repeats: int) -> dict[str, float]:
+    """The median of each build, and of copy_, at one shape that moves `total` bytes."""
+    half = total // 2 // 16 * 16
+    sets = max(2, -(-600_000_000 // total))  # rotating: well past the L2 cache
+    launches = max(2 * sets, min(40, 4_000_000_000 // total)) // sets * sets
+
+    def buffers(size):
+        return [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(sets)]
+
+    xs = [torch.randn(m, k, device="cuda").to(getattr(torch, TORCH_NAMES[x])) for _ in range(sets)]
+    qs, scales = buffers(m * k), buffers(m * k // 32)
+    sources = [torch.randint(0, 255, (half,), dtype=torch.uint8, device="cuda") for _ in range(sets)]
+    targets = buffers(half)
+
+    graphs = {"copy_": graph_of(lambda i: targets[i % sets].copy_(sources[i % sets]), launches)}
+    for build in timed:
+
+        def work(i, build=build):
+            j = i % sets
+            build.launch(
+                xs[j].data_ptr(), qs[j].data_ptr(), scales[j].data_ptr(), m, k, k, k, build.scales_stride(k),
+                torch.cuda.current_stream().cuda_stream,
+            )  # fmt: skip
+
+        graphs[build.name] = graph_of(work, launches)
+    samples = {name: [] for name in graphs}
+    for repeat in range(repeats + 1):
+        for name, graph in graphs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if repeat:
+                samples[name].append(start.elapsed_time(end) * 1e3 / launches)
+    return {name: statistics.median(values) for name, values in samples.items()}
 
 
 def print_table(table: dict) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 
@@ -37,7 +38,7 @@ class Described:
 
 def size_symbols(kernel: Kernel) -> tuple[str, ...]:
     """The sizes a caller gives, in the order the arguments name them: M, K. Not those of groups, which are described by `Groups`."""
-    found = {}
+    found: dict[str, None] = {}
     for argument in kernel.arguments.values():
         for form in argument.forms if not argument.optional else ():
             if _without_optional_arguments(form):
@@ -68,7 +69,8 @@ def describe_arguments(
     use all of them.
     """
     values = dict(sizes)
-    dtypes, keywords = {}, {}
+    dtypes: dict[str, str] = {}
+    keywords: dict[str, str | int | float] = {}
     known = (*kernel.arguments, *kernel.options)
     unknown = next((name for name in settings if name not in known), None)
     if unknown is not None:
@@ -85,22 +87,22 @@ def describe_arguments(
     for name, argument in kernel.arguments.items():
         if argument.kind == "scalar":
             if name in settings:
-                keywords[name] = _number(kernel, argument, settings[name])
-                if argument.dtypes[0] != "f32":
-                    values[name] = keywords[name]
+                keywords[name] = number = _number(kernel, argument, settings[name])
+                if isinstance(number, int):
+                    values[name] = number
             continue
         dtype = dtypes[name] = _one_of(kernel, name, argument.dtypes, settings.get(name, argument.dtypes[0]))
         values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}
         values |= {f"{name}.itemsize": DTYPES[dtype].bytes, f"{name}.present": int(name in present)}
+    groups = groups or Groups()
     if "offsets" in kernel.arguments:
-        groups = groups or Groups()
         values |= dict.fromkeys(_bare(_form(kernel.arguments["offsets"], values)), groups.count)
     if "index" in present and "x" in kernel.arguments:
         values = dict.fromkeys(_bare(_form(kernel.arguments["x"], values)), values["M"]) | values  # as many rows as are taken
     for name, expression in kernel.derived:
         if set(expression.names) <= set(values):  # one that reads strides is the loader's alone
             values[name] = expression.evaluate(values)
-    arrays = {}
+    arrays: dict[str, Described] = {}
     for name, argument in kernel.arguments.items():
         if name in present:
             shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
@@ -118,7 +120,7 @@ def describe_arguments(
     return arrays, keywords
 
 
-def resolve_without_device(kernel: Kernel, arguments: Mapping, variant: str | None = None) -> Launch:
+def resolve_without_device(kernel: Kernel, arguments: Mapping[str, Any], variant: str | None = None) -> Launch:
     """The launch on some device that the kernel is shipped for. Raises what every one of them would refuse, as the first does."""
     refusals = []
     for arch in kernel.archs:
@@ -131,10 +133,10 @@ def resolve_without_device(kernel: Kernel, arguments: Mapping, variant: str | No
 
 def check_call(
     kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None, groups: Groups | None = None
-):
+) -> None:
     """Raises what the loader would raise on a device, and for sizes at which nothing would run."""
     arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
-    address, arguments = _SOMEWHERE, dict(keywords)
+    address, arguments = _SOMEWHERE, dict[str, Any](keywords)
     for name, array in arrays.items():
         arguments[name] = Array(address, array.dtype, array.shape, contiguous_strides(array.shape))
         address += -(-array.bytes // 4096) * 4096
@@ -153,9 +155,9 @@ def _grouped_extent(kernel: Kernel, values: Mapping[str, int]) -> int:
         return values["M"]
     if "C" not in values:
         return values["K"]
-    return (values["C"] - values["G"]) * values.get(
-        "block", kernel.arguments["block"].default
-    )  # columns of scales: the last of each group may be short
+    block = kernel.arguments["block"].default if "block" not in values else values["block"]
+    assert isinstance(block, int), "a scalar of a table, of i32"
+    return (values["C"] - values["G"]) * block  # columns of scales: the last of each group may be short
 
 
 def _step(kernel: Kernel) -> int:

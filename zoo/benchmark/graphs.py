@@ -10,7 +10,7 @@ from zoo.runtime import driver
 class Replay:
     """Calls captured into a graph on a stream. `microseconds()` replays it and returns the time of one call."""
 
-    def __init__(self, calls: Sequence[Callable[[int], None]], stream: int):
+    def __init__(self, calls: Sequence[Callable[[int], object]], stream: int):
         cuda = driver.bindings()
         self._stream, self._count = stream, len(calls)
         mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
@@ -34,9 +34,9 @@ class Replay:
         driver.check(cuda.cuEventRecord(self._stop, self._stream), "recording an event")
         driver.check(cuda.cuEventSynchronize(self._stop), "waiting for a graph")
         milliseconds = driver.check(cuda.cuEventElapsedTime(self._start, self._stop), "reading the time")
-        return 1e3 * milliseconds / self._count
+        return 1e3 * float(milliseconds) / self._count
 
-    def close(self):
+    def close(self) -> None:
         cuda = driver.bindings()
         driver.check(cuda.cuGraphExecDestroy(self._graph), "freeing a graph")
         for event in (self._start, self._stop):

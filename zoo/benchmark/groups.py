@@ -30,9 +30,10 @@ class Groups:
         else:
             share = numpy.zeros(self.count)
             share[random.permutation(self.count)[: -(-self.count // 8)]] = 1
-        ends = numpy.rint(numpy.cumsum(share) / share.sum() * rows / step).astype(numpy.int32) * step
+        ends: numpy.ndarray = numpy.rint(numpy.cumsum(share) / share.sum() * rows / step).astype(numpy.int32) * step
         ends[-1] = rows
-        return numpy.minimum(ends, rows)
+        smaller: numpy.ndarray = numpy.minimum(ends, rows)
+        return smaller
 
 
 def shuffled(rows: int) -> numpy.ndarray:

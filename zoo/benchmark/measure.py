@@ -8,8 +8,10 @@ replayed in turns, so that a drifting clock meets both; the figures are medians.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy
 
@@ -29,6 +31,7 @@ _WARMUPS, _ROUNDS = 3, 21
 _CACHES = 3  # the rotating sets hold this many times the L2 cache
 _MOST_SETS = 512
 _MOST_MEMORY = 0.3  # of what is free, for the sets of the kernel; each of the copies takes as much again
+_Call = TypeVar("_Call", bound=Callable[..., object])
 _ROW = 256  # arrays start at multiples of this
 
 
@@ -89,7 +92,10 @@ def measure(
         copied = empty((sets * 2 * _round_up(half),), "u8", device)
         driver.check(driver.bindings().cuMemsetD8(copied.address, 0, copied.nbytes), "clearing memory")
         driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")  # own is not ordered after the null stream
-        replays = {"kernel": Replay(_repeated(plans), own), "copy": Replay(_repeated(_copies(copied, half, sets)), own)}
+        replays: dict[str, Replay | _TorchReplay] = {
+            "kernel": Replay(_repeated(plans), own),
+            "copy": Replay(_repeated(_copies(copied, half, sets)), own),
+        }
         torch = _torch_with_cuda()
         if torch is not None:
             replays["torch"] = _torch_copies(torch, half, sets, device)
@@ -121,8 +127,8 @@ def _in_turns(replays: Mapping[str, Replay | _TorchReplay]) -> dict[str, float]:
     return {what: statistics.median(values) for what, values in seen.items()}
 
 
-def _repeated(calls: list) -> list:
-    return calls * -(-_FEWEST_CALLS // len(calls))
+def _repeated(calls: Sequence[_Call]) -> list[_Call]:
+    return list(calls) * -(-_FEWEST_CALLS // len(calls))
 
 
 def _half(moved: int) -> int:
@@ -147,7 +153,7 @@ def _how_many_sets(one_set: int, cache: int) -> int:
     return max(1, min(wanted, int(_MOST_MEMORY * free) // one_set))
 
 
-def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int):
+def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int) -> None:
     """Every set: what arrays must hold; normal random numbers in all other float arrays; zeros in the rest."""
     cuda = driver.bindings()
     driver.check(cuda.cuMemsetD8(memory.address, 0, memory.nbytes), "clearing memory")
@@ -163,7 +169,7 @@ def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int):
         driver.check(cuda.cuMemcpyDtoD(memory.address + index * one_set, memory.address, one_set), "copying on the device")
 
 
-def _fill_one(address: int, array: Described):
+def _fill_one(address: int, array: Described) -> None:
     """A few million numbers from the host, then doubled on the device."""
     cuda = driver.bindings()
     kind = numpy_dtype(array.dtype)
@@ -177,37 +183,40 @@ def _fill_one(address: int, array: Described):
         done += step
 
 
-def _copies(memory: DeviceArray, half: int, sets: int) -> list:
+def _copies(memory: DeviceArray, half: int, sets: int) -> list[Callable[[int], None]]:
     """Copies from the first half of each set to its second, `half` bytes each."""
     cuda = driver.bindings()
     step = memory.nbytes // sets
 
-    def copy(start: int):
-        return lambda own: driver.check(cuda.cuMemcpyDtoDAsync(start + step // 2, start, half, own), "copying on the device")
+    def copy(start: int) -> Callable[[int], None]:
+        def enqueue(own: int) -> None:
+            driver.check(cuda.cuMemcpyDtoDAsync(start + step // 2, start, half, own), "copying on the device")
+
+        return enqueue
 
     return [copy(memory.address + index * step) for index in range(sets)]
 
 
-def _torch_copies(torch, half: int, sets: int, device: int) -> _TorchReplay:
+def _torch_copies(torch: Any, half: int, sets: int, device: int) -> _TorchReplay:
     """torch's copy_ of `half` bytes."""
     pairs = [[torch.zeros(half, dtype=torch.uint8, device=f"cuda:{device}") for _ in range(2)] for _ in range(sets)]
-    return _TorchReplay(torch, [lambda source=source, target=target: target.copy_(source) for source, target in pairs], device)
+    return _TorchReplay(torch, [partial(target.copy_, source) for source, target in pairs], device)
 
 
-def _torch_products(torch, sizes: tuple[int, int, int], cache: int, device: int) -> _TorchReplay:
+def _torch_products(torch: Any, sizes: tuple[int, int, int], cache: int, device: int) -> _TorchReplay:
     """torch's FP8 product with fast accumulation and one scale for each whole operand: it has no block scales to apply."""
     M, N, K = sizes
     sets = _how_many_sets((M + N) * K, cache)
     one = torch.ones((), device=f"cuda:{device}")
     a, b = (torch.randn(rows, K, device=one.device, dtype=torch.bfloat16).to(torch.float8_e4m3fn) for rows in (M, N))
 
-    def product(a, b):
+    def product(a: Any, b: Any) -> Callable[[], Any]:
         return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
     return _TorchReplay(torch, [product(a.clone(), b.clone()) for _ in range(sets)], device)
 
 
-def _has_product(torch, sizes: tuple[int, int, int], device: int) -> bool:
+def _has_product(torch: Any, sizes: tuple[int, int, int], device: int) -> bool:
     """Whether torch multiplies such operands on this device: of its own accord it takes N and K in multiples of 16."""
     return torch.cuda.get_device_capability(device) >= (8, 9) and all(size and size % 16 == 0 for size in sizes[1:]) and sizes[0] > 0
 
@@ -215,7 +224,7 @@ def _has_product(torch, sizes: tuple[int, int, int], device: int) -> bool:
 class _TorchReplay:
     """Calls of torch, in a graph of its own. It holds the calls, and their tensors, while it is timed."""
 
-    def __init__(self, torch, calls: list, device: int):
+    def __init__(self, torch: Any, calls: list[Callable[[], Any]], device: int):
         self._torch, self._device = torch, device
         with torch.cuda.device(device):
             self._calls = _repeated(calls)
@@ -235,14 +244,14 @@ class _TorchReplay:
             self._graph.replay()
             self._stop.record()
             self._stop.synchronize()
-        return 1e3 * self._start.elapsed_time(self._stop) / len(self._calls)
+        return 1e3 * float(self._start.elapsed_time(self._stop)) / len(self._calls)
 
-    def close(self):
+    def close(self) -> None:
         del self._graph, self._calls
         self._torch.cuda.empty_cache()
 
 
-def _torch_with_cuda():
+def _torch_with_cuda() -> Any:
     """torch if it is installed and sees a GPU, else None."""
     try:
         import torch

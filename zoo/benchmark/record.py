@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
+from zoo.benchmark.groups import Groups
 from zoo.benchmark.measure import Measurement
 from zoo.contract.manifest import Kernel
 from zoo.contract.resolve import runs_on
@@ -12,16 +13,16 @@ from zoo.runtime.hardware import Hardware
 from zoo.shipped.evidence import Evidence
 
 
-def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups=None) -> dict[str, str | int]:
+def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups: Groups | None = None) -> dict[str, str | int]:
     """What a timing is of, beside its variant: sizes, groups, and settings that do not show in the variant's name."""
     besides = {name: chosen for name, chosen in settings.items() if not _shows_in_variant(kernel, name)}
     return {**sizes, **besides, **({} if groups is None else {"groups": groups.count, "sizes": groups.distribution})}
 
 
-def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]):
+def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]) -> None:
     """Adds to what was measured on the same device of the same bytes."""
-    capability = tuple(int(part) for part in machine.capability.split("."))
-    found: dict[str, dict[str, dict]] = {}
+    major, minor = (int(part) for part in machine.capability.split("."))
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for words, seen in measured:
         line = " ".join(f"{name}={value}" for name, value in words.items())
         figures = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4), "bytes": seen.bytes}
@@ -31,7 +32,7 @@ def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iter
             figures["torch_product_microseconds"] = round(seen.torch_product_microseconds, 3)
         found.setdefault(seen.variant, {})[line] = figures
     for variant in kernel.variants:
-        if variant.name in found and runs_on(variant.arch, capability):
+        if variant.name in found and runs_on(variant.arch, (major, minor)):
             before = evidence.of(variant).get("benchmark", {})
             kept = before.get("shapes", {}) if before.get("device") == machine.device else {}
             evidence.add(variant, "benchmark", {**asdict(machine), "shapes": kept | found[variant.name]})

@@ -117,13 +117,11 @@ static void say_number(double number)
     digits[count] = '\0';
     if (text[0] == '-') say("-");
     if (exponent < -4 || exponent >= 16)
-        say(count > 1 ? "%c.%se%c%02d" : "%c%se%c%02d", digits[0], digits + 1, exponent < 0 ? '-' : '+', exponent < 0 ? -exponent : exponent);
-    else if (exponent < 0)
-        say("0.%.*s%s", -exponent - 1, "0000", digits);
-    else if (count <= exponent + 1)
-        say("%s%.*s.0", digits, exponent + 1 - count, "0000000000000000");
-    else
-        say("%.*s.%s", exponent + 1, digits, digits + exponent + 1);
+        say(count > 1 ? "%c.%se%c%02d" : "%c%se%c%02d", digits[0], digits + 1, exponent < 0 ? '-' : '+',
+            exponent < 0 ? -exponent : exponent);
+    else if (exponent < 0) say("0.%.*s%s", -exponent - 1, "0000", digits);
+    else if (count <= exponent + 1) say("%s%.*s.0", digits, exponent + 1 - count, "0000000000000000");
+    else say("%.*s.%s", exponent + 1, digits, digits + exponent + 1);
 }
 
 /* ---- element types, with DLPack's code, bits and lanes ---- */
@@ -204,7 +202,15 @@ static void sha256(const unsigned char *data, size_t bytes, unsigned char digest
 
 /* ---- the driver ---- */
 
-typedef struct { int id; char padding[4]; union { unsigned dimensions[3]; int flag; char padding[64]; } value; } launch_attribute;
+typedef struct {
+    int id;
+    char padding[4];
+    union {
+        unsigned dimensions[3];
+        int flag;
+        char padding[64];
+    } value;
+} launch_attribute;
 typedef struct {
     unsigned grid[3], threads[3], shared;
     void *stream;
@@ -215,11 +221,19 @@ static_assert(sizeof(launch_attribute) == 72, "CUlaunchAttribute");
 static_assert(sizeof(launch_configuration) == 56, "CUlaunchConfig");
 
 enum {
-    NOT_INITIALIZED = 3, NO_DEVICE = 100, CAPTURE_IMPLICIT = 906, /* CUresult */
-    MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76, SHARED_OPT_IN = 97, /* CUdevice_attribute */
-    STATIC_SHARED = 1, DYNAMIC_SHARED = 8, WIDE_CLUSTER = 14, /* CUfunction_attribute */
-    CLUSTER_DIMENSION = 4, PROGRAMMATIC_SERIALIZATION = 6, /* CUlaunchAttributeID */
-    RELAXED = 2, /* CUstreamCaptureMode */
+    NOT_INITIALIZED = 3,
+    NO_DEVICE = 100,
+    CAPTURE_IMPLICIT = 906, /* CUresult */
+    MULTIPROCESSORS = 16,
+    MAJOR = 75,
+    MINOR = 76,
+    SHARED_OPT_IN = 97, /* CUdevice_attribute */
+    STATIC_SHARED = 1,
+    DYNAMIC_SHARED = 8,
+    WIDE_CLUSTER = 14, /* CUfunction_attribute */
+    CLUSTER_DIMENSION = 4,
+    PROGRAMMATIC_SERIALIZATION = 6, /* CUlaunchAttributeID */
+    RELAXED = 2,                    /* CUstreamCaptureMode */
     PORTABLE_SHARED = 48 * 1024
 };
 
@@ -274,8 +288,8 @@ struct zoo_device {
 static zoo_status fail_forked(void)
 {
     zoo_status status = fail(ZOO_FORK_ERROR,
-        "this process was forked after CUDA was initialised, and the driver does not survive a fork; "
-        "fork before the first use of a GPU, or start the child anew");
+                             "this process was forked after CUDA was initialised, and the driver does not survive a fork; "
+                             "fork before the first use of a GPU, or start the child anew");
     last_error.driver_status = NOT_INITIALIZED;
     return status;
 }
@@ -301,8 +315,10 @@ static zoo_status open_driver(void)
     if (driver.process) return driver.process == getpid() ? ZOO_OK : fail_forked();
     if (!driver.library) driver.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver.library)
-        return fail(ZOO_DRIVER_ERROR, "no CUDA driver: libcuda.so.1 was not found; install the NVIDIA driver, or in a container start it with "
-                                      "GPU support (%s)", dlerror());
+        return fail(ZOO_DRIVER_ERROR,
+                    "no CUDA driver: libcuda.so.1 was not found; install the NVIDIA driver, or in a container start it with "
+                    "GPU support (%s)",
+                    dlerror());
 #define FIND(name, symbol, parameters) \
     { \
         void *found = dlsym(driver.library, symbol); \
@@ -438,7 +454,8 @@ static zoo_status evaluate(const call_state *call, int index, int64_t *result)
         case ZOO_DO_CONSTANT: stack[top++] = operand; break;
         case ZOO_DO_LOAD:
             if (!call->known[operand])
-                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s': nothing is named '%s'", expression->text, call->kernel->names[operand]);
+                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s': nothing is named '%s'", expression->text,
+                              call->kernel->names[operand]);
             stack[top++] = call->values[operand];
             break;
         case ZOO_DO_NEGATE:
@@ -490,7 +507,8 @@ static const zoo_argument *find_given(const zoo_argument *given, size_t count, c
 
 static bool is_absent(const zoo_argument *argument)
 {
-    return !argument || (argument->kind == ZOO_TENSOR && !argument->value.tensor) || (argument->kind == ZOO_CHOICE && !argument->value.choice);
+    return !argument || (argument->kind == ZOO_TENSOR && !argument->value.tensor) ||
+           (argument->kind == ZOO_CHOICE && !argument->value.choice);
 }
 
 static int argument_index(const zoo_kernel *kernel, const char *name)
@@ -516,7 +534,8 @@ static zoo_status check_kinds(const zoo_kernel *kernel, const zoo_argument *give
         const zoo_argument_entry *argument = &kernel->arguments[which];
         if ((argument->forms != NULL) == (given[index].kind == ZOO_TENSOR)) continue;
         if (argument->forms)
-            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected an array in device memory, got %s", argument->name, python[given[index].kind]);
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected an array in device memory, got %s", argument->name,
+                          python[given[index].kind]);
         return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected a number (%s), got an array", argument->name, argument->dtypes[0]);
     }
     return ZOO_OK;
@@ -1024,7 +1043,8 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
     const zoo_kernel *kernel = call->kernel;
     int arch = pick_arch(kernel, call->device);
     if (arch < 0) {
-        refuse(kernel, ZOO_ARCHITECTURE_ERROR, "no cubin for compute capability %d.%d; the zoo ships ", call->device->major, call->device->minor);
+        refuse(kernel, ZOO_ARCHITECTURE_ERROR, "no cubin for compute capability %d.%d; the zoo ships ", call->device->major,
+               call->device->minor);
         for (int index = 0; index < kernel->arch_count; index++) say("%s%s", index ? ", " : "", kernel->archs[index]);
         return ZOO_ARCHITECTURE_ERROR;
     }
@@ -1054,10 +1074,8 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' does not exist for %s", call->pinned, kernel->archs[arch]);
         return ZOO_VARIANT_ERROR;
     }
-    if (call->pinned)
-        refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' for %s does not take ", call->pinned, kernel->archs[arch]);
-    else
-        refuse(kernel, ZOO_VARIANT_ERROR, "no variant for %s takes ", kernel->archs[arch]);
+    if (call->pinned) refuse(kernel, ZOO_VARIANT_ERROR, "variant '%s' for %s does not take ", call->pinned, kernel->archs[arch]);
+    else refuse(kernel, ZOO_VARIANT_ERROR, "no variant for %s takes ", kernel->archs[arch]);
     if (!fitting) {
         say_settings(call);
     } else {
@@ -1102,12 +1120,19 @@ struct zoo_plan {
     logical_map maps[ZOO_MOST_TENSOR_MAPS];
 };
 
-static const struct { const char *name; int bits; bool floating; } map_types[] = {
+static const struct {
+    const char *name;
+    int bits;
+    bool floating;
+} map_types[] = {
 #define TYPE(name, bits, floating) {name, bits, floating},
     ZOO_MAP_TYPES(TYPE)
 #undef TYPE
 };
-static const struct { const char *name; int bytes; } map_swizzles[] = {
+static const struct {
+    const char *name;
+    int bytes;
+} map_swizzles[] = {
 #define SWIZZLE(name, bytes) {name, bytes},
     ZOO_MAP_SWIZZLES(SWIZZLE)
 #undef SWIZZLE
@@ -1127,11 +1152,12 @@ static zoo_status check_map(const zoo_kernel *kernel, const char *argument, cons
             REFUSE_MAP("%s: tensor map: dimension %d has %lld elements, expected 1 to 2^32", argument, index, (long long)map->dims[index]);
     for (int index = 0; index + 1 < map->rank; index++)
         if (map->strides[index] % unit || map->strides[index] < 0 || map->strides[index] >= (int64_t)1 << 40)
-            REFUSE_MAP("%s: tensor map: the stride of dimension %d is %lld bytes, expected a multiple of %d below 2^40", argument, index + 1,
-                       (long long)map->strides[index], unit);
+            REFUSE_MAP("%s: tensor map: the stride of dimension %d is %lld bytes, expected a multiple of %d below 2^40", argument,
+                       index + 1, (long long)map->strides[index], unit);
     for (int index = 0; index < map->rank; index++)
         if (map->box[index] < 1 || map->box[index] > 256)
-            REFUSE_MAP("%s: tensor map: dimension %d of the box has %lld elements, expected 1 to 256", argument, index, (long long)map->box[index]);
+            REFUSE_MAP("%s: tensor map: dimension %d of the box has %lld elements, expected 1 to 256", argument, index,
+                       (long long)map->box[index]);
     for (int index = 0; index < map->rank; index++)
         if (map->steps[index] < 1 || map->steps[index] > 8)
             REFUSE_MAP("%s: tensor map: element stride %d is %lld, expected 1 to 8", argument, index, (long long)map->steps[index]);
@@ -1140,7 +1166,8 @@ static zoo_status check_map(const zoo_kernel *kernel, const char *argument, cons
         if (map->dims[0] % 128 || map->box[0] != 128)
             REFUSE_MAP("%s: tensor map: packed 4 and 6-bit rows need a multiple of 128 elements and a box of 128", argument);
         if (recipe->swizzle != ZOO_SWIZZLE_NONE && recipe->swizzle != ZOO_SWIZZLE_128B && recipe->swizzle != ZOO_SWIZZLE_128B_ATOM_32B)
-            REFUSE_MAP("%s: tensor map: packed 4 and 6-bit elements cannot be swizzled by %s", argument, map_swizzles[recipe->swizzle].name);
+            REFUSE_MAP("%s: tensor map: packed 4 and 6-bit elements cannot be swizzled by %s", argument,
+                       map_swizzles[recipe->swizzle].name);
     } else {
         if (recipe->type == ZOO_MAP_U4_ALIGN8 && map->dims[0] % 2)
             REFUSE_MAP("%s: tensor map: packed 4-bit rows need an even number of elements", argument);
@@ -1184,8 +1211,8 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
     if ((status = evaluate_all(call, rule->grid, 3, grid))) return status;
     for (int axis = 0; axis < 3; axis++)
         if (grid[axis] < 0 || grid[axis] > limits[axis])
-            return refuse(kernel, ZOO_CONSTRAINT_ERROR, "the grid's %c would be %lld, outside 0 to %lld", "xyz"[axis], (long long)grid[axis],
-                          (long long)limits[axis]);
+            return refuse(kernel, ZOO_CONSTRAINT_ERROR, "the grid's %c would be %lld, outside 0 to %lld", "xyz"[axis],
+                          (long long)grid[axis], (long long)limits[axis]);
     if ((status = evaluate_all(call, rule->cluster, 3, cluster))) return status;
     if ((status = evaluate(call, rule->shared, &shared))) return status;
     bool possible = threads >= 1 && threads <= 1024 && shared >= 0 && shared <= 2147483647;
@@ -1229,8 +1256,8 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
             int64_t value;
             if ((status = evaluate(call, parameter->expression, &value))) return status;
             if (parameter->kind == ZOO_I32 && (value < INT32_MIN || value > INT32_MAX))
-                return refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s = %lld does not fit 32 bits", kernel->expressions[parameter->expression].text,
-                              (long long)value);
+                return refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s = %lld does not fit 32 bits",
+                              kernel->expressions[parameter->expression].text, (long long)value);
             int32_t narrow = (int32_t)value;
             if (parameter->kind == ZOO_I32) memcpy(place, &narrow, 4);
             else memcpy(place, &value, 8);
@@ -1251,8 +1278,8 @@ static const zoo_kernel *find_kernel(const char *name)
     return NULL;
 }
 
-static zoo_status begin_call(
-    call_state *call, const zoo_device *device, const zoo_kernel *kernel, const zoo_argument *arguments, size_t count, int asked)
+static zoo_status begin_call(call_state *call, const zoo_device *device, const zoo_kernel *kernel, const zoo_argument *arguments,
+                             size_t count, int asked)
 {
     zoo_status status;
     call->kernel = kernel;
@@ -1322,7 +1349,8 @@ static zoo_status load_function(zoo_device *device, const zoo_kernel *kernel, co
     }
     if ((result = driver.library_kernel(&handle, *library, variant->symbol)))
         return fail_driver(result, "finding %s in %s", variant->symbol, cubin->file);
-    if ((result = driver.kernel_function(function, handle))) return fail_driver(result, "preparing %s on %s", variant->symbol, device->name);
+    if ((result = driver.kernel_function(function, handle)))
+        return fail_driver(result, "preparing %s on %s", variant->symbol, device->name);
     int static_shared = 0;
     if ((result = driver.function_get(&static_shared, STATIC_SHARED, *function)))
         return fail_driver(result, "asking %s for its shared memory", variant->symbol);
@@ -1360,9 +1388,7 @@ static zoo_status load_variant(zoo_device *device, const zoo_kernel *kernel, con
 }
 
 static void *loaded_function(const zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant)
-{
-    return __atomic_load_n(&device->functions[kernel->first_variant + (variant - kernel->variants)], __ATOMIC_ACQUIRE);
-}
+{ return __atomic_load_n(&device->functions[kernel->first_variant + (variant - kernel->variants)], __ATOMIC_ACQUIRE); }
 
 static zoo_status check_capture(const zoo_device *device, const zoo_variant *variant, void *stream)
 {
@@ -1374,8 +1400,10 @@ static zoo_status check_capture(const zoo_device *device, const zoo_variant *var
     leave_context(pushed);
     if (result && result != CAPTURE_IMPLICIT) return fail_driver(result, "asking whether the stream is being captured");
     if (result || capturing)
-        return fail(ZOO_CAPTURE_ERROR, "%s is not loaded on device %d, and its stream is being captured; "
-                    "call zoo_load or launch it once before the capture", variant->symbol, device->ordinal);
+        return fail(ZOO_CAPTURE_ERROR,
+                    "%s is not loaded on device %d, and its stream is being captured; "
+                    "call zoo_load or launch it once before the capture",
+                    variant->symbol, device->ordinal);
     return ZOO_OK;
 }
 
@@ -1390,8 +1418,8 @@ static zoo_status encode_map(zoo_plan *plan, const logical_map *map)
         steps[index] = (uint32_t)map->steps[index];
         if (index + 1 < map->rank) strides[index] = (uint64_t)map->strides[index];
     }
-    int result = driver.encode_map(encoded, map->recipe->type, (uint32_t)map->rank, (void *)(uintptr_t)map->address, dims, strides, box, steps, 0,
-                                   map->recipe->swizzle, map->recipe->promotion, map->recipe->fill);
+    int result = driver.encode_map(encoded, map->recipe->type, (uint32_t)map->rank, (void *)(uintptr_t)map->address, dims, strides, box,
+                                   steps, 0, map->recipe->swizzle, map->recipe->promotion, map->recipe->fill);
     if (result) return fail_driver(result, "encoding a tensor map of %s", plan->variant->symbol);
     memcpy(plan->block + map->offset, encoded, sizeof encoded);
     return ZOO_OK;
@@ -1431,8 +1459,9 @@ int zoo_abi_version(void) { return ZOO_ABI_VERSION; }
 
 const char *zoo_status_name(zoo_status status)
 {
-    static const char *const names[] = {"OK", "IntegrityError", "UnknownKernelError", "ArgumentError", "ConstraintError", "VariantError",
-                                        "ArchitectureError", "CaptureError", "DriverError", "ForkError", "MemoryError"};
+    static const char *const names[] = {
+        "OK",           "IntegrityError", "UnknownKernelError", "ArgumentError", "ConstraintError", "VariantError", "ArchitectureError",
+        "CaptureError", "DriverError",    "ForkError",          "MemoryError"};
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown status";
 }
 
@@ -1603,13 +1632,14 @@ zoo_plan_shape zoo_plan_describe(const zoo_plan *plan)
     return shape;
 }
 
-zoo_status zoo_argument_bytes(
-    zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, const char *argument, int64_t *bytes)
+zoo_status zoo_argument_bytes(zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, const char *argument,
+                              int64_t *bytes)
 {
     const zoo_kernel *kernel = find_kernel(name);
     if (!kernel) return ZOO_UNKNOWN_KERNEL_ERROR;
     int asked = argument_index(kernel, argument);
-    if (asked < 0 || !kernel->arguments[asked].forms) return refuse(kernel, ZOO_ARGUMENT_ERROR, "no array argument is named '%s'", argument);
+    if (asked < 0 || !kernel->arguments[asked].forms)
+        return refuse(kernel, ZOO_ARGUMENT_ERROR, "no array argument is named '%s'", argument);
     call_state call;
     zoo_status status = begin_call(&call, device, kernel, arguments, count, asked);
     if (status || (status = check_constraints(&call, true))) return status;

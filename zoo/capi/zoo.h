@@ -1,3 +1,4 @@
+// clang-format Language: C
 /* SPDX-License-Identifier: Apache-2.0
  *
  * zoo: kernels compiled ahead of time, started by name on raw device pointers.
@@ -52,8 +53,15 @@ int zoo_last_driver_status(void); /* the CUresult of this thread's last ZOO_DRIV
 /* ---- arrays: DLPack's DLTensor. Include your dlpack.h before this header, and it is that one. ---- */
 
 #ifndef DLPACK_DLPACK_H_
-typedef struct DLDevice { int32_t device_type; int32_t device_id; } DLDevice;
-typedef struct DLDataType { uint8_t code; uint8_t bits; uint16_t lanes; } DLDataType;
+typedef struct DLDevice {
+    int32_t device_type;
+    int32_t device_id;
+} DLDevice;
+typedef struct DLDataType {
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+} DLDataType;
 typedef struct DLTensor {
     void *data; /* a device address; the first element is byte_offset further */
     DLDevice device;
@@ -165,8 +173,8 @@ typedef struct zoo_plan_shape {
 zoo_plan_shape zoo_plan_describe(const zoo_plan *plan);
 
 /* The bytes that an argument must have in this call, for outputs and workspaces: pass the others and leave it out. */
-zoo_status zoo_argument_bytes(
-    zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, const char *argument, int64_t *bytes);
+zoo_status zoo_argument_bytes(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, const char *argument,
+                              int64_t *bytes);
 
 /* An entry point of the driver that zoo opened, such as "cuMemAlloc_v2"; NULL if it has none or no device is open. */
 typedef void (*zoo_driver_function)(void);

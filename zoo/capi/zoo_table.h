@@ -1,3 +1,4 @@
+// clang-format Language: C
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What zoo.c knows of the exported kernels: the manifest's entries as static tables, written by zoo/capi/export.py.
@@ -21,7 +22,10 @@ enum {
     ZOO_ANY = 0xFF     /* whichever value the option has */
 };
 
-typedef struct { int64_t operand; uint32_t opcode; } zoo_instruction; /* opcodes are ZOO_DO_... */
+typedef struct {
+    int64_t operand;
+    uint32_t opcode;
+} zoo_instruction; /* opcodes are ZOO_DO_... */
 
 typedef struct {
     const char *text;
@@ -61,8 +65,13 @@ typedef struct {
     uint16_t slot;          /* of the first value's flag */
 } zoo_option_entry;
 
-typedef struct { uint16_t slot, expression; } zoo_derived;
-typedef struct { uint16_t expression; const char *words; } zoo_constraint;
+typedef struct {
+    uint16_t slot, expression;
+} zoo_derived;
+typedef struct {
+    uint16_t expression;
+    const char *words;
+} zoo_constraint;
 
 /* dimensions innermost first; type, swizzle, promotion and fill are ZOO_MAP_..., ZOO_SWIZZLE_..., ZOO_PROMOTE_... and ZOO_FILL_... */
 typedef struct {
@@ -86,11 +95,14 @@ typedef struct {
     const zoo_parameter *parameters;
 } zoo_launch_rule;
 
-typedef struct { uint16_t slot; int64_t value; } zoo_constant;
+typedef struct {
+    uint16_t slot;
+    int64_t value;
+} zoo_constant;
 
 typedef struct {
     const char *name, *symbol;
-    uint16_t arch;          /* index into the kernel's archs */
+    uint16_t arch; /* index into the kernel's archs */
     uint16_t launch, when, cost;
     uint16_t cubin;
     uint16_t constant_count;

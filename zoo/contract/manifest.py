@@ -49,6 +49,11 @@ class Manifest:
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """All of them, which parses all of them."""
+        return tuple(kernel for name in self._entries if (kernel := self.kernel(name)) is not None)
+
     def kernel(self, name: str) -> Kernel | None:
         kernel = self._kernels.get(name)
         if kernel is None and name in self._entries:

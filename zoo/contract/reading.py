@@ -152,7 +152,7 @@ def _check_conditions(
     conditions: list[Expression], flags: Mapping[str, tuple[str, str | None]], choices: Mapping[str, tuple[str, ...]]
 ) -> None:
     names = {name for condition in conditions for name in condition.names}
-    if not names and any(condition.text == "1" for condition in conditions) or not conditions:
+    if (not names and any(condition.text == "1" for condition in conditions)) or not conditions:
         return
     for name in sorted(names - set(flags)):
         raise Malformed(f" are chosen by '{name}', which is no flag")

@@ -14,4 +14,4 @@ from .device import Device, Module, Report
 from .errors import EmulatorError, ParseError, UnsupportedInstruction
 from .findings import KINDS, Finding
 
-__all__ = ["Device", "Module", "Report", "Finding", "KINDS", "EmulatorError", "ParseError", "UnsupportedInstruction"]
+__all__ = ["KINDS", "Device", "EmulatorError", "Finding", "Module", "ParseError", "Report", "UnsupportedInstruction"]

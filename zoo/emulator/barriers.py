@@ -198,7 +198,7 @@ class NamedBarrier:
         return f"named barrier {self.number}: {self.arrived} of {self.expected} threads arrived"
 
     def arrive(self, ins, warp, lanes, threads, expected):
-        if expected <= 0 or expected % 32 and expected != warp.cta.threads:
+        if expected <= 0 or (expected % 32 and expected != warp.cta.threads):
             ins.report(warp, lanes, "barrier-misuse", f"a named barrier's thread count must be a positive multiple of 32, not {expected}")
         if self.arrived and self.expected != expected:
             ins.report(

@@ -7,8 +7,8 @@ never a guess.  The functions take and return unsigned integer arrays: uint32 fo
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import numpy
 

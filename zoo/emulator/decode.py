@@ -62,7 +62,7 @@ class Layout:
     """Where every register, constant and special register of a program lies, and the recipe to build a warp's `values`."""
 
     def __init__(self):
-        self.rows = {name: 0 for name in _STORAGE}
+        self.rows = dict.fromkeys(_STORAGE, 0)
         self.place = {}  # Register -> (register number, class, row)
         self.names = []  # register number -> name
         self.unit_base, self.unit_count, self.units = [], [], 0  # 16-bit units of the registers, see definedness.py
@@ -241,6 +241,7 @@ class Instruction:
         if isinstance(operand, Address) and isinstance(operand.base, Variable):
             return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(dtype))
         self.unsupported(f"operand {operand!r} cannot be read as .{type}")
+        return None
 
     def write(self, k, type, wide=False):
         operand = self._operand(k)
@@ -323,6 +324,7 @@ class Instruction:
         if isinstance(operand.base, Variable):
             return self.layout.slot("symbol", operand.base, operand.offset, np.dtype(np.uint64)), np.dtype(np.uint64), 0
         self.unsupported(f"{operand.base!r} is not an address")
+        return None
 
     def address(self, k):
         slot, dtype, offset = self.address_parts(k)
@@ -368,7 +370,7 @@ class Instruction:
                 text=self.text,
                 source=self.source,
                 address=None if address is None else int(address),
-            )  # fmt: skip
+            )
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +22,14 @@ from .parser import parse
 from .plan import EmulatedPlan
 
 if TYPE_CHECKING:
+    from typing import Literal
+
+    from numpy.typing import ArrayLike, DTypeLike
+
     from zoo.contract.resolve import Launch
     from zoo.runtime.library import Library
+
+    from .array import EmulatedArray
 
 MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
 # Where the sums of every matrix instruction were compared with a GPU's bit by bit (docs/emulator_arithmetic.md).
@@ -35,7 +41,7 @@ _MOST_BYTES = 1 << 34
 class Module:
     """A PTX text, parsed. Entries are decoded when first launched."""
 
-    def __init__(self, ptx_text):
+    def __init__(self, ptx_text: str):
         if not isinstance(ptx_text, str) or ".target" not in ptx_text:
             raise EmulatorError("a module is made of PTX text with its .version and .target")
         parsed = parse(ptx_text)
@@ -44,7 +50,7 @@ class Module:
         self._programs = {}
 
     @property
-    def entries(self):
+    def entries(self) -> list[str]:
         """Names of the kernels."""
         return [name for name, function in self.functions.items() if function.entry]
 
@@ -72,11 +78,11 @@ class Report:
         self.printed = list(machine.log)
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         """It ran to its end and nothing was found."""
         return self.completed and not self.findings
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [f"{self.kernel}: {'completed' if self.completed else 'did not complete'}, {self.warp_instructions} warp instructions"]
         lines += [f"  {name}: {count} bytes" for name, count in self.bytes.items() if count]
         lines += [f"  {finding}" for finding in self.findings] or ["  no findings"]
@@ -93,14 +99,14 @@ class Device:
 
     def __init__(
         self,
-        arch="sm_90a",
-        scheduling="random",
-        seed=0,
-        arithmetic=None,
+        arch: str = "sm_90a",
+        scheduling: Literal["issue", "last", "random"] = "random",
+        seed: int = 0,
+        arithmetic: Literal["exact", "hw"] | None = None,
         *,
-        elect="lowest",
-        multiprocessors=None,
-        instruction_limit=50_000_000,
+        elect: Literal["lowest", "highest"] = "lowest",
+        multiprocessors: int | None = None,
+        instruction_limit: int = 50_000_000,
     ):
         if scheduling not in POLICIES:
             raise EmulatorError(f"scheduling {scheduling!r} is unknown; it is one of {', '.join(POLICIES)}")
@@ -120,11 +126,11 @@ class Device:
         self._variables = {}
         self._launches = 0
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"emulated {self.arch}"
 
     @property
-    def capability(self):
+    def capability(self) -> tuple[int, int]:
         """(major, minor), as the driver gives it."""
         number = int(self.arch[3:].rstrip("af"))
         return number // 10, number % 10
@@ -136,20 +142,20 @@ class Device:
         """What runs a launch here, from a library's PTX: as `zoo.runtime.driver.Device.plan`, without streams."""
         return EmulatedPlan(launch, self, library.modules.of(launch.variant), arrays)
 
-    def array(self, values):
+    def array(self, values: np.ndarray) -> EmulatedArray:
         """A copy of a numpy array (with ml_dtypes' small floats too) that zoo.launch takes."""
         from .array import from_numpy
 
         return from_numpy(self, values)
 
-    def empty(self, shape, dtype):
+    def empty(self, shape: tuple[int, ...], dtype: str | DTypeLike) -> EmulatedArray:
         """An array that nobody has written yet; its dtype is one of zoo's by name, or numpy's or ml_dtypes' own."""
         from .array import uninitialised
 
         return uninitialised(self, shape, dtype)
 
     # ---- memory
-    def alloc(self, source, *, written=None):
+    def alloc(self, source: ArrayLike | int, *, written: ArrayLike | None = None) -> int:
         """Device memory with an array's bytes, or so many uninitialised bytes. Returns its address.
 
         `written`, a bool for each byte: the others hold what the array says and count as never written.
@@ -164,14 +170,14 @@ class Device:
             self.memory.write(address, data.tobytes(), written)
         return address
 
-    def free(self, address):
+    def free(self, address: int) -> None:
         self.memory.free(address)
 
-    def write(self, address, array):
+    def write(self, address: int, array: ArrayLike) -> None:
         """Copy an array's bytes to device memory."""
         self.memory.write(address, np.ascontiguousarray(array).tobytes())
 
-    def read(self, address, shape, dtype):
+    def read(self, address: int, shape: int | Sequence[int], dtype: DTypeLike) -> np.ndarray:
         """A copy of device memory as an array."""
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
@@ -179,12 +185,24 @@ class Device:
         start = self.memory.span(address, size)
         return self.memory.data[start : start + size].copy().view(dtype).reshape(shape)
 
-    def written(self, address, size):
+    def written(self, address: int, size: int) -> np.ndarray:
         """Bool array: which bytes were ever written, by the host or a kernel."""
         start = self.memory.span(address, size)
         return (self.memory.state[start : start + size] & 2) != 0
 
-    def tensor_map(self, address, dtype, dims, strides, box, swizzle="none", *, element_strides=(), l2_promotion="none", fill="zero"):
+    def tensor_map(
+        self,
+        address: int,
+        dtype: str,
+        dims: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        swizzle: str = "none",
+        *,
+        element_strides: Sequence[int] = (),
+        l2_promotion: str = "none",
+        fill: str = "zero",
+    ) -> TensorMap:
         """A checked tensor map (zoo.contract.tensor_map.TensorMap); dimension 0 is the innermost, strides are bytes of dimensions 1 and up."""
         known = {
             "dtype": (dtype, DTYPES), "swizzle": (swizzle, SWIZZLES), "fill": (fill, OUT_OF_BOUNDS_FILLS),
@@ -206,7 +224,16 @@ class Device:
         return record
 
     # ---- launching
-    def launch(self, module, entry, grid, block, cluster=None, shared_bytes=0, params=()):
+    def launch(
+        self,
+        module: Module,
+        entry: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        cluster: int | Sequence[int] | None = None,
+        shared_bytes: int = 0,
+        params: Sequence[object] | bytes = (),
+    ) -> Report:
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
         `params` may also be the bytes of the whole parameter block, as a loader packs it.
@@ -337,7 +364,7 @@ def _pack_one(variable, value, what):
         value = int(value)
     if isinstance(value, (OwnArray, Pointer)):
         raise EmulatorError(f"{what}: of an array the launch takes its .address")
-    if isinstance(value, float) or variable.type in ("f32", "f64") and isinstance(value, int):
+    if isinstance(value, float) or (variable.type in ("f32", "f64") and isinstance(value, int)):
         if size not in (4, 8) or variable.type in ("u32", "s32", "u64", "s64"):
             raise EmulatorError(f"{what} is no float: it is declared .{variable.type} with {size} bytes")
         return struct.pack("<f" if size == 4 else "<d", value)

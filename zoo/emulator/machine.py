@@ -163,7 +163,7 @@ class Warp:
         machine, cta = self.machine, self.cta
         base, _, axis = name[1:].partition(".")
         thread = np.arange(self.index * LANES, (self.index + 1) * LANES)
-        bx, by, bz = machine.block
+        bx, by, _bz = machine.block
         lane = np.arange(LANES, dtype=np.int64)
         triple = {
             "tid": (thread % bx, thread // bx % by, thread // (bx * by)),
@@ -587,7 +587,7 @@ class Machine:
     def _report_deadlock(self):
         divergent = []
         for warp in self.running:
-            for pc, blocked in warp.parked.items():
+            for pc in warp.parked:
                 ins = self.program.instructions[pc]
                 if ins.aligned and warp.groups[pc] != warp.live:
                     divergent.append((warp, pc, ins))
@@ -601,7 +601,7 @@ class Machine:
     def _report_stuck(self, kind, message):
         lines = [line for warp in self.running for line in warp.describe()]
         if len(lines) > 64:
-            lines = lines[:64] + [f"... and {len(lines) - 64} more"]
+            lines = [*lines[:64], f"... and {len(lines) - 64} more"]
         warp = self.running[0]
         pc = min(warp.groups)
         ins = self.program.instructions[pc]
@@ -616,5 +616,5 @@ class Machine:
                 line=ins.line,
                 text=ins.text,
                 source=ins.source,
-            )  # fmt: skip
+            )
         )

@@ -132,7 +132,7 @@ class SharedMemory:
         self.valid = np.zeros(padded, np.uint8)
         self.views, self.valids = _views(self.bytes), _views(self.valid)
         self.epochs = np.zeros(padded // 4, np.uint32)
-        self.epoch_views = {size: self.epochs for size in (1, 2, 4)}
+        self.epoch_views = dict.fromkeys((1, 2, 4), self.epochs)
         self.epoch_views[8] = self.epochs.reshape(-1, 2)
         self.epoch_views[16] = self.epochs.reshape(-1, 4)
         self.epoch_views[32] = self.epochs.reshape(-1, 8)
@@ -581,6 +581,7 @@ def write_global(ins, warp, lanes, addresses, size, values):
     memory.views[size][rows] = values
     memory.states[size][rows] = STATE_READABLE[size]
     warp.machine.traffic["global written"] += size * len(addresses)
+    return None
 
 
 def _report_global(ins, warp, lanes, addresses, good, verb, size):
@@ -670,6 +671,7 @@ def write_shared(ins, warp, lanes, addresses, size, values, ordered=True):
         part = lanes if chosen is None else _lane_bits(lanes, chosen)
         cta.shared.before_write(ins, warp, part, offsets, size, ordered)
         cta.shared.views[size][offsets // size if size > 1 else offsets] = values if chosen is None else values[chosen]
+    return None
 
 
 _LANE_NUMBERS = np.arange(32, dtype=np.int64)

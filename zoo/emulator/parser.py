@@ -257,7 +257,7 @@ class _Parser:
         return False
 
     def expect(self, text):
-        kind, found, line, _ = self.next()
+        _kind, found, line, _ = self.next()
         if found != text:
             raise ParseError(line, f"expected {text!r}, found {found!r}")
 
@@ -470,7 +470,7 @@ class _Parser:
         if self.accept("("):
             function.parameters = self.parameters()
         while self.peek() not in ("{", ";"):
-            kind, text, line, _ = self.next()
+            _kind, text, line, _ = self.next()
             if text in _PERFORMANCE:
                 values = [self.integer()]
                 while self.accept(","):
@@ -554,7 +554,7 @@ class _Parser:
         if scope.parent is self.module_scope:
             self.lists = []
         while True:
-            kind, text, line, position = self.tokens[self.at]
+            kind, text, line, _position = self.tokens[self.at]
             if text == "}":
                 self.next()
                 return

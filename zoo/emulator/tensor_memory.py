@@ -127,7 +127,7 @@ class TensorMemory:
         own = old.warp is warp
         number = old.warp.number
         clocks, after = warp.clocks, warp.state.get("tcgen05 after")
-        if own and (old.by_core and access.by_core and old.lane == access.lane or old.kind == access.kind and not access.by_core):
+        if own and ((old.by_core and access.by_core and old.lane == access.lane) or (old.kind == access.kind and not access.by_core)):
             return  # the tensor core's work, the loads and the stores of one thread each run in order
         # cp before mma is a pair that the fences alone put in order; everything else must be complete
         pipelined = old.kind == "cp" and access.kind == "mma" and old.fenced <= clocks[3, number]

@@ -93,7 +93,7 @@ class Box:
 
     def inside(self):
         """Which bytes of a stored box's image lie in the tensor, or None for all."""
-        mask = np.zeros(self.shape[:0:-1] + (self.inner,), bool)
+        mask = np.zeros((*self.shape[:0:-1], self.inner), bool)
         for index, *_ in self._parts():
             mask[index] = True
         return None if mask.all() else mask.reshape(-1)
@@ -109,7 +109,7 @@ class Box:
         """(global bytes of the box with out-of-bounds elements filled, shape (rows, inner); message of what is wrong or None)"""
         tensor = self.tensor
         outer = self.shape[:0:-1]
-        image = np.zeros(outer + (self.inner,), np.uint8)
+        image = np.zeros((*outer, self.inner), np.uint8)
         if tensor.fill == "nan":
             code = {16: 0x7FFF, 32: 0x7FFFFFFF, 64: 0x7FFFFFFFFFFFFFFF}[self.bits]
             image.reshape(-1, self.inner).view(np.dtype(f"u{self.bits // 8}"))[...] = code
@@ -125,7 +125,7 @@ class Box:
 
     def store(self, memory, image, function=None):
         """Writes (or combines) the box's part inside the tensor; returns a problem or None."""
-        image = image.reshape(self.shape[:0:-1] + (self.inner,))
+        image = image.reshape((*self.shape[:0:-1], self.inner))
         problem = None
         granule = 1 if function is not None else STORE_GRANULE
         row_end = self.tensor.dims[0] * self.bits // 8 - self.coordinates[0] * self.bits // 8  # where the tensor ends, from the box's start

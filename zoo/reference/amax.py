@@ -10,6 +10,8 @@ A quantiser that is given the amax of the step before and finds the new one in t
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from zoo.reference.block_formats import NAN
@@ -24,7 +26,7 @@ def tensor_amax(x: np.ndarray) -> np.ndarray:
 def group_amax(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """max|x| over the rows of each group, shape (G,). Rows after the last offset are not read."""
     ends = np.cumsum(group_sizes(offsets, len(x)))
-    return np.array([_largest(x[start:end]) for start, end in zip(np.append(0, ends), ends)], np.float32)
+    return np.array([_largest(x[start:end]) for start, end in pairwise(np.append(0, ends))], np.float32)
 
 
 def _largest(x: np.ndarray) -> np.float32:

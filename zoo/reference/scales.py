@@ -84,7 +84,7 @@ def to_blocked_column_groups(scales: np.ndarray, counts: np.ndarray, size: int) 
     """Plain scales (R, sum of counts), counts[g] columns of group g -> `size` bytes, one-dimensional."""
     blocked = np.zeros(size, np.uint8)
     starts = np.cumsum(counts) - counts
-    groups = [to_blocked(scales[:, start : start + count].view(np.uint8)) for start, count in zip(starts, counts)]
+    groups = [to_blocked(scales[:, start : start + count].view(np.uint8)) for start, count in zip(starts, counts, strict=True)]
     used = np.concatenate([np.zeros(0, np.uint8), *groups])
     blocked[: len(used)] = used
     return blocked.view(scales.dtype)

@@ -81,7 +81,7 @@ def none() -> None:
 def _number_of(given: Any) -> object:
     protocol = getattr(given, "__cuda_stream__", None)
     if protocol is not None:
-        version, handle = protocol() if callable(protocol) else protocol
+        _version, handle = protocol() if callable(protocol) else protocol
         return handle
     for attribute in ("cuda_stream", "ptr"):  # torch before 2.8, CuPy before 14
         handle = getattr(given, attribute, None)

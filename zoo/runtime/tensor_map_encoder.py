@@ -18,7 +18,7 @@ _NO_INTERLEAVE = 0
 
 @cache
 def _function(name: bytes, *types: Any) -> Callable[..., int]:
-    address, found = driver.check(driver.bindings().cuGetProcAddress(name, 12000, 0), f"finding {name.decode()}")
+    address, _found = driver.check(driver.bindings().cuGetProcAddress(name, 12000, 0), f"finding {name.decode()}")
     return ctypes.CFUNCTYPE(ctypes.c_int, *types)(int(address))
 
 

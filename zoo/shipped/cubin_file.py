@@ -18,6 +18,7 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from zoo.errors import IntegrityError
 
@@ -85,10 +86,10 @@ class _Reader:
     def __init__(self, data: bytes):
         self.data = data
 
-    def _fail(self, offset: int, expected: str):
+    def _fail(self, offset: int, expected: str) -> NoReturn:
         raise IntegrityError(f"malformed cubin: at offset {offset:#x} expected {expected}")
 
-    def _unpack(self, form: struct.Struct, offset: int, what: str) -> tuple:
+    def _unpack(self, form: struct.Struct, offset: int, what: str) -> tuple[Any, ...]:
         if offset + form.size > len(self.data):
             self._fail(offset, f"{what} of {form.size} bytes, the file ends at {len(self.data):#x}")
         return form.unpack_from(self.data, offset)
@@ -141,9 +142,9 @@ class _Reader:
         self.tables_end = max(sections_at + sections * _SECTION.size, segments_at + segments * _SEGMENT_BYTES)
         if self.tables_end > len(self.data):
             self._fail(len(self.data), f"the section and program headers up to {self.tables_end:#x}, the file ends here")
-        return flags >> 8 & 0xFF
+        return int(flags) >> 8 & 0xFF
 
-    def _read_sections(self):
+    def _read_sections(self) -> None:
         headers = []
         for index in range(self.section_count):
             at = self.sections_at + index * _SECTION.size
@@ -184,7 +185,7 @@ class _Reader:
         compiler = self._text(start + 24, version, end, "the compiler's version")
         command_line = self._text(start + 24, command, end, "the compiler's command line")
         match = re.search(r"(?:^|\s)-arch[ =](sm_(\d+)[af]?)(?=\s|$)", command_line)
-        if not match or int(match[2]) != sm:
+        if match is None or int(match[2]) != sm:
             self._fail(start + 24 + command, f"a command line with '-arch sm_{sm}', as e_flags say, found '{command_line}'")
         arch = match[1]
         specific = any(
@@ -199,7 +200,8 @@ class _Reader:
         table, strings = self._section(".symtab"), self._section(".strtab")
         if table.type != _SYMTAB or table.size % _SYMBOL.size:
             self._fail(table.offset, f"a symbol table of entries of {_SYMBOL.size} bytes")
-        names, entries = [], {}
+        names: list[str] = []
+        entries: dict[int, str] = {}
         for index in range(table.size // _SYMBOL.size):
             at = table.offset + index * _SYMBOL.size
             name, info, _, _, _, _ = _SYMBOL.unpack_from(self.data, at)
@@ -259,7 +261,8 @@ class _Reader:
             elif attribute == _PARAMETER_BANK:
                 base = self._words(2, at, size, attribute)[1] & 0xFFFF
             elif attribute in (_MAX_THREADS, _REQUIRED_THREADS, _CLUSTER):
-                bounds[attribute] = self._words(3, at, size, attribute)
+                x, y, z = self._words(3, at, size, attribute)
+                bounds[attribute] = (x, y, z)
         if sorted(parameters) != list(range(len(parameters))):
             self._fail(section.offset, f"parameters 0 to {len(parameters) - 1}, found {sorted(parameters)}")
         for ordinal, parameter in parameters.items():

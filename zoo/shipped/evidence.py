@@ -12,11 +12,14 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from zoo.contract.manifest import Variant
 from zoo.errors import ManifestError, ZooError
 
 KINDS = ("gpu", "emulator", "benchmark")
+
+Record: TypeAlias = dict[str, Any]  # what was seen of one kind, as JSON
 
 
 class Evidence:
@@ -24,7 +27,7 @@ class Evidence:
 
     def __init__(self, directory: Path):
         self.path = Path(directory) / "evidence.json"
-        self._records: dict[str, dict[str, dict]] = {}
+        self._records: dict[str, dict[str, Record]] = {}
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
@@ -39,23 +42,23 @@ class Evidence:
         if not well_formed:
             raise ManifestError(f"the evidence {self.path} is malformed; delete it and run `zoo verify --gpu --record`")
 
-    def of(self, variant: Variant) -> dict[str, dict]:
+    def of(self, variant: Variant) -> dict[str, Record]:
         """kind -> record, for exactly this cubin."""
         return self._records.get(variant.sha256, {})
 
-    def add(self, variant: Variant, kind: str, record: dict):
+    def add(self, variant: Variant, kind: str, record: Record) -> None:
         """Replaces what was seen of this kind; other kinds stay. `date` is filled in."""
         if kind not in KINDS:
             raise ValueError(f"evidence is one of {', '.join(KINDS)}, not '{kind}'")
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
         self._records.setdefault(variant.sha256, {})[kind] = {"date": today, **record}
 
-    def keep_only(self, variants: Iterable[Variant]):
+    def keep_only(self, variants: Iterable[Variant]) -> None:
         """Forgets cubins that are shipped no more."""
         shipped = {variant.sha256 for variant in variants}
         self._records = {digest: record for digest, record in self._records.items() if digest in shipped}
 
-    def write(self):
+    def write(self) -> None:
         try:
             whole = self.path.with_suffix(".new")
             whole.write_text(json.dumps(self._records, indent=1, sort_keys=True) + "\n")
@@ -64,7 +67,7 @@ class Evidence:
             raise ZooError(f"cannot write the evidence {self.path}: {error.strerror}; record from a checkout you may write") from None
 
 
-def _is_record(record) -> bool:
+def _is_record(record: Any) -> bool:
     """What every reader takes for granted."""
     if type(record) is not dict or any(kind not in KINDS or type(seen) is not dict for kind, seen in record.items()):
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Result:
 
 def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
     """Checks every cubin below `directory` against `manifest`, in the manifest's order, then what else lies there."""
-    kernels = [manifest.kernel(name) for name in manifest.names]
+    kernels = manifest.kernels
     owners = {variant.sha256: (kernel, variant) for kernel in kernels for variant in kernel.variants}
     known = set()
     for kernel in kernels:
@@ -52,7 +52,7 @@ def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
             yield Result(file, None, None, None, "the manifest does not know this file; remove it, or run build_cubins.py")
 
 
-def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[str, tuple[Kernel, Variant]] | None = None):
+def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[str, tuple[Kernel, Variant]] | None = None) -> None:
     """Raises IntegrityError unless `data` is, byte for byte, the cubin that the manifest means."""
     if hashlib.sha256(data).hexdigest() == variant.sha256:
         if len(data) != variant.bytes:
@@ -61,7 +61,7 @@ def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[s
     raise IntegrityError(_difference(variant, data, owners or {}))
 
 
-def _file_problem(path: Path, kernel: Kernel, variant: Variant, owners: Mapping) -> str | None:
+def _file_problem(path: Path, kernel: Kernel, variant: Variant, owners: Mapping[str, tuple[Kernel, Variant]]) -> str | None:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -154,9 +154,9 @@ def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) ->
         problems.append(f"{total} bytes of shared memory ({compiled.static_shared} static), the limit is {SHARED_LIMIT}")
     if shared is not None and shared < 0:
         problems.append(f"{shared} bytes of dynamic shared memory")
-    cluster = tuple(_known(extent, values) for extent in rule.cluster)
-    if None not in cluster:
-        if not all(1 <= extent for extent in cluster) or _product(cluster) > 16:
+    cluster = tuple(extent for extent in (_known(extent, values) for extent in rule.cluster) if extent is not None)
+    if len(cluster) == len(rule.cluster):
+        if not all(extent >= 1 for extent in cluster) or _product(cluster) > 16:
             problems.append(f"a cluster of {_times(cluster)} CTAs, expected 1 to 16")
         if compiled.cluster and compiled.cluster != cluster:
             problems.append(f"started in clusters of {_times(cluster)}, compiled for {_times(compiled.cluster)}")
@@ -186,12 +186,12 @@ def _known(expression: Expression, values: Mapping[str, int]) -> int | None:
         raise IntegrityError(str(error)) from None
 
 
-def _product(extents) -> int:
+def _product(extents: Iterable[int]) -> int:
     total = 1
     for extent in extents:
         total *= extent
     return total
 
 
-def _times(extents) -> str:
+def _times(extents: Iterable[int]) -> str:
     return "x".join(map(str, extents))

@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, bytes]:
     data = path.read_bytes()
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:xz") as archive:
-            return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
+            return {member.name: file.read() for member in archive if member.isfile() and (file := archive.extractfile(member))}
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         raise IntegrityError(f"the archive {path} is damaged: {error}; reinstall zoo") from None
 

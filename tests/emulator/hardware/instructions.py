@@ -206,7 +206,7 @@ def _registers(result: str, first: int = 0) -> tuple[str, int]:
 
 
 def _wgmma(m: Matrix) -> str:
-    d, count = _registers(m.result)
+    _d, count = _registers(m.result)
     from_registers = m.family == "wgmma_registers"
     if from_registers:
         a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"

@@ -58,7 +58,7 @@ class Gpu:
     def launch(self, symbol: str, grid: int, block: int, inputs, output: numpy.ndarray, count: int | None) -> numpy.ndarray:
         function = self.call("cuModuleGetFunction", self.module, symbol.encode())
         pointers = self.buffers[: len(inputs)]
-        for pointer, array in zip(pointers, inputs):
+        for pointer, array in zip(pointers, inputs, strict=True):
             array = numpy.ascontiguousarray(array)
             self.call("cuMemcpyHtoD", pointer, array.ctypes.data, array.nbytes)
         target = self.buffers[len(inputs)]

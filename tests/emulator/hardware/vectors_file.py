@@ -61,4 +61,4 @@ def load(path: pathlib.Path) -> dict[str, Entry]:
     data = numpy.load(path)
     blocks = numpy.split(data["blocks"], numpy.cumsum(data["block_counts"])[:-1])
     rows = numpy.split(data["rows"], numpy.cumsum(data["row_counts"])[:-1])
-    return {str(k): Entry(int(i), b, r) for k, i, b, r in zip(data["keys"], data["inputs"], blocks, rows)}
+    return {str(k): Entry(int(i), b, r) for k, i, b, r in zip(data["keys"], data["inputs"], blocks, rows, strict=True)}

@@ -15,8 +15,8 @@
 #include "common/mbarrier.cuh"
 
 constexpr int THREADS = 64;
-constexpr int COLUMNS = 32;              // f32 per row and tile: 128 bytes
-constexpr int ROWS = THREADS / 8;        // 8 pieces of 16 bytes per row
+constexpr int COLUMNS = 32;        // f32 per row and tile: 128 bytes
+constexpr int ROWS = THREADS / 8;  // 8 pieces of 16 bytes per row
 constexpr int STAGES = 3;
 static_assert(COLUMNS * 4 == 8 * 16, "eight 16-byte pieces per row");
 

@@ -72,8 +72,8 @@ __device__ __forceinline__ void gemm(const uint8_t* a, const uint32_t* scales_a,
         auto step = [&](auto instruction) {
             constexpr int I = decltype(instruction)::value;
             const int byte = (word * INSTRUCTIONS + I) * K_BYTES;
-            const uint32_t a_values[4] = {load(a, row + quad, byte), load(a, row + quad + 8, byte), load(a, row + quad, byte + 16),
-                                          load(a, row + quad + 8, byte + 16)};
+            const uint32_t a_values[4] = {load(a, row + quad, byte), load(a, row + quad + 8, byte),
+                                          load(a, row + quad, byte + 16), load(a, row + quad + 8, byte + 16)};
             const uint32_t b_values[2] = {load(b, column + quad, byte), load(b, column + quad, byte + 16)};
             mma<KIND, I * SCALES>(accumulator, a_values, b_values, word_a, word_b);
         };
@@ -88,15 +88,15 @@ __device__ __forceinline__ void gemm(const uint8_t* a, const uint32_t* scales_a,
             accumulator[2 * half], accumulator[2 * half + 1]};
 }
 
-extern "C" __global__ void __launch_bounds__(32)
-    mma_sync_mxf8f6f4(const uint8_t* a, const uint32_t* scales_a, const uint8_t* b, const uint32_t* scales_b, float* d, int n, int row_bytes) {
+extern "C" __global__ void __launch_bounds__(32) mma_sync_mxf8f6f4(const uint8_t* a, const uint32_t* scales_a, const uint8_t* b,
+                                                                   const uint32_t* scales_b, float* d, int n, int row_bytes) {
     gemm<Kind::mxf8f6f4>(a, scales_a, b, scales_b, d, n, row_bytes);
 }
-extern "C" __global__ void __launch_bounds__(32)
-    mma_sync_mxf4(const uint8_t* a, const uint32_t* scales_a, const uint8_t* b, const uint32_t* scales_b, float* d, int n, int row_bytes) {
+extern "C" __global__ void __launch_bounds__(32) mma_sync_mxf4(const uint8_t* a, const uint32_t* scales_a, const uint8_t* b,
+                                                               const uint32_t* scales_b, float* d, int n, int row_bytes) {
     gemm<Kind::mxf4>(a, scales_a, b, scales_b, d, n, row_bytes);
 }
-extern "C" __global__ void __launch_bounds__(32)
-    mma_sync_mxf4nvf4(const uint8_t* a, const uint32_t* scales_a, const uint8_t* b, const uint32_t* scales_b, float* d, int n, int row_bytes) {
+extern "C" __global__ void __launch_bounds__(32) mma_sync_mxf4nvf4(const uint8_t* a, const uint32_t* scales_a, const uint8_t* b,
+                                                                   const uint32_t* scales_b, float* d, int n, int row_bytes) {
     gemm<Kind::mxf4nvf4>(a, scales_a, b, scales_b, d, n, row_bytes);
 }

@@ -6,7 +6,7 @@ the result is seen too (outputs start as POISON).
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +84,7 @@ def names(arch=None):
     return [name for name in _BUILDERS if arch is None or get(name).arch == arch]
 
 
-@lru_cache(maxsize=None)
+@cache
 def get(name):
     build, arguments = _BUILDERS[name]
     return build(name, np.random.default_rng(sum(name.encode())), *arguments)

@@ -162,8 +162,11 @@ def run_all(folder):
     failed = 0
     for name in proof_cases.names(ARCH):
         saved = np.load(folder / f"{name}.npz")
-        part = lambda prefix: {key.split(".", 1)[1]: saved[key] for key in saved.files if key.startswith(prefix + ".")}  # noqa: E731
-        case = replace(proof_cases.get(name), buffers=part("input"), expected=part("expected"))
+        parts = {"input": {}, "expected": {}}
+        for key in saved.files:
+            part, _, buffer = key.partition(".")
+            parts.setdefault(part, {})[buffer] = saved[key]
+        case = replace(proof_cases.get(name), buffers=parts["input"], expected=parts["expected"])
         cubin = (folder / f"{name}.cubin").read_bytes()
         runs = [run_case(gpu, case, cubin) for _ in range(REPEATS)]
         as_reference = sum(all(same_bits(content, case.outcome(key)) for key, content in run.items()) for run in runs)

@@ -49,8 +49,8 @@ __device__ __forceinline__ uint8_t* swizzled(uint8_t* tile, int row, int column)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    stmatrix_tma_store(const float* x, const __grid_constant__ TensorMap map_y, const __grid_constant__ TensorMap map_y_transposed,
-                       int rows, int columns) {
+    stmatrix_tma_store(const float* x, const __grid_constant__ TensorMap map_y,
+                       const __grid_constant__ TensorMap map_y_transposed, int rows, int columns) {
     extern __shared__ uint8_t dynamic[];
     uint8_t* tile = address::align_1024(dynamic);
     uint8_t* tile_transposed = tile + TILE_BYTES;

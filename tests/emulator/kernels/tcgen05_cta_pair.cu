@@ -81,7 +81,8 @@ __device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* ma
             tma::load_2d_pair(a, map_a, tile * Format::TILE_K, row, barrier, 0);
             tma::load_2d_pair(b, map_b, tile * Format::TILE_K, column + rank * CTA_B_ROWS, barrier, 0);
             tma::load_2d_pair(scales, map_scales_a, 0, first_block_a + tile * Format::SCALE_BLOCKS, barrier, 0);
-            tma::load_2d_pair(scales + Format::SCALE_BYTES, map_scales_b, 0, first_block_b + tile * Format::SCALE_BLOCKS, barrier, 0);
+            tma::load_2d_pair(scales + Format::SCALE_BYTES, map_scales_b, 0, first_block_b + tile * Format::SCALE_BLOCKS, barrier,
+                              0);
         }
         for (int i = 0; i < STAGES; i++, ring.advance()) mbarrier::wait_cluster(&empty[ring.stage], ring.parity ^ 1);
     } else if (warp_index == 1 && rank == 0 && warp::elect_one()) {

@@ -100,11 +100,11 @@ __device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* ma
 #pragma unroll
             for (int i = 0; i < block_scaled::INSTRUCTIONS; i++) {
                 const int first = i * Format::SCALES_PER_INSTRUCTION;  // this instruction's scales: byte first%4 of block first/4
-                tcgen05::mma_block_scaled<1, KIND>(
-                    accumulator, tcgen05::k_major_128b(a + i * 32), tcgen05::k_major_128b(b + i * 32),
-                    tcgen05::instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0,
-                                                    first % 4),
-                    scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
+                tcgen05::mma_block_scaled<1, KIND>(accumulator, tcgen05::k_major_128b(a + i * 32),
+                                                   tcgen05::k_major_128b(b + i * 32),
+                                                   tcgen05::instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B,
+                                                                                   Format::SCALES_ARE_UE8M0, first % 4),
+                                                   scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
             }
             tcgen05::commit(&empty[ring.stage]);
         }

@@ -120,13 +120,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
                 for (int block = 0; block < Format::SCALE_BLOCKS; block++) {
                     tcgen05::copy_scales<1>(scale_a + block * 4, tcgen05::scale_block(scales + block * 512));
-                    tcgen05::copy_scales<1>(scale_b + block * 4, tcgen05::scale_block(scales + Format::SCALE_BYTES + block * 512));
+                    tcgen05::copy_scales<1>(scale_b + block * 4,
+                                            tcgen05::scale_block(scales + Format::SCALE_BYTES + block * 512));
                 }
 #pragma unroll
                 for (int step = 0; step < block_scaled::INSTRUCTIONS; step++)  // one scale block per instruction
-                    tcgen05::mma_block_scaled<1, tcgen05::Kind::mxf4nvf4>(sum, tcgen05::k_major_128b(a + step * 32),
-                                                                          tcgen05::k_major_128b(b + step * 32), instruction,
-                                                                          scale_a + step * 4, scale_b + step * 4, i > 0 || step > 0);
+                    tcgen05::mma_block_scaled<1, tcgen05::Kind::mxf4nvf4>(
+                        sum, tcgen05::k_major_128b(a + step * 32), tcgen05::k_major_128b(b + step * 32), instruction,
+                        scale_a + step * 4, scale_b + step * 4, i > 0 || step > 0);
                 tcgen05::commit(&shared.empty[stage.stage]);
             }
             tcgen05::commit(&shared.ready[accumulator.stage]);

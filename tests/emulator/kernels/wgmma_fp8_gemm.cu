@@ -34,7 +34,8 @@ static_assert(SHARED_BYTES == 50176, "the launch asks for this much");
 static_assert(THREADS == 160, "the launch uses this many");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    wgmma_fp8_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n, int k) {
+    wgmma_fp8_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n,
+                   int k) {
     extern __shared__ uint8_t dynamic[];
     __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
     uint8_t* tiles = address::align_1024(dynamic);

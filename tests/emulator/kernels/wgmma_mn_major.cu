@@ -37,7 +37,8 @@ __device__ __forceinline__ uint64_t mn_major_128b(const uint8_t* start) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    wgmma_mn_major(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n, int k) {
+    wgmma_mn_major(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n,
+                   int k) {
     extern __shared__ uint8_t dynamic[];
     __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
     uint8_t* tiles = address::align_1024(dynamic);

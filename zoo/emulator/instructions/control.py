@@ -170,10 +170,11 @@ def _call_system(ins, callee, arguments, results):
                 start = offsets[result]
                 warp.local.bytes[mask_of(lanes), start : start + result.size] = 0
                 warp.local.valid[mask_of(lanes), start : start + result.size] = 1
-            return None
+            return
 
         return run
     ins.unsupported(f"the function {callee.name} has no body")
+    return None
 
 
 @instruction("trap", "brkpt")

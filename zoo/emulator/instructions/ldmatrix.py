@@ -112,6 +112,7 @@ def _decompressing(ins, types, arrange):
     if types == ["b8x16", "b6x16_p32"]:
         return lambda data, count: arrange(decompress_6(data), count)
     ins.unsupported("it needs .b8, .b8x16.b6x16_p32 or .b8x16.b4x16_p64")
+    return None
 
 
 def decompress_4(rows):

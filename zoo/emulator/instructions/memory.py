@@ -80,10 +80,11 @@ def addresses_of(ins, k):
 
 def _frame_offset(ins, operand):
     """The local-memory offset of a call's or device function's .param variable, or None."""
-    if isinstance(operand, Address) and isinstance(operand.base, Variable) and operand.base in ins.program.local_offset:
-        if operand.base.space == "param":
-            return ins.program.local_offset[operand.base] + operand.offset
-    return None
+    if not isinstance(operand, Address) or not isinstance(operand.base, Variable):
+        return None
+    if operand.base not in ins.program.local_offset or operand.base.space != "param":
+        return None
+    return ins.program.local_offset[operand.base] + operand.offset
 
 
 # ---- accesses that order others ----------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ def load(ins):
                 if known is None:  # what every lane of every warp of the launch gets
                     data = warp.machine.parameter_views[start : start + total].view(np.dtype(f"u{min(total, 8)}"))
                     data = data[0] if total <= 8 else data
-                    place(warp, lanes, np.broadcast_to(data, (lanes.bit_count(),) + np.shape(data)))
+                    place(warp, lanes, np.broadcast_to(data, (lanes.bit_count(), *np.shape(data))))
                     lane = first_lane(lanes)
                     known = warp.machine.parameter_values[ins] = [
                         (destination[0], warp.values[destination[0]][lane].copy())
@@ -687,7 +688,9 @@ def copy_arrive(ins):
 
             copies, warp.state["cp.async unsettled"] = warp.state.get("cp.async unsettled", []), []
 
-            def execute(address=address, lane=lane, snapshot=warp.clocks.copy(), copies=copies):
+            snapshot = warp.clocks.copy()
+
+            def execute(address=address, lane=lane, snapshot=snapshot, copies=copies):
                 for operation in copies:
                     operation.settle(int(snapshot[0, warp.number]))
                 machine.mbarriers.arrive(ins, warp, 1 << lane, address, 1, clocks=snapshot)

@@ -83,7 +83,7 @@ def alloc(ins):
             count = uniform(ins, warp, count_slot, lanes)
             if not 32 <= count <= 512 or count & (count - 1):
                 ins.report(warp, lanes, "tensor-memory-misuse", f"{count} columns: the number must be a power of 2 from 32 to 512")
-                return
+                return None
             if memory.relinquished:
                 ins.report(warp, lanes, "tensor-memory-misuse", "alloc after this CTA executed tcgen05.relinquish_alloc_permit")
             if memory.last_size is not None and count > memory.last_size:
@@ -110,6 +110,7 @@ def alloc(ins):
         elif shared.in_bounds(ins, warp, lanes, offset, offset + 4, "tcgen05.alloc writes"):
             shared.before_write(ins, warp, lanes, np.array([offset]), 4)
             shared.bytes[offset : offset + 4].view(np.uint32)[0] = request["first"]
+        return None
 
     return run
 
@@ -165,7 +166,7 @@ def dealloc(ins):
 
     def run(warp, lanes):
         memory = warp.cta.tensor_memory
-        lane, first = lane_and_column(uniform(ins, warp, address_slot, lanes))
+        _lane, first = lane_and_column(uniform(ins, warp, address_slot, lanes))
         count = uniform(ins, warp, count_slot, lanes)
         if memory.allocations.get(first) != count:
             have = ", ".join(f"{n} from column {c}" for c, n in memory.allocations.items()) or "nothing"

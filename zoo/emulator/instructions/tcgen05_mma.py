@@ -95,7 +95,7 @@ def mma(ins):
         a_chunks = b_chunks = None
         element = _element_bytes(what.a)
         if a_in_tensor_memory:
-            a_lane, a_column = lane_and_column(int(a_address(warp)[lane]))
+            _a_lane, a_column = lane_and_column(int(a_address(warp)[lane]))
             a_width = what.k * _element_bits_in_memory(what) // 32
             if what.a_mn_major:
                 ins.report(warp, lanes, "invalid-descriptor", "A in tensor memory cannot be transposed")

@@ -205,7 +205,7 @@ class _TensorOperands:
             ins.report(warp, 1 << lane, "tensor-map", problem)
             return None
         if gather:
-            return Box(tensor, coordinates[:1] + [0], coordinates[1:])
+            return Box(tensor, [*coordinates[:1], 0], coordinates[1:])
         return Box(tensor, coordinates)
 
 
@@ -415,9 +415,9 @@ def bulk_copy(ins):
         destination, start = int(to(warp)[lane]), int(source(warp)[lane])
         if count % 16 or destination % 16 or start % 16:
             ins.report(warp, only, "bulk-copy", f"size {count} and addresses {destination:#x}, {start:#x} must be multiples of 16")
-            return
+            return None
         if count == 0:
-            return
+            return None
         if into_global:
             return store(warp, lane, destination, start & 0xFFFFFFFF, count)
         destination &= 0xFFFFFFFF
@@ -430,7 +430,7 @@ def bulk_copy(ins):
             ranks = [destination >> 24]
         if not ranks or max(ranks) >= len(cluster.ctas):
             ins.report(warp, only, "out-of-bounds", f"the copy names CTA ranks {ranks} of a cluster of {len(cluster.ctas)}")
-            return
+            return None
         offset = destination & 0xFFFFFF
         snapshot = warp.clocks.copy()
         from_shared = spaces[1] == "shared::cta"
@@ -438,21 +438,21 @@ def bulk_copy(ins):
         if from_shared:
             if (start & 0xFFFFFFFF) >> 24 != warp.cta.rank:
                 ins.report(warp, only, "bulk-copy", "the source must be the executing CTA's shared memory")
-                return
+                return None
             begin = start & 0xFFFFFF
             if not warp.cta.shared.check_async_read(ins, warp, only, (begin, begin + count)):
-                return
+                return None
             reads = [(warp.cta, (begin, begin + count))]
         for rank in ranks:
             cta = cluster.ctas[rank]
             memory.check_started(ins, warp, only, cta)
             extent = (offset, offset + count)
             if not cta.shared.check_async_write(ins, warp, only, extent):
-                return
+                return None
             address = (rank << 24) | (signal & 0xFFFFFF) if multicast else signal
             live = machine.mbarriers.find(ins, warp, only, address, "the copy's completion")
             if live is None:
-                return
+                return None
             machine.mbarriers.check_published(ins, warp, only, live, by_copy=True)
 
             def execute(cta=cta, extent=extent, address=address):
@@ -472,6 +472,7 @@ def bulk_copy(ins):
 
             writes = [] if function else [(cta, extent)]
             machine.asynchronous.issue(Operation(ins, warp, only, execute, reads=reads, writes=writes, signals=[address]))
+        return None
 
     def store(warp, lane, destination, start, count):
         machine, only = warp.machine, 1 << lane

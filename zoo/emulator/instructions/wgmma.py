@@ -112,9 +112,9 @@ def mma_async(ins):
         ins.unsupported(f".{result}.{a}.{b} is not covered")
     bits = _BITS[a]
     integer, fp8 = result == "s32", a in ("e4m3", "e5m2")
-    if not (a == b or fp8 and b in ("e4m3", "e5m2") or integer and b in ("s8", "u8")):
+    if not (a == b or (fp8 and b in ("e4m3", "e5m2")) or (integer and b in ("s8", "u8"))):
         ins.unsupported(f".{a} does not go with .{b}")
-    if m != 64 or depth * bits != 256 or n % 8 or not 8 <= n <= 256 or integer and n > 32 and n % 16:
+    if m != 64 or depth * bits != 256 or n % 8 or not 8 <= n <= 256 or (integer and n > 32 and n % 16):
         ins.unsupported(f"the shape m{m}n{n}k{depth} does not exist for .{a}")
     if saturate and not integer:
         ins.unsupported(".satfinite is for .s32")
@@ -209,7 +209,7 @@ def mma_async(ins):
                 reads=reads,
                 registers=[d_rows],
                 register_sources=[] if a_rows is None else [a_rows],
-            )  # fmt: skip
+            )
         )
 
     return run

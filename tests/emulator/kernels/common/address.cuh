@@ -20,8 +20,6 @@ __device__ __forceinline__ uint32_t in_cta(const void* pointer, uint32_t cta_ran
 
 // Dynamic shared memory starts wherever the static variables end; swizzled tiles must start on a multiple of 1024 bytes
 // (the 128-byte swizzle repeats after 8 rows of 128). Ask for 1024 bytes more than needed and round up.
-__device__ __forceinline__ uint8_t* align_1024(uint8_t* pointer) {
-    return pointer + ((1024 - (shared(pointer) & 1023)) & 1023);
-}
+__device__ __forceinline__ uint8_t* align_1024(uint8_t* pointer) { return pointer + ((1024 - (shared(pointer) & 1023)) & 1023); }
 
 }  // namespace address

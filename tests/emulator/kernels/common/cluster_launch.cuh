@@ -25,8 +25,8 @@ __device__ __forceinline__ void ask(Answer* answer, mbarrier::Barrier* answered)
 // One CTA asks, every CTA of the cluster gets the answer, at the same offset and on its own barrier.
 __device__ __forceinline__ void ask_for_cluster(Answer* answer, mbarrier::Barrier* answered) {
     asm volatile(
-        "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%0], [%1];" ::"r"(
-            address::shared(answer)),
+        "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%0], [%1];" ::
+            "r"(address::shared(answer)),
         "r"(address::shared(answered))
         : "memory");
 }

@@ -26,8 +26,7 @@ __device__ __forceinline__ void arrive(Barrier* barrier) {
 
 // One arrival that also announces bytes which asynchronous copies will deliver to this barrier.
 __device__ __forceinline__ void arrive_expect_bytes(Barrier* barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address::shared(barrier)), "r"(bytes)
-                 : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address::shared(barrier)), "r"(bytes) : "memory");
 }
 
 // One arrival on the same barrier of another CTA of the cluster (distributed shared memory). Release at cluster scope:

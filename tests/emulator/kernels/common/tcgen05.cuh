@@ -32,7 +32,8 @@ __device__ __forceinline__ void deallocate(uint32_t tensor_address) {
 enum class Swizzle : uint64_t { none = 0, bytes_128 = 2, bytes_64 = 4, bytes_32 = 6 };
 
 // Bits 0-13 start / 16, 16-29 leading byte offset / 16, 32-45 stride byte offset / 16, 46 = 1, 61-63 swizzle.
-__device__ __forceinline__ uint64_t descriptor(const void* start, uint32_t leading_bytes, uint32_t stride_bytes, Swizzle swizzle) {
+__device__ __forceinline__ uint64_t descriptor(const void* start, uint32_t leading_bytes, uint32_t stride_bytes,
+                                               Swizzle swizzle) {
     return static_cast<uint64_t>((address::shared(start) & 0x3ffff) >> 4) | (static_cast<uint64_t>(leading_bytes >> 4) << 16) |
            (static_cast<uint64_t>(stride_bytes >> 4) << 32) | (1ull << 46) | (static_cast<uint64_t>(swizzle) << 61);
 }
@@ -59,7 +60,8 @@ __device__ __forceinline__ uint32_t instruction_descriptor(int m, int n, uint32_
 // 32 rows of 16 bytes -> 4 columns, lanes 0..31, and the same again in lanes 32.., 64.., 96..: what block scales need.
 template <int CTAS>
 __device__ __forceinline__ void copy_scales(uint32_t tensor_address, uint64_t descriptor) {
-    asm volatile("tcgen05.cp.cta_group::%2.32x128b.warpx4 [%0], %1;" ::"r"(tensor_address), "l"(descriptor), "n"(CTAS) : "memory");
+    asm volatile("tcgen05.cp.cta_group::%2.32x128b.warpx4 [%0], %1;" ::"r"(tensor_address), "l"(descriptor), "n"(CTAS)
+                 : "memory");
 }
 
 template <int CTAS, Kind KIND>
@@ -71,8 +73,8 @@ __device__ __forceinline__ void mma_block_scaled(uint32_t d, uint64_t a, uint64_
             ".reg .pred accumulate;\n\t"
             "setp.ne.b32 accumulate, %6, 0;\n\t"
             "tcgen05.mma.cta_group::%7.kind::mxf8f6f4.block_scale.block32 [%0], %1, %2, %3, [%4], [%5], accumulate;\n\t"
-            "}" ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(static_cast<uint32_t>(accumulate)),
-            "n"(CTAS)
+            "}" ::"r"(d),
+            "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(static_cast<uint32_t>(accumulate)), "n"(CTAS)
             : "memory");
     } else if constexpr (KIND == Kind::mxf4) {
         asm volatile(
@@ -80,8 +82,8 @@ __device__ __forceinline__ void mma_block_scaled(uint32_t d, uint64_t a, uint64_
             ".reg .pred accumulate;\n\t"
             "setp.ne.b32 accumulate, %6, 0;\n\t"
             "tcgen05.mma.cta_group::%7.kind::mxf4.block_scale.block32 [%0], %1, %2, %3, [%4], [%5], accumulate;\n\t"
-            "}" ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(static_cast<uint32_t>(accumulate)),
-            "n"(CTAS)
+            "}" ::"r"(d),
+            "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(static_cast<uint32_t>(accumulate)), "n"(CTAS)
             : "memory");
     } else {
         asm volatile(
@@ -89,8 +91,8 @@ __device__ __forceinline__ void mma_block_scaled(uint32_t d, uint64_t a, uint64_
             ".reg .pred accumulate;\n\t"
             "setp.ne.b32 accumulate, %6, 0;\n\t"
             "tcgen05.mma.cta_group::%7.kind::mxf4nvf4.block_scale.block16 [%0], %1, %2, %3, [%4], [%5], accumulate;\n\t"
-            "}" ::"r"(d), "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(static_cast<uint32_t>(accumulate)),
-            "n"(CTAS)
+            "}" ::"r"(d),
+            "l"(a), "l"(b), "r"(instruction), "r"(scale_a), "r"(scale_b), "r"(static_cast<uint32_t>(accumulate)), "n"(CTAS)
             : "memory");
     }
 }
@@ -119,8 +121,8 @@ __device__ __forceinline__ void load_16_columns(float (&values)[16], uint32_t te
     asm volatile(
         "tcgen05.ld.sync.aligned.32x32b.x16.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, [%16];"
         : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3]), "=f"(values[4]), "=f"(values[5]), "=f"(values[6]),
-          "=f"(values[7]), "=f"(values[8]), "=f"(values[9]), "=f"(values[10]), "=f"(values[11]), "=f"(values[12]), "=f"(values[13]),
-          "=f"(values[14]), "=f"(values[15])
+          "=f"(values[7]), "=f"(values[8]), "=f"(values[9]), "=f"(values[10]), "=f"(values[11]), "=f"(values[12]),
+          "=f"(values[13]), "=f"(values[14]), "=f"(values[15])
         : "r"(tensor_address));
 }
 

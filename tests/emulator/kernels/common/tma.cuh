@@ -18,10 +18,10 @@ using mbarrier::Barrier;
 
 // 1-D: `bytes` (a multiple of 16) from global to this CTA's shared memory; both addresses 16-byte aligned.
 __device__ __forceinline__ void load_bytes(void* target, const void* source, uint32_t bytes, Barrier* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     address::shared(target)),
-                 "l"(source), "r"(bytes), "r"(address::shared(barrier))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address::shared(target)),
+        "l"(source), "r"(bytes), "r"(address::shared(barrier))
+        : "memory");
 }
 
 __device__ __forceinline__ void store_bytes(void* target, const void* source, uint32_t bytes) {
@@ -79,8 +79,8 @@ __device__ __forceinline__ void store_2d(const TensorMap* map, const void* sourc
 
 // Adds the box to the tensor in global memory, element by element.
 __device__ __forceinline__ void add_2d(const TensorMap* map, const void* source, int32_t c0, int32_t c1) {
-    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(c0),
-                 "r"(c1), "r"(address::shared(source))
+    asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map),
+                 "r"(c0), "r"(c1), "r"(address::shared(source))
                  : "memory");
 }
 

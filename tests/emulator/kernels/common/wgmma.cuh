@@ -19,7 +19,8 @@ enum class Swizzle : uint64_t { none = 0, bytes_128 = 1, bytes_64 = 2, bytes_32 
 // Bits 0-13 start address / 16, 16-29 leading byte offset / 16, 32-45 stride byte offset / 16, 62-63 swizzle.
 //  K-major, swizzled w:  row r at (r/8)*stride + (r%8)*w; leading is not used.
 //  MN-major, 128B:       64 elements of M or N, then the next 64 at +leading; 8 values of K, then the next 8 at +stride.
-__device__ __forceinline__ uint64_t descriptor(const void* start, uint32_t leading_bytes, uint32_t stride_bytes, Swizzle swizzle) {
+__device__ __forceinline__ uint64_t descriptor(const void* start, uint32_t leading_bytes, uint32_t stride_bytes,
+                                               Swizzle swizzle) {
     return static_cast<uint64_t>((address::shared(start) & 0x3ffff) >> 4) | (static_cast<uint64_t>(leading_bytes >> 4) << 16) |
            (static_cast<uint64_t>(stride_bytes >> 4) << 32) | (static_cast<uint64_t>(swizzle) << 62);
 }
