@@ -16,10 +16,10 @@ static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + 1024 + Tile::MATH_WARPS * 
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
-               const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale,
-               const __grid_constant__ zoo::TensorMap d_map, uint8_t* d, const int* offsets, int groups, int M, int N,
-               int accumulate, int64_t d_group, int64_t d_stride) {
+ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
+           const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale,
+           const __grid_constant__ zoo::TensorMap d_map, uint8_t* d, const int* offsets, int groups, int M, int N,
+           int accumulate, int64_t d_group, int64_t d_stride) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::MatrixOfEachGroup<Variant::d> target{d_map, {d, d_stride, N}, d_group, accumulate != 0};
     const zoo::OperandsAlongK<zoo::Tile> operands{a, b, a_scale, b_scale};

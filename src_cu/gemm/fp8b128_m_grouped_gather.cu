@@ -19,17 +19,16 @@ using Tile = std::conditional_t<Variant::MOVED, MovingTile<PlainTile>, Gathering
 using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
 using Order = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
 constexpr int MOVER_BYTES = Variant::MOVED ? MovingTile<PlainTile>::MOVER_BYTES : 0;
-constexpr int TO_STORE =
-    Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
+constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
 static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + MOVER_BYTES + TO_STORE, "what the table launches with");
 
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap moved, const __grid_constant__ zoo::TensorMap b, uint8_t* workspace,
-               const uint8_t* a, const float* a_scale, const float* b_scale, uint8_t* d, const int* index, const int* offsets,
-               int groups, int M, int rows, int N, int K, int64_t a_stride, int64_t a_scale_row, int64_t a_scale_block,
-               int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, const float* row_scale) {
+ZOO_KERNEL(const __grid_constant__ zoo::TensorMap moved, const __grid_constant__ zoo::TensorMap b, uint8_t* workspace,
+           const uint8_t* a, const float* a_scale, const float* b_scale, uint8_t* d, const int* index, const int* offsets, int groups,
+           int M, int rows, int N, int K, int64_t a_stride, int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group,
+           int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
