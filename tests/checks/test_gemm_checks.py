@@ -35,7 +35,13 @@ MOST_ELEMENTS = 60_000
 
 def kernel(grouping):
     arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
-    return SimpleNamespace(fields={"op": "gemm", "formats": "fp8b128", "grouping": grouping}, arguments=arguments)
+    options = ("b_constant", "batch_invariant", "accumulate")
+    return SimpleNamespace(
+        name=f"gemm.fp8b128.{grouping}",
+        fields={"op": "gemm", "formats": "fp8b128", "grouping": grouping},
+        arguments=arguments,
+        options=options,
+    )
 
 
 def variant(splits=1, dtype="bf16", indexed=0, moved=0):

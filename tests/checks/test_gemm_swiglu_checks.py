@@ -22,7 +22,7 @@ OTHER = {"halves": "interleaved", "interleaved": "halves"}
 
 
 def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **changed):
-    """The reference with, perhaps, one thing changed: `sums`, `gates`, `pow2`, `h`, `row_scale`, `scales`."""
+    """The reference with, perhaps, one thing changed: `sums`, `gates`, `scaling`, `h`, `row_scale`, `scales`."""
 
     def change(what, value):
         return changed.get(what, lambda value: value)(value)
@@ -52,7 +52,7 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **
                 d = rounded(change("h", activated(sums, gates, factors)), "bf16")
                 target("d")[place] = d.view(target("d").dtype)
             else:
-                result = activated_and_quantised(sums, gates, change("pow2", settings["scaling"] == "pow2"), factors)
+                result = activated_and_quantised(sums, gates, change("scaling", settings["scaling"]), factors)
                 target("q")[place] = result.q.view(numpy.uint8)
                 target("scales")[place] = change("scales", result.scales).view(numpy.uint32)
 
@@ -82,7 +82,9 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **
 def described(grouping, epilogue, splits=1, by_index=False):
     arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
     fields = {"op": "gemm", "formats": "fp8b128", "grouping": grouping, "extra": epilogue}
-    kernel = SimpleNamespace(name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments)
+    kernel = SimpleNamespace(
+        name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments, options=("gates", "scaling", "batch_invariant")
+    )
     constants = {"SPLITS": splits, "GROUPING": 3 * by_index}
     return kernel, SimpleNamespace(dtypes={}, constants=constants, options={})
 
@@ -170,7 +172,7 @@ def test_a_lost_nan_is_caught():
 @pytest.mark.parametrize(
     "changed",
     [
-        {"pow2": lambda pow2: not pow2},
+        {"scaling": {"exact": "pow2", "pow2": "exact"}.get},
         {"scales": lambda scales: scales[:, :1].repeat(scales.shape[1], 1)},
         {"scales": lambda scales: numpy.where(numpy.isnan(scales), numpy.float32(1), scales)},
         {"scales": lambda scales: numpy.where(scales == 1, numpy.float32(2.0**-126), scales)},
