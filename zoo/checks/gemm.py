@@ -451,6 +451,7 @@ def sums_of_groups(a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b
     return sums
 
 
+@lru_cache(maxsize=64)
 def _weights(N: int, K: int, groups: int) -> tuple[numpy.ndarray, numpy.ndarray]:
     """(b, b_scale), different for every group."""
     parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(max(groups, 1))]
