@@ -388,7 +388,7 @@ class Problem:
             factors = None if self.row_scale is None else self.row_scale.cpu().numpy()
             gates, pow2 = self.settings["gates"], self.settings.get("scaling") == "pow2"
             if self.dtype == "e4m3":
-                result = activated_and_quantised(sums, gates, pow2, factors)
+                result = activated_and_quantised(sums, gates, "pow2" if pow2 else "exact", factors)
                 rights: list[numpy.ndarray] = [result.q.view(numpy.uint8), result.scales]
             else:
                 rights = [activated(sums, gates, factors)]

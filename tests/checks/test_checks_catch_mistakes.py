@@ -1,13 +1,16 @@
 """The checks must fail for every kernel that is wrong: here the 'kernel' is the reference, broken on purpose."""
 
 import re
+from dataclasses import replace
 
 import numpy
 import pytest
 
 import zoo
 from zoo import checks
-from zoo.errors import DriverError, VariantError, ZooError
+from zoo.checks import NoChecks
+from zoo.contract.names import Vocabulary
+from zoo.errors import DriverError, VariantError
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
 
 KERNEL = zoo.kernel("quantize.mxfp8.rows")
@@ -167,6 +170,8 @@ def test_ties_are_there_for_a_kernel_that_rounds_halves_up():
     """Only problems about ties may see the difference between rounding half to even and half away from zero."""
 
     def half_up(kernel, variant, buffers, settings):
+        if settings["layout"] != "plain":
+            raise VariantError("for plain scales")
         after = reference(kernel, variant, buffers, settings)
         x = numpy.ascontiguousarray(buffers["x"].laid.elements(buffers["x"].image)).view(zoo_dtype("bf16")).astype(numpy.float32)
         if not x.size:
@@ -209,12 +214,31 @@ def test_a_variant_that_no_problem_fits_has_not_passed():
     assert outcome.checks == 0 and "no problem has sizes" in outcome.error
 
 
-def test_a_kernel_without_checks_says_where_to_write_them():
-    from dataclasses import replace
+@pytest.mark.parametrize(
+    ("name", "like", "what"),
+    [
+        ("gemm.nvfp4.dense", "gemm.fp8b128.dense", "products of nvfp4"),
+        ("gemm.nvfp4.dense.swiglu", "gemm.fp8b128.dense.swiglu", "products of nvfp4"),
+        ("quantize.fp8_nvfp4.rows", "quantize.mxfp8.rows", "the format 'fp8_nvfp4'"),
+        ("dequantize.bf16_mxfp4.rows", "dequantize.mxfp8.rows", "the format 'bf16_mxfp4'"),
+        ("dequantize.mxfp8.rows.m_grouped_contiguous", "dequantize.mxfp8.rows", "kernels such as dequantize.rows.m_grouped_contiguous"),
+        ("quantize.mxfp8.both.swiglu", "quantize.mxfp8.both", "kernels such as quantize.both.swiglu"),
+        ("quantize.mxfp8.rows", "scales.blocked", "one without x"),
+        ("scales.blocked", "quantize.mxfp8.rows", "one without blocked"),
+        ("gemm.fp8b128.dense", "quantize.mxfp8.rows", "one without d"),
+    ],
+)
+def test_a_kernel_without_checks_is_refused_in_words(name, like, what):
+    """Whatever a zoo of somebody's own holds: another format, another grouping, other arguments under a name that zoo knows."""
+    kernel = replace(zoo.kernel(like), name=name, fields=Vocabulary({}).fields(name))
+    with pytest.raises(NoChecks, match=f"^{re.escape(f'{name}: nobody has written checks for {what}')}; .*zoo/checks"):
+        checks.check(kernel, kernel.variants[0], reference, most_elements=10_000)
 
-    other = replace(KERNEL, name="gemm.nvfp4.dense", fields={"op": "gemm", "formats": "nvfp4"})
-    with pytest.raises(ZooError, match=r"gemm\.nvfp4\.dense: nobody has written checks .* zoo/checks"):
-        checks.check(other, PLAIN, reference)
+
+def test_an_arrangement_of_scales_that_zoo_has_no_word_for_is_refused_in_words():
+    kernel = replace(zoo.kernel("scales.blocked"), name="scales.swizzled", fields={"op": "scales", "arrangement": "swizzled"})
+    with pytest.raises(NoChecks, match="^scales.swizzled: nobody has written checks for kernels such as scales.swizzled; "):
+        next(checks.problems(kernel, kernel.variants[0]))
 
 
 def test_arrays_have_the_promised_alignment_and_no_more():

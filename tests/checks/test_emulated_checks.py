@@ -1,14 +1,18 @@
 """What only the emulator's checks see: bytes that were written with the value they had, and memory that was not the kernel's to read."""
 
+import json
 from types import SimpleNamespace
 
 import numpy
 import pytest
+from click.testing import CliRunner
 
 import zoo
+from tests.small_zoo import small_zoo
 from zoo import checks
 from zoo.checks import emulated
 from zoo.checks.problem import POISONS, Placed, Problem, difference
+from zoo.cli import main
 from zoo.emulator import Device
 from zoo.errors import EmulationError
 from zoo.shipped.packaged import packaged
@@ -84,3 +88,17 @@ def test_an_element_that_the_kernel_must_leave_alone():
     assert difference(problem, kernel, None, writes(2)) is None
     assert "1 bytes that are not the kernel's" in difference(problem, kernel, None, writes(3))
     assert "never written" in difference(problem, kernel, None, writes(1))
+
+
+def test_a_zoo_whose_kernel_nobody_has_written_checks_for_is_told_so_by_the_command(tmp_path):
+    cubins = small_zoo(
+        tmp_path / "cubins", KERNEL.name, lambda variant: variant["symbol"] == VARIANT.symbol and variant["arch"] == VARIANT.arch
+    )
+    manifest = json.loads((cubins / "manifest.json").read_text())
+    entry = manifest["kernels"][KERNEL.name]
+    entry["fields"]["formats"] = "bf16_mxfp4"
+    manifest["kernels"] = {"quantize.bf16_mxfp4.rows": entry}
+    (cubins / "manifest.json").write_text(json.dumps(manifest))
+    result = CliRunner().invoke(main, ["--cubins", str(cubins), "verify", "--emulate"], prog_name="zoo")
+    assert result.exit_code != 0 and "Traceback" not in result.output
+    assert "quantize.bf16_mxfp4.rows: nobody has written checks for the format 'bf16_mxfp4'" in " ".join(result.output.split())

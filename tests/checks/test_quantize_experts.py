@@ -1,59 +1,26 @@
 """The problems of cols.experts catch tiles that reach into the next matrix, and more. The 'kernel' is the reference."""
 
-from types import SimpleNamespace
-
-import numpy
 import pytest
 
+from tests.checks.described import as_quantiser, options_of, quantiser, setting
 from zoo import checks
-from zoo.checks.quantize_directions import rules
 from zoo.checks.quantize_experts import problems
-from zoo.contract.numpy_dtypes import numpy_dtype
+from zoo.reference import FORMATS, block_format
 from zoo.reference.quantize import quantize_cols
 
-_ROUNDINGS = {"rounding": ("floor", "rceil")}
-RULES = {"mxfp8": _ROUNDINGS, "mxfp4": _ROUNDINGS, "nvfp4": {}, "fp8b128": {"scaling": ("exact", "pow2")}}
-FORMATS = tuple(RULES)
+
+def kernel_and_variant(name):
+    return quantiser(name, "cols", grouping="experts")
 
 
-def kernel(name):
-    alignments = {"x": 16, "q": 16, "scales": 4 if name == "fp8b128" else 1} | ({"tensor_scale": 4} if name == "nvfp4" else {})
-    layouts = ("plain", "mn_major" if name == "fp8b128" else "blocked")
-    options = {option: SimpleNamespace(values=values) for option, values in (RULES[name] | {"layout": layouts}).items()}
-    fields = {"op": "quantize", "formats": name, "direction": "cols", "grouping": "experts"}
-    arguments = {argument: SimpleNamespace(alignment=alignment) for argument, alignment in alignments.items()}
-    return SimpleNamespace(fields=fields, arguments=arguments, options=options)
-
-
-def variant(name, x="bf16"):
-    return SimpleNamespace(dtypes={"x": x, "q": "e4m3"} if name == "mxfp8" else {"x": x}, options={})
-
-
-def executor(change=lambda buffers, after, format: None, change_settings=lambda settings: settings, one_scale=False):
-    """The reference as a kernel, with one thing changed."""
-
-    def execute(kernel, variant, buffers, settings):
-        after = {name: buffer.image.copy() for name, buffer in buffers.items()}
-        x = numpy.ascontiguousarray(buffers["x"].laid.elements(after["x"])).view(numpy_dtype(variant.dtypes["x"]))
-        given = None
-        if "tensor_scale" in buffers:
-            given = buffers["tensor_scale"].laid.elements(after["tensor_scale"]).view(numpy.float32)
-        settings = change_settings(settings)
-        format = rules(kernel, variant).format(settings, given[:1] if one_scale else given)
-        result = quantize_cols(x, format, settings["layout"])
-        for name, values in (("q", result.q), ("scales", result.scales)):
-            if values.size:
-                elements = buffers[name].laid.elements(after[name])
-                elements[...] = values.view(elements.dtype).reshape(elements.shape)
-        change(buffers, after, format)
-        return after
-
-    return execute
+def check(name, **changes):
+    execute = as_quantiser(lambda x, format, settings: [(quantize_cols(x, format, settings["layout"]), "")], **changes)
+    return checks.check(*kernel_and_variant(name), execute)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_right_kernel_passes(name):
-    outcome = checks.check(kernel(name), variant(name), executor())
+    outcome = check(name)
     assert outcome.error is None and outcome.checks > 60
 
 
@@ -84,23 +51,23 @@ def whole_chunks(buffers, after, format):
     [(columns_past_the_end, "are wrong"), (rows_of_the_next_matrix, "are wrong"), (whole_chunks, "not the kernel's")],
 )
 def test_a_tile_that_reaches_too_far_is_caught(name, change, words):
-    assert words in checks.check(kernel(name), variant(name), executor(change)).error
+    assert words in check(name, change=lambda buffers, after: change(buffers, after, FORMATS[name])).error
 
 
 @pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "fp8b128"])
 @pytest.mark.parametrize("chosen", [0, 1])
 def test_an_option_that_a_launch_ignores_is_caught(name, chosen):
-    ((option, values),) = RULES[name].items()
-    ignoring = executor(change_settings=lambda settings: {**settings, option: values[chosen]})
-    assert "wrong" in checks.check(kernel(name), variant(name), ignoring).error
+    ((option, values),) = options_of(name).items()
+    assert "wrong" in check(name, change_settings=setting(**{option: values[chosen]})).error
 
 
 def test_the_first_matrix_scale_for_all_is_caught():
-    assert "wrong" in checks.check(kernel("nvfp4"), variant("nvfp4"), executor(one_scale=True)).error
+    first = check("nvfp4", change_format=lambda format: block_format("nvfp4", tensor_scale=format.tensor_scale[:1]))
+    assert "wrong" in first.error
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_matrices_end_inside_tiles_and_others_follow(name):
-    shapes = {problem.inputs["x"].values.shape for problem in problems(kernel(name), variant(name))}
+    shapes = {problem.inputs["x"].values.shape for problem in problems(*kernel_and_variant(name))}
     assert any(E > 1 and N % 256 and K % 64 for E, N, K in shapes)
     assert {0, 1, 15, 31, 255} <= {N % 256 for _, N, _ in shapes}

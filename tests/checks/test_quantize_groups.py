@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
+from tests.checks.described import found, put, quantiser
 from zoo import checks
+from zoo.checks.formats import format_of
 from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.reference import Fp8b128, Mxfp4, Mxfp8, Nvfp4, quantize_rows
+from zoo.reference import quantize_rows
 from zoo.reference.groups import gather, padded_bounds
 
-ARGUMENTS = {"x": 16, "index": 4, "offsets": 4, "tensor_scale": 4, "q": 16, "scales": 16, "padded_starts": 4, "padded_ends": 4}
 CASES = [
     ("mxfp8", "contiguous", "plain"),
     ("mxfp4", "contiguous", "blocked"),
@@ -21,49 +22,20 @@ CASES = [
 MOST_ELEMENTS = 15_000  # the small problems: every hazard of groups is among them
 
 
-def kernel(format, grouping, layout):
-    arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ARGUMENTS.items()}
-    return SimpleNamespace(
-        name="test",
-        fields={"op": "quantize", "formats": format, "direction": "rows", "grouping": f"m_grouped_{grouping}"},
-        arguments=arguments,
-        options={"layout": SimpleNamespace(values=(layout,))},
-    )
-
-
-VARIANT = SimpleNamespace(dtypes={"x": "bf16"}, options={})
-
-
-def array(buffers, name, dtype):
-    return numpy.ascontiguousarray(buffers[name].laid.elements(buffers[name].image)).view(dtype)
-
-
-def put(buffers, after, name, values):
-    elements = buffers[name].laid.elements(after[name])
-    if values.size:
-        values = numpy.ascontiguousarray(values)
-        values = values.view(elements.dtype)
-        if values.ndim == 1 and elements.ndim == 2:
-            values = values.reshape(elements.shape)
-        elements[tuple(slice(extent) for extent in values.shape)] = values
+def described(format, grouping, layout):
+    return quantiser(format, "rows", (layout,), grouping=f"m_grouped_{grouping}")
 
 
 def right(kernel, variant, buffers, settings):
     after = {name: buffer.image.copy() for name, buffer in buffers.items()}
-    x, offsets = array(buffers, "x", numpy_dtype("bf16")), array(buffers, "offsets", numpy.int32)
+    x, offsets = found(buffers, after, "x", numpy_dtype("bf16")), found(buffers, after, "offsets", numpy.int32)
     if "index" in buffers:
-        index = array(buffers, "index", numpy.int32).copy()
+        index = found(buffers, after, "index", numpy.int32).copy()
         index[offsets[-1] :] = -1
         x = gather(x, index)
     padded = kernel.fields["grouping"] == "m_grouped_padded"
-    given = array(buffers, "tensor_scale", numpy.float32) if "tensor_scale" in buffers else numpy.ones(1)
-    format = {
-        "mxfp8": lambda: Mxfp8("e4m3", settings["rounding"]),
-        "mxfp4": lambda: Mxfp4(settings["rounding"]),
-        "nvfp4": lambda: Nvfp4(given if len(given) > 1 else given[0]),
-        "fp8b128": lambda: Fp8b128(settings["scaling"] == "pow2"),
-    }[kernel.fields["formats"]]()
-    result = quantize_rows(x, format, settings["layout"], offsets, padded)
+    given = found(buffers, after, "tensor_scale", numpy.float32) if "tensor_scale" in buffers else 1
+    result = quantize_rows(x, format_of(kernel, variant).made(settings, given), settings["layout"], offsets, padded)
     put(buffers, after, "q", result.q)
     put(buffers, after, "scales", result.scales)
     if padded:
@@ -74,13 +46,13 @@ def right(kernel, variant, buffers, settings):
 
 @pytest.mark.parametrize(("format", "grouping", "layout"), CASES)
 def test_a_right_kernel_passes(format, grouping, layout):
-    outcome = checks.check(kernel(format, grouping, layout), VARIANT, right, MOST_ELEMENTS)
+    outcome = checks.check(*described(format, grouping, layout), right, MOST_ELEMENTS)
     assert outcome.error is None
     assert outcome.checks > 50 and outcome.left_out > 10
 
 
 def ends_without_padding(buffers, after):
-    put(buffers, after, "padded_ends", array(buffers, "offsets", numpy.int32))
+    put(buffers, after, "padded_ends", found(buffers, after, "offsets", numpy.int32))
 
 
 def a_scale_in_the_padding(buffers, after):
@@ -90,7 +62,7 @@ def a_scale_in_the_padding(buffers, after):
 
 
 def a_row_after_the_last_offset(buffers, after):
-    offsets, q = array(buffers, "offsets", numpy.int32), buffers["q"].laid.elements(after["q"])
+    offsets, q = found(buffers, after, "offsets", numpy.int32), buffers["q"].laid.elements(after["q"])
     if q.size and offsets[-1] < len(q):
         q[offsets[-1]] = 0
 
@@ -153,6 +125,6 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistakes_are_caught(mistake):
     (format, grouping, layout), execute, words = MISTAKES[mistake]
-    outcome = checks.check(kernel(format, grouping, layout), VARIANT, execute, MOST_ELEMENTS)
+    outcome = checks.check(*described(format, grouping, layout), execute, MOST_ELEMENTS)
     assert outcome.error is not None
     assert re.search(words, outcome.error), outcome.error

@@ -1,82 +1,35 @@
 """The problems of squares catch what kernels get wrong that serve both directions at once. The 'kernel' is the reference."""
 
-from types import SimpleNamespace
-
 import numpy
 import pytest
 
+from tests.checks.described import as_quantiser, flushed, options_of, quantiser, setting
 from zoo import checks
 from zoo.checks.quantize_squares import problems
-from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.reference import Fp8b128, Mxfp4, Mxfp8, Nvfp4
+from zoo.reference import FORMATS, block_format
 from zoo.reference.quantize import quantize_squares_both
 
-LAYOUTS = {"layout": ("plain", "blocked")}
-_ROUNDINGS = {"rounding": ("floor", "rceil")}
-RULES = {"mxfp8": _ROUNDINGS, "mxfp4": _ROUNDINGS, "nvfp4": {}, "fp8b128": {"scaling": ("exact", "pow2")}}
-OPTIONS = {name: rules if name == "fp8b128" else rules | LAYOUTS for name, rules in RULES.items()}
-FORMATS = tuple(RULES)
+
+def kernel_and_variant(name):
+    layouts = () if name == "fp8b128" else None  # its tables have no such option
+    return quantiser(name, "squares", layouts, {"q": "e5m2"} if name == "mxfp8" else {})
 
 
-def kernel(name):
-    alignments = {"x": 16, "q": 16, "q_cols": 16, "scales": 1, "scales_cols": 1}
-    if name == "nvfp4":
-        alignments |= {"tensor_scale": 4}
-    if name == "fp8b128":
-        alignments |= {"scales": 4, "scales_cols": 4}
-    arguments = {argument: SimpleNamespace(alignment=alignment) for argument, alignment in alignments.items()}
-    options = {option: SimpleNamespace(values=values) for option, values in OPTIONS[name].items()}
-    fields = {"op": "quantize", "formats": name, "direction": "squares"}
-    return SimpleNamespace(fields=fields, arguments=arguments, options=options)
+def executor(**changes):
+    def quantize(x, format, settings):
+        return zip(quantize_squares_both(x, format, settings.get("layout", "plain")), ("", "_cols"), strict=True)
+
+    return as_quantiser(quantize, **changes)
 
 
-def variant(name, x="bf16"):
-    return SimpleNamespace(dtypes={"x": x, "q": "e5m2"} if name == "mxfp8" else {"x": x}, options={})
-
-
-def format_of(name, settings, buffers, after):
-    if name == "mxfp8":
-        return Mxfp8("e5m2", settings["rounding"])
-    if name == "mxfp4":
-        return Mxfp4(settings["rounding"])
-    if name == "fp8b128":
-        return Fp8b128(settings["scaling"] == "pow2")
-    given = buffers["tensor_scale"].laid.elements(after["tensor_scale"]).view(numpy.float32)
-    return Nvfp4(given if len(given) > 1 else given[0])
-
-
-def same(value):
-    return value
-
-
-def executor(change_x=same, change_settings=same, change_format=same, change=lambda buffers, after: None):
-    """The reference as a kernel, with one thing changed."""
-
-    def execute(kernel, variant, buffers, settings):
-        after = {name: buffer.image.copy() for name, buffer in buffers.items()}
-        x = numpy.ascontiguousarray(buffers["x"].laid.elements(after["x"])).view(numpy_dtype(variant.dtypes["x"]))
-        settings = change_settings(settings)
-        format = change_format(format_of(kernel.fields["formats"], settings, buffers, after))
-        results = quantize_squares_both(change_x(x), format, settings.get("layout", "plain"))
-        for result, suffix in zip(results, ("", "_cols"), strict=True):
-            for name, values in (("q", result.q), ("scales", result.scales)):
-                if name + suffix in buffers and values.size:
-                    elements = buffers[name + suffix].laid.elements(after[name + suffix])
-                    elements[...] = values.view(elements.dtype).reshape(elements.shape)
-        change(buffers, after)
-        return after
-
-    return execute
+def check(name, **changes):
+    return checks.check(*kernel_and_variant(name), executor(**changes))
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_right_kernel_passes(name):
-    outcome = checks.check(kernel(name), variant(name), executor())
+    outcome = check(name)
     assert outcome.error is None and outcome.checks > 60
-
-
-def flushed(x):
-    return numpy.where(numpy.abs(x.astype(numpy.float32)) < numpy.finfo(numpy.float32).tiny, x.dtype.type(0), x)
 
 
 def last_bit_of(name, index):
@@ -134,31 +87,30 @@ def padding_forgotten(name):
     ids=["flush to zero", "element", "transposed element", "scale", "transposed scale", "first matrix twice", "not transposed"],
 )
 def test_a_slightly_wrong_kernel_is_caught(name, mistake):
-    assert "wrong" in checks.check(kernel(name), variant(name), executor(**mistake)).error
+    assert "wrong" in check(name, **mistake).error
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_store_past_the_end_of_a_transposed_row_is_caught(name):
-    assert "not the kernel's" in checks.check(kernel(name), variant(name), executor(change=whole_chunks)).error
+    assert "not the kernel's" in check(name, change=whole_chunks).error
 
 
 @pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
 @pytest.mark.parametrize("scales", ["scales", "scales_cols"])
 def test_padding_of_blocked_scales_left_unwritten_is_caught(name, scales):
-    assert "never written" in checks.check(kernel(name), variant(name), executor(change=padding_forgotten(scales))).error
+    assert "never written" in check(name, change=padding_forgotten(scales)).error
 
 
 @pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "fp8b128"])
 @pytest.mark.parametrize("chosen", [0, 1])
 def test_an_option_that_a_launch_ignores_is_caught(name, chosen):
-    ((option, values),) = RULES[name].items()
-    ignoring = executor(change_settings=lambda settings: {**settings, option: values[chosen]})
-    assert "wrong" in checks.check(kernel(name), variant(name), ignoring).error
+    ((option, values),) = options_of(name).items()
+    assert "wrong" in check(name, change_settings=setting(**{option: values[chosen]})).error
 
 
 def test_the_first_matrix_scale_for_all_is_caught():
-    first = executor(change_format=lambda format: Nvfp4(format.tensor_scale.reshape(-1)[0]))
-    assert "wrong" in checks.check(kernel("nvfp4"), variant("nvfp4"), first).error
+    first = check("nvfp4", change_format=lambda format: block_format("nvfp4", tensor_scale=format.tensor_scale.reshape(-1)[0]))
+    assert "wrong" in first.error
 
 
 def test_squares_that_take_their_neighbours_magnitudes_are_caught():
@@ -166,12 +118,12 @@ def test_squares_that_take_their_neighbours_magnitudes_are_caught():
         """Each matrix as large as its largest number, everywhere."""
         return numpy.where(numpy.arange(x.shape[2]) == 0, x.max(initial=x.dtype.type(0)), x)
 
-    assert "wrong" in checks.check(kernel("mxfp8"), variant("mxfp8"), executor(change_x=blurred)).error
+    assert "wrong" in check("mxfp8", change_x=blurred).error
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_shapes_end_inside_every_unit_with_and_without_the_transpose(name):
-    every = problems(kernel(name), variant(name))
+    every = problems(*kernel_and_variant(name))
     seen = {(problem.inputs["x"].values.shape[1] % 128, "q_cols" in problem.outputs) for problem in every}
     for transposed in (True, False):
         ends = {rows for rows, with_cols in seen if with_cols is transposed}

@@ -1,12 +1,12 @@
 """The checks of SwiGLU before quantisation: the reference passes, and each way to be slightly wrong does not."""
 
-import ml_dtypes
 import numpy
 import pytest
 
 import zoo
+from tests.checks.described import as_quantiser, setting
 from zoo import checks
-from zoo.reference import Fp8b128, Mxfp8, Nvfp4, quantize_rows
+from zoo.reference import quantize_rows
 from zoo.reference.swiglu import swiglu
 
 
@@ -15,26 +15,10 @@ def kernel_and_variant(name):
     return kernel, next(v for v in kernel.variants if v.dtypes["x"] == "bf16" and v.dtypes.get("q") != "e5m2")
 
 
-def executor(name, activate=swiglu, change_settings=lambda settings: settings):
-    """The reference as a kernel, with one thing changed."""
-
-    def execute(kernel, variant, buffers, settings):
-        after = {argument: buffer.image.copy() for argument, buffer in buffers.items()}
-        x = numpy.ascontiguousarray(buffers["x"].laid.elements(after["x"])).view(ml_dtypes.bfloat16)
-        settings = change_settings(settings)
-        if name == "nvfp4":
-            format = Nvfp4(buffers["tensor_scale"].laid.elements(after["tensor_scale"]).view(numpy.float32)[0])
-        else:
-            format = Mxfp8("e4m3", settings["rounding"]) if name == "mxfp8" else Fp8b128(settings["scaling"] == "pow2")
-        result = quantize_rows(activate(x, settings["gates"]), format, settings["layout"])
-        for argument, values in (("q", result.q), ("scales", result.scales)):
-            laid = buffers[argument].laid
-            if values.size:
-                elements = laid.elements(after[argument])
-                elements[...] = values.view(elements.dtype).reshape(laid.shape)
-        return after
-
-    return execute
+def executor(activate=swiglu, **changes):
+    return as_quantiser(
+        lambda x, format, settings: [(quantize_rows(activate(x, settings["gates"]), format, settings["layout"]), "")], **changes
+    )
 
 
 def without_subnormals(x, order):
@@ -60,7 +44,7 @@ def by_the_library(x, order):
 @pytest.mark.parametrize("name", ["fp8b128", "mxfp8", "nvfp4"])
 def test_a_right_kernel_passes(name):
     kernel, variant = kernel_and_variant(name)
-    outcome = checks.check(kernel, variant, executor(name))
+    outcome = checks.check(kernel, variant, executor())
     assert outcome.error is None
     assert outcome.checks > 40
 
@@ -69,7 +53,7 @@ def test_a_right_kernel_passes(name):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"change_settings": lambda settings: {**settings, "gates": "halves"}},
+        {"change_settings": setting(gates="halves")},
         {"activate": in_the_dtype_of_x},
         {"activate": by_the_library},
         {"activate": without_subnormals},
@@ -78,11 +62,10 @@ def test_a_right_kernel_passes(name):
 )
 def test_a_slightly_wrong_kernel_is_caught(name, changes):
     kernel, variant = kernel_and_variant(name)
-    assert "wrong" in checks.check(kernel, variant, executor(name, **changes)).error
+    assert "wrong" in checks.check(kernel, variant, executor(**changes)).error
 
 
 @pytest.mark.parametrize(("name", "option", "value"), [("mxfp8", "rounding", "floor"), ("fp8b128", "scaling", "exact")])
 def test_a_rule_for_scales_that_is_ignored_is_caught(name, option, value):
     kernel, variant = kernel_and_variant(name)
-    execute = executor(name, change_settings=lambda settings: {**settings, option: value})
-    assert "wrong" in checks.check(kernel, variant, execute).error
+    assert "wrong" in checks.check(kernel, variant, executor(change_settings=setting(**{option: value}))).error

@@ -11,7 +11,7 @@ import torch
 
 from zoo.benchmark.arguments import resolve_without_device
 from zoo.contract.array import Array
-from zoo.reference import Fp8b128, gather, padded_bounds, quantize_cols, quantize_rows, quantize_squares_both, swiglu
+from zoo.reference import block_format, gather, padded_bounds, quantize_cols, quantize_rows, quantize_squares_both, swiglu
 from zoo.reference.gemm import exact
 from zoo.runtime.arrays import Call
 from zoo.shipped.packaged import packaged
@@ -40,20 +40,20 @@ def _host(tensor):
 
 def _rows(x, q, scales, offsets, index=None):
     assert offsets[-1] == len(q)
-    return vars(quantize_rows(x if index is None else gather(x, index), Fp8b128(), offsets=offsets))
+    return vars(quantize_rows(x if index is None else gather(x, index), block_format("fp8b128"), offsets=offsets))
 
 
 def _swiglu(x, q, scales):
-    return vars(quantize_rows(swiglu(x), Fp8b128()))
+    return vars(quantize_rows(swiglu(x), block_format("fp8b128")))
 
 
 def _columns(x, offsets, q, scales, padded_starts, padded_ends, layout):
     starts, ends = padded_bounds(offsets)
-    return vars(quantize_cols(x, Fp8b128(), layout, offsets, padded=True)) | {"padded_starts": starts, "padded_ends": ends}
+    return vars(quantize_cols(x, block_format("fp8b128"), layout, offsets, padded=True)) | {"padded_starts": starts, "padded_ends": ends}
 
 
 def _squares(x, q, scales, q_cols, scales_cols):
-    along_k, along_n = quantize_squares_both(x, Fp8b128())
+    along_k, along_n = quantize_squares_both(x, block_format("fp8b128"))
     return vars(along_k) | {"q_cols": along_n.q, "scales_cols": along_n.scales}
 
 

@@ -6,17 +6,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4
+from zoo.reference.block_formats import block_format
 
 DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32}
 FORMATS = {
-    "mxfp8 e4m3 floor": Mxfp8("e4m3", "floor"),
-    "mxfp8 e5m2 rceil": Mxfp8("e5m2", "rceil"),
-    "mxfp4 floor": Mxfp4("floor"),
-    "mxfp4 rceil": Mxfp4("rceil"),
-    "nvfp4": Nvfp4(0.002),
-    "fp8b128": Fp8b128(),
-    "fp8b128 pow2": Fp8b128(pow2=True),
+    "mxfp8 e4m3 floor": block_format("mxfp8", "e4m3", rounding="floor"),
+    "mxfp8 e5m2 rceil": block_format("mxfp8", "e5m2", rounding="rceil"),
+    "mxfp4 floor": block_format("mxfp4", rounding="floor"),
+    "mxfp4 rceil": block_format("mxfp4", rounding="rceil"),
+    "nvfp4": block_format("nvfp4", tensor_scale=0.002),
+    "fp8b128": block_format("fp8b128"),
+    "fp8b128 pow2": block_format("fp8b128", scaling="pow2"),
 }
 every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 every_packed_format, every_blocked_format = (

@@ -10,7 +10,7 @@ from tests.reference.cases import DTYPES, any_bits, bytes_of, every_bf16, every_
 from tests.reference.exact import block as exact_block
 from tests.reference.exact import round32
 from tests.reference.test_formats import nearest_code, values_of
-from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
+from zoo.reference.block_formats import block_format, nvfp4_tensor_scale
 from zoo.reference.quantize import quantize_rows
 from zoo.reference.small_floats import unpack_e2m1
 
@@ -34,50 +34,48 @@ def quantize_block(first, rest, format, dtype=np.float32):
 
 
 def rule_of(format):
-    if isinstance(format, Mxfp8):
-        return "mx", {"element": format.element, "rounding": format.rounding}
-    if isinstance(format, Mxfp4):
-        return "mx", {"element": "e2m1", "rounding": format.rounding}
-    if isinstance(format, Nvfp4):
+    if format.name == "nvfp4":
         return "nvfp4", {"tensor_scale": format.tensor_scale}
-    return "fp8b128", {"pow2": format.pow2}
+    if format.name == "fp8b128":
+        return "fp8b128", {"pow2": format.rule.scaling == "pow2"}
+    return "mx", {"element": format.element.name, "rounding": format.rule.rounding}
 
 
 @pytest.mark.parametrize(
     ("format", "first", "rest", "scale", "codes"),
     [
         # mxfp4, amax 6: E = 129; 129 - 2 = 127: scale 1, codes 7 (6) and 1 (0.5).
-        (Mxfp4("floor"), 6.0, 0.5, 127, [0x7, 0x1]),
-        (Mxfp4("rceil"), 6.0, 0.5, 127, [0x7, 0x1]),  # f32(1/6) * 6 rounds to 1 exactly
+        (block_format("mxfp4", rounding="floor"), 6.0, 0.5, 127, [0x7, 0x1]),
+        (block_format("mxfp4", rounding="rceil"), 6.0, 0.5, 127, [0x7, 0x1]),  # f32(1/6) * 6 rounds to 1 exactly
         # amax 7: floor keeps scale 1 and saturates; rceil takes 2: 3.5 lies between 3 and 4, to even (4).
-        (Mxfp4("floor"), 7.0, -1.0, 127, [0x7, 0xA]),
-        (Mxfp4("rceil"), 7.0, -1.0, 128, [0x6, 0x9]),
+        (block_format("mxfp4", rounding="floor"), 7.0, -1.0, 127, [0x7, 0xA]),
+        (block_format("mxfp4", rounding="rceil"), 7.0, -1.0, 128, [0x6, 0x9]),
         # every tie of e2m1 at scale 1, the even code wins.
-        (Mxfp4("floor"), 4.0, 0.25, 127, [0x6, 0x0]),
-        (Mxfp4("floor"), 4.0, 0.75, 127, [0x6, 0x2]),
-        (Mxfp4("floor"), 4.0, 1.25, 127, [0x6, 0x2]),
-        (Mxfp4("floor"), 4.0, 1.75, 127, [0x6, 0x4]),
-        (Mxfp4("floor"), 4.0, 2.5, 127, [0x6, 0x4]),
-        (Mxfp4("floor"), 4.0, -3.5, 127, [0x6, 0xE]),
-        (Mxfp4("floor"), 5.0, 5.0, 127, [0x6, 0x6]),
+        (block_format("mxfp4", rounding="floor"), 4.0, 0.25, 127, [0x6, 0x0]),
+        (block_format("mxfp4", rounding="floor"), 4.0, 0.75, 127, [0x6, 0x2]),
+        (block_format("mxfp4", rounding="floor"), 4.0, 1.25, 127, [0x6, 0x2]),
+        (block_format("mxfp4", rounding="floor"), 4.0, 1.75, 127, [0x6, 0x4]),
+        (block_format("mxfp4", rounding="floor"), 4.0, 2.5, 127, [0x6, 0x4]),
+        (block_format("mxfp4", rounding="floor"), 4.0, -3.5, 127, [0x6, 0xE]),
+        (block_format("mxfp4", rounding="floor"), 5.0, 5.0, 127, [0x6, 0x6]),
         # nvfp4, tensor scale 1: amax 6 has scale 1 (0x38); 12 has 2 (0x40).
-        (Nvfp4(1.0), 6.0, -0.5, 0x38, [0x7, 0x9]),
-        (Nvfp4(1.0), 12.0, 1.0, 0x40, [0x7, 0x1]),
+        (block_format("nvfp4", tensor_scale=1.0), 6.0, -0.5, 0x38, [0x7, 0x9]),
+        (block_format("nvfp4", tensor_scale=1.0), 12.0, 1.0, 0x40, [0x7, 0x1]),
         # amax 6.2: 1.0333 rounds down to 1; 6.2 saturates at 6. amax 6.4: 1.0667 rounds up to 1.125; 5.69 is nearer to 6.
-        (Nvfp4(1.0), 6.2, 2.5, 0x38, [0x7, 0x4]),
-        (Nvfp4(1.0), 6.4, 2.25, 0x39, [0x7, 0x4]),
+        (block_format("nvfp4", tensor_scale=1.0), 6.2, 2.5, 0x38, [0x7, 0x4]),
+        (block_format("nvfp4", tensor_scale=1.0), 6.4, 2.25, 0x39, [0x7, 0x4]),
         # scales: not below 2^-6 (0x08), not above 448 (0x7E).
-        (Nvfp4(1.0), 2.0**-8, 0.0, 0x08, [0x0, 0x0]),
-        (Nvfp4(1.0), 2.0**-7, 0.0, 0x08, [0x1, 0x0]),
-        (Nvfp4(1.0), 1e9, 448.0, 0x7E, [0x7, 0x2]),
+        (block_format("nvfp4", tensor_scale=1.0), 2.0**-8, 0.0, 0x08, [0x0, 0x0]),
+        (block_format("nvfp4", tensor_scale=1.0), 2.0**-7, 0.0, 0x08, [0x1, 0x0]),
+        (block_format("nvfp4", tensor_scale=1.0), 1e9, 448.0, 0x7E, [0x7, 0x2]),
         # tensor scale 1/4 and a block of 6: relative scale 4 (0x48).
-        (Nvfp4(0.25), 6.0, 3.0, 0x48, [0x7, 0x5]),
+        (block_format("nvfp4", tensor_scale=0.25), 6.0, 3.0, 0x48, [0x7, 0x5]),
         # fp8b128: scale 1 and 2; halfway between 448 and the missing 480 nothing can lie.
-        (Fp8b128(), 448.0, -3.0, 1.0, [0x7E, 0xC4]),
-        (Fp8b128(), 896.0, 2.0, 2.0, [0x7E, 0x38]),
+        (block_format("fp8b128"), 448.0, -3.0, 1.0, [0x7E, 0xC4]),
+        (block_format("fp8b128"), 896.0, 2.0, 2.0, [0x7E, 0x38]),
         # pow2 rounds up: 500 / 448 to 2, 250 lies between 240 and 256; without it the largest is always 448.
-        (Fp8b128(pow2=True), 500.0, 1.0, 2.0, [0x78, 0x30]),
-        (Fp8b128(pow2=True), 448.0, 1.0, 1.0, [0x7E, 0x38]),
+        (block_format("fp8b128", scaling="pow2"), 500.0, 1.0, 2.0, [0x78, 0x30]),
+        (block_format("fp8b128", scaling="pow2"), 448.0, 1.0, 1.0, [0x7E, 0x38]),
     ],
 )  # fmt: skip
 def test_vectors_worked_out_by_hand(format, first, rest, scale, codes):
@@ -86,7 +84,7 @@ def test_vectors_worked_out_by_hand(format, first, rest, scale, codes):
 
 @every_format
 def test_zero_block_has_its_own_scale_and_keeps_signs(format):
-    scale = {Mxfp8: 0, Mxfp4: 0, Nvfp4: 0x08, Fp8b128: 1.0}[type(format)]
+    scale = {"mxfp8": 0, "mxfp4": 0, "nvfp4": 0x08, "fp8b128": 1.0}[format.name]
     assert quantize_block(-0.0, 0.0, format) == (scale, [0x8 if format.packed else 0x80, 0x00])
 
 
@@ -104,32 +102,32 @@ def test_nan_or_infinity_stays_in_its_block(format, dtype, special):
     assert np.array_equal(scales[others], clean_scales[others])
     assert np.array_equal(codes[others.repeat(block, axis=1)], clean[others.repeat(block, axis=1)])
     poisoned = codes[0, block : 2 * block]
-    if isinstance(format, Nvfp4) and np.isinf(special):
+    if format.name == "nvfp4" and np.isinf(special):
         multiplier = 1 / (448 * float(format.tensor_scale))  # saturated like any large number; the others are numbers
         expected = nearest_code(x[0, block : 2 * block].astype(np.float64) * multiplier, "e2m1")
         assert scales[0, 1] == 0x7E and np.array_equal(poisoned, expected)
-    elif isinstance(format, Fp8b128):
+    elif format.name == "fp8b128":
         assert scales.view(np.uint32)[0, 1] == 0x7FFFFFFF and (poisoned == 0x7F).all()
     else:
-        assert scales[0, 1] == (0x7F if isinstance(format, Nvfp4) else 255)
+        assert scales[0, 1] == (0x7F if format.name == "nvfp4" else 255)
         assert (poisoned == (0x00 if format.packed else 0x7F)).all()
 
 
 @every_format
 def test_one_huge_element_leaves_the_rest_zero_with_their_signs(format):
-    huge = float(2**126) if not isinstance(format, Nvfp4) else 2688 * 0.002
+    huge = float(2**126) if format.name != "nvfp4" else 2688 * 0.002
     scale, (largest, other) = quantize_block(huge, -1e-7, format)
-    assert values_of(_element(format))[largest] > 0 and other == (0x8 if format.packed else 0x80)
+    assert values_of(format.element.name)[largest] > 0 and other == (0x8 if format.packed else 0x80)
     assert scale not in (0, 255)
 
 
 @every_format
 def test_largest_float32_is_a_number(format):
-    if isinstance(format, Nvfp4):
-        format = Nvfp4(nvfp4_tensor_scale(FLOAT32_MAX))
+    if format.name == "nvfp4":
+        format = block_format("nvfp4", tensor_scale=nvfp4_tensor_scale(FLOAT32_MAX))
     scale, (largest, smaller) = quantize_block(FLOAT32_MAX, FLOAT32_MAX / 4, format)
     assert np.isfinite(scale) and scale not in (255, 0x7F)
-    values = values_of(_element(format))
+    values = values_of(format.element.name)
     assert values[largest] > values[smaller] > 0 and np.isfinite(values[largest])
 
 
@@ -179,13 +177,13 @@ def test_every_bf16_pattern_alone_in_its_block(format):
     own = codes[np.arange(65536), np.arange(65536) % format.block]
     codes[np.arange(65536), np.arange(65536) % format.block] = 0
     assert (codes[finite] == 0).all()
-    assert np.array_equal(np.signbit(values_of(_element(format))[own[finite]]), np.signbit(values[finite]))
+    assert np.array_equal(np.signbit(values_of(format.element.name)[own[finite]]), np.signbit(values[finite]))
     assert np.array_equal(bytes_of(scales)[:32768], bytes_of(scales)[32768:])  # the sign does not matter
     numbers = scales[:0x7F80, 0].astype(np.float64)
-    assert (np.diff(numbers[1:] if isinstance(format, Fp8b128) else numbers) >= 0).all()  # fp8b128: 0 has scale 1
-    if isinstance(format, Fp8b128):
+    assert (np.diff(numbers[1:] if format.name == "fp8b128" else numbers) >= 0).all()  # fp8b128: 0 has scale 1
+    if format.name == "fp8b128":
         assert (scales.view(np.uint32)[~finite] == 0x7FFFFFFF).all()
-    elif isinstance(format, Nvfp4):
+    elif format.name == "nvfp4":
         assert (scales[nan] == 0x7F).all() and (own[nan] == 0).all() and (scales[~finite & ~nan] == 0x7E).all()
     else:
         assert (scales[~finite] == 255).all()
@@ -194,18 +192,18 @@ def test_every_bf16_pattern_alone_in_its_block(format):
 @pytest.mark.parametrize("pow2", [False, True])
 def test_fp8b128_scale_is_never_subnormal_and_pow2_has_no_mantissa(pow2):
     amax = np.abs(every_bf16()[0][:0x7F80].astype(np.float32))
-    scales = Fp8b128(pow2).scales(amax)
+    scales = block_format("fp8b128", scaling="pow2" if pow2 else "exact").scales(amax)
     assert scales.min() == 2.0**-126 and (scales[amax == 0] == 1).all()
     if pow2:
         assert (bytes_of(scales) & 0x007FFFFF == 0).all()
     # the smallest subnormal still becomes an element: 2^-149 * 2^126 = 2^-23 is 0 in e4m3; 2^-133 * 2^126 = 2^-7 is not
-    assert quantize_block(2.0**-133, 0.0, Fp8b128(pow2)) == (2.0**-126, [0x04, 0x00])
+    assert quantize_block(2.0**-133, 0.0, block_format("fp8b128", scaling="pow2" if pow2 else "exact")) == (2.0**-126, [0x04, 0x00])
 
 
 def test_fp8b128_divides_by_448_and_does_not_multiply_by_the_reciprocal():
     amax = np.arange(1.0, 2.0, 2.0**-12, dtype=np.float32)
     assert (amax / np.float32(448) != amax * np.float32(1 / 448)).any()  # these inputs can tell
-    assert np.array_equal(Fp8b128().scales(amax).astype(np.float64), (amax.astype(np.float64) / 448).astype(np.float32))
+    assert np.array_equal(block_format("fp8b128").scales(amax).astype(np.float64), (amax.astype(np.float64) / 448).astype(np.float32))
 
 
 def near(values, steps=4):
@@ -219,7 +217,7 @@ def test_nvfp4_block_scale_is_divided_twice_in_order():
     random, six, differ = np.random.default_rng(8), np.float32(6), np.zeros(2, int)
     for tensor_scale in random.uniform(1e-3, 1, 40).astype(np.float32):
         amax = near(6 * tensor_scale * (1 + np.arange(1, 16, 2) / 16))
-        scales = bytes_of(Nvfp4(tensor_scale).scales(amax))
+        scales = bytes_of(block_format("nvfp4", tensor_scale=tensor_scale).scales(amax))
         by_the_rule = [round32(round32(Fraction(float(a)) / 6) / Fraction(float(tensor_scale))) for a in amax]
         assert scales.tolist() == nearest_code(np.array(by_the_rule, np.float64), "e4m3").tolist()
         for i, other in enumerate((amax * np.float32(1 / 6) / tensor_scale, amax / (six * tensor_scale))):
@@ -231,7 +229,7 @@ def test_nvfp4_element_is_multiplied_by_one_rounded_inverse():
     # The inverse of the tensor scale, rounded, over the block scale, rounded; near ties of e2m1 the last bit decides.
     random, one, differ = np.random.default_rng(9), np.float32(1), np.zeros(2, int)
     for tensor_scale in random.uniform(1e-3, 1, 40).astype(np.float32):
-        format, block_scale = Nvfp4(tensor_scale), np.float32(random.choice([1.125, 1.375, 1.625, 1.875]))
+        format, block_scale = block_format("nvfp4", tensor_scale=tensor_scale), np.float32(random.choice([1.125, 1.375, 1.625, 1.875]))
         step = block_scale * tensor_scale
         x = np.zeros((7, 16), np.float32)
         x[:, 0] = 6 * step
@@ -247,38 +245,32 @@ def test_nvfp4_element_is_multiplied_by_one_rounded_inverse():
 
 def test_nvfp4_tensor_scale_of_a_zero_tensor_is_one():
     assert nvfp4_tensor_scale(np.array([0.0, 2688.0, 5376.0])).tolist() == [1.0, 1.0, 2.0]
-    result = quantize_rows(np.zeros((3, 32), np.float32), Nvfp4(nvfp4_tensor_scale(0.0)))
+    result = quantize_rows(np.zeros((3, 32), np.float32), block_format("nvfp4", tensor_scale=nvfp4_tensor_scale(0.0)))
     assert (bytes_of(result.scales) == 0x08).all() and (result.q == 0).all()
 
 
 def test_nvfp4_largest_of_the_tensor_has_scale_448_and_element_6():
     for amax in (1e-30, 0.37, 5.0, 1e30):
-        format = Nvfp4(nvfp4_tensor_scale(amax))
+        format = block_format("nvfp4", tensor_scale=nvfp4_tensor_scale(amax))
         assert quantize_block(amax, 0.0, format) == (0x7E, [0x7, 0x0])
 
 
 def test_nvfp4_stale_tensor_scale_saturates():
     # The amax of a step before was ten times smaller: scale 448, elements 6, no overflow into NaN (0x7F).
-    assert quantize_block(26880.0, -26880.0, Nvfp4(1.0)) == (0x7E, [0x7, 0xF])
+    assert quantize_block(26880.0, -26880.0, block_format("nvfp4", tensor_scale=1.0)) == (0x7E, [0x7, 0xF])
 
 
 def test_nvfp4_tensor_scale_too_small_to_invert_saturates_and_keeps_zero():
     # 1 / 2^-130 is infinity; infinity * 0 is not an element, and 0 is.
     # 12 * 2^-130 over 6 is a scale of 2 (0x40).
-    assert quantize_block(12 * 2.0**-130, 0.0, Nvfp4(2.0**-130)) == (0x40, [0x7, 0x0])
-    assert quantize_block(-12 * 2.0**-130, 2.0**-149, Nvfp4(2.0**-130)) == (0x40, [0xF, 0x7])
+    assert quantize_block(12 * 2.0**-130, 0.0, block_format("nvfp4", tensor_scale=2.0**-130)) == (0x40, [0x7, 0x0])
+    assert quantize_block(-12 * 2.0**-130, 2.0**-149, block_format("nvfp4", tensor_scale=2.0**-130)) == (0x40, [0xF, 0x7])
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf])
 def test_nvfp4_tensor_scale_that_is_no_number_makes_no_number(scale):
     x = np.ones((1, 16), np.float32)
-    result = quantize_rows(x, Nvfp4(scale))
+    result = quantize_rows(x, block_format("nvfp4", tensor_scale=scale))
     with np.errstate(invalid="ignore"):
         meaning = result.scales.astype(np.float32)[0, 0] * np.float32(scale) * 0
     assert np.isnan(meaning) and (unpack_e2m1(result.q) & 7 == 0).all()
-
-
-def _element(format):
-    if isinstance(format, Mxfp8):
-        return format.element
-    return "e2m1" if format.packed else "e4m3"

@@ -6,7 +6,7 @@ import pytest
 
 from tests.reference.cases import any_bits, bytes_of, every_format, same_bits
 from tests.reference.test_formats import values_of
-from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4
+from zoo.reference.block_formats import block_format
 from zoo.reference.dequantize import dequantize
 from zoo.reference.groups import group_sizes
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows, quantize_squares_rows
@@ -15,8 +15,8 @@ from zoo.reference.small_floats import pack_e2m1
 
 @pytest.mark.parametrize(
     ("format", "element", "scale_dtype"),
-    [(Mxfp8("e4m3"), "e4m3", ml_dtypes.float8_e8m0fnu), (Mxfp8("e5m2"), "e5m2", ml_dtypes.float8_e8m0fnu),
-     (Mxfp4(), "e2m1", ml_dtypes.float8_e8m0fnu), (Nvfp4(0.3), "e2m1", ml_dtypes.float8_e4m3fn), (Fp8b128(), "e4m3", np.float32)],
+    [(block_format("mxfp8", "e4m3"), "e4m3", ml_dtypes.float8_e8m0fnu), (block_format("mxfp8", "e5m2"), "e5m2", ml_dtypes.float8_e8m0fnu),
+     (block_format("mxfp4"), "e2m1", ml_dtypes.float8_e8m0fnu), (block_format("nvfp4", tensor_scale=0.3), "e2m1", ml_dtypes.float8_e4m3fn), (block_format("fp8b128"), "e4m3", np.float32)],
     ids=["mxfp8 e4m3", "mxfp8 e5m2", "mxfp4", "nvfp4", "fp8b128"],
 )  # fmt: skip
 def test_every_element_times_every_scale(format, element, scale_dtype):
@@ -27,12 +27,12 @@ def test_every_element_times_every_scale(format, element, scale_dtype):
         scale_values = scale.astype(np.float64)
     else:
         scale = np.arange(256, dtype=np.uint8).reshape(256, 1).view(scale_dtype)
-        scale_values = values_of("e4m3")[:, None] if isinstance(format, Nvfp4) else 2.0 ** (np.arange(256.0)[:, None] - 127)
-        if not isinstance(format, Nvfp4):
+        scale_values = values_of("e4m3")[:, None] if format.name == "nvfp4" else 2.0 ** (np.arange(256.0)[:, None] - 127)
+        if format.name != "nvfp4":
             scale_values[255] = np.nan
     with np.errstate(over="ignore", invalid="ignore"):
         expected = (values[codes] * scale_values).astype(np.float32)  # the product of 24 and 4 bits is exact in float64
-        if isinstance(format, Nvfp4):
+        if format.name == "nvfp4":
             expected = (expected.astype(np.float64) * np.float64(np.float32(0.3))).astype(np.float32)
     scales = np.broadcast_to(scale, (256, codes.shape[1] // format.block))
     q = pack_e2m1(codes) if format.packed else codes.view(ml_dtypes.float8_e5m2 if element == "e5m2" else ml_dtypes.float8_e4m3fn)
@@ -94,20 +94,20 @@ def test_tensor_scales_of_groups_and_stacks_find_their_elements():
     offsets = np.array([5, 5, 40], np.int32)
     sizes = group_sizes(offsets, 40)
     x = np.random.default_rng(6).standard_normal((40, 32)).astype(np.float32)
-    rows, cols = quantize_both(x, Nvfp4(tensor_scales), offsets=offsets)
-    back = dequantize(rows.q, rows.scales, Nvfp4(tensor_scales), 32, row_groups=sizes)
-    back_cols = dequantize(cols.q, cols.scales, Nvfp4(tensor_scales), 40, column_groups=sizes)
+    rows, cols = quantize_both(x, block_format("nvfp4", tensor_scale=tensor_scales), offsets=offsets)
+    back = dequantize(rows.q, rows.scales, block_format("nvfp4", tensor_scale=tensor_scales), 32, row_groups=sizes)
+    back_cols = dequantize(cols.q, cols.scales, block_format("nvfp4", tensor_scale=tensor_scales), 40, column_groups=sizes)
     assert np.abs(back - x).max() < 0.6 and np.abs(back_cols.T - x).max() < 0.6
     stack = np.stack((x, x * 50, x * 3))
-    result = quantize_rows(stack, Nvfp4(tensor_scales))
-    back = dequantize(result.q, result.scales, Nvfp4(tensor_scales), 32)
+    result = quantize_rows(stack, block_format("nvfp4", tensor_scale=tensor_scales))
+    back = dequantize(result.q, result.scales, block_format("nvfp4", tensor_scale=tensor_scales), 32)
     for i in range(3):
-        assert same_bits(back[i], dequantize(result.q[i], result.scales[i], Nvfp4(tensor_scales[i]), 32))
+        assert same_bits(back[i], dequantize(result.q[i], result.scales[i], block_format("nvfp4", tensor_scale=tensor_scales[i]), 32))
 
 
 def test_padding_stands_for_zero():
     offsets = np.array([5, 40], np.int32)
-    for format in (Mxfp8(), Mxfp4(), Nvfp4(1.0), Fp8b128()):
+    for format in (block_format("mxfp8"), block_format("mxfp4"), block_format("nvfp4", tensor_scale=1.0), block_format("fp8b128")):
         rows, cols = quantize_both(np.ones((40, 256), np.float32), format, offsets=offsets, padded=True)
         assert dequantize(rows.q, rows.scales, format, 256).sum(axis=1).nonzero()[0].tolist() == [*range(5), *range(128, 163)]
         back = dequantize(cols.q, cols.scales, format, 40 + 256)

@@ -15,7 +15,7 @@ from tests.reference.cases import (
 )  # fmt: skip
 from tests.reference.exact import block as exact_block
 from tests.reference.test_block_formats import rule_of
-from zoo.reference.block_formats import Fp8b128, Mxfp8, Nvfp4
+from zoo.reference.block_formats import block_format
 from zoo.reference.layouts import to_blocked
 from zoo.reference.quantize import (
     quantize_both,
@@ -61,7 +61,7 @@ def test_odd_length_leaves_the_last_high_nibble_zero(format):
 @pytest.mark.parametrize("columns", [1, 16, 127, 129, 576])
 def test_fp8b128_rows_may_end_in_a_short_block(pow2, columns):
     x = any_bits((3, columns), np.float32, seed=columns)
-    result = quantize_rows(x, Fp8b128(pow2))
+    result = quantize_rows(x, block_format("fp8b128", scaling="pow2" if pow2 else "exact"))
     assert result.q.shape == x.shape and result.scales.shape == (3, -(-columns // 128))
     for row in range(3):
         for i in range(result.scales.shape[1]):
@@ -135,11 +135,11 @@ def test_a_stack_is_its_matrices_one_by_one(format, quantize):
 def test_nvfp4_stack_has_a_tensor_scale_for_each_matrix(quantize):
     x = np.random.default_rng(6).standard_normal((3, 32, 48)).astype(np.float32)
     tensor_scales = np.array([0.001, 0.01, 1.0], np.float32)
-    stack = quantize(x, Nvfp4(tensor_scales))
+    stack = quantize(x, block_format("nvfp4", tensor_scale=tensor_scales))
     for i in range(3):
-        one = quantize(x[i], Nvfp4(tensor_scales[i]))
+        one = quantize(x[i], block_format("nvfp4", tensor_scale=tensor_scales[i]))
         assert same_bits(stack.q[i], one.q) and same_bits(stack.scales[i], one.scales)
-    assert not np.array_equal(quantize(x, Nvfp4(0.001)).q, stack.q)
+    assert not np.array_equal(quantize(x, block_format("nvfp4", tensor_scale=0.001)).q, stack.q)
 
 
 @every_format
@@ -153,20 +153,20 @@ def test_strided_x_is_the_same_x(format):
 @pytest.mark.parametrize(
     ("shape", "format", "options", "message"),
     [
-        ((2, 48), Mxfp8(), {}, "K = 48 is not a multiple of 32"),
-        ((2, 24), Nvfp4(1.0), {}, "K = 24 is not a multiple of 16"),
-        ((2, 128), Fp8b128(), {"layout": "blocked"}, "'plain' or 'mn_major', not 'blocked'"),
-        ((2, 64), Nvfp4(1.0), {"layout": "mn_major"}, "'plain' or 'blocked', not 'mn_major'"),
-        ((64,), Mxfp8(), {}, "not of 1 dimensions"),
-        ((2, 64), Mxfp8(), {"padded": True}, "padded needs offsets"),
-        ((2, 2, 64), Mxfp8(), {"offsets": np.array([2], np.int32)}, "no ragged groups"),
-        ((2, 64), Nvfp4([1.0, 2.0]), {}, "one for each of 1 groups"),
-        ((3, 2, 64), Nvfp4([1.0, 2.0]), {}, "one for each of 3 groups"),
-        ((2, 64), Mxfp8(), {"offsets": np.array([2, 1], np.int32)}, "must rise"),
-        ((2, 64), Mxfp8(), {"offsets": np.array([-1, 1], np.int32)}, "must rise"),
-        ((2, 64), Mxfp8(), {"offsets": np.array([3], np.int32)}, "at most the 2 rows"),
-        ((2, 64), Mxfp8(), {"offsets": np.array([2])}, "int32"),
-        ((2, 64), Mxfp8(), {"offsets": np.zeros(0, np.int32)}, "at least one group"),
+        ((2, 48), block_format("mxfp8"), {}, "K = 48 is not a multiple of 32"),
+        ((2, 24), block_format("nvfp4", tensor_scale=1.0), {}, "K = 24 is not a multiple of 16"),
+        ((2, 128), block_format("fp8b128"), {"layout": "blocked"}, "'plain' or 'mn_major', not 'blocked'"),
+        ((2, 64), block_format("nvfp4", tensor_scale=1.0), {"layout": "mn_major"}, "'plain' or 'blocked', not 'mn_major'"),
+        ((64,), block_format("mxfp8"), {}, "not of 1 dimensions"),
+        ((2, 64), block_format("mxfp8"), {"padded": True}, "padded needs offsets"),
+        ((2, 2, 64), block_format("mxfp8"), {"offsets": np.array([2], np.int32)}, "no ragged groups"),
+        ((2, 64), block_format("nvfp4", tensor_scale=[1.0, 2.0]), {}, "one for each of 1 groups"),
+        ((3, 2, 64), block_format("nvfp4", tensor_scale=[1.0, 2.0]), {}, "one for each of 3 groups"),
+        ((2, 64), block_format("mxfp8"), {"offsets": np.array([2, 1], np.int32)}, "must rise"),
+        ((2, 64), block_format("mxfp8"), {"offsets": np.array([-1, 1], np.int32)}, "must rise"),
+        ((2, 64), block_format("mxfp8"), {"offsets": np.array([3], np.int32)}, "at most the 2 rows"),
+        ((2, 64), block_format("mxfp8"), {"offsets": np.array([2])}, "int32"),
+        ((2, 64), block_format("mxfp8"), {"offsets": np.zeros(0, np.int32)}, "at least one group"),
     ],
 )
 def test_what_is_not_defined_is_refused(shape, format, options, message):
@@ -176,4 +176,4 @@ def test_what_is_not_defined_is_refused(shape, format, options, message):
 
 def test_mxfp8_element_is_an_8_bit_one():
     with pytest.raises(ValueError, match="'e4m3' or 'e5m2', not 'e2m1'"):
-        Mxfp8("e2m1")
+        block_format("mxfp8", "e2m1")

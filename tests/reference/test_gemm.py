@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from zoo.emulator import arithmetic, number_formats
-from zoo.reference.block_formats import Fp8b128
+from zoo.reference.block_formats import block_format
 from zoo.reference.gemm import (
     accumulated,
     activated,
@@ -50,8 +50,8 @@ def test_partial_sums_are_the_tensor_core_that_an_h200_confirmed(kind):
 @pytest.mark.parametrize("K", [16, 144, 2880])
 def test_quantised_normal_data_stays_within_the_bound_of_every_element(K, splits, dtype):
     random = np.random.default_rng(K)
-    a = quantize_rows(random.standard_normal((33, K)).astype(np.float32), Fp8b128(), "plain")
-    b = quantize_squares_rows(random.standard_normal((136, K)).astype(np.float32), Fp8b128(), "plain")
+    a = quantize_rows(random.standard_normal((33, K)).astype(np.float32), block_format("fp8b128"), "plain")
+    b = quantize_squares_rows(random.standard_normal((136, K)).astype(np.float32), block_format("fp8b128"), "plain")
     operands = a.q, a.scales, b.q, b.scales
     product, magnitude = exact(*operands)
     error = np.abs(rounded(gemm_fp8b128(*operands, splits), dtype).astype(np.float64) - product)
@@ -87,7 +87,7 @@ def test_a_weight_gradient_of_what_the_column_quantiser_wrote_stays_within_the_b
     random = np.random.default_rng(len(sizes))
     ends = np.cumsum(sizes).astype(np.int32)
     x, y = (random.standard_normal((ends[-1] + 7, columns)).astype(np.float32) for columns in (24, 40))
-    a, b = (quantize_cols(matrix, Fp8b128(), "mn_major", ends) for matrix in (x, y))
+    a, b = (quantize_cols(matrix, block_format("fp8b128"), "mn_major", ends) for matrix in (x, y))
     sums = gemm_fp8b128_k_grouped(a.q, a.scales, b.q, b.scales, ends)
     begin = block = 0
     for group, end in enumerate(ends.tolist()):
@@ -121,7 +121,7 @@ def test_the_activation_is_silu_of_the_gates_times_ups_times_the_rows_factor(gat
 def test_quantised_activations_are_those_of_the_quantiser_that_follows_an_unrounded_product():
     random = np.random.default_rng(9)
     sums = random.standard_normal((5, 2 * 272)).astype(np.float32)
-    result = activated_and_quantised(sums, "halves", True)
+    result = activated_and_quantised(sums, "halves", "pow2")
     assert result.q.shape == (5, 272) and result.scales.shape == (5, 3)
     back = result.q.astype(np.float32) * np.repeat(result.scales, 128, axis=1)[:, :272]
     h = activated(sums, "halves")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.reference.cases import FORMATS, any_bits, bytes_of, every_blocked_format, every_format, every_layout, same_bits
-from zoo.reference.block_formats import Fp8b128, Nvfp4
+from zoo.reference.block_formats import block_format
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.layouts import blocked_offset, to_blocked
 from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows
@@ -142,20 +142,20 @@ def test_blocked_scales_of_ragged_cols_are_each_groups_own_matrix(format, sizes,
 
 
 def test_mn_major_scales_of_ragged_groups_are_the_transposed_plain_ones():
-    x, offsets, _ = example(Fp8b128(), [33, 0, 200], 5)
+    x, offsets, _ = example(block_format("fp8b128"), [33, 0, 200], 5)
     for quantize in (quantize_rows, quantize_cols):
-        plain, mn_major = (quantize(x, Fp8b128(), layout, offsets).scales for layout in ("plain", "mn_major"))
+        plain, mn_major = (quantize(x, block_format("fp8b128"), layout, offsets).scales for layout in ("plain", "mn_major"))
         assert same_bits(mn_major, to_mn_major(plain))
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_nvfp4_groups_have_tensor_scales_of_their_own(padded):
-    x, offsets, groups = example(Nvfp4(1.0), [33, 0, 130], 7)
+    x, offsets, groups = example(block_format("nvfp4", tensor_scale=1.0), [33, 0, 130], 7)
     x[:163] = np.random.default_rng(1).standard_normal((163, 32))
     tensor_scales = np.array([0.001, 1.0, 0.1], np.float32)
-    rows, cols = quantize_both(x, Nvfp4(tensor_scales), "plain", offsets, padded)
+    rows, cols = quantize_both(x, block_format("nvfp4", tensor_scale=tensor_scales), "plain", offsets, padded)
     for group, scale, start in ((groups[0], 0.001, 0), (groups[2], 0.1, 128 if padded else 33)):
-        one_rows, one_cols = quantize_both(group, Nvfp4(scale))
+        one_rows, one_cols = quantize_both(group, block_format("nvfp4", tensor_scale=scale))
         part = slice(start, start + len(group))
         assert same_bits(rows.q[part], one_rows.q) and same_bits(rows.scales[part], one_rows.scales)
         codes = unpack_e2m1(cols.q)[:, part]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.reference.cases import every_bf16, same_bits
 from tests.reference.exact import round32
-from zoo.reference.block_formats import Mxfp8
+from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_rows
 from zoo.reference.swiglu import C1, C2, C3, C4, C5, silu, swiglu
 
@@ -104,7 +104,7 @@ def test_the_product_is_not_rounded_to_the_dtype_of_x():
     x = np.random.default_rng(3).standard_normal((64, 2048)).astype(ml_dtypes.bfloat16)
     h = swiglu(x)
     assert h.dtype == np.float32 and (h != h.astype(ml_dtypes.bfloat16).astype(np.float32)).mean() > 0.9
-    fused, unfused = quantize_rows(h, Mxfp8()), quantize_rows(h.astype(ml_dtypes.bfloat16), Mxfp8())
+    fused, unfused = quantize_rows(h, block_format("mxfp8")), quantize_rows(h.astype(ml_dtypes.bfloat16), block_format("mxfp8"))
     assert not np.array_equal(fused.q.view(np.uint8), unfused.q.view(np.uint8))
 
 

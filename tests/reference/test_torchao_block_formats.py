@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.reference.cases import any_bits, bytes_of, every_bf16, same_bits
-from zoo.reference.block_formats import Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
+from zoo.reference.block_formats import block_format, nvfp4_tensor_scale
 from zoo.reference.groups import group_sizes, padded_bounds
 from zoo.reference.quantize import quantize_cols, quantize_rows, quantize_squares_cols
 from zoo.reference.scales import blocked_column_groups_shape, columns_of_groups, to_blocked_column_groups, to_blocked_row_groups
@@ -50,10 +50,10 @@ def test_mxfp4_is_to_mx(rounding, layout):
     mode = getattr(config.ScaleCalculationMode, rounding.upper())
     for x in inputs():
         scales, q = mx_tensor.to_mx(to_torch(x), torch.float4_e2m1fn_x2, 32, mode, is_swizzled_scales=layout == "blocked")
-        expected = quantize_rows(x, Mxfp4(rounding), layout)
+        expected = quantize_rows(x, block_format("mxfp4", rounding=rounding), layout)
         assert np.array_equal(as_bytes(scales).reshape(-1), bytes_of(expected.scales).reshape(-1))
         # e2m1 has no NaN. In a block with scale 255, which is NaN, torchao leaves a code that zoo fixes at 0.
-        nan = quantize_rows(x, Mxfp4(rounding)).scales.view(np.uint8).repeat(32, axis=1) == 255
+        nan = quantize_rows(x, block_format("mxfp4", rounding=rounding)).scales.view(np.uint8).repeat(32, axis=1) == 255
         codes = unpack_e2m1(as_bytes(q).reshape(len(x), -1))
         assert np.array_equal(codes[~nan], unpack_e2m1(expected.q)[~nan]) and (unpack_e2m1(expected.q)[nan] == 0).all()
 
@@ -64,7 +64,7 @@ def test_nvfp4_is_nvfp4_quantize(amax):
     assert tensor_scale == nvfp4_tensor.per_tensor_amax_to_scale(torch.tensor(amax)).numpy()
     for x in inputs():
         scales, q = nvfp4_tensor.nvfp4_quantize(to_torch(x), 16, torch.from_numpy(tensor_scale.copy()))
-        expected = quantize_rows(x, Nvfp4(tensor_scale))
+        expected = quantize_rows(x, block_format("nvfp4", tensor_scale=tensor_scale))
         assert np.array_equal(as_bytes(scales), bytes_of(expected.scales))
         nan = np.isnan(decode(expected.scales, E4M3)).repeat(16, axis=1)
         codes = unpack_e2m1(as_bytes(q).reshape(len(x), -1))
@@ -74,7 +74,7 @@ def test_nvfp4_is_nvfp4_quantize(amax):
 def test_nvfp4_without_a_tensor_scale_is_tensor_scale_one():
     for x in inputs():
         scales, q = nvfp4_tensor.nvfp4_quantize(to_torch(x), 16)
-        expected = quantize_rows(x, Nvfp4(1.0))
+        expected = quantize_rows(x, block_format("nvfp4", tensor_scale=1.0))
         nan = np.isnan(decode(expected.scales, E4M3)).repeat(16, axis=1)
         assert np.array_equal(as_bytes(scales), bytes_of(expected.scales))
         assert np.array_equal(unpack_e2m1(as_bytes(q).reshape(len(x), -1))[~nan], unpack_e2m1(expected.q)[~nan])
@@ -83,7 +83,7 @@ def test_nvfp4_without_a_tensor_scale_is_tensor_scale_one():
 def test_nvfp4_zero_tensor_differs_torchao_divides_by_zero():
     scales, _ = nvfp4_tensor.nvfp4_quantize(torch.zeros(2, 32), 16, nvfp4_tensor.per_tensor_amax_to_scale(torch.tensor(0.0)))
     assert torch.isnan(scales.float()).all()
-    result = quantize_rows(np.zeros((2, 32), np.float32), Nvfp4(nvfp4_tensor_scale(0.0)))
+    result = quantize_rows(np.zeros((2, 32), np.float32), block_format("nvfp4", tensor_scale=nvfp4_tensor_scale(0.0)))
     assert (bytes_of(result.scales) == 0x08).all() and (result.q == 0).all()
 
 
@@ -95,14 +95,14 @@ def test_stacks_of_weights_are_the_3d_quantiser(rounding, shape):
     for side, blocked, quantize in ((1, False, quantize_cols), (1, True, quantize_cols), (32, False, quantize_squares_cols)):
         options = {"scale_block_dim1": 32, "scale_block_dim2": side, "scaling_mode": rounding, "blocked_scale_output": blocked}
         q, scales = quant._mxfp8_quantize_reference_3d(to_torch(x), block_size=32, **options)
-        expected = quantize(x, Mxfp8("e4m3", rounding), "blocked" if blocked else "plain")
+        expected = quantize(x, block_format("mxfp8", "e4m3", rounding=rounding), "blocked" if blocked else "plain")
         assert np.array_equal(as_bytes(q.transpose(1, 2)), bytes_of(expected.q))
         # Plain, torchao keeps (E, N / 32, K); zoo stores what it stores for every `cols`, (E, K, N / 32).
         found = as_bytes(scales) if blocked else as_bytes(scales).reshape(shape[0], shape[1] // 32, -1).swapaxes(1, 2)
         assert np.array_equal(found, bytes_of(expected.scales))
     # Blocked scales of squares, which that reference does not reach: every row of a square has the square's.
     repeated = torch.from_numpy(bytes_of(expected.scales)).repeat_interleave(32, dim=1)
-    found = quantize_squares_cols(x, Mxfp8("e4m3", rounding), "blocked").scales
+    found = quantize_squares_cols(x, block_format("mxfp8", "e4m3", rounding=rounding), "blocked").scales
     assert np.array_equal(quant.torch_to_blocked_per_group_3d(repeated).numpy(), bytes_of(found))
 
 
@@ -139,6 +139,6 @@ def test_padded_groups_lie_where_pad_token_groups_puts_them(offsets):
     padded, starts, ends = quant.torch_pad_token_groups(to_torch(x), torch.from_numpy(offsets), 128)
     assert [starts.tolist(), ends.tolist()] == [bound.tolist() for bound in padded_bounds(offsets)]
     # torchao pads and then quantises; zeros have scale byte 0 in MXFP8, so the bytes are those of zoo's padding.
-    expected = quantize_rows(padded.numpy()[: len(x) + 128 * len(offsets)], Mxfp8())
-    found = quantize_rows(x, Mxfp8(), "plain", offsets, padded=True)
+    expected = quantize_rows(padded.numpy()[: len(x) + 128 * len(offsets)], block_format("mxfp8"))
+    found = quantize_rows(x, block_format("mxfp8"), "plain", offsets, padded=True)
     assert same_bits(found.q, expected.q) and same_bits(found.scales, expected.scales)

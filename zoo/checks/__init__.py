@@ -7,38 +7,52 @@ A family of kernels has a module here with `problems(kernel, variant) -> Iterato
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from zoo.checks.problem import POISONS, Executor, Problem, difference
+from zoo.checks.problem import POISONS, Executor, NoChecks, Problem, difference
 from zoo.contract.manifest import Kernel, Variant
-from zoo.errors import DriverError, EmulationError, VariantError, ZooError
+from zoo.errors import DriverError, EmulationError, VariantError
 
-# The module that knows a kernel's problems: the first whose fields are those of the kernel's name. More particular ones go first.
-_FAMILIES = (
-    ({"op": "quantize", "extra": "swiglu"}, "zoo.checks.quantize_swiglu"),
-    ({"op": "quantize", "direction": "squares"}, "zoo.checks.quantize_squares"),
-    ({"op": "quantize", "direction": "cols", "grouping": "experts"}, "zoo.checks.quantize_experts"),
-    ({"op": "quantize", "direction": "rows", "grouping": "m_grouped_contiguous"}, "zoo.checks.quantize_groups"),
-    ({"op": "quantize", "direction": "rows", "grouping": "m_grouped_padded"}, "zoo.checks.quantize_groups"),
-    ({"op": "quantize", "extra": "amax", "direction": "rows"}, "zoo.checks.quantize_nvfp4"),
-    ({"op": "quantize", "extra": "amax"}, "zoo.checks.amax"),
-    ({"op": "gemm", "formats": "fp8b128", "extra": "swiglu"}, "zoo.checks.gemm_swiglu"),
-    ({"op": "gemm", "formats": "fp8b128", "extra": "swiglu_fp8b128"}, "zoo.checks.gemm_swiglu"),
-    ({"op": "gemm", "formats": "fp8b128"}, "zoo.checks.gemm_fp8b128"),
-    ({"op": "quantize", "direction": "rows", "formats": "fp8b128"}, "zoo.checks.quantize_fp8b128"),
-    ({"op": "quantize", "direction": "rows", "formats": "mxfp4"}, "zoo.checks.quantize_mxfp4"),
-    ({"op": "quantize", "direction": "rows", "formats": "mxfp8"}, "zoo.checks.quantize_mxfp8"),
-    ({"op": "quantize", "direction": "cols", "grouping": "m_grouped_contiguous"}, "zoo.checks.quantize_column_groups"),
-    ({"op": "quantize", "direction": "cols", "grouping": "m_grouped_padded"}, "zoo.checks.quantize_column_groups"),
-    ({"op": "quantize", "direction": "cols"}, "zoo.checks.quantize_directions"),
-    ({"op": "quantize", "direction": "both"}, "zoo.checks.quantize_directions"),
-    ({"op": "quantize", "direction": "rows", "formats": "nvfp4"}, "zoo.checks.quantize_nvfp4"),
-    ({"op": "dequantize"}, "zoo.checks.dequantize"),
-    ({"op": "scales"}, "zoo.checks.scales"),
-)
+# The module that knows a kernel's problems, by the kernel's name without its formats.
+_MODULES = {
+    "quantize.rows": "quantize_rows",
+    "quantize.rows.amax": "quantize_rows",
+    "quantize.rows.swiglu": "quantize_swiglu",
+    "quantize.rows.m_grouped_contiguous": "quantize_groups",
+    "quantize.rows.m_grouped_padded": "quantize_groups",
+    "quantize.cols": "quantize_directions",
+    "quantize.cols.m_grouped_contiguous": "quantize_column_groups",
+    "quantize.cols.m_grouped_padded": "quantize_column_groups",
+    "quantize.cols.experts": "quantize_experts",
+    "quantize.both": "quantize_directions",
+    "quantize.squares": "quantize_squares",
+    "quantize.amax": "amax",
+    "quantize.amax.m_grouped_contiguous": "amax",
+    "dequantize.rows": "dequantize",
+    "dequantize.squares": "dequantize",
+    "scales.blocked": "scales",
+    "scales.blocked.m_grouped_contiguous": "scales",
+    "scales.blocked.k_grouped": "scales",
+    "scales.unblocked": "scales",
+    "scales.unblocked.m_grouped_contiguous": "scales",
+    "scales.unblocked.k_grouped": "scales",
+    "scales.mn_major": "scales",
+    "scales.ue8m0_words": "scales",
+    "gemm.dense": "gemm",
+    "gemm.m_grouped_contiguous": "gemm",
+    "gemm.m_grouped_masked": "gemm",
+    "gemm.m_grouped_gather": "gemm",
+    "gemm.k_grouped": "gemm",
+    "gemm.dense.swiglu": "gemm_swiglu",
+    "gemm.dense.swiglu_fp8b128": "gemm_swiglu",
+    "gemm.m_grouped_contiguous.swiglu": "gemm_swiglu",
+    "gemm.m_grouped_contiguous.swiglu_fp8b128": "gemm_swiglu",
+    "gemm.m_grouped_masked.swiglu": "gemm_swiglu",
+    "gemm.m_grouped_masked.swiglu_fp8b128": "gemm_swiglu",
+}
 
-__all__ = ["Outcome", "check", "problems"]
+__all__ = ["NoChecks", "Outcome", "check", "problems"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +64,17 @@ class Outcome:
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     """The problems of a variant. Their arrays are large: take them one by one."""
-    for fields, module in _FAMILIES:
-        if fields.items() <= kernel.fields.items():
-            return importlib.import_module(module).problems(kernel, variant)
-    raise ZooError(f"{kernel.name}: nobody has written checks for it; add a module to zoo/checks")
+    family = ".".join(word for word in kernel.name.split(".") if word != kernel.fields.get("formats"))
+    module = _MODULES.get(family)
+    if module is None:
+        raise NoChecks(kernel, f"kernels such as {family}", "add a module to zoo/checks and name it in zoo/checks/__init__.py")
+    found: Iterator[Problem] = importlib.import_module(f"zoo.checks.{module}").problems(kernel, variant)
+    return found
 
 
-def check(kernel: Kernel, variant: Variant, execute: Executor, most_elements: int | None = None, poisons=POISONS) -> Outcome:
+def check(
+    kernel: Kernel, variant: Variant, execute: Executor, most_elements: int | None = None, poisons: Sequence[int] = POISONS
+) -> Outcome:
     """Runs a variant's problems, or those whose inputs have at most so many elements, until one goes wrong."""
     ran = left_out = 0
     for problem in problems(kernel, variant):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy
 
 from zoo.checks.block_inputs import cast, every_pattern, random_bits, specials
-from zoo.checks.problem import Placed, Problem
+from zoo.checks.problem import Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax
@@ -28,11 +28,12 @@ _GROUPS = (
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, grouped = variant.dtypes["x"], "grouping" in kernel.fields
+    dtype, grouped = dtype_of(kernel, variant, "x"), "grouping" in kernel.fields
     random = numpy.random.default_rng(9)
-    for number, (rows, columns, sizes) in enumerate(_GROUPS if grouped else [(*shape, None) for shape in _SHAPES]):
+    of_groups: Sequence[tuple[int, int, tuple[int, ...] | None]] = _GROUPS if grouped else [(*shape, None) for shape in _SHAPES]
+    for number, (rows, columns, sizes) in enumerate(of_groups):
         x = cast(random.standard_normal((rows, columns)) * 2.0 ** random.integers(-30, 14, (rows, 1)), dtype)
-        words = f"{rows} x {columns}" + (f", groups of {list(sizes)}" if grouped else "")
+        words = f"{rows} x {columns}" + (f", groups of {list(sizes)}" if sizes is not None else "")
         for gap in (0, 1, 16):  # between rows, which then start anywhere, or at multiples of 32 bytes
             yield problem(random, x, sizes, gap, f"{words}, rows {gap} apart")
         for special in _specials(dtype):
@@ -69,15 +70,15 @@ def problem(random: numpy.random.Generator, x: numpy.ndarray, sizes: Sequence[in
     return Problem(name, inputs, outputs, workspaces={"workspace": Placed(workspace)})
 
 
-def _specials(dtype: str) -> list:
+def _specials(dtype: str) -> list[numpy.floating]:
     kind = numpy_dtype(dtype)
     smallest = numpy.array([1], f"u{kind.itemsize}").view(kind)[0]
     return [kind.type(numpy.nan), -kind.type(numpy.nan), -kind.type(numpy.inf), smallest]
 
 
-def _with(x: numpy.ndarray, special, random: numpy.random.Generator) -> numpy.ndarray:
+def _with(x: numpy.ndarray, special: numpy.floating, random: numpy.random.Generator) -> numpy.ndarray:
     """x with one element replaced; where the special is the smallest number, all others are 0."""
-    tiny = bool(numpy.isfinite(special)) and 0 < special < 1e-4
+    tiny = 0 < float(special) < 1e-4
     x = numpy.zeros_like(x) if tiny else x.copy()
     x[tuple(random.integers(0, extent) for extent in x.shape)] = special
     return x

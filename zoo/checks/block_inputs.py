@@ -41,14 +41,14 @@ def spread(shape: tuple[int, int], dtype: str, block: int, random: numpy.random.
     return cast(numpy.ldexp(random.standard_normal(shape), exponents), dtype)
 
 
-def random_bits(shape: tuple[int, int], dtype: str, random: numpy.random.Generator) -> numpy.ndarray:
+def random_bits(shape: tuple[int, ...], dtype: str, random: numpy.random.Generator) -> numpy.ndarray:
     size = numpy_dtype(dtype).itemsize
     return random.integers(0, 2 ** (8 * size), shape, dtype=f"u{size}").view(numpy_dtype(dtype))
 
 
 def cast(values: numpy.ndarray, dtype: str) -> numpy.ndarray:
     with numpy.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return values.astype(numpy_dtype(dtype))
+        return numpy.asarray(values.astype(numpy_dtype(dtype)))
 
 
 @lru_cache(maxsize=3)
@@ -59,7 +59,7 @@ def every_pattern(dtype: str) -> numpy.ndarray:
     steps = numpy.arange(32, dtype=numpy.uint32) << 18  # five bits of mantissa: e4m3's three, the half, and one more
     mantissas = numpy.unique(numpy.concatenate([steps, steps + 1, (steps - 1) & 0x7FFFFF, steps | 0x20000]))
     exponents = numpy.arange(512, dtype=numpy.uint32) << 23
-    return (exponents[:, None] | mantissas[None, :]).reshape(-1).view(numpy.float32)  # 512 * 128 of them
+    return numpy.asarray((exponents[:, None] | mantissas[None, :]).reshape(-1).view(numpy.float32))  # 512 * 128 of them
 
 
 def some(patterns: numpy.ndarray, block: int) -> numpy.ndarray:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy
 
-from zoo.checks.problem import Placed, Problem
+from zoo.checks.formats import KernelFormat, format_of
+from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.reference.block_formats import BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4
+from zoo.reference.block_formats import BlockFormat
 from zoo.reference.dequantize import dequantize
 from zoo.reference.layouts import blocked_shape, to_blocked
 from zoo.reference.scales import mn_major_stride, to_mn_major
@@ -25,7 +26,7 @@ _EXPERTS = (1, 3)
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     random = numpy.random.default_rng(8)
     squares = kernel.fields["direction"] == "squares"
-    layouts = kernel.options["layout"].values if "layout" in kernel.options else ("plain",)
+    layouts = values_of(kernel, "layout") if "layout" in kernel.options else ("plain",)
     for layout in layouts:
         for number, shape in enumerate(_SHAPES):
             experts = _EXPERTS[number % len(_EXPERTS)] if squares else None
@@ -43,33 +44,24 @@ def problem(
     rows, columns = shape
     stack = () if experts is None else (experts,)
     tensor_scale = _tensor_scale(random, experts)
-    format = _format(kernel, variant, tensor_scale)
+    own = format_of(kernel, variant)
+    format = own.made({}, tensor_scale)
     elements = variant.dtypes.get("q", kernel.arguments["q"].dtypes[0])
-    row_bytes = -(-columns // 2) if format.packed else columns
+    row_bytes = -(-columns // format.element.per_byte)
     q = random.integers(0, 256, (*stack, rows, row_bytes), dtype=numpy.uint8).view(numpy_dtype(elements))
     scale_rows = rows if experts is None else -(-rows // format.block)
-    plain = _scales(random, (*stack, scale_rows, -(-columns // format.block)), format)
-    answer = dequantize(q, plain, format, columns, variant.dtypes["out"])
+    plain = _scales(random, (*stack, scale_rows, -(-columns // format.block)), own)
 
     scales, scale_strides = _laid(plain, rows, format, layout, gap, experts)
     inputs = {
         "q": Placed(q, _strides(q.shape, gap), elements),
         "scales": Placed(scales, scale_strides),
     }
-    if isinstance(format, Nvfp4):
+    if own.relative:
         inputs["tensor_scale"] = Placed(tensor_scale)
-    out = Placed(answer, _strides(answer.shape, gap))
-    return Problem(name, inputs, {"out": out}, {"layout": layout} if "layout" in kernel.options else {})
-
-
-def _format(kernel: Kernel, variant: Variant, tensor_scale: numpy.ndarray) -> BlockFormat:
-    made = {
-        "mxfp8": lambda: Mxfp8(variant.dtypes["q"]),
-        "mxfp4": Mxfp4,
-        "nvfp4": lambda: Nvfp4(tensor_scale),
-        "fp8b128": Fp8b128,
-    }
-    return made[kernel.fields["formats"]]()
+    strides = _strides((*stack, rows, columns), gap)
+    outputs = Later(lambda: {"out": Placed(dequantize(q, plain, format, columns, dtype_of(kernel, variant, "out")), strides)})
+    return Problem(name, inputs, outputs, {"layout": layout} if "layout" in kernel.options else {})
 
 
 def _tensor_scale(random: numpy.random.Generator, experts: int | None) -> numpy.ndarray:
@@ -79,14 +71,15 @@ def _tensor_scale(random: numpy.random.Generator, experts: int | None) -> numpy.
     return numpy.where(random.random(usual.shape) < 0.3, odd, usual)
 
 
-def _scales(random: numpy.random.Generator, shape: tuple[int, ...], format: BlockFormat) -> numpy.ndarray:
-    if isinstance(format, Fp8b128):
+def _scales(random: numpy.random.Generator, shape: tuple[int, ...], own: KernelFormat) -> numpy.ndarray:
+    if own.record.scales == "f32":
         return random.integers(0, 2**32, shape, dtype=numpy.uint32).view(numpy.float32)
-    dtype = "e4m3" if isinstance(format, Nvfp4) else "ue8m0"
-    return random.integers(0, 256, shape, dtype=numpy.uint8).view(numpy_dtype(dtype))
+    return random.integers(0, 256, shape, dtype=numpy.uint8).view(numpy_dtype(own.record.scales))
 
 
-def _laid(plain: numpy.ndarray, rows: int, format: BlockFormat, layout: str, gap: int, experts: int | None):
+def _laid(
+    plain: numpy.ndarray, rows: int, format: BlockFormat, layout: str, gap: int, experts: int | None
+) -> tuple[numpy.ndarray, tuple[int, ...] | None]:
     """(scales as the kernel reads them, their strides)"""
     if layout == "mn_major":
         return to_mn_major(plain), (mn_major_stride(rows) + 4 * gap, 1)

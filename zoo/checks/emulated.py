@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 
@@ -36,13 +37,14 @@ class Emulation:
 def executor(zoo: Zoo, schedules: int = 1) -> Executor:
     """Each problem under so many schedules: all asynchronous work as late as is legal, then at random."""
 
-    def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping) -> dict[str, numpy.ndarray]:
-        after, first = None, None
+    def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+        after: dict[str, numpy.ndarray] = {}
+        first = ""
         for seed in range(schedules):
             schedule = "random" if seed else "last"
             device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=FEW_MULTIPROCESSORS)
             found = _run(zoo, device, kernel, variant, buffers, settings, f"scheduling {schedule}, seed {seed}")
-            if after is None:
+            if not seed:
                 after, first = found, schedule
             for name, image in found.items():
                 if kernel.arguments[name].access != "workspace" and not numpy.array_equal(image, after[name]):
@@ -52,7 +54,15 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
     return execute
 
 
-def _run(zoo: Zoo, device: Device, kernel: Kernel, variant: Variant, buffers, settings, schedule: str) -> dict[str, numpy.ndarray]:
+def _run(
+    zoo: Zoo,
+    device: Device,
+    kernel: Kernel,
+    variant: Variant,
+    buffers: Mapping[str, Buffer],
+    settings: Mapping[str, Any],
+    schedule: str,
+) -> dict[str, numpy.ndarray]:
     places = {name: device.alloc(buffer.image, written=buffer.laid.owned & buffer.given) for name, buffer in buffers.items()}
     arguments = {
         name: Pointer(places[name] + buffer.laid.offset, buffer.laid.shape, buffer.laid.dtype, buffer.laid.strides, device)

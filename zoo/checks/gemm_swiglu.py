@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from typing import Protocol
 
 import ml_dtypes
 import numpy
 
-from zoo.checks.gemm_fp8b128 import group_of_rows
-from zoo.checks.problem import Placed, Problem
+from zoo.checks.gemm import Sums, group_of_rows, refuse_other_formats, sums_of_groups, sums_of_indexed
+from zoo.checks.problem import Later, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
 
 BLOCK = 128
+Make = Callable[[int, int, int], dict[str, numpy.ndarray]]  # the operands of M, I and K
 
 # (M, I, K, gates): around 8 and 16 columns of the result, the 64 of a scale, the 128 of a block and a tile; 64 rows of a wgmma,
 # tiles of 16 to 192 rows; 16 and 128 of K, a ring of stages. Those that an emulator can take come first; I = 8 is none for e4m3.
@@ -75,12 +77,26 @@ _PLACES = (
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    grouping = kernel.fields["grouping"]
+    refuse_other_formats(kernel)
     makers = {"dense": _dense, "m_grouped_contiguous": _m_grouped_contiguous, "m_grouped_masked": _m_grouped_masked}
-    if grouping not in makers:
-        raise NotImplementedError(f"{kernel.name}: zoo/checks/gemm_swiglu.py knows {', '.join(makers)} only")
-    results = _Quantised() if kernel.fields["extra"] == "swiglu_fp8b128" else _Rounded()
-    yield from makers[grouping](variant, results)
+    results = _Rounded() if kernel.fields["extra"] == "swiglu" else _Quantised()
+    return makers[kernel.fields["grouping"]](variant, results)
+
+
+class _Results(Protocol):
+    """What comes of the sums: (outputs, settings, words for the name)."""
+
+    def takes(self, columns: int) -> bool: ...
+
+    def __call__(
+        self,
+        sums: Sums,
+        shape: tuple[int, ...],
+        gates: str,
+        row_scale: numpy.ndarray | None,
+        turn: int,
+        untouched: numpy.ndarray | None = None,
+    ) -> tuple[Later, dict[str, str], str]: ...
 
 
 class _Rounded:
@@ -89,10 +105,20 @@ class _Rounded:
     def takes(self, columns: int) -> bool:
         return True
 
-    def __call__(self, sums, gates, row_scale, turn: int, untouched=None) -> tuple[dict[str, Placed], dict[str, str], str]:
-        h = activated(sums.reshape(-1, sums.shape[-1]), gates, row_scale)
-        d = rounded(h, "bf16").reshape(*sums.shape[:-1], h.shape[-1])
-        return {"d": Placed(d, _rows_apart(d.shape, 8 * (turn % 2)), untouched=_like(untouched, d))}, {"gates": gates}, ""
+    def __call__(
+        self,
+        sums: Sums,
+        shape: tuple[int, ...],
+        gates: str,
+        row_scale: numpy.ndarray | None,
+        turn: int,
+        untouched: numpy.ndarray | None = None,
+    ) -> tuple[Later, dict[str, str], str]:
+        def outputs() -> dict[str, Placed]:
+            d = rounded(activated(sums(), gates, row_scale), "bf16").reshape(shape)
+            return {"d": Placed(d, _rows_apart(d.shape, 8 * (turn % 2)), untouched=_like(untouched, d))}
+
+        return Later(outputs), {"gates": gates}, ""
 
 
 class _Quantised:
@@ -101,15 +127,26 @@ class _Quantised:
     def takes(self, columns: int) -> bool:
         return columns % 16 == 0
 
-    def __call__(self, sums, gates, row_scale, turn: int, untouched=None) -> tuple[dict[str, Placed], dict[str, str], str]:
+    def __call__(
+        self,
+        sums: Sums,
+        shape: tuple[int, ...],
+        gates: str,
+        row_scale: numpy.ndarray | None,
+        turn: int,
+        untouched: numpy.ndarray | None = None,
+    ) -> tuple[Later, dict[str, str], str]:
         scaling, mn_major = ("exact", "pow2")[turn % 2], turn // 2 % 2 == 1
-        result = activated_and_quantised(sums.reshape(-1, sums.shape[-1]), gates, scaling == "pow2", row_scale)
-        q, scales = (part.reshape(*sums.shape[:-1], part.shape[-1]) for part in (result.q, result.scales))
-        outputs = {
-            "q": Placed(q, _rows_apart(q.shape, 16 * (turn % 2)), untouched=_like(untouched, q)),
-            "scales": Placed(scales, _scale_strides(scales.shape, mn_major, turn % 3 % 2), untouched=_like(untouched, scales)),
-        }
-        return outputs, {"gates": gates, "scaling": scaling}, f", {scaling}, scales {'mn_major' if mn_major else 'plain'}"
+
+        def outputs() -> dict[str, Placed]:
+            result = activated_and_quantised(sums(), gates, scaling, row_scale)
+            q, scales = (part.reshape(*shape[:-1], part.shape[-1]) for part in (result.q, result.scales))
+            return {
+                "q": Placed(q, _rows_apart(q.shape, 16 * (turn % 2)), untouched=_like(untouched, q)),
+                "scales": Placed(scales, _scale_strides(scales.shape, mn_major, turn % 3 % 2), untouched=_like(untouched, scales)),
+            }
+
+        return Later(outputs), {"gates": gates, "scaling": scaling}, f", {scaling}, scales {'mn_major' if mn_major else 'plain'}"
 
 
 def _like(rows: numpy.ndarray | None, array: numpy.ndarray) -> numpy.ndarray | None:
@@ -129,27 +166,36 @@ def _scale_strides(shape: tuple[int, ...], mn_major: bool, gap: int) -> tuple[in
     return strides if len(shape) == 2 else ((blocks if mn_major else rows) * pitch, *strides)
 
 
-def _dense(variant: Variant, results) -> Iterator[Problem]:
-    splits = variant.constants["SPLITS"]
+def _dense(variant: Variant, results: _Results) -> Iterator[Problem]:
+    splits = variant.constants.get("SPLITS", 1)
 
-    def problem(name: str, make, shape, gates: str, turn: int, row_scale: numpy.ndarray | None = None, invariant=False) -> Problem:
+    def problem(
+        name: str,
+        make: Make,
+        shape: tuple[int, int, int],
+        gates: str,
+        turn: int,
+        row_scale: numpy.ndarray | None = None,
+        invariant: bool = False,
+    ) -> Problem:
         arrays, sums = _row_by_row(make, *shape) if invariant else _multiplied(make, *shape, splits)
-        outputs, settings, words = results(sums, gates, row_scale, turn)
+        outputs, settings, words = results(sums, shape[:2], gates, row_scale, turn)
         if invariant:
             settings["batch_invariant"] = "yes"
         gap = turn % 3
-        strides = {"a": (arrays["a"].shape[1] + 16 * gap, 1), "b": (arrays["b"].shape[1] + 32 * gap, 1)}
+        strides: dict[str, tuple[int, ...]] = {"a": (arrays["a"].shape[1] + 16 * gap, 1), "b": (arrays["b"].shape[1] + 32 * gap, 1)}
         strides |= {name: _scale_strides(arrays[name].shape, turn % 2 == 1, gap) for name in ("a_scale", "b_scale")}
         inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
         if row_scale is not None:
             inputs["row_scale"] = Placed(row_scale)
         return Problem(f"{' x '.join(map(str, shape))}{name}, {gates}{words}", inputs, outputs, settings)
 
-    for turn, (*shape, gates) in enumerate(_SHAPES):
-        if results.takes(shape[1]):
-            row_scale = _row_scales(shape[0]) if turn % 3 == 2 else None
-            yield problem(", rows scaled" if turn % 3 == 2 else "", _operands, shape, gates, turn, row_scale)
-    for turn, (*shape, gates) in enumerate(_SPECIAL_SHAPES):
+    for turn, (M, columns, K, gates) in enumerate(_SHAPES):
+        if results.takes(columns):
+            row_scale = _row_scales(M) if turn % 3 == 2 else None
+            yield problem(", rows scaled" if turn % 3 == 2 else "", _operands, (M, columns, K), gates, turn, row_scale)
+    for turn, (M, columns, K, gates) in enumerate(_SPECIAL_SHAPES):
+        shape = M, columns, K
         yield problem(": NaN in one row of a stays there", _nan_in_a, shape, gates, turn)
         yield problem(": NaN in one row of b stays in its column, or its block", _nan_in_b, shape, gates, turn + 1)
         yield problem(": a NaN scale of a stays in its row", _nan_in_a_scale, shape, gates, turn + 2)
@@ -167,32 +213,29 @@ def _dense(variant: Variant, results) -> Iterator[Problem]:
 
 
 @lru_cache(maxsize=64)
-def _multiplied(make, M: int, columns: int, K: int, splits: int) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _multiplied(make: Make, M: int, columns: int, K: int, splits: int) -> tuple[dict[str, numpy.ndarray], Sums]:
     """The operands, and their sums, which all variants that split K alike share."""
     arrays = make(M, columns, K)
-    return arrays, gemm_fp8b128(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], splits)
+    return arrays, cache(lambda: gemm_fp8b128(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], splits))
 
 
 @lru_cache(maxsize=8)
-def _row_by_row(make, M: int, columns: int, K: int) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _row_by_row(make: Make, M: int, columns: int, K: int) -> tuple[dict[str, numpy.ndarray], Sums]:
     arrays = make(M, columns, K)
     a, a_scale, b, b_scale = (arrays[name] for name in ("a", "a_scale", "b", "b_scale"))
-    return arrays, numpy.vstack([gemm_fp8b128(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(M)])
+    return arrays, cache(lambda: numpy.vstack([gemm_fp8b128(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(M)]))
 
 
-def _m_indices(results) -> Iterator[Problem]:
+def _m_indices(results: _Results) -> Iterator[Problem]:
     for turn, (columns, K, runs, gates) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, row_scale = len(m_indices), 5, _row_scales(len(m_indices)) if turn % 2 else None
-        arrays, sums = _operands(M, columns, K), numpy.zeros((M, 2 * columns), numpy.float32)
+        arrays = _operands(M, columns, K)
         weights = [_operands(0, columns, K, group) for group in range(groups)]
         arrays |= {name: numpy.stack([one[name] for one in weights]) for name in ("b", "b_scale")}
         arrays["a"][m_indices < 0], arrays["a_scale"][m_indices < 0] = numpy.nan, numpy.nan
-        for group in range(groups):
-            rows = m_indices == group
-            if rows.any():
-                sums[rows] = gemm_fp8b128(arrays["a"][rows], arrays["a_scale"][rows], arrays["b"][group], arrays["b_scale"][group])
-        outputs, settings, words = results(sums, gates, row_scale, turn, m_indices < 0)
+        sums = sums_of_indexed(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], m_indices)
+        outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn, m_indices < 0)
         inputs = {name: Placed(array) for name, array in arrays.items()} | {"m_indices": Placed(m_indices)}
         if row_scale is not None:
             inputs["row_scale"] = Placed(row_scale)
@@ -200,7 +243,7 @@ def _m_indices(results) -> Iterator[Problem]:
         yield Problem(f"{columns} x {K}, {gates}, rows {rows}, NaN in those of -1{words}", inputs, outputs, settings)
 
 
-def _m_grouped_contiguous(variant: Variant, results) -> Iterator[Problem]:
+def _m_grouped_contiguous(variant: Variant, results: _Results) -> Iterator[Problem]:
     by_index = variant.constants.get("GROUPING") == 3
     if by_index:
         yield from _m_indices(results)
@@ -209,7 +252,7 @@ def _m_grouped_contiguous(variant: Variant, results) -> Iterator[Problem]:
             row_scale = _row_scales(M) if special and turn % 2 else None
             arrays, sums = _grouped(M, columns, K, sizes, special)
             ends = numpy.cumsum(sizes).astype(numpy.int32)
-            outputs, settings, words = results(sums, gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
+            outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
             gap = turn % 2
             strides = {"a": (K + 16 * gap, 1), "b": (2 * columns * (K + 16 * gap), K + 16 * gap, 1)}
             strides["a_scale"] = _scale_strides(arrays["a_scale"].shape, gap == 1, 0)
@@ -226,7 +269,7 @@ def _m_grouped_contiguous(variant: Variant, results) -> Iterator[Problem]:
             yield Problem(name, inputs, outputs, settings)
 
 
-def _m_grouped_masked(variant: Variant, results) -> Iterator[Problem]:
+def _m_grouped_masked(variant: Variant, results: _Results) -> Iterator[Problem]:
     for turn, (columns, K, rows, used, gates) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), turn % 2
@@ -237,7 +280,7 @@ def _m_grouped_masked(variant: Variant, results) -> Iterator[Problem]:
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
                 a[nobody] = numpy.nan
-            outputs, settings, words = results(sums.reshape(G, rows, 2 * columns), gates, row_scale, turn + special, nobody)
+            outputs, settings, words = results(sums, (G, rows, columns), gates, row_scale, turn + special, nobody)
             a_scale = arrays["a_scale"].reshape(G, rows, -(-K // BLOCK))
             inputs = {
                 "a": Placed(a, (rows * (K + 16 * gap), K + 16 * gap, 1)),
@@ -326,7 +369,7 @@ def _zero_rows(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
 
 
 @lru_cache(maxsize=32)
-def _grouped(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _grouped(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
     arrays = _operands(M, columns, K)
     weights = [_operands(0, columns, K, group) for group in range(max(1, len(sizes)))]
@@ -337,9 +380,4 @@ def _grouped(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool
         for size, end in list(zip(sizes, ends, strict=True))[::2]:
             if size:
                 arrays["a"][end - size, -1] = numpy.nan
-    sums = numpy.zeros((M, 2 * columns), numpy.float32)
-    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-        rows = slice(end - size, end)
-        if size:
-            sums[rows] = gemm_fp8b128(arrays["a"][rows], arrays["a_scale"][rows], arrays["b"][group], arrays["b_scale"][group])
-    return arrays, sums
+    return arrays, sums_of_groups(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], sizes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 
@@ -43,7 +44,7 @@ def executor(zoo: Zoo, ordinal: int = 0) -> Executor:
     device = driver.device(ordinal)
     multiprocessors = [device.multiprocessors, FEW_MULTIPROCESSORS]
 
-    def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping) -> dict[str, numpy.ndarray]:
+    def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
         held: dict[str, DeviceArray] = {}
         arguments = {}
         for name, buffer in buffers.items():
@@ -57,7 +58,7 @@ def executor(zoo: Zoo, ordinal: int = 0) -> Executor:
     return execute
 
 
-def run(zoo: Zoo, device: driver.Device, multiprocessors: int, kernel: Kernel, variant: Variant, arguments: Mapping):
+def run(zoo: Zoo, device: driver.Device, multiprocessors: int, kernel: Kernel, variant: Variant, arguments: Mapping[str, Any]) -> None:
     """Starts a variant as if the device had so many multiprocessors, and waits for it. The arrays are `ptr`s."""
     call = Call.read(arguments)
     launch = resolve(kernel, call.values, device.capability, multiprocessors, variant.name)

@@ -9,7 +9,7 @@ executor that sees which bytes were written needs only one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,11 +18,36 @@ import numpy
 from zoo.contract.array import contiguous_strides
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import BY_NUMPY_NAME
+from zoo.errors import ZooError
 
 GUARD = 512
 _AROUND_INPUTS = 0xFF
 POISONS = (0xA5, 0x5A)
 FEW_MULTIPROCESSORS = 3  # so that kernels with a grid of the device's size take several turns
+
+
+class NoChecks(ZooError):
+    """Nothing here knows what a kernel must compute."""
+
+    def __init__(self, kernel: Kernel, what: str, advice: str):
+        super().__init__(f"{kernel.name}: nobody has written checks for {what}; {advice}")
+
+
+_OTHERS = "zoo/checks knows those that take other arguments"
+
+
+def dtype_of(kernel: Kernel, variant: Variant, name: str) -> str:
+    """The dtype that an argument has, whether or not there are variants for several."""
+    if name not in kernel.arguments:
+        raise NoChecks(kernel, f"one without {name}", _OTHERS)
+    return variant.dtypes.get(name) or kernel.arguments[name].dtypes[0]
+
+
+def values_of(kernel: Kernel, name: str) -> tuple[str, ...]:
+    """What an option may be."""
+    if name not in kernel.options:
+        raise NoChecks(kernel, f"one without {name}", _OTHERS)
+    return kernel.options[name].values
 
 
 @dataclass(frozen=True)
@@ -35,6 +60,26 @@ class Placed:
     untouched: numpy.ndarray | None = None  # True for elements of an output that the kernel leaves as they are
     before: numpy.ndarray | None = None  # what an output that is read holds beforehand
     aligned: int = 0  # bytes that its address is a multiple of, where that is more than promised
+
+
+class Later(Mapping[str, Placed]):
+    """Outputs that are worked out when somebody looks: who leaves a large problem out does not wait for its answer."""
+
+    def __init__(self, make: Callable[[], Mapping[str, Placed]]):
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[str, Placed]:
+        return self._make()
+
+    def __getitem__(self, name: str) -> Placed:
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)
 
 
 @dataclass(frozen=True)
@@ -80,7 +125,7 @@ class Laid:
         """The array's elements, as unsigned integers, inside a buffer."""
         flat = numpy.ndarray((self.bytes - self.offset) // self._itemsize, self._bits.dtype, image, self.offset)
         steps = tuple(stride * self._itemsize for stride in self.strides)
-        return numpy.lib.stride_tricks.as_strided(flat, self.shape, steps)
+        return numpy.asarray(numpy.lib.stride_tricks.as_strided(flat, self.shape, steps))
 
     @cached_property
     def owned(self) -> numpy.ndarray:
@@ -88,7 +133,7 @@ class Laid:
         image = numpy.zeros(self.bytes, numpy.uint8)
         if self._bits.size:
             numpy.copyto(self.elements(image), self._bits.dtype.type(numpy.iinfo(self._bits.dtype).max), where=self._ours)
-        return image != 0
+        return numpy.asarray(image != 0)
 
 
 @dataclass(frozen=True)
@@ -104,8 +149,11 @@ class Buffer:
 Executor = Callable[[Kernel, Variant, Mapping[str, Buffer], Mapping[str, str | int | float]], Mapping[str, numpy.ndarray]]
 
 
-def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor, poisons=POISONS) -> str | None:
+def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor, poisons: Sequence[int] = POISONS) -> str | None:
     """Runs a problem; what is wrong in words, or None."""
+    unknown = {*problem.inputs, *problem.outputs, *problem.workspaces} - {*kernel.arguments}
+    if unknown:
+        raise NoChecks(kernel, f"one without {', '.join(sorted(unknown))}", _OTHERS)
     alignment = {name: kernel.arguments[name].alignment for name in (*problem.inputs, *problem.outputs, *problem.workspaces)}
     inputs = {name: Laid(placed, alignment[name]) for name, placed in problem.inputs.items()}
     outputs = {name: Laid(placed, alignment[name]) for name, placed in problem.outputs.items()}

@@ -46,7 +46,10 @@ def outcomes(zoo: Zoo, work: Sequence[tuple[Kernel, Variant]], place: Place, job
             pool.shutdown(cancel_futures=True)
 
 
-def _start(directory: Path, place: Place):
+_own: tuple[Zoo, Place]  # of this process
+
+
+def _start(directory: Path, place: Place) -> None:
     global _own
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one says that it was interrupted
     _own = (Zoo(directory), place)

@@ -8,10 +8,11 @@ from itertools import cycle
 import numpy
 
 from zoo.checks.block_inputs import every_pattern, random_bits, spread
-from zoo.checks.problem import Placed, Problem
-from zoo.checks.quantize_directions import placed, rules, scale_of_tensor
+from zoo.checks.formats import format_of, scale_of_tensor, stored_as
+from zoo.checks.placing import longer, placed_apart, up_to
+from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
-from zoo.reference.block_formats import BlockFormat, Nvfp4
+from zoo.reference.block_formats import BlockFormat
 from zoo.reference.groups import group_sizes, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols
 from zoo.reference.scales import blocked_column_groups_shape, columns_of_groups, mn_major_stride
@@ -30,18 +31,18 @@ _GROUPS = (
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    own, padded = rules(kernel, variant), kernel.fields["grouping"] == "m_grouped_padded"
-    dtype, block, random = variant.dtypes["x"], own.kind.block, numpy.random.default_rng(22)
-    layouts, choices, gaps = cycle(kernel.options["layout"].values), cycle(own.choices), cycle((0, 3))
+    own, padded = format_of(kernel, variant), kernel.fields["grouping"] == "m_grouped_padded"
+    dtype, block, random = dtype_of(kernel, variant, "x"), own.block, numpy.random.default_rng(22)
+    layouts, choices, gaps = cycle(values_of(kernel, "layout")), cycle(own.choices), cycle((0, 3))
 
     def problem(name: str, x: numpy.ndarray, sizes: Sequence[int], layout: str, one_scale: bool = True) -> Problem:
         choice, gap, offsets = next(choices), next(gaps), numpy.cumsum(sizes).astype(numpy.int32)
         inputs = {"x": Placed(x, (x.shape[1] + gap * 16 // x.dtype.itemsize, 1)), "offsets": Placed(offsets)}
         given = scale_of_tensor(x) * (1 if one_scale else numpy.linspace(0.5, 2, len(sizes), dtype=numpy.float32))
-        if own.kind is Nvfp4:
+        if own.relative:
             inputs["tensor_scale"] = Placed(given.astype(numpy.float32))
-        format = own.format(choice, given.astype(numpy.float32))
-        outputs = _padded(x, format, layout, offsets, gap) if padded else _ragged(x, format, layout, offsets, gap)
+        format, lay = own.made(choice, given.astype(numpy.float32)), _padded if padded else _ragged
+        outputs = Later(lambda: lay(x, format, layout, offsets, gap))
         return Problem(f"{name}, {layout}", inputs, outputs, {"layout": layout, **choice})
 
     for sizes, after, columns in _GROUPS:
@@ -49,19 +50,19 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         x[sum(sizes) :] = numpy.nan  # nobody's
         first = ", ".join(map(str, sizes[:6])) + (", .." if len(sizes) > 6 else "")
         words = f"groups of {first}, {after} rows after them, {columns} columns"
-        for layout in kernel.options["layout"].values:
+        for layout in values_of(kernel, "layout"):
             yield problem(words, x, sizes, layout, one_scale=after == 0)
     for between in (numpy.nan, numpy.inf):
         x = numpy.ascontiguousarray(spread((64, 41 + 2 + 33 + 51), dtype, block, random).T)
         x[41:43] = between
         yield problem(f"a group of {between} between others", x, (41, 2, 33, 51), next(layouts))
-    for layout in kernel.options["layout"].values:
+    for layout in values_of(kernel, "layout"):
         yield problem("no rows", spread((0, 64), dtype, block, random), (0, 0), layout)
         yield problem("random bits", random_bits((261, 64), dtype, random), (101, 33, 127), layout, one_scale=False)
     patterns = every_pattern(dtype)
     x = numpy.ascontiguousarray(patterns.reshape(-1, block).T)
     yield problem("every bit pattern among its neighbours", x, (block,), next(layouts))
-    for layout in kernel.options["layout"].values:
+    for layout in values_of(kernel, "layout"):
         x = random.permutation(patterns).reshape(4 * block, -1)
         yield problem("every bit pattern, shuffled", x, (block + 1, 0, block - 5, 2 * block + 4), layout)
 
@@ -69,31 +70,21 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
 def _ragged(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int) -> dict[str, Placed]:
     """Rows of x keep their place in q; scales are as long as the sizes of the groups may ask."""
     rows, columns = x.shape
-    result, per_byte = quantize_cols(x, format, layout, offsets), 1 + format.packed
-    length, stride = -(-rows // per_byte), (-(-rows // (16 * per_byte)) + gap) * 16
-    q, untouched = _longer(result.q, length)
-    outputs = {"q": Placed(q, (stride, 1), "e2m1x2" if format.packed else None, untouched)}
+    result, per_byte = quantize_cols(x, format, layout, offsets), format.element.per_byte
+    step = up_to(rows, 16 * per_byte) // per_byte + 16 * gap
+    outputs = {"q": longer(result.q, -(-rows // per_byte), step, stored_as(format), axis=1)}
     if layout == "blocked":
         shape = blocked_column_groups_shape(columns, rows, len(offsets), format.block)
         return outputs | {"scales": Placed(result.scales.reshape(shape))}
     blocks = -(-rows // format.block) + len(offsets)
     assert columns_of_groups(group_sizes(offsets, rows), format.block).sum() <= blocks
     if layout == "plain":
-        scales, untouched = _longer(result.scales, blocks)
-        return outputs | {"scales": Placed(scales, (blocks + gap, 1), None, untouched)}
-    scales, untouched = _longer(result.scales.T, blocks)
-    return outputs | {"scales": Placed(scales.T, (mn_major_stride(columns) + 4 * gap, 1), None, untouched.T)}
+        return outputs | {"scales": longer(result.scales, blocks, blocks + gap, axis=1)}
+    return outputs | {"scales": longer(result.scales, blocks, mn_major_stride(columns) + 4 * gap)}
 
 
 def _padded(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int) -> dict[str, Placed]:
     starts, ends = padded_bounds(offsets)
     shape = (x.shape[1], padded_rows(len(x), len(offsets)))
-    outputs = placed(quantize_cols(x, format, layout, offsets, padded=True), ("q", "scales"), shape, format, layout, gap)
+    outputs = placed_apart(quantize_cols(x, format, layout, offsets, padded=True), ("q", "scales"), shape, format, layout, gap)
     return outputs | {"padded_starts": Placed(starts), "padded_ends": Placed(ends)}
-
-
-def _longer(values: numpy.ndarray, columns: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """With more columns, and which those are."""
-    longer = numpy.zeros((len(values), columns), values.dtype)
-    longer[:, : values.shape[1]] = values
-    return longer, numpy.broadcast_to(numpy.arange(columns) >= values.shape[1], longer.shape)

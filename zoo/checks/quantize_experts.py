@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 
 import numpy
 
 from zoo.checks.block_inputs import hazards, spread
-from zoo.checks.problem import Placed, Problem
-from zoo.checks.quantize_directions import rules
-from zoo.checks.stacks import every_settings, placed_matrices, scales_of_matrices, strides_of_matrices
+from zoo.checks.formats import format_of, scales_of_matrices
+from zoo.checks.placing import every_settings, placed_matrices, strides_of_matrices
+from zoo.checks.problem import Later, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.quantize import quantize_cols
-from zoo.reference.small_floats import ELEMENTS
 
 # Around 16 bytes of a row of q, blocks along N, tiles of 256 x 64: boxes end in matrices that others follow.
 _SHAPES = (
@@ -25,23 +24,28 @@ _TENSOR_SCALES = (1.0, 1e-3, 3.1e-39, 2.0**-128, 3.4e38, numpy.inf, numpy.nan, 0
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, own, random = variant.dtypes["x"], rules(kernel, variant), numpy.random.default_rng(23)
-    relative, choices = "tensor_scale" in kernel.arguments, list(every_settings(kernel, variant))
+    dtype, own, random = dtype_of(kernel, variant, "x"), format_of(kernel, variant), numpy.random.default_rng(23)
+    choices = list(every_settings(kernel, variant))
 
-    def problem(what: str, x: numpy.ndarray, settings: dict[str, str], gap: int = 0, tensor_scale=None) -> Problem:
+    def problem(
+        what: str, x: numpy.ndarray, settings: dict[str, str], gap: int = 0, tensor_scales: Sequence[float] | None = None
+    ) -> Problem:
         inputs = {"x": Placed(x, strides_of_matrices(x.shape, gap, 16 // x.dtype.itemsize))}
-        if relative:
-            tensor_scale = scales_of_matrices(x) if tensor_scale is None else numpy.array(tensor_scale, numpy.float32)
-            inputs["tensor_scale"] = Placed(tensor_scale)
-        format = own.format(settings, tensor_scale)
-        result = quantize_cols(x, format, settings["layout"])
-        outputs = placed_matrices(result, ("q", "scales"), x.shape[2], format, settings, gap)
-        return Problem(f"{what}, {', '.join(settings.values())}", inputs, outputs, settings)
+        given = None
+        if own.relative:
+            given = scales_of_matrices(x) if tensor_scales is None else numpy.array(tensor_scales, numpy.float32)
+            inputs["tensor_scale"] = Placed(given)
+
+        def outputs() -> dict[str, Placed]:
+            format = own.made(settings, given)
+            return placed_matrices(quantize_cols(x, format, settings["layout"]), ("q", "scales"), x.shape[2], format, settings, gap)
+
+        return Problem(f"{what}, {', '.join(settings.values())}", inputs, Later(outputs), settings)
 
     def matrices(shape: tuple[int, int, int]) -> numpy.ndarray:
         """Blocks along N, each at a scale of its own."""
         E, N, K = shape
-        return numpy.ascontiguousarray(spread((E * K, N), dtype, own.kind.block, random).reshape(E, K, N).swapaxes(1, 2))
+        return numpy.ascontiguousarray(spread((E * K, N), dtype, own.block, random).reshape(E, K, N).swapaxes(1, 2))
 
     turns = cycle(choices)
     for shape in _SHAPES:
@@ -53,14 +57,14 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     for shape in ((0, 32, 128), (2, 0, 128), (2, 32, 0)):
         yield problem(f"nothing: {shape}", matrices(shape), next(turns))
     layouts = cycle(("plain", choices[-1]["layout"]))
-    for (name, blocks), layout in zip(hazards(dtype, own.kind.block, ELEMENTS[own.element].dtype), layouts, strict=False):
+    for (name, blocks), layout in zip(hazards(dtype, own.block, own.element.dtype), layouts, strict=False):
         length = blocks.shape[1]
         every = numpy.resize(blocks, (-(-len(blocks) // 16) * 16, length)).reshape(2, -1, length)  # two matrices
         for settings in choices:
             if settings["layout"] == layout:
                 yield problem(name, numpy.ascontiguousarray(every.swapaxes(1, 2)), settings)
-    if relative:
+    if own.relative:
         for tensor_scale in _TENSOR_SCALES:
-            yield problem(f"tensor scale {tensor_scale:g}", matrices((1, 65, 48)), next(turns), tensor_scale=[tensor_scale])
+            yield problem(f"tensor scale {tensor_scale:g}", matrices((1, 65, 48)), next(turns), tensor_scales=[tensor_scale])
         x = matrices((len(_TENSOR_SCALES), 33, 32))
-        yield problem("a tensor scale for each matrix", x, next(turns), tensor_scale=_TENSOR_SCALES)
+        yield problem("a tensor scale for each matrix", x, next(turns), tensor_scales=_TENSOR_SCALES)

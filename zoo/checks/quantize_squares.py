@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy
 
 from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, ties
-from zoo.checks.problem import Placed, Problem
-from zoo.checks.quantize_directions import rules
-from zoo.checks.stacks import every_settings, placed_matrices, scales_of_matrices, strides_of_matrices
+from zoo.checks.formats import format_of, scales_of_matrices
+from zoo.checks.placing import every_settings, placed_matrices, strides_of_matrices
+from zoo.checks.problem import Later, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.quantize import quantize_squares_both
-from zoo.reference.small_floats import ELEMENTS
 
 # (E, N, K / unit) around 8 rows of a lane, 16 of a warp, a square, 16 bytes of a column of x, a tile of 128 x 128.
 _SHAPES = (
@@ -29,24 +28,35 @@ _TENSOR_SCALES = (1.0, 1e-3, 3.1e-39, 1e-45, 2.0**-128, 1.2e35, 3.4e38, numpy.in
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, own = variant.dtypes["x"], rules(kernel, variant)
-    block, unit = own.kind.block, 16 if own.kind.short_last_block else own.kind.block
-    relative = "tensor_scale" in kernel.arguments
+    dtype, own = dtype_of(kernel, variant, "x"), format_of(kernel, variant)
+    block, unit = own.block, own.unit
     random = numpy.random.default_rng(22)
     choices = list(every_settings(kernel, variant))
 
-    def problem(what: str, x: numpy.ndarray, settings: dict, transposed: bool = True, gap: int = 0, tensor_scale=None) -> Problem:
+    def problem(
+        what: str,
+        x: numpy.ndarray,
+        settings: dict[str, str],
+        transposed: bool = True,
+        gap: int = 0,
+        tensor_scales: Sequence[float] | None = None,
+    ) -> Problem:
         inputs = {"x": Placed(x, strides_of_matrices(x.shape, gap, 16 // x.dtype.itemsize))}
-        if relative:
-            tensor_scale = scales_of_matrices(x) if tensor_scale is None else numpy.array(tensor_scale, numpy.float32)
-            inputs["tensor_scale"] = Placed(tensor_scale)
-        format = own.format(settings, tensor_scale)
-        along_k, along_n = quantize_squares_both(x, format, settings.get("layout", "plain"))
-        outputs = placed_matrices(along_k, ("q", "scales"), x.shape[1], format, settings, gap)
-        if transposed:
-            outputs |= placed_matrices(along_n, ("q_cols", "scales_cols"), x.shape[2], format, settings, gap)
+        given = None
+        if own.relative:
+            given = scales_of_matrices(x) if tensor_scales is None else numpy.array(tensor_scales, numpy.float32)
+            inputs["tensor_scale"] = Placed(given)
+
+        def outputs() -> dict[str, Placed]:
+            format = own.made(settings, given)
+            along_k, along_n = quantize_squares_both(x, format, settings.get("layout", "plain"))
+            found = placed_matrices(along_k, ("q", "scales"), x.shape[1], format, settings, gap)
+            if transposed:
+                found |= placed_matrices(along_n, ("q_cols", "scales_cols"), x.shape[2], format, settings, gap)
+            return found
+
         words = ", ".join(settings.values())
-        return Problem(f"{what}, {words}{', transposed too' if transposed else ''}", inputs, outputs, settings)
+        return Problem(f"{what}, {words}{', transposed too' if transposed else ''}", inputs, Later(outputs), settings)
 
     turns = itertools.cycle(itertools.product(choices, (True, False)))
     for E, N, units in _SHAPES:
@@ -62,16 +72,16 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     for shape in ((0, 32, 128), (2, 0, 128), (1, 0, 256)):
         yield problem(f"nothing: {shape}", numpy.zeros(shape, numpy_dtype(dtype)), choices[0])
     layouts = itertools.cycle(dict.fromkeys(settings.get("layout") for settings in choices))
-    for (what, x), layout in zip(_hazards(dtype, block, ELEMENTS[own.element].dtype, random), layouts, strict=False):
+    for (what, x), layout in zip(_hazards(dtype, block, own.element.dtype, random), layouts, strict=False):
         for settings in choices:
             if settings.get("layout") == layout:
                 yield problem(what, x, settings)
-    if relative:
+    if own.relative:
         for tensor_scale in _TENSOR_SCALES:
             x = spread_squares((1, 65, 48), dtype, block, random)
-            yield problem(f"tensor scale {tensor_scale:g}", x, choices[0], tensor_scale=[tensor_scale])
+            yield problem(f"tensor scale {tensor_scale:g}", x, choices[0], tensor_scales=[tensor_scale])
         x = spread_squares((len(_TENSOR_SCALES), 33, 32), dtype, block, random)
-        yield problem("a tensor scale for each matrix", x, choices[0], tensor_scale=_TENSOR_SCALES)
+        yield problem("a tensor scale for each matrix", x, choices[0], tensor_scales=_TENSOR_SCALES)
 
 
 def spread_squares(shape: tuple[int, int, int], dtype: str, block: int, random: numpy.random.Generator) -> numpy.ndarray:

@@ -10,30 +10,34 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy
 
 from zoo.checks import amax, dequantize, scales
 from zoo.checks.block_inputs import cast, random_bits, spread
-from zoo.checks.problem import Placed, Problem
+from zoo.checks.formats import finite, format_of
+from zoo.checks.problem import Placed, Problem, dtype_of, values_of
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Argument, Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax
-from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
+from zoo.reference.block_formats import NAN, BlockFormat, nvfp4_tensor_scale
 from zoo.reference.groups import gather, padded_bounds
-from zoo.reference.quantize import quantize_both, quantize_cols, quantize_rows, quantize_squares_both
+from zoo.reference.quantize import Quantized, quantize_both, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
 
 OPS = ("quantize", "dequantize", "scales")
 _MOST_ELEMENTS = 6000  # of x
 
 
+T = TypeVar("T")
+
+
 class Choose(Protocol):
     def integer(self, low: int, high: int) -> int: ...
 
-    def of(self, values: Sequence): ...
+    def of(self, values: Sequence[T]) -> T: ...
 
 
 class ByNumbers:
@@ -45,7 +49,7 @@ class ByNumbers:
     def integer(self, low: int, high: int) -> int:
         return int(self._random.integers(low, high + 1))
 
-    def of(self, values: Sequence):
+    def of(self, values: Sequence[T]) -> T:
         return values[self.integer(0, len(values) - 1)]
 
 
@@ -65,17 +69,17 @@ def sample(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
         return scales.problem(kernel.fields["arrangement"], _numbers(choose), rows, columns, sizes, gap, words)
     if kernel.fields["op"] == "dequantize":
         shape = choose.integer(0, 150), choose.integer(1, 300)
-        layout = choose.of(kernel.options["layout"].values) if "layout" in kernel.options else "plain"
+        layout = choose.of(values_of(kernel, "layout")) if "layout" in kernel.options else "plain"
         experts = choose.integer(1, 3) if kernel.fields["direction"] == "squares" else None
         gap = choose.of((0, 1, 16))
         words = f"{experts or 1} x {shape[0]} x {shape[1]}, {layout}, rows {gap} apart"
         return dequantize.problem(kernel, variant, _numbers(choose), shape, layout, gap, words, experts)
     if "formats" not in kernel.fields:
         rows = choose.integer(0, 200)
-        x = _values(choose, (rows, choose.integer(1, _MOST_ELEMENTS // max(rows, 1))), variant.dtypes["x"], 16)
-        sizes = _group_sizes(choose, rows) if "grouping" in kernel.fields else None
+        x = _values(choose, (rows, choose.integer(1, _MOST_ELEMENTS // max(rows, 1))), dtype_of(kernel, variant, "x"), 16)
+        groups = _group_sizes(choose, rows) if "grouping" in kernel.fields else None
         gap = choose.of((0, 1, 16))
-        return amax.problem(_numbers(choose), x, sizes, gap, f"{x.shape}, groups of {sizes}, rows {gap} apart")
+        return amax.problem(_numbers(choose), x, groups, gap, f"{x.shape}, groups of {groups}, rows {gap} apart")
     return _Quantiser(kernel, variant, choose).problem()
 
 
@@ -119,30 +123,32 @@ class _Quantiser:
 
     def __init__(self, kernel: Kernel, variant: Variant, choose: Choose):
         self.kernel, self.variant, self.choose = kernel, variant, choose
-        self.fields = kernel.fields
+        self.fields, self.own = kernel.fields, format_of(kernel, variant)
         self.settings = {name: variant.options.get(name) or choose.of(option.values) for name, option in kernel.options.items()}
         self.layout = self.settings.get("layout", "plain")
         self.gates = 2 if self.fields.get("extra") == "swiglu" else 1
 
     def problem(self) -> Problem:
-        inputs, outputs, workspaces = {}, {}, {}
+        inputs: dict[str, numpy.ndarray] = {}
+        outputs: dict[str, numpy.ndarray] = {}
+        workspaces: dict[str, numpy.ndarray] = {}
         stack = self.fields["direction"] == "squares" or self.fields.get("grouping") == "experts"
         x, groups = self._stack() if stack else self._matrix()
         rows_of_x = x.shape[-2]
         inputs["x"] = x
         if groups.offsets is not None:
             inputs["offsets"] = groups.offsets
-        if groups.index is not None:
+        if groups.offsets is not None and groups.index is not None:
             inputs["index"] = groups.index
             rows_of_x = len(groups.index)
-            x = _gathered(x, groups)
+            x = _gathered(x, groups.index, groups.offsets)
         if self.gates == 2:
             x = swiglu(x, self.settings["gates"])
 
         tensor_scale = self._tensor_scale(x, groups, inputs, outputs)
-        format = self._format(tensor_scale)
+        format = self.own.made(self.settings, tensor_scale)
         outputs |= self._answers(x, format, groups)
-        if groups.padded:
+        if groups.padded and groups.offsets is not None:
             outputs["padded_starts"], outputs["padded_ends"] = padded_bounds(groups.offsets)
         for name in self.kernel.arguments:
             if self.kernel.arguments[name].access == "workspace":
@@ -189,35 +195,25 @@ class _Quantiser:
         return self._x((tokens, columns)), _Groups(offsets, index, padded)
 
     def _x(self, shape: tuple[int, ...]) -> numpy.ndarray:
-        return _values(self.choose, shape, self.variant.dtypes["x"], 16)
+        return _values(self.choose, shape, dtype_of(self.kernel, self.variant, "x"), 16)
 
     # ---- what must come of it
-    def _format(self, tensor_scale: numpy.ndarray | None) -> BlockFormat:
-        q = self.kernel.arguments["q_rows" if self.fields["direction"] == "both" else "q"]
-        made = {
-            "mxfp8": lambda: Mxfp8(self.variant.dtypes.get(q.name, q.dtypes[0]), self.settings["rounding"]),
-            "mxfp4": lambda: Mxfp4(self.settings["rounding"]),
-            "nvfp4": lambda: Nvfp4(tensor_scale if tensor_scale.size > 1 else tensor_scale[0]),
-            "fp8b128": lambda: Fp8b128(self.settings["scaling"] == "pow2"),
-        }
-        return made[self.fields["formats"]]()
-
-    def _tensor_scale(self, x: numpy.ndarray, groups: _Groups, inputs: dict, outputs: dict) -> numpy.ndarray | None:
+    def _tensor_scale(
+        self, x: numpy.ndarray, groups: _Groups, inputs: dict[str, numpy.ndarray], outputs: dict[str, numpy.ndarray]
+    ) -> numpy.ndarray | None:
         """Puts the argument that gives it among the inputs, and what comes back of it among the outputs."""
-        if self.fields["formats"] != "nvfp4":
+        if not self.own.relative:
             return None
-        wide = x.astype(numpy.float32)
-        with numpy.errstate(invalid="ignore"):
-            finite = numpy.where(numpy.isfinite(wide), wide, numpy.float32(0))
+        numbers = finite(x)
         argument = self.kernel.arguments.get("amax_before") or self.kernel.arguments["tensor_scale"]
         shape = argument.forms[0].shape
         if shape[0].text == "T" and len(x) and self.choose.of((True, False)):
-            if x.ndim == 3:
-                largest = numpy.array([tensor_amax(matrix)[0] for matrix in finite], numpy.float32)
+            if groups.offsets is None:
+                largest = numpy.array([tensor_amax(matrix)[0] for matrix in numbers], numpy.float32)
             else:
-                largest = group_amax(finite, groups.offsets)
+                largest = group_amax(numbers, groups.offsets)
         else:
-            largest = tensor_amax(finite)
+            largest = tensor_amax(numbers)
         if self.fields.get("extra") != "amax":
             with numpy.errstate(over="ignore", invalid="ignore", under="ignore"):
                 times = self.choose.of((1, 1, 0.37, 3, 0, 1e-38, 1e38, numpy.inf, numpy.nan))
@@ -245,7 +241,9 @@ class _Quantiser:
         return _named(plain) | (_named(transposed, "_cols") if self.choose.of((True, False)) else {})
 
     # ---- where it lies
-    def _symbols(self, inputs: Mapping, outputs: Mapping, rows: int, groups: _Groups) -> dict[str, int]:
+    def _symbols(
+        self, inputs: Mapping[str, numpy.ndarray], outputs: Mapping[str, numpy.ndarray], rows: int, groups: _Groups
+    ) -> dict[str, int]:
         x = inputs["x"]
         values = {"M": rows, "N": x.shape[-2], "K": x.shape[-1] // self.gates, "COLUMNS": x.shape[-1], "TOKENS": x.shape[-2]}
         values |= {"E": x.shape[0]} if x.ndim == 3 else {}
@@ -290,11 +288,11 @@ class _Quantiser:
         return shape[1] * row + 16 * self.choose.integer(0, 1), row, 1
 
 
-def _named(result, suffix: str = "") -> dict[str, numpy.ndarray]:
+def _named(result: Quantized, suffix: str = "") -> dict[str, numpy.ndarray]:
     return {f"q{suffix}": result.q, f"scales{suffix}": result.scales}
 
 
-def _gathered(x: numpy.ndarray, groups: _Groups) -> numpy.ndarray:
-    used = groups.index.copy()
-    used[groups.offsets[-1] :] = -1
+def _gathered(x: numpy.ndarray, index: numpy.ndarray, offsets: numpy.ndarray) -> numpy.ndarray:
+    used = index.copy()
+    used[offsets[-1] :] = -1
     return gather(x, used)

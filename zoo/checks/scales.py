@@ -117,7 +117,9 @@ def column_problem(
     return Problem(name, {**inputs, "offsets": offsets}, outputs, {"block": block})
 
 
-def _with_dirty_padding(blocked, random: numpy.random.Generator, rows: int, columns: int, offsets: numpy.ndarray | None):
+def _with_dirty_padding(
+    blocked: numpy.ndarray, random: numpy.random.Generator, rows: int, columns: int, offsets: numpy.ndarray | None
+) -> numpy.ndarray:
     """The same scales, and random bytes where there are none: padding is nothing to rely on."""
     ones = numpy.ones((rows, columns), numpy.uint8)
     scales = to_blocked(ones) if offsets is None else to_blocked_row_groups(ones, offsets, rows)

@@ -1,7 +1,7 @@
 """The written rules of zoo's kernels, as literal numpy: slow, readable, and what every kernel is checked against."""
 
 from zoo.reference.amax import group_amax, tensor_amax
-from zoo.reference.block_formats import Fp8b128, Mxfp4, Mxfp8, Nvfp4, nvfp4_tensor_scale
+from zoo.reference.block_formats import FORMATS, BlockFormat, Format, block_format, nvfp4_tensor_scale
 from zoo.reference.dequantize import dequantize
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.mxfp8 import dequantize_mxfp8_rows, quantize_mxfp8_rows
@@ -17,11 +17,11 @@ from zoo.reference.quantize import (
 from zoo.reference.swiglu import swiglu
 
 __all__ = [
-    "Fp8b128",
-    "Mxfp4",
-    "Mxfp8",
-    "Nvfp4",
+    "FORMATS",
+    "BlockFormat",
+    "Format",
     "Quantized",
+    "block_format",
     "dequantize",
     "dequantize_mxfp8_rows",
     "gather",

@@ -5,7 +5,7 @@ knows no order, so any way to compute it gives the same bits. NaN is stored as 0
 is groups of N rows each.
 
 A quantiser that is given the amax of the step before and finds the new one in the same pass is these two side by side:
-`quantize_rows(x, Nvfp4(nvfp4_tensor_scale(amax_before)))` and `tensor_amax(x)`.
+`quantize_rows(x, block_format("nvfp4", tensor_scale=nvfp4_tensor_scale(amax_before)))` and `tensor_amax(x)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zoo.reference.groups import group_sizes
 
 def tensor_amax(x: np.ndarray) -> np.ndarray:
     """max|x| over everything, shape (1,)."""
-    return _largest(x)[None]
+    return np.array([_largest(x)])
 
 
 def group_amax(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -31,5 +31,5 @@ def group_amax(x: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def _largest(x: np.ndarray) -> np.float32:
     with np.errstate(invalid="ignore"):
-        largest = np.abs(x.astype(np.float32)).max(initial=0)
+        largest = np.float32(np.abs(x.astype(np.float32)).max(initial=0))
     return NAN if np.isnan(largest) else largest

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from zoo.reference.block_formats import NAN, BlockFormat, Fp8b128, Mxfp8, Nvfp4
+from zoo.reference.block_formats import NAN, BlockFormat
 from zoo.reference.blocks import cut, cut_groups, spread
-from zoo.reference.small_floats import E2M1, E4M3, ELEMENTS, decode, decode_e8m0, unpack_e2m1
+from zoo.reference.small_floats import decode, unpack_e2m1
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 
@@ -33,12 +33,12 @@ def dequantize(
     """
     cuts = cut(columns, format.block) if column_groups is None else cut_groups(column_groups, format.block)
     with np.errstate(all="ignore"):
-        scale = _scale_values(scales, format)
+        scale = format.scale_values(scales)
         if scale.shape[-2] != q.shape[-2]:
             scale = spread(scale, cut(q.shape[-2], format.block), axis=-2)
-        values = _elements(q, format)[..., :columns] * spread(scale, cuts)
-        if isinstance(format, Nvfp4):
-            values *= _tensor_scale(format, values.ndim, row_groups, column_groups)
+        values = decode(unpack_e2m1(q) if format.packed else q, format.element)[..., :columns] * spread(scale, cuts)
+        if format.tensor_scale is not None:
+            values *= _tensor_scale(format.tensor_scale, values.ndim, row_groups, column_groups)
         values = np.where(np.isnan(values), NAN, values)
         rounded = values.astype(DTYPES[dtype])
     if dtype != "f32":
@@ -46,24 +46,12 @@ def dequantize(
     return rounded
 
 
-def _elements(q: np.ndarray, format: BlockFormat) -> np.ndarray:
-    if format.packed:
-        return decode(unpack_e2m1(q), E2M1)
-    return decode(q, ELEMENTS[format.element] if isinstance(format, Mxfp8) else E4M3)
-
-
-def _scale_values(scales: np.ndarray, format: BlockFormat) -> np.ndarray:
-    if isinstance(format, Fp8b128):
-        return scales
-    return decode(scales, E4M3) if isinstance(format, Nvfp4) else decode_e8m0(scales)
-
-
-def _tensor_scale(format: Nvfp4, dimensions: int, row_groups: np.ndarray | None, column_groups: np.ndarray | None) -> np.ndarray:
+def _tensor_scale(tensor_scale: np.ndarray, dimensions: int, row_groups: np.ndarray | None, column_groups: np.ndarray | None) -> np.ndarray:
     """Broadcasts against the elements."""
-    if format.tensor_scale.size == 1:
-        return format.tensor_scale
+    if tensor_scale.size == 1:
+        return tensor_scale
     if column_groups is not None:
-        return np.repeat(format.tensor_scale, column_groups)
+        return np.repeat(tensor_scale, column_groups)
     if row_groups is not None:
-        return np.repeat(format.tensor_scale, row_groups)[:, None]
-    return format.tensor_scale.reshape(-1, *[1] * (dimensions - 1))
+        return np.repeat(tensor_scale, row_groups)[:, None]
+    return tensor_scale.reshape(-1, *[1] * (dimensions - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def fused_multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+def fused_multiply_add(a: np.ndarray | np.float32, b: np.ndarray, c: np.ndarray | np.float32) -> np.ndarray:
     """a * b + c of float32, rounded once, to nearest even.
 
     In float64 the product is exact and the sum is not. Rounding the sum a second time, to float32, would be wrong where
@@ -22,4 +22,4 @@ def fused_multiply_add(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarra
         # One step away from zero where the sum lost magnitude, towards it where it gained. An odd sum stays.
         step = np.where((error > 0) == (total > 0), 1, -1)
         bits += np.where((error != 0) & ~np.isnan(error) & (bits & 1 == 0), step, 0)
-        return total.astype(np.float32)
+        return np.asarray(total.astype(np.float32))

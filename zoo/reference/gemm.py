@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.reference.block_formats import NAN, Fp8b128
+from zoo.reference.block_formats import NAN, block_format
 from zoo.reference.blocks import cut, spread
 from zoo.reference.dequantize import DTYPES
 from zoo.reference.float32 import fused_multiply_add
@@ -63,7 +63,7 @@ def gemm_fp8b128_k_grouped(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
 def scaled(sums: np.ndarray, row_scale: np.ndarray) -> np.ndarray:
     """Each row of the f32 sums times its factor, rounded to f32: before c is added, before D is rounded."""
     with np.errstate(all="ignore"):
-        return sums * row_scale[:, None]
+        return np.asarray(sums * row_scale[:, None])
 
 
 def activated(sums: np.ndarray, gates: str = "halves", row_scale: np.ndarray | None = None) -> np.ndarray:
@@ -73,9 +73,9 @@ def activated(sums: np.ndarray, gates: str = "halves", row_scale: np.ndarray | N
     return h if row_scale is None else scaled(h, row_scale)
 
 
-def activated_and_quantised(sums: np.ndarray, gates: str, pow2: bool, row_scale: np.ndarray | None = None) -> Quantized:
+def activated_and_quantised(sums: np.ndarray, gates: str, scaling: str, row_scale: np.ndarray | None = None) -> Quantized:
     """Elements (M, N / 2) and scales (M, ceil(N / 2 / 128)): the rule of quantize.fp8b128.rows for h."""
-    return quantize_rows(activated(sums, gates, row_scale), Fp8b128(pow2))
+    return quantize_rows(activated(sums, gates, row_scale), block_format("fp8b128", scaling=scaling))
 
 
 def accumulated(before: np.ndarray, sums: np.ndarray, dtype: str) -> np.ndarray:
@@ -128,7 +128,7 @@ def error_bound(product: np.ndarray, magnitude: np.ndarray, dtype: str) -> np.nd
     Not a worst case: where magnitudes are spread over all of e4m3, most products of an instruction lose bits.
     """
     step, smallest = {"bf16": (2.0**-8, 2.0**-133), "f16": (2.0**-11, 2.0**-24), "f32": (2.0**-24, 2.0**-149)}[dtype]
-    return 2.0**-11 * magnitude + step * np.abs(product) + smallest
+    return np.asarray(2.0**-11 * magnitude + step * np.abs(product) + smallest)
 
 
 def _exponents(elements: np.ndarray) -> np.ndarray:

@@ -37,7 +37,7 @@ def padded_bounds(offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def places(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Where the elements of all groups lie, one after the other, when group g starts at starts[g]."""
     group_starts = np.cumsum(sizes) - sizes
-    return np.arange(sizes.sum()) + np.repeat(starts - group_starts, sizes)
+    return np.asarray(np.arange(sizes.sum()) + np.repeat(starts - group_starts, sizes))
 
 
 def gather(x: np.ndarray, index: np.ndarray) -> np.ndarray:

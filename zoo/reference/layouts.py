@@ -20,7 +20,7 @@ def blocked_shape(rows: int, columns: int) -> tuple[int, int]:
 def blocked_offset(row: np.ndarray, column: np.ndarray, padded_columns: int) -> np.ndarray:
     """Byte offset of scale (row, column)."""
     tile = (row // 128) * (padded_columns // 4) + column // 4
-    return tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + column % 4
+    return np.asarray(tile * 512 + (row % 32) * 16 + (row % 128) // 32 * 4 + column % 4)
 
 
 def to_blocked(scales: np.ndarray) -> np.ndarray:
@@ -40,4 +40,4 @@ def from_blocked(blocked: np.ndarray, rows: int, columns: int) -> np.ndarray:
     if flat.size != padded_rows * padded_columns:
         raise ValueError(f"blocked scales of ({rows}, {columns}) take {padded_rows} * {padded_columns} bytes, got {flat.size}")
     row, column = np.indices((rows, columns), dtype=np.int64)
-    return flat[blocked_offset(row, column, padded_columns)]
+    return np.asarray(flat[blocked_offset(row, column, padded_columns)])

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.reference.block_formats import Mxfp8
+from zoo.reference.block_formats import FORMATS, block_format
 from zoo.reference.dequantize import dequantize
 from zoo.reference.layouts import from_blocked
 from zoo.reference.quantize import quantize_rows
 from zoo.reference.small_floats import ELEMENTS
 
-BLOCK = Mxfp8.block
+BLOCK = FORMATS["mxfp8"].block
 
 
 def quantize_mxfp8_rows(
@@ -20,7 +20,7 @@ def quantize_mxfp8_rows(
 
     `plain` scales are (M, K/32); `blocked` scales are one-dimensional, see `zoo.reference.layouts`.
     """
-    quantized = quantize_rows(x, Mxfp8(element, rounding), layout)
+    quantized = quantize_rows(x, block_format("mxfp8", element, rounding=rounding), layout)
     return quantized.q, quantized.scales
 
 
@@ -30,4 +30,4 @@ def dequantize_mxfp8_rows(q: np.ndarray, scales: np.ndarray, layout: str = "plai
     if layout == "blocked":
         scales = from_blocked(scales, rows, columns // BLOCK)
     element = next(name for name, element in ELEMENTS.items() if element.dtype == q.dtype)
-    return dequantize(q, scales, Mxfp8(element), columns)
+    return dequantize(q, scales, block_format("mxfp8", element), columns)

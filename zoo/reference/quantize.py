@@ -24,11 +24,12 @@ e2m1 elements share a byte in pairs along the contiguous axis; where it has an o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-from zoo.reference.block_formats import BlockFormat, Nvfp4
+from zoo.reference.block_formats import BlockFormat
 from zoo.reference.blocks import cut, cut_groups, largest_magnitudes, spread
 from zoo.reference.groups import group_sizes, padded_bounds, padded_rows, places
 from zoo.reference.layouts import blocked_shape, to_blocked
@@ -61,7 +62,7 @@ def quantize_rows(
 
     sizes = group_sizes(offsets, len(x))
     group = np.repeat(np.arange(len(sizes)), sizes)[:, None]
-    codes, scales = _quantize_vectors(x[: sizes.sum()], _of_group(format, group), cut(x.shape[1], format.block))
+    codes, scales = _quantize_vectors(x[: sizes.sum()], format.of_group(group), cut(x.shape[1], format.block))
     if padded:
         place, rows = places(padded_bounds(offsets)[0], sizes), padded_rows(len(x), len(sizes))
         codes, scales = _scatter_rows(codes, place, rows), _scatter_rows(scales, place, rows)
@@ -82,7 +83,7 @@ def quantize_cols(
     sizes = group_sizes(offsets, len(x))
     counts = columns_of_groups(sizes, format.block)
     cuts, group = cut_groups(sizes, format.block), np.repeat(np.arange(len(sizes)), counts)
-    codes, scales = _quantize_vectors(transposed[:, : sizes.sum()], _of_group(format, group), cuts)
+    codes, scales = _quantize_vectors(transposed[:, : sizes.sum()], format.of_group(group), cuts)
     shape = blocked_column_groups_shape(x.shape[1], len(x), len(sizes), format.block)
     if padded:
         starts, length = padded_bounds(offsets)[0], padded_rows(len(x), len(sizes))
@@ -90,7 +91,7 @@ def quantize_cols(
         scales = _scatter_rows(scales.T, places(starts // format.block, counts), -(-length // format.block)).T
         counts, shape = columns_of_groups(sizes, format.block, padded=True), blocked_shape(*scales.shape)
     if layout == "blocked":
-        return Quantized(_pack(codes, format), to_blocked_column_groups(scales, counts, np.prod(shape)))
+        return Quantized(_pack(codes, format), to_blocked_column_groups(scales, counts, prod(shape)))
     return Quantized(_pack(codes, format), _arrange(scales, layout))
 
 
@@ -145,16 +146,9 @@ def _quantize_squares(x: np.ndarray, format: BlockFormat, layout: str) -> Quanti
     return Quantized(_pack(codes, format), _arrange(scales, layout))
 
 
-def _of_group(format: BlockFormat, group: np.ndarray) -> BlockFormat:
-    """The format for blocks that belong to these groups; `group` broadcasts against the scales."""
-    if isinstance(format, Nvfp4) and format.tensor_scale.size > 1:
-        return replace(format, tensor_scale=format.tensor_scale[group])
-    return format
-
-
 def _of_matrix(format: BlockFormat, x: np.ndarray) -> BlockFormat:
     """The format for the blocks of x: each matrix of a stack is a group."""
-    return _of_group(format, np.arange(len(x))[:, None, None]) if x.ndim == 3 else format
+    return format.of_group(np.arange(len(x))[:, None, None]) if x.ndim == 3 else format
 
 
 def _transpose(x: np.ndarray) -> np.ndarray:
@@ -197,7 +191,7 @@ def _check(x: np.ndarray, format: BlockFormat, layout: str, offsets: np.ndarray 
         raise ValueError("x with offsets is (M, K): a stack of matrices has no ragged groups")
     if padded and offsets is None:
         raise ValueError("padded needs offsets: the groups to pad")
-    if isinstance(format, Nvfp4) and format.tensor_scale.size > 1:
+    if format.tensor_scale is not None and format.tensor_scale.size > 1:
         groups = len(x) if x.ndim == 3 else 1 if offsets is None else len(offsets)
         if format.tensor_scale.shape != (groups,):
             raise ValueError(f"tensor_scale is one number or one for each of {groups} groups, not {format.tensor_scale.shape}")

@@ -12,6 +12,8 @@ Blocked scales of groups have a size known without reading the offsets; what no 
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from zoo.reference.groups import ALIGNMENT, group_sizes, padded_bounds, padded_rows, places
@@ -94,7 +96,7 @@ def from_blocked_column_groups(blocked: np.ndarray, rows: int, counts: np.ndarra
     """Inverse of `to_blocked_column_groups`."""
     start, groups = 0, [np.zeros((rows, 0), blocked.dtype)]
     for count in counts:
-        size = np.prod(blocked_shape(rows, count))
+        size = prod(blocked_shape(rows, count))
         groups.append(from_blocked(blocked[start : start + size], rows, count))
         start += size
     return np.concatenate(groups, axis=1)

@@ -23,11 +23,12 @@ class ElementFormat:
     dtype: np.dtype
     max_value: float
     exponent_of_max: int
+    per_byte: int = 1
 
 
 E4M3 = ElementFormat("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, 8)
 E5M2 = ElementFormat("e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, 15)
-E2M1 = ElementFormat("e2m1", np.dtype(ml_dtypes.float4_e2m1fn), 6.0, 2)
+E2M1 = ElementFormat("e2m1", np.dtype(ml_dtypes.float4_e2m1fn), 6.0, 2, per_byte=2)
 ELEMENTS = {element.name: element for element in (E4M3, E5M2, E2M1)}
 
 
@@ -49,13 +50,13 @@ def encode_e2m1(values: np.ndarray) -> np.ndarray:
     if np.isnan(values).any():
         raise ValueError("e2m1 has no NaN: replace NaN by what the quantisation rule says before encoding")
     clipped = np.clip(values, np.float32(-E2M1.max_value), np.float32(E2M1.max_value))
-    return clipped.astype(E2M1.dtype).view(np.uint8)
+    return np.asarray(clipped.astype(E2M1.dtype).view(np.uint8))
 
 
 def pack_e2m1(codes: np.ndarray) -> np.ndarray:
     """Pairs of codes along the last axis into bytes, the even index in the low nibble."""
     codes = np.asarray(codes, np.uint8)
-    return codes[..., 0::2] | (codes[..., 1::2] << 4)
+    return np.asarray(codes[..., 0::2] | (codes[..., 1::2] << 4))
 
 
 def unpack_e2m1(packed: np.ndarray) -> np.ndarray:

@@ -73,7 +73,7 @@ def _silu(g: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         e = _exp2(np.fmax(np.abs(g) * MINUS_LOG2_E, np.float32(-127)))
         r = np.float32(1) / (np.float32(1) + e)
-        return np.maximum(g, g * e) * r
+        return np.asarray(np.maximum(g, g * e) * r)
 
 
 def _exp2(t: np.ndarray) -> np.ndarray:
@@ -83,4 +83,4 @@ def _exp2(t: np.ndarray) -> np.ndarray:
     p = fused_multiply_add(C5, f, C4)
     for coefficient in (C3, C2, C1, np.float32(1)):
         p = fused_multiply_add(p, f, coefficient)
-    return (p.view(np.int32) + (n.astype(np.int32) << 23)).view(np.float32)
+    return np.asarray((p.view(np.int32) + (n.astype(np.int32) << 23)).view(np.float32))

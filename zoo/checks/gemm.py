@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
+from types import MappingProxyType
 
 import ml_dtypes
 import numpy
 
-from zoo.checks.problem import Placed, Problem
+from zoo.checks.problem import Later, NoChecks, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
+from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
 from zoo.reference.groups import gather
 
@@ -59,23 +61,60 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         "m_grouped_gather": _m_grouped_gather,
         "k_grouped": _k_grouped,
     }
-    if kernel.fields["grouping"] not in makers:
-        raise NotImplementedError(f"{kernel.name}: zoo/checks/gemm_fp8b128.py knows {', '.join(makers)} only")
-    return makers[kernel.fields["grouping"]](variant)
+    refuse_other_formats(kernel)
+    return makers[kernel.fields["grouping"]](kernel, variant)
 
 
-def _dense(variant: Variant) -> Iterator[Problem]:
-    dtype = variant.dtypes["d"]
-    splits = variant.constants["SPLITS"]
+def refuse_other_formats(kernel: Kernel) -> None:
+    if kernel.fields["formats"] != "fp8b128":
+        raise NoChecks(
+            kernel, f"products of {kernel.fields['formats']}", "add their problems to zoo/checks, beside those of zoo/checks/gemm.py"
+        )
 
-    def problem(name: str, operands: Operands, gap=0, transposed=False, c=None, row_scale=None, aligned=0, **options) -> Problem:
+
+Sums = Callable[[], numpy.ndarray]  # worked out once, when somebody asks
+
+
+def _d(
+    sums: Sums,
+    dtype: str,
+    strides: tuple[int, ...] | None = None,
+    untouched: numpy.ndarray | None = None,
+    row_scale: numpy.ndarray | None = None,
+    shape: tuple[int, ...] = (),
+) -> Later:
+    """D of the sums, each row times its factor; of this shape, where it is not theirs."""
+
+    def outputs() -> dict[str, Placed]:
+        values = rounded(sums() if row_scale is None else scaled(sums(), row_scale), dtype)
+        return {"d": Placed(values.reshape(shape or values.shape), strides, untouched=untouched)}
+
+    return Later(outputs)
+
+
+def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    dtype = dtype_of(kernel, variant, "d")
+    splits = variant.constants.get("SPLITS", 1)
+
+    def problem(
+        name: str,
+        operands: Operands,
+        gap: int = 0,
+        transposed: bool = False,
+        c: numpy.ndarray | None = None,
+        row_scale: numpy.ndarray | None = None,
+        aligned: int = 0,
+        options: Mapping[str, str] = MappingProxyType({}),
+    ) -> Problem:
         a, a_scale, b, b_scale = operands.arrays
-        sums = operands.row_by_row if options.get("batch_invariant") == "yes" else operands.product(splits)
-        if row_scale is not None:
-            sums = scaled(sums, row_scale)
-        with numpy.errstate(all="ignore"):
-            d = rounded(sums if c is None else c.astype(numpy.float32) + sums, dtype)
-        strides = {"a": (a.shape[1] + 16 * gap, 1), "b": (b.shape[1] + 32 * gap, 1), "d": (d.shape[1] + 8 * gap, 1)}
+
+        def sums() -> numpy.ndarray:
+            found = operands.row_by_row if options.get("batch_invariant") == "yes" else operands.product(splits)
+            found = found if row_scale is None else scaled(found, row_scale)
+            with numpy.errstate(all="ignore"):
+                return found if c is None else c.astype(numpy.float32) + found
+
+        strides: dict[str, tuple[int, ...]] = {"a": (a.shape[1] + 16 * gap, 1), "b": (b.shape[1] + 32 * gap, 1)}
         for scale, array in (("a_scale", a_scale), ("b_scale", b_scale)):
             rows, blocks = array.shape
             strides[scale] = (1, -(-rows // 4) * 4 + 4 * gap) if transposed else (blocks + gap, 1)
@@ -86,7 +125,7 @@ def _dense(variant: Variant) -> Iterator[Problem]:
             placed["c"] = Placed(c, (c.shape[1] + 2 * gap, 1))
         if row_scale is not None:
             placed["row_scale"] = Placed(row_scale)
-        return Problem(name, placed, {"d": Placed(d, strides["d"])}, options)
+        return Problem(name, placed, _d(sums, dtype, (len(b) + 8 * gap, 1)), options)
 
     if "SHARERS" in variant.constants:
         # CTAs that write into each other's stages: more blocks than stages, several tiles with weights in a cluster, rows in every part
@@ -96,7 +135,7 @@ def _dense(variant: Variant) -> Iterator[Problem]:
         options = {"b_constant": "yes"} if index % 4 == 0 else {}
         aligned = 16 * (index % 4 == 3)
         words += ", random" + ", b constant" * len(options) + ", scales of a at multiples of 16 bytes" * bool(aligned)
-        yield problem(words, _random(*shape), gap=index % 3, transposed=index % 2 == 1, aligned=aligned, **options)
+        yield problem(words, _random(*shape), gap=index % 3, transposed=index % 2 == 1, aligned=aligned, options=options)
     for shape in ((260, 24, 32), (128, 8, 144), (517, 392, 1040)):
         words = " x ".join(map(str, shape))
         yield problem(f"{words}, the scales of a tile's rows of a copied at once", _random(*shape), transposed=True, aligned=16)
@@ -116,7 +155,7 @@ def _dense(variant: Variant) -> Iterator[Problem]:
         yield problem(f"{shape}: sums too small for a number, half of them -0", _underflowing(*shape))
     for shape in ((5, 136, 272), (33, 72, 400)):  # variants that split K refuse
         words = " x ".join(map(str, shape))
-        yield problem(f"{words}, batch_invariant: each row as it comes out alone", _random(*shape), batch_invariant="yes")
+        yield problem(f"{words}, batch_invariant: each row as it comes out alone", _random(*shape), options={"batch_invariant": "yes"})
     yield problem("no rows", _random(0, 16, 32))
 
 
@@ -134,19 +173,15 @@ _RUNS = (
 )  # fmt: skip
 
 
-def _m_indices(variant: Variant) -> Iterator[Problem]:
-    dtype = variant.dtypes["d"]
+def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    dtype = dtype_of(kernel, variant, "d")
     for number, (N, K, runs) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, gap = len(m_indices), 5, number % 2
         a, a_scale = (array.copy() for array in _random(M, 8, K).arrays[:2])
         a[m_indices < 0], a_scale[m_indices < 0] = numpy.nan, numpy.nan
         b, b_scale = _weights(N, K, groups)
-        sums = numpy.zeros((M, N), numpy.float32)
-        for group in range(groups):
-            rows = m_indices == group
-            if rows.any():
-                sums[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
+        sums = sums_of_indexed(a, a_scale, b, b_scale, m_indices)
         inputs = {
             "a": Placed(a, (K + 16 * gap, 1)),
             "a_scale": Placed(a_scale, (1, -(-M // 4) * 4) if gap else None),
@@ -156,13 +191,26 @@ def _m_indices(variant: Variant) -> Iterator[Problem]:
         }
         nobody = numpy.broadcast_to((m_indices < 0)[:, None], (M, N))
         words = f"N {N}, K {K}, rows {', '.join(f'{count} of {group}' for group, count in runs)}, NaN in those of -1"
-        yield Problem(words, inputs, {"d": Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)})
+        yield Problem(words, inputs, _d(sums, dtype, (N + 8 * gap, 1), nobody))
 
 
-def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
-    dtype = variant.dtypes["d"]
+def sums_of_indexed(a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b_scale: numpy.ndarray, m_indices: numpy.ndarray) -> Sums:
+    @cache
+    def sums() -> numpy.ndarray:
+        found = numpy.zeros((len(a), b.shape[1]), numpy.float32)
+        for group in range(len(b)):
+            rows = m_indices == group
+            if rows.any():
+                found[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
+        return found
+
+    return sums
+
+
+def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    dtype = dtype_of(kernel, variant, "d")
     if variant.constants.get("INDEXED"):
-        yield from _m_indices(variant)
+        yield from _m_indices(kernel, variant)
     for index, (M, N, K, sizes) in enumerate(_GROUPS):
         for what in ("random", "NaN in the rows of nobody and in the first of every second group"):
             arrays, sums = _groups(M, N, K, sizes, what != "random")
@@ -179,18 +227,20 @@ def _m_grouped_contiguous(variant: Variant) -> Iterator[Problem]:
                 inputs["offsets"] = Placed(ends)
             if gap and what == "random":
                 inputs["a_scale"] = Placed(arrays["a_scale"], strides["a_scale"], aligned=16)
-            d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
+            d_strides = N + 8 * gap, 1
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
-            yield Problem(words, inputs, {"d": d})
+            yield Problem(words, inputs, _d(sums, dtype, d_strides, nobody))
             if what == "random":
                 factors = _factors(M)
-                scaled_d = Placed(rounded(scaled(sums, factors), dtype), d.strides, untouched=nobody)
-                yield Problem(words + ", rows scaled", inputs | {"row_scale": Placed(factors)}, {"d": scaled_d})
+                scaled_inputs = inputs | {"row_scale": Placed(factors)}
+                yield Problem(words + ", rows scaled", scaled_inputs, _d(sums, dtype, d_strides, nobody, factors))
     owner = (
-        {"m_indices": Placed(numpy.zeros(9, numpy.int32))} if variant.constants.get("INDEXED") else {"offsets": Placed(numpy.int32([9]))}
+        {"m_indices": Placed(numpy.zeros(9, numpy.int32))}
+        if variant.constants.get("INDEXED")
+        else {"offsets": Placed(numpy.array([9], numpy.int32))}
     )
     inputs, sums = _underflowing_group(9, 136, 144)
-    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, {"d": Placed(rounded(sums, dtype))})
+    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, _d(sums, dtype))
 
 
 def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
@@ -199,8 +249,8 @@ def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
     return numpy.array(groups + [-1] * (M - len(groups)), numpy.int32)
 
 
-def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
-    dtype = variant.dtypes["d"]
+def _m_grouped_gather(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    dtype = dtype_of(kernel, variant, "d")
     for number, (M, N, K, sizes) in enumerate(_GROUPS):
         for special in (False, True):
             tokens, gap = max(1, M // 3), number % 2
@@ -210,15 +260,15 @@ def _m_grouped_gather(variant: Variant) -> Iterator[Problem]:
             if gap:
                 strides["a_scale"] = (1, -(-tokens // 4) * 4)
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
-            d = Placed(rounded(sums, dtype), (N + 8 * gap, 1), untouched=nobody)
+            d_strides = N + 8 * gap, 1
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
             workspaces = {"workspace": Placed(_gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
-            yield Problem(words + ", NaN in some rows, none in others" * special, inputs, {"d": d}, workspaces=workspaces)
+            named = words + ", NaN in some rows, none in others" * special
+            yield Problem(named, inputs, _d(sums, dtype, d_strides, nobody), workspaces=workspaces)
             if not special:
                 factors = _factors(M)
-                scaled_d = Placed(rounded(scaled(sums, factors), dtype), d.strides, untouched=nobody)
                 inputs = inputs | {"row_scale": Placed(factors)}  # those of the problem before stay as they are
-                yield Problem(words + ", rows scaled", inputs, {"d": scaled_d}, workspaces=workspaces)
+                yield Problem(words + ", rows scaled", inputs, _d(sums, dtype, d_strides, nobody, factors), workspaces=workspaces)
 
 
 def _gather_workspace(M: int, K: int) -> numpy.ndarray:
@@ -235,7 +285,7 @@ def _factors(M: int) -> numpy.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
     """The inputs, and the sums of every row. `special`: a row of NaN that nobody takes, one that some take, and rows of none."""
     tokens, ends = max(1, M // 3), numpy.cumsum(sizes).astype(numpy.int32)
     random = numpy.random.default_rng(M * 31 + len(sizes))
@@ -245,12 +295,7 @@ def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> 
         a[0], a_scale[0], a[-1, -1] = numpy.nan, numpy.nan, numpy.nan
         index[(index == 0) | (random.random(M) < 0.2)] = -1
     b, b_scale = _weights(N, K, len(sizes))
-    rows, row_scales = gather(a, index), gather(a_scale, index)
-    sums = numpy.zeros((M, N), numpy.float32)
-    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-        own = slice(end - size, end)
-        if size:
-            sums[own] = gemm_fp8b128(rows[own], row_scales[own], b[group], b_scale[group])
+    sums = sums_of_groups(gather(a, index), gather(a_scale, index), b, b_scale, sizes)
     index[sum(sizes) :] = 2**31 - 1  # not to be looked up
     return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "index": index, "offsets": ends}, sums
 
@@ -270,8 +315,8 @@ _PLACES = (
 )  # fmt: skip
 
 
-def _m_grouped_masked(variant: Variant) -> Iterator[Problem]:
-    dtype = variant.dtypes["d"]
+def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    dtype = dtype_of(kernel, variant, "d")
     for index, (N, K, rows, used) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), index % 2
@@ -290,19 +335,18 @@ def _m_grouped_masked(variant: Variant) -> Iterator[Problem]:
                 "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
                 "rows": Placed(numpy.array(used, numpy.int32)),
             }
-            untouched = numpy.broadcast_to(nobody[:, :, None], (G, rows, N))
+            shape = (G, rows, N)
+            untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
-            d = Placed(rounded(sums, dtype).reshape(G, rows, N), strides, untouched=untouched)
             words = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
-            yield Problem(words + ", NaN in the others" * special, inputs, {"d": d})
+            yield Problem(words + ", NaN in the others" * special, inputs, _d(sums, dtype, strides, untouched, shape=shape))
             if not special:  # t256 refuses factors
                 factors = _factors(G * rows)
-                scaled_d = rounded(scaled(sums, factors), dtype).reshape(G, rows, N)
                 inputs = inputs | {"row_scale": Placed(factors.reshape(G, rows))}
-                yield Problem(words + ", rows scaled", inputs, {"d": Placed(scaled_d, strides, untouched=untouched)})
+                yield Problem(words + ", rows scaled", inputs, _d(sums, dtype, strides, untouched, factors, shape))
     inputs, sums = _underflowing_group(9, 136, 144)
-    inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.int32([9]))}
-    yield Problem("one place: sums too small for a number, half of them -0", inputs, {"d": Placed(rounded(sums, dtype)[None])})
+    inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.array([9], numpy.int32))}
+    yield Problem("one place: sums too small for a number, half of them -0", inputs, _d(sums, dtype, shape=(1, 9, 136)))
 
 
 # (M, N, K, sizes of groups along K): that end within a block of 128, within 16, at the edge, one after it; empty ones first, last
@@ -322,8 +366,8 @@ _ALONG_K = (
 )
 
 
-def _k_grouped(variant: Variant) -> Iterator[Problem]:
-    dtype = variant.dtypes["d"]
+def _k_grouped(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    dtype = dtype_of(kernel, variant, "d")
     for index, shape in enumerate(_ALONG_K):
         M, N, K, sizes = shape
         for accumulate in ("no", "yes"):
@@ -334,32 +378,40 @@ def _k_grouped(variant: Variant) -> Iterator[Problem]:
             strides |= {"a_scale": (-(-M // 4) * 4 + 4 * gap, 1), "b_scale": (N + 8 * gap, 1)}
             inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
             inputs["offsets"] = Placed(numpy.cumsum(sizes).astype(numpy.int32))
-            before = expected = None
+            before = None
             if accumulate == "yes":
-                random = numpy.random.default_rng(index)
-                before = (random.standard_normal(sums.shape) * 100).astype(rounded(sums[:0], dtype).dtype)
-                before[random.random(sums.shape) < 0.1] = -0.0
-                expected = accumulated(before, sums, dtype)
-                empty = numpy.array(sizes) == 0
-                expected[empty] = before[empty]
-            else:
-                expected = rounded(sums, dtype)
-            d = Placed(expected, ((M + gap) * (N + 8 * gap), N + 8 * gap, 1), before=before)
+                random, whole = numpy.random.default_rng(index), (len(sizes), M, N)
+                before = (random.standard_normal(whole) * 100).astype(numpy_dtype(dtype))
+                before[random.random(whole) < 0.1] = -0.0
+            outputs = _gradients(sums, dtype, ((M + gap) * (N + 8 * gap), N + 8 * gap, 1), before, numpy.array(sizes) == 0)
             words = f"{M} x {N}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''} of K {K}"
             special = ", NaN in what is nobody's and in some rows" * (index % 2 == 0)
             words += special + ", added to what was there" * (accumulate == "yes")
-            yield Problem(words, inputs, {"d": d}, {"accumulate": accumulate})
+            yield Problem(words, inputs, outputs, {"accumulate": accumulate})
+
+
+def _gradients(sums: Sums, dtype: str, strides: tuple[int, ...], before: numpy.ndarray | None, empty: numpy.ndarray) -> Later:
+    """The sums, added to what was there where something was: not for the empty groups."""
+    if before is None:
+        return _d(sums, dtype, strides)
+
+    def outputs() -> dict[str, Placed]:
+        expected = accumulated(before, sums(), dtype)
+        expected[empty] = before[empty]
+        return {"d": Placed(expected, strides, before=before)}
+
+    return Later(outputs)
 
 
 @lru_cache(maxsize=64)
-def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
     """(a, a_scale, b, b_scale; the sums of every group). Special: NaN where no group is, and in one element and one scale."""
     random = numpy.random.default_rng(M * 1000003 + N * 1009 + K)
     blocks = -(-K // BLOCK) + len(sizes)
     used = sum(-(-size // BLOCK) for size in sizes)
-    arrays = {"a": _elements(random, M, K), "b": _elements(random, N, K)}
-    for name, rows in (("a_scale", M), ("b_scale", N)):
-        arrays[name] = numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32)
+    a, b = _elements(random, M, K), _elements(random, N, K)
+    a_scale, b_scale = (numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32) for rows in (M, N))
+    arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
     if special:
         for name in ("a", "b"):
             arrays[name][:, sum(sizes) :] = numpy.nan
@@ -367,11 +419,11 @@ def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> t
         if sum(sizes):
             arrays["a"][M // 2, sum(sizes) - 1] = numpy.nan
             arrays["b_scale"][0, N // 2] = numpy.nan
-    return arrays, gemm_fp8b128_k_grouped(*(arrays[name] for name in ("a", "a_scale", "b", "b_scale")), numpy.cumsum(sizes))
+    return arrays, cache(lambda: gemm_fp8b128_k_grouped(a, a_scale, b, b_scale, numpy.cumsum(sizes)))
 
 
 @lru_cache(maxsize=64)
-def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], numpy.ndarray]:
+def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
     a, a_scale, _, _ = (array.copy() for array in _random(M, 8, K).arrays)
     b, b_scale = _weights(N, K, len(sizes))
@@ -381,14 +433,25 @@ def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tu
         for size, end in list(zip(sizes, ends, strict=True))[::2]:
             if size:
                 a[end - size, -1] = numpy.nan
-    sums = numpy.zeros((M, N), numpy.float32)
-    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-        rows = slice(end - size, end)
-        if size:
-            sums[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
-    return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}, sums
+    return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}, sums_of_groups(a, a_scale, b, b_scale, sizes)
 
 
+def sums_of_groups(a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b_scale: numpy.ndarray, sizes: tuple[int, ...]) -> Sums:
+    """Of every row with the weights of its group; of nobody's zeros."""
+
+    @cache
+    def sums() -> numpy.ndarray:
+        found = numpy.zeros((len(a), b.shape[1]), numpy.float32)
+        for group, (size, end) in enumerate(zip(sizes, numpy.cumsum(sizes), strict=True)):
+            rows = slice(end - size, end)
+            if size:
+                found[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
+        return found
+
+    return sums
+
+
+@lru_cache(maxsize=64)
 def _weights(N: int, K: int, groups: int) -> tuple[numpy.ndarray, numpy.ndarray]:
     """(b, b_scale), different for every group."""
     parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(max(groups, 1))]
@@ -400,7 +463,7 @@ def _weights(N: int, K: int, groups: int) -> tuple[numpy.ndarray, numpy.ndarray]
 class Operands:
     """a, a_scale, b, b_scale; and their product, which all variants that split K alike share."""
 
-    arrays: tuple[numpy.ndarray, ...]
+    arrays: tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray]
     products: dict[int, numpy.ndarray] = field(default_factory=dict)
 
     def product(self, splits: int) -> numpy.ndarray:
@@ -461,13 +524,14 @@ def _underflowing(M: int, N: int, K: int) -> Operands:
     return Operands((a, a_scale, b, numpy.full((-(-N // BLOCK), blocks), 2.0**-74, numpy.float32)))
 
 
-def _underflowing_group(M: int, N: int, K: int) -> tuple[dict[str, Placed], numpy.ndarray]:
+def _underflowing_group(M: int, N: int, K: int) -> tuple[dict[str, Placed], Sums]:
     operands = _underflowing(M, N, K)
     a, a_scale, b, b_scale = operands.arrays
-    return {"a": Placed(a), "a_scale": Placed(a_scale), "b": Placed(b[None]), "b_scale": Placed(b_scale[None])}, operands.product(1)
+    return {"a": Placed(a), "a_scale": Placed(a_scale), "b": Placed(b[None]), "b_scale": Placed(b_scale[None])}, lambda: operands.product(1)
 
 
 def _nan_in(argument: str, M: int, N: int, K: int) -> Operands:
-    arrays = {name: array.copy() for name, array in zip(("a", "a_scale", "b", "b_scale"), _random(M, N, K).arrays, strict=True)}
-    arrays[argument][len(arrays[argument]) // 2, -1] = numpy.nan
-    return Operands(tuple(arrays.values()))
+    a, a_scale, b, b_scale = (array.copy() for array in _random(M, N, K).arrays)
+    changed = {"a": a, "b": b, "a_scale": a_scale}[argument]
+    changed[len(changed) // 2, -1] = numpy.nan
+    return Operands((a, a_scale, b, b_scale))

@@ -1,0 +1,76 @@
+"""Where the elements and scales of a quantiser lie in a problem."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import numpy
+
+from zoo.checks.formats import stored_as
+from zoo.checks.problem import Placed
+from zoo.contract.manifest import Kernel, Variant
+from zoo.reference.block_formats import BlockFormat
+from zoo.reference.layouts import blocked_shape
+from zoo.reference.quantize import Quantized
+from zoo.reference.scales import MN_MAJOR_ALIGNMENT, mn_major_stride
+
+
+def every_settings(kernel: Kernel, variant: Variant) -> Iterator[dict[str, str]]:
+    """The variant's options with every choice of those that a launch reads."""
+    read = {name: option.values for name, option in kernel.options.items() if name not in variant.options}
+    for values in itertools.product(*read.values()):
+        yield {**variant.options, **dict(zip(read, values, strict=True))}
+
+
+def up_to(count: int, unit: int) -> int:
+    """The next multiple of the unit."""
+    return -(-count // unit) * unit
+
+
+def placed(
+    result: Quantized, names: tuple[str, str], shape: tuple[int, ...], format: BlockFormat, layout: str, step: int, gap: int
+) -> dict[str, Placed]:
+    """Elements and scales of a matrix of this shape, blocks along its rows: rows of q `step` bytes apart, `gap` between those of scales."""
+    rows, columns = shape
+    blocks = -(-columns // format.block)
+    q = Placed(result.q, (step, 1), stored_as(format))
+    if layout == "blocked":
+        return {names[0]: q, names[1]: Placed(result.scales.reshape(blocked_shape(rows, blocks)))}
+    stride = mn_major_stride(rows) + MN_MAJOR_ALIGNMENT * gap if layout == "mn_major" else blocks + gap
+    return {names[0]: q, names[1]: Placed(result.scales, (stride, 1))}
+
+
+def placed_apart(
+    result: Quantized, names: tuple[str, str], shape: tuple[int, ...], format: BlockFormat, layout: str, gap: int
+) -> dict[str, Placed]:
+    """The same; rows of q start at multiples of 16 bytes, so many of them further on than they must."""
+    return placed(result, names, shape, format, layout, up_to(result.q.shape[1], 16) + 16 * gap, gap)
+
+
+def longer(values: numpy.ndarray, length: int, stride: int, dtype: str | None = None, axis: int = 0) -> Placed:
+    """Results that are the first along an axis of an array that has more; the others are left alone."""
+    shape = tuple(length if number == axis else extent for number, extent in enumerate(values.shape))
+    whole, untouched = numpy.zeros(shape, values.dtype), numpy.ones(shape, bool)
+    owned = tuple(map(slice, values.shape))
+    whole[owned], untouched[owned] = values, False
+    return Placed(whole, (stride, 1), dtype, untouched if untouched.any() else None)
+
+
+def strides_of_matrices(shape: tuple[int, ...], gap: int, unit: int) -> tuple[int, int, int]:
+    """Rows start at multiples of `unit` elements, `gap` units further on than they must, matrices likewise."""
+    row = up_to(shape[2], unit) + gap * unit
+    return shape[1] * row + gap * unit, row, 1
+
+
+def placed_matrices(
+    result: Quantized, names: tuple[str, str], rows: int, format: BlockFormat, settings: Mapping[str, str], gap: int
+) -> dict[str, Placed]:
+    """Elements and scales of matrices of so many rows, blocks along them. Rows of q start at multiples of 16 bytes."""
+    q = Placed(result.q, strides_of_matrices(result.q.shape, gap, 16), stored_as(format))
+    layout = settings.get("layout", "plain")
+    if layout == "blocked":
+        blocks = -(-result.q.shape[2] * format.element.per_byte // format.block)
+        return {names[0]: q, names[1]: Placed(result.scales.reshape(len(result.q), *blocked_shape(rows, blocks)))}
+    unit = MN_MAJOR_ALIGNMENT if layout == "mn_major" else 1
+    return {names[0]: q, names[1]: Placed(result.scales, strides_of_matrices(result.scales.shape, gap, unit))}
