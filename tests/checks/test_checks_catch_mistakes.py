@@ -237,7 +237,7 @@ def test_a_kernel_without_checks_is_refused_in_words(name, like, what):
 
 def test_an_arrangement_of_scales_that_zoo_has_no_word_for_is_refused_in_words():
     kernel = replace(zoo.kernel("scales.blocked"), name="scales.swizzled", fields={"op": "scales", "arrangement": "swizzled"})
-    with pytest.raises(NoChecks, match="^scales.swizzled: nobody has written checks for kernels such as scales.swizzled; "):
+    with pytest.raises(NoChecks, match=r"^scales\.swizzled: nobody has written checks for kernels such as scales.swizzled; "):
         next(checks.problems(kernel, kernel.variants[0]))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy
 
@@ -41,7 +41,7 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
         after: dict[str, numpy.ndarray] = {}
         first = ""
         for seed in range(schedules):
-            schedule = "random" if seed else "last"
+            schedule: Literal["random", "last"] = "random" if seed else "last"
             device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=FEW_MULTIPROCESSORS)
             found = _run(zoo, device, kernel, variant, buffers, settings, f"scheduling {schedule}, seed {seed}")
             if not seed:
