@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from zoo.contract.expressions import LARGEST
 
-_BEYOND = 2**64 - 2**62  # bits that no address of real memory has; without them no array of at most 2^62 bytes ends past 63 bits
-
 
 @dataclass(frozen=True)
 class Span:
@@ -59,16 +57,16 @@ class PlacementCheck:
     def __init__(self, placement: Placement, order: Mapping[str, int]):
         self._placement = placement
         self._order = order
-        # Nearly every call passes by a glance: no address is null or has a bit that its alignment (or any real memory) forbids,
-        # and no two arrays lie so near that they may meet. Where one does not, the rules themselves decide.
-        beyond = _BEYOND if all(span.bytes <= 2**62 for span in placement.spans.values()) else -1
-        self._odd_bits = [(index, beyond | placement.alignments.get(name, 1) - 1) for name, index in order.items()]
+        # Nearly every call passes by a glance: no address is null, odd, or so high that an array could end past 63 bits, and no two
+        # arrays lie so near that they may meet. Where one does not, the rules themselves decide.
+        self._high = 2**62 if all(span.bytes <= 2**62 for span in placement.spans.values()) else 0
+        self._odd_bits = [(order[name], alignment - 1) for name, alignment in placement.alignments.items() if alignment > 1]
         self._near = [
             (order[one], order[other], -placement.spans[one].bytes, placement.spans[other].bytes) for one, other, _ in placement.apart
         ]
 
     def holds(self, addresses: Sequence[int]) -> bool:
-        if 0 in addresses:
+        if 0 in addresses or max(addresses) >= self._high:
             return self._decide(addresses)
         for index, bits in self._odd_bits:
             if addresses[index] & bits:
