@@ -102,15 +102,16 @@ class Zoo:
         Without `stream`, on the current stream of the framework that owns the arrays. On arrays of an emulated device
         the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
         """
-        form, addresses = read(arguments)
+        form, addresses = read(arguments, variant)
+        key = tuple(form)
         try:
-            plan = self._local.plans[name][(variant, *form)]
+            plan = self._local.plans[name][key]
         except (AttributeError, KeyError, TypeError):  # nothing like it yet, or something that cannot be a key: resolving says so
             plan = None
         if plan is not None and plan.move(addresses):
             plan.run(stream)
         else:
-            self._first(name, Call(arguments, form, addresses), variant, stream, (variant, *form))
+            self._first(name, Call(arguments, form, addresses), variant, stream, key)
 
     def _first(self, name: str, call: Call, variant: str | None, stream: object, form: tuple[object, ...]) -> None:
         """Launches a call like none that this thread remembers, or one whose arrays may not lie where they do."""

@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 HOST = -1  # the device of memory that no GPU can reach
+HIGHEST_ADDRESS = 2**62 - 1  # of what a caller may claim: GPUs have 57 bits
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from zoo.contract.expressions import LARGEST
@@ -47,41 +47,33 @@ class Placement:
                 return pair
         return None
 
-    def in_order(self, names: Sequence[str]) -> PlacementCheck:
-        return PlacementCheck(self, {name: index for index, name in enumerate(names)})
+    def in_order(self, names: Sequence[str]) -> Callable[[Sequence[int]], bool]:
+        """All rules at once for addresses in this order: what a repeated call is asked."""
+        order = {name: index for index, name in enumerate(names)}
+        # Nearly every call passes by a glance: no address is null or odd, and no two arrays lie so near that they may meet. Where one
+        # does not, the rules themselves decide. An array of 2^62 bytes ends within 63 bits, wherever memory is.
+        odd_bits = [(order[name], alignment - 1) for name, alignment in self.alignments.items() if alignment > 1]
+        if any(span.bytes > 2**62 for span in self.spans.values()):
+            odd_bits = [(0, -1)]
+        near = [(order[one], order[other], -self.spans[one].bytes, self.spans[other].bytes) for one, other, _ in self.apart]
 
+        def hold(addresses: Sequence[int]) -> bool:
+            if 0 in addresses:
+                return self._hold(dict(zip(names, addresses, strict=True)))
+            for index, bits in odd_bits:
+                if addresses[index] & bits:
+                    return self._hold(dict(zip(names, addresses, strict=True)))
+            for one, other, before, after in near:
+                if before < addresses[one] - addresses[other] < after:
+                    return self._hold(dict(zip(names, addresses, strict=True)))
+            return True
 
-class PlacementCheck:
-    """All rules of a placement at once, for addresses in a fixed order: what a repeated call is asked."""
+        return hold
 
-    def __init__(self, placement: Placement, order: Mapping[str, int]):
-        self._placement = placement
-        self._order = order
-        # Nearly every call passes by a glance: no address is null, odd, or so high that an array could end past 63 bits, and no two
-        # arrays lie so near that they may meet. Where one does not, the rules themselves decide.
-        self._high = 2**62 if all(span.bytes <= 2**62 for span in placement.spans.values()) else 0
-        self._odd_bits = [(order[name], alignment - 1) for name, alignment in placement.alignments.items() if alignment > 1]
-        self._near = [
-            (order[one], order[other], -placement.spans[one].bytes, placement.spans[other].bytes) for one, other, _ in placement.apart
-        ]
-
-    def holds(self, addresses: Sequence[int]) -> bool:
-        if 0 in addresses or max(addresses) >= self._high:
-            return self._decide(addresses)
-        for index, bits in self._odd_bits:
-            if addresses[index] & bits:
-                return self._decide(addresses)
-        for one, other, before, after in self._near:
-            if before < addresses[one] - addresses[other] < after:
-                return self._decide(addresses)
-        return True
-
-    def _decide(self, addresses: Sequence[int]) -> bool:
-        placement = self._placement
-        places = {name: addresses[index] for name, index in self._order.items()}
-        for name, address in places.items():
-            span = placement.spans.get(name)
+    def _hold(self, addresses: Mapping[str, int]) -> bool:
+        for name, address in addresses.items():
+            span = self.spans.get(name)
             lowest, highest = (0, LARGEST) if span is None else (1, LARGEST - span.bytes)
-            if placement.misaligned(name, address) or not lowest <= address <= highest:
+            if self.misaligned(name, address) or not lowest <= address <= highest:
                 return False
-        return placement.overlap(places) is None
+        return self.overlap(addresses) is None

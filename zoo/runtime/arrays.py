@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from zoo.contract.array import HOST, Array, contiguous_strides
+from zoo.contract.array import HIGHEST_ADDRESS, HOST, Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import called, dtype_name
@@ -54,10 +54,10 @@ class Kind:
 # The call as a whole
 
 
-def read(arguments: Mapping[str, object]) -> tuple[list[Any], list[int]]:
-    """The form of a call and the addresses of its arrays. The form is flat, three entries an argument: of an array its
-    name, kind and signature; of anything else its name, type and value. Calls of one form differ in addresses alone."""
-    form: list[Any] = []
+def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[list[Any], list[int]]:
+    """The form of a call and the addresses of its arrays. The form is flat, the pinned variant and three entries an argument: of
+    an array its name, kind and signature; of anything else its name, type and value. Calls of one form differ in addresses alone."""
+    form: list[Any] = [variant]
     addresses: list[int] = []
     for name, value in arguments.items():
         cls = type(value)
@@ -97,7 +97,7 @@ class Call:
         self.arrays: dict[str, tuple[Kind, Signature]] = {}
         self.values: dict[str, Any] = {}
         places = iter(addresses)
-        for name, kind, signature in zip(form[::3], form[1::3], form[2::3], strict=True):
+        for name, kind, signature in zip(form[1::3], form[2::3], form[3::3], strict=True):
             if isinstance(kind, Kind):
                 self.arrays[name] = (kind, signature)
                 self.values[name] = kind.describe(next(places), signature)
@@ -158,7 +158,7 @@ def ptr(
 ) -> Pointer:
     """Describes raw device memory. `strides` in elements (contiguous if left out); `device` is asked of the driver if left out."""
     dtype = dtype_name(dtype, "ptr")
-    address = whole(address, "ptr: address", 0, 2**64 - 1)
+    address = whole(address, "ptr: address", 0, HIGHEST_ADDRESS)
     shape = whole_tuple(shape, "ptr: shape")
     strides = contiguous_strides(shape) if strides is None else whole_tuple(strides, "ptr: strides", -(2**63))
     if len(strides) != len(shape):
@@ -251,6 +251,7 @@ def _read_interface(array: Any) -> tuple[int, Signature]:
         strides = None if strides is None else tuple(strides)
     except (TypeError, ValueError, KeyError) as error:
         raise ArgumentError(f"the __cuda_array_interface__ of a {type(array).__name__} is malformed: {error!r}") from None
+    address = whole(address, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
     device = driver.device_of(address) if address else 0
     return address, (typestr, shape, strides, device, readonly, interface.get("stream"))
 

@@ -6,7 +6,8 @@ import atexit
 import ctypes
 from typing import Any
 
-from zoo.contract.array import HOST
+from zoo.contract.array import HIGHEST_ADDRESS, HOST
+from zoo.contract.whole_numbers import whole
 from zoo.errors import ArgumentError
 
 _CUDA, _CUDA_MANAGED, _VERSIONED_READ_ONLY = 2, 13, 1
@@ -81,7 +82,8 @@ def read_dlpack(array: Any) -> tuple[int, tuple[Any, ...]]:
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
     dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
     # Not consumed: the capsule's own destructor gives the producer its reference back.
-    return (tensor.data or 0) + tensor.byte_offset, (dtype, shape, strides, device, readonly)
+    address = whole((tensor.data or 0) + tensor.byte_offset, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
+    return address, (dtype, shape, strides, device, readonly)
 
 
 # Exporting. The structure lies in memory of the C library, for a consumer may call the deleter after Python is gone: from

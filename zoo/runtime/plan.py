@@ -68,7 +68,7 @@ class Plan:
             encode(tensor_map, self._block.address + offset)
         self._maps = tuple((self._block.address + offset, order.index(name)) for offset, name, _ in launch.tensor_maps)
         self._addresses: list[int] | None = None
-        self._placement = launch.placement.in_order(order)
+        self._may_lie = launch.placement.in_order(order)
         self._parameters = self._block.parameters
         self._configs: dict[int, object] = {}
         self._enqueue: Callable[..., tuple[Any, ...]] = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
@@ -92,7 +92,7 @@ class Plan:
         """Points the launch at arrays of the same form elsewhere; whether they may lie there."""
         if addresses == self._addresses:
             return True
-        if not self._placement.holds(addresses):
+        if not self._may_lie(addresses):
             return False
         self._addresses = None  # neither the old nor the new ones, should this fail half-way
         self._block.pointers[:] = addresses
