@@ -66,11 +66,13 @@ def compile_package(
     package: Path, program: Path, sources: Sequence[Path], flags: Sequence[str] = (), compiler: Sequence[str] = ("cc", "-std=c11")
 ):
     """Compiles a package together with other sources into a program, two files at a time."""
-    files = [*sources, *sorted(package.glob("zoo*.c")), *sorted((package / "cubins").glob("*.c"))]
+    cubins = program.parent / f"{program.name}_cubins.c"  # all in one, and as they are: there is nothing in them to run
+    cubins.write_text("".join(f'#include "{source}"\n' for source in sorted((package / "cubins").glob("*.c"))))
+    files = [cubins, *sources, *sorted(package.glob("zoo*.c"))]
     objects, running = [], []
     for index, source in enumerate(files):
         objects.append(program.parent / f"{program.name}_{index}.o")
-        command = [*compiler, *STRICT, "-O1", *flags, "-I", package, "-c", "-o", objects[-1], source]
+        command = [*compiler, *STRICT, "-O1", *(flags if source is not cubins else ()), "-I", package, "-c", "-o", objects[-1], source]
         running.append(subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True))
         if len(running) == 2:
             _wait(running)

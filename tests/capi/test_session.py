@@ -170,7 +170,7 @@ def test_an_altered_cubin_never_reaches_the_driver(package, recorder, tmp_path):
     source = next((tmp_path / "package" / "cubins").glob("sm_90a*.c"))
     text = source.read_text()
     at = text.index("{") + 1
-    altered = re.sub(r"\d+", lambda number: str(int(number.group()) ^ 1), text[at:], count=1)
+    altered = re.sub(r"0x\w+", lambda number: hex(int(number.group(), 16) ^ 1), text[at:], count=1)
     source.write_text(text[:at] + altered)
     built = compile_package(tmp_path / "package", tmp_path / "program", [HERE / "session.c"])
     run = program(recorder, [built, "launch"], trace=True)
