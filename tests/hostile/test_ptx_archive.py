@@ -1,0 +1,182 @@
+"""An archive of PTX may be anything until its digest is known: reading one is bounded in time and memory, and by one rule."""
+
+import io
+import lzma
+import os
+import shutil
+import tarfile
+import zlib
+from types import SimpleNamespace
+
+import pytest
+
+from tests.hostile.bounded import bounded
+from zoo.catalog import Zoo
+from zoo.errors import IntegrityError
+from zoo.shipped import ptx
+
+TEXTS = {"sm_90a/one.ptx": b".version 9.0\n", "sm_90a/two.ptx": b"x" * 700}
+
+
+def archive_of(*members: tarfile.TarInfo, form=tarfile.PAX_FORMAT) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz", format=form) as archive:
+        for member in members:
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+    return packed.getvalue()
+
+
+def member(name: str, size: int = 0, **fields) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.size = size
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+def sparse_tar(size: int) -> bytes:
+    """A member without a byte of data that unpacks to `size` zeros."""
+    sparse = member("sm_90a/one.ptx")
+    sparse.pax_headers = {"GNU.sparse.map": f"{size},0", "GNU.sparse.size": str(size)}
+    return archive_of(sparse)
+
+
+def zeros(size: int) -> bytes:
+    header = member("sm_90a/one.ptx", size).tobuf(tarfile.USTAR_FORMAT)
+    packer = lzma.LZMACompressor(preset=0)
+    parts = [packer.compress(header)]
+    for _ in range(size >> 20):
+        parts.append(packer.compress(bytes(1 << 20)))
+    return b"".join([*parts, packer.flush()])
+
+
+def refusal(tmp_path, packed: bytes) -> str:
+    path = tmp_path / ptx.FILE
+    path.write_bytes(packed)
+    with pytest.raises(IntegrityError) as caught:
+        ptx.read(path)
+    found = ptx.problem(tmp_path, SimpleNamespace(ptx_sha256="0" * 64))
+    assert found is not None
+    return str(caught.value)
+
+
+def test_what_is_packed_is_read_and_the_same_archive_is_made_of_it(tmp_path):
+    (tmp_path / ptx.FILE).write_bytes(ptx.pack(TEXTS))
+    assert ptx.read(tmp_path / ptx.FILE) == TEXTS
+    assert ptx.problem(tmp_path, SimpleNamespace(ptx_sha256=ptx.digest(TEXTS))) is None
+
+
+@pytest.mark.parametrize("packed", [sparse_tar(6 << 30), zeros(64 << 20)], ids=["a sparse member", "packed zeros"])
+def test_a_bomb_costs_neither_memory_nor_time(tmp_path, packed):
+    """A sparse tar of a few hundred bytes made verify take 6.3 GB."""
+    (tmp_path / ptx.FILE).write_bytes(packed)
+    said = bounded(
+        """
+        from pathlib import Path
+        from types import SimpleNamespace
+        from zoo.shipped import ptx
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        print(ptx.problem(Path(sys.argv[1]), SimpleNamespace(ptx_sha256="0" * 64)))
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        assert after.ru_utime - before.ru_utime < 1, after
+        assert after.ru_maxrss - before.ru_maxrss < 40 << 10, after
+        """,
+        tmp_path,
+    )
+    assert "damaged" in said
+
+
+def test_a_small_archive_may_not_unpack_to_more_than_256_times_itself(tmp_path):
+    short = zeros(15 << 20)
+    assert "256 times its own length" in refusal(tmp_path, short)
+
+
+def test_an_archive_that_asks_for_a_huge_dictionary_is_refused(tmp_path):
+    asked = bytearray(ptx.pack(TEXTS))
+    start, size = 12, 4 * (asked[12] + 1)  # the block's header follows the stream's
+    asked[asked.index(b"\x21\x01", start) + 2] = 40  # LZMA2 with a dictionary of 4 GiB - 1
+    asked[start + size - 4 : start + size] = zlib.crc32(asked[start : start + size - 4]).to_bytes(4, "little")
+    assert "emory" in refusal(tmp_path, bytes(asked))
+
+
+@pytest.mark.parametrize(
+    "member_of",
+    [
+        lambda: member("sm_90a/one.ptx", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        lambda: member("sm_90a/one.ptx", type=tarfile.LNKTYPE, linkname="two"),
+        lambda: member("sm_90a", type=tarfile.DIRTYPE),
+        lambda: member("sm_90a/one.ptx", mtime=1),
+        lambda: member("sm_90a/one.ptx", uname="root"),
+        lambda: member("../one.ptx"),
+        lambda: member("/one.ptx"),
+        lambda: member("sm_90a/.one.ptx"),
+        lambda: member("-one.ptx"),
+        lambda: member("sm_90a/one\n4\n.ptx"),
+        lambda: member("sm_90a/$(id).ptx"),
+        lambda: member("sm_90a/ö.ptx"),
+        lambda: member("sm_90a/" + "o" * 300 + ".ptx"),
+    ],
+    ids=["symlink", "link", "folder", "time", "owner", "above", "absolute", "hidden", "option", "newline", "shell", "accent", "long"],
+)
+def test_a_member_that_pack_would_not_write_is_refused(tmp_path, member_of):
+    assert "damaged" in refusal(tmp_path, archive_of(member_of()))
+
+
+def test_a_name_that_comes_twice_or_out_of_order_is_refused(tmp_path):
+    one, two = member("sm_90a/one.ptx"), member("sm_90a/two.ptx")
+    for order in ((one, one), (two, one)):
+        assert "in order" in refusal(tmp_path, archive_of(*order, form=tarfile.USTAR_FORMAT))
+
+
+def test_a_newline_in_a_name_does_not_merge_two_texts():
+    """`a\\n1\\nx` and what follows it were digested as the two members that they spell."""
+    split = {"a": b"x", "b": b"y"}
+    merged = {"a\n1\nxb": b"y"}
+    assert ptx.digest(split) != ptx.digest({"a": b"xb", "c": b"y"})
+    with pytest.raises(IntegrityError, match="cannot be called"):
+        ptx.digest(merged)
+
+
+@pytest.mark.parametrize("behind", [b"x", lzma.compress(b"more")], ids=["bytes", "another stream"])
+def test_bytes_behind_the_end_are_refused(tmp_path, behind):
+    assert "damaged" in refusal(tmp_path, ptx.pack(TEXTS) + behind)
+
+
+def test_data_behind_the_last_member_is_refused(tmp_path):
+    whole = lzma.decompress(ptx.pack(TEXTS))
+    assert "behind its end" in refusal(tmp_path, lzma.compress(whole + b"hidden"))
+    assert "behind its end" in refusal(tmp_path, lzma.compress(whole + bytes(100_000)))
+
+
+def test_a_pipe_in_place_of_the_archive_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / ptx.FILE)
+    assert "no regular file" in ptx.problem(tmp_path, SimpleNamespace(ptx_sha256="0" * 64))
+
+
+def test_an_archive_of_many_gigabytes_is_not_read(tmp_path):
+    with open(tmp_path / ptx.FILE, "wb") as file:
+        file.truncate(1 << 40)
+    assert "more than the" in ptx.problem(tmp_path, SimpleNamespace(ptx_sha256="0" * 64))
+
+
+def test_the_emulator_runs_the_bytes_that_were_verified(tmp_path, monkeypatch):
+    """The archive was read once to be verified and once to be used, and might be another the second time."""
+    from tests.small_zoo import small_zoo
+
+    folder = small_zoo(tmp_path / "zoo", "quantize.mxfp8.rows", lambda variant: variant["name"] == "bf16_e5m2_blocked_t256")
+    zoo = Zoo(folder)
+    other = tmp_path / "other.tar.xz"
+    good = ptx.read(folder / ptx.FILE)
+    other.write_bytes(ptx.pack({name: b"// another" for name in good}))
+    reads = []
+
+    def read_then_swap(path, most, original=ptx.read_file):
+        reads.append(path)
+        data = original(path, most)
+        shutil.copy(other, folder / ptx.FILE)
+        return data
+
+    monkeypatch.setattr(ptx, "read_file", read_then_swap)
+    variant = zoo.kernel("quantize.mxfp8.rows").variants[0]
+    assert ptx.Texts(folder).of(variant, zoo.manifest).encode() == good[ptx.name_of(variant.file)]
+    assert len(reads) == 1

@@ -1,0 +1,32 @@
+"""The files of a zoo: what they may be called, and how they are read when they may be anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(rf"{_PART}(?:/{_PART})*")
+_LONGEST_NAME = 240
+
+
+def is_file_name(text: str) -> bool:
+    """Whether a file below a cubin directory may have this name: a closed alphabet, so that no reader of names (a shell,
+    make, a C comment, a terminal) finds a meaning in one, and no part that starts with a dot or a dash."""
+    return len(text) <= _LONGEST_NAME and _NAME.fullmatch(text) is not None
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """The bytes of a regular file of at most `most` bytes; OSError, in words, for what is none: a pipe would never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        data = file.read(most + 1) if found.st_size <= most else None
+    if data is None or len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than the {most:,} bytes that zoo reads of such a file", str(path))
+    return data
