@@ -9,12 +9,15 @@ A cubin is a 64-bit ELF file (ABI version 8 since CUDA 13). Where each fact stan
 - the parameters and the bounds on threads: `.nv.info.<kernel>`;
 - static shared memory: the size of `.nv.shared.<kernel>`, which starts with the 1024 bytes the system reserves.
 
-Any malformed file gives IntegrityError with the offset and what was expected there, and nothing else.
+Any malformed file gives IntegrityError with the offset and what was expected there, and nothing else. Reading takes time and memory in
+proportion to the file, however it is crafted: sections do not overlap, so that none is walked twice, and names are short and
+together no longer than the file.
 """
 
 from __future__ import annotations
 
 import re
+import reprlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,9 +30,11 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SEGMENT_BYTES = 56
 _ELF64, _LITTLE_ENDIAN, _CUDA_OSABI, _ABI_VERSION, _CUDA_MACHINE = 2, 1, 0x41, 8, 190
-_NOBITS, _SYMTAB, _NOTE = 8, 2, 7
+_NULL, _SYMTAB, _NOBITS = 0, 2, 8
 _FUNCTION, _GLOBAL = 2, 1  # symbol type and binding
 _TOOL_NOTE = 2000
+_LONGEST_NAME = 1024
+_LONGEST_COMMAND = 1 << 16
 RESERVED_SHARED = 1024  # at the start of every CTA's shared memory since sm_90
 
 # .nv.info attributes (cuobjdump -elf prints them as EIATTR_*)
@@ -66,7 +71,6 @@ class CubinKernel:
 class CubinFile:
     arch: str
     compiler: str  # ptxas' version line
-    symbols: tuple[str, ...]  # every named symbol
     kernels: dict[str, CubinKernel]
 
 
@@ -85,6 +89,7 @@ class _Section:
 class _Reader:
     def __init__(self, data: bytes):
         self.data = data
+        self.names_left = len(data)
 
     def _fail(self, offset: int, expected: str) -> NoReturn:
         raise IntegrityError(f"malformed cubin: at offset {offset:#x} expected {expected}")
@@ -94,21 +99,25 @@ class _Reader:
             self._fail(offset, f"{what} of {form.size} bytes, the file ends at {len(self.data):#x}")
         return form.unpack_from(self.data, offset)
 
-    def _text(self, start: int, index: int, end: int, what: str) -> str:
+    def _text(self, start: int, index: int, end: int, what: str, longest: int = _LONGEST_NAME) -> str:
         """The zero-terminated text at `start + index` of a string table that stops at `end`."""
+        end = min(end, start + index + longest + 1)
         stop = self.data.find(b"\0", start + index, end) if start + index < end else -1
         if stop < 0:
             self._fail(start + index, f"{what}, zero-terminated before {end:#x}")
-        try:
-            return self.data[start + index : stop].decode("ascii")
-        except UnicodeDecodeError:
-            self._fail(start + index, f"{what} in ASCII")
+        self.names_left -= stop - start - index
+        if self.names_left < 0:
+            self._fail(start + index, f"names that are together no longer than the file, at {what}")
+        text = self.data[start + index : stop].decode("latin-1")
+        if not text.isascii() or not text.isprintable():
+            self._fail(start + index, f"{what} in printable ASCII")
+        return text
 
     def cubin(self) -> CubinFile:
         sm = self._header()
         self._read_sections()
         arch, compiler = self._arch(sm)
-        symbols, entries = self._symbols()
+        entries = self._entries()
         records = self._function_records()
         kernels = {}
         for index, symbol in entries.items():
@@ -117,7 +126,7 @@ class _Reader:
                     self._fail(self.sections[".nv.info"].offset, f"attribute {attribute:#x} of the kernel {symbol}")
             stack = max(records[_FRAME_SIZE][index], records[_STACK][index])  # its own, and with what it calls
             kernels[symbol] = self._kernel(symbol, records[_REGISTERS][index], stack)
-        return CubinFile(arch, compiler, tuple(symbols), kernels)
+        return CubinFile(arch, compiler, kernels)
 
     def _header(self) -> int:
         fields = self._unpack(_HEADER, 0, "an ELF header")
@@ -152,6 +161,7 @@ class _Reader:
             if kind != _NOBITS and offset + size > len(self.data):
                 self._fail(at, f"section {index} inside the file's {len(self.data):#x} bytes, found {offset:#x} + {size:#x}")
             headers.append((at, name, kind, offset, size))
+        self._refuse_overlaps(headers)
         if self.names_index >= len(headers):
             self._fail(0x3E, f"the section of names below {len(headers)}, found {self.names_index}")
         _, _, _, names, names_size = headers[self.names_index]
@@ -164,6 +174,15 @@ class _Reader:
             if text in self.sections:
                 self._fail(at, f"one section named {text}, found a second")
             self.sections[text] = _Section(text, kind, offset, size)
+
+    def _refuse_overlaps(self, headers: list[tuple[int, int, int, int, int]]):
+        end = 0
+        for offset, size, at in sorted(
+            (offset, size, at) for at, _, kind, offset, size in headers if kind not in (_NULL, _NOBITS) and size
+        ):
+            if offset < end:
+                self._fail(at, f"sections that do not overlap, found one at {offset:#x} before {end:#x}")
+            end = offset + size
 
     def _section(self, name: str) -> _Section:
         if name not in self.sections:
@@ -183,10 +202,10 @@ class _Reader:
             self._fail(at, f"a note of type {_TOOL_NOTE} inside {section.size:#x} bytes, found type {kind}, {description_bytes:#x} bytes")
         _, _, _, version, _, command = self._unpack(struct.Struct("<6I"), start, "a tool note")
         compiler = self._text(start + 24, version, end, "the compiler's version")
-        command_line = self._text(start + 24, command, end, "the compiler's command line")
-        match = re.search(r"(?:^|\s)-arch[ =](sm_(\d+)[af]?)(?=\s|$)", command_line)
-        if match is None or int(match[2]) != sm:
-            self._fail(start + 24 + command, f"a command line with '-arch sm_{sm}', as e_flags say, found '{command_line}'")
+        command_line = self._text(start + 24, command, end, "the compiler's command line", _LONGEST_COMMAND)
+        match = re.search(r"(?:^|\s)-arch[ =](sm_(\d{1,3})[af]?)(?=\s|$)", command_line)
+        if not match or int(match[2]) != sm:
+            self._fail(start + 24 + command, f"a command line with '-arch sm_{sm}', as e_flags say, found {reprlib.repr(command_line)}")
         arch = match[1]
         specific = any(
             attribute == _ARCH_SPECIFIC and value & 0xFF for attribute, value, _, _ in self._attributes(self._section(".nv.compat"))
@@ -195,25 +214,25 @@ class _Reader:
             self._fail(self.sections[".nv.compat"].offset, f"the feature class of {arch}")
         return arch, compiler
 
-    def _symbols(self) -> tuple[list[str], dict[int, str]]:
-        """All names, and the kernels by symbol number."""
+    def _entries(self) -> dict[int, str]:
+        """The kernels by symbol number."""
         table, strings = self._section(".symtab"), self._section(".strtab")
         if table.type != _SYMTAB or table.size % _SYMBOL.size:
             self._fail(table.offset, f"a symbol table of entries of {_SYMBOL.size} bytes")
-        names: list[str] = []
         entries: dict[int, str] = {}
+        found = set()
         for index in range(table.size // _SYMBOL.size):
             at = table.offset + index * _SYMBOL.size
             name, info, _, _, _, _ = _SYMBOL.unpack_from(self.data, at)
             if not name:
                 continue
             text = self._text(strings.offset, name, strings.offset + strings.size, f"the name of symbol {index}")
-            names.append(text)
             if info == (_GLOBAL << 4 | _FUNCTION) and f".nv.info.{text}" in self.sections:
-                if text in entries.values():
+                if text in found:
                     self._fail(at, f"one kernel named {text}, found a second")
                 entries[index] = text
-        return names, entries
+                found.add(text)
+        return entries
 
     def _attributes(self, section: _Section) -> Iterator[tuple[int, int, int, int]]:
         """(attribute, its small value, and the offset and size of its data) of an .nv.info-like section."""
@@ -264,7 +283,7 @@ class _Reader:
                 x, y, z = self._words(3, at, size, attribute)
                 bounds[attribute] = (x, y, z)
         if sorted(parameters) != list(range(len(parameters))):
-            self._fail(section.offset, f"parameters 0 to {len(parameters) - 1}, found {sorted(parameters)}")
+            self._fail(section.offset, f"parameters 0 to {len(parameters) - 1}, found {reprlib.repr(sorted(parameters))}")
         for ordinal, parameter in parameters.items():
             if parameter.offset + parameter.size > parameter_bytes:
                 self._fail(section.offset, f"parameter {ordinal} inside the block's {parameter_bytes} bytes")

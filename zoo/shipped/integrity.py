@@ -9,12 +9,14 @@ from pathlib import Path
 
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
+from zoo.contract.files import read_file
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.schema import PARAMETERS
 from zoo.errors import ExpressionError, IntegrityError
 from zoo.shipped import ptx
 from zoo.shipped.cubin_file import CubinKernel, read_cubin
 
+LARGEST_CUBIN = 64 << 20
 SHARED_LIMIT = 232448  # 227 KiB: what one CTA may have on sm_90 and sm_100, static and dynamic together
 THREADS_LIMIT = 1024
 REGISTERS_PER_CTA = 65536
@@ -63,7 +65,7 @@ def check_bytes(kernel: Kernel, variant: Variant, data: bytes, owners: Mapping[s
 
 def _file_problem(path: Path, kernel: Kernel, variant: Variant, owners: Mapping[str, tuple[Kernel, Variant]]) -> str | None:
     try:
-        data = path.read_bytes()
+        data = read_file(path, LARGEST_CUBIN)
     except FileNotFoundError:
         return "missing; reinstall zoo or run build_cubins.py"
     except OSError as error:
