@@ -13,6 +13,7 @@ from .findings import Finding
 from .instructions import load_tables, lookup
 from .lanes import LANES
 from .parser import (
+    DEEPEST,
     SINK,
     TYPE_BYTES,
     Address,
@@ -30,6 +31,9 @@ from .parser import (
     Vector,
     width_class,
 )  # fmt: skip
+
+MOST_PARAMETER_BYTES = 32764
+MOST_LOCAL_BYTES = 512 << 10
 
 # type modifier -> (width class of the register it needs, numpy type of the slot)
 SLOT_TYPES = {
@@ -411,7 +415,9 @@ class Program:
         """Callees before callers. Recursion is refused: registers are one set per function, not per activation."""
         order, state = [], {}
 
-        def visit(function, line):
+        def visit(function, line, depth=0):
+            if depth > DEEPEST:
+                raise UnsupportedInstruction(line, f"call {function.name}", f"functions that call each other {DEEPEST} deep")
             if state.get(function) == "open":
                 raise UnsupportedInstruction(line, f"call {function.name}", "recursive functions")
             if function in state or function.statements is None:
@@ -421,7 +427,7 @@ class Program:
                 if statement.opcode.split(".")[0] == "call":
                     for operand in statement.operands:
                         if isinstance(operand, Function):
-                            visit(operand, statement.line)
+                            visit(operand, statement.line, depth + 1)
             state[function] = "done"
             order.append(function)
 
@@ -434,6 +440,8 @@ class Program:
             end = -(-end // variable.align) * variable.align
             offsets[variable] = end
             end += variable.size
+        if end > MOST_PARAMETER_BYTES:
+            raise EmulatorError(f"{self.entry.name} takes {end:,} bytes of parameters, the limit is {MOST_PARAMETER_BYTES:,}")
         return offsets, end
 
     def _local_variables(self):
@@ -447,6 +455,8 @@ class Program:
                 end = -(-end // variable.align) * variable.align
                 offsets[variable] = end
                 end += variable.size
+        if end > MOST_LOCAL_BYTES:
+            raise EmulatorError(f"{self.entry.name} has {end:,} bytes of local memory a thread, the limit is {MOST_LOCAL_BYTES:,}")
         return offsets, end
 
     def _shared_variables(self):

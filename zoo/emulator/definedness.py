@@ -7,8 +7,12 @@ and use the defined half only. A pure move of an undefined unit is no use of it:
 from functools import reduce
 from operator import and_
 
+from .errors import EmulatorError
 from .instructions import Blocked
 from .lanes import FULL, bits_of
+
+MOST_BITS = 1 << 31  # one for each instruction and half register
+MOST_VISITS = 64  # of an instruction, on average; kernels take up to 6
 
 
 def analyse(program):
@@ -38,6 +42,8 @@ def analyse(program):
 def _defined_before(program, masks):
     """Units (as a bit set in an int) that are assigned on every path to each pc."""
     instructions = program.instructions
+    if len(instructions) * program.layout.units > MOST_BITS:
+        raise EmulatorError(f"{program.entry.name}: {len(instructions):,} instructions with {len(masks):,} registers are too many to follow")
     everything = (1 << program.layout.units) - 1
     state = [everything] * len(instructions)
     gained = [0 if ins.guard is not None else _union(masks, ins.writes) for ins in instructions]
@@ -46,7 +52,11 @@ def _defined_before(program, masks):
     for pc in work:
         state[pc] = 0
     queued, seen = set(work), set(work)
+    steps = MOST_VISITS * len(instructions)
     while work:
+        steps -= 1
+        if steps < 0:
+            raise EmulatorError(f"{program.entry.name}: its jumps are too entangled to follow which registers are written")
         pc = work.pop()
         queued.discard(pc)
         ins = instructions[pc]

@@ -2,6 +2,9 @@
 
 Registers, labels and variables are resolved by scope here (inline assembly opens scopes with its own registers and labels),
 so a statement's operands hold objects, not names.
+
+A text may come from anyone: whatever it says, parsing it ends in a module or in ParseError, in time and memory that the limits below
+bound. Kernels of some 5,000 instructions and 18,000 registers are the largest known.
 """
 
 import re
@@ -19,6 +22,16 @@ def width_class(type):
     """The storage class of a register of this declared type."""
     size = TYPE_BYTES[type]
     return "pred" if type == "pred" else "b16" if size <= 2 else f"b{size * 8}"
+
+
+MOST_CHARACTERS = 1 << 22
+MOST_TOKENS = 1 << 20
+MOST_REGISTERS = 1 << 17  # of all functions together
+MOST_STATEMENTS = 1 << 16
+MOST_BYTES = 1 << 26  # of all variables together
+MOST_RELOCATIONS = 256
+LARGEST_ALIGNMENT = 1 << 20
+DEEPEST = 64  # blocks in blocks, lists in lists
 
 
 class Register:
@@ -175,13 +188,13 @@ class Function:
 
 
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
+    r"""(?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)  # a comment without an end is no token
       | (?P<string>"(?:[^"\\]|\\.)*")
       | (?P<number>0[fF][0-9a-fA-F]{8}(?![\w$])|0[dD][0-9a-fA-F]{16}(?![\w$])|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?(?![\w$])|\d+\.\d+(?:[eE][-+]?\d+)?|\d+U?(?![\w$]))
       | (?P<directive>\.[A-Za-z_][\w$]*(?:::[\w$]+)*)
       | (?P<name>[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
-      | (?P<punct>[-+{}()\[\]<>,;:|!@=~*?&^/])""",
-    re.VERBOSE | re.DOTALL,
+      | (?P<punct>[-+{}()\[\]<>,;:|!@=~*?&^]|/(?!\*))""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
 
 _SPECIAL = re.compile(
@@ -191,6 +204,8 @@ _SPECIAL = re.compile(
 
 
 def _tokenise(text):
+    if len(text) > MOST_CHARACTERS:
+        raise ParseError(0, f"the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are read")
     tokens, position, line = [], 0, 1
     match_at = _TOKEN.match
     while position < len(text):
@@ -200,6 +215,10 @@ def _tokenise(text):
         kind, found = match.lastgroup, match.group()
         if kind != "space":
             tokens.append((kind, found, line, position))
+            if kind == "string" and not found.isprintable():
+                raise ParseError(line, "a text with characters that no terminal prints")
+            if len(tokens) > MOST_TOKENS:
+                raise ParseError(line, f"there are more than {MOST_TOKENS:,} words")
         line += found.count("\n")
         position = match.end()
     tokens.append(("end", "", line, position))
@@ -207,10 +226,11 @@ def _tokenise(text):
 
 
 class _Scope:
-    __slots__ = ("parent", "names", "labels", "ranges")
+    __slots__ = ("parent", "names", "labels", "depth")
 
     def __init__(self, parent):
-        self.parent, self.names, self.labels, self.ranges = parent, {}, {}, {}
+        self.parent, self.names, self.labels = parent, {}, {}
+        self.depth = 0 if parent is None else parent.depth + 1
 
 
 class Name:
@@ -222,7 +242,9 @@ class Name:
         self.text, self.scope, self.line = text, scope, line
 
 
-_RANGED = re.compile(r"(.*?)(\d+)$")
+_TARGET = re.compile(r"sm_\d{2,3}[af]?")
+_OFFSETS = range(-(1 << 31), 1 << 32)  # what may be added to an address
+_ALIGNMENTS = frozenset(1 << power for power in range(LARGEST_ALIGNMENT.bit_length()))
 _LINKAGE = (".visible", ".extern", ".weak", ".common")
 _PERFORMANCE = {
     ".maxntid": 3, ".reqntid": 3, ".minnctapersm": 1, ".maxnctapersm": 1, ".maxnreg": 1, ".reqnctapercluster": 3, ".maxclusterrank": 1,
@@ -237,6 +259,8 @@ class _Parser:
         self.version = self.target = None
         self.variables, self.functions, self.files = {}, {}, {}
         self.module_scope = _Scope(None)
+        self.register_count = self.statement_count = self.bytes = 0
+        self.relocations = []
 
     # ---- tokens
     def peek(self):
@@ -247,6 +271,8 @@ class _Parser:
 
     def next(self):
         token = self.tokens[self.at]
+        if token[0] == "end":
+            raise ParseError(token[2], "the text ends in the middle of something")
         self.at += 1
         return token
 
@@ -272,10 +298,14 @@ class _Parser:
         value = _integer(found, line)
         return -value if negative else value
 
+    def nested(self, depth):
+        if depth > DEEPEST:
+            self.fail(f"nested more than {DEEPEST} deep")
+        return depth
+
     def skip_statement(self):
         while self.next()[1] != ";":
-            if self.tokens[self.at][0] == "end":
-                self.fail("the text ends inside a statement")
+            pass
 
     # ---- module level
     def module(self):
@@ -287,6 +317,8 @@ class _Parser:
             elif text == ".target":
                 self.next()
                 self.target = self.next()[1]
+                if not _TARGET.fullmatch(self.target):
+                    self.fail(f"the target {self.target!r} is not covered")
                 while self.accept(","):
                     self.next()
             elif text == ".address_size":
@@ -309,7 +341,10 @@ class _Parser:
                 self.next()
                 alias = self.next()[1]
                 self.expect(",")
-                self.functions[alias] = self.functions[self.next()[1]]
+                known = self.next()[1]
+                if known not in self.functions:
+                    self.fail(f"{alias} is to be another name of {known}, which is not declared")
+                self.functions[alias] = self.functions[known]
                 self.expect(";")
             elif text in _LINKAGE or text in (".entry", ".func", ".global", ".const", ".shared", ".managed"):
                 external = False
@@ -326,6 +361,11 @@ class _Parser:
                 self.next()
             else:
                 self.fail(f"unexpected {text!r} at module level")
+        if self.target is None:
+            self.fail("a .target is missing")
+        for name, line in self.relocations:
+            if name not in self.variables:
+                raise ParseError(line, f"{name!r}, whose address is taken in an initialiser, is no variable")
 
     def section(self):
         self.next()
@@ -337,8 +377,6 @@ class _Parser:
             depth += (text == "{") - (text == "}")
             if depth == 0:
                 return
-            if self.tokens[self.at][0] == "end":
-                self.fail("the text ends inside a section")
 
     def location(self):
         """.loc file line column {, function_name label {+ n}, inlined_at file line column}"""
@@ -367,6 +405,8 @@ class _Parser:
             if text == ".align":
                 self.next()
                 align = self.integer()
+                if align not in _ALIGNMENTS:
+                    self.fail(f".align {align} is no power of two up to {LARGEST_ALIGNMENT:,}")
             elif text in (".v2", ".v4", ".v8"):
                 self.next()
                 lanes = int(text[2:])
@@ -400,11 +440,20 @@ class _Parser:
                 self.expect("]")
             for extent in dimensions:
                 size = None if extent is None or size is None else size * extent
+                if size is not None and not 0 <= size <= MOST_BYTES:
+                    raise ParseError(line, f"{name} has {size:,} bytes, expected 0 to {MOST_BYTES:,}")
+            if size is None and space not in ("shared", "global", "const"):
+                raise ParseError(line, f"{name} in .{space} memory has no size")
             variable = Variable(name, space, align or width * lanes, size, line, function, type)
             if self.accept("="):
                 self.initialiser(variable, width)
                 if variable.size is None:
                     variable.size = len(variable.data)
+                if len(variable.data) > variable.size:
+                    raise ParseError(line, f"{name} has {variable.size} bytes and an initialiser of {len(variable.data)}")
+            self.bytes += variable.size or 0
+            if self.bytes > MOST_BYTES:
+                raise ParseError(line, f"the variables have more than {MOST_BYTES:,} bytes together")
             found.append(variable)
             if not self.accept(","):
                 break
@@ -415,10 +464,10 @@ class _Parser:
     def initialiser(self, variable, width):
         data = bytearray()
 
-        def value():
+        def value(depth):
             if self.accept("{"):
                 while not self.accept("}"):
-                    value()
+                    value(self.nested(depth + 1))
                     self.accept(",")
                 return
             kind, text, line, _ = self.tokens[self.at]
@@ -432,8 +481,11 @@ class _Parser:
                 elif text == "mask":
                     raise ParseError(line, "mask() in an initialiser is not covered")
                 addend = 0
-                if self.peek() in "+-" and self.peek():
+                if self.peek() in ("+", "-"):
                     addend = self.integer() if self.peek() == "-" else (self.next(), self.integer())[1]
+                if width > 8 or addend not in _OFFSETS or len(self.relocations) >= MOST_RELOCATIONS:
+                    raise ParseError(line, f"the address of {text!r} in an initialiser is not covered")
+                self.relocations.append((text, line))
                 variable.relocations.append((len(data), width, text, addend, generic))
                 data.extend(bytes(width))
                 return
@@ -450,7 +502,7 @@ class _Parser:
                 number = -_integer(text, line) if negative else _integer(text, line)
             data.extend((number & ((1 << width * 8) - 1)).to_bytes(width, "little"))
 
-        value()
+        value(0)
         variable.data = bytes(data)
 
     # ---- functions
@@ -475,6 +527,8 @@ class _Parser:
                 values = [self.integer()]
                 while self.accept(","):
                     values.append(self.integer())
+                if len(values) > _PERFORMANCE[text] or any(not 1 <= value < 1 << 31 for value in values):
+                    raise ParseError(line, f"{text} takes up to {_PERFORMANCE[text]} positive numbers")
                 function.directives[text[1:]] = values
             elif text in (".explicitcluster", ".noreturn", ".blocksareclusters"):
                 function.directives[text[1:]] = True
@@ -524,7 +578,7 @@ class _Parser:
             if depth == 0 and text in (",", ")"):
                 break
             depth += (text == "[") - (text == "]")
-            self.at += 1
+            self.next()
         end, self.at = self.at, saved
         stop = self.tokens[end]
         self.tokens[end] = ("punct", ";", stop[2], stop[3])
@@ -560,6 +614,7 @@ class _Parser:
                 return
             if text == "{":
                 self.next()
+                self.nested(scope.depth)
                 self.block(function, _Scope(scope))
             elif text == ";":
                 self.next()
@@ -608,6 +663,8 @@ class _Parser:
                 if self.accept("<"):
                     count = self.integer()
                     self.expect(">")
+                    if not 0 <= count <= MOST_REGISTERS:
+                        self.fail(f"{count:,} registers {name}, at most {MOST_REGISTERS:,} are covered")
                     for number in range(count):
                         self.declare_register(function, scope, f"{name}{number}", type)
                 else:
@@ -629,6 +686,9 @@ class _Parser:
             self.fail(f"the directive {text} is not covered")
 
     def declare_register(self, function, scope, name, type):
+        self.register_count += 1
+        if self.register_count > MOST_REGISTERS:
+            self.fail(f"more than {MOST_REGISTERS:,} registers are not covered")
         register = Register(name, type, len(function.registers), function)
         function.registers.append(register)
         scope.names[name] = register
@@ -655,24 +715,36 @@ class _Parser:
                     break
                 self.fail(f"unexpected {self.peek()!r} after an operand of {opcode}")
         text = " ".join(self.text[start : self.tokens[self.at - 1][3]].split())
+        self.statement_count += 1
+        if self.statement_count > MOST_STATEMENTS:
+            self.fail(f"more than {MOST_STATEMENTS:,} instructions are not covered")
         function.statements.append(Statement(guard, opcode, operands, line, self.source, text))
 
-    def operand(self, scope):
+    def offset(self, start=0):
+        """The sum of `start` and a signed number, which is what stands behind the name in an address."""
+        sign = -1 if self.next()[1] == "-" else 1
+        offset = start + sign * self.integer()
+        if offset not in _OFFSETS:
+            self.fail(f"the offset {offset} of an address has more than 32 bits")
+        return offset
+
+    def operand(self, scope, depth=0):
         kind, text, line, _ = self.tokens[self.at]
+        self.nested(depth)
         if text == "[":
-            return self.bracket(scope)
+            return self.bracket(scope, depth)
         if text in ("{", "("):
             self.next()
             items, close = [], "}" if text == "{" else ")"
             while not self.accept(close):
-                items.append(self.operand(scope))
+                items.append(self.operand(scope, depth + 1))
                 if not self.accept(","):
                     self.expect(close)
                     break
             return Vector(items) if text == "{" else Group(items)
         if text == "!":
             self.next()
-            return Negated(self.operand(scope))
+            return Negated(self.operand(scope, depth + 1))
         if kind == "number" or text == "-":
             return self.immediate()
         if kind != "name":
@@ -683,11 +755,12 @@ class _Parser:
             kind, text, line, _ = self.next()
             return PredicatePair(first, SINK if text == "_" else Name(text, scope, line))
         if self.peek() in ("+", "-") and first is not SINK:
-            sign = -1 if self.next()[1] == "-" else 1
-            return Address(first, sign * self.integer())  # `mov.u64 d, symbol+4`
+            return Address(first, self.offset())  # `mov.u64 d, symbol+4`
         if self.peek() == "[" and first is not SINK:
             self.next()
             offset = self.integer()
+            if offset not in _OFFSETS:
+                self.fail(f"the offset {offset} of an address has more than 32 bits")
             self.expect("]")
             return Address(first, offset)
         return first
@@ -706,7 +779,7 @@ class _Parser:
         value = _integer(text, line)
         return Immediate(-value if negative else value)
 
-    def bracket(self, scope):
+    def bracket(self, scope, depth):
         self.expect("[")
         kind, text, line, _ = self.tokens[self.at]
         if kind == "number" or text == "-":
@@ -715,13 +788,12 @@ class _Parser:
             self.next()
             address = Address(Name(text, scope, line), 0)
             while self.peek() in ("+", "-"):
-                sign = -1 if self.next()[1] == "-" else 1
-                address.offset += sign * self.integer()
+                address.offset = self.offset(address.offset)
         if self.accept(","):
-            coordinates = self.operand(scope)
+            coordinates = self.operand(scope, depth + 1)
             rest = []
             while self.accept(","):
-                rest.append(self.operand(scope))
+                rest.append(self.operand(scope, depth + 1))
             self.expect("]")
             return TensorAddress(address, coordinates, rest)
         self.expect("]")
@@ -764,11 +836,13 @@ class _Parser:
 def _integer(text, line):
     text = text.rstrip("U")
     try:
-        if len(text) > 1 and text[0] == "0" and text[1] not in "xXbB":
-            return int(text, 8)
-        return int(text, 0)
+        octal = len(text) > 1 and text[0] == "0" and text[1] not in "xXbB"
+        value = int(text, 8 if octal else 0)
     except ValueError:
-        raise ParseError(line, f"expected an integer, found {text!r}") from None
+        raise ParseError(line, f"expected an integer, found {text[:80]!r}") from None
+    if value >> 64:
+        raise ParseError(line, f"a number of more than 64 bits, {text[:80]!r}")
+    return value
 
 
 class ParsedModule:
