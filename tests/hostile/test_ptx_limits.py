@@ -137,3 +137,9 @@ def test_what_kernels_need_is_far_from_the_limits():
     registers = limits.MOST_REGISTERS // 2
     module = Module(entry(f".reg .b32 %r<{registers}>;\nmov.b32 %r{registers - 1}, 1;"))
     assert len(module.functions["k"].registers) == registers
+
+
+def test_an_address_before_all_memory_is_a_finding():
+    """The first local variable less a hundred bytes: a negative number, which no register holds."""
+    report = launch(entry(".local .b8 a[4];\n.reg .b64 %r;\n.reg .b32 %s;\nmov.u64 %r, a-100;\nld.local.b32 %s, [%r];"))
+    assert not report.ok and {finding.kind for finding in report.findings} == {"out-of-bounds"}

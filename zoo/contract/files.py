@@ -1,4 +1,4 @@
-"""The files of a zoo: what they may be called, and how they are read when they may be anything."""
+"""The files of a zoo: what they may be called, how they are read when they may be anything, and how they are written whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 _LONGEST_NAME = 240
+_PARTIAL = ".new"
 
 
 def is_file_name(text: str) -> bool:
@@ -30,3 +31,22 @@ def read_file(path: Path, most: int) -> bytes:
     if data is None or len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than the {most:,} bytes that zoo reads of such a file", str(path))
     return data
+
+
+def write_file(path: Path, data: bytes):
+    """Whole or not at all, whenever the process is killed or the disk is full. What a kill leaves behind, `is_partial` knows."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def is_partial(path: Path) -> bool:
+    """Whether a file is what a killed process had written of another: nothing reads it, the next build or record removes it."""
+    return path.name.startswith(".") and path.name.endswith(_PARTIAL)

@@ -156,7 +156,8 @@ class Warp:
                     known = machine.specials[key] = self.special(payload, dtype)
                 values[slot] = known
             else:
-                values[slot] = np.full(LANES, machine.symbol_address(payload[0], self.cta) + payload[1], np.uint64).astype(dtype)
+                address = (machine.symbol_address(payload[0], self.cta) + payload[1]) % (1 << 64)
+                values[slot] = np.full(LANES, address, np.uint64).astype(dtype)
 
     def special(self, name, dtype):
         """The value of a special register that does not change while the warp runs."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
-from zoo.contract.files import read_file
+from zoo.contract.files import is_partial, read_file
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.schema import PARAMETERS
 from zoo.errors import ExpressionError, IntegrityError
-from zoo.shipped import ptx
+from zoo.shipped import evidence, ptx
 from zoo.shipped.cubin_file import CubinKernel, read_cubin
 
 LARGEST_CUBIN = 64 << 20
@@ -48,9 +48,12 @@ def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
         wrong = ptx.problem(directory, manifest)
         if wrong is not None:
             yield Result(ptx.FILE, None, None, None, wrong)
+    wrong = evidence.problem(directory)
+    if wrong is not None:
+        yield Result(evidence.FILE, None, None, None, wrong)
     for path in sorted(directory.glob("**/*")):
         file = path.relative_to(directory).as_posix()
-        if path.is_file() and file not in known and file not in ("manifest.json", "evidence.json"):
+        if not path.is_dir() and file not in known and file not in ("manifest.json", evidence.FILE) and not is_partial(path):
             yield Result(file, None, None, None, "the manifest does not know this file; remove it, or run build_cubins.py")
 
 
