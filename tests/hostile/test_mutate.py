@@ -1,0 +1,81 @@
+"""tools/mutate.py must tell what tests notice from what they do not, and leave nothing changed."""
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.mutate import TESTS, Copy, draw, judges_of, mutants, survivors
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULE = b'''"""A text with 3 numbers."""
+
+def larger(a: int, b: int) -> int:
+    """The larger of 2."""
+    if a > b:
+        return a
+    return b
+
+def unheeded(a):
+    return a + 7
+'''
+TEST = """from module import larger
+
+def test_larger():
+    assert larger(1, 2) == 2 and larger(3, 2) == 3
+"""
+
+
+@pytest.fixture
+def toy(tmp_path):
+    root = tmp_path / "toy"
+    root.mkdir()
+    (root / "module.py").write_bytes(MODULE)
+    (root / "test_module.py").write_text(TEST)
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    return root, copy
+
+
+def test_survivors_are_the_changes_that_no_test_sees(toy):
+    root, folder = toy
+    tests = {"module.py": "test_module.py"}
+    alive, tried = survivors(Copy(root, folder), tests, draw(root, tests, 1), 100, 300)
+    assert tried == len(mutants("module.py", MODULE)) == 7
+    seen = {(mutant.was, mutant.text) for mutant in alive}
+    assert seen == {
+        ("a > b", "(a >= b)"), ("a + 7", "(a - 7)"), ("7", "(8)"), ("7", "(7 - 1)"), ("return a + 7", "return None"),
+    }  # fmt: skip
+    assert (folder / "module.py").read_bytes() == MODULE == (root / "module.py").read_bytes()
+
+
+def test_a_seed_draws_the_same_changes_again(toy):
+    root, _ = toy
+    tests = {"module.py": "test_module.py"}
+    assert list(draw(root, tests, 4)) == list(draw(root, tests, 4)) != list(draw(root, tests, 5))
+
+
+def test_every_change_is_python_and_is_a_change():
+    for file in ("zoo/shipped/ptx.py", "zoo/contract/files.py", "tools/mutate.py"):
+        source = (ROOT / file).read_bytes()
+        found = mutants(file, source)
+        assert len(found) > 20
+        for mutant in found:
+            assert ast.dump(ast.parse(mutant.apply(source))) != ast.dump(ast.parse(source)), mutant
+
+
+def test_changes_that_the_tests_are_not_fit_to_judge_are_not_counted(toy, capsys):
+    root, folder = toy
+    (root / "test_module.py").write_text("def test():\n    assert False\n")
+    tests = {"module.py": "test_module.py"}
+    assert survivors(Copy(root, folder), tests, draw(root, tests, 1), 100, 300) == ([], 0)
+    assert "fail as they are" in capsys.readouterr().err
+
+
+def test_every_test_that_is_named_exists():
+    for pattern, named in TESTS.items():
+        assert list(ROOT.glob(pattern)), pattern
+        assert all((ROOT / one).exists() for one in named.split()), named
+    assert judges_of("zoo/contract/files.py", TESTS) == "tests/hostile"

@@ -1,0 +1,245 @@
+"""Do the tests notice when the host code is wrong? Draws small changes by seed, runs the tests that should notice, lists what survives.
+
+    python tools/mutate.py --count 200 --seed 1                    # 200 changes over everything that TESTS names
+    python tools/mutate.py --only 'zoo/shipped/*' --seconds 1800   # for half an hour, of some modules
+
+Each change is one of: a comparison to its neighbour, a number by one, a truth turned round, `and` for `or`, an operator for another, two
+arguments swapped, a returned value forgotten, a statement deleted. Words are left alone: what a message says is nobody's mistake to find.
+It is made in a copy of the tracked files, never in the checkout. A test that does not end in time has noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import fnmatch
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# module -> the fewest tests that should notice; the first pattern that fits counts
+TESTS = {
+    "zoo/shipped/cubin_file.py": "tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",
+    "zoo/shipped/integrity.py": "tests/integrity/test_verify_integrity.py tests/hostile/test_limits_at_their_edges.py",
+    "zoo/shipped/ptx.py": "tests/hostile/test_ptx_archive.py",
+    "zoo/shipped/evidence.py": "tests/cli/test_evidence.py tests/hostile/test_evidence_files.py",
+    "zoo/shipped/places.py": "tests/hostile/test_evidence_files.py",
+    "zoo/contract/expressions.py": "tests/contract/test_expressions.py",
+    "zoo/contract/files.py": "tests/hostile",
+    "zoo/contract/*.py": "tests/contract tests/hostile/test_limits_at_their_edges.py",
+    "zoo/runtime/*.py": "tests/loader",
+    "zoo/catalog.py": "tests/loader tests/cli/test_catalogue.py",
+    "zoo/capi/*.py": "tests/capi/test_package.py tests/capi/test_parity.py",
+    "zoo/emulator/parser.py": "tests/hostile/test_ptx_limits.py tests/emulator/test_core_instructions.py tests/emulator/test_core_machine.py",
+    "zoo/emulator/barriers.py": "tests/emulator/test_core_findings.py tests/emulator/test_core_machine.py tests/emulator/test_core_order.py",
+    "zoo/emulator/device.py": "tests/emulator/test_core_machine.py tests/emulator/test_launching.py",
+    "zoo/reference/*.py": "tests/reference",
+    "zoo/cli/*.py": "tests/cli",
+    "tools/builder/*.py": "tests/builder",
+}
+
+_COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.In: ast.NotIn,
+    ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+_OPERATORS = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`text` in place of what stands from `start` to `end` of a file, in bytes."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    text: str
+    was: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: `{_short(self.was)}` became `{_short(self.text)}`"
+
+    def apply(self, source: bytes) -> bytes:
+        return source[: self.start] + self.text.encode() + source[self.end :]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) < 90 else f"{line[:87]}..."
+
+
+def mutants(file: str, source: bytes) -> list[Mutant]:
+    """Every change of this file that may be drawn."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def place(node: ast.AST) -> tuple[int, int]:
+        return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+    found = []
+    for node, changed in _changes(ast.parse(source)):
+        start, end = place(node)
+        was = source[start:end].decode()
+        text = changed if isinstance(changed, str) else f"({ast.unparse(changed)})"
+        found.append(Mutant(file, node.lineno, start, end, text, was))
+    return found
+
+
+def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST | str]]:
+    """(a node, what may stand in its place)"""
+    for node in _code(tree):
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            yield node, ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])]()], node.comparators)
+        elif isinstance(node, ast.Constant) and type(node.value) is bool:
+            yield node, ast.Constant(not node.value)
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            yield node, ast.Constant(node.value + 1)
+            yield node, ast.BinOp(ast.Constant(node.value), ast.Sub(), ast.Constant(1))
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node, node.operand
+        elif isinstance(node, ast.BoolOp):
+            yield node, ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), node.values)
+        elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not _is_text(node):
+            yield node, ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
+        elif isinstance(node, ast.Call) and len(node.args) >= 2 and not any(isinstance(one, ast.Starred) for one in node.args):
+            if ast.dump(node.args[0]) != ast.dump(node.args[1]):
+                yield node, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
+        elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+            yield node, "return None"
+        elif isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.Raise, ast.Delete, ast.Continue, ast.Break)):
+            yield node, "pass"
+
+
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but annotations, docstrings, f-strings and what is only there for a type checker."""
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST) or name in ("annotation", "returns", "decorator_list") or isinstance(child, ast.JoinedStr):
+                continue
+            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
+                continue
+            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
+                continue
+            yield child
+            yield from _code(child)
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    sides = (node.left, node.right)
+    return any(isinstance(side, ast.JoinedStr) or isinstance(side, ast.Constant) and isinstance(side.value, (str, bytes)) for side in sides)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def draw(root: Path, tests: dict[str, str], seed: int, only: str = "*") -> Iterator[Mutant]:
+    """Changes in an order that the seed says; a module is as likely as it has lines that can be changed."""
+    files = sorted({path.relative_to(root).as_posix() for pattern in tests for path in root.glob(pattern)})
+    every = [mutant for file in files if fnmatch.fnmatchcase(file, only) for mutant in mutants(file, (root / file).read_bytes())]
+    random.Random(seed).shuffle(every)
+    yield from every
+
+
+def judges_of(file: str, tests: dict[str, str]) -> str:
+    return next(named for pattern, named in tests.items() if fnmatch.fnmatchcase(file, pattern))
+
+
+class Copy:
+    """The tracked files of a checkout, in a folder where they may be broken."""
+
+    def __init__(self, root: Path, folder: Path):
+        self.root, self.folder = root, folder
+        listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=root, capture_output=True, check=True).stdout
+        for name in filter(None, listed.decode().split("\0")):
+            if (root / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / name, folder / name)
+        self._usual: dict[str, float] = {}
+
+    def passes(self, tests: str) -> bool:
+        began = time.monotonic()
+        passed = self._run(tests, 1800)
+        self._usual[tests] = time.monotonic() - began
+        return passed
+
+    def notice(self, mutant: Mutant, tests: str) -> bool:
+        path = self.folder / mutant.file
+        whole = path.read_bytes()
+        path.write_bytes(mutant.apply(whole))
+        try:
+            return not self._run(tests, 3 * self._usual[tests] + 30)
+        finally:
+            path.write_bytes(whole)
+
+    def _run(self, tests: str, seconds: float) -> bool:
+        """A process group of its own: what tests start and leave behind ends with them."""
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
+        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        silent = subprocess.DEVNULL
+        process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=silent, stderr=silent, start_new_session=True)
+        try:
+            return process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def survivors(copy: Copy, tests: dict[str, str], drawn: Iterator[Mutant], count: int, seconds: float) -> tuple[list[Mutant], int]:
+    """What no test noticed, of how many tried."""
+    until, tried, alive, sound = time.monotonic() + seconds, 0, [], {}
+    for mutant in drawn:
+        if tried == count or time.monotonic() > until:
+            break
+        named = judges_of(mutant.file, tests)
+        if named not in sound:
+            sound[named] = copy.passes(named)
+            if not sound[named]:
+                print(f"not tried: the tests {named} fail as they are", file=sys.stderr)
+        if not sound[named]:
+            continue
+        tried += 1
+        if not copy.notice(mutant, named):
+            alive.append(mutant)
+            print(mutant, flush=True)
+    return alive, tried
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many (default: never)")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="of the files that match, such as 'zoo/shipped/*'")
+    parser.add_argument("--at-least", type=float, default=95.0, metavar="PERCENT", help="exit with 1 where fewer are noticed (default: 95)")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(ROOT, Path(folder))
+        alive, tried = survivors(copy, TESTS, draw(ROOT, TESTS, asked.seed, asked.only), asked.count, asked.seconds)
+    share = 100 * (tried - len(alive)) / tried if tried else 0.0
+    print(f"{tried - len(alive)} of {tried} changes were noticed ({share:.1f} %), seed {asked.seed}")
+    for file, number in Counter(mutant.file for mutant in alive).most_common():
+        print(f"  {number:3} survive in {file}")
+    sys.exit(0 if tried and share >= asked.at_least else 1)
+
+
+if __name__ == "__main__":
+    main()
