@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import re
+import reprlib
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,9 +30,12 @@ MOST_FORMS = 256  # of a kernel's calls that a thread surely remembers; it never
 class Zoo:
     """The kernels of one cubin directory. `zoo.launch` and its siblings are those of the packaged one."""
 
-    def __init__(self, directory: str | Path, manifest_sha256: str | None = None):
+    def __init__(self, directory: str | Path, digest: str | None = None):
         self.directory = Path(directory)
-        self.library = Library(self.directory, manifest_sha256)
+        if digest is not None and not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
+            raise ArgumentError(f"a digest is the 64 hexadecimal digits that `zoo digest` prints, got {reprlib.repr(digest)}")
+        self.digest = digest  # of the manifest, which it is held to; None: whatever lies there
+        self.library = Library(self.directory, digest)
         self._local = threading.local()  # .plans: of each kernel those of the calls made lately, by form
 
     @property

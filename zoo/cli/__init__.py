@@ -22,6 +22,7 @@ _MODULES = {
     "verify": "zoo.cli.verify",
     "bench": "zoo.cli.bench",
     "export": "zoo.cli.export",
+    "digest": "zoo.cli.digest",
 }
 
 
@@ -78,12 +79,14 @@ def main(context: click.Context, cubins: Path | None) -> None:
     context.obj = cubins
 
 
-def collection(context: click.Context) -> Zoo:
-    """The Zoo that the command works on."""
+def collection(context: click.Context, digest: str | None = None) -> Zoo:
+    """The Zoo that the command works on, held to a digest of its manifest where there is one."""
     if context.obj is None:
         from zoo.shipped.packaged import packaged
 
-        return packaged
+        if digest in (None, packaged.digest):
+            return packaged
     from zoo.catalog import Zoo
+    from zoo.shipped.places import cubins_directory
 
-    return Zoo(context.obj)
+    return Zoo(context.obj or cubins_directory(), digest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,7 +62,8 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
 )  # fmt: skip
 @click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
-@click.option("--record", is_flag=True, help="Write the ratios to evidence.json.")
+@click.option("--record", is_flag=True, help="Write the ratios to a file of evidence.")
+@click.option("--record-to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.json", help="Record, to this file.")
 @click.option(
     "--plot", "plot_file", metavar="[FILE.svg]", is_flag=False, flag_value=_TERMINAL, callback=_plot_file,
     help="Draw it, torch's points beside the kernel's: on the terminal, or into an SVG file. A product as a roofline, TFLOPS over operations "
@@ -79,6 +81,7 @@ def command(
     variant: str | None,
     device: int,
     record: bool,
+    record_to: Path | None,
     plot_file: str | None,
     as_json: bool,
 ) -> None:
@@ -99,7 +102,7 @@ def command(
     from zoo.contract.nearest import a_few
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
-    from zoo.shipped.evidence import Evidence
+    from zoo.shipped.evidence import recorder
 
     if as_json and plot_file == _TERMINAL:
         raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
@@ -109,8 +112,10 @@ def command(
         raise click.UsageError(f"a plot is of one kernel, '{kernels}' means {a_few([kernel.name for kernel in chosen])}")
     # Before the device is opened: what is wrong with a call is wrong anywhere.
     calls = {kernel.name: _calls(kernel, shapes, settings, counts, distributions, variant) for kernel in chosen}
+    evidence = recorder(zoo.directory, record_to) if record or record_to is not None else None
+    if evidence is not None:
+        evidence.refuse_unwritable()
     machine = describe(driver.device(device))
-    evidence = Evidence(zoo.directory) if record else None
     found: list[dict[str, Any]] = []
     for number, kernel in enumerate(chosen):
         measured = []
@@ -179,7 +184,6 @@ def _as_data(kernel: Kernel, settings: dict[str, str], machine: Hardware, measur
 
 
 def _draw(file: str, name: str, device: str, measured: Sequence[Measurement]) -> None:
-    from pathlib import Path
 
     from zoo.benchmark.plot import plot
     from zoo.cli.svg_plot import as_svg

@@ -11,7 +11,7 @@ import click
 
 from zoo.cli import collection
 from zoo.contract.manifest import Kernel, Variant
-from zoo.shipped.evidence import Evidence
+from zoo.shipped.evidence import Evidence, evidence_of
 
 _SHORTEST_SUMMARY = 16  # columns; where there is less room the name stands alone
 
@@ -42,7 +42,7 @@ def command(context: click.Context, kernels: str, op: str | None, formats: str |
     chosen = [kernel for kernel in meant if fnmatch.filter(kernel.archs, arch) and fields.items() <= kernel.fields.items()]
     if not chosen:
         raise click.ClickException(f"none of the {len(meant)} kernels that '{kernels}' means has all that the options ask for")
-    evidence = Evidence(zoo.directory)
+    evidence = evidence_of(zoo.directory)
     if as_json:
         click.echo(json.dumps([_as_data(kernel, evidence, arch) for kernel in chosen], indent=1))
     elif as_evidence:

@@ -25,10 +25,10 @@ def command(context: click.Context, kernels: str, arguments: bool, parameters: b
     from zoo.cli import contract
     from zoo.cli.overview import overview
     from zoo.cli.selection import selected
-    from zoo.shipped.evidence import Evidence
+    from zoo.shipped.evidence import evidence_of
 
     zoo = collection(context)
-    evidence = Evidence(zoo.directory)
+    evidence = evidence_of(zoo.directory)
     shown = selected(zoo, kernels)
     if as_json:
         data = [contract.as_data(kernel, evidence) for kernel in shown]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 import click
 
@@ -23,6 +25,20 @@ def refusals_in_words() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else "" if error.errno != errno.ENOSPC else "standard output: "
         click.echo(f"Error: {where}{error.strerror or error}", err=True)
         sys.exit(1)
+
+
+@contextlib.contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM ends the work inside as Ctrl-C does, so that what follows it is still done."""
+
+    def end(*_: object) -> NoReturn:
+        sys.exit(128 + signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _abandon_what_was_not_printed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,11 +23,22 @@ if TYPE_CHECKING:
 @click.option("--emulate", is_flag=True, help="Also run each variant in the emulator, against the numpy reference.")
 @click.option("--schedules", type=click.IntRange(1), help="With --emulate: under so many schedules.  [default: 1]")
 @click.option("--jobs", type=click.IntRange(1), help="With --gpu or --emulate: in so many processes.  [default: 1]")
-@click.option("--record", is_flag=True, help="With --gpu or --emulate: write what was seen to evidence.json.")
+@click.option("--record", is_flag=True, help="With --gpu or --emulate: write what was seen to a file of evidence.")
+@click.option("--record-to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.json", help="Record, to this file.")
+@click.option("--digest", metavar="SHA256", help="Fail unless `zoo digest` gives this.")
 @click.option("--device", default=0, show_default=True, help="The GPU of --gpu.")
 @click.pass_context
 def command(
-    context: click.Context, kernels: str, gpu: bool, emulate: bool, schedules: int | None, jobs: int | None, record: bool, device: int
+    context: click.Context,
+    kernels: str,
+    gpu: bool,
+    emulate: bool,
+    schedules: int | None,
+    jobs: int | None,
+    record: bool,
+    record_to: Path | None,
+    digest: str | None,
+    device: int,
 ) -> None:
     """Check every cubin against the manifest; no GPU is needed.
 
@@ -42,6 +54,7 @@ def command(
 
     Most of the time goes into the reference, on the CPU: --jobs helps.
     """
+    record = record or record_to is not None
     if record and not gpu and not emulate:
         raise click.UsageError("--record writes what was seen of running kernels: give --gpu or --emulate too")
     if schedules and not emulate:
@@ -49,17 +62,22 @@ def command(
     if jobs and not gpu and not emulate:
         raise click.UsageError("--jobs belongs to --gpu and --emulate")
     from zoo.cli.selection import selected
+    from zoo.shipped.evidence import recorder
 
-    zoo = collection(context)
+    zoo = collection(context, digest)
     chosen = selected(zoo, kernels)
     sound = _integrity(zoo, chosen)
+    evidence = None
+    if record and sound:
+        evidence = recorder(zoo.directory, record_to)
+        evidence.refuse_unwritable()
     if (gpu or emulate) and not sound:
         click.echo("not run    any kernel: the cubins must be sound first", err=True)
     right = sound
     if sound and gpu:
-        right &= _on_gpu(zoo, chosen, device, jobs or 1, record)
+        right &= _on_gpu(zoo, chosen, device, jobs or 1, evidence)
     if sound and emulate:
-        right &= _emulated(zoo, chosen, schedules or 1, jobs or 1, record)
+        right &= _emulated(zoo, chosen, schedules or 1, jobs or 1, evidence)
     context.exit(0 if right else 1)
 
 
@@ -84,10 +102,14 @@ def _integrity(zoo: Zoo, kernels: Sequence[Kernel]) -> bool:
         click.echo(fact("FAILED", f"{failure.file}: {failure.problem}"), err=True)
     state = "as the manifest says" if not failures else f"as the manifest says, {len(failures)} not"
     click.echo(fact("integrity", f"{count(files, 'cubin')}, {count(size, 'byte')}: {state}"))
+    if zoo.digest is None:
+        click.echo(
+            fact("unpinned", "nothing says whose manifest this is: keep what `zoo digest` prints elsewhere, and give it as --digest")
+        )
     return not failures
 
 
-def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, record: bool) -> bool:
+def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, evidence: Evidence | None) -> bool:
     from dataclasses import asdict
 
     from zoo.checks.gpu import OnGpu, runnable
@@ -95,21 +117,20 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, record
     from zoo.cli.text import count, fact, progress
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
-    from zoo.shipped.evidence import Evidence
 
     device = driver.device(ordinal)
     machine = asdict(describe(device))
     work = [(kernel, variant) for kernel in kernels for variant in runnable(kernel, device)]
-    evidence = Evidence(zoo.directory)
     ran = 0
     failures: dict[int, str] = {}
-    with _kept(zoo, evidence, record and bool(work)), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
+    with _kept(zoo, evidence if work else None), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
         for number, outcome in items:
             kernel, variant = work[number]
             ran += outcome.checks
             if outcome.error is not None:
                 failures[number] = f"{kernel.name} {variant.name}: {outcome.error}"
-            evidence.add(variant, "gpu", {**machine, "checks": outcome.checks, "error": outcome.error})
+            if evidence is not None:
+                evidence.add(variant, "gpu", {**machine, "checks": outcome.checks, "error": outcome.error})
     for number in sorted(failures):
         click.echo(fact("FAILED", failures[number]), err=True)
     state = "all right" if not failures else f"{count(len(failures), 'variant')} wrong"
@@ -124,24 +145,23 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, record
     return bool(work) and not failures
 
 
-def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, record: bool) -> bool:
+def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, evidence: Evidence | None) -> bool:
     from zoo.checks.emulated import MOST_ELEMENTS, Emulation
     from zoo.checks.processes import outcomes
     from zoo.cli.text import count, fact, progress
-    from zoo.shipped.evidence import Evidence
 
     work = [(kernel, variant) for kernel in kernels for variant in kernel.variants]
-    evidence = Evidence(zoo.directory)
     ran = left_out = 0
     failures: dict[int, str] = {}
-    with _kept(zoo, evidence, record), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
+    with _kept(zoo, evidence), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
         for number, outcome in items:
             kernel, variant = work[number]
             ran += outcome.checks
             left_out += outcome.left_out
             if outcome.error is not None:
                 failures[number] = f"{kernel.name} {variant.name} ({variant.arch}): {outcome.error}"
-            evidence.add(variant, "emulator", {"checks": outcome.checks, "schedules": schedules, "error": outcome.error})
+            if evidence is not None:
+                evidence.add(variant, "emulator", {"checks": outcome.checks, "schedules": schedules, "error": outcome.error})
     for number in sorted(failures):
         click.echo(fact("FAILED", failures[number]), err=True)
     state = "all right" if not failures else f"{count(len(failures), 'variant')} wrong"
@@ -158,14 +178,17 @@ def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, re
 
 
 @contextmanager
-def _kept(zoo: Zoo, evidence: Evidence, record: bool) -> Iterator[None]:
-    """Writes what was seen, also of a run that is interrupted: it may have taken an hour."""
+def _kept(zoo: Zoo, evidence: Evidence | None) -> Iterator[None]:
+    """Writes what was seen, also of a run that is interrupted or ended: it may have taken an hour."""
+    from zoo.cli.system import ended_in_order
     from zoo.cli.text import fact
 
     try:
-        yield
+        with ended_in_order():
+            yield
     finally:
-        if record:
-            evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
+        if evidence is not None:
+            if evidence.path.parent == zoo.directory:
+                evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
             evidence.write()
             click.echo(fact("recorded", str(evidence.path)))
