@@ -12,6 +12,7 @@ from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, MapRecipe,
 from zoo.errors import ManifestError
 
 _NONE = "ZOO_NONE"
+MOST_EXPRESSIONS = 65535  # of a kernel: their places are 16 bits, and the last of those stands for none
 
 
 def text(value: str) -> str:
@@ -72,6 +73,8 @@ class _Writer:
         if found is None:
             found = self.expressions[expression.text] = len(self.parsed)
             self.parsed.append(expression)
+            if len(self.parsed) > MOST_EXPRESSIONS:
+                raise ManifestError(f"{self.kernel.name}: more than {MOST_EXPRESSIONS:,} expressions, the C library takes no more")
             self._check("stack", _stack_depth(expression))
             for name in expression.names:
                 self._slot(name)

@@ -45,7 +45,7 @@ _FUNCTIONS = {"min": "minimum", "max": "maximum", "ceil_div": "ceil_div", "round
 _KEYWORDS = {"if", "else", "and", "or", "not"}
 # Words that mean something in an expression, so that nothing else may be named by them.
 RESERVED = ("sms", *_FUNCTIONS, *sorted(_KEYWORDS))
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*(?:\.\w+)*)|(//|==|!=|<=|>=|[-+*%<>(),]))")
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*(?:\.\w+)*)|(//|==|!=|<=|>=|[-+*%<>(),]))", re.ASCII)
 
 
 def _divide(a: int, b: int) -> int:

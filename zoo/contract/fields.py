@@ -7,6 +7,7 @@ takes a record from a manifest, `lowered` from a table that a person wrote, and 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import reprlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 from zoo.contract.expressions import Expression
+from zoo.contract.files import is_file_name
 from zoo.errors import ExpressionError
 
 REQUIRED: Any = object()  # a default of none: whoever writes a table must say it
@@ -70,14 +72,20 @@ class Text(Kind):
         self.words, self.pattern = words, pattern
 
     def read(self, value: Any) -> str:
-        if type(value) is not str or (self.pattern is not None and not self.pattern.fullmatch(value)) or not _is_unicode(value):
+        if type(value) is not str or (self.pattern is not None and not self.pattern.fullmatch(value)) or not value.isprintable():
             refuse(value, self.words)
         return value
 
 
-def _is_unicode(text: str) -> bool:
-    """Half of a surrogate pair, which JSON can spell, cannot be printed."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+class FileName(Kind):
+    """Of a file below the manifest's directory, or below a tree of tables."""
+
+    words = "a path of letters, digits, _ . and -, no part of which starts with a dot or a dash"
+
+    def read(self, value: Any) -> str:
+        if type(value) is not str or not is_file_name(value):
+            refuse(value, self.words)
+        return value
 
 
 class OneOf(Kind):
@@ -132,7 +140,9 @@ class NumberOrNull(Kind):
     words = "a number or null"
 
     def read(self, value: Any) -> int | float | None:
-        if value is not None and (type(value) not in (int, float) or (type(value) is int and not -(1 << 63) <= value < 1 << 63)):
+        if value is not None and (
+            type(value) not in (int, float) or not math.isfinite(value) or (type(value) is int and not -(1 << 63) <= value < 1 << 63)
+        ):
             refuse(value, "a number of 64 bits")
         return value  # type: ignore[no-any-return]
 
@@ -143,7 +153,7 @@ class Formula(Kind):
     words = "an expression"
 
     def read(self, value: Any) -> Expression:
-        if type(value) is not str:
+        if type(value) is not str or not value.isprintable():
             refuse(value, self.words)
         try:
             return Expression(value)

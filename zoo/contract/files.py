@@ -10,6 +10,7 @@ from pathlib import Path
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
+LARGEST_CUBIN = 64 << 20
 _LONGEST_NAME = 240
 _PARTIAL = ".new"
 

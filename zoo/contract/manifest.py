@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import reprlib
 from pathlib import Path
+from typing import Any, NoReturn
 
 from zoo.contract.fields import Malformed, read
+from zoo.contract.files import read_file
 from zoo.contract.reading import parse_kernel
 from zoo.contract.schema import SCHEMA, Argument, Form, Kernel, LaunchRule, ManifestFile, MapRecipe, Option, Parameter, Variant
 from zoo.errors import ManifestError
@@ -16,28 +19,51 @@ __all__ = [
 ]  # fmt: skip
 
 
+LARGEST = 16 << 20
+MOST_KERNELS = 1024
+
+
+def _parsed(text: bytes, pinned: bool) -> Any:
+    """JSON in UTF-8, without NaN and Infinity, and without a key that comes twice: of two readers each might take another."""
+    return json.loads(text.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=None if pinned else _once)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = next(key for index, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:index]))
+        raise ValueError(f"the key {reprlib.repr(twice)} comes twice in one table")
+    return found
+
+
 class Manifest:
     """The kernels of one cubin directory, parsed one by one as they are asked for."""
 
     def __init__(self, path: Path, sha256: str | None = None):
         try:
-            text = path.read_bytes()
+            text = read_file(path, LARGEST)
         except OSError as error:
             raise ManifestError(f"cannot read the manifest {path}: {error.strerror}; reinstall zoo or run build_cubins.py") from None
         found = hashlib.sha256(text).hexdigest()
         if sha256 is not None and found != sha256:
             raise ManifestError(
-                f"the manifest {path} was edited: its sha256 is {found}, zoo was released with {sha256}; "
+                f"the manifest {path} was edited: its sha256 is {found}, expected {sha256}; "
                 "reinstall zoo, or run build_cubins.py if you changed a table"
             )
         try:
-            data = json.loads(text)
+            data = _parsed(text, pinned=sha256 is not None)
             if type(data) is dict and type(data.get("schema")) is int and data["schema"] != SCHEMA:
                 wanted = "build it again with this zoo's build_cubins.py" if data["schema"] < SCHEMA else "install a newer zoo"
                 raise ManifestError(f"the manifest {path} has schema {data['schema']}, this zoo reads {SCHEMA}; {wanted}")
             held = ManifestFile(**read(ManifestFile, data))
         except (ValueError, RecursionError, Malformed) as error:
             raise ManifestError(f"the manifest {path} is malformed: {error}") from None
+        if len(held.kernels) > MOST_KERNELS:
+            raise ManifestError(f"the manifest {path} has {len(held.kernels):,} kernels, this zoo reads at most {MOST_KERNELS:,}")
         self.compiler = held.compiler
         self.ptx_sha256 = held.ptx  # of what zoo.shipped.ptx.FILE holds; None where there is none
         self._entries = held.kernels

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Collection, Mapping
-from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
 from zoo.contract.dtypes import DTYPES
@@ -33,6 +32,8 @@ from zoo.contract.schema import (
 from zoo.errors import ExpressionError, ManifestError
 
 _MOST_FLAGS = 4096  # combinations of flags that the forms of one argument may depend on
+_MOST_STEPS = 1 << 17  # of evaluating all of its conditions with each of them
+_MOST_ARGUMENTS = 64
 
 
 def parse_kernel(name: str, entry: object) -> Kernel:
@@ -48,6 +49,8 @@ def _kernel(name: str, entry: object) -> Kernel:
     if list(values["fields"].values()) != name.split(".") or next(iter(values["fields"])) != "op":
         raise Malformed(f" is {values['fields']}, expected the words of '{name}' in their order, op first").inside(".fields")
     values["options"] = {key: _at(f".options.{key}", option, data) for key, data in values["options"].items()}
+    if len(values["arguments"]) > _MOST_ARGUMENTS:
+        raise Malformed(f" are {len(values['arguments'])}, expected at most {_MOST_ARGUMENTS}").inside(".arguments")
     arguments: dict[str, Argument] = {}
     for index, data in enumerate(values["arguments"]):
         with inside(f".arguments[{index}]"):
@@ -163,6 +166,9 @@ def _check_conditions(
         count *= len(values)
     if count > _MOST_FLAGS:
         raise Malformed(f" depend on {count} combinations of flags, expected at most {_MOST_FLAGS}")
+    steps = count * sum(len(condition.code) for condition in conditions)
+    if steps > _MOST_STEPS:
+        raise Malformed(f" take {steps:,} steps to try with every combination of flags, expected at most {_MOST_STEPS:,}")
     for combination in itertools.product(*possible):
         chosen = dict(zip(deciding, combination, strict=True))
         known = {name: _flag(chosen[flags[name][0]], flags[name][1]) for name in names}
@@ -242,9 +248,6 @@ class _Choices:
 
 def _variant(data: object, choices: _Choices) -> Variant:
     values = read(Variant, data)
-    path = PurePosixPath(values["file"])
-    if path.is_absolute() or ".." in path.parts or not path.parts or not values["file"].isprintable():
-        _refuse("file", values["file"], "a path within the manifest's directory")
     for key, allowed in (("options", choices.options), ("dtypes", choices.dtypes)):
         chosen = values[key]
         if chosen.keys() != allowed.keys():

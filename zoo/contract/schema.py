@@ -20,6 +20,7 @@ from zoo.contract.fields import (
     TABLE,
     Anything,
     Field,
+    FileName,
     Formula,
     ListOf,
     NumberOrNull,
@@ -261,7 +262,7 @@ class Variant:
     launch: LaunchRule = field(metadata=says(Text("the name of a launch"), "How it is started: the name of one of `launches`."))
     when: Expression = field(metadata=_WHEN)
     cost: Expression = field(metadata=_COST)
-    file: str = field(metadata=says(Text(), "The cubin's path in the manifest's directory."))
+    file: str = field(metadata=says(FileName(), "The cubin's path in the manifest's directory."))
     bytes: int = field(metadata=says(_COUNT, "The cubin's size."))
     sha256: str = field(metadata=says(_A_DIGEST, "Of the cubin."))
     source_sha256: str = field(metadata=says(_A_DIGEST, "Of the translation unit and everything it includes."))
@@ -326,8 +327,8 @@ class Kernel:
         )
     )
     summary: str = field(metadata=says(Text(), "One line."))
-    table: str = field(metadata=says(Text(), "The path of the table in the tree of tables.", stands=MANIFEST))
-    source: str = field(metadata=says(Text(), "The CUDA source: in a table beside it, in the manifest a path in the tree of tables."))
+    table: str = field(metadata=says(FileName(), "The path of the table in the tree of tables.", stands=MANIFEST))
+    source: str = field(metadata=says(FileName(), "The CUDA source: in a table beside it, in the manifest a path in the tree of tables."))
     promises: dict[str, bool] = field(
         metadata=says(TableOf(Truth(), "true or false"), "What holds of every call; each has a test.", default={})
     )

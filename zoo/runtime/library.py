@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zoo.contract.files import LARGEST_CUBIN, read_file
 from zoo.contract.manifest import Manifest, Variant
 from zoo.contract.resolve import Launch
 from zoo.errors import CaptureError, IntegrityError
@@ -25,7 +26,7 @@ def read_verified(directory: Path, variant: Variant) -> bytes:
     """The cubin's bytes, exactly those of the manifest."""
     path = directory / variant.file
     try:
-        data = path.read_bytes()
+        data = read_file(path, LARGEST_CUBIN)
     except OSError as error:
         raise IntegrityError(f"cannot read the cubin {path}: {error.strerror}; reinstall zoo") from None
     if len(data) != variant.bytes:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
-from zoo.contract.files import is_partial, read_file
+from zoo.contract.files import LARGEST_CUBIN, is_partial, read_file
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.schema import PARAMETERS
 from zoo.errors import ExpressionError, IntegrityError
 from zoo.shipped import evidence, ptx
 from zoo.shipped.cubin_file import CubinKernel, read_cubin
 
-LARGEST_CUBIN = 64 << 20
 SHARED_LIMIT = 232448  # 227 KiB: what one CTA may have on sm_90 and sm_100, static and dynamic together
 THREADS_LIMIT = 1024
 REGISTERS_PER_CTA = 65536

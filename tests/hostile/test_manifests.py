@@ -1,0 +1,187 @@
+"""A manifest of a stranger: refused in words whatever it holds, in bounded time and memory, and nothing in it reaches a terminal or a shell."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.bounded import bounded
+from zoo.contract.files import is_file_name
+from zoo.contract.manifest import Manifest
+from zoo.errors import ManifestError
+
+GOOD = Path(__file__).resolve().parents[1] / "zoo_cubins/manifest.json"
+KERNEL = "gemm.fp8b128.dense"
+
+
+def refusal(tmp_path, data) -> str:
+    path = tmp_path / "manifest.json"
+    path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
+    with pytest.raises(ManifestError) as caught:
+        manifest = Manifest(path)
+        for name in manifest.names:
+            manifest.kernel(name)
+    assert len(str(caught.value)) < 4000 and str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def changed(change):
+    data = json.loads(GOOD.read_text())
+    change(data["kernels"][KERNEL])
+    return data
+
+
+TEXT = GOOD.read_bytes()
+TEXTS = {
+    "UTF-16": TEXT.decode().encode("utf-16"),
+    "UTF-32": TEXT.decode().encode("utf-32"),
+    "a byte order mark": b"\xef\xbb\xbf" + TEXT,
+    "no text at all": b"\xff\xfe\x00" + TEXT,
+    "NaN": TEXT.replace(b'"default": null', b'"default": NaN', 1),
+    "Infinity": TEXT.replace(b'"default": null', b'"default": -Infinity', 1),
+    "deep lists": b'{"schema": 2, "compiler": ' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+    "a number of 5000 digits": TEXT.replace(b'"bytes": ', b'"bytes": ' + b"1" * 5000, 1),
+    "a key twice": TEXT.replace(b'"kernels": {', b'"kernels": {}, "kernels": {', 1),
+    "a kernel twice": TEXT.replace(b'"kernels": {', b'"kernels": {"gemm.fp8b128.dense": {}, ', 1),
+    "trailing": TEXT + b"{}",
+    "nothing": b"",
+    "many kernels": json.dumps({**json.loads(TEXT), "kernels": {f"quantize.{n}": {} for n in range(2000)}}).encode(),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_is_no_plain_json_is_refused(tmp_path, what):
+    refusal(tmp_path, TEXTS[what])
+
+
+def test_a_number_past_all_floats_is_no_default(tmp_path):
+    """JSON spells 1e999, Python reads infinity."""
+    data = json.dumps(changed(lambda entry: entry["arguments"].append(SCALAR | {"default": 1.5}))).replace("1.5", "1e999")
+    assert "a number of 64 bits" in refusal(tmp_path, data.encode())
+
+
+SCALAR = {
+    "name": "factor", "kind": "scalar", "dtypes": ["f32"], "compiled": True, "forms": [], "access": "read", "alignment": 4,
+    "optional": False, "default": None, "help": "",
+}  # fmt: skip
+
+NAMES = ["../x.cubin", "/etc/passwd", "sm_90a/../../x", "$(id).cubin", "a*/b.cubin", "a\nb.cubin", "a b.cubin", ".hidden", "sm_90a/.x", "-rf",
+         "sm_90a/-x", "a//b", "a/", "", ".", "..", "ö.cubin", "a\\b", "a:b", "a'b", 'a"b', "a;b", "a`b", "a#b", "a%b", "a\0b", "a\u202eb", "x" * 300]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_name_that_means_something_elsewhere_is_refused(tmp_path, name):
+    assert not is_file_name(name)
+    for change in (
+        lambda entry: entry["variants"][0].update(file=name),
+        lambda entry: entry.update(table=name),
+        lambda entry: entry.update(source=name),
+    ):
+        assert "a path of letters" in refusal(tmp_path, changed(change))
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "two\nlines", "\u202e", "\ud800", "\x9b2J", "\x00"])
+@pytest.mark.parametrize("key", ["summary", "help", "name", "words", "promise", "expression", "kernel"])
+def test_no_text_that_a_terminal_would_obey(tmp_path, key, text):
+    def change(entry):
+        if key == "summary":
+            entry["summary"] = text
+        elif key == "help":
+            entry["arguments"][0]["help"] = text
+        elif key == "name":
+            entry["variants"][0]["name"] = text
+        elif key == "words":
+            entry["constraints"].append({"expression": "1", "words": text})
+        elif key == "expression":
+            entry["constraints"].append({"expression": f"1 {text}", "words": ""})
+        elif key == "promise":
+            entry["promises"][text] = True
+
+    data = changed(change)
+    if key == "kernel":
+        data["kernels"][text] = data["kernels"].pop(KERNEL)
+    refusal(tmp_path, data)
+
+
+def test_digits_and_letters_of_other_scripts_are_none(tmp_path):
+    for text in ("\u0663", "\u00b2", "\u03b1", "M\u00a0+ 1"):
+        refusal(tmp_path, changed(lambda entry, text=text: entry["constraints"].append({"expression": text, "words": ""})))
+
+
+def flags(count: int) -> dict:
+    return {f"o{index}": {"values": ["a", "b"], "default": "a", "compiled": False, "help": ""} for index in range(count)}
+
+
+def with_flags(entry, count: int, condition: str):
+    entry["options"] |= flags(count)
+    entry["arguments"][0]["forms"][0]["when"] = condition
+
+
+def all_of(count: int) -> str:
+    return " and ".join(f"(o{index}.a or o{index}.b)" for index in range(count))
+
+
+def test_4096_combinations_of_flags_are_tried_and_no_more(tmp_path):
+    short = "1 or " + " + ".join(f"o{index}.a" for index in range(12))
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(changed(lambda entry: with_flags(entry, 12, short))))
+    assert Manifest(path).kernel(KERNEL)
+    more = "1 or " + " + ".join(f"o{index}.a" for index in range(13))
+    assert "8192 combinations of flags, expected at most 4096" in refusal(tmp_path, changed(lambda entry: with_flags(entry, 13, more)))
+
+
+def test_conditions_that_take_long_to_try_are_refused(tmp_path):
+    assert "steps to try" in refusal(tmp_path, changed(lambda entry: with_flags(entry, 12, all_of(12))))
+
+
+def test_more_arguments_than_a_kernel_may_have_are_refused(tmp_path):
+    many = [SCALAR | {"name": f"factor{index}", "default": 1.0} for index in range(64)]
+    assert "expected at most 64" in refusal(tmp_path, changed(lambda entry: entry["arguments"].extend(many)))
+
+
+def test_a_manifest_of_gigabytes_is_not_read(tmp_path):
+    with open(tmp_path / "manifest.json", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ManifestError, match="more than the"):
+        Manifest(tmp_path / "manifest.json")
+
+
+def test_a_pipe_in_place_of_a_manifest_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "manifest.json")
+    with pytest.raises(ManifestError, match="no regular file"):
+        Manifest(tmp_path / "manifest.json")
+
+
+def test_a_manifest_full_of_lists_costs_little(tmp_path):
+    (tmp_path / "manifest.json").write_bytes(b'{"schema": 2, "compiler": {"a": [' + b"[]," * (4 << 20) + b"[]]}, \n")
+    bounded(
+        """
+        from pathlib import Path
+        from zoo.contract.manifest import Manifest
+        from zoo.errors import ManifestError
+        try:
+            Manifest(Path(sys.argv[1]))
+            sys.exit("taken")
+        except ManifestError:
+            pass
+        """,
+        tmp_path / "manifest.json",
+        megabytes=1500,
+    )
+
+
+def test_more_expressions_than_the_c_library_can_number_are_refused(tmp_path):
+    """Their places are 16 bits: one more, and the first would stand for the last."""
+    from zoo.capi.table import MOST_EXPRESSIONS, kernel_tables
+
+    def tables(count: int):
+        path = tmp_path / "manifest.json"
+        path.write_text(json.dumps(changed(lambda entry: entry["constraints"].extend(many[:count]))))
+        kernel = Manifest(path).kernel(KERNEL)
+        return kernel_tables(kernel, kernel.variants, 0, 0, {variant.file: 0 for variant in kernel.variants})
+
+    many = [{"expression": f"M >= {-number}", "words": ""} for number in range(MOST_EXPRESSIONS)]
+    assert tables(100)
+    with pytest.raises(ManifestError, match="more than 65,535 expressions"):
+        tables(MOST_EXPRESSIONS)
