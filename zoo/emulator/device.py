@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import struct
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -89,8 +91,19 @@ class Report:
         return "\n".join(lines)
 
 
+def _one_at_a_time(method):
+    """A method of a device that waits until no other thread is in one: its memory is one arena, which grows and moves."""
+
+    @functools.wraps(method)
+    def alone(self, *arguments, **settings):
+        with self._lock:
+            return method(self, *arguments, **settings)
+
+    return alone
+
+
 class Device:
-    """An emulated GPU: its memory, and the policies its launches run under.
+    """An emulated GPU: its memory, and the policies its launches run under. Threads may share one; their calls follow each other.
 
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between and warps in
     random order, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
@@ -122,6 +135,7 @@ class Device:
         self.arch, self.scheduling, self.seed, self.arithmetic, self.elect = arch, scheduling, seed, arithmetic, elect
         self.multiprocessors = multiprocessors or MULTIPROCESSORS[number]
         self.instruction_limit = instruction_limit
+        self._lock = threading.RLock()
         self.memory = GlobalMemory()
         self._variables = {}
         self._launches = 0
@@ -155,7 +169,8 @@ class Device:
         return uninitialised(self, shape, dtype)
 
     # ---- memory
-    def alloc(self, source: ArrayLike | int, *, written: ArrayLike | None = None) -> int:
+    @_one_at_a_time
+    def alloc(self, source, *, written=None):
         """Device memory with an array's bytes, or so many uninitialised bytes. Returns its address.
 
         `written`, a bool for each byte: the others hold what the array says and count as never written.
@@ -170,14 +185,17 @@ class Device:
             self.memory.write(address, data.tobytes(), written)
         return address
 
-    def free(self, address: int) -> None:
+    @_one_at_a_time
+    def free(self, address):
         self.memory.free(address)
 
-    def write(self, address: int, array: ArrayLike) -> None:
+    @_one_at_a_time
+    def write(self, address, array):
         """Copy an array's bytes to device memory."""
         self.memory.write(address, np.ascontiguousarray(array).tobytes())
 
-    def read(self, address: int, shape: int | Sequence[int], dtype: DTypeLike) -> np.ndarray:
+    @_one_at_a_time
+    def read(self, address, shape, dtype):
         """A copy of device memory as an array."""
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
@@ -185,7 +203,8 @@ class Device:
         start = self.memory.span(address, size)
         return self.memory.data[start : start + size].copy().view(dtype).reshape(shape)
 
-    def written(self, address: int, size: int) -> np.ndarray:
+    @_one_at_a_time
+    def written(self, address, size):
         """Bool array: which bytes were ever written, by the host or a kernel."""
         start = self.memory.span(address, size)
         return (self.memory.state[start : start + size] & 2) != 0
@@ -224,16 +243,8 @@ class Device:
         return record
 
     # ---- launching
-    def launch(
-        self,
-        module: Module,
-        entry: str,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        cluster: int | Sequence[int] | None = None,
-        shared_bytes: int = 0,
-        params: Sequence[object] | bytes = (),
-    ) -> Report:
+    @_one_at_a_time
+    def launch(self, module, entry, grid, block, cluster=None, shared_bytes=0, params=()):
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
         `params` may also be the bytes of the whole parameter block, as a loader packs it.
@@ -290,6 +301,7 @@ class Device:
         self.memory.write(address, bytes(data))
         return address
 
+    @_one_at_a_time
     def symbol(self, module, name):
         """The address of a module's variable, as cuModuleGetGlobal gives it."""
         if name not in module.variables:
