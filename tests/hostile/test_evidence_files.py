@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.recorder import ROOT
-from zoo.contract.files import is_partial, write_file
+from zoo.contract.files import is_partial, remove_partials, write_file
 from zoo.contract.manifest import Manifest
 from zoo.errors import IntegrityError, ManifestError, ZooError
 from zoo.shipped import evidence as evidence_module
@@ -174,6 +174,15 @@ def test_what_a_killed_record_leaves_is_no_problem_and_is_removed_by_the_next(tm
     evidence.add(ONE, "gpu", PASSED)
     evidence.write()
     assert not (folder / ".evidence.json.77.new").exists()
+
+
+def test_what_a_killed_build_leaves_is_removed_by_the_next(tmp_path):
+    (tmp_path / "sm_90a").mkdir()
+    kept = tmp_path / "sm_90a" / "a.cubin"
+    for path in (tmp_path / ".manifest.json.7.new", tmp_path / "sm_90a" / ".a.cubin.8.new", kept):
+        path.write_bytes(b"half")
+    remove_partials(tmp_path)
+    assert [path for path in tmp_path.glob("**/*") if path.is_file()] == [kept]
 
 
 def test_a_process_killed_at_any_moment_leaves_a_whole_file(tmp_path):

@@ -21,6 +21,7 @@ from tools.builder.output import manifest_text, pins_text
 from tools.builder.scope import check_scope
 from tools.builder.sources import Sources
 from tools.builder.table import read_tables
+from zoo.contract.files import remove_partials, write_file
 from zoo.contract.manifest import SCHEMA, Manifest, parse_kernel
 from zoo.contract.manifest import Variant as ShippedVariant
 from zoo.errors import IntegrityError, ZooError
@@ -88,6 +89,7 @@ class Build:
         """Builds what changed and is selected, writes it, and says what was done."""
         self._refuse_empty(selection)
         _refuse_unwritable(self.output)
+        remove_partials(self.output)
         fresh = self._build(selection, self._previous())
         written = sum(_write(self.output / file, data) for file, data in fresh.cubins.items())
         removed = self._remove_stale(fresh.cubins)
@@ -314,7 +316,5 @@ def _write(path: Path, data: bytes) -> bool:
     if path.is_file() and path.read_bytes() == data:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_bytes(data)
-    os.replace(partial, path)
+    write_file(path, data)
     return True

@@ -48,6 +48,11 @@ def write_file(path: Path, data: bytes):
         raise
 
 
+def remove_partials(folder: Path) -> None:
+    for path in folder.glob(f"**/.*{_PARTIAL}"):
+        path.unlink(missing_ok=True)
+
+
 def is_partial(path: Path) -> bool:
     """Whether a file is what a killed process had written of another: nothing reads it, the next build or record removes it."""
     return path.name.startswith(".") and path.name.endswith(_PARTIAL)

@@ -1,0 +1,170 @@
+"""Each limit taken to its edge: the last value that is allowed, and the first that is not."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.contract.entries import entry
+from tests.contract.test_resolve import HOPPER, NAME, SMS, arguments
+from tests.emulator.core_support import kernel as ptx_kernel
+from tests.integrity.test_verify_integrity import CUBINS, KERNEL
+from zoo.capi import table
+from zoo.contract import resolve as resolving
+from zoo.contract.expressions import Expression
+from zoo.contract.files import is_file_name
+from zoo.contract.manifest import Manifest, parse_kernel
+from zoo.contract.resolve import resolve
+from zoo.emulator import Device, Module
+from zoo.errors import ConstraintError, ManifestError
+from zoo.shipped import integrity
+from zoo.shipped.cubin_file import read_cubin
+from zoo.shipped.integrity import disagreements
+
+
+def launched(**rule):
+    made = entry()
+    made["launches"]["default"].update(rule)
+    return resolve(parse_kernel(NAME, made), arguments(), HOPPER, SMS)
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad"),
+    [
+        ({"threads": "1024"}, {"threads": "1025"}),
+        ({"threads": "1"}, {"threads": "0"}),
+        ({"cluster": ["16", "1", "1"]}, {"cluster": ["17", "1", "1"]}),
+        ({"cluster": ["1", "1", "1"]}, {"cluster": ["1", "1", "0"]}),
+        ({"shared": "2147483647"}, {"shared": "2147483648"}),
+        ({"shared": "0"}, {"shared": "-1"}),
+    ],
+    ids=["threads", "no threads", "cluster", "no cluster", "shared memory", "negative shared memory"],
+)
+def test_what_no_driver_can_start_is_refused_and_what_one_can_is_not(rule, bad):
+    launched(**rule)
+    with pytest.raises(ConstraintError, match="cannot start"):
+        launched(**bad)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "words"),
+    [
+        (["2147483647", "1", "1"], ["2147483648", "1", "1"], "the grid's x would be 2147483648, outside 0 to 2147483647"),
+        (["1", "65535", "1"], ["1", "65536", "1"], "the grid's y would be 65536, outside 0 to 65535"),
+        (["1", "1", "65535"], ["1", "1", "65536"], "the grid's z would be 65536, outside 0 to 65535"),
+        (["0", "1", "1"], ["-1", "1", "1"], "the grid's x would be -1"),
+    ],
+    ids=["x", "y", "z", "negative"],
+)
+def test_a_grid_may_be_as_large_as_the_hardware_takes(good, bad, words):
+    assert launched(grid=good, cluster=["1", "1", "1"]).grid == tuple(map(int, good))
+    with pytest.raises(ConstraintError, match=words):
+        launched(grid=bad, cluster=["1", "1", "1"])
+
+
+def of_packaged(launch: dict, constants: dict):
+    """What a cubin says to a manifest that starts it otherwise."""
+    data = json.loads((CUBINS / "manifest.json").read_text())["kernels"][KERNEL]
+    data["launches"]["default"].update(launch)
+    data["variants"][0]["constants"].update(constants)
+    kernel = parse_kernel(KERNEL, data)
+    variant = kernel.variants[0]
+    return disagreements(kernel, variant, (CUBINS / variant.file).read_bytes())
+
+
+def problem(words: str, launch: dict, **constants) -> bool:
+    return any(words in one for one in of_packaged(launch, constants))
+
+
+def test_a_cta_has_1_to_1024_threads():
+    for threads, wrong in ((0, True), (1, False), (1024, False), (1025, True)):
+        assert problem(f"{threads} threads, expected 1 to 1024", {}, THREADS=threads) == wrong
+
+
+def test_a_cta_has_227_kib_of_shared_memory():
+    static = Manifest(CUBINS / "manifest.json").kernel(KERNEL).variants[0].static_shared
+    for shared, wrong in ((232448 - static, False), (232449 - static, True)):
+        assert problem("bytes of shared memory", {"shared": str(shared)}) == wrong
+    assert problem("-1 bytes of dynamic shared memory", {"shared": "-1"}) and not problem("dynamic shared memory", {"shared": "0"})
+
+
+def test_a_cluster_has_1_to_16_ctas():
+    for cluster, wrong in (("16", False), ("17", True), ("0", True), ("1", False)):
+        assert problem("CTAs, expected 1 to 16", {"cluster": [cluster, "1", "1"]}) == wrong
+    assert problem("a cluster of 2x3x3 CTAs", {"cluster": ["2", "3", "3"]}) and not problem(
+        "expected 1 to 16", {"cluster": ["2", "4", "2"]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "wrong"),
+    [(1024, 64, False), (1024, 65, True), (896, 72, False), (897, 72, True), (256, 255, False), (257, 248, True), (1024, 57, False)],
+)
+def test_registers_of_a_cta_are_65536(threads, registers, wrong):
+    """Threads count in warps of 32 and registers in eights."""
+    data = json.loads((CUBINS / "manifest.json").read_text())["kernels"][KERNEL]
+    data["variants"][0]["constants"]["THREADS"] = threads
+    kernel = parse_kernel(KERNEL, data)
+    variant = kernel.variants[0]
+    cubin = read_cubin((CUBINS / variant.file).read_bytes()).kernels[variant.symbol]
+    compiled = dataclasses.replace(cubin, registers=registers, max_threads=None)
+    assert any("a CTA has 65536" in one for one in integrity._launch_problems(kernel, variant, compiled)) == wrong
+
+
+def test_expressions_fit_64_bits_to_the_last():
+    for text, value in (("9223372036854775807", 2**63 - 1), ("-9223372036854775807 - 1", -(2**63)), ("M + 1", 2**63 - 1)):
+        assert Expression(text).evaluate({"M": 2**63 - 2}) == value
+    for text in ("9223372036854775808", "9223372036854775807 + 1", "-9223372036854775807 - 2"):
+        with pytest.raises(Exception, match="64 bits"):
+            Expression(text).evaluate({})
+
+
+def test_a_file_name_has_at_most_240_ascii_characters():
+    assert is_file_name("x" * 240) and not is_file_name("x" * 241)
+    assert is_file_name("sm_90a/Kernel-1.b_2.cubin") and not is_file_name("sm_90a/kernél.cubin")
+
+
+@pytest.mark.parametrize("name", ["größe", "gemm_é", "名前", "a b", "", "1a", "A", "a.b"])
+def test_names_are_ascii(name):
+    made = entry()
+    made["arguments"][5]["name"] = name
+    with pytest.raises(ManifestError, match="name"):
+        parse_kernel(NAME, made)
+
+
+def test_the_last_expression_that_c_can_number_is_taken(monkeypatch):
+    kernel = parse_kernel(NAME, entry())
+    files = {variant.file: index for index, variant in enumerate(kernel.variants)}
+    written = table._Writer(kernel, kernel.variants, 0)
+    written.write(0, files)
+    count = len(written.parsed)
+    monkeypatch.setattr(table, "MOST_EXPRESSIONS", count)
+    table.kernel_tables(kernel, kernel.variants, 0, 0, files)
+    monkeypatch.setattr(table, "MOST_EXPRESSIONS", count - 1)
+    with pytest.raises(ManifestError, match="expressions"):
+        table.kernel_tables(kernel, kernel.variants, 0, 0, files)
+
+
+@pytest.mark.parametrize(("count", "misuse"), [(2, True), (3, False)], ids=["the last arrival", "one before the last"])
+def test_an_arrive_that_may_not_complete_is_found_where_it_does(count, misuse):
+    """.noComplete promises that the phase goes on; the other thread's arrival ends it otherwise."""
+    rest = "mbarrier.arrive.shared.b64 %rd4, [%r1], 1;" * (count - 2)
+    body = f"""
+        mov.u32 %r1, bar;
+        mbarrier.init.shared.b64 [%r1], {count};
+        mbarrier.arrive.shared.b64 %rd2, [%r1], 1;
+        mbarrier.arrive.noComplete.release.cta.shared.b64 %rd3, [%r1], 1;
+        {rest}
+        WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [%r1], 0;
+        @!%p1 bra WAIT;
+        mbarrier.inval.shared.b64 [%r1];
+    """
+    module = Module(ptx_kernel(body, parameters=0, shared=".shared .align 8 .b64 bar;"))
+    report = Device(arch="sm_90a", scheduling="issue").launch(module, "k", 1, 1)
+    found = [finding for finding in report.findings if "noComplete" in finding.message]
+    assert bool(found) == misuse, report
+
+
+def test_limits_are_what_the_hardware_has():
+    assert resolving.GRID_LIMITS == (2**31 - 1, 65535, 65535)
+    assert dataclasses.is_dataclass(launched()) and resolving.THREADS_LIMIT == 1024 and resolving.CLUSTER_LIMIT == 16
