@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,6 +59,11 @@ _OPERATORS = {
     ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 
+_EITHER_WAY = ("min", "max")  # functions to which the order of arguments is all one
+
+
+Node: TypeAlias = ast.expr | ast.stmt  # both have a place in the text
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -88,7 +94,8 @@ def mutants(file: str, source: bytes) -> list[Mutant]:
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
 
-    def place(node: ast.AST) -> tuple[int, int]:
+    def place(node: Node) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
         return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
 
     found = []
@@ -100,7 +107,7 @@ def mutants(file: str, source: bytes) -> list[Mutant]:
     return found
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST | str]]:
+def _changes(tree: ast.Module) -> Iterator[tuple[Node, ast.AST | str]]:
     """(a node, what may stand in its place)"""
     for node in _code(tree):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -117,7 +124,8 @@ def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST | str]]:
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not _is_text(node):
             yield node, ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
         elif isinstance(node, ast.Call) and len(node.args) >= 2 and not any(isinstance(one, ast.Starred) for one in node.args):
-            if ast.dump(node.args[0]) != ast.dump(node.args[1]):
+            same = ast.dump(node.args[0]) == ast.dump(node.args[1]) or isinstance(node.func, ast.Name) and node.func.id in _EITHER_WAY
+            if not same:
                 yield node, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
         elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
             yield node, "return None"
@@ -223,7 +231,7 @@ def survivors(copy: Copy, tests: dict[str, str], drawn: Iterator[Mutant], count:
     return alive, tried
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=200)

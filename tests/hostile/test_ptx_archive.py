@@ -91,6 +91,25 @@ def test_a_small_archive_may_not_unpack_to_more_than_256_times_itself(tmp_path):
     assert "256 times its own length" in refusal(tmp_path, short)
 
 
+def test_the_limit_of_all_texts_is_exact(tmp_path, monkeypatch):
+    packed = ptx.pack(TEXTS)
+    unpacked = len(lzma.decompress(packed))
+    (tmp_path / ptx.FILE).write_bytes(packed)
+    monkeypatch.setattr(ptx, "MOST_EXPANSION", 0)
+    monkeypatch.setattr(ptx, "_SMALLEST_TOTAL", unpacked)
+    assert ptx.read(tmp_path / ptx.FILE) == TEXTS
+    monkeypatch.setattr(ptx, "_SMALLEST_TOTAL", unpacked - 1)
+    assert "unpacks to more" in refusal(tmp_path, packed)
+
+
+def test_the_limit_of_one_text_is_exact(tmp_path, monkeypatch):
+    monkeypatch.setattr(ptx, "LARGEST_TEXT", 700)
+    (tmp_path / ptx.FILE).write_bytes(ptx.pack(TEXTS))
+    assert ptx.read(tmp_path / ptx.FILE) == TEXTS
+    monkeypatch.setattr(ptx, "LARGEST_TEXT", 699)
+    assert "plain file of at most 699 bytes" in refusal(tmp_path, ptx.pack(TEXTS))
+
+
 def test_an_archive_that_asks_for_a_huge_dictionary_is_refused(tmp_path):
     asked = bytearray(ptx.pack(TEXTS))
     start, size = 12, 4 * (asked[12] + 1)  # the block's header follows the stream's

@@ -24,17 +24,23 @@ def is_file_name(text: str) -> bool:
 def read_file(path: Path, most: int) -> bytes:
     """The bytes of a regular file of at most `most` bytes; OSError, in words, for what is none: a pipe would never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "it is no regular file", str(path))
-        data = file.read(most + 1) if found.st_size <= most else None
-    if data is None or len(data) > most:
-        raise OSError(errno.EFBIG, f"it has more than the {most:,} bytes that zoo reads of such a file", str(path))
-    return data
+        size, data = found.st_size, b""
+        while size <= most:
+            more = os.read(descriptor, size - len(data) + 1)  # a byte more than it should have: it may be growing
+            if not more:
+                return data
+            data += more
+            size = max(size, len(data))
+    finally:
+        os.close(descriptor)
+    raise OSError(errno.EFBIG, f"it has more than the {most:,} bytes that zoo reads of such a file", str(path))
 
 
-def write_file(path: Path, data: bytes):
+def write_file(path: Path, data: bytes) -> None:
     """Whole or not at all, whenever the process is killed or the disk is full. What a kill leaves behind, `is_partial` knows."""
     partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
     try:

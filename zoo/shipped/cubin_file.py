@@ -175,7 +175,7 @@ class _Reader:
                 self._fail(at, f"one section named {text}, found a second")
             self.sections[text] = _Section(text, kind, offset, size)
 
-    def _refuse_overlaps(self, headers: list[tuple[int, int, int, int, int]]):
+    def _refuse_overlaps(self, headers: list[tuple[int, int, int, int, int]]) -> None:
         end = 0
         for offset, size, at in sorted(
             (offset, size, at) for at, _, kind, offset, size in headers if kind not in (_NULL, _NOBITS) and size
@@ -204,7 +204,7 @@ class _Reader:
         compiler = self._text(start + 24, version, end, "the compiler's version")
         command_line = self._text(start + 24, command, end, "the compiler's command line", _LONGEST_COMMAND)
         match = re.search(r"(?:^|\s)-arch[ =](sm_(\d{1,3})[af]?)(?=\s|$)", command_line)
-        if not match or int(match[2]) != sm:
+        if match is None or int(match[2]) != sm:
             self._fail(start + 24 + command, f"a command line with '-arch sm_{sm}', as e_flags say, found {reprlib.repr(command_line)}")
         arch = match[1]
         specific = any(

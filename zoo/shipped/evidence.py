@@ -20,7 +20,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from zoo.contract.files import is_partial, read_file, write_file
 from zoo.contract.manifest import Variant
@@ -30,6 +30,7 @@ from zoo.shipped import places
 FILE = "evidence.json"
 LARGEST = 16 << 20
 KINDS = ("gpu", "emulator", "benchmark")
+Record: TypeAlias = dict[str, Any]  # what was seen of one kind, as JSON
 _RELEASED, _UNPINNED, _OWN = "", "unpinned: ", "by you: "
 
 Record: TypeAlias = dict[str, Any]  # what was seen of one kind, as JSON
@@ -48,14 +49,14 @@ class Evidence:
                 f"the evidence {self.path} was edited: its sha256 is {found}, zoo was released with {sha256}; reinstall zoo, or, in a "
                 "checkout, run build_cubins.py if you know what changed it"
             )
-        self._added: dict[str, dict[str, dict]] = {}
+        self._added: dict[str, dict[str, Record]] = {}
         self._shipped: set[str] | None = None
 
     def of(self, variant: Variant) -> dict[str, Record]:
         """kind -> record, for exactly this cubin."""
         return self._records.get(variant.sha256, {})
 
-    def add(self, variant: Variant, kind: str, record: dict):
+    def add(self, variant: Variant, kind: str, record: Record) -> None:
         """Replaces what was seen of this kind, but for timings of other sizes on the same device; other kinds stay. `date` is filled in."""
         if kind not in KINDS:
             raise ValueError(f"evidence is one of {', '.join(KINDS)}, not '{kind}'")
@@ -69,14 +70,14 @@ class Evidence:
         self._shipped = {variant.sha256 for variant in variants}
         self._records = {digest: record for digest, record in self._records.items() if digest in self._shipped}
 
-    def refuse_unwritable(self):
+    def refuse_unwritable(self) -> None:
         """Before an hour of running, not after it: ZooError where `write` could not."""
         with self._writing() as folder:
             probe = folder / f".{self.path.name}.{os.getpid()}.new"
             probe.write_bytes(b"")
             probe.unlink()
 
-    def write(self):
+    def write(self) -> None:
         """Adds what was seen here to what the file holds by now: another process may have recorded too."""
         with self._writing() as folder:
             records, _ = _read(self.path)
@@ -146,7 +147,7 @@ def problem(directory: Path) -> str | None:
     return None
 
 
-def _read(path: Path) -> tuple[dict[str, dict[str, dict]], str]:
+def _read(path: Path) -> tuple[dict[str, dict[str, Record]], str]:
     """The records in a file, and its digest."""
     try:
         text = read_file(path, LARGEST)
@@ -164,11 +165,11 @@ def _read(path: Path) -> tuple[dict[str, dict[str, dict]], str]:
     raise ManifestError(f"the evidence {path} is malformed; delete it and run `zoo verify --gpu --record`")
 
 
-def _refuse_constant(text: str):
+def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _printable(value):
+def _printable(value: Any) -> Any:
     """The same with every character that a terminal would obey, or that could feign a line, replaced."""
     if isinstance(value, str):
         return value if value.isprintable() else "".join(letter if letter.isprintable() else "\ufffd" for letter in value)
@@ -177,7 +178,7 @@ def _printable(value):
     return [_printable(item) for item in value] if isinstance(value, list) else value
 
 
-def _merged(before: dict | None, timed: dict) -> dict:
+def _merged(before: Record | None, timed: Record) -> Record:
     """Timings beside those of other sizes on the same device."""
     kept = before["shapes"] if before is not None and before["device"] == timed["device"] else {}
     return {**timed, "shapes": kept | timed["shapes"]}
@@ -202,7 +203,7 @@ def _is_record(record: Any) -> bool:
     )
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
 
 

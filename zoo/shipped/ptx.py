@@ -44,7 +44,7 @@ def digest(texts: Mapping[str, bytes]) -> str:
     return total.hexdigest()
 
 
-def _hashed(texts: Iterable[tuple[str, bytes]], total) -> Iterator[tuple[str, bytes]]:
+def _hashed(texts: Iterable[tuple[str, bytes]], total: hashlib._Hash) -> Iterator[tuple[str, bytes]]:
     """The texts as they come, each told to `total`. No name holds a newline, so no two archives tell it the same."""
     for name, text in texts:
         if not is_file_name(name):
@@ -150,7 +150,7 @@ class _Unpacked:
         del self._ready[:count]
         return taken
 
-    def _more(self):
+    def _more(self) -> None:
         try:
             found = self._decompressor.decompress(self._packed, 1 << 20)
         except self._error as error:
@@ -161,7 +161,7 @@ class _Unpacked:
         if self._left < 0:
             raise _Damaged(f"it unpacks to more than {MOST_EXPANSION} times its own length, or more than {LARGEST_TOTAL:,} bytes")
 
-    def expect_end(self):
+    def expect_end(self) -> None:
         while not self._decompressor.eof and len(self._ready) <= _LARGEST_END:
             if self._decompressor.needs_input and not self._packed:
                 raise _Damaged("it ends too early")
