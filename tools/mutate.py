@@ -124,7 +124,7 @@ def _changes(tree: ast.Module) -> Iterator[tuple[Node, ast.AST | str]]:
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not _is_text(node):
             yield node, ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
         elif isinstance(node, ast.Call) and len(node.args) >= 2 and not any(isinstance(one, ast.Starred) for one in node.args):
-            same = ast.dump(node.args[0]) == ast.dump(node.args[1]) or isinstance(node.func, ast.Name) and node.func.id in _EITHER_WAY
+            same = ast.dump(node.args[0]) == ast.dump(node.args[1]) or (isinstance(node.func, ast.Name) and node.func.id in _EITHER_WAY)
             if not same:
                 yield node, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
         elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
@@ -149,7 +149,9 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
 
 def _is_text(node: ast.BinOp) -> bool:
     sides = (node.left, node.right)
-    return any(isinstance(side, ast.JoinedStr) or isinstance(side, ast.Constant) and isinstance(side.value, (str, bytes)) for side in sides)
+    return any(
+        isinstance(side, ast.JoinedStr) or (isinstance(side, ast.Constant) and isinstance(side.value, (str, bytes))) for side in sides
+    )
 
 
 def _is_none(node: ast.expr) -> bool:

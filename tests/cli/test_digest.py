@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -76,7 +77,7 @@ def environment(site, tmp_path):
 
 def catches(process, number):
     """Whether a process has a handler for a signal."""
-    (mask,) = (line.split()[1] for line in open(f"/proc/{process}/status") if line.startswith("SigCgt"))
+    (mask,) = (line.split()[1] for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("SigCgt"))
     return int(mask, 16) >> number - 1 & 1
 
 

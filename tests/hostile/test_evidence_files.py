@@ -218,7 +218,7 @@ def test_a_full_disk_leaves_the_old_file_whole(tmp_path):
 
 @pytest.mark.parametrize("place", ["/proc/zoo/evidence.json", "/sys/evidence.json"])
 def test_a_folder_that_nobody_may_write_is_told_before_anything_runs(place):
-    with pytest.raises(ZooError, match="cannot write the evidence .*--record-to"):
+    with pytest.raises(ZooError, match=r"cannot write the evidence .*--record-to"):
         Evidence(place, whose=evidence_module._OWN).refuse_unwritable()
 
 

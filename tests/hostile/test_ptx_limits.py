@@ -1,5 +1,7 @@
 """PTX that asks for too much, or for what cannot be: an EmulatorError in words, at once and in little memory."""
 
+import time
+
 import pytest
 
 import zoo
@@ -127,10 +129,9 @@ def test_jumps_that_lead_everywhere_do_not_take_the_square_of_their_number():
     names = [f"L{n}" for n in range(400)]
     body = [".reg .b32 %i;", "mov.b32 %i, %tid.x;", f"T: .branchtargets {', '.join(names)};"]
     body += [f"{name}: .reg .b32 %r{name};\nmov.b32 %r{name}, 1;\nbrx.idx %i, T;" for name in names]
-    try:
-        launch(entry("\n".join(body)))
-    except EmulatorError:
-        pass
+    began = time.process_time()
+    Module(entry("\n".join(body))).program("k")
+    assert time.process_time() - began < 10
 
 
 def test_what_kernels_need_is_far_from_the_limits():

@@ -6,8 +6,8 @@ import functools
 import struct
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -91,15 +91,18 @@ class Report:
         return "\n".join(lines)
 
 
-def _one_at_a_time(method):
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _one_at_a_time(method: _Method) -> _Method:
     """A method of a device that waits until no other thread is in one: its memory is one arena, which grows and moves."""
 
     @functools.wraps(method)
-    def alone(self, *arguments, **settings):
+    def alone(self: Device, *arguments: Any, **settings: Any) -> Any:
         with self._lock:
             return method(self, *arguments, **settings)
 
-    return alone
+    return cast(_Method, alone)
 
 
 class Device:
@@ -170,7 +173,7 @@ class Device:
 
     # ---- memory
     @_one_at_a_time
-    def alloc(self, source, *, written=None):
+    def alloc(self, source: ArrayLike | int, *, written: ArrayLike | None = None) -> int:
         """Device memory with an array's bytes, or so many uninitialised bytes. Returns its address.
 
         `written`, a bool for each byte: the others hold what the array says and count as never written.
@@ -186,16 +189,16 @@ class Device:
         return address
 
     @_one_at_a_time
-    def free(self, address):
+    def free(self, address: int) -> None:
         self.memory.free(address)
 
     @_one_at_a_time
-    def write(self, address, array):
+    def write(self, address: int, array: ArrayLike) -> None:
         """Copy an array's bytes to device memory."""
         self.memory.write(address, np.ascontiguousarray(array).tobytes())
 
     @_one_at_a_time
-    def read(self, address, shape, dtype):
+    def read(self, address: int, shape: int | Sequence[int], dtype: DTypeLike) -> np.ndarray:
         """A copy of device memory as an array."""
         dtype = np.dtype(dtype)
         shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
@@ -204,7 +207,7 @@ class Device:
         return self.memory.data[start : start + size].copy().view(dtype).reshape(shape)
 
     @_one_at_a_time
-    def written(self, address, size):
+    def written(self, address: int, size: int) -> np.ndarray:
         """Bool array: which bytes were ever written, by the host or a kernel."""
         start = self.memory.span(address, size)
         return (self.memory.state[start : start + size] & 2) != 0
@@ -244,7 +247,16 @@ class Device:
 
     # ---- launching
     @_one_at_a_time
-    def launch(self, module, entry, grid, block, cluster=None, shared_bytes=0, params=()):
+    def launch(
+        self,
+        module: Module,
+        entry: str,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        cluster: int | Sequence[int] | None = None,
+        shared_bytes: int = 0,
+        params: Sequence[object] | bytes = (),
+    ) -> Report:
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
         `params` may also be the bytes of the whole parameter block, as a loader packs it.

@@ -33,8 +33,6 @@ KINDS = ("gpu", "emulator", "benchmark")
 Record: TypeAlias = dict[str, Any]  # what was seen of one kind, as JSON
 _RELEASED, _UNPINNED, _OWN = "", "unpinned: ", "by you: "
 
-Record: TypeAlias = dict[str, Any]  # what was seen of one kind, as JSON
-
 
 class Evidence:
     """One file of evidence. An absent file is none. `own`: what this user has seen of the same cubins, in another file."""

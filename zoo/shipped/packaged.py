@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zoo.catalog import Zoo
 from zoo.shipped.pins import MANIFEST_SHA256
-from zoo.shipped.places import cubins_directory
+from zoo.shipped.places import cubins_directory as cubins_directory
 
 packaged = Zoo(cubins_directory(), MANIFEST_SHA256)
 
