@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # module -> the fewest tests that should notice; the first pattern that fits counts
 TESTS = {
     "zoo/shipped/cubin_file.py": "tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",
-    "zoo/shipped/integrity.py": "tests/integrity/test_verify_integrity.py tests/hostile/test_limits_at_their_edges.py",
+    "zoo/shipped/integrity.py": "tests/integrity/test_verify_integrity.py tests/hostile/test_limits_at_their_edges.py tests/hostile/test_evidence_files.py",
     "zoo/shipped/ptx.py": "tests/hostile/test_ptx_archive.py",
     "zoo/shipped/evidence.py": "tests/cli/test_evidence.py tests/hostile/test_evidence_files.py",
     "zoo/shipped/places.py": "tests/hostile/test_evidence_files.py",

@@ -94,7 +94,7 @@ def test_list_as_json_has_the_evidence_as_numbers(zoo_command, cubins):
     rest = len(variants) - 5
     assert entry["archs"]["sm_90a"]["evidence"] == {
         "passed": 4, "failed": 1, "never_run": rest, "emulated": 3, "devices": {"GPU 0": 2, "GPU 1": 2},
-        "summary": f"2 passed on GPU 0, 2 passed on GPU 1, 1 FAILED on a GPU, 3 passed in the emulator, {rest} never run on a GPU",
+        "summary": f"unpinned: 2 passed on GPU 0, 2 passed on GPU 1, 1 FAILED on a GPU, 3 passed in the emulator, {rest} never run on a GPU",
     }  # fmt: skip
     other = entry["archs"]["sm_100f"]
     assert other["evidence"]["never_run"] == other["variants"] and other["evidence"]["summary"] == "never run on a GPU"

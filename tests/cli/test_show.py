@@ -109,7 +109,7 @@ def test_an_odd_manifest_is_shown_or_refused_and_nothing_else():
     from zoo.errors import ManifestError
 
     pick, shown = random.Random(7), 0
-    for _ in range(300):
+    for _ in range(600):
         try:
             kernel = parse_kernel(of, mutated(pick))
         except ManifestError:

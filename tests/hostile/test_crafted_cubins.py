@@ -96,6 +96,27 @@ def test_a_name_for_the_terminal_is_refused(sections, words):
         read_cubin(cubin_of(sections(), GOOD))
 
 
+def test_a_name_has_at_most_1024_characters():
+    assert read_cubin(cubin_of([*SECTIONS, Section(b"." + b"a" * 1023, 1, b"")], GOOD))
+    with pytest.raises(IntegrityError, match="zero-terminated before"):
+        read_cubin(cubin_of([*SECTIONS, Section(b"." + b"a" * 1024, 1, b"")], GOOD))
+
+
+def test_a_command_line_has_at_most_65536_characters():
+    (tool,) = (section.data for section in SECTIONS if section.name == b".note.nv.tkinfo")
+    start = tool.rindex(b"\0", 0, tool.index(b"-arch")) + 1
+    end = tool.index(b"\0", start)
+    for length in (1 << 16, (1 << 16) + 1):
+        padded = tool[:end] + b" " * (length - (end - start)) + tool[end:]
+        size = int.from_bytes(tool[4:8], "little") + len(padded) - len(tool)
+        data = cubin_of(changed(SECTIONS, note_nv_tkinfo=padded[:4] + size.to_bytes(4, "little") + padded[8:]), GOOD)
+        if length == 1 << 16:
+            assert read_cubin(data) == read_cubin(GOOD)
+        else:
+            with pytest.raises(IntegrityError, match="command line, zero-terminated"):
+                read_cubin(data)
+
+
 def test_overlapping_sections_are_refused():
     shared = [*SECTIONS, Section(b".one", 1, b"the same"), Section(b".two", 1, b"the same")]
     assert read_cubin(cubin_of(shared, GOOD))
