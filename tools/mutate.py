@@ -127,7 +127,7 @@ def _changes(tree: ast.Module) -> Iterator[tuple[Node, ast.AST | str]]:
             same = ast.dump(node.args[0]) == ast.dump(node.args[1]) or (isinstance(node.func, ast.Name) and node.func.id in _EITHER_WAY)
             if not same:
                 yield node, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
-        elif isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
+        elif isinstance(node, ast.Return) and node.value is not None and not _is_nothing(node.value):
             yield node, "return None"
         elif isinstance(node, (ast.Expr, ast.Assign, ast.AugAssign, ast.Raise, ast.Delete, ast.Continue, ast.Break)):
             yield node, "pass"
@@ -154,8 +154,9 @@ def _is_text(node: ast.BinOp) -> bool:
     )
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def _is_nothing(node: ast.expr) -> bool:
+    """What a caller that asks for its truth cannot tell from None."""
+    return isinstance(node, ast.Constant) and not node.value
 
 
 def draw(root: Path, tests: dict[str, str], seed: int, only: str = "*") -> Iterator[Mutant]:

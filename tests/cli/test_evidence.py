@@ -37,6 +37,13 @@ def test_the_file_is_sorted_so_that_a_diff_shows_what_changed(tmp_path):
     assert (tmp_path / "1.json").read_text() == (tmp_path / "2.json").read_text()
 
 
+def test_variants_that_come_one_by_one_are_counted_once_for_each_line(tmp_path):
+    evidence, own = Evidence(tmp_path), Evidence(tmp_path / "mine.json", whose="by you: ")
+    own.add(TWO, "gpu", PASSED)
+    evidence.own = own
+    assert summary(evidence, (variant for variant in (ONE, TWO))) == "never run on a GPU; by you: 1 passed on NVIDIA H200"
+
+
 def test_a_failure_is_never_counted_as_a_pass(tmp_path):
     evidence = Evidence(tmp_path)
     evidence.add(ONE, "gpu", {**PASSED, "error": "q: 1 of 32 elements are wrong"})

@@ -12,6 +12,7 @@ from zoo.catalog import Zoo
 from zoo.checks import processes
 from zoo.shipped import ptx
 from zoo.shipped.evidence import Evidence
+from zoo.shipped.packaged import cubins_directory
 
 NAME = "quantize.mxfp8.rows"
 
@@ -74,6 +75,7 @@ def test_a_missing_and_an_unknown_file_are_rejected(zoo_command, cubins):
 def test_an_edited_manifest_is_rejected_by_the_package(without_gpu, tmp_path, cubins):
     shutil.copytree(ROOT / "zoo", tmp_path / "site" / "zoo", ignore=shutil.ignore_patterns("__pycache__", "cubins"))
     inside = shutil.copytree(cubins, tmp_path / "site" / "zoo" / "cubins")
+    shutil.copy(cubins_directory() / "evidence.json", inside)  # it is pinned too
     assert without_gpu("verify", package=tmp_path / "site").returncode == 0
     manifest = inside / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"batch_invariant": true', '"batch_invariant": false', 1))

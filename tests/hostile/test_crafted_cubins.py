@@ -1,6 +1,8 @@
 """A cubin that was crafted to be expensive is refused in time and memory in proportion to its length."""
 
 import os
+import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,16 @@ def test_a_crafted_cubin_is_refused_in_little_time_and_memory(tmp_path, crafted)
 def test_a_name_for_the_terminal_is_refused(sections, words):
     with pytest.raises(IntegrityError, match=words):
         read_cubin(cubin_of(sections(), GOOD))
+
+
+@pytest.mark.parametrize(("attribute", "field"), [(0x05, "max_threads"), (0x10, "required_threads"), (0x3D, "cluster")])
+def test_bounds_that_the_compiler_noted_are_read(attribute, field):
+    """What a kernel was compiled for must not be passed over: the launch is held to it."""
+    (name,) = read_cubin(GOOD).kernels
+    info = next(section for section in SECTIONS if section.name == f".nv.info.{name}".encode())
+    noted = b"\x04" + bytes([attribute]) + b"\x0c\0" + struct.pack("<3I", 4, 2, 1)
+    others = [section if section is not info else replace(info, data=info.data + noted) for section in SECTIONS]
+    assert getattr(read_cubin(cubin_of(others, GOOD)).kernels[name], field) == (4, 2, 1)
 
 
 def test_a_name_has_at_most_1024_characters():
