@@ -108,6 +108,14 @@ def test_bounds_that_the_compiler_noted_are_read(attribute, field):
     assert getattr(read_cubin(cubin_of(others, GOOD)).kernels[name], field) == (4, 2, 1)
 
 
+def test_two_kernels_of_one_name_are_refused():
+    table = next(section for section in SECTIONS if section.name == b".symtab").data
+    entries = [table[at : at + SYMBOL.size] for at in range(0, len(table), SYMBOL.size)]
+    kernels = [entry for entry in entries if entry[4] == GLOBAL_FUNCTION]
+    with pytest.raises(IntegrityError, match="found a second"):
+        read_cubin(cubin_of(changed(SECTIONS, symtab=table + kernels[0]), GOOD))
+
+
 def test_a_name_has_at_most_1024_characters():
     assert read_cubin(cubin_of([*SECTIONS, Section(b"." + b"a" * 1023, 1, b"")], GOOD))
     with pytest.raises(IntegrityError, match="zero-terminated before"):

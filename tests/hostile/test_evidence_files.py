@@ -112,6 +112,13 @@ def test_numbers_that_are_none_are_refused(tmp_path, number):
         Evidence(tmp_path)
 
 
+def test_a_number_past_all_floats_is_refused_wherever_it_stands(tmp_path):
+    """It was read as infinity and written back as such, and then nothing could be read or recorded any more."""
+    (tmp_path / "evidence.json").write_text('{"%s": {"gpu": {"device": "a", "error": null, "date": 1e999}}}' % ("1" * 64))
+    with pytest.raises(ManifestError, match="malformed"):
+        Evidence(tmp_path)
+
+
 def test_evidence_of_gigabytes_is_not_read(tmp_path):
     with open(tmp_path / "evidence.json", "wb") as file:
         file.truncate(1 << 40)

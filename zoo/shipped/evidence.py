@@ -154,7 +154,7 @@ def _read(path: Path) -> tuple[dict[str, dict[str, Record]], str]:
     except OSError as error:
         raise ManifestError(f"cannot read the evidence {path}: {error.strerror}") from None
     try:
-        records = json.loads(text, parse_constant=_refuse_constant)
+        records = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         if type(records) is dict and all(map(_is_record, records.values())):
             plain = b"\\" not in text and text.replace(b"\n", b"").decode().isprintable()  # nothing is spelled by an escape either
             return records if plain else _printable(records), hashlib.sha256(text).hexdigest()
@@ -165,6 +165,13 @@ def _read(path: Path) -> tuple[dict[str, dict[str, Record]], str]:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    """JSON can spell numbers past all floats, which would be written back as Infinity."""
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text} is too large")
+    return value
 
 
 def _printable(value: Any) -> Any:
