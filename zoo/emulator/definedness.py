@@ -43,7 +43,9 @@ def _defined_before(program, masks):
     """Units (as a bit set in an int) that are assigned on every path to each pc."""
     instructions = program.instructions
     if len(instructions) * program.layout.units > MOST_BITS:
-        raise EmulatorError(f"{program.entry.name}: {len(instructions):,} instructions with {len(masks):,} registers are too many to follow")
+        raise EmulatorError(
+            f"{program.entry.name}: {len(instructions):,} instructions with {len(masks):,} registers are too many to follow"
+        )
     everything = (1 << program.layout.units) - 1
     state = [everything] * len(instructions)
     gained = [0 if ins.guard is not None else _union(masks, ins.writes) for ins in instructions]
