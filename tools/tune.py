@@ -26,7 +26,13 @@ import zlib
 from copy import copy
 from pathlib import Path
 
-from zoo.contract.expressions import Expression
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.builder.documents import Documents  # noqa: E402
+from tools.builder.include import included  # noqa: E402
+from tools.builder.per_format import Format, formats_of  # noqa: E402
+from zoo.contract.expressions import Expression  # noqa: E402
 
 SMS = 132  # of an H200
 STEPS = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 1.01, 1.03, 1.07, 1.15, 1.4, 2)
@@ -38,9 +44,9 @@ WORD = re.compile(r"\{(\w+)\}")
 class Rule:
     """A tile's cost with its numbers taken out. A word of the table's formats is a number for each of them."""
 
-    def __init__(self, tile: dict, formats: dict[str, dict] | None = None):
+    def __init__(self, tile: dict, formats: list[Format]):
         self.name, self.when = tile["name"], Expression(str(tile.get("when", "1")))
-        self.formats = {name: formats[name] for name in tile.get("only", formats)} if formats else {"": {}}
+        self.formats = [format for format in formats if format.is_meant(tile)]
         self.text = str(tile.get("cost", "0"))
         found = [match for match in NUMBER.finditer(self.text) if 50 <= int(match[0]) < 1_000_000]
         self.numbers = {f"number_{index}": int(match[0]) for index, match in enumerate(found)}
@@ -50,7 +56,7 @@ class Rule:
             at = match.end()
         self._template = "".join((*pieces, self.text[at:]))
         self.words = WORD.findall(self._template)
-        self.numbers |= {f"{name}.{word}": words[word] for name, words in self.formats.items() for word in self.words}
+        self.numbers |= {f"{format.name}.{word}": format.words[word] for format in self.formats for word in self.words}
         self._cost = Expression(WORD.sub(r"\1", self._template))
 
     def cost(self, values: dict[str, int]) -> int:
@@ -66,7 +72,8 @@ class Sweep:
 
     def __init__(self, table: dict, rules: list[Rule], files: list[Path]):
         derived = [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
-        kernels = {table["name"].replace("{format}", name): name for name in table.get("formats", {"": None})}
+        formats = {format.name for rule in rules for format in rule.formats} or {""}
+        kernels = {table["name"].replace("{format}", name): name for name in formats}
         named = {rule.name: rule for rule in rules}
         self.cases = []
         for result in (result for file in files for result in json.loads(file.read_text())):
@@ -243,9 +250,7 @@ def main() -> int:
     parser.add_argument("--without-fit", action="store_true", help="report only")
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
-    text = arguments.table.read_text()
-    table = tomllib.loads(text)
-    rules = [Rule(tile, table.get("formats")) for tile in table["variants"]["tiles"]]
+    text, table, rules = read(arguments.table)
     sweep, unseen = Sweep(table, rules, arguments.sweeps), Sweep(table, rules, arguments.unseen)
     timed = [rule for rule in rules if any(rule in times for _, _, times in sweep.cases)]
 
@@ -273,15 +278,34 @@ def main() -> int:
     return 0 if within else 1
 
 
+def read(path: Path) -> tuple[str, dict, list[Rule]]:
+    """A table's text, what it says with everything in place, and its rules."""
+    text, documents = path.read_text(), Documents(path.parents[1])
+    table = included(tomllib.loads(text), documents)
+    formats = formats_of(table, documents) if "formats" in table else []
+    return text, table, [Rule(tile, formats) for tile in table["variants"]["tiles"]]
+
+
 def rewritten(text: str, rules: list[Rule]) -> str:
     for rule in rules:
-        place = text.index(f'\nname = "{rule.name}"\n')
+        place = text.index(f'{{ name = "{rule.name}", ')
         text = text[:place] + text[place:].replace(f'cost = "{rule.text}"', f'cost = "{rule.written()}"', 1)
-        for format, words in rule.formats.items():
+        for format in rule.formats:
             for word in rule.words:
-                place = text.index(f"\n[formats.{format}]\n")
-                text = text[:place] + text[place:].replace(f"\n{word} = {words[word]}", f"\n{word} = {rule.numbers[f'{format}.{word}']}", 1)
+                text = _with_word(text, format, word, rule.numbers[f"{format.name}.{word}"])
     return text
+
+
+def _with_word(text: str, format: Format, word: str, number: int) -> str:
+    """Its line among `words` that is meant for the format, with the number anew."""
+    lines = text.splitlines(keepends=True)
+    for index in range(lines.index("words = [\n") + 1, len(lines)):
+        entry = lines[index].partition("#")[0].strip().rstrip(",")
+        case = tomllib.loads(f"case = {entry}")["case"] if entry.startswith("{") else {}
+        if word in case and format.is_meant(case):
+            lines[index] = lines[index].replace(f"{word} = {case[word]}", f"{word} = {number}", 1)
+            return "".join(lines)
+    raise ValueError(f"no line of words has {word} for {format.name}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The problems of the FP8 GEMMs catch what such kernels get wrong. The 'kernel' is the reference, group by group."""
 
-import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,12 +8,13 @@ import numpy
 import pytest
 
 from tests.checks.described import has_rows, products_are_worked_out_once, remembered_product  # noqa: F401
+from tools.builder.table import read_tables
 from zoo import checks
 from zoo.contract.expressions import Expression
 from zoo.errors import VariantError
 from zoo.reference.gemm import accumulated, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
 
-TABLE = Path(__file__).resolve().parents[2] / "src_cu" / "gemm" / "fp8b128_m_grouped_gather.toml"
+SOURCES = Path(__file__).resolve().parents[2] / "src_cu"
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 ALIGNMENTS = {
     "a": 16,
@@ -140,9 +140,9 @@ def test_an_index_of_minus_one_taken_for_the_last_row_is_caught():
 
 
 def test_a_workspace_is_as_large_as_the_table_says_and_holds_anything():
-    with open(TABLE, "rb") as file:
-        arguments = {argument["name"]: argument for argument in tomllib.load(file)["arguments"]}
-    size, seen = Expression(arguments["workspace"]["shape"][0]), set()
+    (table,) = [table for table in read_tables(SOURCES) if table.name == "gemm.fp8b128.m_grouped_gather"]
+    (workspace,) = [argument for argument in table.entry["arguments"] if argument["name"] == "workspace"]
+    size, seen = Expression(workspace["forms"][0]["shape"][0]), set()
     for problem in checks.problems(kernel("m_grouped_gather"), variant(moved=1)):
         (M,), (_, K) = problem.inputs["index"].values.shape, problem.inputs["a"].values.shape
         workspace = problem.workspaces["workspace"].values

@@ -66,7 +66,7 @@ class Fresh:
 class Build:
     def __init__(self, compiler: Compiler, roots: list[Path], output: Path, pins: Path | None, jobs: int):
         self.compiler, self.roots, self.output, self.pins, self.jobs = compiler, roots, output, pins, jobs
-        self.tables = read_tables(roots[0])
+        self.tables = read_tables(*roots)
         for table in self.tables:
             check_scope(table)
         sources = Sources(roots)

@@ -1,18 +1,20 @@
 """One table for several formats, read as a table for each.
 
-name = "quantize.{format}.rows"          # {format} is the key, {BLOCK} a word of [formats.<key>]
+formats = "common/formats"               # a folder: one file a format, its words; or { folder = ..., only = { BLOCK = 32 } }
+name = "quantize.{format}.rows"          # {format} is the file's name, {BLOCK} a word
 
-[formats.mxfp8]
-BLOCK = 32
-elements = ["e4m3", "e5m2"]
+words = [                                # more of them, which may be made of others
+    { only = { PER_BYTE = 1 }, LENGTH = "K" },
+    { except = { PER_BYTE = 1 }, LENGTH = "K // {PER_BYTE}" },
+]
 
 [[arguments]]
 name = "q"
 dtypes = "{elements}"                    # a string that is nothing but a word is what the word is
-shape = ["M", "ceil_div(K, {BLOCK})"]
+shape = ["M", "{LENGTH}"]
 
 [options.rounding]
-only = ["mxfp8", "mxfp4"]                # in any table: left out for the other formats
+only = { scale = ["ue8m0", "f32"] }      # in any table: left out for formats whose file has another word there; `except`: for those
 """
 
 from __future__ import annotations
@@ -20,34 +22,91 @@ from __future__ import annotations
 import re
 
 from tools.builder import BuildError
+from tools.builder.documents import Documents, did_you_mean
 
 _WORD = re.compile(r"\{(\w+)\}")
 _ABSENT = object()
 
 
-def instances(data: dict) -> list[dict]:
-    """The tables that a file stands for; itself, where it names no formats."""
-    if "formats" not in data:
-        return [data]
-    formats = data["formats"]
-    if not isinstance(formats, dict) or not formats or not all(isinstance(words, dict) for words in formats.values()):
-        raise BuildError(f"'formats' must hold a table of words for each format, got {formats!r}")
-    rest = {key: value for key, value in data.items() if key != "formats"}
-    made = [_Instance(name, words, tuple(formats)) for name, words in formats.items()]
-    return [one.read(rest) for one in made]
+def instances(data: dict, documents: Documents) -> list[dict]:
+    """The tables that a file stands for; itself, where it is for no formats."""
+    rest = {key: value for key, value in data.items() if key not in ("formats", "words", "included_words")}
+    if "formats" in data:
+        return [one.read(rest) for one in formats_of(data, documents)]
+    if "words" in data:
+        raise BuildError("'words' are for a table of several formats; add 'formats'")
+    return [rest]
 
 
-class _Instance:
-    def __init__(self, format: str, words: dict, formats: tuple[str, ...]):
-        self.format, self.words, self.formats = format, {**words, "format": format}, formats
-        self.used = {"format"}
+def formats_of(data: dict, documents: Documents) -> list[Format]:
+    """The formats that a table is for."""
+    asked = data["formats"]
+    asked = {"folder": asked} if isinstance(asked, str) else asked
+    if not isinstance(asked, dict) or not isinstance(asked.get("folder"), str) or not asked.keys() <= {"folder", "only", "except"}:
+        raise BuildError(f"'formats' must be a folder or {{ folder = ..., only = ... }}, got {asked!r}")
+    folder = documents.folder(asked["folder"])
+    if not folder:
+        raise BuildError(f"formats: no file {asked['folder']}/*.toml below {' or '.join(map(str, documents.roots))}")
+    own, included = data.get("words", []), data.get("included_words", [])
+    if not isinstance(own, list) or not all(isinstance(case, dict) for case in own):
+        raise BuildError(f"'words' must be a list of tables, got {own!r}")
+    made = [one for one in (Format(name, asked["folder"], folder) for name in folder) if one.is_meant(asked)]
+    if not made:
+        raise BuildError(f"formats: none of {', '.join(folder)} is meant")
+    for one in made:
+        one.add(included, own)
+    return made
+
+
+class Format:
+    def __init__(self, name: str, folder: str, formats: dict[str, dict]):
+        self.name, self.folder, self.formats = name, folder, formats
+        self.file = formats[name]
+        self.words = {**self.file, "format": name}
+        self.own: set[str] = set()  # those of the table itself: somebody must read them
+        self.used: set[str] = set()
+        self.open: list[str] = []
+
+    def add(self, included: list[dict], own: list[dict]):
+        """Words by cases: those that included files have for everybody, then the table's."""
+        for case in (*included, *own):
+            if not self.is_meant(case):
+                continue
+            for name, value in case.items():
+                if name in ("only", "except"):
+                    continue
+                if name in self.words:
+                    raise BuildError(f"words: '{name}' is there twice for {self.name}")
+                self.words[name] = value
+        self.own = {name for case in own for name in case if name in self.words}
 
     def read(self, data: dict) -> dict:
         made = self._value(data)
-        unused = sorted(self.words.keys() - self.used)
+        unused = sorted(self.own - self.used)
         if unused:
-            raise BuildError(f"formats.{self.format}: nothing reads '{unused[0]}'; remove it")
+            raise BuildError(f"words: nothing reads '{unused[0]}' for {self.name}; remove it")
         return made
+
+    def is_meant(self, table: dict) -> bool:
+        meant = "only" not in table or self._holds("only", table["only"])
+        return meant and ("except" not in table or not self._holds("except", table["except"]))
+
+    def _holds(self, key: str, conditions) -> bool:
+        """Whether the words of the format's own file are those. What no file of the folder says is a mistake."""
+        if not isinstance(conditions, dict) or not conditions:
+            raise BuildError(f"'{key}' must be a table of words and what they are to be, got {conditions!r}")
+        holds = True
+        for name, wanted in conditions.items():
+            said = [words[name] for words in self.formats.values() if name in words]
+            if not said:
+                near = did_you_mean(name, {word for words in self.formats.values() for word in words})
+                raise BuildError(f"'{key}': no file of {self.folder} has a word {name}{near}")
+            values = wanted if isinstance(wanted, list) else [wanted]
+            for value in values:
+                if value not in said:
+                    raise BuildError(f"'{key}': {name} is never {value!r} in {self.folder}, only {', '.join(map(repr, said))}")
+            holds = holds and self.file.get(name) in values
+        return holds
 
     def _value(self, value):
         if isinstance(value, str):
@@ -55,16 +114,11 @@ class _Instance:
         if isinstance(value, list):
             return [made for made in map(self._value, value) if made is not _ABSENT]
         if isinstance(value, dict):
-            if not self._is_meant(value.get("only", list(self.formats))):
+            if not self.is_meant(value):
                 return _ABSENT
-            made = {key: self._value(inner) for key, inner in value.items() if key != "only"}
+            made = {key: self._value(inner) for key, inner in value.items() if key not in ("only", "except")}
             return {key: inner for key, inner in made.items() if inner is not _ABSENT}
         return value
-
-    def _is_meant(self, only) -> bool:
-        if not isinstance(only, list) or not only or any(name not in self.formats for name in only):
-            raise BuildError(f"'only' must list some of {', '.join(self.formats)}, got {only!r}")
-        return self.format in only
 
     def _text(self, text: str):
         whole = _WORD.fullmatch(text)
@@ -73,6 +127,13 @@ class _Instance:
     def _word(self, found: re.Match):
         name = found[1]
         if name not in self.words:
-            raise BuildError(f"'{found[0]}': formats.{self.format} has no such word; it has {', '.join(sorted(self.words))}")
+            near = did_you_mean(name, self.words)
+            raise BuildError(f"'{found[0]}': {self.name} has no such word{near}; it has {', '.join(sorted(self.words))}")
+        if name in self.open:
+            raise BuildError(f"words: '{name}' is made of itself: {' -> '.join((*self.open, name))}")
         self.used.add(name)
-        return self.words[name]
+        self.open.append(name)
+        try:
+            return self._value(self.words[name])
+        finally:
+            self.open.pop()

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.builder import BuildError
+from tools.builder.documents import Documents
+from tools.builder.include import included
 from tools.builder.per_format import instances
 from zoo.contract.expressions import RESERVED, Expression
 from zoo.contract.fields import Formula, Malformed, inside, lowered, one_of, refuse, refuse_unknown
@@ -41,7 +43,8 @@ class Table:
     tiles: tuple[Tile, ...]
 
 
-def read_tables(root: Path) -> list[Table]:
+def read_tables(root: Path, *others: Path) -> list[Table]:
+    """The tables below `root`; what they include may lie below the others, too."""
     paths = sorted(root.glob("*/*.toml"))
     if not paths:
         raise BuildError(f"no table matches {root}/*/*.toml")
@@ -49,19 +52,20 @@ def read_tables(root: Path) -> list[Table]:
         words = Vocabulary.of_tree(root)
     except ManifestError as error:
         raise BuildError(str(error)) from None
+    documents = Documents(root, *others)
     tables: dict[str, Table] = {}
     for path in paths:
-        for table in _read_file(path, root, words):
+        for table in _read_file(path, root, documents, words):
             if table.name in tables:
                 raise BuildError(f"{path}: {table.name} is already the kernel of {tables[table.name].path}")
             tables[table.name] = table
     return [tables[name] for name in sorted(tables)]
 
 
-def _read_file(path: Path, root: Path, words: Vocabulary) -> list[Table]:
+def _read_file(path: Path, root: Path, documents: Documents, words: Vocabulary) -> list[Table]:
     try:
-        data = tomllib.loads(path.read_text("utf-8"))
-        return [_read(one, path, root, words) for one in instances(data)]
+        data = included(tomllib.loads(path.read_text("utf-8")), documents)
+        return [_read(one, path, root, words) for one in instances(data, documents)]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BuildError(f"{path}: not TOML: {error}") from None
     except (Malformed, BuildError, ManifestError, ExpressionError) as error:

@@ -1,0 +1,198 @@
+"""Tables that take pieces from other files: what stands in their place, and what is said where a name is wrong."""
+
+import pytest
+
+from tests.builder.build_trees import TABLE, edited, write_tree
+from tools.builder import BuildError
+from tools.builder.documents import Documents
+from tools.builder.include import included
+from tools.builder.table import read_tables
+
+PART = """\
+[option.mode]
+values = ["once", "twice"]
+default = "once"
+
+[argument.x]
+dtypes = ["f32"]
+shape = ["M", "K"]
+access = "read"
+
+[argument.y]
+use = "x"
+name = "y"
+access = "write"
+
+[constraint]
+fours = { expression = "K % 4 == 0", words = "K must be a multiple of 4" }
+
+[symbols.size]
+SIZE = "M * K"
+
+[parameter]
+map = { tensor_map = "x", dims = ["K"], box = ["32"] }
+matrices = [{ pointer = "x" }, { pointer = "y" }]
+all = ["matrices", { i64 = "SIZE" }]
+
+[launch.threads]
+threads = "THREADS"
+grid = ["1", "1", "1"]
+parameters = ["all"]
+
+[variants.two]
+arch = ["sm_90a"]
+constants = { THREADS = 64, ROWS = 1 }
+tiles = [{ name = "one" }, { name = "two", constants = { ROWS = 2, EXTRA = 3 } }]
+"""
+
+
+@pytest.fixture
+def documents(tmp_path):
+    for name, text in {"family/parts/part.toml": PART, "family/parts/other.toml": '[argument.x]\ndtypes = ["bf16"]\n'}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return Documents(tmp_path)
+
+
+def read(documents, **table) -> dict:
+    return included({"include": ["family/parts/part.toml"], "arguments": ["x"], **table}, documents)
+
+
+X = {"name": "x", "dtypes": ["f32"], "shape": ["M", "K"], "access": "read"}
+
+
+def test_a_name_stands_for_the_piece_in_the_order_of_the_table(documents):
+    own = {"name": "n", "dtypes": ["i32"]}
+    made = read(documents, arguments=["y", own, "x"], constraints=["fours"], options=["mode"], derived=["size", {"HALF": "SIZE // 2"}])
+    assert made == {
+        "arguments": [{**X, "name": "y", "access": "write"}, own, X],
+        "constraints": [{"expression": "K % 4 == 0", "words": "K must be a multiple of 4"}],
+        "options": {"mode": {"values": ["once", "twice"], "default": "once"}},
+        "derived": {"SIZE": "M * K", "HALF": "SIZE // 2"},
+    }
+
+
+def test_keys_may_be_changed_where_a_piece_is_used(documents):
+    made = read(documents, arguments=[{"use": "x", "shape": ["G"], "optional": True}, {"use": "x", "name": "z"}])
+    assert made["arguments"] == [{**X, "shape": ["G"], "optional": True}, {**X, "name": "z"}]
+    assert read(documents)["arguments"] == [X], "the piece itself stays"
+
+
+def test_a_piece_of_the_table_itself_may_be_made_of_an_included_one(documents):
+    made = read(documents, arguments=["wide"], argument={"wide": {"use": "x", "name": "x", "dtypes": ["f64"]}})
+    assert made == {"arguments": [{**X, "dtypes": ["f64"]}]}
+
+
+def test_a_parameter_may_stand_for_several_and_a_map_be_changed(documents):
+    launch = {"default": {"parameters": [{"use": "map", "box": ["64"]}, "all"]}}
+    (map_of_x, *others) = read(documents, launch=launch)["launch"]["default"]["parameters"]
+    assert map_of_x == {"tensor_map": "x", "dims": ["K"], "box": ["64"]}
+    assert others == [{"pointer": "x"}, {"pointer": "y"}, {"i64": "SIZE"}]
+
+
+def test_a_launch_is_like_one_of_a_file_or_of_the_table(documents):
+    launch = {"many": {"like": "threads"}, "few": {"like": "many", "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}}
+    made = read(documents, launch=launch)["launch"]
+    assert list(made) == ["many", "few"], "what files have is no launch of the table"
+    assert made["many"]["grid"] == ["1", "1", "1"] and len(made["many"]["parameters"]) == 3
+    assert made["few"] == {"threads": "THREADS", "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}
+
+
+def test_tiles_have_the_constants_that_they_do_not_state(documents):
+    one, two = read(documents, variants="two")["variants"]["tiles"]
+    assert list(one["constants"].items()) == [("THREADS", 64), ("ROWS", 1)]
+    assert list(two["constants"].items()) == [("THREADS", 64), ("ROWS", 2), ("EXTRA", 3)]
+    assert "constants" not in read(documents, variants="two")["variants"]
+
+
+def test_a_table_without_names_is_itself():
+    plain = {"arguments": [X], "options": {"mode": {}}, "derived": {"SIZE": "M"}, "launch": {"default": {"parameters": [{"pointer": "x"}]}}}
+    assert included(plain, Documents()) == plain
+
+
+MISTAKES = {
+    "an argument that no file has": (
+        {"arguments": ["x", "xx"]},
+        "arguments: no argument is named 'xx' in this table, family/parts/part.toml; did you mean x?",
+    ),
+    "a name that is like no other": (
+        {"constraints": ["nonsense"]},
+        "constraints: no constraint is named 'nonsense' in this table, family/parts/part.toml; there are: fours",
+    ),
+    "a change of what no file has": (
+        {"arguments": [{"use": "yy"}]},
+        "arguments: no argument is named 'yy' in this table, family/parts/part.toml; did you mean y?",
+    ),
+    "a piece made of nothing": (
+        {"arguments": ["z"], "argument": {"z": {"use": "xz"}}},
+        "argument.z: no argument is named 'xz' in this table, family/parts/part.toml; did you mean z or x?",
+    ),
+    "a piece made of itself": (
+        {"arguments": ["p"], "argument": {"p": {"use": "q"}, "q": {"use": "p"}}},
+        "this table: argument 'p' uses itself: p -> q -> p",
+    ),
+    "a launch like none": (
+        {"launch": {"default": {"like": "thread"}}},
+        "launch.default.like: no launch is named 'thread' in this table, family/parts/part.toml; did you mean threads?",
+    ),
+    "a launch like itself": (
+        {"launch": {"a": {"like": "b"}, "b": {"like": "a"}}},
+        "launch.a is like itself: a -> b -> a",
+    ),
+    "a changed list": (
+        {"launch": {"default": {"parameters": [{"use": "matrices", "i32": "M"}]}}},
+        "parameters: parameter 'matrices' is 2 tables, of which no key can be changed",
+    ),
+    "a number for a name": ({"arguments": [3]}, "arguments: expected the name of a piece or a table, got 3"),
+    "a file that is not there": (
+        {"include": ["family/parts/parts.toml"]},
+        "no file family/parts/parts.toml below {root}; did you mean family/parts/part.toml or family/parts/other.toml?",
+    ),
+    "two pieces of one name": (
+        {"include": ["family/parts/part.toml", "family/parts/other.toml"]},
+        "family/parts/other.toml: argument 'x' is also a piece of family/parts/part.toml; rename one",
+    ),
+    "a file of which nothing is used": ({"arguments": [X]}, "include: nothing of family/parts/part.toml is used; remove it"),
+    "an own piece that nothing uses": ({"argument": {"z": {}}}, "argument.z: nothing uses this piece; remove it"),
+    "one symbol twice": ({"derived": ["size", {"SIZE": "M"}]}, "derived: 'SIZE' is there twice"),
+    "variants that no file has": (
+        {"variants": "three"},
+        "variants: no variants is named 'three' in this table, family/parts/part.toml; there are: two",
+    ),
+    "include that is no list": ({"include": "family/parts/part.toml"}, "'include' must be a list of paths, got 'family/parts/part.toml'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_refused(mistake, documents):
+    table, words = MISTAKES[mistake]
+    with pytest.raises(BuildError) as caught:
+        read(documents, **table)
+    assert str(caught.value) == words.format(root=documents.roots[0])
+
+
+def test_a_key_that_is_no_kind_of_piece_is_refused_with_its_file(documents):
+    (documents.roots[0] / "family/parts/wrong.toml").write_text("[arguments.x]\n")
+    with pytest.raises(BuildError, match="family/parts/wrong.toml: 'arguments' is no kind of piece; those are: argument, option"):
+        read(documents, include=["family/parts/wrong.toml"])
+
+
+def test_what_is_wrong_with_an_included_file_is_told_with_its_path(documents):
+    (documents.roots[0] / "family/parts/broken.toml").write_text("[argument\n")
+    with pytest.raises(BuildError, match=r"family/parts/broken.toml: not TOML: "):
+        read(documents, include=["family/parts/broken.toml"])
+
+
+def test_another_tree_may_include_this_ones_files_and_have_its_own_go_first(tmp_path):
+    ours, theirs = write_tree(tmp_path / "ours"), tmp_path / "theirs"
+    table = edited(TABLE, ("[promises]", 'include = ["quantize/parts/x.toml"]\narguments = ["x"]\n[promises]'))
+    table = edited(table, (table[table.index("[[arguments]]") : table.index("[derived]")], ""))
+    table = edited(table, (table[table.index("parameters = [") : table.index("[variants]")], 'parameters = [{ pointer = "x" }]\n\n'))
+    (ours / "quantize" / "copy.toml").write_text(edited(table, ('SIZE = "M * K"', 'SIZE = "M * K * mode.once"')))
+    (theirs / "quantize" / "parts").mkdir(parents=True)
+    piece = '[argument.x]\ndtypes = ["f32"]\nshape = ["M", "K"]\naccess = "read"\nhelp = "{}"\n'
+    (theirs / "quantize" / "parts" / "x.toml").write_text(piece.format("theirs"))
+    assert read_tables(ours, theirs)[0].entry["arguments"][0]["help"] == "theirs"
+    (ours / "quantize" / "parts").mkdir()
+    (ours / "quantize" / "parts" / "x.toml").write_text(piece.format("ours"))
+    assert read_tables(ours, theirs)[0].entry["arguments"][0]["help"] == "ours"

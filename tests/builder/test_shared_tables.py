@@ -1,0 +1,107 @@
+"""What the shipped tables say, they say once: no copied stretch of lines, no piece or word that nobody reads."""
+
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tools.builder import BuildError
+from tools.builder.documents import Documents
+from tools.builder.include import KINDS, included
+from tools.builder.per_format import instances
+
+ROOT = Path(__file__).resolve().parents[2] / "src_cu"
+FILES = sorted(ROOT.rglob("*.toml"))
+WINDOW = 6
+
+
+def lines_that_say_something(path: Path) -> list[str]:
+    lines = (line.partition(" #")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def repeated(texts: dict[str, list[str]]) -> list[str]:
+    """Where six lines stand that stand elsewhere, too."""
+    places: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, lines in texts.items():
+        for at in range(len(lines) - WINDOW + 1):
+            places[tuple(lines[at : at + WINDOW])].append(f"{name}: {lines[at]}")
+    return [place for found in places.values() if len(found) > 1 for place in found]
+
+
+def test_no_six_lines_stand_in_two_places():
+    assert repeated({path.relative_to(ROOT).as_posix(): lines_that_say_something(path) for path in FILES}) == []
+
+
+def test_a_copy_of_six_lines_is_seen_wherever_it_stands_and_five_are_not():
+    stretch = [f"line = {index}" for index in range(WINDOW)]
+    assert repeated({"a": ["first", *stretch], "b": [*stretch, "last"]}) == ["a: line = 0", "b: line = 0"]
+    assert repeated({"a": [*stretch, "between", *stretch]}) == ["a: line = 0", "a: line = 0"]
+    assert repeated({"a": stretch[:-1], "b": stretch[:-1]}) == []
+
+
+TABLES = {path.relative_to(ROOT).as_posix(): tomllib.loads(path.read_text()) for path in sorted(ROOT.glob("*/*.toml"))}
+INCLUDED = sorted({name for table in TABLES.values() for name in table.get("include", [])})
+FOLDERS = sorted(
+    {
+        table["formats"] if isinstance(table["formats"], str) else table["formats"]["folder"]
+        for table in TABLES.values()
+        if "formats" in table
+    }
+)
+
+
+class Without(Documents):
+    """The files as they are, but for one piece or word."""
+
+    def __init__(self, name: str, changed: dict):
+        super().__init__(ROOT)
+        self._read[name] = changed
+
+
+def kernels(documents: Documents) -> list[str]:
+    return [one["name"] for table in TABLES.values() for one in instances(included(table, documents), documents)]
+
+
+def somebody_misses(name: str, changed: dict) -> bool:
+    """Whether a table does not read any more or stands for fewer kernels, once the file is so."""
+    try:
+        return kernels(Without(name, changed)) != ALL
+    except BuildError:
+        return True
+
+
+ALL = kernels(Documents(ROOT))
+
+
+def test_every_file_of_pieces_is_included_by_some_table():
+    others = {name.relative_to(ROOT).as_posix() for name in FILES} - TABLES.keys()
+    assert others == {*INCLUDED, *(f"{folder}/{name}.toml" for folder in FOLDERS for name in Documents(ROOT).folder(folder))}
+
+
+@pytest.mark.parametrize("name", INCLUDED)
+def test_some_table_uses_every_piece_and_word_of_an_included_file(name):
+    document = tomllib.loads((ROOT / name).read_text())
+    unread = []
+    for kind in document.keys() & set(KINDS):
+        for piece in document[kind]:
+            changed = document | {kind: {other: value for other, value in document[kind].items() if other != piece}}
+            if not somebody_misses(name, changed):
+                unread.append(f"{kind}.{piece}")
+    for word in {word for case in document.get("words", []) for word in case} - {"only", "except"}:
+        cases = [{key: value for key, value in case.items() if key != word} for case in document["words"]]
+        if not somebody_misses(name, document | {"words": cases}):
+            unread.append(word)
+    assert unread == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_some_table_reads_every_word_of_a_format(folder):
+    files = Documents(ROOT).folder(folder)
+    unread = []
+    for format, words in files.items():
+        for word in words:
+            if not somebody_misses(f"{folder}/{format}.toml", {name: value for name, value in words.items() if name != word}):
+                unread.append(f"{format}: {word}")
+    assert unread == []
