@@ -29,10 +29,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.builder.documents import Documents  # noqa: E402
-from tools.builder.include import included  # noqa: E402
-from tools.builder.per_format import Format, formats_of  # noqa: E402
-from zoo.contract.expressions import Expression  # noqa: E402
+from tools.builder.documents import Documents
+from tools.builder.include import included
+from tools.builder.per_format import Format, formats_of
+from zoo.contract.expressions import Expression
 
 SMS = 132  # of an H200
 STEPS = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 1.01, 1.03, 1.07, 1.15, 1.4, 2)

@@ -44,13 +44,7 @@ using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyToken
 using Way = std::conditional_t<MANY, Many, Few>;
 using OfCluster = std::conditional_t<SHARES, SharedOrder<Tile, Variant::SPLITS>, SplitOrder<Tile, Variant::SPLITS>>;
 using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, OfCluster>;
-constexpr int kib(int bytes) { return (bytes + 1023) / 1024 * 1024; }
-constexpr int BESIDES = MANY               ? Tile::MATH_WARPS * 2048 + (goes_ahead<Variant> ? 1024 : 0)
-                        : PUSHED           ? kib(pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, Variant::SPLITS))
-                        : SENT             ? Tile::MATH_WARPS * 2048 + 1024
-                        : Variant::IN_TURN ? kib(Tile::TOKENS * (Tile::WEIGHTS + 4) * 4)
-                                           : 0;  // the stages
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 // With two waves a warpgroup has no registers left for C and factors.
 constexpr bool ADDS = Variant::SWAPPED || Tile::WAVES == 1;

@@ -10,8 +10,7 @@ namespace zoo {
 using Tile = TileAlongK<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::HELD>;
 using Staged = StagedPieces<Variant::PIECES, Variant::PIECE_ROWS>;
 using Way = AlongK<Tile, Staged>;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + 1024 + Tile::MATH_WARPS * Variant::PIECES * Variant::PIECE_ROWS * 128,
-              "what the table launches with");
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
 

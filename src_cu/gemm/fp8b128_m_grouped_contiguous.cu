@@ -18,8 +18,7 @@ using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyToken
 using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, Many>;
 using OffsetsOrder = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
 using IndicesOrder = IndexedOrder<Tile, Variant::BAND>;
-constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048 + (goes_ahead<Variant> ? 1024 : 0);
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + TO_STORE, "what the table launches with");
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 constexpr bool SCALES = Variant::SWAPPED || Tile::WAVES == 1;  // with two waves sums do not stay in registers
 

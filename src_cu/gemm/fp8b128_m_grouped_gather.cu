@@ -18,9 +18,7 @@ using PlainTile =
 using Tile = std::conditional_t<Variant::MOVED, MovingTile<PlainTile>, GatheringTile<PlainTile>>;
 using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
 using Order = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
-constexpr int MOVER_BYTES = Variant::MOVED ? MovingTile<PlainTile>::MOVER_BYTES : 0;
-constexpr int TO_STORE = Variant::SWAPPED ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024 : Tile::MATH_WARPS * 2048;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + MOVER_BYTES + TO_STORE, "what the table launches with");
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
 

@@ -28,11 +28,7 @@ using Result = std::conditional_t<PARTS == 1, TileOfResult<Tile>, BlockOfResult<
 using Few = std::conditional_t<SPLIT, FewTokens<Tile, Variant::SPLITS * PARTS>, FewTokensInTurn<Tile>>;
 using Many = std::conditional_t<PAIRS, TilesInPairs<Tile>, ManyTokens<Tile>>;
 using Way = std::conditional_t<Variant::SWAPPED, Few, Many>;
-constexpr int BESIDES = SPLIT     ? 0
-                        : IN_TURN ? (Tile::TOKENS * (Tile::WEIGHTS + 4) * 4 + 1023) / 1024 * 1024
-                        : PAIRS   ? (Tile::WARPGROUPS * 4608 + 1023) / 1024 * 1024
-                                  : Tile::MATH_WARPS * 2048;
-static_assert(sizeof(Way) == Tile::ALL_STAGES_BYTES + BESIDES, "what the table launches with");
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 static_assert(PARTS == 1 || SPLIT || PAIRS);
 static_assert(!(PAIRS && Variant::GROUPING == 3), "an order by m_indices may go on by several tiles in one step");
 

@@ -67,9 +67,6 @@ struct Fp8b128Tile {
 
     static constexpr int SCALES = SWAPPED ? WEIGHT_SCALES * (TOKENS + 16) : TOKENS + WEIGHT_SCALES;  // floats a stage
 
-    // One after the other, and up to where the next thing with swizzled rows may begin: the table has the same sum.
-    static constexpr int ALL_STAGES_BYTES =
-        (STAGES * ((TOKENS + WEIGHTS) * SCALE_BLOCK + SCALES * 4 + 16) + 1023) / 1024 * 1024;
     static_assert(ROWS == ROW_WAVES * WARPGROUPS * WGMMA_ROWS && WAVES > 0, "every warpgroup has whole wgmmas");
     static_assert(ROW_WAVES == 1 || COLUMN_WAVES == 1);
     static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == (SWAPPED ? 32 : 1));

@@ -1,16 +1,20 @@
 // quantize.<format>.both: x (M, K) -> the results of quantize.<format>.rows and of quantize.<format>.cols, from one read
 // of x.
 //
-// The format follows from the dtypes (format_of.cuh), the directions are in both.cuh and cols.cuh, the tile that they
+// The format follows from the dtypes (common/formats.cuh), the directions are in both.cuh and cols.cuh, the tile that they
 // read in tile.cuh, the layouts of the scales in scale_layout.cuh.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
 #include "quantize/both.cuh"
-#include "quantize/format_of.cuh"
 
 using Tile = zoo::Tile<Variant::x, Variant::ROWS, Variant::COLUMNS>;
 using Of = zoo::FormatOf<Variant::q_rows, Variant::scales_rows>;
 using Scale = Of::Type::Scale;
+
+namespace zoo {
+constexpr int DYNAMIC_SHARED_BYTES = BYTES_OF_BOTH<SharedOfBoth<Variant::x, ::Of::Type, ::Tile>>;
+}  // namespace zoo
 
 // Strides of q in bytes; those of scales as in scale_layout.cuh.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS)

@@ -5,6 +5,7 @@
 // Both write their elements to shared memory, from where the copy engine takes them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
@@ -122,18 +123,25 @@ struct Results {
     int64_t scales_stride;
 };
 
+template <class X, class Format, class Tile>
+struct SharedOfBoth {
+    Tile x;
+    alignas(1024) TileRows<X, Format, Tile> rows;
+    alignas(1024) TileCols<X, Format, Tile> cols;
+    alignas(8) Barrier loaded;
+};
+
+// Up to the last byte: alignment would make it as long as the next multiple of 1024.
+template <class Shared>
+constexpr int BYTES_OF_BOTH = offsetof(Shared, loaded) + sizeof(Shared::loaded);
+
 template <class X, class Of, class Tile>
 __device__ __forceinline__ void quantize_both(Layout layout, typename Of::Argument format_argument, const TensorMap& x,
                                               Results<typename Of::Type::Scale> rows, Results<typename Of::Type::Scale> cols,
                                               int64_t M, int64_t K) {
     using Format = typename Of::Type;
     using Groups = WholeMatrix<Format, Tile>;
-    struct Shared {
-        Tile x;
-        alignas(1024) TileRows<X, Format, Tile> rows;
-        alignas(1024) TileCols<X, Format, Tile> cols;
-        alignas(8) Barrier loaded;
-    };
+    using Shared = SharedOfBoth<X, Format, Tile>;
     extern __shared__ __align__(1024) uint8_t memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
 

@@ -1,16 +1,20 @@
 // quantize.<format>.cols: x (M, K) -> q (K, M), and a scale for every block of a column of x.
 //
-// The format follows from the dtypes (format_of.cuh), the direction is in cols.cuh, the tile that it reads in tile.cuh,
+// The format follows from the dtypes (common/formats.cuh), the direction is in cols.cuh, the tile that it reads in tile.cuh,
 // the layouts of the scales in scale_layout.cuh. Memory-bound: what counts is that many tiles are in flight, and that
 // whole lines are stored.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
 #include "quantize/cols.cuh"
-#include "quantize/format_of.cuh"
 
 using Tile = zoo::Tile<Variant::x, Variant::ROWS, Variant::COLUMNS>;
 using Of = zoo::FormatOf<Variant::q, Variant::scales>;
 using Groups = zoo::WholeMatrix<Of::Type, Tile>;
+
+namespace zoo {
+constexpr int DYNAMIC_SHARED_BYTES = BYTES_OF_COLS<SharedOfCols<Variant::x, ::Of::Type, ::Tile>>;
+}  // namespace zoo
 
 // q_stride in bytes; scales_stride as in scale_layout.cuh.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS)

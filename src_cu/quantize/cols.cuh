@@ -14,6 +14,7 @@
 // where there is a remainder, the threads store it. How scales leave is in tile_scales.cuh.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
@@ -235,18 +236,25 @@ struct WholeMatrix {
     }
 };
 
+template <class X, class Format, class Tile>
+struct SharedOfCols {
+    Tile x;
+    alignas(1024) TileCols<X, Format, Tile> cols;
+    alignas(8) Barrier loaded;
+    TilePlace<typename Format::Scale> place;  // here it takes no registers
+};
+
+// Up to the last byte: alignment would make it as long as the next multiple of 1024.
+template <class Shared>
+constexpr int BYTES_OF_COLS = offsetof(Shared, place) + sizeof(Shared::place);
+
 // The kernel. `Groups` says where tiles lie: WholeMatrix, those of column_groups.cuh, or Experts.
 template <class X, class Of, class Tile, class Groups, class XMap>
 __device__ __forceinline__ void quantize_cols(Layout layout, typename Of::Argument format_argument, const XMap& x,
                                               const TensorMap& q_map, uint8_t* q, int64_t q_stride, int64_t K, Groups groups) {
     using Format = typename Of::Type;
     using Cols = TileCols<X, Format, Tile>;
-    struct Shared {
-        Tile x;
-        alignas(1024) Cols cols;
-        alignas(8) Barrier loaded;
-        TilePlace<typename Format::Scale> place;  // here it takes no registers
-    };
+    using Shared = SharedOfCols<X, Format, Tile>;
     extern __shared__ __align__(1024) uint8_t memory[];
     Shared& shared = *reinterpret_cast<Shared*>(memory);
 

@@ -2,14 +2,18 @@
 //
 // Where matrices lie is in experts.cuh, everything else is what quantize.<format>.cols is made of (cols.cu).
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
 #include "quantize/cols.cuh"
 #include "quantize/experts.cuh"
-#include "quantize/format_of.cuh"
 
 using Tile = zoo::Tile<Variant::x, Variant::ROWS, Variant::COLUMNS>;
 using Of = zoo::FormatOf<Variant::q, Variant::scales>;
 using Groups = zoo::Experts<Of::Type, Tile>;
+
+namespace zoo {
+constexpr int DYNAMIC_SHARED_BYTES = BYTES_OF_COLS<SharedOfCols<Variant::x, ::Of::Type, ::Tile>>;
+}  // namespace zoo
 
 // Strides of q in bytes, those of scales as in scale_layout.cuh.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS)

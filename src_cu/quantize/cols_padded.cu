@@ -2,14 +2,18 @@
 //
 // The groups are in column_groups.cuh, everything else is what quantize.<format>.cols is made of (cols.cu).
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
 #include "quantize/cols.cuh"
 #include "quantize/column_groups.cuh"
-#include "quantize/format_of.cuh"
 
 using Tile = zoo::Tile<Variant::x, Variant::ROWS, Variant::COLUMNS>;
 using Of = zoo::FormatOf<Variant::q, Variant::scales>;
 using Groups = zoo::PaddedGroups<Of, Tile>;
+
+namespace zoo {
+constexpr int DYNAMIC_SHARED_BYTES = BYTES_OF_COLS<SharedOfCols<Variant::x, ::Of::Type, ::Tile>>;
+}  // namespace zoo
 
 // q_stride in bytes; scales_stride: from row to row.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS)

@@ -1,13 +1,13 @@
 // quantize.<format>.rows: x (M, K) -> q, and a scale for every block of a row.
 //
-// The format follows from the dtypes (format_of.cuh), the direction (who reads what, in which order) is in rows.cuh, for
+// The format follows from the dtypes (common/formats.cuh), the direction (who reads what, in which order) is in rows.cuh, for
 // FP4 of two-byte floats in whole_blocks.cuh, the layouts of the scales in scale_layout.cuh. Memory-bound: of 32 bf16, 64
 // bytes are read and 17 to 33 written, and 300 to 520 lane-instructions run, where a multiprocessor has 550 to 650 in the
 // time its share of the memory takes. What counts is that every load of a warp is in flight before it uses the first,
 // that accesses are 16 bytes, and that each byte moves once.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
-#include "quantize/format_of.cuh"
 #include "quantize/rows.cuh"
 #include "quantize/whole_blocks.cuh"
 

@@ -3,8 +3,8 @@
 //
 // How rows find their places is in row_groups.cuh, how they are quantised in whole_blocks.cuh.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
-#include "quantize/format_of.cuh"
 #include "quantize/row_groups.cuh"
 
 using Of = zoo::SparingFormatOf<Variant::q, Variant::scales>;

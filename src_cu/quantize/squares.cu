@@ -1,10 +1,10 @@
 // quantize.<format>.squares: x (E, N, K) -> q (E, N, K) and, where it is asked for, its transpose (E, K, N), and a scale for
 // every square of each matrix.
 //
-// The format follows from the dtypes (format_of.cuh); everything else is in squares.cuh.
+// The format follows from the dtypes (common/formats.cuh); everything else is in squares.cuh.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
-#include "quantize/format_of.cuh"
 #include "quantize/squares.cuh"
 
 using Of = zoo::FormatOf<Variant::q, Variant::scales>;

@@ -1,11 +1,11 @@
 // quantize.<format>.rows.swiglu: x (M, 2 K) -> q (M, K) of silu(gate) * up, and a scale for every block of a row.
 //
-// SwiGLU is in swiglu.cuh, the format follows from the dtypes (format_of.cuh), the direction is in whole_blocks.cuh. Bound
+// SwiGLU is in swiglu.cuh, the format follows from the dtypes (common/formats.cuh), the direction is in whole_blocks.cuh. Bound
 // by memory and by instructions alike: of an element of bf16, 4 bytes are read and 0.6 to 1 written, and 30 to 40
 // lane-instructions run, where a multiprocessor has 34 in the time its share of the memory takes.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
-#include "quantize/format_of.cuh"
 #include "quantize/swiglu.cuh"
 #include "quantize/whole_blocks.cuh"
 

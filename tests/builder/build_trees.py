@@ -81,7 +81,6 @@ expression = "K % 4 == 0"
 words = "K must be a multiple of 4"
 
 [launch.default]
-threads = "THREADS"
 grid = ["ceil_div(SIZE, THREADS)", "1", "1"]
 parameters = [
   { pointer = "x" },

@@ -12,7 +12,9 @@ from tools.builder import BuildError
 from tools.builder.compiler import Compiler
 
 SMALL = edited(TABLE, ('["sm_90a", "sm_100f"]', '["sm_90a"]'), ('["once", "twice"]', '["once"]'), ('  { when = "mode.twice", shape = ["2", "M", "K"] },\n', ""))  # fmt: skip
-SHARED = ('threads = "THREADS"', 'threads = "THREADS"\nshared = "THREADS * 2048"')
+GRID = 'grid = ["ceil_div(SIZE, THREADS)"'
+SHARED = ('extern "C"', 'namespace zoo {\nconstexpr int DYNAMIC_SHARED_BYTES = 2048 * Variant::THREADS;\n}\nextern "C"')
+USED = "    extern __shared__ float held[];\n    held[threadIdx.x] = 1.f;\n    __syncthreads();\n    y[1] = held[count];\n"
 
 STATEMENT = "    const int twice"
 LOCAL = "    float table[64];\n    for (int i = 0; i < 64; ++i) table[i] = x[i];\n    for (int i = 0; i < count; ++i) table[int(x[i])] += 1.f;\n    y[0] = table[count];\n"
@@ -52,19 +54,20 @@ FAILURES = {
     "another symbol": ([], [("ZOO_KERNEL(", "my_kernel(")], "must define one kernel, ZOO_KERNEL (quantize_mxfp8_rows__once_t64); it defines my_kernel"),
     "a second kernel": ([], [('extern "C"', 'extern "C" __global__ void second() {}\nextern "C"')], "it defines"),
     "no kernel": ([], [('extern "C" __global__ void __launch_bounds__(Variant::THREADS)', "__device__ void")], "it defines none"),
-    "more threads than it was compiled for": ([], [("Variant::THREADS)", "Variant::THREADS / 2)")], "started with 64 threads, compiled for at most 32 (__launch_bounds__)"),
-    "other threads than it requires": ([], [("__launch_bounds__(Variant::THREADS)", "__block_size__((96, 1, 1))")], "started with 64 threads, compiled for exactly 96x1x1"),
+    "any number of threads": ([], [("__launch_bounds__(Variant::THREADS)", "")], "copy.cu must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)"),
+    "threads along two axes": ([], [("__launch_bounds__(Variant::THREADS)", "__block_size__((32, 2, 1))")], "started with 32 threads, compiled for 32x2x1"),
     "another cluster than it requires": ([], [("__launch_bounds__", "__cluster_dims__(2, 1, 1) __launch_bounds__")], "started in clusters of 1x1x1, compiled for 2x1x1"),
-    "too large a cluster": ([('threads = "THREADS"', 'threads = "THREADS"\ncluster = ["32", "1", "1"]')], [], "a cluster of 32x1x1 CTAs, expected 1 to 16"),
-    "too many threads": ([("THREADS = 64", "THREADS = 2048"), ('threads = "THREADS"', 'threads = "2 * THREADS"')], [("__launch_bounds__(Variant::THREADS)", "")], "4096 threads, expected 1 to 1024"),
-    "too much shared memory": ([SHARED], [], "262144 bytes of shared memory (0 static), the limit is 232448"),
-    "static and dynamic together": ([("THREADS = 128", "THREADS = 113"), SHARED], [(STATEMENT, "    __shared__ float s[512];\n    s[threadIdx.x] = 1.f;\n    __syncthreads();\n    y[0] = s[count];\n" + STATEMENT)],
+    "too large a cluster": ([(GRID, 'cluster = ["32", "1", "1"]\n' + GRID)], [], "a cluster of 32x1x1 CTAs, expected 1 to 16"),
+    "too much shared memory": ([], [SHARED, (STATEMENT, USED + STATEMENT)], "262144 bytes of shared memory (0 static), the limit is 232448"),
+    "shared memory of nobody knows how much": ([], [(STATEMENT, USED + STATEMENT)], "has extern __shared__ memory; say how much"),
+    "shared memory that nothing uses": ([], [SHARED], "zoo::DYNAMIC_SHARED_BYTES is 131072, but no extern __shared__ memory is used; remove it"),
+    "static and dynamic together": ([("THREADS = 128", "THREADS = 113")], [SHARED, (STATEMENT, USED + "    __shared__ float s[512];\n    s[threadIdx.x] = 1.f;\n    __syncthreads();\n    y[0] = s[count];\n" + STATEMENT)],
                                     "233472 bytes of shared memory (2048 static), the limit is 232448"),
     "an array in local memory": ([], [(STATEMENT, LOCAL + STATEMENT)], "uses 256 bytes of stack a thread in local memory"),
     "spilled registers": ([("THREADS = 64", "THREADS = 1024")], [(STATEMENT, SPILL + STATEMENT)], "spills registers: "),
     "serialized tensor cores": ([], [(STATEMENT, SERIALIZED + STATEMENT)], "Potential Performance Loss: wgmma.mma_async instructions are serialized"),
     "a name of the day": ([], [('extern "C"', UNNAMED + 'extern "C"'), (STATEMENT, "    atomicAdd(&counter, count);\n" + STATEMENT)], "something in an unnamed namespace"),
-    "a division by zero": ([('threads = "THREADS"', 'threads = "THREADS // (THREADS - 64)"')], [], "divides by zero"),
+    "a division by zero": ([(GRID, 'cluster = ["THREADS // (THREADS - 64)", "1", "1"]\n' + GRID)], [], "divides by zero"),
 }  # fmt: skip
 
 

@@ -5,15 +5,20 @@ import json
 import os
 import re
 import shutil
+import subprocess
 
 import pytest
 
 from build_cubins import PACKAGES
 from tests.builder.build_trees import HEADER, ROOT, SOURCE, TABLE, edited, needs_nvcc, run_build, write_tree
+from tools.builder.compiler import FLAGS, Compiler
+from tools.builder.expand import expand
+from tools.builder.table import read_tables
 from zoo.contract.manifest import Manifest
 from zoo.shipped import ptx
 from zoo.shipped.integrity import verify_integrity
 
+DYNAMIC = "namespace zoo {\nconstexpr int DYNAMIC_SHARED_BYTES = 4 * Variant::THREADS;\n}\n"
 SMALL = edited(TABLE, ('["sm_90a", "sm_100f"]', '["sm_90a"]'))  # four variants
 
 
@@ -52,6 +57,36 @@ def test_what_is_written_is_what_every_reader_accepts(built):
     results = list(verify_integrity(built / "cubins", manifest))
     assert [result.problem for result in results] == [None] * 4
     assert sorted(files_of(built / "cubins")) == ["manifest.json", "ptx.tar.xz", *sorted(variant.file for variant in kernel.variants)]
+
+
+@needs_nvcc
+def test_threads_and_dynamic_shared_memory_are_what_the_source_says(tmp_path):
+    held = "    extern __shared__ float held[];\n    held[threadIdx.x] = 1.f;\n    __syncthreads();\n    y[1] = held[count];\n"
+    source = edited(SOURCE, ('extern "C"', f'{DYNAMIC}extern "C"'), ("    const int twice", f"{held}    const int twice"))
+    run_build("--source", write_tree(tmp_path / "source", SMALL, source), "--output", tmp_path / "cubins")
+    kernel = Manifest(tmp_path / "cubins/manifest.json").kernel("quantize.mxfp8.rows")
+    assert [(one.threads, one.shared, one.static_shared) for one in kernel.variants] == [(64, 256, 0), (128, 512, 0)] * 2
+    assert compiled(build(tmp_path)) == 0 and build(tmp_path, "--check"), "kept from the manifest, and found again from nothing"
+
+
+@needs_nvcc
+def test_cubins_are_those_of_one_step_and_texts_say_nothing_more(tmp_path):
+    """What the build makes in two steps, with the size of shared memory asked in between."""
+    source = edited(
+        SOURCE,
+        ('extern "C"', f'{DYNAMIC}extern "C"'),
+        ("    const int twice", "    extern __shared__ float held[];\n    y[1] = held[count];\n    const int twice"),
+    )
+    folder = write_tree(tmp_path / "source", SMALL, source)
+    compiler = Compiler(PACKAGES)
+    (table,) = read_tables(folder)
+    unit = expand(table)[0].unit()
+    made = compiler.compiled(unit, "sm_90a", [folder])
+    for kind, ours in (("-cubin", made.cubin), ("-ptx", made.text.ptx.encode())):
+        command = [compiler.nvcc, "-x", "cu", kind, "-arch=sm_90a", *FLAGS, "-I.", "-o", tmp_path / "out", "-"]
+        subprocess.run(command, input=unit.encode(), cwd=folder, check=True, capture_output=True)
+        assert (tmp_path / "out").read_bytes() == ours
+    assert made.text.dynamic_shared == 256
 
 
 @needs_nvcc

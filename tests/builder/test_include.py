@@ -34,8 +34,8 @@ map = { tensor_map = "x", dims = ["K"], box = ["32"] }
 matrices = [{ pointer = "x" }, { pointer = "y" }]
 all = ["matrices", { i64 = "SIZE" }]
 
-[launch.threads]
-threads = "THREADS"
+[launch.plain]
+programmatic = true
 grid = ["1", "1", "1"]
 parameters = ["all"]
 
@@ -91,11 +91,11 @@ def test_a_parameter_may_stand_for_several_and_a_map_be_changed(documents):
 
 
 def test_a_launch_is_like_one_of_a_file_or_of_the_table(documents):
-    launch = {"many": {"like": "threads"}, "few": {"like": "many", "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}}
+    launch = {"many": {"like": "plain"}, "few": {"like": "many", "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}}
     made = read(documents, launch=launch)["launch"]
     assert list(made) == ["many", "few"], "what files have is no launch of the table"
     assert made["many"]["grid"] == ["1", "1", "1"] and len(made["many"]["parameters"]) == 3
-    assert made["few"] == {"threads": "THREADS", "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}
+    assert made["few"] == {"programmatic": True, "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}
 
 
 def test_tiles_have_the_constants_that_they_do_not_state(documents):
@@ -132,8 +132,8 @@ MISTAKES = {
         "this table: argument 'p' uses itself: p -> q -> p",
     ),
     "a launch like none": (
-        {"launch": {"default": {"like": "thread"}}},
-        "launch.default.like: no launch is named 'thread' in this table, family/parts/part.toml; did you mean threads?",
+        {"launch": {"default": {"like": "plan"}}},
+        "launch.default.like: no launch is named 'plan' in this table, family/parts/part.toml; did you mean plain?",
     ),
     "a launch like itself": (
         {"launch": {"a": {"like": "b"}, "b": {"like": "a"}}},
@@ -173,7 +173,7 @@ def test_refused(mistake, documents):
 
 def test_a_key_that_is_no_kind_of_piece_is_refused_with_its_file(documents):
     (documents.roots[0] / "family/parts/wrong.toml").write_text("[arguments.x]\n")
-    with pytest.raises(BuildError, match="family/parts/wrong.toml: 'arguments' is no kind of piece; those are: argument, option"):
+    with pytest.raises(BuildError, match=r"family/parts/wrong\.toml: 'arguments' is no kind of piece; those are: argument, option"):
         read(documents, include=["family/parts/wrong.toml"])
 
 

@@ -66,7 +66,7 @@ def test_the_unit_says_dtypes_options_constants_and_symbol(tmp_path):
 def test_defaults_are_written_out_for_the_readers(tmp_path):
     (table,) = read_tables(write_tree(tmp_path))
     launch = table.entry["launches"]["default"]
-    assert (launch["cluster"], launch["shared"], launch["programmatic"]) == (["1", "1", "1"], "0", False)
+    assert (launch["cluster"], launch["programmatic"]) == (["1", "1", "1"], False)
     x, y, *_ = table.entry["arguments"]
     assert x["forms"] == [{"when": "1", "shape": ["M", "K"], "strides": ["x_stride", "1"]}]
     assert y["forms"][1] == {"when": "mode.twice", "shape": ["2", "M", "K"], "strides": None}

@@ -67,7 +67,7 @@ MISTAKES = {
     "a parameter of nothing": ([('{ f32 = "alpha" }', '{ f64 = "alpha" }')], "exactly one of"),
     "grid of two": ([('"ceil_div(SIZE, THREADS)", "1", "1"', '"ceil_div(SIZE, THREADS)", "1"')], "launch.default.grid is ['ceil_div(SIZE, THREADS)', '1'], expected a list of 3 expressions"),
     "unknown launch": ([('cost = "THREADS"', 'launch = "fast"')], "variants.tiles[t64].launch is 'fast', expected default"),
-    "launch of no tile": ([("[variants]", '[launch.other]\nthreads = "1"\ngrid = ["1", "1", "1"]\nparameters = []\n[variants]')],
+    "launch of no tile": ([("[variants]", '[launch.other]\ngrid = ["1", "1", "1"]\nparameters = []\n[variants]')],
                           "launch.other: no tile is started this way"),
     "arch without feature class": ([('["sm_90a", "sm_100f"]', '["sm_90"]')], "variants.arch[0] is 'sm_90', expected sm_<number> with a or f"),
     "tile of a foreign arch": ([('cost = "THREADS"', 'arch = ["sm_120a"]')], "variants.tiles[t64].arch is 'sm_120a', expected one of sm_90a, sm_100f"),
@@ -115,7 +115,6 @@ def test_a_table_is_refused_for(tmp_path, mistake):
 # what is broken -> the change, and the key that the refusal names
 BROKEN = {
     "launch.default.grid[0]": ('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE,"'),
-    "launch.default.threads": ('threads = "THREADS"', 'threads = "THREADS +"'),
     "launch.default.parameters[3].i64": ('"y_stride if mode.once else K"', '"y_stride if mode.once"'),
     "arguments[x].shape[1]": ('shape = ["M", "K"]', 'shape = ["M", "K K"]'),
     "arguments[y].forms[1].shape[0]": ('["2", "M", "K"]', '["2 *", "M", "K"]'),

@@ -43,14 +43,14 @@ def _pointer(argument: str, offset: int) -> dict:
 def _variant(arch: str, name: str, launch: str, options: dict[str, str]) -> dict:
     return {
         "name": name, "arch": arch, "dtypes": {}, "options": options, "constants": {"THREADS": 128}, "launch": launch, "when": "1", "cost": "0",
-        "file": f"{arch}/kernel.cubin", "symbol": "kernel", "source_sha256": "0" * 64, "registers": 32, "static_shared": 0, "stack": 0,
+        "file": f"{arch}/kernel.cubin", "symbol": "kernel", "source_sha256": "0" * 64, "threads": 128, "registers": 32, "static_shared": 0, "shared": 0, "stack": 0,
         "spill_stores": 0, "spill_loads": 0,
     }  # fmt: skip
 
 
 def _launch(parameters: list[dict], size: int, grid: str = "1") -> dict:
     return {
-        "threads": "THREADS", "grid": [grid, "1", "1"], "cluster": ["1", "1", "1"], "shared": "0", "programmatic": False,
+        "grid": [grid, "1", "1"], "cluster": ["1", "1", "1"], "programmatic": False,
         "parameters": parameters, "parameter_bytes": size,
     }  # fmt: skip
 

@@ -33,7 +33,7 @@ _ENTRY = {
     ],
     "launches": {
         "default": {
-            "threads": "THREADS", "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"], "shared": "STAGES * 1024",
+            "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"],
             "programmatic": True, "parameter_bytes": 208,
             "parameters": [
                 {"kind": "pointer", "offset": 0, "size": 8, "argument": "c"},
@@ -68,6 +68,6 @@ def entry(name: str = "gemm.mxfp8_mxfp4.dense") -> dict:
                             {"name": name, "arch": arch, "dtypes": {"a": a, "d": d}, "options": {"layout": layout},
                              "constants": {"THREADS": threads, "CLUSTER": 2, "STAGES": 4}, "launch": "default", "when": when, "cost": cost,
                              "file": f"{arch}/{name}.cubin", "bytes": 1, "sha256": "0" * 64, "source_sha256": "0" * 64, "symbol": f"test__{name}",
-                             "registers": 32, "static_shared": 0, "stack": 0, "spill_stores": 0, "spill_loads": 0}
+                             "threads": threads, "registers": 32, "static_shared": 0, "shared": 4096, "stack": 0, "spill_stores": 0, "spill_loads": 0}
                         )  # fmt: skip
     return made

@@ -92,7 +92,7 @@ def test_what_no_choice_by_sizes_can_avoid_is_told(tune, tmp_path):
 
 
 def test_fitted_numbers_are_written_where_they_were(tune):
-    text, table, rules = read(tune, "dense_swiglu")
+    text, _, rules = read(tune, "dense_swiglu")
     assert tune.rewritten(text, rules) == text
     rule = next(rule for rule in rules if rule.name == "t192")
     rule.numbers = {name: number + 1000 for name, number in rule.numbers.items()}

@@ -123,8 +123,9 @@ EDITS = {
     "arch": (lambda entry: entry["variants"][0].update(arch="sm_100f"), r"is for sm_90a, the manifest says sm_100f"),
     "bytes": (lambda entry: entry["variants"][0].update(bytes=1), r"has the right digest but \d+ bytes, the manifest says 1"),
     "sha256": (lambda entry: entry["variants"][0].update(sha256="0" * 64), r"altered: its sha256 is \w+, the manifest says 0{64}"),
-    "threads": (lambda entry: entry["variants"][0]["constants"].update(THREADS=256), r"started with 256 threads, compiled for at most 128"),
-    "shared": (lambda entry: entry["launches"]["default"].update(shared="232448"), r"233472 bytes of shared memory \(1024 static\)"),
+    "threads": (lambda entry: entry["variants"][0].update(threads=256), r"started with 256 threads, compiled for 128x1x1"),
+    "fewer threads": (lambda entry: entry["variants"][0].update(threads=64), r"started with 64 threads, compiled for 128x1x1"),
+    "shared": (lambda entry: entry["variants"][0].update(shared=232448), r"233472 bytes of shared memory \(1024 static\)"),
     "cluster": (lambda entry: entry["launches"]["default"].update(cluster=["CLUSTER", "9", "2"]), r"a cluster of 1x9x2 CTAs, expected 1 to 16"),
     "a parameter less": (lambda entry: drop_last(entry["launches"]["default"]), r"the kernel takes 12 parameters, the table lists 11"),
     "a parameter's kind": (

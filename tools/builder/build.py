@@ -132,7 +132,7 @@ class Build:
 
     def _ptx_of(self, units: list[Unit]) -> dict[str, bytes]:
         def compile_one(unit: Unit) -> bytes:
-            return self.compiler.ptx(unit.text, unit.variant.arch, self.roots).encode()
+            return self.compiler.text(unit.text, unit.variant.arch, self.roots).ptx.encode()
 
         return {ptx.name_of(unit.variant.file): text for unit, text in self._each(units, compile_one)}
 
@@ -166,7 +166,7 @@ class Build:
             if manifest["compiler"] != self.compiler.record:
                 return {}
             entries = {variant["file"]: variant for kernel in manifest["kernels"].values() for variant in kernel["variants"]}
-            whole = {file: entry for file, entry in entries.items() if entry.keys() >= {"source_sha256", "spill_stores", "spill_loads"}}
+            whole = {file: entry for file, entry in entries.items() if entry.keys() >= {"source_sha256", *_SAID_ONCE}}
             return {file: entry for file, entry in whole.items() if _digest_of(self.output / file) == entry["sha256"]}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}  # no manifest, or not ours: build everything
@@ -183,10 +183,10 @@ class Build:
                 missing += 1  # an old cubin under the new table's constants and grid would be worse than none
 
         def compile_one(unit: Unit) -> Compiled:
-            return self.compiler.cubin(unit.text, unit.variant.arch, self.roots)
+            return self.compiler.compiled(unit.text, unit.variant.arch, self.roots)
 
         compiled = {unit.variant.file: result for unit, result in self._each(waiting, compile_one)}
-        texts = self._texts(waiting, kept)
+        texts = self._texts(kept) | {ptx.name_of(file): result.text.ptx.encode() for file, result in compiled.items()}
         kernels, cubins = {}, {}
         for table in self.tables:
             entries = []
@@ -195,23 +195,22 @@ class Build:
                 if unit.variant.table is not table or (file not in compiled and file not in kept):
                     continue
                 if file in compiled:
-                    data, source_sha256 = compiled[file].cubin, unit.source_sha256
-                    spills = {"spill_stores": compiled[file].spill_stores, "spill_loads": compiled[file].spill_loads}
+                    one = compiled[file]
+                    data, said = one.cubin, (one.text.dynamic_shared, one.spill_stores, one.spill_loads)
                 else:
-                    data, source_sha256 = (self.output / file).read_bytes(), kept[file]["source_sha256"]
-                    spills = {key: kept[file][key] for key in ("spill_stores", "spill_loads")}
+                    data, said = (self.output / file).read_bytes(), tuple(kept[file][key] for key in _SAID_ONCE)
                 cubins[file] = data
-                entries.append(_variant_entry(unit.variant, data, source_sha256, spills))
+                entries.append(_variant_entry(unit, data, dict(zip(_SAID_ONCE, said, strict=True))))
             if entries:
                 kernels[table.name] = {**table.entry, "variants": entries}
         self._read_back(kernels, cubins)
         manifest = {"schema": SCHEMA, "compiler": self.compiler.record, "ptx": ptx.digest(texts), "kernels": kernels}
         return Fresh(cubins, texts, manifest_text(manifest), len(compiled), missing)
 
-    def _texts(self, compiled: list[Unit], kept: dict[str, dict[str, Any]]) -> dict[str, bytes]:
-        """The PTX of what was compiled now and of what is kept, compiled where the archive does not have it."""
+    def _texts(self, kept: dict[str, dict[str, Any]]) -> dict[str, bytes]:
+        """The PTX of what is kept, compiled where the archive does not have it."""
         before = self._previous_texts() if kept else {}
-        texts, without = {}, list(compiled)
+        texts, without = {}, []
         for unit in self.units:
             file = unit.variant.file
             if file in kept and ptx.name_of(file) in before:
@@ -271,7 +270,12 @@ class Build:
             evidence.write()
 
 
-def _variant_entry(variant: Variant, cubin: bytes, source_sha256: str, spills: dict[str, int]) -> dict[str, Any]:
+# what the compiler says of a variant and its cubin does not hold
+_SAID_ONCE = ("shared", "spill_stores", "spill_loads")
+
+
+def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, Any]:
+    variant = unit.variant
     try:
         kernels = read_cubin(cubin).kernels
     except IntegrityError as error:
@@ -281,12 +285,15 @@ def _variant_entry(variant: Variant, cubin: bytes, source_sha256: str, spills: d
         one = f"must define one kernel, ZOO_KERNEL ({variant.symbol})"
         raise BuildError(f"{variant.words}: {variant.table.source} {one}; it defines {found}")
     compiled = kernels[variant.symbol]
+    if compiled.threads is None:
+        raise BuildError(f"{variant.words}: {variant.table.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
     return {
         "name": variant.name, "arch": variant.arch, "dtypes": variant.dtypes, "options": variant.options,
         "constants": variant.constants, "launch": variant.tile.launch, "when": variant.tile.when, "cost": variant.tile.cost,
-        "file": variant.file, "bytes": len(cubin), "sha256": hashlib.sha256(cubin).hexdigest(), "source_sha256": source_sha256,
-        "symbol": variant.symbol, "registers": compiled.registers, "static_shared": compiled.static_shared,
-        "stack": compiled.stack, **spills,
+        "file": variant.file, "bytes": len(cubin), "sha256": hashlib.sha256(cubin).hexdigest(), "source_sha256": unit.source_sha256,
+        "symbol": variant.symbol, "threads": compiled.threads[0], "registers": compiled.registers,
+        "static_shared": compiled.static_shared, "shared": said["shared"], "stack": compiled.stack,
+        "spill_stores": said["spill_stores"], "spill_loads": said["spill_loads"],
     }  # fmt: skip
 
 

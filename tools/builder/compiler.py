@@ -16,6 +16,14 @@ from tools.builder import BuildError
 # Every warning is an error; -v makes ptxas tell spills, and is part of the cubin's note of its command line.
 FLAGS = ("-std=c++20", "-Werror", "all-warnings", "-Xptxas", "-v")
 
+# Behind a unit: a source says zoo::DYNAMIC_SHARED_BYTES, or nothing, which is 0. In the PTX that is one line, which nothing reads.
+_SAID = "zoo_dynamic_shared_bytes"
+_EXPORT = f"""\
+inline constexpr int DYNAMIC_SHARED_BYTES = 0;
+namespace zoo {{ extern "C" __device__ const int {_SAID} = DYNAMIC_SHARED_BYTES; }}
+"""
+_EXPORTED = re.compile(rf"^\.global \.align 4 \.u32 {_SAID}(?: = (\d+))?;\n", re.MULTILINE)
+
 # what would change the compiler's work from outside
 _STRAY_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
 _SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -26,7 +34,16 @@ _USUAL = re.compile(
 
 
 @dataclass(frozen=True)
+class Text:
+    """The PTX of a unit."""
+
+    ptx: str
+    dynamic_shared: int  # bytes
+
+
+@dataclass(frozen=True)
 class Compiled:
+    text: Text
     cubin: bytes
     spill_stores: int
     spill_loads: int
@@ -57,39 +74,43 @@ class Compiler:
             "reproducible": "byte for byte from the same sources and packages, in any folder",
         }
 
-    def cubin(self, unit: str, arch: str, roots: list[Path]) -> Compiled:
-        """Compiles a unit. BuildError holds the compiler's own words."""
+    def compiled(self, unit: str, arch: str, roots: list[Path]) -> Compiled:
+        """The cubin of a unit and the PTX it is assembled from: the bytes that `nvcc -cubin` makes in one step, without doing
+        half of the work twice. BuildError holds the compiler's own words."""
+        text = self.text(unit, arch, roots)
         with tempfile.TemporaryDirectory(prefix="zoo_build_") as folder:
-            output = Path(folder, "out.cubin")
-            said = self._run(unit, ["-cubin", f"-arch={arch}", *FLAGS], output, roots)
-            odd = [line for line in said.splitlines() if line.strip() and not _USUAL.match(line)]
-            if odd:
-                raise BuildError("\n".join(odd))
-            spills = _SPILLS.findall(said)
-            stores, loads = (sum(int(found[index]) for found in spills) for index in (1, 2))
-            cubin = output.read_bytes()
+            Path(folder, "in.ptx").write_text(text.ptx)
+            said = self._run(["-cubin", f"-arch={arch}", *FLAGS, "-o", "out.cubin", "in.ptx"], Path(folder))
+            cubin = Path(folder, "out.cubin").read_bytes()
+        spills = _SPILLS.findall(said)
+        stores, loads = (sum(int(found[index]) for found in spills) for index in (1, 2))
         self._refuse_paths(cubin, roots)
-        return Compiled(cubin, stores, loads)
+        return Compiled(text, cubin, stores, loads)
 
-    def ptx(self, unit: str, arch: str, roots: list[Path]) -> str:
+    def text(self, unit: str, arch: str, roots: list[Path]) -> Text:
         with tempfile.TemporaryDirectory(prefix="zoo_build_") as folder:
             output = Path(folder, "out.ptx")
-            self._run(unit, ["-ptx", f"-arch={arch}", *FLAGS], output, roots)
-            return output.read_text()
+            # From the first root and through stdin: the compiler sees the same names whatever the folder.
+            includes = [f"-I{root}" for root in (".", *roots[1:])]
+            self._run(["-x", "cu", "-ptx", f"-arch={arch}", *FLAGS, *includes, "-o", str(output), "-"], roots[0], unit + _EXPORT)
+            ptx = output.read_text()
+        return _text(ptx)
 
-    def _run(self, unit: str, flags: list[str], output: Path, roots: list[Path]) -> str:
-        # From the first root and through stdin: the compiler sees the same names whatever the folder.
-        includes = [f"-I{root}" for root in (".", *roots[1:])]
-        command = [str(self.nvcc), "-x", "cu", *flags, *includes, "-o", str(output), "-"]
+    def _run(self, arguments: list[str], folder: Path, text: str = "") -> str:
+        """What nvcc says, all of which is usual."""
         environment = {name: value for name, value in os.environ.items() if name not in _STRAY_VARIABLES}
-        done = subprocess.run(command, input=unit, capture_output=True, text=True, cwd=roots[0], env=environment)
+        done = subprocess.run([str(self.nvcc), *arguments], input=text, capture_output=True, text=True, cwd=folder, env=environment)
+        said: str = done.stdout + done.stderr
         if done.returncode:
-            said = re.sub(r"^\./", f"{roots[0]}/", (done.stdout + done.stderr).strip(), flags=re.MULTILINE)
+            said = re.sub(r"^\./", f"{folder}/", said.strip(), flags=re.MULTILINE)
             said = re.sub(r'"[^"]*tmpxft[^"]*"', "this variant", said)
             if "gcc" in said and "not found" in said:
                 said += "\nnvcc preprocesses with the host's C++ compiler: install gcc"
             raise BuildError(said or f"nvcc ended with status {done.returncode} and no message")
-        return done.stdout + done.stderr
+        odd = [line for line in said.splitlines() if line.strip() and not _USUAL.match(line)]
+        if odd:
+            raise BuildError("\n".join(odd))
+        return said
 
     @staticmethod
     def _refuse_paths(cubin: bytes, roots: list[Path]) -> None:
@@ -103,6 +124,19 @@ class Compiler:
                     f"the cubin holds '{name}', which changes from build to build: __FILE__ or assert, or something in an "
                     "unnamed namespace that was not inlined; give that a name in namespace zoo"
                 )
+
+
+def _text(ptx: str) -> Text:
+    """What the compiler wrote, apart from what the source says of dynamic shared memory."""
+    said = _EXPORTED.search(ptx)
+    if said is None:
+        raise BuildError("the PTX does not hold zoo::DYNAMIC_SHARED_BYTES as expected: is it a constant of 32 bits, at least 0?")
+    ptx, taken = ptx[: said.start()] + ptx[said.end() :], int(said[1] or 0)
+    if taken == 0 and ".extern .shared" in ptx:
+        raise BuildError("has extern __shared__ memory; say how much: `constexpr int DYNAMIC_SHARED_BYTES = ...;` in namespace zoo")
+    if taken and ".extern .shared" not in ptx:
+        raise BuildError(f"zoo::DYNAMIC_SHARED_BYTES is {taken}, but no extern __shared__ memory is used; remove it")
+    return Text(ptx, taken)
 
 
 def _find_nvcc() -> Path | None:

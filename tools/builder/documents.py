@@ -6,16 +6,17 @@ import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tools.builder import BuildError
 
 
 class Documents:
-    def __init__(self, *roots: Path):
+    def __init__(self, *roots: Path) -> None:
         self.roots = roots
-        self._read: dict[str, dict] = {}
+        self._read: dict[str, dict[str, Any]] = {}
 
-    def read(self, name: str) -> dict:
+    def read(self, name: str) -> dict[str, Any]:
         """What the file holds. A path counts from a root: `gemm/parts/operands.toml`."""
         if name not in self._read:
             path = next((root / name for root in self.roots if (root / name).is_file()), None)
@@ -28,7 +29,7 @@ class Documents:
                 raise BuildError(f"{path}: not TOML: {error}") from None
         return self._read[name]
 
-    def folder(self, name: str) -> dict[str, dict]:
+    def folder(self, name: str) -> dict[str, dict[str, Any]]:
         """Every file of a folder, by its name without `.toml`."""
         return {Path(path).stem: self.read(path) for path in self._names(name)}
 

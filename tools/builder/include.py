@@ -18,14 +18,18 @@ A name in a list stands for the piece, `{ use = "name", ... }` for the piece wit
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from tools.builder import BuildError
 from tools.builder.documents import Documents, did_you_mean
 
 LISTS = {"arguments": "argument", "options": "option", "constraints": "constraint", "parameters": "parameter", "derived": "symbols"}
 KINDS = (*LISTS.values(), "launch", "variants")
+_Table = dict[str, Any]
 
 
-def included(data: dict, documents: Documents) -> dict:
+def included(data: _Table, documents: Documents) -> _Table:
     """`data` in the language of docs/manifest.md without pieces."""
     pieces = _Pieces(data, documents)
     made = {key: value for key, value in data.items() if key not in ("include", *LISTS.values())}
@@ -51,10 +55,10 @@ def included(data: dict, documents: Documents) -> dict:
 class _Pieces:
     """What may be used by name, and what was."""
 
-    def __init__(self, data: dict, documents: Documents):
+    def __init__(self, data: _Table, documents: Documents) -> None:
         self.data = data
-        self.words: list[dict] = []
-        self.found: dict[tuple[str, str], object] = {}  # (kind, name) -> the piece
+        self.words: list[_Table] = []
+        self.found: dict[tuple[str, str], Any] = {}  # (kind, name) -> the piece
         self.places: dict[tuple[str, str], str] = {}  # -> where it stands
         self.used: set[tuple[str, str]] = set()
         self.files = data.get("include", [])
@@ -69,7 +73,7 @@ class _Pieces:
             self._add(part, KINDS, name)
         self._add(data, LISTS.values(), "this table")
 
-    def _add(self, document: dict, kinds, place: str):
+    def _add(self, document: _Table, kinds: Iterable[str], place: str) -> None:
         for kind in kinds:
             pieces = document.get(kind, {})
             if not isinstance(pieces, dict):
@@ -81,16 +85,17 @@ class _Pieces:
                     raise BuildError(f"{place}: {kind} '{name}' must be a table, got {piece!r}")
                 self.found[kind, name], self.places[kind, name] = piece, place
 
-    def all(self, key: str, items: list | None = None) -> list[dict]:
+    def all(self, key: str, items: list[Any] | None = None) -> list[_Table]:
         """The tables that a list of the table stands for."""
-        kind, made = LISTS[key], []
+        kind = LISTS[key]
+        made: list[_Table] = []
         for item in self.data[key] if items is None else items:
             made += self._tables(kind, item, key, ())
         if kind in ("argument", "option") and (nameless := [item for item in made if "name" not in item]):
             raise BuildError(f"{key}: {nameless[0]!r} has no name")
         return made
 
-    def launch(self, launch: dict, seen: tuple[str, ...]) -> dict:
+    def launch(self, launch: Any, seen: tuple[str, ...]) -> _Table:
         if not isinstance(launch, dict):
             raise BuildError(f"launch.{seen[0]}: must be a table, got {launch!r}")
         if "like" in launch:
@@ -100,11 +105,12 @@ class _Pieces:
             own = self.data["launch"]
             base = own[name] if name in own else self.take("launch", name, f"launch.{seen[0]}.like", own)
             launch = {**self.launch(base, (*seen, name)), **launch}
-        if isinstance(launch.get("parameters"), list):
-            launch = {**launch, "parameters": self.all("parameters", launch["parameters"])}
-        return launch
+        made: _Table = launch
+        if isinstance(made.get("parameters"), list):
+            made = {**made, "parameters": self.all("parameters", made["parameters"])}
+        return made
 
-    def _tables(self, kind: str, item, where: str, seen: tuple[str, ...]) -> list[dict]:
+    def _tables(self, kind: str, item: Any, where: str, seen: tuple[str, ...]) -> list[_Table]:
         if isinstance(item, str):
             return self._of_piece(kind, item, where, seen)
         if not isinstance(item, dict):
@@ -117,7 +123,7 @@ class _Pieces:
             raise BuildError(f"{where}: {kind} '{item['use']}' is {len(pieces)} tables, of which no key can be changed")
         return [{**piece, **changes} for piece in pieces]
 
-    def _of_piece(self, kind: str, name: str, where: str, seen: tuple[str, ...]) -> list[dict]:
+    def _of_piece(self, kind: str, name: str, where: str, seen: tuple[str, ...]) -> list[_Table]:
         piece = self.take(kind, name, where)
         if name in seen:
             raise BuildError(f"{self.places[kind, name]}: {kind} '{name}' uses itself: {' -> '.join((*seen, name))}")
@@ -125,7 +131,7 @@ class _Pieces:
         made = [table for item in items for table in self._tables(kind, item, f"{kind}.{name}", (*seen, name))]
         return [{"name": name, **table} for table in made] if kind in ("argument", "option") else made
 
-    def take(self, kind: str, name, where: str, besides=()):
+    def take(self, kind: str, name: Any, where: str, besides: Iterable[str] = ()) -> Any:
         if (kind, name) not in self.found:
             known = [*besides, *(other for of_kind, other in self.found if of_kind == kind)]
             hint = did_you_mean(str(name), known) or f"; there are: {', '.join(known) or 'none'}"
@@ -133,7 +139,7 @@ class _Pieces:
         self.used.add((kind, name))
         return self.found[kind, name]
 
-    def refuse_unused(self):
+    def refuse_unused(self) -> None:
         for (kind, name), place in self.places.items():
             if place == "this table" and (kind, name) not in self.used:
                 raise BuildError(f"{kind}.{name}: nothing uses this piece; remove it")
@@ -146,8 +152,8 @@ class _Pieces:
         return not pieces or any(key in self.used for key in pieces)
 
 
-def _merged(tables: list[dict]) -> dict:
-    merged: dict = {}
+def _merged(tables: list[_Table]) -> _Table:
+    merged: _Table = {}
     for table in tables:
         for name, value in table.items():
             if name in merged:
@@ -156,14 +162,14 @@ def _merged(tables: list[dict]) -> dict:
     return merged
 
 
-def _list_of_tables(document: dict, key: str, place: str) -> list[dict]:
+def _list_of_tables(document: _Table, key: str, place: str) -> list[_Table]:
     tables = document.get(key, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise BuildError(f"{place}: '{key}' must be a list of tables, got {tables!r}")
     return tables
 
 
-def _with_constants(variants: dict) -> dict:
+def _with_constants(variants: _Table) -> _Table:
     """Every tile with the constants that it does not state itself; those of [variants] first."""
     shared, tiles = variants["constants"], variants.get("tiles", [])
     if not isinstance(shared, dict) or not isinstance(tiles, list) or not all(isinstance(tile, dict) for tile in tiles):

@@ -20,15 +20,17 @@ only = { scale = ["ue8m0", "f32"] }      # in any table: left out for formats wh
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from tools.builder import BuildError
 from tools.builder.documents import Documents, did_you_mean
 
 _WORD = re.compile(r"\{(\w+)\}")
 _ABSENT = object()
+_Table = dict[str, Any]
 
 
-def instances(data: dict, documents: Documents) -> list[dict]:
+def instances(data: _Table, documents: Documents) -> list[_Table]:
     """The tables that a file stands for; itself, where it is for no formats."""
     rest = {key: value for key, value in data.items() if key not in ("formats", "words", "included_words")}
     if "formats" in data:
@@ -38,7 +40,7 @@ def instances(data: dict, documents: Documents) -> list[dict]:
     return [rest]
 
 
-def formats_of(data: dict, documents: Documents) -> list[Format]:
+def formats_of(data: _Table, documents: Documents) -> list[Format]:
     """The formats that a table is for."""
     asked = data["formats"]
     asked = {"folder": asked} if isinstance(asked, str) else asked
@@ -59,7 +61,7 @@ def formats_of(data: dict, documents: Documents) -> list[Format]:
 
 
 class Format:
-    def __init__(self, name: str, folder: str, formats: dict[str, dict]):
+    def __init__(self, name: str, folder: str, formats: dict[str, _Table]) -> None:
         self.name, self.folder, self.formats = name, folder, formats
         self.file = formats[name]
         self.words = {**self.file, "format": name}
@@ -67,7 +69,7 @@ class Format:
         self.used: set[str] = set()
         self.open: list[str] = []
 
-    def add(self, included: list[dict], own: list[dict]):
+    def add(self, included: list[_Table], own: list[_Table]) -> None:
         """Words by cases: those that included files have for everybody, then the table's."""
         for case in (*included, *own):
             if not self.is_meant(case):
@@ -80,18 +82,18 @@ class Format:
                 self.words[name] = value
         self.own = {name for case in own for name in case if name in self.words}
 
-    def read(self, data: dict) -> dict:
-        made = self._value(data)
+    def read(self, data: _Table) -> _Table:
+        made: _Table = self._value(data)
         unused = sorted(self.own - self.used)
         if unused:
             raise BuildError(f"words: nothing reads '{unused[0]}' for {self.name}; remove it")
         return made
 
-    def is_meant(self, table: dict) -> bool:
+    def is_meant(self, table: _Table) -> bool:
         meant = "only" not in table or self._holds("only", table["only"])
         return meant and ("except" not in table or not self._holds("except", table["except"]))
 
-    def _holds(self, key: str, conditions) -> bool:
+    def _holds(self, key: str, conditions: Any) -> bool:
         """Whether the words of the format's own file are those. What no file of the folder says is a mistake."""
         if not isinstance(conditions, dict) or not conditions:
             raise BuildError(f"'{key}' must be a table of words and what they are to be, got {conditions!r}")
@@ -108,7 +110,7 @@ class Format:
             holds = holds and self.file.get(name) in values
         return holds
 
-    def _value(self, value):
+    def _value(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, list):
@@ -120,11 +122,11 @@ class Format:
             return {key: inner for key, inner in made.items() if inner is not _ABSENT}
         return value
 
-    def _text(self, text: str):
+    def _text(self, text: str) -> Any:
         whole = _WORD.fullmatch(text)
         return self._word(whole) if whole else _WORD.sub(lambda found: str(self._word(found)), text)
 
-    def _word(self, found: re.Match):
+    def _word(self, found: re.Match[str]) -> Any:
         name = found[1]
         if name not in self.words:
             near = did_you_mean(name, self.words)

@@ -155,8 +155,6 @@ class _Scope:
             self._names(f"variants.{where}.{key}", getattr(variant.tile, key), known, scope)
         launch = self.entry["launches"][variant.tile.launch]
         where = f"launch.{variant.tile.launch}"
-        for key in ("threads", "shared"):
-            self._names(f"{where}.{key}", launch[key], known, scope)
         for key in ("grid", "cluster"):
             for index, text in enumerate(launch[key]):
                 self._names(f"{where}.{key}[{index}]", text, known, scope)

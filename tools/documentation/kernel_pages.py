@@ -62,17 +62,25 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
         promises = [f"- {name.replace('_', ' ')}: {'yes' if kept else 'no'}" for name, kept in kernel.promises.items()]
         parts.append("## Promises\n" + "\n".join(promises))
     for names, rule in launches(kernel):
-        shape = {"threads": (rule.threads,), "grid": rule.grid, "cluster": rule.cluster, "dynamic shared memory": (rule.shared,)}
+        shape = {"grid": rule.grid, "cluster": rule.cluster}
         lines = [f"- {what}: `{', '.join(extent.text for extent in extents)}`" for what, extents in shape.items()]
         lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
         block = [(one.offset, one.size, one.kind, code(parameter_text(one))) for one in rule.parameters]
         parts.append(f"## Launch\nVariants that are launched this way: {', '.join(map(code, names))}.\n\n" + "\n".join(lines))
         parts.append(f"The parameter block has {rule.parameter_bytes} bytes:\n\n" + table(("offset", "bytes", "kind", "value"), block))
     variants = [
-        (one.arch, code(one.name), one.registers, one.static_shared, one.spill_stores + one.spill_loads, summary(evidence, [one]))
+        (
+            one.arch,
+            code(one.name),
+            one.threads,
+            one.registers,
+            one.static_shared + one.shared,
+            one.spill_stores + one.spill_loads,
+            summary(evidence, [one]),
+        )
         for one in kernel.variants
     ]
-    parts.append("## Variants\n" + table(("arch", "name", "registers", "shared", "spills", "seen"), variants))
+    parts.append("## Variants\n" + table(("arch", "name", "threads", "registers", "shared", "spills", "seen"), variants))
     measured = [
         (one.arch, code(one.name), record["device"], size, figures["microseconds"], f"{figures['of_copy']:.3f}")
         for one in kernel.variants

@@ -1204,23 +1204,20 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
     static const int64_t limits[3] = {2147483647, 65535, 65535};
     const zoo_kernel *kernel = call->kernel;
     const zoo_launch_rule *rule = &kernel->launches[variant->launch];
-    int64_t threads, grid[3], cluster[3], shared;
+    int64_t grid[3], cluster[3];
     zoo_status status;
     set_constants(call, variant);
-    if ((status = evaluate(call, rule->threads, &threads))) return status;
     if ((status = evaluate_all(call, rule->grid, 3, grid))) return status;
     for (int axis = 0; axis < 3; axis++)
         if (grid[axis] < 0 || grid[axis] > limits[axis])
             return refuse(kernel, ZOO_CONSTRAINT_ERROR, "the grid's %c would be %lld, outside 0 to %lld", "xyz"[axis],
                           (long long)grid[axis], (long long)limits[axis]);
     if ((status = evaluate_all(call, rule->cluster, 3, cluster))) return status;
-    if ((status = evaluate(call, rule->shared, &shared))) return status;
-    bool possible = threads >= 1 && threads <= 1024 && shared >= 0 && shared <= 2147483647;
+    bool possible = true;
     for (int axis = 0; axis < 3; axis++) possible &= cluster[axis] >= 1 && cluster[axis] <= 16;
     if (!possible) {
-        refuse(kernel, ZOO_CONSTRAINT_ERROR, "cannot start %lld threads in clusters of ", (long long)threads);
+        refuse(kernel, ZOO_CONSTRAINT_ERROR, "cannot start clusters of ");
         say_tuple(cluster, 3);
-        say(" with %lld bytes of shared memory", (long long)shared);
         return ZOO_CONSTRAINT_ERROR;
     }
     plan->device = call->device;
@@ -1232,8 +1229,8 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
         plan->cluster[axis] = (uint32_t)cluster[axis];
         plan->empty |= grid[axis] == 0;
     }
-    plan->threads = (uint32_t)threads;
-    plan->shared = (uint32_t)shared;
+    plan->threads = variant->threads;
+    plan->shared = variant->shared;
     plan->map_count = 0;
     memset(plan->block, 0, rule->parameter_bytes);
     for (int index = 0; index < rule->parameter_count; index++) {
@@ -1355,7 +1352,7 @@ static zoo_status load_function(zoo_device *device, const zoo_kernel *kernel, co
     if ((result = driver.function_get(&static_shared, STATIC_SHARED, *function)))
         return fail_driver(result, "asking %s for its shared memory", variant->symbol);
     int dynamic = device->shared_memory - static_shared;
-    if (strcmp(kernel->expressions[rule->shared].text, "0") && dynamic > PORTABLE_SHARED &&
+    if (variant->shared && dynamic > PORTABLE_SHARED &&
         (result = driver.function_set(*function, DYNAMIC_SHARED, dynamic)))
         return fail_driver(result, "giving %s shared memory", variant->symbol);
     bool clustered = false;

@@ -89,7 +89,7 @@ typedef struct {
 } zoo_parameter;
 
 typedef struct {
-    uint16_t threads, grid[3], cluster[3], shared;
+    uint16_t grid[3], cluster[3];
     uint16_t programmatic;
     uint16_t parameter_count, parameter_bytes;
     const zoo_parameter *parameters;
@@ -105,6 +105,8 @@ typedef struct {
     uint16_t arch; /* index into the kernel's archs */
     uint16_t launch, when, cost;
     uint16_t cubin;
+    uint16_t threads;
+    uint32_t shared;        /* dynamic, in bytes */
     uint16_t constant_count;
     const zoo_constant *constants;
     const uint8_t *dtypes;  /* an index for each argument that has several */

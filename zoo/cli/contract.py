@@ -38,7 +38,7 @@ def arguments_text(kernel: Kernel) -> str:
 
 
 def parameters_text(kernel: Kernel) -> str:
-    """How a launch follows from the sizes: grid, threads, shared memory and the parameter block."""
+    """How a launch follows from the sizes: grid, cluster and the parameter block."""
     sections = []
     if kernel.derived:
         lines = [paragraph(f"{name} = {expression.text}", indent=2, hanging=2) for name, expression in kernel.derived]
@@ -102,11 +102,9 @@ def launches(kernel: Kernel) -> Collection[tuple[list[str], LaunchRule]]:
 
 def launch_text(rule: LaunchRule) -> str:
     grid = ", ".join(extent.text for extent in rule.grid)
-    lines = [paragraph(f"threads  {rule.threads.text}", indent=2, hanging=9), paragraph(f"grid     {grid}", indent=2, hanging=9)]
+    lines = [paragraph(f"grid     {grid}", indent=2, hanging=9)]
     if any(extent.text != "1" for extent in rule.cluster):
         lines.append(paragraph(f"cluster  {', '.join(extent.text for extent in rule.cluster)}", indent=2, hanging=9))
-    if rule.shared.text != "0":
-        lines.append(paragraph(f"shared   {rule.shared.text}", indent=2, hanging=9))
     if rule.programmatic:
         lines.append("  programmatic stream serialization")
     rows = [(parameter.offset, parameter.size, parameter.kind, parameter_text(parameter)) for parameter in rule.parameters]
@@ -140,10 +138,11 @@ def variant_table(variants: list[Variant]) -> str:
         constants = ", ".join(f"{name} = {value}" for name, value in members[0].constants.items())
         when = "" if members[0].when.text == "1" else f"; when {members[0].when.text}"
         spills = [one.spill_stores + one.spill_loads for one in members]
-        resources = ([one.registers for one in members], [one.static_shared for one in members], [one.stack for one in members], spills)
+        shared = [one.static_shared + one.shared for one in members]
+        resources = ([one.threads for one in members], [one.registers for one in members], shared, [one.stack for one in members], spills)
         rows.append((tile, len(members), *map(_range, resources)))
         notes.append(paragraph(f"{tile}: {constants}{when}", indent=2, hanging=2))
-    return "\n".join((table(("tile", "cubins", "registers", "shared", "stack", "spills"), rows, indent=2), *notes))
+    return "\n".join((table(("tile", "cubins", "threads", "registers", "shared", "stack", "spills"), rows, indent=2), *notes))
 
 
 def tile_name(variant: Variant) -> str:
@@ -198,10 +197,8 @@ def _argument_data(argument: Argument) -> dict[str, Any]:
 def _launch_data(rule: LaunchRule) -> dict[str, Any]:
     parameters = [{"offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)} for one in rule.parameters]
     return {
-        "threads": rule.threads.text,
         "grid": _texts(rule.grid),
         "cluster": _texts(rule.cluster),
-        "shared": rule.shared.text,
         "programmatic": rule.programmatic,
         "parameter_bytes": rule.parameter_bytes,
         "parameters": parameters,
@@ -211,7 +208,7 @@ def _launch_data(rule: LaunchRule) -> dict[str, Any]:
 def _variant_data(variant: Variant, evidence: Evidence) -> dict[str, Any]:
     plain = (
         "name", "arch", "dtypes", "options", "constants", "file", "bytes", "sha256", "source_sha256", "symbol",
-        "registers", "static_shared", "stack", "spill_stores", "spill_loads",
+        "threads", "registers", "static_shared", "shared", "stack", "spill_stores", "spill_loads",
     )  # fmt: skip
     texts = {"when": variant.when.text, "cost": variant.cost.text}
     return {name: getattr(variant, name) for name in plain} | texts | {"evidence": evidence.of(variant)}

@@ -12,7 +12,7 @@ from zoo.cli import collection
 @click.command("show")
 @click.argument("kernels")
 @click.option("--arguments", is_flag=True, help="What each argument and option means, shapes, strides, constraints.")
-@click.option("--parameters", is_flag=True, help="How a launch follows: grid, threads, the parameter block.")
+@click.option("--parameters", is_flag=True, help="How a launch follows: grid, cluster, the parameter block.")
 @click.option("--variants", is_flag=True, help="The tiles of each arch, their registers, what has run.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: all of it.")
 @click.pass_context

@@ -21,7 +21,7 @@ from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
-THREADS_LIMIT, CLUSTER_LIMIT = 1024, 16
+CLUSTER_LIMIT = 16
 
 
 @dataclass(frozen=True)
@@ -339,16 +339,13 @@ class _Resolution:
     # 10. the launch
     def _launch(self, variant: Variant) -> Launch:
         rule, values = variant.launch, {**self.values, **variant.constants}
-        threads = rule.threads.evaluate(values)
         grid = tuple(expression.evaluate(values) for expression in rule.grid)
         for axis, extent, limit in zip("xyz", grid, GRID_LIMITS, strict=True):
             if not 0 <= extent <= limit:
                 self._fail(f"the grid's {axis} would be {extent}, outside 0 to {limit}", ConstraintError)
         cluster = tuple(expression.evaluate(values) for expression in rule.cluster)
-        shared = rule.shared.evaluate(values)
-        if not (1 <= threads <= THREADS_LIMIT and 0 <= shared < 2**31 and all(1 <= extent <= CLUSTER_LIMIT for extent in cluster)):
-            reason = f"cannot start {threads} threads in clusters of {_tuple(cluster)} with {shared} bytes of shared memory"
-            self._fail(reason, ConstraintError)
+        if not all(1 <= extent <= CLUSTER_LIMIT for extent in cluster):
+            self._fail(f"cannot start clusters of {_tuple(cluster)}", ConstraintError)
         block = bytearray(rule.parameter_bytes)
         pointers: list[tuple[int, str]] = []
         tensor_maps: list[tuple[int, str, TensorMap]] = []
@@ -380,8 +377,8 @@ class _Resolution:
             symbols=values,
             grid=grid,
             cluster=cluster,
-            threads=threads,
-            shared=shared,
+            threads=variant.threads,
+            shared=variant.shared,
             block=bytes(block),
             pointers=tuple(pointers),
             tensor_maps=tuple(tensor_maps),

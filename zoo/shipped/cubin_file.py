@@ -66,6 +66,11 @@ class CubinKernel:
     required_threads: tuple[int, int, int] | None  # __block_size__
     cluster: tuple[int, int, int] | None  # __cluster_dims__
 
+    @property
+    def threads(self) -> tuple[int, int, int] | None:
+        """How many it is compiled for: exactly so many, or at most."""
+        return self.required_threads or self.max_threads
+
 
 @dataclass(frozen=True)
 class CubinFile:

@@ -17,7 +17,6 @@ from zoo.shipped import evidence, ptx
 from zoo.shipped.cubin_file import CubinKernel, read_cubin
 
 SHARED_LIMIT = 232448  # 227 KiB: what one CTA may have on sm_90 and sm_100, static and dynamic together
-THREADS_LIMIT = 1024
 REGISTERS_PER_CTA = 65536
 
 
@@ -139,25 +138,18 @@ def _parameter_problems(variant: Variant, compiled: CubinKernel) -> list[str]:
 
 
 def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) -> list[str]:
-    """Where the variant's constants alone decide how it is started."""
-    values, problems = known_values(kernel, variant), []
-    rule = variant.launch
-    threads, shared = _known(rule.threads, values), _known(rule.shared, values)
-    if threads is not None:
-        if not 1 <= threads <= THREADS_LIMIT:
-            problems.append(f"{threads} threads, expected 1 to {THREADS_LIMIT}")
-        if compiled.required_threads and compiled.required_threads != (threads, 1, 1):
-            problems.append(f"started with {threads} threads, compiled for exactly {_times(compiled.required_threads)}")
-        if compiled.max_threads and threads > _product(compiled.max_threads):
-            problems.append(f"started with {threads} threads, compiled for at most {_product(compiled.max_threads)} (__launch_bounds__)")
-        registers = -(-compiled.registers // 8) * 8 * (-(-threads // 32) * 32)
-        if registers > REGISTERS_PER_CTA:
-            problems.append(f"{threads} threads of {compiled.registers} registers need {registers}, a CTA has {REGISTERS_PER_CTA}")
-    total = compiled.static_shared + (shared or 0)
+    """How it is started; of clusters, where the variant's constants alone decide."""
+    values, threads = known_values(kernel, variant), variant.threads
+    problems = []
+    if compiled.threads != (threads, 1, 1):
+        problems.append(f"started with {threads} threads, compiled for {_times(compiled.threads) if compiled.threads else 'any number'}")
+    registers = -(-compiled.registers // 8) * 8 * (-(-threads // 32) * 32)
+    if registers > REGISTERS_PER_CTA:
+        problems.append(f"{threads} threads of {compiled.registers} registers need {registers}, a CTA has {REGISTERS_PER_CTA}")
+    total = compiled.static_shared + variant.shared
     if total > SHARED_LIMIT:
         problems.append(f"{total} bytes of shared memory ({compiled.static_shared} static), the limit is {SHARED_LIMIT}")
-    if shared is not None and shared < 0:
-        problems.append(f"{shared} bytes of dynamic shared memory")
+    rule = variant.launch
     cluster = tuple(extent for extent in (_known(extent, values) for extent in rule.cluster) if extent is not None)
     if len(cluster) == len(rule.cluster):
         if not all(extent >= 1 for extent in cluster) or _product(cluster) > 16:

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "38ece58c62e30157a8c3858b966360eae7222e69bcf88a32ee77c46223fc9ea4"
+MANIFEST_SHA256 = "e032c872f554d452613971e9b0cafc5588fb690a10d50c0ac259de987f274538"

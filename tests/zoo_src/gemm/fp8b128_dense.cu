@@ -22,6 +22,9 @@ constexpr int BLOCK_N = 128, PANEL = 32;
 constexpr int A_BYTES = Variant::BLOCK_M * 128, B_BYTES = BLOCK_N * PANEL;
 static_assert(A_BYTES % 1024 == 0, "B must start where its swizzle pattern starts");
 static_assert(Variant::THREADS == BLOCK_N, "a thread owns a column");
+namespace zoo {
+constexpr int DYNAMIC_SHARED_BYTES = A_BYTES + B_BYTES;
+}  // namespace zoo
 
 using Output = std::conditional_t<std::is_same_v<Variant::d, zoo::bf16>, __nv_bfloat16, float>;
 

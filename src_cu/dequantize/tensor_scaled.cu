@@ -1,7 +1,8 @@
-// dequantize.nvfp4.rows and .squares: NVFP4 -> numbers. The skeleton is in rows.cuh, the format in formats.cuh.
+// dequantize.<format>.rows and .squares of formats whose scales are plain or blocked, and relative to one of the tensor. The skeleton
+// is in rows.cuh, formats in formats.cuh.
 
+#include "common/formats.cuh"
 #include "common/variant.cuh"
-#include "dequantize/formats.cuh"
 #include "dequantize/rows.cuh"
 
 // E matrices (R, C), one a blockIdx.y. Steps in elements of their arrays, but those of q in bytes; those named `expert_` lead to the next matrix.
@@ -11,7 +12,7 @@ ZOO_KERNEL(const uint8_t* q, const uint8_t* scales, const float* tensor_scale, u
            int64_t expert_scales_step, int64_t expert_out_step, int64_t tensor_scale_step, int32_t blocked) {
     const int64_t expert = blockIdx.y;
     zoo::dequantize_rows<Variant::out, Variant::THREADS, Variant::PIECES, Variant::SQUARE>(
-        zoo::StoredNvfp4(tensor_scale + expert * tensor_scale_step), q + expert * expert_q_step, scales + expert * expert_scales_step,
+        zoo::StoredAs<Variant::q, Variant::scales>::Type(tensor_scale + expert * tensor_scale_step), q + expert * expert_q_step, scales + expert * expert_scales_step,
         out + expert * expert_out_step * zoo::Output<Variant::out>::BYTES, R, C, q_step, out_step,
         zoo::ScaleSteps{scales_row_step, scales_block_step, blocked != 0});
 }
