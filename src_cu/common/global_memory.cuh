@@ -10,9 +10,7 @@ namespace zoo {
 // and every evict_first hint cost 7 % of the bandwidth. Volatile: several calls stay together, ahead of their use.
 __device__ __forceinline__ uint4 load_16_bytes(const void* address) {
     uint4 v;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(address));
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address));
     return v;
 }
 

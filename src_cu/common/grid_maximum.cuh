@@ -18,7 +18,7 @@
 namespace zoo {
 
 class GridMaximum {
-public:
+   public:
     // `results` of `count` float32, as their bits; workspace: two words. Called by all threads of every CTA, after the
     // previous kernel has ended. A grid of one CTA clears and works.
     __device__ __forceinline__ GridMaximum(uint32_t* results, int count, uint32_t* workspace)
@@ -59,7 +59,7 @@ public:
         if (gridDim.x > 1) atomicAdd(count, 1);
     }
 
-private:
+   private:
     uint32_t *results, *beat, *count;
     uint32_t beat_before = 0;
 

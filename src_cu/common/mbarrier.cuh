@@ -20,8 +20,7 @@ __device__ __forceinline__ void initialise(Barrier* barrier, uint32_t arrivals) 
 
 // One arrival, which also announces bytes that copies will bring.
 __device__ __forceinline__ void arrive_expecting_bytes(Barrier* barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-                 : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
 __device__ __forceinline__ void arrive(Barrier* barrier) {

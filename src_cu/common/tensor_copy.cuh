@@ -40,18 +40,18 @@ __device__ __forceinline__ void load_box_to_all(void* target, const TensorMap& m
 __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int32_t c0, int32_t c1, int32_t c2, int32_t c3,
                                          Barrier* barrier) {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
-            shared_address(target)),
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::
+            "r"(shared_address(target)),
         "l"(&map), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(shared_address(barrier))
         : "memory");
 }
 
 // Bytes one after the other, which the barrier counts: addresses and their number are multiples of 16.
 __device__ __forceinline__ void load_bytes(void* target, const void* source, uint32_t bytes, Barrier* barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     shared_address(target)),
-                 "l"(source), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(target)),
+        "l"(source), "r"(bytes), "r"(shared_address(barrier))
+        : "memory");
 }
 
 // A matrix of a three-dimensional tensor; a box reaches no further than it. And all of them, of which a kernel takes one.
@@ -76,7 +76,9 @@ __device__ __forceinline__ void load_box(void* target, const MatrixOfMap& from, 
 }
 
 // What lies there comes to the L2 cache, as below.
-__device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory"); }
+__device__ __forceinline__ void prefetch(const void* address) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
 
 // A box comes to the L2 cache. What is written there afterwards is seen all the same, so this may come before
 // wait_for_previous_kernel(): the memory works while that kernel ends.
@@ -91,13 +93,11 @@ __device__ __forceinline__ void prefetch_box(const TensorMap& map, int32_t c0, i
 }
 
 // By every thread that wrote what will be stored, before the barrier after which the box is stored.
-__device__ __forceinline__ void let_copies_see_shared_memory() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
+__device__ __forceinline__ void let_copies_see_shared_memory() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void store_box(const TensorMap& map, const void* source, int32_t c0, int32_t c1) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(c0),
-                 "r"(c1), "r"(shared_address(source))
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(c0), "r"(c1),
+                 "r"(shared_address(source))
                  : "memory");
 }
 

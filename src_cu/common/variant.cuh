@@ -10,11 +10,11 @@ namespace zoo {
 struct bf16;
 struct f16;
 struct f32;
-struct e4m3;   // 8 bits, bias 7, largest 448, no infinity
-struct e5m2;   // 8 bits, bias 15, largest 57344
-struct e2m1x2; // 4 bits, largest 6, two a byte, the even index in the low nibble
-struct ue8m0;  // a scale: 2^(byte - 127), 255 = NaN
-struct ue4m3;  // a scale: e4m3 without sign
+struct e4m3;    // 8 bits, bias 7, largest 448, no infinity
+struct e5m2;    // 8 bits, bias 15, largest 57344
+struct e2m1x2;  // 4 bits, largest 6, two a byte, the even index in the low nibble
+struct ue8m0;   // a scale: 2^(byte - 127), 255 = NaN
+struct ue4m3;   // a scale: e4m3 without sign
 struct i32;
 struct u8;
 

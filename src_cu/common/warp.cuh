@@ -10,8 +10,7 @@ template <int LANES>
 __device__ __forceinline__ uint32_t group_max(uint32_t value) {
     static_assert(LANES > 0 && LANES <= 32 && (LANES & (LANES - 1)) == 0, "a group is 1, 2, 4, 8, 16 or 32 lanes");
 #pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2)
-        value = max(value, __shfl_xor_sync(0xFFFFFFFF, value, distance));
+    for (int distance = 1; distance < LANES; distance *= 2) value = max(value, __shfl_xor_sync(0xFFFFFFFF, value, distance));
     return value;
 }
 

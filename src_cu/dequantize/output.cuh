@@ -26,7 +26,7 @@ struct Output<bf16> {
         *reinterpret_cast<uint16_t*>(address) = static_cast<uint16_t>(pair(value, 0.0f));
     }
 
-private:
+   private:
     static __device__ __forceinline__ uint32_t pair(float low, float high) {
         uint32_t d;
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(d) : "f"(high), "f"(low));

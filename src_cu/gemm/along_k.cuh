@@ -46,7 +46,8 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
     // pairs before they are used the others are loaded.
     static constexpr int COLUMNS_HELD = HELD, COLUMNS_AHEAD = WARPGROUPS == 2 ? 4 : 2;
     static constexpr bool IN_TURN = WARPGROUPS == 2;
-    static_assert(!IN_TURN || TOKENS % (2 * WARPGROUPS * WGMMA_ROWS) == 0, "an even number of waves: the same warpgroup begins every block");
+    static_assert(!IN_TURN || TOKENS % (2 * WARPGROUPS * WGMMA_ROWS) == 0,
+                  "an even number of waves: the same warpgroup begins every block");
     static constexpr int NO_MORE = -1;
 
     // 128 sums and 64 partial sums leave 48 of 240 registers for 28 of columns and all the rest. What a multiplying warp needs
@@ -84,8 +85,8 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
     __device__ __forceinline__ void cut(int stage, int kept) {
 #pragma unroll 1
         for (int row = threadIdx.x % 32; row < TOKENS + WEIGHTS; row += 32) {
-            uint8_t* line = row < TOKENS ? this->tokens[stage] + row * SCALE_BLOCK
-                                         : this->weights[stage] + (row - TOKENS) * SCALE_BLOCK;
+            uint8_t* line =
+                row < TOKENS ? this->tokens[stage] + row * SCALE_BLOCK : this->weights[stage] + (row - TOKENS) * SCALE_BLOCK;
 #pragma unroll 1
             for (int first = kept / 16 * 16; first < SCALE_BLOCK; first += 16) {
                 uint4* piece = reinterpret_cast<uint4*>(line + (first ^ row % 8 * 16));

@@ -32,8 +32,8 @@ constexpr int sharers() {
 }
 
 constexpr bool SHARES = sharers<Variant>() > 1, MANY = !Variant::SWAPPED && Variant::IN_TURN;
-using OwnTile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
-                            Variant::OVERLAPPED>;
+using OwnTile =
+    Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Tile = std::conditional_t<SHARES, SharingTile<OwnTile, sharers<Variant>()>, OwnTile>;
 using From = std::conditional_t<SHARES, SharedOperands<Tile>, std::conditional_t<MANY, Operands<Tile>, FewOperands<Tile>>>;
 constexpr bool PUSHED = Variant::SWAPPED && Variant::SPLITS > 1, SENT = !Variant::SWAPPED && Variant::SPLITS > 1;
@@ -52,10 +52,10 @@ constexpr bool ADDS = Variant::SWAPPED || Tile::WAVES == 1;
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
-           const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
-           int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, uint8_t* c, int64_t c_stride, int c_is_bf16,
-           const float* row_scale, int b_is_constant) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
+               const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
+               int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, uint8_t* c, int64_t c_stride, int c_is_bf16,
+               const float* row_scale, int b_is_constant) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};

@@ -15,10 +15,10 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
-           const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale,
-           const __grid_constant__ zoo::TensorMap d_map, uint8_t* d, const int* offsets, int groups, int M, int N,
-           int accumulate, int64_t d_group, int64_t d_stride) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
+               const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale,
+               const __grid_constant__ zoo::TensorMap d_map, uint8_t* d, const int* offsets, int groups, int M, int N,
+               int accumulate, int64_t d_group, int64_t d_stride) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::MatrixOfEachGroup<Variant::d> target{d_map, {d, d_stride, N}, d_group, accumulate != 0};
     const zoo::OperandsAlongK<zoo::Tile> operands{a, b, a_scale, b_scale};

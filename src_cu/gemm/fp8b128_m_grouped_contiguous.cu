@@ -12,8 +12,8 @@
 
 namespace zoo {
 
-using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
-                         Variant::OVERLAPPED>;
+using Tile =
+    Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyTokens<Tile>>;
 using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, Many>;
 using OffsetsOrder = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
@@ -25,10 +25,10 @@ constexpr bool SCALES = Variant::SWAPPED || Tile::WAVES == 1;  // with two waves
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
-           const float* b_scale, uint8_t* d, const int* offsets, const int* m_indices, int groups, int M, int N, int blocks, int64_t a_scale_row,
-           int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride,
-           const float* row_scale) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
+               const float* b_scale, uint8_t* d, const int* offsets, const int* m_indices, int groups, int M, int N, int blocks,
+               int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block,
+               int64_t d_stride, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};

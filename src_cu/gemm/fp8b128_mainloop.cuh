@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_elements(Tile& tile, Order order, const Ope
 
 // What may be fetched before the kernel ahead has ended.
 struct Early {
-    bool tokens = false;   // to the L2 cache, where that kernel's stores go as well: always allowed, worth it where tokens are few
+    bool tokens = false;  // to the L2 cache, where that kernel's stores go as well: always allowed, worth it where tokens are few
     bool weights = false;  // into the ring of stages: they are constants
 };
 
@@ -103,9 +103,7 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
     constexpr int AHEAD = RowScales::AHEAD, THREADS = Tile::SCALE_THREADS;
     constexpr int ROUNDS = (Tile::TOKENS + Tile::WEIGHT_SCALES + THREADS - 1) / THREADS;
     // Of the rows that threads take in turn, the first are tokens, then come weights, then nothing.
-    auto is_token = [&](int round) {
-        return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS;
-    };
+    auto is_token = [&](int round) { return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS; };
     auto is_weight = [&](int round) {
         const int row = round * THREADS + thread;
         return !is_token(round) && row < Tile::TOKENS + Tile::WEIGHT_SCALES;
@@ -150,9 +148,7 @@ template <class Tile, class Order, class Operands>
 __device__ __forceinline__ void load_factors(Tile& tile, Order order, const Operands& operands, int thread) {
     constexpr int AHEAD = RowScales::AHEAD, THREADS = Tile::SCALE_THREADS, ENTRIES = Tile::WEIGHT_SCALES;
     constexpr int ROUNDS = (Tile::TOKENS + THREADS - 1) / THREADS;
-    auto is_token = [&](int round) {
-        return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS;
-    };
+    auto is_token = [&](int round) { return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS; };
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         RowScales tokens[ROUNDS], weights[ENTRIES];
@@ -179,7 +175,8 @@ __device__ __forceinline__ void load_factors(Tile& tile, Order order, const Oper
 #pragma unroll
                     for (int entry = 0; entry < ENTRIES; entry++)
                         if (is_token(round))
-                            tile.factor(ring.stage, entry, round * THREADS + thread) = tokens[round].of(ahead) * weights[entry].of(ahead);
+                            tile.factor(ring.stage, entry, round * THREADS + thread) =
+                                tokens[round].of(ahead) * weights[entry].of(ahead);
                 __syncwarp();
                 if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
                 ring.advance();
@@ -233,8 +230,8 @@ struct Factors<Tile, true> {  // columns are tokens: the loaders have multiplied
     static constexpr int SUMS = Tile::SUMS < 8 ? 4 : 8, PIECES = Tile::SUMS / SUMS;  // a piece is for so many sums
     // Pieces that are read while the wgmmas run: all, and the stage is free when they are over, or as many as there are registers.
     static constexpr int AHEAD = PIECES <= 2 || Tile::WARPGROUPS < 3 && !Tile::OVERLAPPED ? PIECES
-                                 : PIECES == 8 && Tile::WARPGROUPS == 1               ? 4
-                                                                                     : 1;
+                                 : PIECES == 8 && Tile::WARPGROUPS == 1                   ? 4
+                                                                                          : 1;
     static constexpr bool IN_THE_STAGE = AHEAD < PIECES;
     struct alignas(SUMS * 2) Piece {
         float of[SUMS / 2];
@@ -381,8 +378,7 @@ template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_split(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int first_row, int split,
                                                float (&sums)[Tile::WAVES][Tile::SUMS]) {
     if constexpr (SPLIT < Tile::COLUMNS) {
-        if (split > SPLIT)
-            return multiply_split<Tile, SPLIT + Tile::SPLIT_UNIT>(tile, ring, blocks, first_row, split, sums);
+        if (split > SPLIT) return multiply_split<Tile, SPLIT + Tile::SPLIT_UNIT>(tile, ring, blocks, first_row, split, sums);
     }
     multiply_blocks<Tile, SPLIT>(tile, ring, blocks, first_row, sums);
 }
@@ -418,8 +414,8 @@ __device__ __forceinline__ void multiply_started(Tile& tile, Ring<Tile::STAGES>&
 
 // By a multiplying warpgroup: its waves of one tile of D, which begins at column `column`.
 template <class Tile>
-__device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks,
-                                         float (&sums)[Tile::WAVES][Tile::SUMS], int column = 0) {
+__device__ __forceinline__ void multiply(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, float (&sums)[Tile::WAVES][Tile::SUMS],
+                                         int column = 0) {
     const int first_row = warpgroup_index() * (Tile::ROW_WAVES * WGMMA_ROWS);
 #pragma unroll
     for (int wave = 0; wave < Tile::WAVES; wave++)

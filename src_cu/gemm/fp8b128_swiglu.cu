@@ -54,11 +54,11 @@ __device__ __forceinline__ auto order_of(const int* places, int groups, int rows
 
 // rows: of A, or of a group's place. The last four are for a quantised result only.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
-           const float* b_scale, const float* row_scale, uint8_t* d, const int* places, int groups, int rows, int columns,
-           int blocks, int gate_step, int gate_to_up, int64_t a_scale_group, int64_t a_scale_row, int64_t a_scale_block,
-           int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, float* scales,
-           int64_t scales_group, int64_t scales_row, int64_t scales_block, int64_t pow2) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
+               const float* b_scale, const float* row_scale, uint8_t* d, const int* places, int groups, int rows, int columns,
+               int blocks, int gate_step, int gate_to_up, int64_t a_scale_group, int64_t a_scale_row, int64_t a_scale_block,
+               int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, float* scales,
+               int64_t scales_group, int64_t scales_row, int64_t scales_block, int64_t pow2) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const int rows_of_place = Variant::GROUPING == 2 ? rows : 0;
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
@@ -68,7 +68,7 @@ ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo
     const auto order = zoo::order_of(places, groups, rows, columns, blocks);
     zoo::Way& way = *reinterpret_cast<zoo::Way*>(memory);
     if constexpr (Variant::QUANTISED) {
-        const zoo::QuantisedMatrix out{d,          d_stride,     columns,       scales, scales_group,
+        const zoo::QuantisedMatrix out{d,          d_stride,     columns,       scales,     scales_group,
                                        scales_row, scales_block, rows_of_place, {pow2 != 0}};
         way.run(order, operands, zoo::Activated<zoo::QuantisedMatrix>{out, row_scale});
     } else {

@@ -40,7 +40,7 @@ struct Fp8b128Tile {
     static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_WAVES;
     static constexpr int ROW_WAVES = ROWS / (WARPGROUPS * WGMMA_ROWS);  // a warpgroup takes so many 64 rows, one by one
     static constexpr int WAVES = ROW_WAVES * COLUMN_WAVES;
-    static constexpr int SUMS = COLUMNS / 2;                        // registers of 64 x COLUMNS
+    static constexpr int SUMS = COLUMNS / 2;  // registers of 64 x COLUMNS
     // How many rows of the tile share an entry: where tiles begin between scales, those of one wgmma.
     static constexpr int WEIGHTS_AN_ENTRY = SWAPPED && WEIGHTS == 192 ? WGMMA_ROWS : WEIGHTS_A_SCALE;
     // Weights as columns, as many as fill the waves of CTAs: such a tile begins anywhere in a scale of B, and has the next, too.
@@ -51,7 +51,7 @@ struct Fp8b128Tile {
     // A multiprocessor's registers are four banks, each serving every fourth warp. The loading warps' own are hardly used:
     // where multiplying takes more than an even share, they give theirs away: 56 + 2 * 224 = 504, 56 + 3 * 152 = 512 a lane.
     static constexpr int SETS = WAVES + (OVERLAPPED ? 2 : 1);  // of sums: whole ones for each wave, partial ones
-    static constexpr bool HUNGRY = SETS * SUMS > 128 && WARPGROUPS > 1 || SETS * SUMS > 96 && WARPGROUPS > 2;
+    static constexpr bool HUNGRY = (SETS * SUMS > 128 && WARPGROUPS > 1) || (SETS * SUMS > 96 && WARPGROUPS > 2);
     static constexpr int LOADER_REGISTERS = 56, MATH_REGISTERS = WARPGROUPS == 3 ? 152 : 224;
     static_assert(!OVERLAPPED || WAVES == 1);
 
@@ -72,7 +72,8 @@ struct Fp8b128Tile {
     static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == (SWAPPED ? 32 : 1));
     static_assert(STRADDLES || WEIGHTS % WEIGHTS_AN_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0,
                   "a scale of B begins where an entry begins");
-    static_assert(!STRADDLES || WEIGHTS <= SCALE_BLOCK + SPLIT_UNIT && WAVES == 1, "the columns of a tile have two scales at most");
+    static_assert(!STRADDLES || WEIGHTS <= SCALE_BLOCK + SPLIT_UNIT && WAVES == 1,
+                  "the columns of a tile have two scales at most");
     static_assert(TOKENS % 8 == 0, "the swizzle repeats after 8 rows of 128 bytes");
 
     // Where tokens are columns, a thread needs the factors of two columns of every eight: they lie together, in the order of its sums.

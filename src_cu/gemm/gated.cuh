@@ -46,8 +46,12 @@ struct PartedSplitOrder {
         using Block = BlockOfResult<Tile>;
         const int along = tiles_of(I, Block::WEIGHTS), index = blockIdx.x / (SPLITS * Block::PARTS);
         const int part = cluster_rank() % Block::PARTS, split = cluster_rank() / Block::PARTS;
-        work = {index / along * Block::TOKENS, index % along * Block::WEIGHTS + part * TileOfResult<Tile>::WEIGHTS, M, 0,
-                int(int64_t(blocks) * split / SPLITS), int(int64_t(blocks) * (split + 1) / SPLITS)};
+        work = {index / along * Block::TOKENS,
+                index % along * Block::WEIGHTS + part * TileOfResult<Tile>::WEIGHTS,
+                M,
+                0,
+                int(int64_t(blocks) * split / SPLITS),
+                int(int64_t(blocks) * (split + 1) / SPLITS)};
     }
 
     __device__ __forceinline__ bool next(Work& result) {

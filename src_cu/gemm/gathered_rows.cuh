@@ -131,7 +131,8 @@ class GatheringThread {
         const uint32_t to = shared_address(tile.tokens[stage]) + row * SCALE_BLOCK;
         const uint32_t targets[2] = {to + (piece ^ row % 8) * 16, to + (piece ^ (row + STEP) % 8) * 16};  // of even and odd i
         const int column = block * SCALE_BLOCK + piece * 16;
-        const bool within = !CHECKED || column < operands.a.K;  // else no row has anything there, and no address is formed past its end
+        const bool within =
+            !CHECKED || column < operands.a.K;  // else no row has anything there, and no address is formed past its end
         const uint8_t* from = operands.a.first + (within ? column : 0);
         asm volatile("" : "+l"(from));  // one sum, to which each piece's row is added by one instruction
 #pragma unroll

@@ -20,7 +20,8 @@ __device__ __forceinline__ void store(const Matrix<D>& d, StagedRows& staged, co
 
 // A warpgroup's waves, one after the other: 64 rows each, or parts of the columns of the same 64.
 template <int COLUMN_WAVES, class Target, int WAVES, int SUMS>
-__device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, Work work, int row, float (&sums)[WAVES][SUMS]) {
+__device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, Work work, int row,
+                                            float (&sums)[WAVES][SUMS]) {
 #pragma unroll
     for (int wave = 0; wave < WAVES; wave++) {
         store(target, staged, work, row + wave / COLUMN_WAVES * WGMMA_ROWS, sums[wave]);

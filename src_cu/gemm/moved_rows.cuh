@@ -31,7 +31,8 @@ struct MoverSpace {
     int64_t scales_stride;  // from block to block
     uint32_t *beat, *seen, *next, *ready;
 
-    __device__ __forceinline__ MoverSpace(uint8_t* first, int M, int K) : rows(first), scales_stride(int64_t(tiles_of(M, UNIT)) * UNIT) {
+    __device__ __forceinline__ MoverSpace(uint8_t* first, int M, int K)
+        : rows(first), scales_stride(int64_t(tiles_of(M, UNIT)) * UNIT) {
         scales = reinterpret_cast<float*>(first + (int64_t(M) * K + 127) / 128 * 128);
         beat = reinterpret_cast<uint32_t*>(scales + scales_stride * tiles_of(K, SCALE_BLOCK));
         seen = beat + 1;
@@ -56,7 +57,8 @@ __device__ __forceinline__ void store_release(uint32_t* address, uint32_t v) {
 }
 
 __device__ __forceinline__ void store_bytes(void* target, const void* source, uint32_t bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(shared_address(source)), "r"(bytes)
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(shared_address(source)),
+                 "r"(bytes)
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -75,7 +77,8 @@ template <class Tile>
 struct MovingTile : Tile {
     static constexpr int SCALE_THREADS = 64;
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
-    static constexpr int CHUNK = 2048, SLOTS = 16, LEAD = 10;  // bytes copied at once; buffers; how many loads run before their stores
+    static constexpr int CHUNK = 2048, SLOTS = 16,
+                         LEAD = 10;  // bytes copied at once; buffers; how many loads run before their stores
     static constexpr int MOVER_BYTES = SLOTS * CHUNK + CHUNK + 1024;
 
     alignas(1024) uint8_t slots[SLOTS][CHUNK];
@@ -145,7 +148,8 @@ class Mover {
     bool all_have_seen = true;
 
    public:
-    __device__ __forceinline__ Mover(Tile& tile, const MovedOperands<Tile>& operands) : tile(tile), operands(operands), end(*operands.end) {}
+    __device__ __forceinline__ Mover(Tile& tile, const MovedOperands<Tile>& operands)
+        : tile(tile), operands(operands), end(*operands.end) {}
 
     // By a warp.
     __device__ __forceinline__ void run() {
@@ -202,7 +206,8 @@ class Mover {
 
     __device__ __forceinline__ int claim() {
         beat();
-        while (static_cast<int>(load_relaxed(operands.space.next)) >= (operands.ahead + static_cast<int64_t>(tile.get_progress())) / UNIT) {
+        while (static_cast<int>(load_relaxed(operands.space.next)) >=
+               (operands.ahead + static_cast<int64_t>(tile.get_progress())) / UNIT) {
             beat();
             __nanosleep(500);
         }
@@ -222,7 +227,9 @@ class Mover {
                 const int block = first + 2 * i;
                 scales[i] = 0;
                 if (source >= 0 && block < blocks)
-                    asm volatile("ld.global.f32 %0, [%1];" : "=f"(scales[i]) : "l"(from.first + source * from.row_stride + block * from.block_stride));
+                    asm volatile("ld.global.f32 %0, [%1];"
+                                 : "=f"(scales[i])
+                                 : "l"(from.first + source * from.row_stride + block * from.block_stride));
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
@@ -245,7 +252,8 @@ class Mover {
                 wait_until_read<SLOTS - LEAD - 1>();
                 if (source >= 0) {
                     arrive_expecting_bytes(landed, bytes);
-                    load_bytes(tile.slots[loads.stage], operands.source.first + source * operands.source.stride + load_column, bytes, landed);
+                    load_bytes(tile.slots[loads.stage], operands.source.first + source * operands.source.stride + load_column,
+                               bytes, landed);
                 } else {
                     arrive(landed);
                 }
@@ -255,7 +263,8 @@ class Mover {
             if (step >= LEAD) {
                 wait(&tile.landed[stores.stage], stores.parity);
                 const uint8_t* from = tile.sources[store_row] >= 0 ? tile.slots[stores.stage] : tile.zeros;
-                store_bytes(operands.space.rows + (int64_t(unit) * UNIT + store_row) * K + store_column, from, min(CHUNK, K - store_column));
+                store_bytes(operands.space.rows + (int64_t(unit) * UNIT + store_row) * K + store_column, from,
+                            min(CHUNK, K - store_column));
                 stores.advance();
                 next(store_row, store_column);
             }

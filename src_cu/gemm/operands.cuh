@@ -87,7 +87,8 @@ struct Operands {
     }
 
     // By one thread: one block of K of a tile, first its weights. `token_rows`: that all boxes of tokens bring to a stage.
-    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block, int token_rows = Tile::TOKENS) const {
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block,
+                                                 int token_rows = Tile::TOKENS) const {
         arrive_expecting_bytes(&tile.full[stage], (Tile::WEIGHTS + token_rows) * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, &tile.full[stage]);
     }

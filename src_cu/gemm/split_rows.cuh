@@ -30,7 +30,8 @@ struct SplitRows {
 
     // A piece is four registers of all threads; so many lie in a stage's tokens, then in its weights, then in the next stage's tokens.
     static constexpr int PIECE_BYTES = Tile::MATH_THREADS * 16, PIECES = SECOND / 4;
-    static constexpr int IN_TOKENS = Tile::TOKENS * SCALE_BLOCK / PIECE_BYTES, IN_WEIGHTS = Tile::WEIGHTS * SCALE_BLOCK / PIECE_BYTES;
+    static constexpr int IN_TOKENS = Tile::TOKENS * SCALE_BLOCK / PIECE_BYTES,
+                         IN_WEIGHTS = Tile::WEIGHTS * SCALE_BLOCK / PIECE_BYTES;
     static constexpr int STAGES_USED = PIECES > IN_TOKENS + IN_WEIGHTS ? 2 : 1;
     static_assert(PIECES <= 2 * IN_TOKENS + IN_WEIGHTS && STAGES_USED <= Tile::STAGES);
 

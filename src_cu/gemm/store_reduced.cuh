@@ -50,8 +50,8 @@ struct LaidSums {
 #pragma unroll
             for (int half = 0; half < 8; half += 4) {
                 const float* place = &rows[token][weight + half];
-                const float4 four = SPLITS * PARTS > 1 ? load_in_cta(place, source * PARTS + part)
-                                                       : *reinterpret_cast<const float4*>(place);
+                const float4 four =
+                    SPLITS * PARTS > 1 ? load_in_cta(place, source * PARTS + part) : *reinterpret_cast<const float4*>(place);
                 const float values[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
                 for (int i = 0; i < 4; i++) sum[half + i] = SPLITS > 1 ? sum[half + i] + values[i] : values[i];

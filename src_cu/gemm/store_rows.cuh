@@ -26,9 +26,7 @@ struct Matrix {
     int64_t stride;
     int columns;
 
-    __device__ __forceinline__ uint8_t* at(int row, int column) const {
-        return first + (row * stride + column) * BYTES<D>;
-    }
+    __device__ __forceinline__ uint8_t* at(int row, int column) const { return first + (row * stride + column) * BYTES<D>; }
 };
 
 constexpr int STAGED_ROWS = 16, STAGED_COLUMNS = 64;
@@ -72,8 +70,8 @@ __device__ __forceinline__ void store_rows(const Matrix<D>& d, StagedRows& stage
     static_assert(LEFT % 16 == 0);
 #pragma unroll
     for (int part = 0; part < PARTS; part++)
-        store_part<STAGED_COLUMNS>(d, staged, first_row, end_row, column + part * STAGED_COLUMNS, &sums[part * STAGED_COLUMNS / 2],
-                                   lane);
+        store_part<STAGED_COLUMNS>(d, staged, first_row, end_row, column + part * STAGED_COLUMNS,
+                                   &sums[part * STAGED_COLUMNS / 2], lane);
     if constexpr (LEFT != 0)
         store_part<LEFT>(d, staged, first_row, end_row, column + PARTS * STAGED_COLUMNS, &sums[PARTS * STAGED_COLUMNS / 2], lane);
 }

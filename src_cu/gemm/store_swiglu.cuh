@@ -121,7 +121,8 @@ __device__ __forceinline__ void quantise_and_store(const QuantisedMatrix& q, Sta
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int r = first_row + half * 8 + lane / 4;
-        if (lane % 4 == 0 && r < work.end_token && work.weight % SCALE_BLOCK == 0) q.store_scale(work, r, work.weight, scale[half]);
+        if (lane % 4 == 0 && r < work.end_token && work.weight % SCALE_BLOCK == 0)
+            q.store_scale(work, r, work.weight, scale[half]);
     }
     __syncwarp();
 #pragma unroll
@@ -143,8 +144,8 @@ __device__ __forceinline__ void store_activated(const QuantisedMatrix& q, Staged
 
 // The first half of all sums are gates, the other the ups of the same places.
 template <class Out, int WAVES, int SUMS>
-__device__ __forceinline__ void activate(const Activated<Out>& target, const Work& work, int row, const float (&sums)[WAVES][SUMS],
-                                         float (&h)[WAVES * SUMS / 2]) {
+__device__ __forceinline__ void activate(const Activated<Out>& target, const Work& work, int row,
+                                         const float (&sums)[WAVES][SUMS], float (&h)[WAVES * SUMS / 2]) {
     static_assert(WAVES <= 2);
     constexpr int HALF = WAVES * SUMS / 2;
 #pragma unroll

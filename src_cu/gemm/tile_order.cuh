@@ -30,7 +30,7 @@ struct Banded {
 template <class Tile, int BAND>
 struct DenseOrder {
     static constexpr bool READS_NOTHING = true;  // from memory: next() may be called before the kernel ahead has ended
-    int M, rows, columns, blocks;  // tiles down and along; blocks of K
+    int M, rows, columns, blocks;                // tiles down and along; blocks of K
     int index = blockIdx.x;
 
     __device__ __forceinline__ DenseOrder(int M, int N, int blocks)
@@ -60,8 +60,12 @@ struct SplitOrder {
     __device__ __forceinline__ SplitOrder(int M, int N, int blocks) : columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {
         const int index = blockIdx.x / SPLITS;
         const int split = SPLITS > 1 ? cluster_rank() : 0;
-        work = {index / columns * Tile::TOKENS, index % columns * Tile::WEIGHTS,        M, 0,
-                int(int64_t(blocks) * split / SPLITS), int(int64_t(blocks) * (split + 1) / SPLITS)};
+        work = {index / columns * Tile::TOKENS,
+                index % columns * Tile::WEIGHTS,
+                M,
+                0,
+                int(int64_t(blocks) * split / SPLITS),
+                int(int64_t(blocks) * (split + 1) / SPLITS)};
     }
 
     __device__ __forceinline__ bool next(Work& result) {
@@ -99,7 +103,7 @@ struct GroupedOrder {
     Groups groups;
     int count, columns, blocks;
     int index = blockIdx.x;
-    int first_group = -32, end_index = 0;     // of the 32 groups; their tiles end there
+    int first_group = -32, end_index = 0;       // of the 32 groups; their tiles end there
     int begin = 0, end = 0, own_end_index = 0;  // the rows of this lane's group; its tiles end there
 
     __device__ __forceinline__ GroupedOrder(Groups groups, int count, int N, int blocks)

@@ -67,8 +67,10 @@ struct RaggedGroups {
 // One element, as a word that Input<X> takes: the other half of it is zero.
 template <class X>
 __device__ __forceinline__ uint32_t load_element(const uint8_t* address) {
-    if constexpr (Input<X>::VALUES == 4) return *reinterpret_cast<const uint32_t*>(address) & 0x7FFFFFFF;
-    else return *reinterpret_cast<const uint16_t*>(address);
+    if constexpr (Input<X>::VALUES == 4)
+        return *reinterpret_cast<const uint32_t*>(address) & 0x7FFFFFFF;
+    else
+        return *reinterpret_cast<const uint16_t*>(address);
 }
 
 // What a warp finds in piece `part` of a row: vectors at multiples of 16 bytes, and with part 0 also the elements before
@@ -80,7 +82,8 @@ __device__ __forceinline__ uint32_t largest_of_piece(const uint8_t* row, int64_t
     constexpr int BYTES = 16 / In::VALUES;
     const int head = min(K, int64_t((16 - reinterpret_cast<uint64_t>(row) % 16) % 16 / BYTES));
     const int64_t first = int64_t(part) * 32 * LOADS + lane;
-    const int left = min(int64_t(uint64_t(K - head) / In::VALUES) - first, int64_t(32 * LOADS));  // vectors, from this lane's first on
+    const int left =
+        min(int64_t(uint64_t(K - head) / In::VALUES) - first, int64_t(32 * LOADS));  // vectors, from this lane's first on
     const uint8_t* address = row + head * BYTES + first * 16;
     asm("" : "+l"(address));  // opaque: or the compiler adds up the first address in another way than the others
 
@@ -112,8 +115,7 @@ __device__ __forceinline__ uint32_t pieces_of_row(int64_t K) {
 // By all threads of a CTA, when the results are there.
 __device__ __forceinline__ void store_tensor_scales(const uint32_t* amax, float* tensor_scale, int count) {
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count; i += blockDim.x)
-        tensor_scale[i] = nvfp4_tensor_scale(__uint_as_float(__ldcg(amax + i)));
+    for (int i = threadIdx.x; i < count; i += blockDim.x) tensor_scale[i] = nvfp4_tensor_scale(__uint_as_float(__ldcg(amax + i)));
 }
 
 // What a worker does. When it returns, all threads have added theirs.

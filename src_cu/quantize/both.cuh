@@ -108,8 +108,8 @@ struct TileRows {
     __device__ __forceinline__ void store_scales(Layout layout, Scale* target, int64_t stride, TileCorner corner, int64_t M,
                                                  int64_t K) const {
         const int columns = min(K - corner.column, int64_t(Tile::COLUMNS));
-        scales.store(layout, {target, stride, corner.row, M, uint32_t(corner.column) / BLOCK,
-                              uint32_t((K + BLOCK - 1) / BLOCK), (columns + BLOCK - 1) / BLOCK});
+        scales.store(layout, {target, stride, corner.row, M, uint32_t(corner.column) / BLOCK, uint32_t((K + BLOCK - 1) / BLOCK),
+                              (columns + BLOCK - 1) / BLOCK});
     }
 };
 

@@ -18,9 +18,8 @@ constexpr int DYNAMIC_SHARED_BYTES = BYTES_OF_COLS<SharedOfCols<Variant::x, ::Of
 
 // q_stride in bytes; scales_stride as in scale_layout.cuh.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS)
-ZOO_KERNEL(const __grid_constant__ zoo::TensorMap x, const __grid_constant__ zoo::TensorMap q_map, Of::Argument format,
-           uint8_t* q, Groups::Scale* scales, int64_t M, int64_t K, int64_t q_stride, int64_t scales_stride,
-           int64_t plain) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap x, const __grid_constant__ zoo::TensorMap q_map, Of::Argument format,
+               uint8_t* q, Groups::Scale* scales, int64_t M, int64_t K, int64_t q_stride, int64_t scales_stride, int64_t plain) {
     zoo::quantize_cols<Variant::x, Of, Tile>(zoo::layout_of<Groups::Scale>(plain), format, x, q_map, q, q_stride, K,
                                              Groups{scales, scales_stride, M});
 }

@@ -52,11 +52,11 @@ struct TileCols {
     using Scale = typename Format::Scale;
     static constexpr int LANE_ROWS = 32, LANE_COLUMNS = 4 / Tile::X_BYTES;
     static constexpr int WARPS_DOWN = Tile::ROWS / LANE_ROWS;
-    static constexpr int BLOCK = Format::BLOCK, BLOCKS = Tile::ROWS / BLOCK;             // below each other
-    static constexpr int LANE_BLOCK = BLOCK < LANE_ROWS ? BLOCK : LANE_ROWS;             // what a lane has of one
-    static constexpr int BLOCK_WARPS = BLOCK / LANE_BLOCK;                               // that share one
+    static constexpr int BLOCK = Format::BLOCK, BLOCKS = Tile::ROWS / BLOCK;  // below each other
+    static constexpr int LANE_BLOCK = BLOCK < LANE_ROWS ? BLOCK : LANE_ROWS;  // what a lane has of one
+    static constexpr int BLOCK_WARPS = BLOCK / LANE_BLOCK;                    // that share one
     static constexpr int WORD_ROWS = 4 * Format::ELEMENTS_PER_BYTE, CHUNK_ROWS = 4 * WORD_ROWS;
-    static constexpr int STEP = LANE_COLUMNS == 2 ? 16 : LANE_BLOCK;                     // rows that are encoded at a time
+    static constexpr int STEP = LANE_COLUMNS == 2 ? 16 : LANE_BLOCK;  // rows that are encoded at a time
     static constexpr int PART_ROWS = 8 * CHUNK_ROWS < Tile::ROWS ? 8 * CHUNK_ROWS : Tile::ROWS;  // of a box
     static constexpr int PARTS = Tile::ROWS / PART_ROWS, PART_BYTES = PART_ROWS / Format::ELEMENTS_PER_BYTE;
     static_assert(LANE_BLOCK % STEP == 0 && (STEP % CHUNK_ROWS == 0 || CHUNK_ROWS == 2 * STEP));
@@ -74,7 +74,7 @@ struct TileCols {
 #pragma unroll 1
         for (int first = 0; first < LANE_ROWS; first += LANE_BLOCK) {
             const int first_row = warp_down * LANE_ROWS + first;
-            uint32_t data[STEP];  // the last of the block
+            uint32_t data[STEP];   // the last of the block
             uint32_t largest = 0;  // of each column by itself
 #pragma unroll
             for (int row = first_row; row < first_row + LANE_BLOCK; row += STEP) {
@@ -88,8 +88,8 @@ struct TileCols {
                 __syncthreads();
 #pragma unroll
                 for (int w = 0; w < BLOCK_WARPS; w++)
-                    largest = In::larger(
-                        largest, magnitudes[warp_down / BLOCK_WARPS * BLOCK_WARPS + w][first_column / LANE_COLUMNS]);
+                    largest =
+                        In::larger(largest, magnitudes[warp_down / BLOCK_WARPS * BLOCK_WARPS + w][first_column / LANE_COLUMNS]);
             }
             float multiplier[LANE_COLUMNS];
 #pragma unroll
@@ -182,8 +182,8 @@ struct TileCols {
     // The tile's columns are `rows` of q from this one on, and its rows are elements of them. After a barrier, by all
     // threads; the first one waits before it ends (wait_until_stores_have_read). `map` is q with rows of whole chunks.
     template <class Map>
-    __device__ __forceinline__ void store(const Map& map, uint8_t* target, int64_t target_stride, int row, int rows,
-                                          int element, int64_t elements) const {
+    __device__ __forceinline__ void store(const Map& map, uint8_t* target, int64_t target_stride, int row, int rows, int element,
+                                          int64_t elements) const {
         const int64_t whole = elements / CHUNK_ROWS * CHUNK_ROWS;
         if (threadIdx.x == 0)
 #pragma unroll
@@ -204,8 +204,7 @@ struct TileCols {
     }
 
     // Of columns of x from `column` on. After a barrier, by all threads.
-    __device__ __forceinline__ void store_scales(Layout layout, const TilePlace<Scale>& place, int64_t column,
-                                                 int64_t K) const {
+    __device__ __forceinline__ void store_scales(Layout layout, const TilePlace<Scale>& place, int64_t column, int64_t K) const {
         scales.store(layout, {place.target.scales, place.target.stride, column, K, place.target.block, place.target.blocks,
                               (place.rows + BLOCK - 1) / BLOCK});
     }

@@ -17,9 +17,9 @@ constexpr int DYNAMIC_SHARED_BYTES = BYTES_OF_COLS<SharedOfCols<Variant::x, ::Of
 
 // Strides of q in bytes, those of scales as in scale_layout.cuh.
 extern "C" __global__ void __launch_bounds__(Tile::THREADS, Variant::CTAS)
-ZOO_KERNEL(const __grid_constant__ zoo::TensorMap x_map, const __grid_constant__ zoo::TensorMap q_map, Of::Argument format,
-           int64_t entry_step, uint8_t* q, Groups::Scale* scales, int64_t N, int64_t K, int64_t q_row, int64_t q_matrix,
-           int64_t scales_row, int64_t scales_matrix, int64_t plain) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap x_map, const __grid_constant__ zoo::TensorMap q_map, Of::Argument format,
+               int64_t entry_step, uint8_t* q, Groups::Scale* scales, int64_t N, int64_t K, int64_t q_row, int64_t q_matrix,
+               int64_t scales_row, int64_t scales_matrix, int64_t plain) {
     const Groups experts = {scales, scales_row, scales_matrix, q_matrix, N, entry_step};
     zoo::quantize_cols<Variant::x, Of, Tile>(zoo::layout_of<Groups::Scale>(plain), format, zoo::MatricesOfMap{x_map}, q_map, q,
                                              q_row, K, experts);

@@ -104,9 +104,7 @@ struct ContiguousGroups : ColumnGroups<typename Of::Type::Scale> {
 
     __device__ __forceinline__ TilePlace<Scale> place(Layout layout, uint32_t tile, uint64_t columns) const {
         const uint32_t padding = layout == Layout::blocked ? 3 : 0;  // to whole tiles, without a branch
-        auto blocks_of = [&](int rows) {
-            return (uint32_t(rows + BLOCK - 1) / BLOCK + padding) & ~padding;
-        };
+        auto blocks_of = [&](int rows) { return (uint32_t(rows + BLOCK - 1) / BLOCK + padding) & ~padding; };
         const TileGroup found = group_of_tile<Tile::ROWS>(this->offsets, this->groups, tile, blocks_of);
         const int first = (tile - found.tiles) * Tile::ROWS, row = found.start + first;
         const int rows = max(min(found.end - row, Tile::ROWS), 0);
@@ -114,12 +112,14 @@ struct ContiguousGroups : ColumnGroups<typename Of::Type::Scale> {
         if (layout == Layout::blocked) {
             if (found.group == this->groups)
                 blocks = whole_tiles((this->M + BLOCK - 1) / BLOCK) + 4 * this->groups - found.blocks;
-            return {found.group, row, rows, row,
+            return {found.group,
+                    row,
+                    rows,
+                    row,
                     {this->scales + columns * found.blocks, int64_t(blocks) * 128, blocks, uint32_t(first) / BLOCK}};
         }
         const int64_t origin = layout == Layout::plain ? found.blocks : found.blocks * this->scales_stride;
-        return {found.group, row, rows, row,
-                {this->scales + origin, this->scales_stride, blocks, uint32_t(first) / BLOCK}};
+        return {found.group, row, rows, row, {this->scales + origin, this->scales_stride, blocks, uint32_t(first) / BLOCK}};
     }
 
     // The copy engine takes a whole tile that begins at a multiple of 16 bytes of q; else the threads shift and store.
@@ -146,7 +146,7 @@ struct ContiguousGroups : ColumnGroups<typename Of::Type::Scale> {
         }
     }
 
-private:
+   private:
     // Whole bytes of rows [begin, end) of q. Whole pieces are put together of chunks of the tile, 16 bytes a thread. Of the piece
     // at either end, which another tile shares, neighbouring lanes store a byte each, at once: the L2 cache pays for every
     // store of a part of a sector, be it one byte or 31. A piece is a sector; of FP4, whose columns are half as long, 16 bytes.
@@ -199,8 +199,8 @@ private:
 #pragma unroll 4
         for (int r = 0; r < rows; r++) {
             const uint8_t* at = x + (row + r) * x_stride + column * Tile::X_BYTES;
-            const uint32_t value = Tile::X_BYTES == 2 ? *reinterpret_cast<const uint16_t*>(at)
-                                                      : *reinterpret_cast<const uint32_t*>(at);
+            const uint32_t value =
+                Tile::X_BYTES == 2 ? *reinterpret_cast<const uint16_t*>(at) : *reinterpret_cast<const uint32_t*>(at);
             if (r == 0) first = value;
             largest = max(largest, In::magnitude_at(value, 0) & 0x7FFFFFFF);
         }
@@ -237,7 +237,10 @@ struct PaddedGroups : ColumnGroups<typename Of::Type::Scale> {
         const uint32_t before = found.tiles * TILE_BLOCKS;
         const uint32_t tiles = (found.end - found.start + Tile::ROWS - 1) / Tile::ROWS;
         const uint32_t blocks = found.group == this->groups ? whole_tiles(all) - before : tiles * TILE_BLOCKS;
-        return {found.group, row, rows, int(tile * Tile::ROWS),
+        return {found.group,
+                row,
+                rows,
+                int(tile * Tile::ROWS),
                 {this->scales + columns * before, int64_t(blocks) * 128, blocks, uint32_t(first) / BLOCK}};
     }
 

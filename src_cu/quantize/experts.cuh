@@ -24,7 +24,10 @@ struct Experts {
     __device__ __forceinline__ TilePlace<Scale> place(Layout, uint32_t tile, uint64_t) const {
         const uint32_t tiles = (N + Tile::ROWS - 1) / Tile::ROWS, blocks = (N + BLOCK - 1) / BLOCK;
         const int matrix = tile / tiles, row = tile % tiles * Tile::ROWS;
-        return {matrix, row, int(min(N - row, int64_t(Tile::ROWS))), row,
+        return {matrix,
+                row,
+                int(min(N - row, int64_t(Tile::ROWS))),
+                row,
                 {scales + matrix * scales_matrix, scales_stride, blocks, uint32_t(row) / BLOCK}};
     }
     __device__ __forceinline__ int64_t entry(int matrix) const { return matrix * entry_step; }

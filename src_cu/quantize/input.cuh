@@ -26,8 +26,8 @@ struct PackedInput {
 
     static __device__ __forceinline__ uint32_t largest_magnitude(uint4 v) {
         constexpr uint32_t MAGNITUDES = 0x7FFF7FFF;
-        const uint32_t pair = __vmaxu2(__vmaxu2(v.x & MAGNITUDES, v.y & MAGNITUDES),
-                                       __vmaxu2(v.z & MAGNITUDES, v.w & MAGNITUDES));
+        const uint32_t pair =
+            __vmaxu2(__vmaxu2(v.x & MAGNITUDES, v.y & MAGNITUDES), __vmaxu2(v.z & MAGNITUDES, v.w & MAGNITUDES));
         return max(pair & 0xFFFF, pair >> 16);
     }
 
@@ -57,9 +57,7 @@ struct Input<bf16> : PackedInput {
     }
     static __device__ __forceinline__ uint32_t largest(uint4 v) { return larger(larger(v.x, v.y), larger(v.z, v.w)); }
 
-    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) {
-        return __uint_as_float(magnitude << 16);
-    }
+    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) { return __uint_as_float(magnitude << 16); }
 
     static __device__ __forceinline__ void to_float(uint4 v, float (&values)[VALUES]) {
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
@@ -118,9 +116,7 @@ struct Input<f32> {
     static __device__ __forceinline__ uint32_t magnitude(uint32_t partial) { return partial; }
     static __device__ __forceinline__ uint32_t magnitude_at(uint32_t partial, int) { return partial; }
 
-    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) {
-        return __uint_as_float(magnitude);
-    }
+    static __device__ __forceinline__ float magnitude_to_float(uint32_t magnitude) { return __uint_as_float(magnitude); }
 
     static __device__ __forceinline__ void to_float(uint4 v, float (&values)[VALUES]) {
         values[0] = __uint_as_float(v.x);

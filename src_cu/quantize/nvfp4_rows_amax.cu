@@ -39,9 +39,9 @@ struct Nvfp4WithAmax : Nvfp4 {
 
 // x_stride in elements; q_stride in bytes; scales_stride as in rows.cu. tensor_scale may be null.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
-ZOO_KERNEL(const uint8_t* x, const float* amax_before, uint8_t* q, uint8_t* scales, uint32_t* amax, float* tensor_scale,
-           uint32_t* workspace, int64_t M, int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride,
-           uint32_t shares, int32_t plain) {
+    ZOO_KERNEL(const uint8_t* x, const float* amax_before, uint8_t* q, uint8_t* scales, uint32_t* amax, float* tensor_scale,
+               uint32_t* workspace, int64_t M, int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride,
+               uint32_t shares, int32_t plain) {
     using namespace zoo;
     constexpr int COLUMNS = Input<Variant::x>::VALUES == 4 ? 16 : 32;  // of a lane: 64 bytes of x
     const Layout layout = layout_of<uint8_t>(plain);
@@ -57,8 +57,8 @@ ZOO_KERNEL(const uint8_t* x, const float* amax_before, uint8_t* q, uint8_t* scal
     bool clear = false;
     const Nvfp4WithAmax format(before, &maximum, &largest, &clear);
     for (uint32_t share = GridMaximum::worker(); share < shares; share += GridMaximum::workers()) {
-        quantize_whole_blocks<Variant::THREADS, COLUMNS>(layout, format, Matrix<Variant::x>{x, x_stride}, q, scales, M, K, q_stride,
-                                                         scales_stride, share);
+        quantize_whole_blocks<Variant::THREADS, COLUMNS>(layout, format, Matrix<Variant::x>{x, x_stride}, q, scales, M, K,
+                                                         q_stride, scales_stride, share);
     }
 
     largest = group_max<32>(largest);

@@ -121,8 +121,7 @@ struct PackedE2m1Of {
 
     // Eight rows of two columns, a word a row -> a word of codes a column, its first row in the lowest nibble.
     template <Rounding ROUNDING>
-    static __device__ __forceinline__ void encode_columns(const uint32_t* x, const float (&multiplier)[2],
-                                                          uint32_t (&words)[2]) {
+    static __device__ __forceinline__ void encode_columns(const uint32_t* x, const float (&multiplier)[2], uint32_t (&words)[2]) {
         const uint32_t once = Float::once_factors(multiplier[0], multiplier[1]);
         const uint32_t factors = __byte_perm(Float::in_sums(multiplier[0]), Float::in_sums(multiplier[1]), 0x5410);
         uint32_t quads[2];  // of four rows; a column in each half

@@ -127,9 +127,7 @@ struct ScalePlaces {
     __device__ __forceinline__ bool blocked() const { return BLOCKED && !plain; }
 
     // Up to where scales are written, those of padding as well.
-    __device__ __forceinline__ int columns_end(int K) const {
-        return blocked() ? (K / BLOCK + 3) / 4 * (4 * BLOCK) : K;
-    }
+    __device__ __forceinline__ int columns_end(int K) const { return blocked() ? (K / BLOCK + 3) / 4 * (4 * BLOCK) : K; }
 
     __device__ __forceinline__ Scale* at(uint32_t row, uint32_t column) const {
         const uint32_t block = column / BLOCK;
@@ -252,9 +250,7 @@ __device__ __forceinline__ void quantize_group_rows(typename Of::Argument format
     if (first_row >= groups.M) return;
     const bool moves = PADDED || places.blocked();
     auto piece_of = [&](int turn) { return turn * Lane::TURN_PIECES + lane / Lane::PIECE_LANES; };
-    auto column_of = [&](int turn) {
-        return first_column + piece_of(turn) * column_step + lane % Lane::PIECE_LANES * COLUMNS;
-    };
+    auto column_of = [&](int turn) { return first_column + piece_of(turn) * column_step + lane % Lane::PIECE_LANES * COLUMNS; };
     int rows[TURNS], columns[TURNS], sources[TURNS];  // of x; negative: zeros
 #pragma unroll
     for (int t = 0; t < TURNS; t++) {
@@ -295,7 +291,8 @@ __device__ __forceinline__ void quantize_group_rows(typename Of::Argument format
     // `storer`: which of the lanes that share a block this one is.
     const int storer = lane % Lane::BLOCK_LANES;
     auto store_scales = [&](uint32_t (&scales)[Lane::BLOCKS], int turn, int padding) {
-        const int row = first_row + piece_of(turn) * row_step, column = column_of(turn) - storer * COLUMNS;  // where the block begins
+        const int row = first_row + piece_of(turn) * row_step,
+                  column = column_of(turn) - storer * COLUMNS;  // where the block begins
         const int scale_columns_left = min(places.columns_end(K) - column, COLUMNS);
         if (row < scales_end_row && scale_columns_left > 0)
             Lane::store_scales(scales, row < end_row ? min(K - column, COLUMNS) : 0, scale_columns_left,
@@ -333,9 +330,8 @@ __device__ __forceinline__ void quantize_group_rows(typename Of::Argument format
 template <class X, bool PADDED, int THREADS, class Of, class Format>
 __device__ __forceinline__ void quantize_row_groups(typename Of::Argument format_argument, int64_t entry_step,
                                                     const RowGroups& groups, const ScalePlaces<Format>& places,
-                                                    int64_t fill_share, const uint8_t* x, uint8_t* q,
-                                                    int32_t* padded_starts, int32_t* padded_ends, int K, uint32_t x_stride,
-                                                    uint32_t q_stride) {
+                                                    int64_t fill_share, const uint8_t* x, uint8_t* q, int32_t* padded_starts,
+                                                    int32_t* padded_ends, int K, uint32_t x_stride, uint32_t q_stride) {
     constexpr int WARPS = THREADS / 32;
     let_next_kernel_launch();
     const uint32_t warp = threadIdx.x / 32;

@@ -19,8 +19,8 @@ using Of = zoo::FormatOf<Variant::q, Variant::scales>;
 // CTAS matters though it never binds: without it the compiler keeps to 32 registers by loading half of the data after
 // it has used the other half, which costs 7 % of the time.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
-ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
-           int64_t q_stride, int64_t scales_stride, int32_t plain) {
+    ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
+               int64_t q_stride, int64_t scales_stride, int32_t plain) {
     using namespace zoo;
     using Scale = Of::Type::Scale;
     constexpr int VALUES = Input<Variant::x>::VALUES, BLOCK = Of::Type::BLOCK;
@@ -36,7 +36,9 @@ ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales,
             quantize_rows<Variant::x, Variant::THREADS, LOADS>(layout_of_scales, format, x, q, scales, M, K, x_stride, q_stride,
                                                                scales_stride);
         };
-        if constexpr (Variant::PLAIN < 2) quantize(ScaleLayout<layout_of<Scale>(Variant::PLAIN), BLOCK, LOADS, PIECE, Scale>{});
-        else quantize(MaskedScaleLayout<BLOCK, LOADS, PIECE, Scale>(layout));
+        if constexpr (Variant::PLAIN < 2)
+            quantize(ScaleLayout<layout_of<Scale>(Variant::PLAIN), BLOCK, LOADS, PIECE, Scale>{});
+        else
+            quantize(MaskedScaleLayout<BLOCK, LOADS, PIECE, Scale>(layout));
     }
 }

@@ -29,8 +29,9 @@ namespace zoo {
 // x (M, K) and q (M, K) with rows x_stride elements and q_stride bytes apart. x is 16-byte aligned, so is q where it has
 // whole 16 bytes of elements for every row; K is a multiple of 16.
 template <class X, int THREADS, int LOADS, class Scales, class Format>
-__device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format format, const uint8_t* x, uint8_t* q, uint8_t* scales, int64_t M,
-                                              int64_t K, int64_t x_stride, int64_t q_stride, int64_t scales_stride) {
+__device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format format, const uint8_t* x, uint8_t* q,
+                                              uint8_t* scales, int64_t M, int64_t K, int64_t x_stride, int64_t q_stride,
+                                              int64_t scales_stride) {
     using In = Input<X>;
     using Scale = typename Format::Scale;
     constexpr int X_BYTES = 16 / In::VALUES;
@@ -56,7 +57,9 @@ __device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format fo
     // Of the share, from this lane on; zero or negative where there is nothing.
     const int rows_left = min(M - int64_t(row), int64_t(layout_of_scales.rows()));
     const int columns_left = min(K - int64_t(column), int64_t(layout_of_scales.columns()));
-    auto inside = [&](int piece) { return layout_of_scales.row(piece) < rows_left && layout_of_scales.column(piece) < columns_left; };
+    auto inside = [&](int piece) {
+        return layout_of_scales.row(piece) < rows_left && layout_of_scales.column(piece) < columns_left;
+    };
 
     x += (row * x_stride + column) * X_BYTES;
     uint4 data[LOADS];
@@ -83,11 +86,12 @@ __device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format fo
                 own_scale = format.scale_of(In::magnitude_to_float(In::magnitude(magnitudes[0])));
                 own_multiplier = format.multiplier(own_scale);
                 const int own = i + lane % LANES / NEIGHBOURS;
-                const uint64_t own_row = row + layout_of_scales.row(own), own_column = block_column + layout_of_scales.column(own);
+                const uint64_t own_row = row + layout_of_scales.row(own),
+                               own_column = block_column + layout_of_scales.column(own);
                 const bool padding = own_row >= M || own_column >= K;
                 if (lane % NEIGHBOURS == 0 && own_row < layout_of_scales.rows_end(M))
                     layout_of_scales.store(reinterpret_cast<Scale*>(scales), scales_stride, own_row, own_column, K,
-                                  padding ? 0 : own_scale);
+                                           padding ? 0 : own_scale);
             }
             const float multiplier = __shfl_sync(0xFFFFFFFF, own_multiplier, i % OWNERS * NEIGHBOURS, LANES);
             format.template encode_loaded<In>(data[i], multiplier, words[i % STORERS]);
@@ -97,8 +101,8 @@ __device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format fo
             if (lane % LANES == i % LANES) own_scale = inside(i) ? scale : 0;  // 0: padding
             if (i % LANES == LANES - 1) {
                 const int own = i - (LANES - 1) + lane % LANES;
-                layout_of_scales.store(scales, scales_stride, row + layout_of_scales.row(own), column + layout_of_scales.column(own), K,
-                              own_scale);
+                layout_of_scales.store(scales, scales_stride, row + layout_of_scales.row(own),
+                                       column + layout_of_scales.column(own), K, own_scale);
             }
 
             float values[In::VALUES];
@@ -111,7 +115,9 @@ __device__ __forceinline__ void quantize_rows(Scales layout_of_scales, Format fo
 
         if (i % STORERS == STORERS - 1) {
             const int own = i - (STORERS - 1) + lane % STORERS;
-            auto target = [&] { return q + layout_of_scales.row(own) * q_stride + layout_of_scales.column(own) / Format::ELEMENTS_PER_BYTE; };
+            auto target = [&] {
+                return q + layout_of_scales.row(own) * q_stride + layout_of_scales.column(own) / Format::ELEMENTS_PER_BYTE;
+            };
             uint32_t whole[4];
             if constexpr (CELL_BYTES == 2) {
                 group_transpose_halves(words, lane, whole);

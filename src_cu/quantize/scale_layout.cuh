@@ -25,8 +25,8 @@ struct Placed {
         const uint32_t across = (K + Self::COLUMNS - 1) / Self::COLUMNS;
         return {Self::first_row(share / across), uint64_t(share % across) * Self::COLUMNS};
     }
-    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column,
-                                                 uint64_t K, uint32_t scale) {
+    static __device__ __forceinline__ void store(Scale* scales, int64_t stride, uint64_t row, uint64_t column, uint64_t K,
+                                                 uint32_t scale) {
         if (column < Self::columns_end(K)) scales[Self::place(stride, row, column)] = scale;
     }
 };

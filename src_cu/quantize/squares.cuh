@@ -45,7 +45,7 @@ struct Squares {
     using Rules = Format;
     using Scale = typename Format::Scale;
     static constexpr int TILE = 128, THREADS = 256, WARP_ROWS = 16, PATCH = 8;
-    static constexpr int BLOCK = Format::BLOCK, SIDE = TILE / BLOCK;  // squares of a tile, either way
+    static constexpr int BLOCK = Format::BLOCK, SIDE = TILE / BLOCK;                  // squares of a tile, either way
     static constexpr int CHUNKS = PATCH / In::VALUES, CHUNK_COLUMNS = TILE / CHUNKS;  // of 16 bytes; how far apart they lie
     static constexpr int PER_BYTE = Format::ELEMENTS_PER_BYTE;
     static constexpr int ROW_WORDS = PATCH / PER_BYTE / 4;  // elements of a row of a patch; of a column as well

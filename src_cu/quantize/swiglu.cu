@@ -13,10 +13,10 @@ using Of = zoo::FormatOf<Variant::q, Variant::scales>;
 
 // Strides as in rows.cu.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
-ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
-           int64_t q_stride, int64_t scales_stride, int32_t plain, int32_t interleaved) {
+    ZOO_KERNEL(const uint8_t* x, Of::Argument argument, uint8_t* q, uint8_t* scales, int64_t M, int64_t K, int64_t x_stride,
+               int64_t q_stride, int64_t scales_stride, int32_t plain, int32_t interleaved) {
     const zoo::Layout layout = zoo::layout_of<Of::Type::Scale>(Variant::PLAIN < 2 ? Variant::PLAIN : plain);
     zoo::quantize_whole_blocks<Variant::THREADS>(layout, Of::make(argument, 0),
-                                                 zoo::Swiglu<Variant::x>(x, x_stride, K, interleaved), q, scales, M, K,
-                                                 q_stride, scales_stride);
+                                                 zoo::Swiglu<Variant::x>(x, x_stride, K, interleaved), q, scales, M, K, q_stride,
+                                                 scales_stride);
 }

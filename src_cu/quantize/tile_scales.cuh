@@ -36,8 +36,7 @@ struct TileScales {
     alignas(16) Scale scales[COUNT];
 
     static __device__ __forceinline__ int index(Layout layout, int line, int block) {
-        if (CAN_BE_BLOCKED && layout == Layout::blocked)
-            return (block / 4 * 32 + line % 32) * PIECE + line / 32 * 4 + block % 4;
+        if (CAN_BE_BLOCKED && layout == Layout::blocked) return (block / 4 * 32 + line % 32) * PIECE + line / 32 * 4 + block % 4;
         return line * BLOCKS + block;
     }
 

@@ -4,6 +4,6 @@
 #include "scales/blocked.cuh"
 
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)
-ZOO_KERNEL(const uint8_t* scales, uint8_t* blocked, int64_t rows, int64_t columns, int64_t stride) {
+    ZOO_KERNEL(const uint8_t* scales, uint8_t* blocked, int64_t rows, int64_t columns, int64_t stride) {
     zoo::to_blocked<Variant::THREADS>(zoo::WholeMatrix{rows}, scales, blocked, (rows + 127) / 128, columns, stride);
 }

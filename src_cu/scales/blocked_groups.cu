@@ -5,7 +5,7 @@
 #include "scales/blocked.cuh"
 
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)
-ZOO_KERNEL(const uint8_t* scales, const int32_t* offsets, uint8_t* blocked, int64_t tiles, int64_t columns,
-           int64_t stride, int32_t groups) {
+    ZOO_KERNEL(const uint8_t* scales, const int32_t* offsets, uint8_t* blocked, int64_t tiles, int64_t columns, int64_t stride,
+               int32_t groups) {
     zoo::to_blocked<Variant::THREADS>(zoo::RowGroups{offsets, groups}, scales, blocked, tiles, columns, stride);
 }

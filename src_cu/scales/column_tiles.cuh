@@ -109,7 +109,7 @@ __device__ __forceinline__ void columns_to_blocked(const ColumnGroups& groups, c
     const int32_t used = groups.find<TILES>(tiles, first_tile, row_tiles);
     const int32_t first = tiles[0].column, columns = tiles[TILES - 1].column + tiles[TILES - 1].count - first;
     for (int64_t r = blockIdx.y; r < row_tiles; r += gridDim.y) {  // once, but for the most rows a grid has
-        const uint8_t* run = scales + r * 128 * stride + first;  // of the first row
+        const uint8_t* run = scales + r * 128 * stride + first;    // of the first row
         const int rows_here = min(rows - r * 128, int64_t(128));
         auto phase_of = [&](int row) { return (uint32_t(reinterpret_cast<uintptr_t>(run)) + row * uint32_t(stride)) % 16; };
 #pragma unroll

@@ -5,8 +5,8 @@
 
 // Strides in scales.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)
-ZOO_KERNEL(const uint32_t* scales, uint32_t* transposed, int64_t rows, int64_t columns, int64_t stride,
-           int64_t transposed_stride) {
+    ZOO_KERNEL(const uint32_t* scales, uint32_t* transposed, int64_t rows, int64_t columns, int64_t stride,
+               int64_t transposed_stride) {
     zoo::let_next_kernel_launch();
     const zoo::Corner corner = zoo::corner_of_thread<Variant::THREADS>(columns);
     zoo::wait_for_previous_kernel();

@@ -30,7 +30,7 @@ struct RowGroups {
     // counts the tiles of one, a scan says where they start, and all starts lie in shared memory to be searched.
     template <int THREADS>
     __device__ __forceinline__ TileRows of(int64_t tile) const {
-        __shared__ int32_t ends[THREADS];        // of the round's groups, in tiles of the output
+        __shared__ int32_t ends[THREADS];  // of the round's groups, in tiles of the output
         __shared__ int32_t warp_totals[THREADS / 32];
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         int32_t before = 0;  // tiles of earlier rounds

@@ -17,7 +17,7 @@ __device__ __forceinline__ uint32_t e8m0_of_power_of_two(uint32_t bits) {
 
 // Strides in elements.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)
-ZOO_KERNEL(const uint32_t* scales, uint32_t* words, int64_t rows, int64_t columns, int64_t stride, int64_t words_stride) {
+    ZOO_KERNEL(const uint32_t* scales, uint32_t* words, int64_t rows, int64_t columns, int64_t stride, int64_t words_stride) {
     zoo::let_next_kernel_launch();
     const zoo::Corner corner = zoo::corner_of_thread<Variant::THREADS>(columns);
     zoo::wait_for_previous_kernel();
@@ -32,8 +32,7 @@ ZOO_KERNEL(const uint32_t* scales, uint32_t* words, int64_t rows, int64_t column
     for (int row = 0; row < 4; row++) {
         packed[0][row] = 0;
 #pragma unroll
-        for (int column = 0; column < 4; column++)
-            packed[0][row] |= zoo::e8m0_of_power_of_two(square[row][column]) << 8 * column;
+        for (int column = 0; column < 4; column++) packed[0][row] |= zoo::e8m0_of_power_of_two(square[row][column]) << 8 * column;
     }
     zoo::store_lines(packed, words + corner.column / 4 * words_stride + corner.row, 0, 1, rows_left, true);
 }

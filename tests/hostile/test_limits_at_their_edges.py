@@ -10,7 +10,7 @@ from tests.contract.test_resolve import HOPPER, NAME, SMS, arguments
 from tests.emulator.core_support import kernel as ptx_kernel
 from tests.integrity.test_verify_integrity import CUBINS, KERNEL
 from zoo.capi import table
-from zoo.contract import resolve as resolving
+from zoo.contract import limits
 from zoo.contract.expressions import Expression
 from zoo.contract.files import is_file_name
 from zoo.contract.manifest import Manifest, parse_kernel
@@ -31,14 +31,10 @@ def launched(**rule):
 @pytest.mark.parametrize(
     ("rule", "bad"),
     [
-        ({"threads": "1024"}, {"threads": "1025"}),
-        ({"threads": "1"}, {"threads": "0"}),
         ({"cluster": ["16", "1", "1"]}, {"cluster": ["17", "1", "1"]}),
         ({"cluster": ["1", "1", "1"]}, {"cluster": ["1", "1", "0"]}),
-        ({"shared": "2147483647"}, {"shared": "2147483648"}),
-        ({"shared": "0"}, {"shared": "-1"}),
     ],
-    ids=["threads", "no threads", "cluster", "no cluster", "shared memory", "negative shared memory"],
+    ids=["cluster", "no cluster"],
 )
 def test_what_no_driver_can_start_is_refused_and_what_one_can_is_not(rule, bad):
     launched(**rule)
@@ -62,30 +58,48 @@ def test_a_grid_may_be_as_large_as_the_hardware_takes(good, bad, words):
         launched(grid=bad, cluster=["1", "1", "1"])
 
 
-def of_packaged(launch: dict, constants: dict):
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [("threads", (1, 1024), (0, 1025)), ("shared", (0, 2**31 - 1), (-1, 2**31))],
+    ids=["threads", "shared memory"],
+)
+def test_a_manifest_holds_no_number_that_a_launch_cannot_have(field, good, bad):
+    def parsed(value):
+        made = entry()
+        made["variants"][0][field] = value
+        return parse_kernel(NAME, made)
+
+    for value in good:
+        assert getattr(parsed(value).variants[0], field) == value
+    for value in bad:
+        with pytest.raises(ManifestError, match=rf"variants\[0\]\.{field} is {value}"):
+            parsed(value)
+
+
+def of_packaged(launch: dict, variant_says: dict):
     """What a cubin says to a manifest that starts it otherwise."""
     data = json.loads((CUBINS / "manifest.json").read_text())["kernels"][KERNEL]
     data["launches"]["default"].update(launch)
-    data["variants"][0]["constants"].update(constants)
+    data["variants"][0].update(variant_says)
     kernel = parse_kernel(KERNEL, data)
     variant = kernel.variants[0]
     return disagreements(kernel, variant, (CUBINS / variant.file).read_bytes())
 
 
-def problem(words: str, launch: dict, **constants) -> bool:
-    return any(words in one for one in of_packaged(launch, constants))
+def problem(words: str, launch: dict, **variant_says) -> bool:
+    return any(words in one for one in of_packaged(launch, variant_says))
 
 
-def test_a_cta_has_1_to_1024_threads():
-    for threads, wrong in ((0, True), (1, False), (1024, False), (1025, True)):
-        assert problem(f"{threads} threads, expected 1 to 1024", {}, THREADS=threads) == wrong
+def test_a_cubin_is_started_with_the_threads_it_was_compiled_for():
+    compiled = Manifest(CUBINS / "manifest.json").kernel(KERNEL).variants[0].threads
+    for threads, wrong in ((compiled - 1, True), (compiled, False), (compiled + 1, True)):
+        assert problem(f"started with {threads} threads, compiled for", {}, threads=threads) == wrong
 
 
 def test_a_cta_has_227_kib_of_shared_memory():
     static = Manifest(CUBINS / "manifest.json").kernel(KERNEL).variants[0].static_shared
     for shared, wrong in ((232448 - static, False), (232449 - static, True)):
-        assert problem("bytes of shared memory", {"shared": str(shared)}) == wrong
-    assert problem("-1 bytes of dynamic shared memory", {"shared": "-1"}) and not problem("dynamic shared memory", {"shared": "0"})
+        assert problem("bytes of shared memory", {}, shared=shared) == wrong
 
 
 def test_a_cluster_has_1_to_16_ctas():
@@ -103,7 +117,7 @@ def test_a_cluster_has_1_to_16_ctas():
 def test_registers_of_a_cta_are_65536(threads, registers, wrong):
     """Threads count in warps of 32 and registers in eights."""
     data = json.loads((CUBINS / "manifest.json").read_text())["kernels"][KERNEL]
-    data["variants"][0]["constants"]["THREADS"] = threads
+    data["variants"][0]["threads"] = threads
     kernel = parse_kernel(KERNEL, data)
     variant = kernel.variants[0]
     cubin = read_cubin((CUBINS / variant.file).read_bytes()).kernels[variant.symbol]
@@ -166,5 +180,5 @@ def test_an_arrive_that_may_not_complete_is_found_where_it_does(count, misuse):
 
 
 def test_limits_are_what_the_hardware_has():
-    assert resolving.GRID_LIMITS == (2**31 - 1, 65535, 65535)
-    assert dataclasses.is_dataclass(launched()) and resolving.THREADS_LIMIT == 1024 and resolving.CLUSTER_LIMIT == 16
+    assert (limits.GRID, limits.THREADS, limits.CLUSTER) == ((2**31 - 1, 65535, 65535), 1024, 16)
+    assert (limits.REGISTERS, limits.SHARED, limits.RESERVED_SHARED) == (65536, 227 * 1024, 1024)

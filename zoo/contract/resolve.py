@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+from zoo.contract import limits
 from zoo.contract.array import HOST, Array
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import LARGEST, Expression
@@ -19,9 +20,6 @@ from zoo.contract.manifest import Argument, Form, Kernel, MapRecipe, Variant
 from zoo.contract.placement import Placement, Span
 from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
-
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-CLUSTER_LIMIT = 16
 
 
 @dataclass(frozen=True)
@@ -340,11 +338,11 @@ class _Resolution:
     def _launch(self, variant: Variant) -> Launch:
         rule, values = variant.launch, {**self.values, **variant.constants}
         grid = tuple(expression.evaluate(values) for expression in rule.grid)
-        for axis, extent, limit in zip("xyz", grid, GRID_LIMITS, strict=True):
+        for axis, extent, limit in zip("xyz", grid, limits.GRID, strict=True):
             if not 0 <= extent <= limit:
                 self._fail(f"the grid's {axis} would be {extent}, outside 0 to {limit}", ConstraintError)
         cluster = tuple(expression.evaluate(values) for expression in rule.cluster)
-        if not all(1 <= extent <= CLUSTER_LIMIT for extent in cluster):
+        if not all(1 <= extent <= limits.CLUSTER for extent in cluster):
             self._fail(f"cannot start clusters of {_tuple(cluster)}", ConstraintError)
         block = bytearray(rule.parameter_bytes)
         pointers: list[tuple[int, str]] = []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
+from zoo.contract import limits
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
 from zoo.contract.fields import (
@@ -55,7 +56,7 @@ _AN_ARCH = Text("sm_<number> with a or f, such as sm_90a", ARCH)
 _A_DIGEST = Text("a sha256 in 64 hexadecimal digits", _DIGEST)
 _INT32 = Whole(-(1 << 31), (1 << 31) - 1, "an integer of 32 bits")
 _COUNT = Whole(0, (1 << 31) - 1, "a whole number of 31 bits")
-_THREADS = Whole(1, 1024, "a whole number from 1 to 1024")
+_THREADS = Whole(1, limits.THREADS, f"a whole number from 1 to {limits.THREADS}")
 _DTYPE_NAMES = ListOf(OneOf(DTYPES), "dtypes", SEVERAL, distinct=True)
 _FORMULAS = ListOf(Formula(), "expressions")
 _OF_THREE = ListOf(Formula(), "expressions", range(3, 4))

@@ -11,6 +11,8 @@ from collections import deque
 
 import numpy as np
 
+from zoo.contract import limits
+
 from . import clocks as vector_clocks
 from .asynchronous import Engine
 from .barriers import ClusterBarrier, MBarriers, NamedBarrier
@@ -23,7 +25,6 @@ from .parser import Function, Variable
 from .tensor_map_edits import TensorMapEdits
 
 NAMED_BARRIERS = 16
-SHARED_LIMIT = 1024 + 232448  # the reserved first KiB and the 227 KiB a CTA may use
 NEVER = 1 << 60
 
 
@@ -374,9 +375,9 @@ class Machine:
         has_dynamic = any(v.size is None for v in program.shared_offset)
         end = program.dynamic_shared_start if has_dynamic else max(program.static_shared_end, 1024)
         self.shared_bytes = end + dynamic_shared
-        if self.shared_bytes > SHARED_LIMIT:
+        if self.shared_bytes > limits.RESERVED_SHARED + limits.SHARED:
             raise EmulatorError(
-                f"{program.entry.name} needs {self.shared_bytes - 1024} bytes of shared memory with {dynamic_shared} dynamic ones; a CTA has {SHARED_LIMIT - 1024}"
+                f"{program.entry.name} needs {self.shared_bytes - limits.RESERVED_SHARED} bytes of shared memory with {dynamic_shared} dynamic ones; a CTA has {limits.SHARED}"
             )
         self.open_slots = []
         for slot, recipe in enumerate(program.layout.slots):

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from zoo.contract import limits
 from zoo.errors import IntegrityError
 
 _HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
@@ -35,7 +36,6 @@ _FUNCTION, _GLOBAL = 2, 1  # symbol type and binding
 _TOOL_NOTE = 2000
 _LONGEST_NAME = 1024
 _LONGEST_COMMAND = 1 << 16
-RESERVED_SHARED = 1024  # at the start of every CTA's shared memory since sm_90
 
 # .nv.info attributes (cuobjdump -elf prints them as EIATTR_*)
 _MAX_THREADS, _REQUIRED_THREADS, _CLUSTER = 0x05, 0x10, 0x3D
@@ -293,13 +293,13 @@ class _Reader:
             if parameter.offset + parameter.size > parameter_bytes:
                 self._fail(section.offset, f"parameter {ordinal} inside the block's {parameter_bytes} bytes")
         shared = self.sections.get(f".nv.shared.{symbol}")
-        if shared and shared.size < RESERVED_SHARED:
-            self._fail(self.sections_at, f".nv.shared.{symbol} of at least {RESERVED_SHARED} bytes, found {shared.size}")
+        if shared and shared.size < limits.RESERVED_SHARED:
+            self._fail(self.sections_at, f".nv.shared.{symbol} of at least {limits.RESERVED_SHARED} bytes, found {shared.size}")
         return CubinKernel(
             symbol=symbol,
             registers=registers,
             stack=stack,
-            static_shared=shared.size - RESERVED_SHARED if shared else 0,
+            static_shared=shared.size - limits.RESERVED_SHARED if shared else 0,
             parameter_base=base,
             parameter_bytes=parameter_bytes,
             parameters=tuple(parameters[ordinal] for ordinal in range(len(parameters))),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from zoo.contract import limits
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
 from zoo.contract.files import LARGEST_CUBIN, is_partial, read_file
@@ -15,9 +16,6 @@ from zoo.contract.schema import PARAMETERS
 from zoo.errors import ExpressionError, IntegrityError
 from zoo.shipped import evidence, ptx
 from zoo.shipped.cubin_file import CubinKernel, read_cubin
-
-SHARED_LIMIT = 232448  # 227 KiB: what one CTA may have on sm_90 and sm_100, static and dynamic together
-REGISTERS_PER_CTA = 65536
 
 
 @dataclass(frozen=True)
@@ -144,16 +142,16 @@ def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) ->
     if compiled.threads != (threads, 1, 1):
         problems.append(f"started with {threads} threads, compiled for {_times(compiled.threads) if compiled.threads else 'any number'}")
     registers = -(-compiled.registers // 8) * 8 * (-(-threads // 32) * 32)
-    if registers > REGISTERS_PER_CTA:
-        problems.append(f"{threads} threads of {compiled.registers} registers need {registers}, a CTA has {REGISTERS_PER_CTA}")
+    if registers > limits.REGISTERS:
+        problems.append(f"{threads} threads of {compiled.registers} registers need {registers}, a CTA has {limits.REGISTERS}")
     total = compiled.static_shared + variant.shared
-    if total > SHARED_LIMIT:
-        problems.append(f"{total} bytes of shared memory ({compiled.static_shared} static), the limit is {SHARED_LIMIT}")
+    if total > limits.SHARED:
+        problems.append(f"{total} bytes of shared memory ({compiled.static_shared} static), the limit is {limits.SHARED}")
     rule = variant.launch
     cluster = tuple(extent for extent in (_known(extent, values) for extent in rule.cluster) if extent is not None)
     if len(cluster) == len(rule.cluster):
-        if not all(extent >= 1 for extent in cluster) or _product(cluster) > 16:
-            problems.append(f"a cluster of {_times(cluster)} CTAs, expected 1 to 16")
+        if not all(extent >= 1 for extent in cluster) or _product(cluster) > limits.CLUSTER:
+            problems.append(f"a cluster of {_times(cluster)} CTAs, expected 1 to {limits.CLUSTER}")
         if compiled.cluster and compiled.cluster != cluster:
             problems.append(f"started in clusters of {_times(cluster)}, compiled for {_times(compiled.cluster)}")
     return problems

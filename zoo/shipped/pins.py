@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e032c872f554d452613971e9b0cafc5588fb690a10d50c0ac259de987f274538"
+MANIFEST_SHA256 = "9ea30db744c8f57404ff114d5d8ea9fd0be701ec719d346fe507e101145d35fa"

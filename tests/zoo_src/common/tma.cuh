@@ -45,23 +45,25 @@ __device__ inline void load(void* to, const TensorMap& map, uint64_t* barrier, i
 }
 
 __device__ inline void load(void* to, const TensorMap& map, uint64_t* barrier, int x0, int x1) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
-                     shared_address(to)),
-                 "l"(&map), "r"(shared_address(barrier)), "r"(x0), "r"(x1)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+            shared_address(to)),
+        "l"(&map), "r"(shared_address(barrier)), "r"(x0), "r"(x1)
+        : "memory");
 }
 
 __device__ inline void load(void* to, const TensorMap& map, uint64_t* barrier, int x0, int x1, int x2) {
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
-                     shared_address(to)),
-                 "l"(&map), "r"(shared_address(barrier)), "r"(x0), "r"(x1), "r"(x2)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+            shared_address(to)),
+        "l"(&map), "r"(shared_address(barrier)), "r"(x0), "r"(x1), "r"(x2)
+        : "memory");
 }
 
 __device__ inline void load(void* to, const TensorMap& map, uint64_t* barrier, int x0, int x1, int x2, int x3, int x4) {
     asm volatile(
-        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(
-            shared_address(to)),
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::
+            "r"(shared_address(to)),
         "l"(&map), "r"(shared_address(barrier)), "r"(x0), "r"(x1), "r"(x2), "r"(x3), "r"(x4)
         : "memory");
 }

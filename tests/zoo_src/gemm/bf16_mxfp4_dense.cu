@@ -14,7 +14,8 @@ constexpr int ROW_BYTES = 64;
 constexpr int X_BYTES = Variant::ROWS * ROW_BYTES, V_BYTES = 32 * sizeof(float);
 
 extern "C" __global__ void __launch_bounds__(32 * Variant::ROWS)
-    ZOO_KERNEL(long long add, const __grid_constant__ zoo::TensorMap v, const __grid_constant__ zoo::TensorMap x, float* d, int rows) {
+    ZOO_KERNEL(long long add, const __grid_constant__ zoo::TensorMap v, const __grid_constant__ zoo::TensorMap x, float* d,
+               int rows) {
     __shared__ __align__(1024) unsigned char tile[X_BYTES];
     __shared__ __align__(128) float vector[32];
     __shared__ uint64_t full;

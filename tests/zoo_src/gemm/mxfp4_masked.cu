@@ -26,22 +26,25 @@ static_assert(Variant::ROWS == 32, "the rows of one quarter of a block of scales
 using Scales = std::conditional_t<BLOCKED, zoo::TensorMap, const unsigned char*>;
 
 // blocked: the block of 32 x 16 scales of this tile comes with it
-__device__ inline void load_scales(unsigned char* to, const zoo::TensorMap& map, uint64_t* full, long long j0, long long m0, long long group) {
+__device__ inline void load_scales(unsigned char* to, const zoo::TensorMap& map, uint64_t* full, long long j0, long long m0,
+                                   long long group) {
     zoo::load(to, map, full, 0, 0, static_cast<int>(j0 / ROW_BYTES), static_cast<int>(m0 / 128), static_cast<int>(group));
 }
-__device__ inline unsigned char scale_at(const unsigned char* loaded, const zoo::TensorMap&, long long, long long m, long long j, long long) {
+__device__ inline unsigned char scale_at(const unsigned char* loaded, const zoo::TensorMap&, long long, long long m, long long j,
+                                         long long) {
     return loaded[m % 32 * 16 + 4 * (m / 32 % 4) + j / 16 % 4];
 }
 
 // plain: each is read where it lies
 __device__ inline void load_scales(unsigned char*, const unsigned char*, uint64_t*, long long, long long, long long) {}
-__device__ inline unsigned char scale_at(const unsigned char*, const unsigned char* scales, long long row, long long, long long j, long long k_bytes) {
+__device__ inline unsigned char scale_at(const unsigned char*, const unsigned char* scales, long long row, long long, long long j,
+                                         long long k_bytes) {
     return scales[row * (k_bytes / 16) + j / 16];
 }
 
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)
-    ZOO_KERNEL(const __grid_constant__ Scales a_scale, const __grid_constant__ zoo::TensorMap a, const int* masked_m, unsigned char* d,
-               int* counts, int* workspace, int tag, long long max_m, long long k_bytes) {
+    ZOO_KERNEL(const __grid_constant__ Scales a_scale, const __grid_constant__ zoo::TensorMap a, const int* masked_m,
+               unsigned char* d, int* counts, int* workspace, int tag, long long max_m, long long k_bytes) {
     __shared__ __align__(1024) unsigned char tile[Variant::ROWS * ROW_BYTES];
     __shared__ __align__(128) unsigned char scales[BLOCKED ? 512 : 16];
     __shared__ uint64_t full;
@@ -61,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS)
     for (long long j0 = 0; j0 < k_bytes && valid > 0; j0 += ROW_BYTES, parity ^= 1) {
         if (threadIdx.x == 0) {
             zoo::barrier_expect(&full, Variant::ROWS * ROW_BYTES + (BLOCKED ? 512 : 0));
-            zoo::load(tile, a, &full, static_cast<int>(Variant::ELEMENTS_A_BYTE * j0), static_cast<int>(m0), static_cast<int>(group));
+            zoo::load(tile, a, &full, static_cast<int>(Variant::ELEMENTS_A_BYTE * j0), static_cast<int>(m0),
+                      static_cast<int>(group));
             load_scales(scales, a_scale, &full, j0, m0, group);
         }
         zoo::barrier_wait(&full, parity);
