@@ -1,4 +1,5 @@
-"""Tests marked gpu run where there is a GPU, and say why they do not where there is none."""
+"""Tests marked gpu run where there is a GPU, and say why they do not where there is none. `pytest -m quick` runs all but those of the
+files below, in less than a minute on two cores."""
 
 import functools
 import os
@@ -25,6 +26,58 @@ if not any(pick_arch(kernel.archs, device.capability) for kernel in packaged.fin
 """
 
 
+# Whole files, for what they share (a compiled package, an emulated kernel) is made for the first of their tests.
+_TAKE_LONG = {
+    "builder/test_build_failures.py",
+    "builder/test_build_runs.py",
+    "builder/test_new_format.py",
+    "builder/test_shared_tables.py",
+    "capi/test_edges.py",
+    "capi/test_package.py",
+    "capi/test_parity.py",
+    "capi/test_session.py",
+    "checks/test_block_format_checks.py",
+    "checks/test_checks_catch_mistakes.py",
+    "checks/test_gemm_checks.py",
+    "checks/test_quantize_directions.py",
+    "checks/test_quantize_experts.py",
+    "checks/test_quantize_groups.py",
+    "checks/test_quantize_squares.py",
+    "checks/test_swiglu_checks.py",
+    "cli/test_bench_plot.py",
+    "cli/test_demo_doctor_bench.py",
+    "cli/test_digest.py",
+    "cli/test_export.py",
+    "cli/test_selection.py",
+    "cli/test_show.py",
+    "cli/test_verify.py",
+    "cli/test_width.py",
+    "docs/test_documentation.py",
+    "emulator/mutants/test_mutants.py",
+    "emulator/test_core_instructions.py",
+    "emulator/test_core_order.py",
+    "emulator/test_gemm_variants.py",
+    "emulator/test_kernels.py",
+    "emulator/test_launching.py",
+    "emulator/test_matrix_findings.py",
+    "emulator/test_matrix_hardware.py",
+    "emulator/test_matrix_raw_ptx.py",
+    "emulator/test_matrix_tcgen05.py",
+    "emulator/test_random_quantisers.py",
+    "emulator/test_speed.py",
+    "hostile/test_manifests.py",
+    "hostile/test_mutate.py",
+    "hostile/test_ptx_limits.py",
+    "integrity/test_verify_integrity.py",
+    "loader/test_against_recorder.py",
+    "reference/test_directions.py",
+    "reference/test_mxfp8.py",
+    "release/test_release.py",
+    "release/test_wheel.py",
+    "typing/test_signatures.py",
+}
+
+
 @functools.cache
 def no_gpu() -> str | None:
     """Why no kernel can run here, or None. Asked in a process of its own: CUDA does not survive the forks of other tests."""
@@ -32,7 +85,11 @@ def no_gpu() -> str | None:
     return None if asked.returncode == 0 else f"no GPU: {asked.stderr.strip().splitlines()[-1]}"
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    here = config.rootpath / "tests"
+    for item in items:
+        if item.path.relative_to(here).as_posix() not in _TAKE_LONG and not item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.quick)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := no_gpu()):
         for item in marked:

@@ -16,7 +16,7 @@ from zoo.checks.sampled import OPS, sample
 from zoo.errors import VariantError
 from zoo.shipped.packaged import packaged
 
-EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 4))
+EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 3))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 KERNELS = [kernel.name for kernel in ZOO.find() if kernel.fields["op"] in OPS]
 

@@ -19,6 +19,7 @@ from zoo.checks.block_inputs import cast, random_bits, spread
 from zoo.checks.formats import finite, format_of
 from zoo.checks.problem import Placed, Problem, dtype_of, values_of
 from zoo.contract.dtypes import DTYPES
+from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax
@@ -168,8 +169,8 @@ class _Quantiser:
     # ---- what is quantised
     def _unit(self) -> int:
         """What the table wants the columns of x to be a multiple of."""
-        found = [re.fullmatch(r"(?:K|COLUMNS) % (\d+) == 0", expression.text) for expression, _ in self.kernel.constraints]
-        return next(int(match[1]) for match in found if match)
+        found = [re.fullmatch(r"(?:K|COLUMNS) % (\d+|\(.+\)) == 0", expression.text) for expression, _ in self.kernel.constraints]
+        return next(Expression(match[1]).evaluate({}) for match in found if match)
 
     def _columns(self, rows: int) -> int:
         unit = self._unit()

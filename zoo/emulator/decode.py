@@ -394,6 +394,7 @@ class Program:
             raise EmulatorError(f"the module has no entry {entry_name!r}; it has {names or 'none'}")
         self.module, self.entry, self.files = module, entry, module.files
         self.layout = Layout()
+        self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self.functions = self._reachable(entry)
         self.start = {}
         position = 0

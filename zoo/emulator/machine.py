@@ -385,7 +385,7 @@ class Machine:
                 self.open_slots.append((slot, "special", recipe[1], recipe[2]))
             elif recipe[0] == "symbol":
                 self.open_slots.append((slot, "symbol", (recipe[1], recipe[2]), recipe[3]))
-        self._free_registers, self._free_local = [], []
+        self._free_local = []
         self.waiting_clusters = deque(
             (x, y, z)
             for z in range(0, grid[2], self.cluster_shape[2])
@@ -402,7 +402,10 @@ class Machine:
 
     # ---- resources
     def take_registers(self):
-        return self._free_registers.pop() if self._free_registers else self.program.layout.storage()
+        try:
+            return self.program.free_registers.pop()
+        except IndexError:
+            return self.program.layout.storage()
 
     def take_local(self):
         if self._free_local:
@@ -544,7 +547,7 @@ class Machine:
 
     def _warp_done(self, warp):
         self.running.remove(warp)
-        self._free_registers.append((warp.files, warp.values))
+        self.program.free_registers.append((warp.files, warp.values))
         self._free_local.append(warp.local)
         if all(not w.groups for w in warp.cta.warps):
             self._cta_done(warp.cta)
