@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tools.documentation.dense_ratios import Ratios
 from tools.documentation.standing import shares
@@ -117,7 +117,7 @@ def _by_sizes(kernel: Kernel, evidence: Evidence) -> dict[tuple[int, ...], Timin
     return dict(sorted(found.items()))
 
 
-def _mean(values: list[float], worst) -> str:
+def _mean(values: list[float], worst: Callable[[list[float]], float]) -> str:
     if not values:
         return ""
     return f"{statistics.geometric_mean(values):.2f} ({worst(values):.2f})" if len(values) > 1 else f"{values[0]:.2f}"
