@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy
 
-from zoo.checks.formats import stored_as
+from zoo.checks.checked_format import stored_as
 from zoo.checks.problem import Placed
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy
 
 from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, ties
-from zoo.checks.formats import format_of, scales_of_matrices
+from zoo.checks.checked_format import format_of, scales_of_matrices
 from zoo.checks.placing import every_settings, placed_matrices, strides_of_matrices
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
