@@ -26,7 +26,7 @@ from zoo.shipped.packaged import cubins_directory
 @click.option("--seconds", default=60, show_default=True)
 @click.option("--seed", default=0, show_default=True)
 @click.option("--cubins", type=click.Path(exists=True), help="Another folder than the packaged one.")
-def command(pattern: str, seconds: int, seed: int, cubins: str | None):
+def command(pattern: str, seconds: int, seed: int, cubins: str | None) -> None:
     zoo = Zoo(cubins or cubins_directory())
     device = driver.device(0)
     work = [(kernel, variant) for kernel in zoo.find(pattern) if kernel.fields["op"] in OPS for variant in runnable(kernel, device)]

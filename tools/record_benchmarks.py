@@ -13,6 +13,7 @@ import fnmatch
 import itertools
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,15 +27,18 @@ from zoo.benchmark.shapes import usual_shapes
 from zoo.catalog import Zoo
 from zoo.checks.gpu import runnable
 from zoo.cli.text import progress
+from zoo.contract.manifest import Kernel, Variant
 from zoo.errors import VariantError
 from zoo.runtime import driver
 from zoo.runtime.hardware import describe
 from zoo.shipped.evidence import Evidence
 
+Settings = dict[str, str]  # of a launch: the dtypes and options by name
+Call = tuple[Variant, Settings, dict[str, int], Groups | None]
 GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTIONS]
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patterns", nargs="*", default=["quantize.*", "dequantize.*", "scales.*"])
     parser.add_argument("--cubins", type=Path, default=ROOT / "cubins")
@@ -60,8 +64,8 @@ def main():
     sys.exit(1 if left else 0)
 
 
-def calls(kernel, device):
-    """(variant, settings, sizes, groups) of all that is timed."""
+def calls(kernel: Kernel, device: driver.Device) -> Iterator[Call]:
+    """All that is timed."""
     shapes = [named_sizes(kernel, shape) for shape in usual_shapes(kernel)]
     grouped = "offsets" in kernel.arguments
     if grouped and kernel.fields["op"] == "quantize":
@@ -80,7 +84,7 @@ def group_sizes(main: bool, place: int) -> list[Groups]:
     return (GROUPS if place == 0 else GROUPS[::4]) if main else GROUPS[:1]
 
 
-def settings_of(kernel, variant, main: bool) -> list[dict[str, str]]:
+def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
     """What a launch chooses: each layout and order of gates, and of main variants all optional arrays or none."""
     chosen = [[(name, value) for value in option.values] for name, option in kernel.options.items()
               if name in ("layout", "gates") and name not in variant.options]  # fmt: skip
@@ -90,7 +94,7 @@ def settings_of(kernel, variant, main: bool) -> list[dict[str, str]]:
     return [one | more for one in choices for more in ([{}, optional] if optional and main else [{}])]
 
 
-def takes(kernel, variant, settings, sizes, groups) -> bool:
+def takes(kernel: Kernel, variant: Variant, settings: Settings, sizes: dict[str, int], groups: Groups | None) -> bool:
     """Whether the variant is one for this layout and these sizes."""
     try:
         check_call(kernel, sizes, settings, variant.name, groups)
@@ -99,7 +103,7 @@ def takes(kernel, variant, settings, sizes, groups) -> bool:
     return True
 
 
-def is_recorded(evidence, kernel, call) -> bool:
+def is_recorded(evidence: Evidence, kernel: Kernel, call: Call) -> bool:
     variant, settings, sizes, groups = call
     line = " ".join(f"{name}={value}" for name, value in words_of(kernel, sizes, settings, groups).items())
     return line in evidence.of(variant).get("benchmark", {}).get("shapes", {})

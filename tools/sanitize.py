@@ -15,6 +15,7 @@ import fnmatch
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy
@@ -35,7 +36,7 @@ from zoo.shipped.packaged import cubins_directory
 @click.argument("patterns", nargs=-1, required=True)
 @click.option("--most-elements", default=2_000_000, show_default=True, help="Of a problem's inputs: larger ones are left out.")
 @click.option("--cubins", type=click.Path(exists=True), help="Another folder than the packaged one.")
-def command(patterns: tuple[str, ...], most_elements: int, cubins: str | None):
+def command(patterns: tuple[str, ...], most_elements: int, cubins: str | None) -> None:
     """PATTERNS are of kernels, or 'kernel variant'."""
     zoo = Zoo(cubins or cubins_directory())
     device = driver.device(0)
@@ -65,7 +66,9 @@ class Exactly:
     def __init__(self, zoo: Zoo, device: driver.Device):
         self.zoo, self.device = zoo, device
 
-    def __call__(self, kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping) -> dict[str, numpy.ndarray]:
+    def __call__(
+        self, kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping[str, Any]
+    ) -> dict[str, numpy.ndarray]:
         cuda = driver.bindings()
         with self.device.current():
             places = {name: _allocated(buffer.laid) for name, buffer in buffers.items()}

@@ -264,7 +264,7 @@ class Problem:
             return self._laid(scales.transpose(-1, -2), 4).transpose(-1, -2)
         return self._laid(scales, 1)
 
-    def _make(self):
+    def _make(self) -> None:
         self.with_nan = self.random.random() < 0.1
         blocks, n_blocks = -(-self.K // 128), -(-self.N // 128)
         groups, self.scale_rows = self.groups, 128
@@ -299,7 +299,7 @@ class Problem:
             c = torch.randn((self.M, self.N + 8 * self.random.choice((0, 0, 1))), generator=self.numbers, device="cuda") * 100
             self.c = c.to(DTYPES[self.c_dtype][0])[:, : self.N]
 
-    def arguments(self) -> dict:
+    def arguments(self) -> dict[str, Any]:
         given = {"a": self.a, "a_scale": self.a_scale, "b": self.b, "b_scale": self.b_scale} | self.settings
         given |= {output.name: output.values(output.buffer) for output in self.outputs}
         if self.grouping not in ("m_grouped_masked", "k_grouped"):
@@ -364,8 +364,8 @@ class Problem:
         """The sums, by zoo.reference."""
 
         def host(array: torch.Tensor) -> numpy.ndarray:
-            array = array.cpu().contiguous().numpy()
-            return array.view(ml_dtypes.float8_e4m3fn) if array.dtype == numpy.uint8 else array
+            copied: numpy.ndarray = array.cpu().contiguous().numpy()
+            return copied.view(ml_dtypes.float8_e4m3fn) if copied.dtype == numpy.uint8 else copied
 
         a, a_scale, b, b_scale, source, group = map(host, (self.a, self.a_scale, self.b, self.b_scale, self.source, self.group))
         if self.along_k:
@@ -426,7 +426,7 @@ def _quantised(h: torch.Tensor, pow2: bool) -> list[torch.Tensor]:
     return [(whole * inverse[:, :, None]).flatten(1)[:, : h.shape[1]], scales]
 
 
-def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter) -> tuple[str, int]:
+def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[str, str]]) -> tuple[str, int]:
     """(variant, its splits); the results are in the buffers of the problem's outputs then."""
     arguments = problem.arguments()
     kernel = collection.kernel(problem.name)
@@ -462,7 +462,7 @@ def main() -> int:
         return soak(collection, names, kernels, arguments)
 
 
-def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, arguments) -> int:
+def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, arguments: argparse.Namespace) -> int:
     started, wrong = time.monotonic(), 0
     ran: collections.Counter[tuple[str, str]] = collections.Counter()
     for number in range(arguments.count):

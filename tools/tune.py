@@ -23,8 +23,10 @@ import statistics
 import sys
 import tomllib
 import zlib
+from collections.abc import Callable
 from copy import copy
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -39,12 +41,14 @@ STEPS = (0.5, 0.7, 0.85, 0.93, 0.97, 0.99, 1.01, 1.03, 1.07, 1.15, 1.4, 2)
 # a number that no name, digit or point touches, and that is not a second argument: the divisors of ceil_div
 NUMBER = re.compile(r"(?<![\w.])(?<!, )\d+(?![\w.])")
 WORD = re.compile(r"\{(\w+)\}")
+Shape = tuple[Any, ...]  # a format's name, if there are several, sizes and options, as they are printed
+Regret = tuple[float, Shape, str, str]  # chosen / best, of which shape, the names of the chosen and of the best
 
 
 class Rule:
     """A tile's cost with its numbers taken out. A word of the table's formats is a number for each of them."""
 
-    def __init__(self, tile: dict, formats: list[Format]):
+    def __init__(self, tile: dict[str, Any], formats: list[Format]):
         self.name, self.when = tile["name"], Expression(str(tile.get("when", "1")))
         self.formats = [format for format in formats if format.is_meant(tile)]
         self.text = str(tile.get("cost", "0"))
@@ -70,7 +74,7 @@ class Rule:
 class Sweep:
     """Shapes, with what the loader knew of each call, and the times of the variants that the table has for them."""
 
-    def __init__(self, table: dict, rules: list[Rule], files: list[Path]):
+    def __init__(self, table: dict[str, Any], rules: list[Rule], files: list[Path]):
         derived = [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
         formats = {format.name for rule in rules for format in rule.formats} or {""}
         kernels = {table["name"].replace("{format}", name): name for name in formats}
@@ -92,7 +96,7 @@ class Sweep:
         for rule in rules:
             self.changed(rule)
 
-    def parted(self, keep) -> Sweep:
+    def parted(self, keep: Callable[[Shape], bool]) -> Sweep:
         """Of the cases whose shape `keep` wants."""
         part = copy(self)
         kept = [keep(shape) for shape, *_ in self.cases]
@@ -100,14 +104,14 @@ class Sweep:
         part.costs = [costs for costs, wanted in zip(self.costs, kept, strict=True) if wanted]
         return part
 
-    def changed(self, rule: Rule):
+    def changed(self, rule: Rule) -> None:
         """To be called when a rule's numbers have changed."""
         for (_, values, times), costs in zip(self.cases, self.costs, strict=True):
             if rule in times:
                 costs[rule] = max(rule.cost(values), 1)
 
-    def regrets(self) -> list[tuple[float, tuple, str, str]]:
-        """(chosen / best, shape, chosen, best) of each case."""
+    def regrets(self) -> list[Regret]:
+        """Of each case."""
         result = []
         for (shape, _, times), costs in zip(self.cases, self.costs, strict=True):
             chosen = min(times, key=costs.__getitem__)
@@ -117,7 +121,7 @@ class Sweep:
 
     def unavoidable(self) -> tuple[float, float]:
         """The regret of the best choices that depend on what rules may read alone: the least geometric mean, the least worst."""
-        alike: dict[tuple, list[dict[Rule, float]]] = {}
+        alike: dict[tuple[str, ...], list[dict[Rule, float]]] = {}
         for _, values, times in self.cases:
             alike.setdefault(tuple(sorted(map(str, values.items()))), []).append(times)
         lost, worst = 0.0, 1.0
@@ -154,7 +158,7 @@ class Sweep:
         return statistics.fmean(losses) + 0.1 * max(losses)
 
 
-def descend(rules: list[Rule], sweep: Sweep, loss, rounds: int):
+def descend(rules: list[Rule], sweep: Sweep, loss: Callable[[Rule], float], rounds: int) -> None:
     """Moves one number after the other, and all of a rule together, as long as that helps."""
 
     def loss_with(rule: Rule, numbers: dict[str, int]) -> float:
@@ -183,12 +187,12 @@ def fitted(rules: list[Rule], sweep: Sweep, rounds: int) -> list[dict[str, int]]
 
     Leaves the rules as they were."""
 
-    def have(numbers: list[dict[str, int]]):
+    def have(numbers: list[dict[str, int]]) -> None:
         for rule, of_rule in zip(rules, numbers, strict=True):
             rule.numbers = of_rule
             sweep.changed(rule)
 
-    def to_regret():
+    def to_regret() -> None:
         descend(rules, sweep, lambda rule: sweep.loss() + 2e-3 * sweep.misfit(rule), rounds)
 
     def found() -> tuple[float, list[dict[str, int]]]:
@@ -206,18 +210,19 @@ def fitted(rules: list[Rule], sweep: Sweep, rounds: int) -> list[dict[str, int]]
     return min(results, key=lambda result: result[0])[1]
 
 
-def held_out(rules: list[Rule], sweep: Sweep, folds: int, rounds: int) -> list[tuple[float, tuple, str, str]]:
+def held_out(rules: list[Rule], sweep: Sweep, folds: int, rounds: int) -> list[Regret]:
     """The regrets of shapes under rules that were fitted to the others: sizes are dealt to `folds` parts, each judged in its turn."""
 
-    def part_of(shape: tuple) -> int:
+    def part_of(shape: Shape) -> int:
         sizes = [one for one in shape if isinstance(one, int)]  # what differs in skew alone stays together
         return zlib.crc32(str(sizes).encode()) % folds
 
+    def dealt(fold: int, wanted: bool) -> Callable[[Shape], bool]:
+        return lambda shape: (part_of(shape) == fold) == wanted
+
     regrets = []
     for fold in range(folds):
-        seen, unseen = (
-            sweep.parted(lambda shape, fold=fold, wanted=wanted: (part_of(shape) == fold) == wanted) for wanted in (False, True)
-        )
+        seen, unseen = (sweep.parted(dealt(fold, wanted)) for wanted in (False, True))
         numbers = [rule.numbers for rule in rules]
         for rule, of_rule in zip(rules, fitted(rules, seen, rounds), strict=True):
             rule.numbers = of_rule
@@ -228,7 +233,7 @@ def held_out(rules: list[Rule], sweep: Sweep, folds: int, rounds: int) -> list[t
     return regrets
 
 
-def report(what: str, sweep: Sweep, regrets: list[tuple[float, tuple, str, str]]) -> bool:
+def report(what: str, sweep: Sweep, regrets: list[Regret]) -> bool:
     """Whether the regret is within the bar."""
     mean = statistics.geometric_mean(regret for regret, *_ in regrets)
     least, least_worst = sweep.unavoidable()
@@ -278,7 +283,7 @@ def main() -> int:
     return 0 if within else 1
 
 
-def read(path: Path) -> tuple[str, dict, list[Rule]]:
+def read(path: Path) -> tuple[str, dict[str, Any], list[Rule]]:
     """A table's text, what it says with everything in place, and its rules."""
     text, documents = path.read_text(), Documents(path.parents[1])
     table = included(tomllib.loads(text), documents)

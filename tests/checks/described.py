@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 from zoo.checks import gemm, gemm_swiglu
-from zoo.checks.formats import format_of
+from zoo.checks.checked_format import format_of
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.block_formats import FORMATS
 from zoo.reference.gemm import gemm_fp8b128

@@ -8,7 +8,7 @@ import pytest
 
 from tests.checks.described import found, put, quantiser
 from zoo import checks
-from zoo.checks.formats import format_of
+from zoo.checks.checked_format import format_of
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference import quantize_rows
 from zoo.reference.groups import gather, padded_bounds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tools.documentation.text import NOTE, code, table
 from zoo.benchmark.arguments import size_symbols
 from zoo.cli.contract import argument_rows, launches, parameter_text
+from zoo.cli.list_kernels import families
 from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence, summary
 
@@ -16,7 +17,7 @@ a cubin's digest, so a rebuilt kernel starts with none, and `zoo verify --gpu --
 
 def index_page(kernels: list[Kernel], evidence: Evidence) -> str:
     rows = []
-    for name, members in _alike(kernels).items():
+    for name, members in families(kernels).items():
         if name == members[0].name:
             name, pages = _link(name, members[0]), ""
         else:
@@ -27,15 +28,6 @@ def index_page(kernels: list[Kernel], evidence: Evidence) -> str:
             name = pages = ""
     header = ("kernels", "formats", "arch", "cubins", "seen of exactly these bytes")
     return f"{NOTE}\n# The kernels\n\n{INDEX_WORDS}\n\n{table(header, rows)}\n"
-
-
-def _alike(kernels: list[Kernel]) -> dict[str, list[Kernel]]:
-    """Kernels by their names with `*` in place of the formats, where several differ in nothing else."""
-    found: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        words = ["*" if word == kernel.fields.get("formats") else word for word in kernel.name.split(".")]
-        found.setdefault(".".join(words), []).append(kernel)
-    return {members[0].name if len(members) == 1 else name: members for name, members in found.items()}
 
 
 def _link(text: str, kernel: Kernel) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tools.documentation.dense_ratios import Ratios
 from tools.documentation.standing import shares
 from tools.documentation.text import code, table
 from tools.documentation.timings import Timing, timings_of
 from zoo.benchmark.plot import BEST_SEEN
+from zoo.contract.formats import NAMES
 from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence
 
-FORMATS = ("fp8b128", "mxfp8", "mxfp4", "nvfp4")
 SIZES = {"128 MiB and more": ("large",), "below 128 MiB": ("middle", "small")}
 
 
@@ -29,13 +29,13 @@ def quantiser_tables(kernels: Iterable[Kernel], evidence: Evidence) -> str:
             with_format.setdefault(name, {})[kernel.fields["formats"]] = kernel
         else:
             without.append(kernel)
-    parts = []
+    parts, formats = [], [name for name in NAMES if any(name in members for members in with_format.values())]
     for size, kinds in SIZES.items():
         rows = [
-            (code(name), *(_share_cell(members[one], evidence, kinds) if one in members else "" for one in FORMATS))
+            (code(name), *(_share_cell(members[one], evidence, kinds) if one in members else "" for one in formats))
             for name, members in with_format.items()
         ]
-        parts.append(table((size, *FORMATS), [row for row in rows if any(row[1:])]))
+        parts.append(table((size, *formats), [row for row in rows if any(row[1:])]))
     rows = [(code(kernel.name), *(_share_cell(kernel, evidence, kinds) for kinds in SIZES.values())) for kernel in without]
     return "\n\n".join([*parts, table(("without a format", *SIZES), rows)])
 
@@ -117,7 +117,7 @@ def _by_sizes(kernel: Kernel, evidence: Evidence) -> dict[tuple[int, ...], Timin
     return dict(sorted(found.items()))
 
 
-def _mean(values: list[float], worst) -> str:
+def _mean(values: list[float], worst: Callable[[list[float]], float]) -> str:
     if not values:
         return ""
     return f"{statistics.geometric_mean(values):.2f} ({worst(values):.2f})" if len(values) > 1 else f"{values[0]:.2f}"

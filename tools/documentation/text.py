@@ -9,7 +9,7 @@ from pathlib import Path
 NOTE = "<!-- written by tools/generate_docs.py from the manifest and the evidence; do not edit -->"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 

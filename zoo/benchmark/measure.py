@@ -31,7 +31,7 @@ _WARMUPS, _ROUNDS = 3, 21
 _CACHES = 3  # the rotating sets hold this many times the L2 cache
 _MOST_SETS = 512
 _MOST_MEMORY = 0.3  # of what is free, for the sets of the kernel; each of the copies takes as much again
-_Call = TypeVar("_Call", bound=Callable[..., object])
+_Step = TypeVar("_Step", bound=Callable[..., object])
 _ROW = 256  # arrays start at multiples of this
 
 
@@ -127,7 +127,7 @@ def _in_turns(replays: Mapping[str, Replay | _TorchReplay]) -> dict[str, float]:
     return {what: statistics.median(values) for what, values in seen.items()}
 
 
-def _repeated(calls: Sequence[_Call]) -> list[_Call]:
+def _repeated(calls: Sequence[_Step]) -> list[_Step]:
     return list(calls) * -(-_FEWEST_CALLS // len(calls))
 
 

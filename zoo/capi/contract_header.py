@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from zoo.contract import limits
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import OPCODES
 from zoo.contract.schema import ACCESS, PARAMETERS
@@ -22,11 +23,19 @@ MOST = {
     "stack": 32, "tensor maps": 16,
 }  # fmt: skip
 
+# What the hardware and the driver allow.
+LIMITS = {
+    "grid x": limits.GRID[0], "grid y": limits.GRID[1], "grid z": limits.GRID[2], "cluster": limits.CLUSTER,
+    "map extent bits": limits.MAP_EXTENT_BITS, "map stride bits": limits.MAP_STRIDE_BITS, "map box": limits.MAP_BOX,
+    "map step": limits.MAP_STEP, "map alignment": limits.MAP_ALIGNMENT, "map box row": limits.MAP_BOX_ROW,
+    "map packed alignment": limits.MAP_PACKED_ALIGNMENT, "map packed row": limits.MAP_PACKED_ROW,
+}  # fmt: skip
+
 _TEMPLATE = """\
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The numbers that zoo.c and the tables of `zoo export` share with zoo/contract. Written by tools/generate_docs.py from
- * zoo/contract/{{dtypes,expressions,schema,tensor_map}}.py; do not edit.
+ * zoo/contract/{{dtypes,expressions,limits,schema,tensor_map}}.py; do not edit.
  */
 #ifndef ZOO_CONTRACT_H
 #define ZOO_CONTRACT_H
@@ -34,12 +43,20 @@ _TEMPLATE = """\
 
 /* `zoo export` refuses a kernel that needs more. */
 enum {{
+{most}
+}};
+
+/* of grids, clusters and tensor maps: zoo/contract/limits.py says what each is */
+enum {{
 {limits}
 }};
 
 /* dtype(name, bytes, DLPack's code, bits and lanes, whether plain bytes may carry it) */
 #define ZOO_DTYPES(dtype) \\
 {dtypes}
+enum {{
+{dtype_places}
+}};
 
 /* of expressions: they take what is on the stack, unless they have an operand */
 enum {{
@@ -113,8 +130,10 @@ def header_text() -> str:
         f'"{one.name}", {one.bytes}, {", ".join(map(str, one.dlpack))}, {_truth(one.name in CARRIED_BY_BYTES)}' for one in DTYPES.values()
     )
     return _TEMPLATE.format(
-        limits=_enumerators((f"ZOO_MOST_{name.replace(' ', '_').upper()}", count) for name, count in MOST.items()),
+        most=_enumerators((f"ZOO_MOST_{name.replace(' ', '_').upper()}", count) for name, count in MOST.items()),
+        limits=_enumerators((f"ZOO_LIMIT_{name.replace(' ', '_').upper()}", number) for name, number in LIMITS.items()),
         dtypes=_rows("dtype", dtypes),
+        dtype_places=_enumerators((f"ZOO_DTYPE_{name.upper()}", place) for place, name in enumerate(DTYPES)),
         opcodes=_enumerators((opcode(name), number) for number, name in enumerate(OPCODES)),
         parameters=_enumerators((parameter_kind(name), number) for number, name in enumerate(PARAMETERS)),
         access=_enumerators((access(name), number) for number, name in enumerate(ACCESS)),

@@ -555,7 +555,7 @@ static zoo_status take_scalar(call_state *call, int index, const zoo_argument *g
     if (!is_absent(given)) value = *given;
     else if (argument->default_kind == ZOO_INTEGER_DEFAULT) value = zoo_integer(argument->name, argument->default_integer);
     else if (argument->default_kind == ZOO_NUMBER_DEFAULT) value = zoo_number(argument->name, argument->default_number);
-    if (!strcmp(argument->dtypes[0], "f32")) {
+    if (!strcmp(argument->dtypes[0], dtypes[ZOO_DTYPE_F32].name)) {
         double number = value.kind == ZOO_INTEGER ? (double)value.value.integer : value.kind == ZOO_NUMBER ? value.value.number : 0;
         /* half way between the largest f32 and the next power of two, which rounds to infinity */
         bool too_large = number - number == 0 && (number >= 0x1.ffffffp127 || number <= -0x1.ffffffp127);
@@ -567,7 +567,7 @@ static zoo_status take_scalar(call_state *call, int index, const zoo_argument *g
         call->numbers[index] = number;
         return ZOO_OK;
     }
-    int bits = strcmp(argument->dtypes[0], "i32") ? 64 : 32;
+    int bits = strcmp(argument->dtypes[0], dtypes[ZOO_DTYPE_I32].name) ? 64 : 32;
     bool fits = value.kind == ZOO_INTEGER && (bits == 64 || (value.value.integer >= INT32_MIN && value.value.integer <= INT32_MAX));
     if (!fits) {
         refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected a whole number of %d bits, got ", argument->name, bits);
@@ -667,23 +667,23 @@ static zoo_status choose_dtype(call_state *call, int index)
             carried++;
             only = each;
         }
-        if (!strcmp(argument->dtypes[each], "u8")) bytes = each;
+        if (!strcmp(argument->dtypes[each], dtypes[ZOO_DTYPE_U8].name)) bytes = each;
     }
-    if (!strcmp(given, "u8") && carried == 1) {
+    if (array->dtype == ZOO_DTYPE_U8 && carried == 1) {
         call->chosen_dtypes[index] = only;
         array->dtype = dtype_of_name(argument->dtypes[only]);
         return ZOO_OK;
     }
     if (bytes >= 0 && array->dtype >= 0 && dtypes[array->dtype].carried_by_bytes) {
         call->chosen_dtypes[index] = bytes;
-        array->dtype = dtype_of_name("u8");
+        array->dtype = ZOO_DTYPE_U8;
         return ZOO_OK;
     }
     refuse(call->kernel, ZOO_ARGUMENT_ERROR, "%s: expected ", argument->name);
     say_either(argument->dtypes, argument->dtype_count);
     if (array->dtype >= 0) say(", got %s", given);
     else say(", got DLPack type (%d, %d, %d)", array->given_dtype.code, array->given_dtype.bits, array->given_dtype.lanes);
-    if (!strcmp(given, "u8") && carried) say("; bytes could be either, so pass an array that says which");
+    if (array->dtype == ZOO_DTYPE_U8 && carried) say("; bytes could be either, so pass an array that says which");
     return ZOO_ARGUMENT_ERROR;
 }
 
@@ -1143,35 +1143,40 @@ static zoo_status check_map(const zoo_kernel *kernel, const char *argument, cons
 {
     const zoo_map_recipe *recipe = map->recipe;
     bool packed16 = recipe->type == ZOO_MAP_U4_ALIGN16 || recipe->type == ZOO_MAP_U6_ALIGN16;
-    int unit = packed16 ? 32 : 16, bits = map_types[recipe->type].bits;
+    int unit = packed16 ? ZOO_LIMIT_MAP_PACKED_ALIGNMENT : ZOO_LIMIT_MAP_ALIGNMENT, bits = map_types[recipe->type].bits;
 #define REFUSE_MAP(...) return refuse(kernel, ZOO_CONSTRAINT_ERROR, __VA_ARGS__)
     if (map->address % (uint64_t)unit)
         REFUSE_MAP("%s: tensor map: the address 0x%llx must be a multiple of %d bytes", argument, (unsigned long long)map->address, unit);
     for (int index = 0; index < map->rank; index++)
-        if (map->dims[index] < 1 || map->dims[index] > (int64_t)1 << 32)
-            REFUSE_MAP("%s: tensor map: dimension %d has %lld elements, expected 1 to 2^32", argument, index, (long long)map->dims[index]);
+        if (map->dims[index] < 1 || map->dims[index] > (int64_t)1 << ZOO_LIMIT_MAP_EXTENT_BITS)
+            REFUSE_MAP("%s: tensor map: dimension %d has %lld elements, expected 1 to 2^%d", argument, index, (long long)map->dims[index],
+                       ZOO_LIMIT_MAP_EXTENT_BITS);
     for (int index = 0; index + 1 < map->rank; index++)
-        if (map->strides[index] % unit || map->strides[index] < 0 || map->strides[index] >= (int64_t)1 << 40)
-            REFUSE_MAP("%s: tensor map: the stride of dimension %d is %lld bytes, expected a multiple of %d below 2^40", argument,
-                       index + 1, (long long)map->strides[index], unit);
+        if (map->strides[index] % unit || map->strides[index] < 0 || map->strides[index] >= (int64_t)1 << ZOO_LIMIT_MAP_STRIDE_BITS)
+            REFUSE_MAP("%s: tensor map: the stride of dimension %d is %lld bytes, expected a multiple of %d below 2^%d", argument,
+                       index + 1, (long long)map->strides[index], unit, ZOO_LIMIT_MAP_STRIDE_BITS);
     for (int index = 0; index < map->rank; index++)
-        if (map->box[index] < 1 || map->box[index] > 256)
-            REFUSE_MAP("%s: tensor map: dimension %d of the box has %lld elements, expected 1 to 256", argument, index,
-                       (long long)map->box[index]);
+        if (map->box[index] < 1 || map->box[index] > ZOO_LIMIT_MAP_BOX)
+            REFUSE_MAP("%s: tensor map: dimension %d of the box has %lld elements, expected 1 to %d", argument, index,
+                       (long long)map->box[index], ZOO_LIMIT_MAP_BOX);
     for (int index = 0; index < map->rank; index++)
-        if (map->steps[index] < 1 || map->steps[index] > 8)
-            REFUSE_MAP("%s: tensor map: element stride %d is %lld, expected 1 to 8", argument, index, (long long)map->steps[index]);
+        if (map->steps[index] < 1 || map->steps[index] > ZOO_LIMIT_MAP_STEP)
+            REFUSE_MAP("%s: tensor map: element stride %d is %lld, expected 1 to %d", argument, index, (long long)map->steps[index],
+                       ZOO_LIMIT_MAP_STEP);
     int inner_bits = (int)map->box[0] * bits;
     if (packed16) {
-        if (map->dims[0] % 128 || map->box[0] != 128)
-            REFUSE_MAP("%s: tensor map: packed 4 and 6-bit rows need a multiple of 128 elements and a box of 128", argument);
+        if (map->dims[0] % ZOO_LIMIT_MAP_PACKED_ROW || map->box[0] != ZOO_LIMIT_MAP_PACKED_ROW)
+            REFUSE_MAP("%s: tensor map: packed 4 and 6-bit rows need a multiple of %d elements and a box of %d", argument,
+                       ZOO_LIMIT_MAP_PACKED_ROW, ZOO_LIMIT_MAP_PACKED_ROW);
         if (recipe->swizzle != ZOO_SWIZZLE_NONE && recipe->swizzle != ZOO_SWIZZLE_128B && recipe->swizzle != ZOO_SWIZZLE_128B_ATOM_32B)
             REFUSE_MAP("%s: tensor map: packed 4 and 6-bit elements cannot be swizzled by %s", argument,
                        map_swizzles[recipe->swizzle].name);
     } else {
         if (recipe->type == ZOO_MAP_U4_ALIGN8 && map->dims[0] % 2)
             REFUSE_MAP("%s: tensor map: packed 4-bit rows need an even number of elements", argument);
-        if (inner_bits % 128) REFUSE_MAP("%s: tensor map: a box row has %d bytes, expected a multiple of 16", argument, inner_bits / 8);
+        if (inner_bits % (8 * ZOO_LIMIT_MAP_BOX_ROW))
+            REFUSE_MAP("%s: tensor map: a box row has %d bytes, expected a multiple of %d", argument, inner_bits / 8,
+                       ZOO_LIMIT_MAP_BOX_ROW);
         if (recipe->swizzle != ZOO_SWIZZLE_NONE && inner_bits / 8 > map_swizzles[recipe->swizzle].bytes)
             REFUSE_MAP("%s: tensor map: a box row has %d bytes, more than the %d of swizzle %s", argument, inner_bits / 8,
                        map_swizzles[recipe->swizzle].bytes, map_swizzles[recipe->swizzle].name);
@@ -1201,7 +1206,7 @@ static zoo_status make_map(const call_state *call, const zoo_parameter *paramete
 /* Everything of a launch but the driver's part of it: tensor maps are still zero in the block. */
 static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan *plan)
 {
-    static const int64_t limits[3] = {2147483647, 65535, 65535};
+    static const int64_t limits[3] = {ZOO_LIMIT_GRID_X, ZOO_LIMIT_GRID_Y, ZOO_LIMIT_GRID_Z};
     const zoo_kernel *kernel = call->kernel;
     const zoo_launch_rule *rule = &kernel->launches[variant->launch];
     int64_t grid[3], cluster[3];
@@ -1214,7 +1219,7 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
                           (long long)grid[axis], (long long)limits[axis]);
     if ((status = evaluate_all(call, rule->cluster, 3, cluster))) return status;
     bool possible = true;
-    for (int axis = 0; axis < 3; axis++) possible &= cluster[axis] >= 1 && cluster[axis] <= 16;
+    for (int axis = 0; axis < 3; axis++) possible &= cluster[axis] >= 1 && cluster[axis] <= ZOO_LIMIT_CLUSTER;
     if (!possible) {
         refuse(kernel, ZOO_CONSTRAINT_ERROR, "cannot start clusters of ");
         say_tuple(cluster, 3);
@@ -1352,8 +1357,7 @@ static zoo_status load_function(zoo_device *device, const zoo_kernel *kernel, co
     if ((result = driver.function_get(&static_shared, STATIC_SHARED, *function)))
         return fail_driver(result, "asking %s for its shared memory", variant->symbol);
     int dynamic = device->shared_memory - static_shared;
-    if (variant->shared && dynamic > PORTABLE_SHARED &&
-        (result = driver.function_set(*function, DYNAMIC_SHARED, dynamic)))
+    if (variant->shared && dynamic > PORTABLE_SHARED && (result = driver.function_set(*function, DYNAMIC_SHARED, dynamic)))
         return fail_driver(result, "giving %s shared memory", variant->symbol);
     bool clustered = false;
     for (int axis = 0; axis < 3; axis++) clustered |= strcmp(kernel->expressions[rule->cluster[axis]].text, "1") != 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The numbers that zoo.c and the tables of `zoo export` share with zoo/contract. Written by tools/generate_docs.py from
- * zoo/contract/{dtypes,expressions,schema,tensor_map}.py; do not edit.
+ * zoo/contract/{dtypes,expressions,limits,schema,tensor_map}.py; do not edit.
  */
 #ifndef ZOO_CONTRACT_H
 #define ZOO_CONTRACT_H
@@ -20,6 +20,22 @@ enum {
     ZOO_MOST_TENSOR_MAPS = 16
 };
 
+/* of grids, clusters and tensor maps: zoo/contract/limits.py says what each is */
+enum {
+    ZOO_LIMIT_GRID_X = 2147483647,
+    ZOO_LIMIT_GRID_Y = 65535,
+    ZOO_LIMIT_GRID_Z = 65535,
+    ZOO_LIMIT_CLUSTER = 16,
+    ZOO_LIMIT_MAP_EXTENT_BITS = 32,
+    ZOO_LIMIT_MAP_STRIDE_BITS = 40,
+    ZOO_LIMIT_MAP_BOX = 256,
+    ZOO_LIMIT_MAP_STEP = 8,
+    ZOO_LIMIT_MAP_ALIGNMENT = 16,
+    ZOO_LIMIT_MAP_BOX_ROW = 16,
+    ZOO_LIMIT_MAP_PACKED_ALIGNMENT = 32,
+    ZOO_LIMIT_MAP_PACKED_ROW = 128
+};
+
 /* dtype(name, bytes, DLPack's code, bits and lanes, whether plain bytes may carry it) */
 #define ZOO_DTYPES(dtype) \
     dtype("bf16", 2, 4, 16, 1, false) \
@@ -32,6 +48,18 @@ enum {
     dtype("u8", 1, 1, 8, 1, false) \
     dtype("i32", 4, 0, 32, 1, false) \
     dtype("i64", 8, 0, 64, 1, false)
+enum {
+    ZOO_DTYPE_BF16 = 0,
+    ZOO_DTYPE_F16 = 1,
+    ZOO_DTYPE_F32 = 2,
+    ZOO_DTYPE_E4M3 = 3,
+    ZOO_DTYPE_E5M2 = 4,
+    ZOO_DTYPE_UE8M0 = 5,
+    ZOO_DTYPE_E2M1X2 = 6,
+    ZOO_DTYPE_U8 = 7,
+    ZOO_DTYPE_I32 = 8,
+    ZOO_DTYPE_I64 = 9
+};
 
 /* of expressions: they take what is on the stack, unless they have an operand */
 enum {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy
 
-from zoo.checks.formats import KernelFormat, format_of
+from zoo.checks.checked_format import KernelFormat, format_of
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy
 
-from zoo.checks.formats import stored_as
+from zoo.checks.checked_format import KernelFormat, scales_of_matrices, stored_as
 from zoo.checks.problem import Placed
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
@@ -61,6 +61,17 @@ def strides_of_matrices(shape: tuple[int, ...], gap: int, unit: int) -> tuple[in
     """Rows start at multiples of `unit` elements, `gap` units further on than they must, matrices likewise."""
     row = up_to(shape[2], unit) + gap * unit
     return shape[1] * row + gap * unit, row, 1
+
+
+def given_matrices(
+    x: numpy.ndarray, own: KernelFormat, gap: int, tensor_scales: Sequence[float] | None
+) -> tuple[dict[str, Placed], numpy.ndarray | None]:
+    """Matrices to quantise, with the scale of each if the format takes one, and those scales: what x asks for unless others are given."""
+    inputs = {"x": Placed(x, strides_of_matrices(x.shape, gap, 16 // x.dtype.itemsize))}
+    if not own.relative:
+        return inputs, None
+    given = scales_of_matrices(x) if tensor_scales is None else numpy.array(tensor_scales, numpy.float32)
+    return {**inputs, "tensor_scale": Placed(given)}, given
 
 
 def placed_matrices(

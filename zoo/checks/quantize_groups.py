@@ -8,7 +8,7 @@ from itertools import cycle, product
 import numpy
 
 from zoo.checks.block_inputs import hazards, spread
-from zoo.checks.formats import format_of, scale_of_tensor, stored_as
+from zoo.checks.checked_format import format_of, scale_of_tensor, stored_as
 from zoo.checks.placing import longer, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant

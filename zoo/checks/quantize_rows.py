@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy
 
 from zoo.checks.block_inputs import cast, hazards, spread
-from zoo.checks.formats import format_of, scale_of_tensor
+from zoo.checks.checked_format import format_of, scale_of_tensor
 from zoo.checks.placing import every_settings, placed
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant

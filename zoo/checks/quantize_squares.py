@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy
 
 from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, ties
-from zoo.checks.formats import format_of, scales_of_matrices
-from zoo.checks.placing import every_settings, placed_matrices, strides_of_matrices
+from zoo.checks.checked_format import format_of
+from zoo.checks.placing import every_settings, given_matrices, placed_matrices
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
@@ -41,11 +41,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         gap: int = 0,
         tensor_scales: Sequence[float] | None = None,
     ) -> Problem:
-        inputs = {"x": Placed(x, strides_of_matrices(x.shape, gap, 16 // x.dtype.itemsize))}
-        given = None
-        if own.relative:
-            given = scales_of_matrices(x) if tensor_scales is None else numpy.array(tensor_scales, numpy.float32)
-            inputs["tensor_scale"] = Placed(given)
+        inputs, given = given_matrices(x, own, gap, tensor_scales)
 
         def outputs() -> dict[str, Placed]:
             format = own.made(settings, given)

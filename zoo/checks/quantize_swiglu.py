@@ -9,7 +9,7 @@ from itertools import product
 import numpy
 
 from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, spread
-from zoo.checks.formats import KernelFormat, format_of, scale_of_tensor
+from zoo.checks.checked_format import KernelFormat, format_of, scale_of_tensor
 from zoo.checks.placing import placed, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant

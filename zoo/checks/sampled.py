@@ -16,7 +16,7 @@ import numpy
 
 from zoo.checks import amax, dequantize, scales
 from zoo.checks.block_inputs import cast, random_bits, spread
-from zoo.checks.formats import finite, format_of
+from zoo.checks.checked_format import finite, format_of
 from zoo.checks.problem import Placed, Problem, dtype_of, values_of
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression

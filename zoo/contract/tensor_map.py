@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from zoo.contract import limits
 from zoo.errors import ArgumentError
 
 # name -> (the driver's CUtensorMapDataType, bits an element has in global memory)
@@ -56,7 +57,7 @@ class TensorMap:
     @property
     def alignment(self) -> int:
         """What the address and the strides must be multiples of, in bytes."""
-        return 32 if self.dtype in ("u4_align16", "u6_align16") else 16
+        return limits.MAP_PACKED_ALIGNMENT if self.dtype in ("u4_align16", "u6_align16") else limits.MAP_ALIGNMENT
 
     @property
     def box_bytes(self) -> int:
@@ -84,28 +85,30 @@ class TensorMap:
         if self.address % unit:
             return f"the address {self.address:#x} must be a multiple of {unit} bytes"
         for index, extent in enumerate(self.dims):
-            if not 1 <= extent <= 2**32:
-                return f"dimension {index} has {extent} elements, expected 1 to 2^32"
+            if not 1 <= extent <= 2**limits.MAP_EXTENT_BITS:
+                return f"dimension {index} has {extent} elements, expected 1 to 2^{limits.MAP_EXTENT_BITS}"
         for index, stride in enumerate(self.strides):
-            if stride % unit or not 0 <= stride < 2**40:
-                return f"the stride of dimension {index + 1} is {stride} bytes, expected a multiple of {unit} below 2^40"
+            if stride % unit or not 0 <= stride < 2**limits.MAP_STRIDE_BITS:
+                words = f"expected a multiple of {unit} below 2^{limits.MAP_STRIDE_BITS}"
+                return f"the stride of dimension {index + 1} is {stride} bytes, {words}"
         for index, extent in enumerate(self.box):
-            if not 1 <= extent <= 256:
-                return f"dimension {index} of the box has {extent} elements, expected 1 to 256"
+            if not 1 <= extent <= limits.MAP_BOX:
+                return f"dimension {index} of the box has {extent} elements, expected 1 to {limits.MAP_BOX}"
         for index, step in enumerate(self.element_strides):
-            if not 1 <= step <= 8:
-                return f"element stride {index} is {step}, expected 1 to 8"
+            if not 1 <= step <= limits.MAP_STEP:
+                return f"element stride {index} is {step}, expected 1 to {limits.MAP_STEP}"
         inner_bytes = self.box[0] * code_bits // 8
         if packed16:
-            if self.dims[0] % 128 or self.box[0] != 128:
-                return "packed 4 and 6-bit rows need a multiple of 128 elements and a box of 128"
+            row = limits.MAP_PACKED_ROW
+            if self.dims[0] % row or self.box[0] != row:
+                return f"packed 4 and 6-bit rows need a multiple of {row} elements and a box of {row}"
             if self.swizzle not in ("none", "128B", "128B_atom_32B"):
                 return f"packed 4 and 6-bit elements cannot be swizzled by {self.swizzle}"
         else:
             if self.dtype == "u4_align8" and self.dims[0] % 2:
                 return "packed 4-bit rows need an even number of elements"
-            if self.box[0] * code_bits % 128:
-                return f"a box row has {inner_bytes} bytes, expected a multiple of 16"
+            if self.box[0] * code_bits % (8 * limits.MAP_BOX_ROW):
+                return f"a box row has {inner_bytes} bytes, expected a multiple of {limits.MAP_BOX_ROW}"
             span = SWIZZLES[self.swizzle][1]
             if span is not None and inner_bytes > span:
                 return f"a box row has {inner_bytes} bytes, more than the {span} of swizzle {self.swizzle}"
