@@ -6,13 +6,13 @@ import fnmatch
 import re
 import reprlib
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.contract.manifest import Kernel, Manifest, Variant
-from zoo.contract.names import FIELDS
-from zoo.contract.nearest import a_few, suggestion
+from zoo.contract.names import FIELDS, words_of
+from zoo.contract.nearest import a_few, afterthought, suggestion
 from zoo.contract.resolve import pick_arch, resolve
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
@@ -22,6 +22,7 @@ from zoo.runtime.plan import Plan
 from zoo.runtime.recent import Recent
 
 if TYPE_CHECKING:
+    from zoo.emulator.device import Device as EmulatedDevice
     from zoo.emulator.plan import EmulatedPlan
 
 MOST_FORMS = 256  # of a kernel's calls that a thread surely remembers; it never keeps more than twice as many
@@ -56,40 +57,52 @@ class Zoo:
         """The kernels whose name matches `pattern` and whose fields match: `find(op="gemm", arch="sm_90a", grouping="dense")`."""
         unknown = fields.keys() - FIELDS
         if unknown:
-            raise ArgumentError(f"find: names have no field '{min(unknown)}'; they have {', '.join(FIELDS)}")
+            hint = suggestion(min(unknown), FIELDS, f"they have {', '.join(FIELDS)}")
+            raise ArgumentError(f"find: names have no field '{min(unknown)}'; {hint}")
         kernels = (self.kernel(name) for name in self.manifest.names if fnmatch.fnmatchcase(name, pattern))
-        return [
+        found = [
             kernel
             for kernel in kernels
             if arch in (None, *kernel.archs) and all(kernel.fields.get(field) == value for field, value in fields.items())
         ]
+        if not found and (fields or arch is not None):
+            self._refuse_unknown_values(arch, fields)
+        return found
+
+    def _refuse_unknown_values(self, arch: str | None, fields: Mapping[str, str]) -> None:
+        """Of a search that found nothing: words that no name has, and archs that are none. Others are an answer, if an empty one."""
+        kernels = [self.kernel(name) for name in self.manifest.names]
+        for field, value in fields.items():
+            known = dict.fromkeys((*words_of(field), *(kernel.fields[field] for kernel in kernels if field in kernel.fields)))
+            if value not in (None, *known):
+                hint = suggestion(str(value), known, f"there are {', '.join(known)}")
+                raise ArgumentError(f"find: no {field} is '{value}'; {hint}")
+        if arch is not None and not (isinstance(arch, str) and re.fullmatch("sm_[0-9]+[af]", arch)):
+            archs = dict.fromkeys(arch for kernel in kernels for arch in kernel.archs)
+            hint = suggestion(str(arch), archs, f"there are {', '.join(archs)}")
+            raise ArgumentError(f"find: no arch is '{arch}'; {hint}")
 
     def load(self, pattern: str = "*", *, device: int = 0, variant: str | None = None) -> int:
         """Loads the variants of the matching kernels that run on a device; returns how many. Do this before a graph capture."""
+        kernels = self.find(pattern)
+        if not kernels:
+            every = self.manifest.names
+            hint = suggestion(pattern, every, f"`zoo list` shows all {len(every)}")
+            raise UnknownKernelError(f"no kernel matches '{pattern}'; {hint}")
         opened = driver.device(device)
-        loadable = list(self._loadable(pattern, opened, variant))
+        runnable = list(_runnable(kernels, opened))
+        loadable = [one for one in runnable if variant in (None, one.name)]
         if not loadable:
-            kernels = self.find(pattern)
             names = a_few([kernel.name for kernel in kernels])
-            if not kernels:
-                every = self.manifest.names
-                hint = suggestion(pattern, every, f"`zoo list` shows all {len(every)}")
-                raise UnknownKernelError(f"no kernel matches '{pattern}'; {hint}")
             if not any(pick_arch(kernel.archs, opened.capability) for kernel in kernels):
                 major, minor = opened.capability
                 shipped = ", ".join(sorted({arch for kernel in kernels for arch in kernel.archs}))
                 raise ArchitectureError(f"{names}: no cubin for compute capability {major}.{minor}; the zoo ships {shipped}")
-            raise VariantError(f"{names}: no variant '{variant}' for {opened.name}")
+            hint = suggestion(str(variant), dict.fromkeys(one.name for one in runnable), "`zoo show NAME --variants` shows a kernel's")
+            raise VariantError(f"{names}: no variant '{variant}' for {opened.name}; {hint}")
         for one in loadable:
             self.library.function(one, opened)
         return len(loadable)
-
-    def _loadable(self, pattern: str, device: driver.Device, variant: str | None) -> Iterator[Variant]:
-        for kernel in self.find(pattern):
-            arch = pick_arch(kernel.archs, device.capability)
-            for one in kernel.variants:
-                if one.arch == arch and variant in (None, one.name):
-                    yield one
 
     def prepare(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> Plan | EmulatedPlan:
         """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
@@ -133,7 +146,31 @@ class Zoo:
         kernel = self.kernel(name)
         call.check_kinds(kernel)
         device = call.device
-        launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
+        try:
+            launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
+        except (ArgumentError, VariantError) as error:
+            hint = _meant(kernel, call.values, device, variant if isinstance(error, VariantError) else None)
+            if not hint:
+                raise
+            raise type(error)(f"{error}{hint}") from None
         source = call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)
         return device.plan(launch, self.library, arrays, source, handle), handle
+
+
+def _runnable(kernels: Iterable[Kernel], device: driver.Device | EmulatedDevice) -> Iterator[Variant]:
+    for kernel in kernels:
+        arch = pick_arch(kernel.archs, device.capability)
+        yield from (one for one in kernel.variants if one.arch == arch)
+
+
+def _meant(kernel: Kernel, given: Iterable[str], device: driver.Device | EmulatedDevice, variant: str | None) -> str:
+    """What a refused call may have meant by an argument, or by a variant, that the kernel has not; nothing if it has them all."""
+    known = (*kernel.arguments, *kernel.options)
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        return afterthought(unknown, known)
+    names = dict.fromkeys(one.name for one in _runnable([kernel], device))
+    if variant is None or variant in names:
+        return ""
+    return f"; {suggestion(str(variant), names, f'`zoo show {kernel.name} --variants` shows all {len(names)}')}"

@@ -89,6 +89,17 @@ def test_export_refuses_near_archs_and_kernels_with_what_was_meant(zoo_command, 
     assert result.exit_code == 1 and "did you mean scales.mn_major?" in result.output and not (tmp_path / "p").exists()
 
 
+@pytest.mark.parametrize("command", ["list", "show", "verify", "bench"])
+def test_an_empty_word_is_not_taken_for_every_kernel(zoo_command, command):
+    result = zoo_command(command, "")
+    assert result.exit_code == 1 and result.output.startswith("Error: an empty word names no kernel; ") and result.output.count("\n") == 1
+
+
+def test_export_does_not_take_an_empty_word_for_every_kernel(zoo_command, tmp_path):
+    result = zoo_command("export", tmp_path / "p", "--select", "")
+    assert result.exit_code == 1 and "an empty word names no kernel" in result.output and not (tmp_path / "p").exists()
+
+
 def test_bench_suggests_near_variants(zoo_command):
     result = zoo_command("bench", "quantize.mxfp8.rows", "--variant", "bf16_e4m3_plain_t25")
     assert result.exit_code == 1 and "did you mean bf16_e4m3_plain_t256" in result.output and "--variants` shows all" in result.output

@@ -1,12 +1,16 @@
 """Nothing is wider than the terminal, and one of a thing is said to be one."""
 
+import fcntl
 import os
 import re
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
+from tests.cli.conftest import COMMAND
 from tests.recorder import ROOT
 from zoo.cli.text import columns, count, cut, listed, table
 from zoo.shipped.packaged import packaged
@@ -53,6 +57,45 @@ def test_no_help_is_wider_than_the_terminal(width):
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.count("Usage: zoo") == 9, done.stderr
     assert too_wide(done.stdout, width) == []
+
+
+def on_a_terminal(arguments, columns):
+    """What a process prints on stderr where that is a terminal of so many columns and the output a pipe; and its status."""
+    screen, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    environment.pop("COLUMNS", None)
+    done = subprocess.run([*COMMAND, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=terminal)
+    os.close(terminal)
+    pieces = []
+    try:
+        while piece := os.read(screen, 4096):
+            pieces.append(piece)
+    except OSError:  # how Linux says that nobody holds the other end any more
+        pass
+    os.close(screen)
+    return b"".join(pieces).decode().replace("\r\n", "\n"), done.returncode
+
+
+@pytest.mark.parametrize("columns", [60, 90])
+@pytest.mark.parametrize(
+    ("arguments", "status", "first"),
+    [
+        (["show", "gemm_fp8"], 1, "Error: no kernel is named 'gemm_fp8'; "),
+        (["list", "--formats", "mxfp"], 1, "Error: no kernel has --formats mxfp; did you mean "),
+        (["lits"], 2, "Usage: zoo [OPTIONS] COMMAND [ARGS]..."),
+        (["--cubinz", "some_directory/of_a_long_name/and_one_more", "list"], 2, "Usage: zoo [OPTIONS] COMMAND [ARGS]..."),
+        (["export", "/dev/null/a_directory_that_cannot_be/because_the_first_part_is_no_directory"], 1, "Error:"),
+    ],
+    ids=lambda value: " ".join(value)[:20] if isinstance(value, list) else None,
+)
+def test_no_refusal_is_wider_than_the_terminal_or_says_less_there(arguments, status, first, columns):
+    text, exit_status = on_a_terminal(arguments, columns)
+    piped = subprocess.run([*COMMAND, *arguments], cwd=ROOT, env={**os.environ, "COLUMNS": "40"}, capture_output=True, text=True)
+    assert exit_status == piped.returncode == status
+    assert text.startswith(first) and too_wide(text, columns) == []
+    assert text.split() == piped.stderr.split() and text.endswith("\n") and not text.endswith("\n\n")
+    assert piped.stderr.splitlines()[-1].startswith("Error: ")  # all of it in one line
 
 
 def test_a_table_whose_words_fit_no_columns_becomes_paragraphs(monkeypatch):

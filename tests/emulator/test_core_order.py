@@ -363,6 +363,12 @@ def test_a_form_that_does_not_exist_is_refused_by_its_line(instruction):
         (lambda gpu, m: gpu.launch(m, "k", 1, 32, params=[gpu.array(np.zeros(4, np.float32)), 0]), "its .address"),
         (lambda gpu, m: gpu.symbol(m, "zz"), "no variable 'zz'"),
         (lambda gpu, m: emulator.Device(arch="sm_90aaaf"), "not covered"),
+        (
+            lambda gpu, m: emulator.Device("sm_90"),
+            "architecture 'sm_90' is not covered; did you mean sm_90a. It is one of sm_90a, sm_100a, sm_100f, ",
+        ),
+        (lambda gpu, m: emulator.Device("sm90"), "did you mean sm_90a"),
+        (lambda gpu, m: emulator.Device(90), "architecture 90 is not covered"),
     ],
 )
 def test_misuse_of_the_interface_is_refused_in_words(call, words):

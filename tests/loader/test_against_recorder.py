@@ -327,6 +327,12 @@ def test_an_unknown_kernel_suggests_near_ones(library):
     assert log.stdout.startswith("UnknownKernelError: no kernel is named 'quantize.mxfp8.row'; did you mean quantize.mxfp8.rows")
 
 
+def test_loading_an_unknown_variant_suggests_near_ones(library):
+    log = run(library, "refusal(zoo.load, NAME, variant='bf16_e4m3_plain_t25')")
+    assert log.stdout.startswith(f"VariantError: {NAME}: no variant 'bf16_e4m3_plain_t25' for ")
+    assert "; did you mean bf16_e4m3_plain_t256" in log.stdout and log.launches == []
+
+
 def test_memory_is_given_back(library):
     log = run(
         library,
@@ -457,7 +463,7 @@ plan(stream); stream.handle = zoo.stream().handle; plan(stream)
         ("zoo.load(device='0')", "ArgumentError: device: expected a whole number"),
         ("zoo.load('nothing.*')", "UnknownKernelError: no kernel matches 'nothing.*'"),
         ("zoo.load(variant='none')", "VariantError"),
-        ("zoo.find(ops='gemm')", "ArgumentError: find: names have no field 'ops'; they have op, formats"),
+        ("zoo.find(ops='gemm')", "ArgumentError: find: names have no field 'ops'; did you mean op? They have op, formats"),
         ("zoo.launch(['x'])", "UnknownKernelError: a kernel's name is a text"),
         (
             "zoo.empty((3,), 'i32').copy_from(__import__('numpy').ones(3, 'float32'))",

@@ -15,7 +15,7 @@ WHOLE = numpy.arange(7 * 12, dtype=numpy.int32).reshape(7, 12)
 
 VIEWS = [
     "a.t()", "a[2:5, :]", "a[2:5]", "a[:, 3]", "a[4]", "a[-1, ::5]", "a[::3, 1:-1:2]", "a[5:2]", "a[2:5, 4:8].t()", "a.t()[1:3]",
-    "a.reshape(3, 28)", "a.reshape((2, -1))", "a[1:3].reshape(24)", "a.reshape(7, 3, 4)[:, 1]", "a[..., 2:4]", "a[6, ...]", "a[3, 4]",
+    "a.T[1:3]", "a[2:5, 4:8].T", "a.reshape(3, 28)", "a.reshape((2, -1))", "a[1:3].reshape(24)", "a.reshape(7, 3, 4)[:, 1]", "a[..., 2:4]", "a[6, ...]", "a[3, 4]",
     "a[numpy.int64(2), :100]", "a[3:3].reshape(0, 5)", "a.reshape(7, 1, 12)",
 ]  # fmt: skip
 
@@ -67,6 +67,32 @@ def test_what_no_view_can_show_is_refused(emulated, expression, words):
     assert words in refused(expression, emulated)
 
 
+@pytest.mark.parametrize("expression", VIEWS)
+def test_numpy_gets_the_values_and_not_an_object(emulated, expression):
+    view = eval(expression, {"a": emulated, "numpy": numpy})
+    found = numpy.asarray(view)
+    assert found.dtype == numpy.int32 and found.tobytes() == view.numpy().tobytes()
+    assert view.ndim == len(view.shape) == found.ndim and (found.ndim == 0 or len(view) == len(found))
+
+
+def test_what_numpy_asks_of_an_array_beside_its_values(emulated):
+    assert numpy.array(emulated, numpy.float64).dtype == numpy.float64
+    assert (numpy.ones((7, 12), numpy.int32) + emulated == WHOLE + 1).all() and (numpy.asarray(emulated, copy=None) == WHOLE).all()
+    copy = numpy.asarray(emulated)
+    copy[:] = 0
+    assert (emulated.numpy() == WHOLE).all()
+    with pytest.raises(ValueError, match="numpy can only have a copy"):
+        numpy.asarray(emulated, copy=False)
+    with pytest.raises(TypeError, match=r"no len\(\)"):
+        len(emulated[3, 4])
+
+
+def test_an_array_without_rows_is_not_taken_for_an_absent_one(emulated):
+    for array in (emulated, emulated[:0], emulated[3, 4]):
+        with pytest.raises(zoo.ArgumentError, match="neither true nor false"):
+            bool(array)
+
+
 def test_an_array_is_no_sequence(emulated):
     with pytest.raises(TypeError):
         list(emulated)
@@ -81,6 +107,10 @@ def test_an_array_is_no_sequence(emulated):
         (ml_dtypes.float8_e4m3fn, "e4m3", "float8_e4m3fn"),
         (numpy.uint8, "u8", "uint8"),
         ("e2m1x2", "e2m1x2", "uint8"),
+        ("float32", "f32", "float32"),
+        ("bfloat16", "bf16", "bfloat16"),
+        ("float8_e8m0fnu", "ue8m0", "float8_e8m0fnu"),
+        ("uint8", "u8", "uint8"),
     ],
 )
 def test_numpys_dtypes_are_taken_by_both_kinds_of_device(library, given, name, numpys):
@@ -92,12 +122,18 @@ def test_numpys_dtypes_are_taken_by_both_kinds_of_device(library, given, name, n
     assert log.stdout.split()[:2] == [name, numpys]
 
 
-@pytest.mark.parametrize("given", [numpy.float64, "float32", None, object(), ml_dtypes.int4])
+@pytest.mark.parametrize("given", [numpy.float64, "float64", "", None, object(), ml_dtypes.int4])
 def test_a_dtype_that_zoo_has_not_is_refused(given):
     device = zoo.emulator.Device("sm_90a")
     for make in (lambda: device.empty((2,), given), lambda: zoo.empty((2,), given), lambda: zoo.ptr(4096, (2,), given, device=0)):
-        with pytest.raises(zoo.ArgumentError, match=r"zoo knows bf16|it knows bfloat16"):
+        with pytest.raises(zoo.ArgumentError, match=r"(?i:zoo) knows bf16|it knows bfloat16"):
             make()
+
+
+@pytest.mark.parametrize(("given", "meant"), [("bfloat", "bfloat16"), ("float23", "float32"), ("e4m4", "e4m3"), ("F32", "f32")])
+def test_a_misspelt_dtype_is_told_what_was_meant(given, meant):
+    with pytest.raises(zoo.ArgumentError, match=f"empty: unknown dtype '{given}'; did you mean .*{meant}.*Zoo knows bf16, "):
+        zoo.empty((2,), given)
 
 
 START = """

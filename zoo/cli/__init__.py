@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -47,13 +51,34 @@ class _Commands(click.Group):
         with refusals_in_words():  # around all of it: `--help` prints too
             return super().main(*arguments, **settings)
 
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        with _refusals_that_fit():
+            return super().make_context(*arguments, **settings)
+
     def invoke(self, context: click.Context) -> Any:
         from zoo.errors import ZooError
 
-        try:
-            return super().invoke(context)
-        except ZooError as error:
-            raise click.ClickException(str(error)) from None
+        with _refusals_that_fit():
+            try:
+                return super().invoke(context)
+            except ZooError as error:
+                raise click.ClickException(str(error)) from None
+
+
+@contextlib.contextmanager
+def _refusals_that_fit() -> Iterator[None]:
+    """Shows a refusal broken to the terminal's width. Where stderr is no terminal click shows it, as the one line that scripts read."""
+    try:
+        yield
+    except click.ClickException as error:
+        from zoo.cli.text import echo_refusal
+
+        if not sys.stderr.isatty():
+            raise
+        shown = io.StringIO()
+        error.show(shown)
+        echo_refusal(shown.getvalue())
+        raise click.exceptions.Exit(error.exit_code) from None
 
 
 def _refuse_command(name: str, context: click.Context) -> NoReturn:

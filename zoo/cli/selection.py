@@ -29,6 +29,8 @@ def matching(written: str, names: Collection[str]) -> list[str]:
 
 def selected(zoo: Zoo, written: str) -> list[Kernel]:
     """The kernels that were meant, at least one."""
+    if not written:
+        raise UnknownKernelError("an empty word names no kernel; write a name, a part of names or a pattern: '*' means all")
     names = zoo.manifest.names
     found = matching(written, names)
     if not found:

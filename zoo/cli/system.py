@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator
 from typing import NoReturn
 
-import click
-
 
 @contextlib.contextmanager
 def refusals_in_words() -> Iterator[None]:
@@ -21,9 +19,11 @@ def refusals_in_words() -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EPIPE:  # the reader had enough; click ends the process quietly
             raise
+        from zoo.cli.text import echo_refusal
+
         _abandon_what_was_not_printed()
         where = f"{error.filename}: " if error.filename else "" if error.errno != errno.ENOSPC else "standard output: "
-        click.echo(f"Error: {where}{error.strerror or error}", err=True)
+        echo_refusal(f"Error: {where}{error.strerror or error}")
         sys.exit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import sys
 import textwrap
@@ -117,6 +118,29 @@ def fact(label: str, words: str) -> str:
 def progress(items: Iterable[_T], length: int | None, label: str) -> ProgressBar[_T]:
     """A progress bar on the terminal; nothing where the output is no terminal."""
     return click.progressbar(items, length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
+
+
+def echo_refusal(text: str) -> None:
+    """Prints a refusal on stderr: as it is, but on a terminal in lines that fit it."""
+    if sys.stderr.isatty():
+        room = min(_stderr_width(), _LONGEST_LINE)
+        text = "\n".join(line if len(line) <= room else _fold(line, room) for line in text.splitlines())
+    click.echo(text.removesuffix("\n"), err=True)
+
+
+def _fold(line: str, room: int) -> str:
+    return textwrap.fill(line, room, break_long_words=False, break_on_hyphens=False)
+
+
+def _stderr_width() -> int:
+    """The columns of the terminal that refusals go to, which need not be that of the output."""
+    chosen = os.environ.get("COLUMNS", "")
+    if chosen.isdecimal() and int(chosen):
+        return int(chosen)
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80
 
 
 def _is_number(text: str) -> bool:

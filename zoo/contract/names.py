@@ -74,7 +74,7 @@ class Vocabulary:
         return made
 
     def _all(self, field: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*_words_of(field), *self.own.get(field, ()))))
+        return tuple(dict.fromkeys((*words_of(field), *self.own.get(field, ()))))
 
     def fields(self, name: str) -> dict[str, str]:
         """The fields of a kernel's name, `op` first. Raises ManifestError with the allowed words where it breaks the grammar."""
@@ -92,7 +92,8 @@ class Vocabulary:
         raise ManifestError(f"kernel name '{name}': {refusal}; {_WHERE}")
 
 
-def _words_of(field: str) -> tuple[str, ...]:
+def words_of(field: str) -> tuple[str, ...]:
+    """All that a field may be, but for what trees of tables add."""
     if field == "op":
         return tuple(GRAMMAR)
     return tuple(word for forms in GRAMMAR.values() for rules in forms for one, words, _ in rules if one == field for word in words)
@@ -106,7 +107,7 @@ def _own_words(field: str, words: object, before: Mapping[str, tuple[str, ...]])
         raise ValueError(f"{field} is {words!r}, expected a list of words such as myword ({_WORD.pattern})")
     for word in words:
         for other in FIELDS:
-            if word in (*_words_of(other), *before.get(other, ())):
+            if word in (*words_of(other), *before.get(other, ())):
                 raise ValueError(f"{field}: '{word}' is already a word of the field {other}")
     return tuple(words)
 

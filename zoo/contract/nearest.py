@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 _COUNT = 3
 _ALIKE = 0.6  # as difflib measures it: the share of the letters that two words have in common, in order
@@ -32,7 +32,17 @@ def suggestion(written: str, names: Collection[str], all_of_them: str) -> str:
     found = nearest(written, names)
     if not found or len(found) == len(names):
         return all_of_them
-    return f"did you mean {' or '.join(filter(None, (', '.join(found[:-1]), found[-1])))}? {all_of_them[:1].upper()}{all_of_them[1:]}"
+    return f"{_did_you_mean(found)} {all_of_them[:1].upper()}{all_of_them[1:]}"
+
+
+def afterthought(written: str, names: Collection[str]) -> str:
+    """`; did you mean one or two?`, to end a refusal that has named them all; nothing where none is near."""
+    found = nearest(written, names)
+    return f"; {_did_you_mean(found)}" if found else ""
+
+
+def _did_you_mean(found: Sequence[str]) -> str:
+    return f"did you mean {' or '.join(filter(None, (', '.join(found[:-1]), found[-1])))}?"
 
 
 def a_few(names: Collection[str]) -> str:

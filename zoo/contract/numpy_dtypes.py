@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zoo.contract.dtypes import DTYPES
+from zoo.contract.nearest import suggestion
 from zoo.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -30,11 +31,14 @@ def numpy_dtype(name: str) -> numpy.dtype[Any]:
 
 
 def dtype_name(given: str | DTypeLike, what: str) -> str:
-    """zoo's name of a dtype that a caller gave by that name or as numpy's; `what` it was for is in the refusal."""
+    """zoo's name of a dtype that a caller gave by that name, by numpy's name or as numpy's; `what` it was for is in the refusal."""
     if isinstance(given, str):
         if given in DTYPES:
             return given
-        raise ArgumentError(f"{what}: unknown dtype '{given}'; zoo knows {', '.join(DTYPES)}")
+        if given in BY_NUMPY_NAME:
+            return BY_NUMPY_NAME[given]
+        hint = suggestion(given, [*DTYPES, *BY_NUMPY_NAME], f"zoo knows {', '.join(DTYPES)}, and numpy's names of them")
+        raise ArgumentError(f"{what}: unknown dtype '{given}'; {hint}")
     import numpy
 
     try:

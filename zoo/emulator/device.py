@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from zoo.contract.nearest import suggestion
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
 from zoo.runtime.arrays import Pointer
 from zoo.runtime.own_array import OwnArray
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from .array import EmulatedArray
 
 MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
+ARCHS = tuple(
+    number + feature for number in MULTIPROCESSORS for feature in "af" if number + feature != "sm_90f"
+)  # families begin at sm_100
 # Where the sums of every matrix instruction were compared with a GPU's bit by bit (docs/emulator_arithmetic.md).
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
@@ -130,9 +134,10 @@ class Device:
             raise EmulatorError(f"arithmetic {arithmetic!r} is unknown; it is exact or hw")
         if elect not in ("lowest", "highest"):
             raise EmulatorError(f"elect {elect!r} is unknown; it is lowest or highest")
-        number = arch[:-1] if arch[-1:] in ("a", "f") else arch
-        if number not in MULTIPROCESSORS:
-            raise EmulatorError(f"architecture {arch!r} is not covered; it is one of {', '.join(MULTIPROCESSORS)} with a or f")
+        if arch not in ARCHS:
+            known = suggestion(str(arch), ARCHS, f"it is one of {', '.join(ARCHS)}")
+            raise EmulatorError(f"architecture {arch!r} is not covered; {known}")
+        number = arch[:-1]
         if arithmetic is None:
             arithmetic = "hw" if number in ARITHMETIC_CONFIRMED else "exact"
         self.arch, self.scheduling, self.seed, self.arithmetic, self.elect = arch, scheduling, seed, arithmetic, elect

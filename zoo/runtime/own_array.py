@@ -14,6 +14,7 @@ from zoo.errors import ArgumentError
 
 if TYPE_CHECKING:
     from numpy import ndarray
+    from numpy.typing import DTypeLike
 
 
 class OwnArray:
@@ -38,6 +39,18 @@ class OwnArray:
         return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype!r}{strides}, device={self.device})"
 
     @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array of no dimensions has no len()")  # which Python and numpy take for an answer
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        raise ArgumentError("an array is neither true nor false; ask for `is not None`, `len(a)` or `a.nbytes`")
+
+    @property
     def nbytes(self) -> int:
         """Of the elements; what lies between those of a view does not count."""
         return _elements(self.shape) * DTYPES[self.dtype].bytes
@@ -54,6 +67,11 @@ class OwnArray:
         if len(self.shape) != 2:
             raise ArgumentError(f"t: expected a matrix, got {len(self.shape)} dimensions {self.shape}")
         return self._view(self.address, self.shape[::-1], self.strides[::-1])
+
+    @property
+    def T(self) -> Self:
+        """The transpose of a matrix, as a view."""
+        return self.t()
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Self:
         """The same elements in another shape, as a view; one extent may be -1. The array must be contiguous."""
@@ -113,6 +131,13 @@ class OwnArray:
             return data.reshape(self.shape)
         in_bytes = tuple(stride * dtype.itemsize for stride in self.strides)
         return numpy.ascontiguousarray(numpy.lib.stride_tricks.as_strided(data, self.shape, in_bytes))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> ndarray[Any, Any]:
+        """`numpy()`, for numpy.asarray and all of numpy that takes arrays."""
+        if copy is False:
+            raise ValueError("the array lies in a device's memory: numpy can only have a copy of it")
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
 
     def _read(self, size: int) -> ndarray[Any, Any]:
         """So many bytes of the device from `address` on."""
