@@ -140,6 +140,38 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+_WHERE_PATHS_BEGIN = r"src_cu|zoo|tools|tests|docs|cubins|\.ci|\.github"
+PATH = re.compile(
+    rf"`((?:{_WHERE_PATHS_BEGIN})/[^`\s]*|[a-z_]+\.py)`|\bpython ((?:{_WHERE_PATHS_BEGIN})/[^`\s]*|[a-z_]+\.py)|\bpytest [^`\n]*?(tests/[^`\s]*)"
+)
+
+
+def missing_paths(text: str) -> list[str]:
+    """Those that a page names in backticks or starts in a shell, and that are not there; <family> stands for any name, toy8 for none."""
+    named = ["".join(found) for found in PATH.findall(text)]
+    return [path for path in named if "toy8" not in path and not any(ROOT.glob(re.sub(r"<\w+>", "*", path)))]
+
+
+PATHS_ARE_HELD = [
+    ROOT / "CONTRIBUTING.md",
+    *(DOCS / f"{name}.md" for name in ("security", "versioning", "adding_a_format", "adding_a_kernel")),
+]
+
+
+@pytest.mark.parametrize("page", PATHS_ARE_HELD, ids=lambda page: page.name)
+def test_paths_that_were_moved_or_never_were_are_not_named(page):
+    text = page.read_text()
+    assert PATH.search(text), "no path is recognised on this page"
+    assert not missing_paths(text)
+
+
+def test_a_path_that_does_not_exist_is_found():
+    gone = ["src_cu/gemm/gone.cuh", "zoo/gone/<name>.py", "tools/gone.py", "gone.py", "tests/gone"]
+    text = "`{}`, `{}` and\n```sh\npython {} --count 1\npython {}\npytest -q {}   # slow\n```".format(*gone)
+    assert missing_paths(text) == gone
+    assert not missing_paths("`src_cu/<family>/<name>.toml`, `src_cu/common/formats/toy8.toml`, `zoo/errors.py`, `tests/`, `zoo list`")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_commands_that_are_named_exist(page):
     from zoo.cli import main

@@ -63,7 +63,7 @@ class Placed:
 
 
 class Later(Mapping[str, Placed]):
-    """Outputs that are worked out when somebody looks: who leaves a large problem out does not wait for its answer."""
+    """Outputs that are worked out when somebody looks: leaving a large problem out costs no wait for its answer."""
 
     def __init__(self, make: Callable[[], Mapping[str, Placed]]):
         self._make = make

@@ -15,7 +15,7 @@ def command(context: click.Context) -> None:
     It is the manifest's, which holds the sha256 of every cubin and of the PTX, and all that says how kernels are called: two
     zoos of one digest run the same code. Evidence is not covered.
 
-    Keep it where nobody can write who can write the cubins, and give it back: `zoo verify --digest SHA256`, or in Python
-    zoo.Zoo(directory, digest=SHA256).
+    Keep it in a place that is closed to everybody who may write the cubins, and give it back: `zoo verify --digest SHA256`,
+    or in Python zoo.Zoo(directory, digest=SHA256).
     """
     click.echo(collection(context).manifest.sha256)

@@ -14,7 +14,7 @@ class Dtype:
     dlpack: tuple[int, int, int]  # DLDataType: code, bits, lanes
 
 
-# `e2m1x2` is two 4-bit codes in a byte, the even index in the low nibble; its arrays count bytes.
+# `e2m1x2` is two 4-bit codes in a byte, the even index in the low nibble; shapes and strides of its arrays are in bytes, not in codes.
 DTYPES = {
     dtype.name: dtype
     for dtype in (

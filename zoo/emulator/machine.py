@@ -497,7 +497,7 @@ class Machine:
                 window = min(max(window, 2 * len(self.clusters)), self.device.multiprocessors)
                 engine.relieve(self._wanted())
             if self.slept - last_relief > 20_000:
-                last_relief = self.slept  # who looks at global memory again and again may wait for what a copy is to bring about
+                last_relief = self.slept  # a warp that looks at global memory again and again may wait for a copy
                 engine.relieve(self._wanted())
             if self.executed == before and self.running:
                 if any(warp.blocked_at != self.progress for warp in self.running):

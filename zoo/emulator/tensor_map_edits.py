@@ -1,7 +1,7 @@
 """Tensor maps that the kernel itself edits: one field at a time, and whether an edit in global memory has reached the tensor copies.
 
-An edit is made through the generic proxy. Who edited releases it (fence.proxy.tensormap::generic.release, or the copy and fence in one,
-tensormap.cp_fenceproxy); who uses the map, or somebody before them, acquires it (the .acquire fence on its address).
+An edit is made through the generic proxy. The warp that edited releases it (fence.proxy.tensormap::generic.release, or the copy and
+fence in one, tensormap.cp_fenceproxy); the warp that uses the map, or one before it, acquires it (the .acquire fence on its address).
 """
 
 from dataclasses import replace

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "9ea30db744c8f57404ff114d5d8ea9fd0be701ec719d346fe507e101145d35fa"
+MANIFEST_SHA256 = "1f7a0bca528fa1b56fcb0134ad37be604b2626d2371d466dc3df46f68db675f1"

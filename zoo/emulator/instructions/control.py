@@ -472,7 +472,7 @@ def warp_barrier(ins):
 # ---- no effect on values ---------------------------------------------------------------------------------------------
 @instruction("nanosleep")
 def nanosleep(ins):
-    """Takes no time, but who sleeps waits for others: they come the sooner"""
+    """Takes no time, but a warp that sleeps waits for others, so that these come the sooner."""
     if ins.type() != "u32":
         ins.unsupported("nanosleep takes .u32")
     ins.read(0, "u32")
