@@ -106,7 +106,7 @@ typedef struct {
     uint16_t launch, when, cost;
     uint16_t cubin;
     uint16_t threads;
-    uint32_t shared;        /* dynamic, in bytes */
+    uint32_t shared; /* dynamic, in bytes */
     uint16_t constant_count;
     const zoo_constant *constants;
     const uint8_t *dtypes;  /* an index for each argument that has several */
