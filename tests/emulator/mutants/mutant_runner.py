@@ -1,6 +1,6 @@
 """Runs mutants on the emulator and says of each whether, and how, it was found.
 
-python tests/emulator/mutants/mutant_runner.py [words of a name...]      prints the table; exit 1 when under 95 % are found
+python tests/emulator/mutants/mutant_runner.py [words of a name...]      prints the table; exit 1 when under 95 % are found; the tests ask for more
 """
 
 import sys
