@@ -121,22 +121,27 @@ class Zoo:
         the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
         """
         form, addresses = read(arguments, variant)
-        key = tuple(form)
         try:
-            plan = self._local.plans[name][key]
+            plans = self._local.plans[name]
+            if plans.latest_form != form:
+                plans.latest = plans[tuple(form)]
+                plans.latest_form = form
+            plan = plans.latest
         except (AttributeError, KeyError, TypeError):  # nothing like it yet, or something that cannot be a key: resolving says so
             plan = None
         if plan is not None and plan.move(addresses):
             plan.run(stream)
         else:
-            self._first(name, Call(arguments, form, addresses), variant, stream, key)
+            self._first(name, Call(arguments, form, addresses), variant, stream, form)
 
-    def _first(self, name: str, call: Call, variant: str | None, stream: object, form: tuple[object, ...]) -> None:
+    def _first(self, name: str, call: Call, variant: str | None, stream: object, form: list[object]) -> None:
         """Launches a call like none that this thread remembers, or one whose arrays may not lie where they do."""
         plan, handle = self._plan(name, call, variant, stream, dict.fromkeys(call.arrays))
         if plan.movable:
             plans = self._local.__dict__.setdefault("plans", {})
-            plans.setdefault(name, Recent(MOST_FORMS))[form] = plan
+            lately = plans.setdefault(name, Recent(MOST_FORMS))
+            lately[tuple(form)] = lately.latest = plan
+            lately.latest_form = form
         plan.run(handle)
 
     def _plan(

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from zoo.contract.array import HIGHEST_ADDRESS, HOST, Array, contiguous_strides
@@ -55,8 +56,9 @@ class Kind:
 
 
 def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[list[Any], list[int]]:
-    """The form of a call and the addresses of its arrays. The form is flat, the pinned variant and three entries an argument: of
-    an array its name, kind and signature; of anything else its name, type and value. Calls of one form differ in addresses alone."""
+    """The form of a call and the addresses of its arrays. The form is the pinned variant and then of each array its name, kind and
+    signature, of anything else its name, type and value; torch's signatures lie flat in it, which makes comparing forms cheaper.
+    Calls of one form differ in addresses alone."""
     form: list[Any] = [variant]
     addresses: list[int] = []
     for name, value in arguments.items():
@@ -68,7 +70,7 @@ def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[l
         if kind is TORCH:  # `_read_torch`, written out: calling it for three arrays would cost a twentieth of the whole launch
             tensor: Any = value
             strides = tensor.is_contiguous() or tensor.stride()
-            form += (name, kind, (tensor.dtype, tensor.shape, strides, tensor.get_device()))
+            form += (name, kind, tensor.dtype, tensor.shape, strides, tensor.get_device())
             addresses.append(tensor.data_ptr())
         elif kind is not None:
             address, signature = kind.read(value)
@@ -97,7 +99,9 @@ class Call:
         self.arrays: dict[str, tuple[Kind, Signature]] = {}
         self.values: dict[str, Any] = {}
         places = iter(addresses)
-        for name, kind, signature in zip(form[1::3], form[2::3], form[3::3], strict=True):
+        parts = iter(form[1:])
+        for name, kind in zip(parts, parts, strict=True):
+            signature = tuple(islice(parts, 4)) if kind is TORCH else next(parts)
             if isinstance(kind, Kind):
                 self.arrays[name] = (kind, signature)
                 self.values[name] = kind.describe(next(places), signature)

@@ -70,6 +70,7 @@ class Plan:
         self._addresses: list[int] | None = None
         self._may_lie = launch.placement.in_order(order)
         self._parameters = self._block.parameters
+        self._pointers = self._block.pointers
         self._configs: dict[int, object] = {}
         self._enqueue: Callable[..., tuple[Any, ...]] = _nothing if launch.empty else driver.bindings().cuLaunchKernelEx
 
@@ -95,7 +96,7 @@ class Plan:
         if not self._may_lie(addresses):
             return False
         self._addresses = None  # neither the old nor the new ones, should this fail half-way
-        self._block.pointers[:] = addresses
+        self._pointers[:] = addresses
         for place, index in self._maps:
             replace_address(place, addresses[index])
         self._addresses = addresses

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
@@ -14,10 +14,15 @@ class Recent(dict[Hashable, Value]):
     In two generations: what is found in the younger one costs one look-up and leaves no note. When that is full it becomes
     the older one, in place of what was, and whatever is used again comes back from there. So a key stays as long as fewer
     than `most` others are used between two of its uses.
+
+    `latest_form` and `latest` are its user's: the key that was used last, as a list, and its value. Comparing with that one
+    first is cheaper than a look-up, for which the list must become a tuple and be hashed.
     """
 
     def __init__(self, most: int):
         super().__init__()
+        self.latest_form: list[Any] | None = None
+        self.latest: Value | None = None
         self._most = most
         self._older: dict[Hashable, Value] = {}
 
