@@ -195,8 +195,7 @@ def test_more_than_the_c_library_can_number_is_refused():
     few = tables([numbered("a")])
     others = few[few.index("zoo_expression k0_expressions") :].count("_code + ") - 1
     many = [numbered(f"a{number}") for number in range(MOST_PLACES - others + 1)]
-    full = tables(many[:-1])
-    assert full.count("k0_code + ") == MOST_PLACES and f"{{{MOST_PLACES - 1}, " in full
+    assert tables(many[:-1]).count("k0_code + ") == MOST_PLACES
     with pytest.raises(ManifestError, match=f"{KERNEL}: more than 65,535 expressions"):
         tables(many)
     tables(many[:1] * MOST_PLACES)
