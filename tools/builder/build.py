@@ -90,7 +90,8 @@ class Build:
         """Builds what changed and is selected, writes it, and says what was done."""
         self._refuse_empty(selection)
         _refuse_unwritable(self.output)
-        remove_partials(self.output)
+        for folder in (self.output, *((self.pins.parent,) if self.pins else ())):
+            remove_partials(folder)
         fresh = self._build(selection, self._previous())
         files = {self.output / file: data for file, data in fresh.cubins.items()}
         if self._texts_on_disk() != fresh.texts:

@@ -72,8 +72,10 @@ class Evidence:
         """Before an hour of running, not after it: ZooError where `write` could not."""
         with self._writing() as folder:
             probe = folder / f".{self.path.name}.{os.getpid()}.new"
-            probe.write_bytes(b"")
-            probe.unlink()
+            try:
+                probe.write_bytes(b"")
+            finally:
+                probe.unlink(missing_ok=True)
 
     def write(self) -> None:
         """Adds what was seen here to what the file holds by now: another process may have recorded too."""
