@@ -24,7 +24,7 @@ class Killed(BaseException):
 class Disk:
     def __init__(self, stop_at: int, how: str):
         self.left, self.how = stop_at, how
-        self.stopped = False
+        self.stopped = ""  # at which operation
         self.renamed = 0
 
     def step(self, what: str, half: Callable[[], object] = lambda: None) -> None:
@@ -36,7 +36,7 @@ class Disk:
         if self.stopped:
             return
         if self.left == 0 and not (self.how == FULL and what in _MAKE_NO_ROOM):
-            self.stopped = True
+            self.stopped = what
             half()
             raise {FULL: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), CONTROL_C: KeyboardInterrupt(), KILL: Killed()}[self.how]
         self.left = max(0, self.left - 1)
