@@ -29,7 +29,9 @@ def _ask(root: Path, *arguments: str) -> list[str] | None:
     try:
         done = subprocess.run(["git", *arguments], cwd=root, env=environment, capture_output=True)
     except FileNotFoundError:
-        raise NoListError(f"{root} is a checkout, and there is no git to say which of its files are tracked: install git") from None
+        raise NoListError(
+            f"{root} is a checkout, and there is no git to say which of its files are tracked: install git, or leave .git out of the copy"
+        ) from None
     if done.returncode:
         raise NoListError(f"git does not say which files of {root} are tracked: {done.stderr.decode(errors='replace').strip()}")
     return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]

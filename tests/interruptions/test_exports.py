@@ -135,6 +135,16 @@ def test_what_a_user_put_where_the_export_must_write_is_not_overwritten(tmp_path
     assert files_of(tmp_path) == before
 
 
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_touched(tmp_path):
+    make(tmp_path, ["gemm.bf16_mxfp4.dense"])
+    (tmp_path / "example.c").unlink()
+    put(tmp_path, {"example.c/mine.c": "int mine;\n"})
+    before = files_of(tmp_path)
+    with pytest.raises(ArgumentError, match=r"example\.c is not from an export"):
+        make(tmp_path, ["gemm.bf16_mxfp4.dense"])
+    assert files_of(tmp_path) == before
+
+
 def test_a_link_is_replaced_and_never_written_through(tmp_path):
     directory, other = tmp_path / "package", tmp_path / "other.c"
     make(directory, ["gemm.bf16_mxfp4.dense"])
