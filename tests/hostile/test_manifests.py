@@ -179,7 +179,7 @@ def test_a_manifest_full_of_lists_costs_little(tmp_path):
 
 def test_more_than_the_c_library_can_number_is_refused():
     """Places are 16 bits: one more, and the first would stand for the last, or for none."""
-    from zoo.capi.table import MOST_PLACES, kernel_tables
+    from zoo.capi.table import MOST_EXPRESSIONS, MOST_PLACES, kernel_tables
 
     kernel = Manifest(GOOD).kernel(KERNEL)
     files = {variant.file: 0 for variant in kernel.variants}
@@ -194,8 +194,8 @@ def test_more_than_the_c_library_can_number_is_refused():
 
     few = tables([numbered("a")])
     others = few[few.index("zoo_expression k0_expressions") :].count("_code + ") - 1
-    many = [numbered(f"a{number}") for number in range(MOST_PLACES - others + 1)]
-    assert tables(many[:-1]).count("k0_code + ") == MOST_PLACES
+    many = [numbered(f"a{number}") for number in range(MOST_EXPRESSIONS - others + 1)]
+    assert tables(many[:-1]).count("k0_code + ") == MOST_EXPRESSIONS
     with pytest.raises(ManifestError, match=f"{KERNEL}: more than 65,535 expressions"):
         tables(many)
     tables(many[:1] * MOST_PLACES)

@@ -186,7 +186,7 @@ def test_what_is_refused_leaves_the_export_before_as_it_is(tmp_path, monkeypatch
     """Too many expressions are found while the tables are written: then nothing must be gone yet."""
     make(tmp_path, ["gemm.bf16_mxfp4.dense"])
     before = files_of(tmp_path)
-    monkeypatch.setattr("zoo.capi.table.MOST_PLACES", 3)
+    monkeypatch.setattr("zoo.capi.table.MOST_EXPRESSIONS", 3)
     with pytest.raises(Exception, match="more than 3"):
         make(tmp_path)
     assert files_of(tmp_path) == before

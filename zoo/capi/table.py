@@ -12,7 +12,8 @@ from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, MapRecipe,
 from zoo.errors import ManifestError
 
 _NONE = "ZOO_NONE"
-MOST_PLACES = 65535  # of a kernel's expressions, and of whatever else has places of 16 bits, the last of which stands for none
+MOST_EXPRESSIONS = 65535  # of a kernel: their places are 16 bits, and the last of those stands for none
+MOST_PLACES = 65535  # of whatever else is counted in 16 bits
 
 
 def text(value: str) -> str:
@@ -79,7 +80,8 @@ class _Writer:
         if found is None:
             found = self.expressions[expression.text] = len(self.parsed)
             self.parsed.append(expression)
-            refuse_places(self.kernel.name, "expressions", len(self.parsed))
+            if len(self.parsed) > MOST_EXPRESSIONS:
+                raise ManifestError(f"{self.kernel.name}: more than {MOST_EXPRESSIONS:,} expressions, the C library takes no more")
             self._check("stack", _stack_depth(expression))
             for name in expression.names:
                 self._slot(name)
