@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from zoo.benchmark.measure import Measurement
 from zoo.catalog import Zoo
 from zoo.cli import main
 from zoo.cli.recording import kept
+from zoo.cli.system import ended_in_order
 from zoo.runtime import driver, hardware
 from zoo.shipped import places
 from zoo.shipped.evidence import Evidence, pin_text, recorder
@@ -68,6 +70,25 @@ def test_a_record_that_is_stopped_at_any_operation_loses_nothing_that_was_record
         assert pinned(checkout) and not hidden(after)
 
     assert every_stop(how, prepare, lambda: record(checkout, TWO), check) > (8 if how == FULL else 10)
+
+
+@pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)], ids=["Ctrl-C", "SIGTERM"])
+def test_a_signal_while_the_record_is_written_waits_until_it_is(checkout, monkeypatch, number, ends):
+    """It came too late to stop the run, whose hour would be lost."""
+    evidence, written = recorder(checkout / "cubins"), []
+
+    def write():
+        signal.raise_signal(number)
+        real()
+        written.append(number)
+
+    real = evidence.write
+    monkeypatch.setattr(evidence, "write", write)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(ends), ended_in_order(), kept(evidence):
+        evidence.add(TWO, "gpu", PASSED)
+    assert written == [number] and set(json.loads((checkout / "cubins/evidence.json").read_text())) == {ONE.sha256, TWO.sha256}
+    assert signal.getsignal(signal.SIGINT) is before and pinned(checkout)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @contextmanager
 def kept(evidence: Evidence | None, err: bool = False) -> Iterator[None]:
     """Writes the evidence when what is inside ends, in whichever way, and says where to (`err`: on stderr)."""
-    from zoo.cli.system import ended_in_order
+    from zoo.cli.system import ended_in_order, undisturbed
     from zoo.cli.text import fact
 
     try:
@@ -23,5 +23,6 @@ def kept(evidence: Evidence | None, err: bool = False) -> Iterator[None]:
             yield
     finally:
         if evidence is not None:
-            evidence.write()
+            with undisturbed():
+                evidence.write()
             click.echo(fact("recorded", str(evidence.path)), err=err)
