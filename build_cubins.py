@@ -16,7 +16,7 @@ import click
 from tools.builder import BuildError
 from tools.builder.build import Build, Selection
 from tools.builder.compiler import Compiler
-from zoo.cli.system import refusals_in_words
+from zoo.cli.system import ended_in_order, refusals_in_words
 from zoo.errors import ZooError
 
 # The pinned compiler, from PyPI. The `build` extra of pyproject.toml installs the same.
@@ -68,5 +68,5 @@ def main(arch: tuple[str, ...], only: str | None, jobs: int, check: bool, ptx: P
 
 
 if __name__ == "__main__":
-    with refusals_in_words():
+    with refusals_in_words(), ended_in_order():
         main()

@@ -22,7 +22,7 @@ import click
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tools.build_wheel import build_twice
+from tools.build_wheel import REQUIREMENTS, build_twice, pinned_tools
 
 
 class ReleaseError(click.ClickException):
@@ -45,7 +45,8 @@ def main(dry_run: bool) -> None:
         if not dry_run and subprocess.run([str(copy / ".ci" / "run")], cwd=copy).returncode:
             raise ReleaseError(".ci/run failed on a clean copy of this commit; a release is green")
         os.environ["SOURCE_DATE_EPOCH"] = git("log", "-1", "--format=%ct")
-        wheel = build_twice(copy, ROOT / "dist")
+        with pinned_tools(REQUIREMENTS) as tools:
+            wheel = build_twice(copy, ROOT / "dist", tools)
     click.echo(f"{wheel}: two builds agree to the byte")
     if dry_run:
         click.echo(f"{tag} would be tagged:\n\n{words}")

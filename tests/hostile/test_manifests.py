@@ -1,5 +1,7 @@
 """A manifest of a stranger: refused in words whatever it holds, in bounded time and memory, and nothing in it reaches a terminal or a shell."""
 
+import copy
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.bounded import bounded
+from zoo.contract.expressions import Expression
 from zoo.contract.files import is_file_name
 from zoo.contract.manifest import Manifest
 from zoo.errors import ManifestError
@@ -174,17 +177,27 @@ def test_a_manifest_full_of_lists_costs_little(tmp_path):
     )
 
 
-def test_more_expressions_than_the_c_library_can_number_are_refused(tmp_path):
-    """Their places are 16 bits: one more, and the first would stand for the last."""
-    from zoo.capi.table import MOST_EXPRESSIONS, kernel_tables
+def test_more_than_the_c_library_can_number_is_refused():
+    """Places are 16 bits: one more, and the first would stand for the last, or for none."""
+    from zoo.capi.table import MOST_EXPRESSIONS, MOST_PLACES, kernel_tables
 
-    def tables(count: int):
-        path = tmp_path / "manifest.json"
-        path.write_text(json.dumps(changed(lambda entry: entry["constraints"].extend(many[:count]))))
-        kernel = Manifest(path).kernel(KERNEL)
-        return kernel_tables(kernel, kernel.variants, 0, 0, {variant.file: 0 for variant in kernel.variants})
+    kernel = Manifest(GOOD).kernel(KERNEL)
+    files = {variant.file: 0 for variant in kernel.variants}
 
-    many = [{"expression": f"M >= {-number}", "words": ""} for number in range(MOST_EXPRESSIONS)]
-    assert tables(100)
-    with pytest.raises(ManifestError, match="more than 65,535 expressions"):
-        tables(MOST_EXPRESSIONS)
+    def tables(constraints) -> str:
+        return kernel_tables(dataclasses.replace(kernel, constraints=tuple(constraints)), kernel.variants, 0, 0, files)[0]
+
+    def numbered(text: str):
+        one = copy.copy(Expression("M >= 1"))
+        one.text = text
+        return one, ""
+
+    few = tables([numbered("a")])
+    others = few[few.index("zoo_expression k0_expressions") :].count("_code + ") - 1
+    many = [numbered(f"a{number}") for number in range(MOST_EXPRESSIONS - others + 1)]
+    assert tables(many[:-1]).count("k0_code + ") == MOST_EXPRESSIONS
+    with pytest.raises(ManifestError, match=f"{KERNEL}: more than 65,535 expressions"):
+        tables(many)
+    tables(many[:1] * MOST_PLACES)
+    with pytest.raises(ManifestError, match=f"{KERNEL}: more than 65,535 constraints"):
+        tables(many[:1] * (MOST_PLACES + 1))

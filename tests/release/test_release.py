@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.release.wheelhouse import make_wheelhouse, offline
+
 pytest.importorskip("hatchling", reason="hatchling is of the dev extra")
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
@@ -73,8 +75,14 @@ class Repository:
         return result.stderr
 
 
+@pytest.fixture(scope="module")
+def wheelhouse(tmp_path_factory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("tools") / "wheels"
+    return folder, make_wheelhouse(folder)
+
+
 @pytest.fixture
-def repository(tmp_path, monkeypatch) -> Repository:
+def repository(tmp_path, monkeypatch, wheelhouse) -> Repository:
     for variable, value in {"AUTHOR": "A. Maintainer", "COMMITTER": "A. Maintainer"}.items():
         monkeypatch.setenv(f"GIT_{variable}_NAME", value)
         monkeypatch.setenv(f"GIT_{variable}_EMAIL", "maintainer@example.org")
@@ -85,8 +93,11 @@ def repository(tmp_path, monkeypatch) -> Repository:
         file.write_text(text)
     (made.path / ".ci" / "run").chmod(0o755)
     (made.path / "tools").mkdir()
-    for tool in ("release.py", "build_wheel.py"):
+    for tool in ("release.py", "build_wheel.py", "tracked.py"):
         shutil.copy(TOOLS / tool, made.path / "tools")
+    (made.path / "tools" / "wheel_requirements.txt").write_text(wheelhouse[1])
+    for variable, value in offline(wheelhouse[0]).items():
+        monkeypatch.setenv(variable, value)
     made.git("init", "--quiet", "--initial-branch=main")
     made.git("init", "--quiet", "--bare", str(tmp_path / "origin"))
     made.git("remote", "add", "origin", str(tmp_path / "origin"))

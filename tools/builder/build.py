@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,10 @@ from tools.builder.output import manifest_text, pins_text
 from tools.builder.scope import check_scope
 from tools.builder.sources import Sources
 from tools.builder.table import read_tables
-from zoo.contract.files import remove_partials, write_file
+from zoo.contract.files import remove_partials, write_files
 from zoo.contract.manifest import SCHEMA, Manifest, parse_kernel
 from zoo.contract.manifest import Variant as ShippedVariant
+from zoo.contract.schema import ARCH
 from zoo.errors import IntegrityError, ZooError
 from zoo.shipped import ptx
 from zoo.shipped.cubin_file import read_cubin
@@ -89,15 +90,17 @@ class Build:
         """Builds what changed and is selected, writes it, and says what was done."""
         self._refuse_empty(selection)
         _refuse_unwritable(self.output)
-        remove_partials(self.output)
+        for folder in (self.output, *((self.pins.parent,) if self.pins else ())):
+            remove_partials(folder)
         fresh = self._build(selection, self._previous())
-        written = sum(_write(self.output / file, data) for file, data in fresh.cubins.items())
-        removed = self._remove_stale(fresh.cubins)
+        files = {self.output / file: data for file, data in fresh.cubins.items()}
         if self._texts_on_disk() != fresh.texts:
-            _write(self.output / ptx.FILE, ptx.pack(fresh.texts))
-        _write(self.output / "manifest.json", fresh.manifest.encode())
+            files[self.output / ptx.FILE] = ptx.pack(fresh.texts)
+        files[self.output / "manifest.json"] = fresh.manifest.encode()
         if self.pins:
-            _write(self.pins, pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode())
+            files[self.pins] = pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode()
+        written = sum(path.suffix == ".cubin" for path in _write(files))
+        removed = self._remove_stale(fresh.cubins)
         manifest = Manifest(self.output / "manifest.json")
         self._trim_evidence(variant for kernel in manifest.kernels for variant in kernel.variants)
         total = sum(map(len, fresh.cubins.values()))
@@ -126,8 +129,7 @@ class Build:
         self._refuse_empty(selection)
         _refuse_unwritable(folder)
         units = [unit for unit in self.units if selection.holds(unit.variant)]
-        for name, text in self._ptx_of(units).items():
-            _write(folder / name, text)
+        _write({folder / name: text for name, text in self._ptx_of(units).items()})
         return len(units)
 
     def _ptx_of(self, units: list[Unit]) -> dict[str, bytes]:
@@ -224,15 +226,20 @@ class Build:
         failures: dict[tuple[str, str], list[Variant]] = {}  # by source and message: one typo in a header fails every variant
         results = []
         with ThreadPoolExecutor(self.jobs) as pool:
-            futures = {pool.submit(work, unit): unit for unit in units}
-            done, stderr = as_completed(futures), click.get_text_stream("stderr")  # type: ignore[operator]
-            with click.progressbar(done, len(futures), "compiling", hidden=not futures, file=stderr) as bar:
-                for future in bar:
-                    unit = futures[future]
-                    try:
-                        results.append((unit, future.result()))
-                    except BuildError as error:
-                        failures.setdefault((str(unit.variant.table.source), str(error)), []).append(unit.variant)
+            try:
+                futures = {pool.submit(work, unit): unit for unit in units}
+                done, stderr = as_completed(futures), click.get_text_stream("stderr")  # type: ignore[operator]
+                with click.progressbar(done, len(futures), "compiling", hidden=not futures, file=stderr) as bar:
+                    for future in bar:
+                        unit = futures[future]
+                        try:
+                            results.append((unit, future.result()))
+                        except BuildError as error:
+                            failures.setdefault((str(unit.variant.table.source), str(error)), []).append(unit.variant)
+            except BaseException:  # Ctrl-C, SIGTERM, a full disk: the pool would still compile all that waits
+                pool.shutdown(wait=False, cancel_futures=True)
+                self.compiler.stop()
+                raise
         if failures:
             raise BuildError("\n\n".join(sorted(_failure(*failure, variants) for failure, variants in failures.items())))
         return results
@@ -258,8 +265,9 @@ class Build:
         stale = [path for path in self.output.glob("*/*.cubin") if path.relative_to(self.output).as_posix() not in cubins]
         for path in stale:
             path.unlink()
-            if not any(path.parent.iterdir()):
-                path.parent.rmdir()
+        for folder in self.output.iterdir():
+            if ARCH.fullmatch(folder.name) and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
         return len(stale)
 
     def _trim_evidence(self, variants: Iterable[ShippedVariant]) -> None:
@@ -318,10 +326,10 @@ def _digest_of(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-def _write(path: Path, data: bytes) -> bool:
-    """Whole or not at all; an unchanged file keeps its time. True if something changed."""
-    if path.is_file() and path.read_bytes() == data:
-        return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, data)
-    return True
+def _write(files: Mapping[Path, bytes]) -> list[Path]:
+    """All of them or, where the disk is too full, none; those that stay as they are keep their time. The files that changed."""
+    changed = {path: data for path, data in files.items() if not (path.is_file() and path.read_bytes() == data)}
+    for path in changed:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_files(changed)
+    return list(changed)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +70,8 @@ class Compiler:
         said = subprocess.run([self.nvcc, "--version"], capture_output=True, text=True).stdout
         if f"V{version}" not in said:
             raise BuildError(f"{self.nvcc} is not version {version}; {hint}")
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped, self._lock = False, threading.Lock()
         self.record = {
             "nvcc": version,
             "packages": packages,
@@ -80,7 +85,7 @@ class Compiler:
         text = self.text(unit, arch, roots)
         with tempfile.TemporaryDirectory(prefix="zoo_build_") as folder:
             Path(folder, "in.ptx").write_text(text.ptx)
-            said = self._run(["-cubin", f"-arch={arch}", *FLAGS, "-o", "out.cubin", "in.ptx"], Path(folder))
+            said = self._run(["-cubin", f"-arch={arch}", *FLAGS, "-o", "out.cubin", "in.ptx"], Path(folder), folder)
             cubin = Path(folder, "out.cubin").read_bytes()
         spills = _SPILLS.findall(said)
         stores, loads = (sum(int(found[index]) for found in spills) for index in (1, 2))
@@ -92,21 +97,41 @@ class Compiler:
             output = Path(folder, "out.ptx")
             # From the first root and through stdin: the compiler sees the same names whatever the folder.
             includes = [f"-I{root}" for root in (".", *roots[1:])]
-            self._run(["-x", "cu", "-ptx", f"-arch={arch}", *FLAGS, *includes, "-o", str(output), "-"], roots[0], unit + _EXPORT)
+            self._run(["-x", "cu", "-ptx", f"-arch={arch}", *FLAGS, *includes, "-o", str(output), "-"], roots[0], folder, unit + _EXPORT)
             ptx = output.read_text()
         return _text(ptx)
 
-    def _run(self, arguments: list[str], folder: Path, text: str = "") -> str:
-        """What nvcc says, all of which is usual."""
-        environment = {name: value for name, value in os.environ.items() if name not in _STRAY_VARIABLES}
-        done = subprocess.run([str(self.nvcc), *arguments], input=text, capture_output=True, text=True, cwd=folder, env=environment)
-        said: str = done.stdout + done.stderr
-        if done.returncode:
+    def stop(self) -> None:
+        """Ends what is being compiled, and compiles nothing any more."""
+        with self._lock:
+            self._stopped = True
+            for process in self._running:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+
+    def _run(self, arguments: list[str], folder: Path, scratch: str, text: str = "") -> str:
+        """What nvcc says, all of which is usual. What it writes meanwhile lies in `scratch`, and goes with it."""
+        environment = {name: value for name, value in os.environ.items() if name not in _STRAY_VARIABLES} | {"TMPDIR": scratch}
+        with self._lock:
+            if self._stopped:
+                raise BuildError("the build was stopped")
+            process = subprocess.Popen(
+                [str(self.nvcc), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                cwd=folder, env=environment, start_new_session=True,
+            )  # fmt: skip
+            self._running.add(process)
+        try:
+            said = "".join(process.communicate(text))
+        finally:
+            with self._lock:
+                self._running.discard(process)
+        if process.returncode:
             said = re.sub(r"^\./", f"{folder}/", said.strip(), flags=re.MULTILINE)
             said = re.sub(r'"[^"]*tmpxft[^"]*"', "this variant", said)
             if "gcc" in said and "not found" in said:
                 said += "\nnvcc preprocesses with the host's C++ compiler: install gcc"
-            raise BuildError(said or f"nvcc ended with status {done.returncode} and no message")
+            raise BuildError(said or f"nvcc ended with status {process.returncode} and no message")
         odd = [line for line in said.splitlines() if line.strip() and not _USUAL.match(line)]
         if odd:
             raise BuildError("\n".join(odd))

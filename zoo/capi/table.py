@@ -13,6 +13,7 @@ from zoo.errors import ManifestError
 
 _NONE = "ZOO_NONE"
 MOST_EXPRESSIONS = 65535  # of a kernel: their places are 16 bits, and the last of those stands for none
+MOST_PLACES = 65535  # of whatever else is counted in 16 bits
 
 
 def text(value: str) -> str:
@@ -31,6 +32,12 @@ def text(value: str) -> str:
 
 def integer(value: int) -> str:
     return "(-INT64_C(9223372036854775807) - 1)" if value == -(2**63) else f"INT64_C({value})"
+
+
+def refuse_places(where: str, what: str, count: int) -> None:
+    """ManifestError for more of something than the tables can number."""
+    if count > MOST_PLACES:
+        raise ManifestError(f"{where}: more than {MOST_PLACES:,} {what}, the C library takes no more")
 
 
 def kernel_tables(kernel: Kernel, variants: Sequence[Variant], index: int, first_variant: int, cubins: dict[str, int]) -> tuple[str, str]:
@@ -90,7 +97,8 @@ class _Writer:
             raise ManifestError(f"{self.kernel.name}: {count} {what}, the C library takes at most {MOST[what]}")
 
     def _array(self, kind: str, name: str, entries: Sequence[str], per_line: int = 1) -> str:
-        """Defines a static array and returns its name; NULL for an empty one, which C has not."""
+        """Defines a static array and returns its name; NULL for an empty one, which C has not. What is named by the manifest's author has
+        a number in `name`: their words stand in texts only, so that none can be a keyword or the name of another array."""
         if not entries:
             return "NULL"
         lines = [", ".join(entries[start : start + per_line]) for start in range(0, len(entries), per_line)]
@@ -99,18 +107,18 @@ class _Writer:
 
     def write(self, first_variant: int, cubins: dict[str, int]) -> tuple[str, str]:
         kernel = self.kernel
-        launches: list[LaunchRule] = []
-        for variant in self.variants:
-            if variant.launch not in launches:
-                launches.append(variant.launch)
-        arguments = self._array("zoo_argument_entry", "arguments", [self._argument(a) for a in kernel.arguments.values()])
-        options = self._array("zoo_option_entry", "options", [self._option(n, o) for n, o in kernel.options.items()])
+        for what, entries in (("derived symbols", kernel.derived), ("constraints", kernel.constraints), ("variants", self.variants)):
+            refuse_places(kernel.name, what, len(entries))
+        rules = dict.fromkeys(variant.launch for variant in self.variants)
+        launches = {rule: place for place, rule in enumerate(rules)}
+        arguments = self._array("zoo_argument_entry", "arguments", [self._argument(a, i) for i, a in enumerate(kernel.arguments.values())])
+        options = self._array("zoo_option_entry", "options", [self._option(n, o, i) for i, (n, o) in enumerate(kernel.options.items())])
         symbols = [f"{{{self._slot(name)}, {self._expression(expression)}}}" for name, expression in kernel.derived]
         derived = self._array("zoo_derived", "derived", symbols, 8)
         rows = [f"{{{self._expression(expression)}, {text(words)}}}" for expression, words in kernel.constraints]
         constraints = self._array("zoo_constraint", "constraints", rows)
-        rules = self._array("zoo_launch_rule", "launches", [self._launch(rule, i) for i, rule in enumerate(launches)])
-        rows = [self._variant(variant, launches.index(variant.launch), i, cubins) for i, variant in enumerate(self.variants)]
+        starts = self._array("zoo_launch_rule", "launches", [self._launch(rule, place) for rule, place in launches.items()])
+        rows = [self._variant(variant, launches[variant.launch], i, cubins) for i, variant in enumerate(self.variants)]
         variants = self._array("zoo_variant", "variants", rows)
         archs = self._array("char *const", "archs", [text(arch) for arch in self.archs], 16)
         expressions = self._code()
@@ -121,13 +129,14 @@ class _Writer:
         counts = (self.slots, kernel.arguments, kernel.options, kernel.derived, kernel.constraints, self.variants, self.archs)
         entry = (
             f"{{{text(kernel.name)}, {text(kernel.summary)}, {names}, {expressions}, {arguments}, {options}, {derived},\n"
-            f"     {constraints}, {rules}, {variants}, {archs}, {', '.join(str(len(c)) for c in counts)}, {first_variant}}}"
+            f"     {constraints}, {starts}, {variants}, {archs}, {', '.join(str(len(c)) for c in counts)}, {first_variant}}}"
         )
         return f"/* {kernel.name} */\n\n" + "\n".join(self.arrays), entry
 
-    def _argument(self, argument: Argument) -> str:
-        dtypes = self._array("char *const", f"{argument.name}_dtypes", [text(dtype) for dtype in argument.dtypes], 16)
-        forms = self._array("zoo_form", f"{argument.name}_forms", [self._form(form) for form in argument.forms])
+    def _argument(self, argument: Argument, index: int) -> str:
+        refuse_places(self.kernel.name, f"forms of {argument.name}", len(argument.forms))
+        dtypes = self._array("char *const", f"argument{index}_dtypes", [text(dtype) for dtype in argument.dtypes], 16)
+        forms = self._array("zoo_form", f"argument{index}_forms", [self._form(form) for form in argument.forms])
         if argument.kind == "scalar":
             slot = 0 if argument.dtypes[0] == "f32" else self.slots[argument.name]
         else:
@@ -150,8 +159,8 @@ class _Writer:
         shape, strides = self._expressions(form.shape, count), self._expressions(form.strides or (), count)
         return f"{{{self._expression(form.when)}, {len(form.shape)}, {shape}, {int(form.strides is None)}, {strides}}}"
 
-    def _option(self, name: str, option: Option) -> str:
-        values = self._array("char *const", f"{name}_values", [text(value) for value in option.values], 16)
+    def _option(self, name: str, option: Option, index: int) -> str:
+        values = self._array("char *const", f"option{index}_values", [text(value) for value in option.values], 16)
         slot = self.slots[f"{name}.{option.values[0]}"]
         return f"{{{text(name)}, {values}, {len(option.values)}, {option.values.index(option.default)}, {slot}}}"
 

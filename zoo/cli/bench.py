@@ -97,6 +97,7 @@ def command(
     from zoo.benchmark.measure import measure
     from zoo.benchmark.record import record as add_record
     from zoo.benchmark.record import words_of
+    from zoo.cli.recording import kept
     from zoo.cli.selection import selected
     from zoo.cli.text import progress
     from zoo.contract.nearest import a_few
@@ -117,27 +118,26 @@ def command(
         evidence.refuse_unwritable()
     machine = describe(driver.device(device))
     found: list[dict[str, Any]] = []
-    for number, kernel in enumerate(chosen):
-        measured = []
-        with progress(calls[kernel.name], len(calls[kernel.name]), kernel.name) as steps:
-            for sizes, groups in steps:
-                seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups)
-                measured.append((words_of(kernel, sizes, settings, groups), seen))
-        if evidence is not None:
-            add_record(evidence, kernel, machine, measured)
-        if as_json:
-            found.append(_as_data(kernel, settings, machine, measured))
-        else:
-            head = f"{'' if number == 0 else chr(10)}{kernel.name}\n" if len(chosen) > 1 else ""
-            click.echo(head + _as_text(machine, measured))
-        if plot_file is not None:
-            _draw(plot_file, kernel.name, machine.device, [seen for _, seen in measured])
-    if evidence is not None:
-        evidence.write()
+    with kept(evidence, err=True):
+        for number, kernel in enumerate(chosen):
+            measured: list[tuple[dict[str, str | int], Measurement]] = []
+            try:
+                with progress(calls[kernel.name], len(calls[kernel.name]), kernel.name) as steps:
+                    for sizes, groups in steps:
+                        seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups)
+                        measured.append((words_of(kernel, sizes, settings, groups), seen))
+            finally:
+                if evidence is not None:
+                    add_record(evidence, kernel, machine, measured)
+            if as_json:
+                found.append(_as_data(kernel, settings, machine, measured))
+            else:
+                head = f"{'' if number == 0 else chr(10)}{kernel.name}\n" if len(chosen) > 1 else ""
+                click.echo(head + _as_text(machine, measured))
+            if plot_file is not None:
+                _draw(plot_file, kernel.name, machine.device, [seen for _, seen in measured])
     if as_json:
         click.echo(json.dumps(found[0] if kernels == chosen[0].name else found, indent=1))
-    if evidence is not None:
-        click.echo(f"recorded {evidence.path}", err=True)
 
 
 def _calls(

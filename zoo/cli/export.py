@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -35,4 +36,4 @@ def command(context: click.Context, directory: Path, written: tuple[str, ...], a
     amounts = f"{count(len(done.kernels), 'kernel')}, {count(done.variants, 'variant')}, {count(done.cubin_bytes, 'byte')} of cubins"
     click.echo(paragraph(f"wrote {directory}: {amounts}", hanging=2))
     click.echo(paragraph(f"kernels: {', '.join(done.kernels)}", hanging=2))
-    click.echo(f"build it with: make -C {directory}")
+    click.echo(f"build it with: make -C {shlex.quote(str(directory))}")

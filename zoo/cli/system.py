@@ -41,6 +41,20 @@ def ended_in_order() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the work inside is done, which takes no time to speak of."""
+    waiting: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for late in waiting:
+            signal.raise_signal(late)
+
+
 def _abandon_what_was_not_printed() -> None:
     """Text that the output did not take would be tried again at exit, with a traceback and another status."""
     try:

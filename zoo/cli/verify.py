@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +70,8 @@ def command(
     if record and sound:
         evidence = recorder(zoo.directory, record_to)
         evidence.refuse_unwritable()
+        if evidence.path.parent == zoo.directory:
+            evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
     if (gpu or emulate) and not sound:
         click.echo("not run    any kernel: the cubins must be sound first", err=True)
     right = sound
@@ -114,6 +115,7 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, eviden
 
     from zoo.checks.gpu import OnGpu, runnable
     from zoo.checks.processes import outcomes
+    from zoo.cli.recording import kept
     from zoo.cli.text import count, fact, progress
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
@@ -123,7 +125,7 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, eviden
     work = [(kernel, variant) for kernel in kernels for variant in runnable(kernel, device)]
     ran = 0
     failures: dict[int, str] = {}
-    with _kept(zoo, evidence if work else None), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
+    with kept(evidence if work else None), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
         for number, outcome in items:
             kernel, variant = work[number]
             ran += outcome.checks
@@ -148,12 +150,13 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, eviden
 def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, evidence: Evidence | None) -> bool:
     from zoo.checks.emulated import MOST_ELEMENTS, Emulation
     from zoo.checks.processes import outcomes
+    from zoo.cli.recording import kept
     from zoo.cli.text import count, fact, progress
 
     work = [(kernel, variant) for kernel in kernels for variant in kernel.variants]
     ran = left_out = 0
     failures: dict[int, str] = {}
-    with _kept(zoo, evidence), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
+    with kept(evidence), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
         for number, outcome in items:
             kernel, variant = work[number]
             ran += outcome.checks
@@ -175,20 +178,3 @@ def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, ev
             )
         )
     return not failures
-
-
-@contextmanager
-def _kept(zoo: Zoo, evidence: Evidence | None) -> Iterator[None]:
-    """Writes what was seen, also of a run that is interrupted or ended: it may have taken an hour."""
-    from zoo.cli.system import ended_in_order
-    from zoo.cli.text import fact
-
-    try:
-        with ended_in_order():
-            yield
-    finally:
-        if evidence is not None:
-            if evidence.path.parent == zoo.directory:
-                evidence.keep_only(variant for name in zoo.manifest.names for variant in zoo.kernel(name).variants)
-            evidence.write()
-            click.echo(fact("recorded", str(evidence.path)))

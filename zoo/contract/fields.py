@@ -22,6 +22,7 @@ from zoo.errors import ExpressionError
 
 REQUIRED: Any = object()  # a default of none: whoever writes a table must say it
 SEVERAL = range(1, 1 << 16)
+LONGEST_TEXT = 1000  # characters: whatever shows one, and every compiler of the tables of an export, has room for it
 TABLE, MANIFEST, BOTH = "tables", "the manifest", "both"
 
 
@@ -74,6 +75,8 @@ class Text(Kind):
     def read(self, value: Any) -> str:
         if type(value) is not str or (self.pattern is not None and not self.pattern.fullmatch(value)) or not value.isprintable():
             refuse(value, self.words)
+        if len(value) > LONGEST_TEXT:
+            refuse(value, f"{self.words}, of at most {LONGEST_TEXT:,} characters")
         return value
 
 

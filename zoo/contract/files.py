@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 LARGEST_CUBIN = 64 << 20
 _LONGEST_NAME = 240
-_PARTIAL = ".new"
+_PARTIAL = re.compile(r"\..+\.[0-9]+\.new")  # hidden, and named for the process that was writing it
 
 
 def is_file_name(text: str) -> bool:
@@ -42,23 +44,44 @@ def read_file(path: Path, most: int) -> bytes:
 
 def write_file(path: Path, data: bytes) -> None:
     """Whole or not at all, whenever the process is killed or the disk is full. What a kill leaves behind, `is_partial` knows."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}{_PARTIAL}")
+    write_files({path: data})
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Each whole. All are written beside their places before the first is renamed, so that a full disk changes none of them."""
+    partials: dict[Path, Path] = {}
     try:
-        with open(partial, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        for path, data in files.items():
+            partials[path] = path.with_name(f".{path.name}.{os.getpid()}.new")
+            with named(path), open(partials[path], "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, partial in partials.items():
+            os.replace(partial, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An OSError inside says of which file it is: a full disk is met by a write, which knows no names."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
         raise
 
 
 def remove_partials(folder: Path) -> None:
-    for path in folder.glob(f"**/.*{_PARTIAL}"):
-        path.unlink(missing_ok=True)
+    for path in folder.glob("**/.*.new"):
+        if is_partial(path) and not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def is_partial(path: Path) -> bool:
     """Whether a file is what a killed process had written of another: nothing reads it, the next build or record removes it."""
-    return path.name.startswith(".") and path.name.endswith(_PARTIAL)
+    return _PARTIAL.fullmatch(path.name) is not None

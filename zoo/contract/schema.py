@@ -325,7 +325,7 @@ class Kernel:
     name: str = field(metadata=says(Text(), "Words joined by `.`; in the manifest it is the key of the entry.", stands=TABLE))
     fields: dict[str, str] = field(
         metadata=says(
-            TableOf(Text(), "words", OneOf(FIELDS)), "What the words of the name mean, in their order: `op` first.", stands=MANIFEST
+            TableOf(_A_NAME, "words", OneOf(FIELDS)), "What the words of the name mean, in their order: `op` first.", stands=MANIFEST
         )
     )
     summary: str = field(metadata=says(Text(), "One line."))

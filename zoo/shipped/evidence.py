@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-from zoo.contract.files import is_partial, read_file, write_file
+from zoo.contract.files import is_partial, read_file, remove_partials, write_files
 from zoo.contract.manifest import Variant
 from zoo.errors import IntegrityError, ManifestError, ZooError
 from zoo.shipped import places
@@ -72,8 +72,10 @@ class Evidence:
         """Before an hour of running, not after it: ZooError where `write` could not."""
         with self._writing() as folder:
             probe = folder / f".{self.path.name}.{os.getpid()}.new"
-            probe.write_bytes(b"")
-            probe.unlink()
+            try:
+                probe.write_bytes(b"")
+            finally:
+                probe.unlink(missing_ok=True)
 
     def write(self) -> None:
         """Adds what was seen here to what the file holds by now: another process may have recorded too."""
@@ -89,9 +91,12 @@ class Evidence:
             for left in folder.glob(f".{self.path.name}.*"):
                 if is_partial(left):  # nobody else writes here now, so whoever began it was killed
                     left.unlink()
-            write_file(self.path, data)
+            files = {self.path: data}
             if places.in_checkout() and self.path == places.cubins_directory() / FILE:
-                write_file(places.PACKAGE / "shipped" / "evidence_pin.py", pin_text(data).encode())
+                pin = places.PACKAGE / "shipped" / "evidence_pin.py"
+                remove_partials(pin.parent)
+                files[pin] = pin_text(data).encode()
+            write_files(files)
             self._records, self._added = records, {}
 
     @contextlib.contextmanager
