@@ -1,6 +1,6 @@
 /* Makes the calls of a text file and prints what came of each: `ok <variant> <empty>` or `refused <class> <words>`.
  *
- *   call <device> <kernel> <launch|plan> <arguments>
+ *   call <device> <kernel> <launch|plan|bytes:argument> <arguments>    (asked for bytes, it prints `bytes <number>`)
  *   tensor <name> null
  *   tensor <name> <data> <offset> <type> <id> <code> <bits> <lanes> <dimensions> <extents...> <0 | 1 strides...>
  *   integer <name> <value>
@@ -72,7 +72,7 @@ int main(void)
                 tensor->dtype.bits = (uint8_t)read_int();
                 tensor->dtype.lanes = (uint16_t)read_int();
                 tensor->ndim = read_int();
-                tensor->shape = extents[index];
+                tensor->shape = tensor->ndim ? extents[index] : NULL;
                 for (int axis = 0; axis < tensor->ndim; axis++) extents[index][axis] = read_number();
                 tensor->strides = read_int() ? strides[index] : NULL;
                 for (int axis = 0; axis < tensor->ndim && tensor->strides; axis++) strides[index][axis] = read_number();
@@ -82,6 +82,13 @@ int main(void)
         if (!devices[which] && zoo_open(which, &devices[which])) {
             fprintf(stderr, "%s\n", zoo_last_error());
             return 1;
+        }
+        if (!strncmp(mode, "bytes:", 6)) {
+            int64_t bytes;
+            zoo_status refused = zoo_argument_bytes(devices[which], kernel, arguments, (size_t)count, mode + 6, &bytes);
+            if (refused) printf("refused %s %s\n", zoo_status_name(refused), zoo_last_error());
+            else printf("bytes %" PRId64 "\n", bytes);
+            continue;
         }
         zoo_plan *plan;
         zoo_status status = zoo_prepare(devices[which], kernel, arguments, (size_t)count, NULL, &plan);

@@ -902,6 +902,17 @@ static zoo_status choose_form(call_state *call, int index)
     return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "%s: no form of it for these dtypes and options", argument->name);
 }
 
+/* Of arrays that are not made yet, which of several dtypes they will have is open; of the one asked for, its first says the bytes. */
+static void forget_dtypes(call_state *call)
+{
+    for (int index = 0; index < call->kernel->argument_count; index++) {
+        const zoo_argument_entry *argument = &call->kernel->arguments[index];
+        if (!call->arrays[index].expected || call->arrays[index].typed || argument->dtype_count < 2) continue;
+        if (index != call->asked) call->known[argument->slot + 1] = false;
+        for (int each = 0; each < argument->dtype_count; each++) call->known[argument->slot + 2 + each] = false;
+    }
+}
+
 static zoo_status set_flags_and_forms(call_state *call)
 {
     const zoo_kernel *kernel = call->kernel;
@@ -920,6 +931,7 @@ static zoo_status set_flags_and_forms(call_state *call)
     }
     for (int index = 0; index < kernel->argument_count && !status; index++)
         if (call->arrays[index].present || call->arrays[index].expected) status = choose_form(call, index);
+    if (call->asked >= 0) forget_dtypes(call);
     return status;
 }
 
