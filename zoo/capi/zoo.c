@@ -997,7 +997,7 @@ static zoo_status bind_array(call_state *call, int index)
         }
     array->empty = false;
     for (int axis = 0; axis < array->dimensions; axis++) array->empty |= array->shape[axis] == 0;
-    if (array->address == 0 && !array->empty && index != call->asked) return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a null address", name);
+    if (array->address == 0 && !array->empty && call->asked < 0) return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a null address", name);
     int64_t contiguous = 1, farthest = 0, reach, end;
     bool fits = array->address <= INT64_MAX;
     for (int axis = array->dimensions - 1; axis >= 0 && fits; axis--) {
