@@ -581,7 +581,8 @@ static bool compute(uint32_t opcode, int64_t a, int64_t b, int64_t *result)
 typedef enum { HAS_VALUE, NAME_WITHOUT_VALUE, DIVIDES_BY_ZERO, TOO_LARGE } outcome;
 
 /* The value of an expression; or why it has none, and then perhaps the slot of the name that has none. */
-static outcome compute_expression(const call_state *call, const zoo_expression *expression, int64_t *result)
+__attribute__((always_inline)) static inline outcome compute_expression(const call_state *call, const zoo_expression *expression,
+                                                                        int64_t *result)
 {
     int64_t stack[ZOO_MOST_STACK];
     int top = 0; /* how many values are on it */
@@ -1202,7 +1203,8 @@ static zoo_status check_overlaps(const call_state *call)
 static bool arch_runs_on(const char *arch, const device_state *device)
 {
     size_t length = strlen(arch); /* sm_, major, one digit of minor, a or f */
-    int major = atoi(arch + 3) / 10, minor = arch[length - 2] - '0';
+    int major = 0, minor = arch[length - 2] - '0';
+    for (const char *digit = arch + 3; digit < arch + length - 2; digit++) major = 10 * major + (*digit - '0');
     if (arch[length - 1] == 'f') return major == device->major && minor <= device->minor;
     return major == device->major && minor == device->minor;
 }
