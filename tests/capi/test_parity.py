@@ -109,7 +109,7 @@ def test_every_variant_is_launched_with_the_same_bytes(zoo, recorder, tmp_path):
         maker = Maker(kernel, seed=1)
         calls = max(VALID_OF_A_VARIANT, VALID // len(kernel.variants))
         for variant in kernel.variants:
-            problems += [maker.launching(variant), *(maker.valid(variant) for _ in range(calls - 1))]
+            problems += maker.launching(variant, calls)
     answers, log = call(caller, recorder, problems, tmp_path)
     seen = compare(problems, answers, log)
     assert seen["launched"] > len(problems) // 2 and set(seen) <= {"launched", "empty"}
@@ -127,7 +127,7 @@ def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_pa
             for problem in good:
                 spoiled = spoil(pick, problem)
                 if spoiled is not None:
-                    problems.append(Problem(**{**spoiled.__dict__, "spoiled": how}))
+                    problems.append(replace(spoiled, spoiled=how))
     answers, log = call(caller, recorder, problems, tmp_path)
     seen = compare(problems, answers, log)
     assert {"ArgumentError", "ConstraintError", "VariantError", "ArchitectureError"} <= set(seen)
