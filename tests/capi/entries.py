@@ -76,6 +76,19 @@ def plain_entry(archs: tuple[str, ...] = ("sm_90a", "sm_100f")) -> dict:
     return _entry(arguments, {"default": _launch(parameters, 32, "ceil_div(M, 4)")}, variants, {})
 
 
+def demanding_entry() -> dict:
+    """One that takes every step of the driver: a tensor map, a cluster, much shared memory, a dependent launch."""
+    made = plain_entry(("sm_90a",))
+    recipe = {
+        "kind": "tensor_map", "offset": 0, "size": 128, "argument": "x", "dtype": "bf16", "dims": ["K", "M"], "strides": ["2 * K"], "box": ["32", "4"],
+        "element_strides": ["1", "1"], "swizzle": "none", "l2_promotion": "none", "fill": "zero",
+    }  # fmt: skip
+    parameters = [recipe, _pointer("d", 128), _pointer("scratch", 136)]
+    made["launches"]["default"] = _launch(parameters, 144, "round_up(M, 2)") | {"cluster": ["2", "1", "1"], "programmatic": True}
+    made["variants"][0]["shared"] = 100 << 10
+    return made
+
+
 def expression_entry(expressions: list[str]) -> dict:
     """A kernel of three numbers; the option `e` says which expression of them becomes its parameter."""
     values = [f"v{index}" for index in range(len(expressions))]

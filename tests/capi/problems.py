@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from zoo.contract.array import HOST, Array, contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
@@ -77,6 +78,10 @@ class Problem:
         return "\n".join(lines) + "\n"
 
     def resolve(self) -> Launch | ZooError:
+        return self._answer
+
+    @cached_property
+    def _answer(self) -> Launch | ZooError:
         arguments = {name: value.array() if isinstance(value, Tensor) else value for name, value in self.arguments.items()}
         try:
             return resolve(self.kernel, arguments, *DEVICES[self.device], self.variant)
@@ -98,13 +103,19 @@ class Maker:
                 return problem
         raise AssertionError(f"{self.kernel.name} {variant.name}: no valid problem in {tries} tries")
 
-    def launching(self, variant: Variant, tries: int = 4000) -> Problem:
-        """One that this variant is launched for; of many tiles, few sizes fall to each."""
+    def launching(self, variant: Variant, count: int, tries: int = 4000) -> list[Problem]:
+        """So many valid ones, for one of which this variant is launched; of many tiles, few sizes fall to each."""
+        others: list[Problem] = []
+        launched: Problem | None = None
         for _ in range(tries):
             problem = self.valid(variant)
             launch = problem.resolve()
-            if launch.variant is variant and not launch.empty:
-                return problem
+            if launched is None and launch.variant is variant and not launch.empty:
+                launched = problem
+            elif len(others) < count - 1:
+                others.append(problem)
+            if launched is not None and len(others) == count - 1:
+                return [launched, *others]
         raise AssertionError(f"{self.kernel.name} {variant.name}: not launched by {tries} problems")
 
     def make(self, variant: Variant) -> Problem | None:

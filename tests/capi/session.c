@@ -175,8 +175,10 @@ int main(int count, char **words)
     } else if (!strcmp(scenario, "bytes")) {
         zoo_device *device = open_device(0);
         int64_t bytes = -1;
-        zoo_argument sized[2] = {arguments[0], zoo_integer("splits", 3)};
+        zoo_argument sized[2] = {zoo_integer("splits", 3), arguments[0]};
         report("scratch", zoo_argument_bytes(device, kernel, sized, 1, "scratch", &bytes));
+        report("scratch", zoo_argument_bytes(device, kernel, sized, 2, "scratch", &bytes));
+        printf("bytes without d: %lld\n", (long long)bytes);
         zoo_argument whole[3] = {arguments[0], arguments[1], zoo_integer("splits", 3)};
         report("scratch", zoo_argument_bytes(device, kernel, whole, 3, "scratch", &bytes));
         printf("bytes: %lld\n", (long long)bytes);

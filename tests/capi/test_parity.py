@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.capi.package import ROOT, export_and_compile, make_directory, sanitizer_settings, sanitizers
-from tests.capi.problems import RECORDER_DEVICES, SPOILERS, Maker, Problem
+from tests.capi.problems import RECORDER_DEVICES, SPOILERS, Maker, Problem, Tensor
 from tests.contract.entries import entry
 from tests.recorder import Log, Run, environment
-from zoo.contract.manifest import Kernel, Manifest
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.expressions import Expression
+from zoo.contract.manifest import Form, Kernel, Manifest
 from zoo.contract.resolve import Launch
+from zoo.errors import ArgumentError, ConstraintError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 # Calls of each kernel at least, and of each variant: variants of a kernel are chosen and started by the same rules, and there are hundreds.
 VALID, VALID_OF_A_VARIANT = 120, 12
 SPOILED = 40  # of each way to spoil a call and each kernel
+ASKED = 6  # calls for which the bytes of each output are asked, in four ways
 
 
 def _contract_directory(directory: Path) -> Path:
@@ -103,7 +109,7 @@ def test_every_variant_is_launched_with_the_same_bytes(zoo, recorder, tmp_path):
         maker = Maker(kernel, seed=1)
         calls = max(VALID_OF_A_VARIANT, VALID // len(kernel.variants))
         for variant in kernel.variants:
-            problems += [maker.launching(variant), *(maker.valid(variant) for _ in range(calls - 1))]
+            problems += maker.launching(variant, calls)
     answers, log = call(caller, recorder, problems, tmp_path)
     seen = compare(problems, answers, log)
     assert seen["launched"] > len(problems) // 2 and set(seen) <= {"launched", "empty"}
@@ -121,10 +127,111 @@ def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_pa
             for problem in good:
                 spoiled = spoil(pick, problem)
                 if spoiled is not None:
-                    problems.append(Problem(**{**spoiled.__dict__, "spoiled": how}))
+                    problems.append(replace(spoiled, spoiled=how))
     answers, log = call(caller, recorder, problems, tmp_path)
     seen = compare(problems, answers, log)
     assert {"ArgumentError", "ConstraintError", "VariantError", "ArchitectureError"} <= set(seen)
     refused = Counter(problem.spoiled for problem, answer in zip(problems, answers, strict=True) if answer.startswith("refused"))
     applied = {problem.spoiled for problem in problems}
     assert all(refused[how] >= 10 for how in applied), refused
+
+
+def _bare(expressions: tuple[Expression, ...]) -> set[str]:
+    return {expression.text for expression in expressions if expression.names == (expression.text,)}
+
+
+def _form(problem: Problem, name: str) -> Form:
+    """The form that an array has in a call, by the options and by which arrays there are; arrays of several forms have one dtype."""
+    kernel, values = problem.kernel, {}
+    for option, each in kernel.options.items():
+        chosen = problem.arguments.get(option) or each.default
+        values |= {f"{option}.{value}": int(value == chosen) for value in each.values}
+    for other, argument in kernel.arguments.items():
+        values[f"{other}.present"] = int(not argument.optional or other == name or problem.arguments.get(other) is not None)
+        values |= {f"{other}.{dtype}": 1 for dtype in argument.dtypes[:1]}
+    return next(form for form in kernel.arguments[name].forms if form.when.evaluate(values))
+
+
+def _only_itself_says(problem: Problem, name: str) -> set[str]:
+    """The extents of an output that follow from nothing else that the call has."""
+    kernel, known = problem.kernel, {"sms"}
+    for other, argument in kernel.arguments.items():
+        if argument.kind == "scalar":
+            known.add(other)
+        elif other != name and isinstance(problem.arguments.get(other), Tensor):
+            form = _form(problem, other)
+            known |= _bare(form.shape) | _bare(form.strides or ())
+    for derived, expression in kernel.derived:
+        if {each for each in expression.names if "." not in each} <= known:
+            known.add(derived)
+    return {each for expression in _form(problem, name).shape for each in expression.names if "." not in each} - known
+
+
+def _contiguous(problem: Problem, name: str, dtypes: list[str]) -> str:
+    """What Python has to say of the call if the output is made contiguous: its bytes, or why it may not be so, whichever of `dtypes` it has."""
+    shape, answers = problem.arguments[name].shape, []
+    for dtype in dtypes:
+        made = Tensor(2**60, DTYPES[dtype].dlpack, shape, None, (2, problem.device))
+        answer = problem.change(**{name: made}).resolve()
+        if not isinstance(answer, (ArgumentError, ConstraintError)):
+            return f"bytes {math.prod(shape) * DTYPES[dtype].bytes}"
+        answers.append(f"refused {type(answer).__name__} {answer}")
+    return answers[0]
+
+
+def _span(tensor: Tensor) -> int:
+    itemsize = next(each.bytes for each in DTYPES.values() if each.dlpack == tensor.dtype)
+    if 0 in tensor.shape:
+        return 0
+    if tensor.strides is None:
+        return math.prod(tensor.shape) * itemsize
+    return (sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True)) + 1) * itemsize
+
+
+def test_the_bytes_of_every_output_are_told_before_it_is_made(zoo, recorder, tmp_path):
+    manifest, caller = zoo
+    asked, expected = [], []
+    outputs = [(kernel, name) for kernel in _kernels(manifest) for name, a in kernel.arguments.items() if a.kind == "array" and a.written]
+    for kernel, name in outputs:
+        maker, found = Maker(kernel, seed=6), 0
+        while found < ASKED:
+            problem = maker.valid(maker.random.choice(kernel.variants))
+            if name not in problem.arguments:  # an optional one
+                continue
+            found += 1
+            rest = {other: value for other, value in problem.arguments.items() if other != name}
+            made = {other for other, a in kernel.arguments.items() if a.kind == "array" and a.written and not a.optional}
+            given, dtypes = problem.arguments[name], kernel.arguments[name].dtypes
+            usual = [dtype for dtype in dtypes if DTYPES[dtype].bytes == DTYPES[dtypes[0]].bytes]
+            its = [dtype for dtype in dtypes if DTYPES[dtype].dlpack == given.dtype] or usual[
+                :1
+            ]  # bytes are taken for the one that they can be
+            for way, arguments, answer in (
+                ("all but it", rest, _contiguous(problem, name, usual)),
+                ("inputs alone", {other: value for other, value in rest.items() if other not in made}, _contiguous(problem, name, usual)),
+                ("with its dtype", {**rest, name: replace(given, address=0, offset=0, shape=(), strides=None)}, _contiguous(problem, name, its)),
+                ("with its shape", {**rest, name: replace(given, address=0, offset=0)}, f"bytes {_span(given)}"),
+            ):  # fmt: skip
+                question = replace(problem, arguments=arguments, mode=f"bytes:{name}", spoiled=way)
+                unsaid = _only_itself_says(question, name) if way != "with its shape" else set()
+                asked.append((kernel.name, name, question))
+                expected.append(sorted(unsaid) or answer)
+    answers, log = call(caller, recorder, [question for *_, question in asked], tmp_path)
+    answered = set()
+    for (kernel, name, question), answer, wanted in zip(asked, answers, expected, strict=True):
+        where = f"{question.spoiled}\n{question.words()}"
+        if isinstance(wanted, list):
+            begins = [f"refused ArgumentError {kernel}: {name}: its extents depend on {symbol}, which nothing says" for symbol in wanted]
+            assert answer.startswith(tuple(begins)), f"{where}{answer}"
+        else:
+            assert answer == wanted, where
+        if answer.startswith("bytes"):
+            answered.add((kernel, name, question.spoiled))
+    assert log.launches == [] and log.faults == []
+    assert {(kernel.name, name) for kernel, name in outputs} == {
+        (kernel, name) for kernel, name, way in answered if way == "with its shape"
+    }
+    told = {(kernel, name) for kernel, name, way in answered if way == "inputs alone"}
+    unsaid = {(kernel, name) for (kernel, name, _), wanted in zip(asked, expected, strict=True) if isinstance(wanted, list)}
+    assert told.isdisjoint(unsaid) and told | unsaid == {(kernel.name, name) for kernel, name in outputs}
+    assert len(unsaid) <= 7  # where padding or packed bytes end, only the caller can say

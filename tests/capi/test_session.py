@@ -111,9 +111,9 @@ def test_a_forked_child_is_told_so(session):
 
 def test_bytes_of_a_workspace_follow_from_the_other_arguments(session):
     lines = session("bytes").stdout.splitlines()
-    assert lines[0] == f"scratch: ArgumentError 0 {NAME}: d: missing; the d"
-    assert lines[1:3] == ["scratch: OK", f"bytes: {3 * 64 * 4 * 4}"]
-    assert lines[3:] == [
+    assert lines[0] == f"scratch: ArgumentError 0 {NAME}: x: missing; the x"
+    assert lines[1:5] == ["scratch: OK", f"bytes without d: {3 * 64 * 4 * 4}", "scratch: OK", f"bytes: {3 * 64 * 4 * 4}"]
+    assert lines[5:] == [
         f"splits: ArgumentError 0 {NAME}: no array argument is named 'splits'",
         f"launch: ArgumentError 0 {NAME}: scratch: missing; the scratch",
     ]

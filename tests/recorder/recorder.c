@@ -8,9 +8,12 @@
  *   ZOO_RECORDER_DEVICES         "9.0:132,10.0:148": compute capability and multiprocessors; empty for none; default 9.0:132
  *   ZOO_RECORDER_LOG             a file; each launch appends one JSON line
  *   ZOO_RECORDER_TRACE           "1": every call appends {"call": name} too
- *   ZOO_RECORDER_FAIL            "cuLaunchKernelEx=719,cuLibraryLoadData=200@2": results to give always, or on the nth call
+ *   ZOO_RECORDER_FAIL            "cuLaunchKernelEx=719,cuLibraryLoadData=200@2": results to give always, or on the nth call;
+ *                                "*=999@7": on the seventh of all calls, whichever it is
+ *   ZOO_RECORDER_SLOW            "cuLibraryLoadData=300": a function that takes so many milliseconds longer
  *   ZOO_RECORDER_DRIVER_VERSION  default 13000
- * Functions beyond the driver's: zoo_recorder_fail, zoo_recorder_calls, zoo_recorder_set_capture.
+ * Functions beyond the driver's: zoo_recorder_fail, zoo_recorder_calls, zoo_recorder_set_capture, zoo_recorder_live_libraries,
+ * zoo_recorder_live_contexts.
  *
  * Device memory is host memory. Nothing is computed: a launch checks its kernel, shape and parameters and is logged.
  */
@@ -173,6 +176,7 @@ static struct event *events;
 static struct allocation *allocations;
 static struct failure *failures;
 static struct call *calls;
+static long call_count; /* of all functions */
 static pid_t initialised_by;
 static _Thread_local struct context *stack[MAX_DEPTH];
 static _Thread_local int depth;
@@ -236,7 +240,7 @@ static void read_environment(void)
     for (text = getenv("ZOO_RECORDER_FAIL"); text && *text;) {
         struct failure *failure = calloc(1, sizeof *failure);
         int length;
-        if (sscanf(text, "%63[A-Za-z0-9_]=%d%n", failure->name, &failure->result, &length) != 2) {
+        if (sscanf(text, "%63[A-Za-z0-9_*]=%d%n", failure->name, &failure->result, &length) != 2) {
             fprintf(stderr, "recorder: cannot read ZOO_RECORDER_FAIL at '%s'\n", text);
             abort();
         }
@@ -248,7 +252,16 @@ static void read_environment(void)
     }
 }
 
-static CUresult enter(const char *name, bool needs_initialisation)
+/* Waits as ZOO_RECORDER_SLOW says, without the lock: what another thread, or a child forked meanwhile, does goes on. */
+static void be_slow(const char *name)
+{
+    const char *text = getenv("ZOO_RECORDER_SLOW");
+    size_t length = strlen(name);
+    if (!text || strncmp(text, name, length) || text[length] != '=') return;
+    usleep((useconds_t)atoi(text + length + 1) * 1000);
+}
+
+static CUresult count_call(const char *name, bool needs_initialisation)
 {
     LOCKED;
     if (device_count < 0) read_environment();
@@ -261,6 +274,7 @@ static CUresult enter(const char *name, bool needs_initialisation)
         calls = call;
     }
     call->count++;
+    call_count++;
     const char *trace = getenv("ZOO_RECORDER_TRACE");
     if (trace && *trace == '1') {
         char line[128];
@@ -268,9 +282,18 @@ static CUresult enter(const char *name, bool needs_initialisation)
         log_line(line);
     }
     for (struct failure *failure = failures; failure; failure = failure->next)
-        if (!strcmp(failure->name, name) && (failure->nth == 0 || failure->nth == call->count)) return failure->result;
+        if (!strcmp(failure->name, "*") ? failure->nth == call_count
+                                        : !strcmp(failure->name, name) && (failure->nth == 0 || failure->nth == call->count))
+            return failure->result;
     if (needs_initialisation && initialised_by != getpid()) return NOT_INITIALIZED; /* a fork loses the driver */
     return OK;
+}
+
+static CUresult enter(const char *name, bool needs_initialisation)
+{
+    CUresult result = count_call(name, needs_initialisation);
+    be_slow(name);
+    return result;
 }
 #define ENTER(name) do { CUresult entered_ = enter(#name, true); if (entered_) return entered_; } while (0)
 #define ENTER_EARLY(name) do { CUresult entered_ = enter(#name, false); if (entered_) return entered_; } while (0)
@@ -347,9 +370,11 @@ API void zoo_recorder_recover(void)
     }
 }
 
+/* How often a function was called; "*" is all of them. */
 API long zoo_recorder_calls(const char *name)
 {
     LOCKED;
+    if (!strcmp(name, "*")) return call_count;
     for (struct call *call = calls; call; call = call->next)
         if (!strcmp(call->name, name)) return call->count;
     return 0;
@@ -371,6 +396,23 @@ API long zoo_recorder_live_allocations(void)
     LOCKED;
     long count = 0;
     for (struct allocation *allocation = allocations; allocation; allocation = allocation->next) count++;
+    return count;
+}
+
+API long zoo_recorder_live_libraries(void)
+{
+    LOCKED;
+    long count = 0;
+    for (struct library *library = libraries; library; library = library->next) count += library->loaded;
+    return count;
+}
+
+/* How often primary contexts were retained and not released. */
+API long zoo_recorder_live_contexts(void)
+{
+    LOCKED;
+    long count = 0;
+    for (int device = 0; device < device_count; device++) count += contexts[device].retained;
     return count;
 }
 

@@ -185,3 +185,18 @@ print(b"".join(int(word).to_bytes(8, "little") for word in m.opaque).hex())
 def test_no_device_is_an_answer(library):
     run = program(library, ["python3", "-c", "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"], devices="")
     assert run.stdout.split() == ["100"]
+
+
+@pytest.mark.parametrize(
+    ("fail", "answers"),
+    [("", "0 0 0 calls 3 contexts 2"), ("*=999@1", "999 3 3 calls 3 contexts 0"), ("*=999@2", "0 999 0 calls 3 contexts 1")],
+)
+def test_any_one_call_can_be_made_to_fail_and_what_lives_is_counted(library, fail, answers):
+    snippet = """
+import cuda.bindings.driver as d, ctypes
+recorder = ctypes.CDLL('libcuda.so.1')
+results = [call()[0].value for call in (lambda: d.cuInit(0), lambda: d.cuDevicePrimaryCtxRetain(0), lambda: d.cuDevicePrimaryCtxRetain(0))]
+print(*results, "calls", recorder.zoo_recorder_calls(b"*"), "contexts", recorder.zoo_recorder_live_contexts())
+assert recorder.zoo_recorder_live_libraries() == 0
+"""
+    assert python(library, snippet, fail=fail).stdout.strip() == answers

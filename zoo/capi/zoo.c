@@ -267,7 +267,7 @@ enum {
 /* Guarded by `process_lock` until the first device is open, unchanged afterwards. */
 static struct {
     void *library;
-    pid_t process;
+    pid_t process; /* the one that initialised it, or 0; read without the lock as well */
 #define DECLARE(name, symbol, parameters) int (*name) parameters;
     DRIVER_FUNCTIONS(DECLARE)
 #undef DECLARE
@@ -277,13 +277,14 @@ static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static void **loaded_libraries; /* CUlibrary of each cubin, once for all devices; guarded by process_lock */
 static int open_devices;
 
-struct zoo_device {
-    int ordinal, handle; /* CUdevice */
+typedef struct {
+    zoo_device *self;  /* its handle */
+    int ordinal, cuda; /* CUdevice */
     int major, minor, multiprocessors, shared_memory;
     char name[128];
     void *context;
     void **functions; /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
-};
+} device_state;
 
 static zoo_status fail_forked(void)
 {
@@ -294,12 +295,14 @@ static zoo_status fail_forked(void)
     return status;
 }
 
+static pid_t driver_process(void) { return __atomic_load_n(&driver.process, __ATOMIC_ACQUIRE); }
+
 /* A driver's failure while doing `what`, which takes a printf format. */
 __attribute__((format(printf, 2, 3))) static zoo_status fail_driver(int result, const char *what, ...)
 {
     const char *name = NULL, *words = NULL;
     va_list pieces;
-    if (result == NOT_INITIALIZED && driver.process && driver.process != getpid()) return fail_forked();
+    if (result == NOT_INITIALIZED && driver_process() && driver_process() != getpid()) return fail_forked();
     begin_words();
     va_start(pieces, what);
     say_list(what, pieces);
@@ -312,7 +315,7 @@ __attribute__((format(printf, 2, 3))) static zoo_status fail_driver(int result, 
 
 static zoo_status open_driver(void)
 {
-    if (driver.process) return driver.process == getpid() ? ZOO_OK : fail_forked();
+    if (driver_process()) return driver_process() == getpid() ? ZOO_OK : fail_forked();
     if (!driver.library) driver.library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver.library)
         return fail(ZOO_DRIVER_ERROR,
@@ -334,12 +337,12 @@ static zoo_status open_driver(void)
         return ZOO_DRIVER_ERROR;
     }
     if (result) return fail_driver(result, "the CUDA driver did not initialise");
-    driver.process = getpid();
+    __atomic_store_n(&driver.process, getpid(), __ATOMIC_RELEASE);
     return ZOO_OK;
 }
 
 /* Makes the device's context current for a while; `*pushed` says whether that took anything. */
-static zoo_status enter_context(const zoo_device *device, bool *pushed)
+static zoo_status enter_context(const device_state *device, bool *pushed)
 {
     void *current = NULL;
     int result = driver.context_current(&current);
@@ -351,10 +354,141 @@ static zoo_status enter_context(const zoo_device *device, bool *pushed)
     return ZOO_OK;
 }
 
-static void leave_context(bool pushed)
+/* Gives back the caller's. `status` is what came of the work in between, and is returned unless that went well and this does not. */
+static zoo_status leave_context(bool pushed, zoo_status status)
 {
     void *popped;
-    if (pushed) driver.context_pop(&popped);
+    int result = pushed ? driver.context_pop(&popped) : 0;
+    return result && !status ? fail_driver(result, "making the caller's context current again") : status;
+}
+
+/* ---- handles ----
+ *
+ * What zoo.h calls a zoo_device * or a zoo_plan * is a number and no address: a place in a table, and how often that place was
+ * taken. A handle that was closed, or that never was one, is told from a live one without a look at memory that may be gone.
+ * To look one up takes no lock, since places never move. */
+
+enum {
+    PLACE_BITS = 24,
+    FIRST_BLOCK_BITS = 6,
+    BLOCKS = PLACE_BITS - FIRST_BLOCK_BITS,
+    MOST_PLACES = (1 << PLACE_BITS) - (1 << FIRST_BLOCK_BITS)
+};
+typedef enum { DEVICE_HANDLE = 1, PLAN_HANDLE = 2, KIND_BITS = 2 } handle_kind;
+
+typedef struct {
+    uint64_t handle; /* of the object that lives here, or 0 */
+    void *object;
+    uint64_t taken; /* so often */
+    uint32_t next;  /* place that is free, plus 1 */
+} handle_place;
+
+static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static handle_place *handle_blocks[BLOCKS]; /* of 64, 128, 256... places */
+static uint32_t places_used, free_place;    /* the latter plus 1 */
+
+/* The block of a place, and where in it. */
+static int block_of(uint32_t place, uint32_t *within)
+{
+    uint32_t number = place + (1u << FIRST_BLOCK_BITS);
+    int bits = 31 - __builtin_clz(number);
+    *within = number - (1u << bits);
+    return bits - FIRST_BLOCK_BITS;
+}
+
+static handle_place *find_place(uint64_t handle)
+{
+    uint32_t place = (uint32_t)(handle >> KIND_BITS) & ((1u << PLACE_BITS) - 1), within;
+    if (place >= MOST_PLACES) return NULL;
+    int block = block_of(place, &within);
+    handle_place *places = __atomic_load_n(&handle_blocks[block], __ATOMIC_ACQUIRE);
+    return places ? &places[within] : NULL;
+}
+
+/* What a handle names, or NULL. */
+static void *find_object(const void *handle, handle_kind kind)
+{
+    uint64_t value = (uint64_t)(uintptr_t)handle;
+    if ((value & ((1u << KIND_BITS) - 1)) != (uint64_t)kind) return NULL;
+    const handle_place *place = find_place(value);
+    if (!place || __atomic_load_n(&place->handle, __ATOMIC_ACQUIRE) != value) return NULL;
+    return __atomic_load_n(&place->object, __ATOMIC_RELAXED);
+}
+
+/* A handle for an object; NULL where memory or places ran out. */
+static void *add_object(void *object, handle_kind kind)
+{
+    uint64_t value = 0;
+    uint32_t number = 0, within;
+    handle_place *place = NULL;
+    pthread_mutex_lock(&handles_lock);
+    if (free_place) {
+        number = free_place - 1;
+        place = find_place((uint64_t)number << KIND_BITS);
+        free_place = place->next;
+    } else if (places_used < MOST_PLACES) {
+        int block = block_of(places_used, &within);
+        if (!handle_blocks[block]) {
+            handle_place *places = (handle_place *)calloc((size_t)1 << (FIRST_BLOCK_BITS + block), sizeof *places);
+            __atomic_store_n(&handle_blocks[block], places, __ATOMIC_RELEASE);
+        }
+        if (handle_blocks[block]) {
+            place = &handle_blocks[block][within];
+            number = places_used++;
+        }
+    }
+    if (place) {
+        value = ++place->taken << (PLACE_BITS + KIND_BITS) | (uint64_t)number << KIND_BITS | (uint64_t)kind;
+        __atomic_store_n(&place->object, object, __ATOMIC_RELAXED);
+        __atomic_store_n(&place->handle, value, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&handles_lock);
+    return (void *)(uintptr_t)value;
+}
+
+/* From here on the handle names nothing. Returns what it named; NULL to all but one of those who close it at once. */
+static void *remove_object(const void *handle, handle_kind kind)
+{
+    pthread_mutex_lock(&handles_lock);
+    void *object = find_object(handle, kind);
+    if (object) {
+        handle_place *place = find_place((uint64_t)(uintptr_t)handle);
+        __atomic_store_n(&place->handle, 0, __ATOMIC_RELEASE);
+        place->next = free_place;
+        free_place = ((uint32_t)((uint64_t)(uintptr_t)handle >> KIND_BITS) & ((1u << PLACE_BITS) - 1)) + 1;
+    }
+    pthread_mutex_unlock(&handles_lock);
+    return object;
+}
+
+/* ---- forks ---- */
+
+/* Of a child: the driver was in use when it was forked, or a lock was held by a thread that the child has not. No function of it
+   takes a lock or asks the driver. */
+static bool forked;
+
+static void after_fork(void)
+{
+    bool process_free = !pthread_mutex_trylock(&process_lock), handles_free = !pthread_mutex_trylock(&handles_lock);
+    forked |= driver_process() || !process_free || !handles_free;
+    if (handles_free) pthread_mutex_unlock(&handles_lock);
+    if (process_free) pthread_mutex_unlock(&process_lock);
+}
+
+static int watching; /* what pthread_atfork said */
+static void watch_forks(void) { watching = pthread_atfork(NULL, NULL, after_fork); }
+
+static zoo_status fail_device(const zoo_device *handle)
+{
+    if (forked) return fail_forked();
+    if (!handle) return fail(ZOO_ARGUMENT_ERROR, "the device is NULL; pass one that zoo_open gave");
+    return fail(ZOO_ARGUMENT_ERROR, "the device was closed, or is none that zoo_open gave");
+}
+
+static zoo_status find_device(const zoo_device *handle, device_state **device)
+{
+    *device = forked ? NULL : (device_state *)find_object(handle, DEVICE_HANDLE);
+    return *device ? ZOO_OK : fail_device(handle);
 }
 
 /* ---- expressions ---- */
@@ -362,6 +496,8 @@ static void leave_context(bool pushed)
 /* The state of one call: the names and values that expressions read, and what the caller gave. */
 typedef struct {
     bool present;
+    bool expected; /* not made yet, its bytes being asked for or those of an array beside it */
+    bool typed;    /* then: its dtype is given */
     uint64_t address;
     int dtype; /* index into `dtypes`; -1 for one that zoo has no name for */
     DLDataType given_dtype;
@@ -379,7 +515,7 @@ typedef struct {
 
 typedef struct {
     const zoo_kernel *kernel;
-    const zoo_device *device;
+    const device_state *device;
     int64_t values[ZOO_MOST_SYMBOLS];
     bool known[ZOO_MOST_SYMBOLS];
     bool is_stride[ZOO_MOST_SYMBOLS];
@@ -442,9 +578,12 @@ static bool compute(uint32_t opcode, int64_t a, int64_t b, int64_t *result)
     }
 }
 
-static zoo_status evaluate(const call_state *call, int index, int64_t *result)
+typedef enum { HAS_VALUE, NAME_WITHOUT_VALUE, DIVIDES_BY_ZERO, TOO_LARGE } outcome;
+
+/* The value of an expression; or why it has none, and then perhaps the slot of the name that has none. */
+__attribute__((always_inline)) static inline outcome compute_expression(const call_state *call, const zoo_expression *expression,
+                                                                        int64_t *result)
 {
-    const zoo_expression *expression = &call->kernel->expressions[index];
     int64_t stack[ZOO_MOST_STACK];
     int top = 0; /* how many values are on it */
     for (int position = 0; position < expression->length;) {
@@ -453,14 +592,14 @@ static zoo_status evaluate(const call_state *call, int index, int64_t *result)
         switch (instruction->opcode) {
         case ZOO_DO_CONSTANT: stack[top++] = operand; break;
         case ZOO_DO_LOAD:
-            if (!call->known[operand])
-                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s': nothing is named '%s'", expression->text,
-                              call->kernel->names[operand]);
+            if (!call->known[operand]) {
+                *result = operand;
+                return NAME_WITHOUT_VALUE;
+            }
             stack[top++] = call->values[operand];
             break;
         case ZOO_DO_NEGATE:
-            if (__builtin_sub_overflow((int64_t)0, stack[top - 1], &stack[top - 1]))
-                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
+            if (__builtin_sub_overflow((int64_t)0, stack[top - 1], &stack[top - 1])) return TOO_LARGE;
             break;
         case ZOO_DO_NOT: stack[top - 1] = stack[top - 1] == 0; break;
         case ZOO_DO_TRUTH: stack[top - 1] = stack[top - 1] != 0; break;
@@ -472,14 +611,32 @@ static zoo_status evaluate(const call_state *call, int index, int64_t *result)
             int64_t right = stack[--top], left = stack[top - 1];
             bool divides = instruction->opcode == ZOO_DO_FLOOR_DIVIDE || instruction->opcode == ZOO_DO_MODULO ||
                            instruction->opcode == ZOO_DO_CEIL_DIV || instruction->opcode == ZOO_DO_ROUND_UP;
-            if (divides && right == 0) return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' divides by zero", expression->text);
-            if (!compute(instruction->opcode, left, right, &stack[top - 1]))
-                return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
+            if (divides && right == 0) return DIVIDES_BY_ZERO;
+            if (!compute(instruction->opcode, left, right, &stack[top - 1])) return TOO_LARGE;
         }
         }
     }
     *result = stack[0];
-    return ZOO_OK;
+    return HAS_VALUE;
+}
+
+static zoo_status evaluate(const call_state *call, int index, int64_t *result)
+{
+    const zoo_expression *expression = &call->kernel->expressions[index];
+    switch (compute_expression(call, expression, result)) {
+    case HAS_VALUE: return ZOO_OK;
+    case NAME_WITHOUT_VALUE:
+        return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s': nothing is named '%s'", expression->text, call->kernel->names[*result]);
+    case DIVIDES_BY_ZERO: return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' divides by zero", expression->text);
+    default: return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "'%s' does not fit 64 bits", expression->text);
+    }
+}
+
+/* Where bytes are asked for, what depends on arrays that are not made yet has no value so far. */
+static bool is_open(const call_state *call, int index)
+{
+    int64_t value;
+    return call->asked >= 0 && compute_expression(call, &call->kernel->expressions[index], &value) == NAME_WITHOUT_VALUE;
 }
 
 static zoo_status evaluate_all(const call_state *call, const uint16_t *indices, int count, int64_t *results)
@@ -503,6 +660,35 @@ static const zoo_argument *find_given(const zoo_argument *given, size_t count, c
     for (size_t index = 0; index < count; index++)
         if (!strcmp(given[index].name, name)) return &given[index];
     return NULL;
+}
+
+/* Refuses what could only be read through a null pointer or past an end. */
+static zoo_status check_given(const zoo_kernel *kernel, const zoo_argument *given, size_t count, int asked)
+{
+    enum { MOST_GIVEN = ZOO_MOST_ARGUMENTS + ZOO_MOST_OPTIONS + 1 };
+    if (count > MOST_GIVEN)
+        return refuse(kernel, ZOO_ARGUMENT_ERROR, "a count of %zu arguments; no call has more than %d", count, MOST_GIVEN);
+    if (count && !given) return refuse(kernel, ZOO_ARGUMENT_ERROR, "a count of %zu arguments, and the arguments are NULL", count);
+    for (size_t index = 0; index < count; index++) {
+        const zoo_argument *argument = &given[index];
+        int kind;
+        memcpy(&kind, &argument->kind, sizeof kind);
+        if (!argument->name) return refuse(kernel, ZOO_ARGUMENT_ERROR, "the name of argument %zu of the call is NULL", index);
+        if (kind < ZOO_TENSOR || kind > ZOO_CHOICE)
+            return refuse(
+                kernel, ZOO_ARGUMENT_ERROR,
+                "%s: an argument of kind %d, which zoo.h has not; make arguments by zoo_tensor, zoo_integer, zoo_number and zoo_choice",
+                argument->name, kind);
+        const DLTensor *tensor = kind == ZOO_TENSOR ? argument->value.tensor : NULL;
+        if (!tensor || (asked >= 0 && !strcmp(kernel->arguments[asked].name, argument->name))) continue;
+        if (tensor->ndim > 0 && !tensor->shape)
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: its shape is NULL, and it has %d dimensions", argument->name, tensor->ndim);
+        uint64_t address;
+        if (__builtin_add_overflow((uint64_t)(uintptr_t)tensor->data, tensor->byte_offset, &address))
+            return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a byte_offset of %llu leads from 0x%llx past the end of all addresses",
+                          argument->name, (unsigned long long)tensor->byte_offset, (unsigned long long)(uintptr_t)tensor->data);
+    }
+    return ZOO_OK;
 }
 
 static bool is_absent(const zoo_argument *argument)
@@ -582,13 +768,24 @@ static void take_array(array_state *array, const DLTensor *tensor)
 {
     int kind = (int)tensor->device.device_type;
     array->present = true;
-    array->address = (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset;
+    array->address = tensor->data ? (uint64_t)(uintptr_t)tensor->data + tensor->byte_offset : 0;
     array->given_dtype = tensor->dtype;
     array->dtype = dtype_of_dlpack(tensor->dtype);
     array->device = kind == ON_CUDA || kind == ON_CUDA_MANAGED ? tensor->device.device_id : -1;
     array->dimensions = tensor->ndim;
     array->shape = tensor->shape;
     array->given_strides = tensor->strides;
+}
+
+/* The array whose bytes are asked for, where the caller says more of it than its name: its dtype, or its shape and strides too. */
+static void take_description(const call_state *call, array_state *array, const DLTensor *tensor)
+{
+    take_array(array, tensor);
+    array->address = 0;
+    array->device = call->device->ordinal;
+    if (tensor->shape) return;
+    array->present = false;
+    array->expected = array->typed = true;
 }
 
 static zoo_status sort_arguments(call_state *call, const zoo_argument *given, size_t count)
@@ -616,12 +813,16 @@ static zoo_status sort_arguments(call_state *call, const zoo_argument *given, si
         const zoo_argument_entry *argument = &kernel->arguments[index];
         const zoo_argument *value = find_given(given, count, argument->name);
         bool scalar = !argument->forms, absent = is_absent(value) && argument->default_kind == ZOO_NO_DEFAULT;
-        if (absent && !argument->optional && index != call->asked)
+        bool written = call->asked >= 0 && !argument->optional && argument->access != ZOO_ACCESS_READ;
+        if (absent && !scalar && (index == call->asked || written)) call->arrays[index].expected = true;
+        else if (absent && !argument->optional)
             return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: missing; %s", argument->name, argument->help);
         if (scalar) {
             zoo_status status = take_scalar(call, index, value);
             if (status) return status;
-        } else if (!absent && index != call->asked) {
+        } else if (!absent && index == call->asked) {
+            take_description(call, &call->arrays[index], value->value.tensor);
+        } else if (!absent) {
             take_array(&call->arrays[index], value->value.tensor);
         }
     }
@@ -650,7 +851,7 @@ static zoo_status choose_dtype(call_state *call, int index)
     const zoo_argument_entry *argument = &call->kernel->arguments[index];
     array_state *array = &call->arrays[index];
     call->chosen_dtypes[index] = 0;
-    if (!array->present) {
+    if (!array->present && !array->typed) {
         array->dtype = dtype_of_name(argument->dtypes[0]);
         return ZOO_OK;
     }
@@ -702,6 +903,17 @@ static zoo_status choose_form(call_state *call, int index)
     return refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "%s: no form of it for these dtypes and options", argument->name);
 }
 
+/* Of arrays that are not made yet, which of several dtypes they will have is open; of the one asked for, its first says the bytes. */
+static void forget_dtypes(call_state *call)
+{
+    for (int index = 0; index < call->kernel->argument_count; index++) {
+        const zoo_argument_entry *argument = &call->kernel->arguments[index];
+        if (!call->arrays[index].expected || call->arrays[index].typed || argument->dtype_count < 2) continue;
+        if (index != call->asked) call->known[argument->slot + 1] = false;
+        for (int each = 0; each < argument->dtype_count; each++) call->known[argument->slot + 2 + each] = false;
+    }
+}
+
 static zoo_status set_flags_and_forms(call_state *call)
 {
     const zoo_kernel *kernel = call->kernel;
@@ -713,21 +925,38 @@ static zoo_status set_flags_and_forms(call_state *call)
         const zoo_argument_entry *argument = &kernel->arguments[index];
         if (!argument->forms) continue;
         if ((status = choose_dtype(call, index))) return status;
-        set_value(call, argument->slot, call->arrays[index].present || index == call->asked);
+        set_value(call, argument->slot, call->arrays[index].present || call->arrays[index].expected);
         set_value(call, argument->slot + 1, dtypes[call->arrays[index].dtype].bytes);
         for (int each = 0; each < argument->dtype_count; each++)
             set_value(call, argument->slot + 2 + each, call->chosen_dtypes[index] == each);
     }
     for (int index = 0; index < kernel->argument_count && !status; index++)
-        if (call->arrays[index].present || index == call->asked) status = choose_form(call, index);
+        if (call->arrays[index].present || call->arrays[index].expected) status = choose_form(call, index);
+    if (call->asked >= 0) forget_dtypes(call);
     return status;
 }
 
+/* An extent or a stride that arrays still to be made will say. */
+static bool will_be_bound(const call_state *call, int slot)
+{
+    for (int index = 0; index < call->kernel->argument_count; index++) {
+        const zoo_form *form = call->arrays[index].form;
+        for (int axis = 0; call->arrays[index].expected && axis < form->dimensions; axis++)
+            if (call->kernel->expressions[form->shape[axis]].bare == slot ||
+                (!form->contiguous && call->kernel->expressions[form->strides[axis]].bare == slot))
+                return true;
+    }
+    return false;
+}
+
+/* Gives bare names their first value; 0 where there are none. */
 static void bind(call_state *call, const uint16_t *indices, const int64_t *values, int count)
 {
     for (int index = 0; index < count; index++) {
         int slot = call->kernel->expressions[indices[index]].bare;
-        if (slot != ZOO_NONE && !call->known[slot]) set_value(call, slot, values ? values[index] : 0);
+        if (slot == ZOO_NONE || call->known[slot]) continue;
+        if (values) set_value(call, slot, values[index]);
+        else if (call->asked < 0 || !will_be_bound(call, slot)) set_value(call, slot, 0);
     }
 }
 
@@ -769,7 +998,7 @@ static zoo_status bind_array(call_state *call, int index)
         }
     array->empty = false;
     for (int axis = 0; axis < array->dimensions; axis++) array->empty |= array->shape[axis] == 0;
-    if (array->address == 0 && !array->empty) return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a null address", name);
+    if (array->address == 0 && !array->empty && call->asked < 0) return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: a null address", name);
     int64_t contiguous = 1, farthest = 0, reach, end;
     bool fits = array->address <= INT64_MAX;
     for (int axis = array->dimensions - 1; axis >= 0 && fits; axis--) {
@@ -802,7 +1031,7 @@ static void bind_absent(call_state *call)
 {
     for (int index = 0; index < call->kernel->argument_count; index++) {
         const zoo_argument_entry *argument = &call->kernel->arguments[index];
-        if (call->arrays[index].present || index == call->asked) continue;
+        if (call->arrays[index].present || call->arrays[index].expected) continue;
         for (int each = 0; each < argument->form_count; each++) {
             bind(call, argument->forms[each].shape, NULL, argument->forms[each].dimensions);
             if (!argument->forms[each].contiguous) bind(call, argument->forms[each].strides, NULL, argument->forms[each].dimensions);
@@ -835,6 +1064,7 @@ static zoo_status derive(call_state *call)
 {
     int64_t value;
     for (int index = 0; index < call->kernel->derived_count; index++) {
+        if (is_open(call, call->kernel->derived[index].expression)) continue;
         zoo_status status = evaluate(call, call->kernel->derived[index].expression, &value);
         if (status) return status;
         set_value(call, call->kernel->derived[index].slot, value);
@@ -855,7 +1085,7 @@ static zoo_status check_constraints(const call_state *call, bool of_strides)
     int64_t value;
     for (int index = 0; index < kernel->constraint_count; index++) {
         const zoo_expression *expression = &kernel->expressions[kernel->constraints[index].expression];
-        if (names_a_stride(call, expression) != of_strides) continue;
+        if (names_a_stride(call, expression) != of_strides || is_open(call, kernel->constraints[index].expression)) continue;
         zoo_status status = evaluate(call, kernel->constraints[index].expression, &value);
         if (status) return status;
         if (value) continue;
@@ -970,16 +1200,17 @@ static zoo_status check_overlaps(const call_state *call)
 
 /* ---- 9. the variant ---- */
 
-static bool arch_runs_on(const char *arch, const zoo_device *device)
+static bool arch_runs_on(const char *arch, const device_state *device)
 {
     size_t length = strlen(arch); /* sm_, major, one digit of minor, a or f */
-    int major = atoi(arch + 3) / 10, minor = arch[length - 2] - '0';
+    int major = 0, minor = arch[length - 2] - '0';
+    for (const char *digit = arch + 3; digit < arch + length - 2; digit++) major = 10 * major + (*digit - '0');
     if (arch[length - 1] == 'f') return major == device->major && minor <= device->minor;
     return major == device->major && minor == device->minor;
 }
 
 /* The index of the best arch for a device: the exact one, else the latest of its family; -1 for none. */
-static int pick_arch(const zoo_kernel *kernel, const zoo_device *device)
+static int pick_arch(const zoo_kernel *kernel, const device_state *device)
 {
     int best = -1;
     for (int index = 0; index < kernel->arch_count; index++) {
@@ -1103,8 +1334,8 @@ typedef struct {
     int64_t dims[5], strides[4], box[5], steps[5];
 } logical_map;
 
-struct zoo_plan {
-    const zoo_device *device;
+typedef struct {
+    zoo_device *device;
     const zoo_kernel *kernel;
     const zoo_variant *variant;
     void *function;
@@ -1118,7 +1349,7 @@ struct zoo_plan {
     unsigned char block[ZOO_MOST_BLOCK_BYTES];
     int map_count;
     logical_map maps[ZOO_MOST_TENSOR_MAPS];
-};
+} plan_state;
 
 static const struct {
     const char *name;
@@ -1204,7 +1435,7 @@ static zoo_status make_map(const call_state *call, const zoo_parameter *paramete
 }
 
 /* Everything of a launch but the driver's part of it: tensor maps are still zero in the block. */
-static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan *plan)
+static zoo_status lay_out(call_state *call, const zoo_variant *variant, plan_state *plan)
 {
     static const int64_t limits[3] = {ZOO_LIMIT_GRID_X, ZOO_LIMIT_GRID_Y, ZOO_LIMIT_GRID_Z};
     const zoo_kernel *kernel = call->kernel;
@@ -1225,7 +1456,7 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
         say_tuple(cluster, 3);
         return ZOO_CONSTRAINT_ERROR;
     }
-    plan->device = call->device;
+    plan->device = call->device->self;
     plan->kernel = kernel;
     plan->variant = variant;
     plan->empty = false;
@@ -1273,6 +1504,10 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, zoo_plan
 
 static const zoo_kernel *find_kernel(const char *name)
 {
+    if (!name) {
+        fail(ZOO_UNKNOWN_KERNEL_ERROR, "the kernel's name is NULL");
+        return NULL;
+    }
     for (int index = 0; index < zoo_kernels_count; index++)
         if (!strcmp(zoo_kernels[index].name, name)) return &zoo_kernels[index];
     fail(ZOO_UNKNOWN_KERNEL_ERROR, "no kernel is named '%s'; this library holds ", name);
@@ -1280,7 +1515,7 @@ static const zoo_kernel *find_kernel(const char *name)
     return NULL;
 }
 
-static zoo_status begin_call(call_state *call, const zoo_device *device, const zoo_kernel *kernel, const zoo_argument *arguments,
+static zoo_status begin_call(call_state *call, const device_state *device, const zoo_kernel *kernel, const zoo_argument *arguments,
                              size_t count, int asked)
 {
     zoo_status status;
@@ -1293,6 +1528,7 @@ static zoo_status begin_call(call_state *call, const zoo_device *device, const z
     memset(call->is_stride, 0, sizeof call->is_stride);
     for (int index = 0; index < kernel->argument_count; index++) memset(&call->arrays[index], 0, sizeof call->arrays[index]);
     set_value(call, 0, device->multiprocessors);
+    if ((status = check_given(kernel, arguments, count, asked))) return status;
     if ((status = check_kinds(kernel, arguments, count))) return status;
     if ((status = sort_arguments(call, arguments, count))) return status;
     if ((status = set_flags_and_forms(call))) return status;
@@ -1300,18 +1536,17 @@ static zoo_status begin_call(call_state *call, const zoo_device *device, const z
         if (call->arrays[index].present && (status = bind_array(call, index))) return status;
     bind_absent(call);
     if ((status = check_device(call))) return status;
-    if ((status = derive(call))) return status;
-    return check_constraints(call, false);
+    return derive(call);
 }
 
-static zoo_status resolve(const zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, zoo_plan *plan)
+static zoo_status resolve(const device_state *device, const char *name, const zoo_argument *arguments, size_t count, plan_state *plan)
 {
     const zoo_kernel *kernel = find_kernel(name);
     if (!kernel) return ZOO_UNKNOWN_KERNEL_ERROR;
     call_state call;
     const zoo_variant *variant;
     zoo_status status = begin_call(&call, device, kernel, arguments, count, -1);
-    if (status) return status;
+    if (status || (status = check_constraints(&call, false))) return status;
     for (int index = 0; index < kernel->argument_count; index++)
         if (call.arrays[index].present && (status = check_same(&call, index, "", call.arrays[index].form->shape, call.arrays[index].shape)))
             return status;
@@ -1335,7 +1570,7 @@ static zoo_status check_cubin(const zoo_cubin *cubin)
 }
 
 /* Under process_lock, with the device's context current and the thread's capture mode relaxed. */
-static zoo_status load_function(zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant, void **function)
+static zoo_status load_function(const device_state *device, const zoo_kernel *kernel, const zoo_variant *variant, void **function)
 {
     const zoo_cubin *cubin = &zoo_cubins[variant->cubin];
     const zoo_launch_rule *rule = &kernel->launches[variant->launch];
@@ -1368,13 +1603,13 @@ static zoo_status load_function(zoo_device *device, const zoo_kernel *kernel, co
     return ZOO_OK;
 }
 
-static zoo_status load_variant(zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant)
+static zoo_status load_variant(const device_state *device, const zoo_kernel *kernel, const zoo_variant *variant)
 {
     void **slot = &device->functions[kernel->first_variant + (variant - kernel->variants)], *function = NULL;
     zoo_status status;
     bool pushed;
     int mode = RELAXED, result; /* loading must not spoil the capture of some other stream */
-    if (driver.process != getpid()) return fail_forked();
+    if (driver_process() != getpid()) return fail_forked();
     if ((status = enter_context(device, &pushed))) return status;
     if ((result = driver.exchange_capture_mode(&mode))) {
         status = fail_driver(result, "entering relaxed capture mode");
@@ -1382,24 +1617,23 @@ static zoo_status load_variant(zoo_device *device, const zoo_kernel *kernel, con
         pthread_mutex_lock(&process_lock);
         if (!*slot && !(status = load_function(device, kernel, variant, &function))) __atomic_store_n(slot, function, __ATOMIC_RELEASE);
         pthread_mutex_unlock(&process_lock);
-        driver.exchange_capture_mode(&mode);
+        if ((result = driver.exchange_capture_mode(&mode)) && !status) status = fail_driver(result, "leaving relaxed capture mode");
     }
-    leave_context(pushed);
-    return status;
+    return leave_context(pushed, status);
 }
 
-static void *loaded_function(const zoo_device *device, const zoo_kernel *kernel, const zoo_variant *variant)
+static void *loaded_function(const device_state *device, const zoo_kernel *kernel, const zoo_variant *variant)
 { return __atomic_load_n(&device->functions[kernel->first_variant + (variant - kernel->variants)], __ATOMIC_ACQUIRE); }
 
-static zoo_status check_capture(const zoo_device *device, const zoo_variant *variant, void *stream)
+static zoo_status check_capture(const device_state *device, const zoo_variant *variant, void *stream)
 {
     bool pushed;
     int capturing = 0;
     zoo_status status = enter_context(device, &pushed);
     if (status) return status;
     int result = driver.stream_capturing(stream, &capturing);
-    leave_context(pushed);
-    if (result && result != CAPTURE_IMPLICIT) return fail_driver(result, "asking whether the stream is being captured");
+    if (result && result != CAPTURE_IMPLICIT) status = fail_driver(result, "asking whether the stream is being captured");
+    if ((status = leave_context(pushed, status))) return status;
     if (result || capturing)
         return fail(ZOO_CAPTURE_ERROR,
                     "%s is not loaded on device %d, and its stream is being captured; "
@@ -1408,7 +1642,7 @@ static zoo_status check_capture(const zoo_device *device, const zoo_variant *var
     return ZOO_OK;
 }
 
-static zoo_status encode_map(zoo_plan *plan, const logical_map *map)
+static zoo_status encode_map(plan_state *plan, const logical_map *map)
 {
     unsigned char encoded[128] __attribute__((aligned(128)));
     uint64_t dims[5], strides[5] = {0};
@@ -1427,7 +1661,7 @@ static zoo_status encode_map(zoo_plan *plan, const logical_map *map)
 }
 
 /* What remains of a resolved plan: its function, its tensor maps in the driver's form, its attributes. */
-static zoo_status complete(zoo_device *device, zoo_plan *plan, void *stream)
+static zoo_status complete(const device_state *device, plan_state *plan, void *stream)
 {
     zoo_status status;
     plan->function = loaded_function(device, plan->kernel, plan->variant);
@@ -1472,7 +1706,7 @@ int zoo_last_driver_status(void) { return last_error.driver_status; }
 DLDataType zoo_dtype(const char *name)
 {
     DLDataType type = {0, 0, 0};
-    int index = dtype_of_name(name);
+    int index = name ? dtype_of_name(name) : -1;
     if (index >= 0) {
         type.code = (uint8_t)dtypes[index].code;
         type.bits = (uint8_t)dtypes[index].bits;
@@ -1495,69 +1729,87 @@ DLTensor zoo_array(void *address, int device, const char *dtype, int ndim, int64
     return tensor;
 }
 
-static zoo_status open_device(int ordinal, zoo_device *device)
+static zoo_status open_device(int ordinal, device_state *device)
 {
     int count, result;
     if ((result = driver.device_count(&count))) return fail_driver(result, "counting devices");
     if (ordinal < 0 || ordinal >= count) return fail(ZOO_DRIVER_ERROR, "there is no device %d; the driver sees %d", ordinal, count);
-    if ((result = driver.device_get(&device->handle, ordinal))) return fail_driver(result, "opening device %d", ordinal);
+    if ((result = driver.device_get(&device->cuda, ordinal))) return fail_driver(result, "opening device %d", ordinal);
     device->ordinal = ordinal;
-    if ((result = driver.device_attribute(&device->major, MAJOR, device->handle)) ||
-        (result = driver.device_attribute(&device->minor, MINOR, device->handle)) ||
-        (result = driver.device_attribute(&device->multiprocessors, MULTIPROCESSORS, device->handle)) ||
-        (result = driver.device_attribute(&device->shared_memory, SHARED_OPT_IN, device->handle)) ||
-        (result = driver.device_name(device->name, sizeof device->name, device->handle)))
+    if ((result = driver.device_attribute(&device->major, MAJOR, device->cuda)) ||
+        (result = driver.device_attribute(&device->minor, MINOR, device->cuda)) ||
+        (result = driver.device_attribute(&device->multiprocessors, MULTIPROCESSORS, device->cuda)) ||
+        (result = driver.device_attribute(&device->shared_memory, SHARED_OPT_IN, device->cuda)) ||
+        (result = driver.device_name(device->name, sizeof device->name, device->cuda)))
         return fail_driver(result, "asking device %d", ordinal);
-    if ((result = driver.context_retain(&device->context, device->handle))) return fail_driver(result, "starting device %d", ordinal);
+    if ((result = driver.context_retain(&device->context, device->cuda))) return fail_driver(result, "starting device %d", ordinal);
     return ZOO_OK;
 }
 
 zoo_status zoo_open(int ordinal, zoo_device **device)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (!device) return fail(ZOO_ARGUMENT_ERROR, "zoo_open: the place for the device is NULL");
     *device = NULL;
-    zoo_device *opened = (zoo_device *)calloc(1, sizeof *opened);
+    if (forked) return fail_forked();
+    if (pthread_once(&once, watch_forks) || watching) return fail(ZOO_MEMORY_ERROR, "out of memory");
+    device_state *opened = (device_state *)calloc(1, sizeof *opened);
     void **functions = (void **)calloc((size_t)zoo_variants_count, sizeof(void *));
+    zoo_device *handle = opened && functions ? (zoo_device *)add_object(opened, DEVICE_HANDLE) : NULL;
     pthread_mutex_lock(&process_lock);
     if (!loaded_libraries) loaded_libraries = (void **)calloc((size_t)zoo_cubins_count, sizeof(void *));
-    zoo_status status = opened && functions && loaded_libraries ? open_driver() : fail(ZOO_MEMORY_ERROR, "out of memory");
+    zoo_status status = handle && loaded_libraries ? open_driver() : fail(ZOO_MEMORY_ERROR, "out of memory");
     if (!status) status = open_device(ordinal, opened);
     if (!status) open_devices++;
     pthread_mutex_unlock(&process_lock);
     if (status) {
+        remove_object(handle, DEVICE_HANDLE);
         free(functions);
         free(opened);
         return status;
     }
+    opened->self = handle;
     opened->functions = functions;
-    *device = opened;
+    *device = handle;
     return ZOO_OK;
 }
 
-void zoo_close(zoo_device *device)
+/* Everything is given back that can be; the first failure is told. */
+zoo_status zoo_close(zoo_device *handle)
 {
-    if (!device) return;
+    if (!handle) return ZOO_OK;
+    if (forked || (driver_process() && driver_process() != getpid())) return fail_forked();
+    device_state *device = (device_state *)remove_object(handle, DEVICE_HANDLE);
+    if (!device) return fail_device(handle);
+    zoo_status status = ZOO_OK;
+    int result;
     pthread_mutex_lock(&process_lock);
-    if (driver.process == getpid()) {
-        if (--open_devices == 0)
-            for (int index = 0; index < zoo_cubins_count; index++)
-                if (loaded_libraries[index]) {
-                    driver.library_unload(loaded_libraries[index]);
-                    loaded_libraries[index] = NULL;
-                }
-        driver.context_release(device->handle);
+    open_devices--;
+    for (int index = 0; index < zoo_cubins_count && open_devices == 0; index++) {
+        if (!loaded_libraries[index]) continue;
+        if ((result = driver.library_unload(loaded_libraries[index])) && !status)
+            status = fail_driver(result, "unloading %s", zoo_cubins[index].file);
+        loaded_libraries[index] = NULL;
     }
+    if ((result = driver.context_release(device->cuda)) && !status) status = fail_driver(result, "leaving device %d", device->ordinal);
     pthread_mutex_unlock(&process_lock);
     free(device->functions);
     free(device);
+    return status;
 }
 
 int zoo_kernel_count(void) { return zoo_kernels_count; }
 const char *zoo_kernel_name(int index) { return index >= 0 && index < zoo_kernels_count ? zoo_kernels[index].name : NULL; }
 const char *zoo_kernel_summary(int index) { return index >= 0 && index < zoo_kernels_count ? zoo_kernels[index].summary : NULL; }
 
-zoo_status zoo_load(zoo_device *device, const char *pattern, int *loaded)
+zoo_status zoo_load(zoo_device *handle, const char *pattern, int *loaded)
 {
+    device_state *device;
+    zoo_status status = find_device(handle, &device);
     int matching = 0, done = 0;
+    if (loaded) *loaded = 0;
+    if (status) return status;
+    if (!pattern) return fail(ZOO_UNKNOWN_KERNEL_ERROR, "zoo_load: the pattern is NULL; \"*\" is every kernel");
     for (int index = 0; index < zoo_kernels_count; index++) {
         const zoo_kernel *kernel = &zoo_kernels[index];
         if (fnmatch(pattern, kernel->name, 0)) continue;
@@ -1566,7 +1818,7 @@ zoo_status zoo_load(zoo_device *device, const char *pattern, int *loaded)
         for (int each = 0; each < kernel->variant_count && arch >= 0; each++) {
             if (kernel->variants[each].arch != arch) continue;
             bool there = loaded_function(device, kernel, &kernel->variants[each]) != NULL;
-            zoo_status status = there ? ZOO_OK : load_variant(device, kernel, &kernel->variants[each]);
+            status = there ? ZOO_OK : load_variant(device, kernel, &kernel->variants[each]);
             if (status) return status;
             done++;
         }
@@ -1579,18 +1831,29 @@ zoo_status zoo_load(zoo_device *device, const char *pattern, int *loaded)
     return ZOO_OK;
 }
 
-zoo_status zoo_prepare(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, void *stream, zoo_plan **plan)
+static zoo_status fail_plan(const zoo_plan *handle)
 {
+    if (forked) return fail_forked();
+    if (!handle) return fail(ZOO_ARGUMENT_ERROR, "the plan is NULL; pass one that zoo_prepare gave");
+    return fail(ZOO_ARGUMENT_ERROR, "the plan was freed, or is none that zoo_prepare gave");
+}
+
+zoo_status zoo_prepare(zoo_device *handle, const char *kernel, const zoo_argument *arguments, size_t count, void *stream, zoo_plan **plan)
+{
+    device_state *device;
+    if (!plan) return fail(ZOO_ARGUMENT_ERROR, "zoo_prepare: the place for the plan is NULL");
     *plan = NULL;
-    zoo_plan *made = (zoo_plan *)malloc(sizeof *made);
-    zoo_status status = made ? resolve(device, kernel, arguments, count, made) : fail(ZOO_MEMORY_ERROR, "out of memory");
+    zoo_status status = find_device(handle, &device);
+    if (status) return status;
+    plan_state *made = (plan_state *)malloc(sizeof *made);
+    status = made ? resolve(device, kernel, arguments, count, made) : fail(ZOO_MEMORY_ERROR, "out of memory");
     if (!status) status = complete(device, made, stream);
+    if (!status && !(*plan = (zoo_plan *)add_object(made, PLAN_HANDLE))) status = fail(ZOO_MEMORY_ERROR, "out of memory");
     if (status) free(made);
-    else *plan = made;
     return status;
 }
 
-zoo_status zoo_plan_launch(const zoo_plan *plan, void *stream)
+static zoo_status enqueue(const device_state *device, const plan_state *plan, void *stream)
 {
     if (plan->empty) return ZOO_OK;
     launch_configuration with;
@@ -1603,26 +1866,50 @@ zoo_status zoo_plan_launch(const zoo_plan *plan, void *stream)
     with.attributes = (launch_attribute *)plan->attributes; /* the driver reads them only */
     with.attribute_count = (unsigned)plan->attribute_count;
     bool pushed;
-    zoo_status status = enter_context(plan->device, &pushed);
+    zoo_status status = enter_context(device, &pushed);
     if (status) return status;
     int result = driver.launch(&with, plan->function, (void **)plan->parameters, NULL);
-    leave_context(pushed);
-    return result ? fail_driver(result, "launching %s", plan->variant->symbol) : ZOO_OK;
+    if (result) status = fail_driver(result, "launching %s", plan->variant->symbol);
+    return leave_context(pushed, status);
 }
 
-void zoo_plan_free(zoo_plan *plan) { free(plan); }
-
-zoo_status zoo_launch(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, void *stream)
+zoo_status zoo_plan_launch(const zoo_plan *handle, void *stream)
 {
-    zoo_plan plan;
-    zoo_status status = resolve(device, kernel, arguments, count, &plan);
-    if (!status) status = complete(device, &plan, stream);
-    return status ? status : zoo_plan_launch(&plan, stream);
+    const plan_state *plan = forked ? NULL : (const plan_state *)find_object(handle, PLAN_HANDLE);
+    if (!plan) return fail_plan(handle);
+    const device_state *device = (const device_state *)find_object(plan->device, DEVICE_HANDLE);
+    if (!device) return fail(ZOO_ARGUMENT_ERROR, "the plan's device was closed; open it again and prepare the plan anew");
+    return enqueue(device, plan, stream);
 }
 
-zoo_plan_shape zoo_plan_describe(const zoo_plan *plan)
+zoo_status zoo_plan_free(zoo_plan *handle)
+{
+    if (!handle) return ZOO_OK;
+    plan_state *plan = forked ? NULL : (plan_state *)remove_object(handle, PLAN_HANDLE);
+    if (!plan) return fail_plan(handle);
+    free(plan);
+    return ZOO_OK;
+}
+
+zoo_status zoo_launch(zoo_device *handle, const char *kernel, const zoo_argument *arguments, size_t count, void *stream)
+{
+    plan_state plan;
+    device_state *device;
+    zoo_status status = find_device(handle, &device);
+    if (!status) status = resolve(device, kernel, arguments, count, &plan);
+    if (!status) status = complete(device, &plan, stream);
+    return status ? status : enqueue(device, &plan, stream);
+}
+
+zoo_plan_shape zoo_plan_describe(const zoo_plan *handle)
 {
     zoo_plan_shape shape;
+    const plan_state *plan = forked ? NULL : (const plan_state *)find_object(handle, PLAN_HANDLE);
+    memset(&shape, 0, sizeof shape);
+    if (!plan) {
+        fail_plan(handle);
+        return shape;
+    }
     shape.variant = plan->variant->name;
     shape.arch = plan->kernel->archs[plan->variant->arch];
     shape.symbol = plan->variant->symbol;
@@ -1633,30 +1920,72 @@ zoo_plan_shape zoo_plan_describe(const zoo_plan *plan)
     return shape;
 }
 
-zoo_status zoo_argument_bytes(zoo_device *device, const char *name, const zoo_argument *arguments, size_t count, const char *argument,
+/* ---- the bytes of an array that is not made yet ---- */
+
+/* Those of a contiguous array; its strides have values from then on, for the constraints that name them. */
+static zoo_status measure_expected(call_state *call, int64_t *bytes)
+{
+    const array_state *array = &call->arrays[call->asked];
+    const zoo_form *form = array->form;
+    const char *name = call->kernel->arguments[call->asked].name;
+    int64_t extents[ZOO_MOST_DIMENSIONS], strides[ZOO_MOST_DIMENSIONS], step = 1;
+    for (int axis = 0; axis < form->dimensions; axis++) {
+        int64_t missing;
+        const zoo_expression *expression = &call->kernel->expressions[form->shape[axis]];
+        if (compute_expression(call, expression, &missing) == NAME_WITHOUT_VALUE)
+            return refuse(
+                call->kernel, ZOO_ARGUMENT_ERROR,
+                "%s: its extents depend on %s, which nothing says that was given; pass it too, with its shape (no address is read)", name,
+                call->kernel->names[missing]);
+    }
+    zoo_status status = evaluate_all(call, form->shape, form->dimensions, extents);
+    *bytes = dtypes[array->dtype].bytes;
+    for (int axis = form->dimensions - 1; axis >= 0 && !status; axis--) {
+        strides[axis] = step;
+        if (__builtin_mul_overflow(step, extents[axis] > 1 ? extents[axis] : 1, &step) ||
+            __builtin_mul_overflow(*bytes, extents[axis] > 0 ? extents[axis] : 0, bytes))
+            status = refuse(call->kernel, ZOO_CONSTRAINT_ERROR, "%s: its bytes do not fit 64 bits", name);
+    }
+    if (status || form->contiguous) return status;
+    int before = call->order_count;
+    bind(call, form->strides, strides, form->dimensions);
+    for (; before < call->order_count; before++) call->is_stride[call->order[before]] = true;
+    return ZOO_OK;
+}
+
+zoo_status zoo_argument_bytes(zoo_device *handle, const char *name, const zoo_argument *arguments, size_t count, const char *argument,
                               int64_t *bytes)
 {
-    const zoo_kernel *kernel = find_kernel(name);
-    if (!kernel) return ZOO_UNKNOWN_KERNEL_ERROR;
+    device_state *device;
+    call_state call;
+    zoo_status status = find_device(handle, &device);
+    const zoo_kernel *kernel = status ? NULL : find_kernel(name);
+    if (!kernel) return status ? status : ZOO_UNKNOWN_KERNEL_ERROR;
+    if (!bytes) return refuse(kernel, ZOO_ARGUMENT_ERROR, "zoo_argument_bytes: the place for the bytes is NULL");
+    if (!argument) return refuse(kernel, ZOO_ARGUMENT_ERROR, "zoo_argument_bytes: the name of the argument is NULL");
     int asked = argument_index(kernel, argument);
     if (asked < 0 || !kernel->arguments[asked].forms)
         return refuse(kernel, ZOO_ARGUMENT_ERROR, "no array argument is named '%s'", argument);
-    call_state call;
-    zoo_status status = begin_call(&call, device, kernel, arguments, count, asked);
-    if (status || (status = check_constraints(&call, true))) return status;
-    const zoo_form *form = call.arrays[asked].form;
-    int64_t extents[ZOO_MOST_DIMENSIONS];
-    if ((status = evaluate_all(&call, form->shape, form->dimensions, extents))) return status;
-    *bytes = dtypes[call.arrays[asked].dtype].bytes;
-    for (int axis = 0; axis < form->dimensions; axis++)
-        if (__builtin_mul_overflow(*bytes, extents[axis] > 0 ? extents[axis] : 0, bytes))
-            return refuse(kernel, ZOO_CONSTRAINT_ERROR, "%s: its bytes do not fit 64 bits", argument);
+    if ((status = begin_call(&call, device, kernel, arguments, count, asked))) return status;
+    int64_t measured = 0;
+    const array_state *array = &call.arrays[asked];
+    if (!array->present && (status = measure_expected(&call, &measured))) return status;
+    if (array->present && !array->empty) measured = span_of(array).bytes;
+    if ((status = check_constraints(&call, false))) return status;
+    for (int index = 0; index < kernel->argument_count; index++) {
+        const array_state *given = &call.arrays[index];
+        bool open = false;
+        for (int axis = 0; given->present && axis < given->dimensions; axis++) open |= is_open(&call, given->form->shape[axis]);
+        if (given->present && !open && (status = check_same(&call, index, "", given->form->shape, given->shape))) return status;
+    }
+    if ((status = check_constraints(&call, true))) return status;
+    *bytes = measured;
     return ZOO_OK;
 }
 
 zoo_driver_function zoo_driver(const char *symbol)
 {
-    void *found = driver.process ? dlsym(driver.library, symbol) : NULL;
+    void *found = symbol && !forked && driver_process() ? dlsym(driver.library, symbol) : NULL;
     zoo_driver_function function;
     memcpy(&function, &found, sizeof found);
     return function;

@@ -11,7 +11,8 @@
  *
  * Needs no CUDA header and no CUDA library at build time: libcuda.so.1 is opened when the first device is. Nothing is
  * compiled, downloaded or cached. Every check is made before anything is enqueued. All functions may be called from any
- * thread; the calling thread's current context is what it was when a function returns.
+ * thread; the calling thread's current context is what it was when a function returns. NULL where something is needed, and a
+ * device or plan that is closed already, give ZOO_ARGUMENT_ERROR.
  */
 #ifndef ZOO_H
 #define ZOO_H
@@ -76,7 +77,7 @@ typedef struct DLTensor {
 /* "bf16", "f16", "f32", "e4m3", "e5m2", "ue8m0", "e2m1x2", "u8", "i32", "i64"; another name gives a type every kernel refuses. */
 DLDataType zoo_dtype(const char *name);
 
-/* A contiguous array in device memory. `shape` is kept by reference. */
+/* A contiguous array in device memory. `shape` is kept by reference. NULL for a dtype or shape is refused by the call. */
 DLTensor zoo_array(void *address, int device, const char *dtype, int ndim, int64_t *shape);
 
 /* ---- arguments of a call, by name and in any order; an absent one, a NULL tensor and a NULL choice are the same ---- */
@@ -132,13 +133,15 @@ static inline zoo_argument zoo_choice(const char *name, const char *choice)
 
 /* ---- devices ---- */
 
+/* A handle, not an address: there is nothing to read behind it, and a closed one is never valid again. */
 typedef struct zoo_device zoo_device;
 
 /* Opens a GPU by its ordinal and retains its primary context, the one that the CUDA runtime and frameworks work in. */
 zoo_status zoo_open(int ordinal, zoo_device **device);
 
-/* Gives back what zoo_open took. Free the device's plans first; nothing of it may still be running. NULL is ignored. */
-void zoo_close(zoo_device *device);
+/* Gives back what zoo_open took; of the device's plans only zoo_plan_free is left. Nothing of it may still be running, and no
+   other thread may be within a call for it. NULL is ignored. Whatever the status, the device is closed. */
+zoo_status zoo_close(zoo_device *device);
 
 /* The kernels that were exported. */
 int zoo_kernel_count(void);
@@ -153,15 +156,15 @@ zoo_status zoo_load(zoo_device *device, const char *pattern, int *loaded);
 
 zoo_status zoo_launch(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, void *stream);
 
-/* A resolved and checked launch, tensor maps encoded, parameters packed. It holds the addresses it was made with.
-   `stream` is only asked whether it is being captured, which forbids loading. */
+/* A resolved and checked launch, tensor maps encoded, parameters packed; a handle as zoo_device. It holds the addresses it was made
+   with. `stream` is only asked whether it is being captured, which forbids loading. */
 typedef struct zoo_plan zoo_plan;
 zoo_status zoo_prepare(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, void *stream, zoo_plan **plan);
 
-/* Enqueues it: no allocation, no lookup, no check, no synchronisation; may be captured in a CUDA graph, and called from
-   several threads at once. */
+/* Enqueues it: no allocation, no lock, no synchronisation, and no check but that plan and device are open; may be captured in a
+   CUDA graph, and called from several threads at once. */
 zoo_status zoo_plan_launch(const zoo_plan *plan, void *stream);
-void zoo_plan_free(zoo_plan *plan);
+zoo_status zoo_plan_free(zoo_plan *plan); /* NULL is ignored */
 
 typedef struct zoo_plan_shape {
     const char *variant, *arch, *symbol;
@@ -170,9 +173,10 @@ typedef struct zoo_plan_shape {
     uint32_t threads;
     uint32_t shared_bytes; /* dynamic */
 } zoo_plan_shape;
-zoo_plan_shape zoo_plan_describe(const zoo_plan *plan);
+zoo_plan_shape zoo_plan_describe(const zoo_plan *plan); /* zeros and NULLs for what is no plan, and zoo_last_error() */
 
-/* The bytes that an argument must have in this call, for outputs and workspaces: pass the others and leave it out. */
+/* The bytes that an array argument takes in this call, contiguous: pass what the kernel reads and leave out what is to be made. Passed
+   too, the argument itself says its dtype and, with a shape, that shape and strides; no address of it is read. */
 zoo_status zoo_argument_bytes(zoo_device *device, const char *kernel, const zoo_argument *arguments, size_t count, const char *argument,
                               int64_t *bytes);
 
