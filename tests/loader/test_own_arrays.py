@@ -196,7 +196,7 @@ def test_exported_views_carry_their_strides(library):
         """
 a = zoo.to_device(whole)
 for view in (a, a.t(), a[1:, ::2], a[2:4]):
-    address, (dtype, shape, strides, device, readonly) = read_dlpack(view)
+    address, (dtype, shape, strides, device, readonly, _) = read_dlpack(view)
     interface = view.__cuda_array_interface__
     print(address - a.address, shape, strides, "|", interface["data"][0] - a.address, interface["shape"], interface["strides"])
 """,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,5 +37,5 @@ def from_numpy(device: Device, values: np.ndarray) -> EmulatedArray:
 
 def uninitialised(device: Device, shape: tuple[int, ...], dtype: str | DTypeLike) -> EmulatedArray:
     shape, name = whole_tuple(shape, "shape"), dtype_name(dtype, "empty")
-    size = DTYPES[name].bytes * int(np.prod(shape, dtype=np.int64))
+    size = DTYPES[name].bytes * math.prod(shape)
     return EmulatedArray(device.alloc(size), shape, name, contiguous_strides(shape), device)
