@@ -266,8 +266,11 @@ def _read_torch_subclass(tensor: Any) -> tuple[int, Signature]:
 
 # CuPy
 def _read_cupy(array: Any) -> tuple[int, Signature]:
-    data = array.data
-    return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
+    try:
+        data = array.data
+        return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
+    except Exception as error:  # something of CuPy's that is no array
+        raise ArgumentError(f"a {type(array).__name__} of CuPy's that cannot be read as an array: {shown(error)}") from None
 
 
 def _describe_cupy(address: int, signature: Signature) -> Array:
