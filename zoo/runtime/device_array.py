@@ -35,10 +35,11 @@ class DeviceArray(OwnArray):
         size = whole(self.nbytes, f"the bytes of {self.shape} of {self.dtype}")
         if size:
             opened = driver.device(device)
+            _free_late()
             with opened.current(), driver.relaxed_capture():
                 result = driver.bindings().cuMemAlloc(size)
                 self.address = int(driver.check(result, f"allocating {size} bytes on device {device}"))
-            weakref.finalize(self, _free, opened, self.address).atexit = False
+                weakref.finalize(self, _free, opened, self.address).atexit = False
 
     def numpy(self) -> ndarray[Any, Any]:
         """A copy on the host, contiguous, after waiting for all work of the device. 4-bit codes come as bytes."""
@@ -95,11 +96,22 @@ class DeviceArray(OwnArray):
         return make_capsule(self, self.address, DTYPES[self.dtype].dlpack, self.shape, strides, self.device)
 
 
+# Memory of arrays that are gone, which could not be freed because its device could not be made current; freed before the next is allocated.
+_late: list[tuple[driver.Device, int]] = []
+
+
 def _free(device: driver.Device, address: int) -> None:
     if driver.forked():
         return  # the parent's memory
+    _late.append((device, address))
     with device.current(), driver.relaxed_capture():
+        _late.remove((device, address))  # the driver is asked once: what it refuses to free is lost
         driver.check(driver.bindings().cuMemFree(address), "freeing device memory")
+
+
+def _free_late() -> None:
+    if _late:
+        _free(*_late.pop())
 
 
 def to_device(array: ndarray[Any, Any], device: int = 0) -> DeviceArray:
