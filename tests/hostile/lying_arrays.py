@@ -9,6 +9,7 @@ has been launched before: what is remembered of a call must not let a later lie 
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -17,7 +18,8 @@ import sys
 import threading
 import unittest.mock
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy
 
@@ -258,6 +260,62 @@ class Jax:
         return self.address
 
 
+class Dtype:
+    def __init__(self, name: str):
+        self.name = name
+
+    def __str__(self):
+        return f"torch.{self.name}"
+
+
+class Tensor:
+    """As torch.Tensor, with what a test changes of it."""
+
+    shape = SHAPE
+
+    def __init__(self, call: Call, **changes: object):
+        self.dtype, self.address = torch.float16, call.address
+        self.__dict__ |= changes
+
+    def is_contiguous(self):
+        return True
+
+    def is_neg(self):
+        return False
+
+    def stride(self):
+        return (512, 1)
+
+    def get_device(self):
+        return 0
+
+    def data_ptr(self):
+        return self.address
+
+
+class Parameter(Tensor):
+    pass
+
+
+torch: Any = ModuleType("torch")
+for dtype in ("bfloat16", "float16", "complex32", "qint8"):
+    setattr(torch, dtype, Dtype(dtype))
+torch.Tensor, torch.nn = Tensor, SimpleNamespace(Parameter=Parameter)
+torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0, DisableTorchFunctionSubclass=contextlib.nullcontext)
+sys.modules["torch"] = torch  # in this process, which has no other
+
+
+def subclass(**members: object) -> Callable[[Call], object]:
+    """Of torch's tensors: a member that is no function is what a method of that name returns, where there is such a method."""
+    methods = {
+        name: (lambda self, value=value: value)
+        if hasattr(Tensor, name) and not callable(value) and not isinstance(value, property) and name != "shape"
+        else value
+        for name, value in members.items()
+    }
+    return lambda call: type("Liar", (Tensor,), methods)(call)
+
+
 class Tracer:
     """As what jax.jit passes in place of an array."""
 
@@ -283,6 +341,24 @@ def numpys(dtype: object, shape: tuple[int, ...] = SHAPE) -> Callable[[Call], ob
 HOST = "lies in host memory"
 NO_ARRAY = "expected an array in device memory, got "
 CASES |= {
+    "torch of complex numbers": (lambda call: Tensor(call, dtype=torch.complex32), "more than the numbers in memory"),
+    "torch of quantised numbers": (lambda call: Tensor(call, dtype=torch.qint8), "more than the numbers in memory"),
+    "torch without memory": (lambda call: Tensor(call, address=0), "without memory"),
+    "torch's subclass without memory": (subclass(data_ptr=0), "without memory"),
+    "torch's subclass of a complex dtype": (lambda call: subclass()(call).__class__(call, dtype=torch.complex32), "more than the numbers"),
+    "torch's subclass that is negated": (subclass(is_neg=True), "negated only when it is read"),
+    "torch's subclass whose address wraps": (subclass(data_ptr=2**64 - 16), "the address of a Liar"),
+    "torch's subclass at no number": (subclass(data_ptr="here"), "the address of a Liar"),
+    "torch's subclass without a place": (subclass(data_ptr=lambda self: 1 // 0), "no memory that a kernel could read"),
+    "torch's subclass that wraps another": (subclass(data_ptr=property(lambda self: self.none)), "no memory that a kernel could read"),
+    "torch's subclass of no shape": (subclass(shape=None), "the shape of a Liar"),
+    "torch's subclass of symbolic extents": (subclass(shape=("s0", 512)), "the shape of a Liar"),
+    "torch's subclass of no strides": (subclass(is_contiguous=False, stride=lambda self: None), "the strides of a Liar"),
+    "torch's subclass of wrong strides": (subclass(is_contiguous="perhaps", stride=lambda self: (512,)), "2 extents but 1 strides"),
+    "torch's subclass of another dtype": (lambda call: subclass()(call).__class__(call, dtype="float16"), "expected one of torch's"),
+    "torch's subclass on no device": (subclass(get_device="cuda:0"), "the device of a Liar"),
+    "torch's subclass on device -7": (subclass(get_device=-7), "the device of a Liar"),
+    "torch's subclass on device 99": (subclass(get_device=99), "no device 99"),
     "cupy of the other byte order": (lambda call: Cupy(call, dtype=numpy.dtype(">f2")), "got >f2"),
     "cupy with a stride too few": (lambda call: Cupy(call, strides=(1024,)), "2 extents but 1 strides"),
     "cupy with strides between elements": (lambda call: Cupy(call, strides=(1025, 2)), "no multiples"),
@@ -360,6 +436,10 @@ def honest(call: Call) -> dict[str, object]:
         "old producer": OldProducer(capsule(call, _LEGACY)),
         "old producer without strides": OldProducer(capsule(call, _LEGACY, strides=())),
         "viewed producer": zoo.view(Producer(capsule(call, code=1)), "bf16"),
+        "torch": Tensor(call),
+        "torch's parameter": Parameter(call),
+        "torch's subclass": subclass()(call),
+        "viewed torch": zoo.view(Tensor(call), "bf16"),
         "cupy": Cupy(call),
         "jax": Jax(call),
         "pointer": zoo.ptr(call.address, SHAPE, "f16"),

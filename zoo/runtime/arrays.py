@@ -259,6 +259,8 @@ def _read_torch_subclass(tensor: Any) -> tuple[int, Signature]:
         raise
     except Exception as error:
         raise ArgumentError(f"a {name} has no memory that a kernel could read: {shown(error)}") from None
+    if strides is not True and len(strides) != len(shape):
+        raise ArgumentError(f"a {name} has {len(shape)} extents but {len(strides)} strides")
     if type(dtype) is not type(torch.bfloat16):
         raise ArgumentError(f"the dtype of a {name}: expected one of torch's, got {shown(dtype)}")
     return address, (dtype, shape, strides, device)
