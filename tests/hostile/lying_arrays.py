@@ -302,7 +302,6 @@ for dtype in ("bfloat16", "float16", "complex32", "qint8"):
     setattr(torch, dtype, Dtype(dtype))
 torch.Tensor, torch.nn = Tensor, SimpleNamespace(Parameter=Parameter)
 torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0, DisableTorchFunctionSubclass=contextlib.nullcontext)
-sys.modules["torch"] = torch  # in this process, which has no other
 
 
 def subclass(**members: object) -> Callable[[Call], object]:
@@ -470,6 +469,7 @@ def remembering_nothing(function: Callable[[], str]) -> str:
 
 
 def main() -> None:
+    sys.modules["torch"] = torch
     call = Call()
     launches = ctypes.CDLL("libcuda.so.1").zoo_recorder_calls
 
