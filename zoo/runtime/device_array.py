@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
-from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name
+from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name, plain_numpy
 from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 from zoo.runtime import driver
@@ -58,6 +58,7 @@ class DeviceArray(OwnArray):
         """Fills this array from a host array of the same shape and dtype."""
         import numpy
 
+        plain_numpy(array, "copy_from")
         allowed = (self.dtype, "u8" if self.dtype in CARRIED_BY_BYTES else self.dtype)
         if array.shape != self.shape or BY_NUMPY_NAME.get(array.dtype.name) not in allowed:
             raise ArgumentError(f"copy_from: expected {self.shape} of {self.dtype}, got {array.shape} of {array.dtype}")
@@ -116,8 +117,7 @@ def _free_late() -> None:
 
 def to_device(array: ndarray[Any, Any], device: int = 0) -> DeviceArray:
     """Copies a numpy array (with ml_dtypes' small floats too) to the device."""
-    if not hasattr(array, "__array_interface__"):
-        raise ArgumentError(f"to_device: a {type(array).__name__} is no numpy array")
+    plain_numpy(array, "to_device")
     return DeviceArray(array.shape, dtype_name(array.dtype, "to_device"), device).copy_from(array)
 
 
