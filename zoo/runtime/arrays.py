@@ -451,7 +451,8 @@ def _find_kind(value: object) -> Kind | None:
     module = str(cls.__module__).partition(".")[0]
     torch: Any = sys.modules.get("torch")
     if torch is not None and issubclass(cls, torch.Tensor):
-        return TORCH if cls in (torch.Tensor, torch.nn.Parameter) else _TORCH_SUBCLASS
+        plain = (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None))  # which answer for themselves
+        return TORCH if cls in plain else _TORCH_SUBCLASS
     if module == "cupy":
         return _CUPY
     if module in ("jax", "jaxlib") and _has(value, "unsafe_buffer_pointer"):
