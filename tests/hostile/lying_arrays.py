@@ -431,6 +431,7 @@ def honest(call: Call) -> dict[str, object]:
         "viewed interface": zoo.view(Interface(call, typestr="<V2"), "bf16"),
         "producer": Producer(capsule(call)),
         "producer with an offset": Producer(capsule(call, data=call.address - 64, offset=64)),
+        "producer of managed memory": Producer(capsule(call, type=13)),
         "read-only producer": Producer(capsule(call, flags=1)),
         "old producer": OldProducer(capsule(call, _LEGACY)),
         "old producer without strides": OldProducer(capsule(call, _LEGACY, strides=())),

@@ -43,5 +43,5 @@ def test_an_output_that_cannot_be_written_is_refused(answers, lie):
 
 
 def test_honest_arrays_of_the_same_kinds_are_launched(answers):
-    assert len(answers["honest"]) == 18
+    assert len(answers["honest"]) == 19
     assert {name: set(all_of) for name, all_of in answers["honest"].items()} == {name: {"ACCEPTED"} for name in answers["honest"]}
