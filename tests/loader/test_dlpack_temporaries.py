@@ -91,3 +91,11 @@ print(live(b"allocations"))
 def test_a_producer_is_asked_for_no_copy(library):
     _, printed = traced(library, "zoo.launch(NAME, stream=0, x=Temporary(), **outputs); print(asked)")
     assert printed == ["[False]"]
+
+
+@pytest.mark.parametrize("reading", ["a.numpy()", "a.__cuda_array_interface__", "a.__dlpack__()"])
+def test_what_is_read_or_handed_out_was_waited_for(library, reading):
+    """Kernels run on a stream that no copy of the driver waits for by itself."""
+    run = recorder.python(library, f"import zoo\na = zoo.empty((4,), 'f32')\n{reading}", trace=True)
+    calls = [line["call"] for line in run.lines if line.get("call") in ("cuCtxSynchronize", "cuMemcpyDtoH")]
+    assert calls == ["cuCtxSynchronize", "cuMemcpyDtoH"][: 2 if "numpy" in reading else 1]
