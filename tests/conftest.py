@@ -74,6 +74,7 @@ _TAKE_LONG = {
     "interruptions/test_exports.py",
     "interruptions/test_kills.py",
     "loader/test_against_recorder.py",
+    "loader/test_driver_failures.py",
     "reference/test_directions.py",
     "reference/test_mxfp8.py",
     "release/test_release.py",

@@ -111,7 +111,7 @@ class Zoo:
         left out, it is the current one of the arrays' framework.
         """
         call = Call.read(arguments)
-        plan, _ = self._plan(name, call, variant, stream, {array: arguments[array] for array in call.arrays})
+        plan, _ = self._plan(name, call, variant, stream, {array: (arguments[array], call.values[array].owner) for array in call.arrays})
         return plan
 
     def launch(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> None:

@@ -49,7 +49,7 @@ int main(void)
     printf("failed: %d\n", live());
     printf("failed the second time: %d\n", live());
     ((int (*)(void **))driver("cuCtxGetCurrent"))(&current);
-    printf("libraries: %ld, contexts: %ld, current: %d\n", ((long (*)(void))driver("zoo_recorder_live_libraries"))(),
-           ((long (*)(void))driver("zoo_recorder_live_contexts"))(), current != NULL);
+    long (*held)(const char *) = (long (*)(const char *))driver("zoo_recorder_live");
+    printf("libraries: %ld, contexts: %ld, current: %d\n", held("libraries"), held("contexts"), current != NULL);
     return 0;
 }

@@ -231,10 +231,10 @@ int main(int words, char **word)
         succeeded += workers[index].succeeded;
         refused += workers[index].refused;
     }
-    zoo_driver_function libraries = zoo_driver("zoo_recorder_live_libraries"), contexts = zoo_driver("zoo_recorder_live_contexts");
-    REQUIRE(((long (*)(void))contexts)() == MOST_DEVICES);
+    long (*live)(const char *) = (long (*)(const char *))zoo_driver("zoo_recorder_live");
+    REQUIRE(live("contexts") == MOST_DEVICES);
     for (int index = 0; index < MOST_DEVICES; index++) REQUIRE(zoo_close(devices[index]) == ZOO_OK);
-    REQUIRE(((long (*)(void))libraries)() == 0 && ((long (*)(void))contexts)() == 0);
+    REQUIRE(live("libraries") == 0 && live("contexts") == 0);
     printf("%ld succeeded, %ld refused\n", succeeded, refused);
     while (call_count >= 0) free(calls[call_count--]);
     free(workers);

@@ -337,14 +337,14 @@ def test_memory_is_given_back(library):
     log = run(
         library,
         """
-recorder.zoo_recorder_live_allocations.restype = ctypes.c_long
+recorder.zoo_recorder_live.restype = ctypes.c_long
 for _ in range(200):
     c = call(); zoo.launch(NAME, **c); zoo.prepare(NAME, **c)(zoo.stream()); c["q"].__dlpack__()
 zoo.load(NAME)
 del c
 import gc; gc.collect()
 from zoo.catalog import Zoo
-print(recorder.zoo_recorder_live_allocations())
+print(recorder.zoo_recorder_live(b"allocations"))
 """,
     )
     assert log.stdout.strip() == "0"

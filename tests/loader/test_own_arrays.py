@@ -140,7 +140,7 @@ START = """
 import ctypes, gc, numpy, ml_dtypes, zoo
 from zoo.runtime.dlpack import read_dlpack
 recorder = ctypes.CDLL("libcuda.so.1")
-recorder.zoo_recorder_live_allocations.restype = ctypes.c_long
+recorder.zoo_recorder_live.restype = ctypes.c_long
 whole = numpy.arange(7 * 12, dtype=numpy.int32).reshape(7, 12)
 """
 
@@ -179,7 +179,7 @@ def test_a_view_keeps_the_memory_it_shows(library):
     log = run(
         library,
         """
-live = recorder.zoo_recorder_live_allocations
+live = lambda: recorder.zoo_recorder_live(b"allocations")
 view = zoo.to_device(whole)[1:].t()[2:]
 gc.collect(); print(live(), (view.numpy() == whole[1:].T[2:]).all())
 capsule = view.__dlpack__()
@@ -196,7 +196,7 @@ def test_exported_views_carry_their_strides(library):
         """
 a = zoo.to_device(whole)
 for view in (a, a.t(), a[1:, ::2], a[2:4]):
-    address, (dtype, shape, strides, device, readonly) = read_dlpack(view)
+    address, (dtype, shape, strides, device, readonly, _) = read_dlpack(view)
     interface = view.__cuda_array_interface__
     print(address - a.address, shape, strides, "|", interface["data"][0] - a.address, interface["shape"], interface["strides"])
 """,

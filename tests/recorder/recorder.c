@@ -8,12 +8,11 @@
  *   ZOO_RECORDER_DEVICES         "9.0:132,10.0:148": compute capability and multiprocessors; empty for none; default 9.0:132
  *   ZOO_RECORDER_LOG             a file; each launch appends one JSON line
  *   ZOO_RECORDER_TRACE           "1": every call appends {"call": name} too
- *   ZOO_RECORDER_FAIL            "cuLaunchKernelEx=719,cuLibraryLoadData=200@2": results to give always, or on the nth call;
- *                                "*=999@7": on the seventh of all calls, whichever it is
+ *   ZOO_RECORDER_FAIL            "cuLaunchKernelEx=719,cuLibraryLoadData=200@2,*=999@40": results to give always, or on the nth call;
+ *                                "*" counts the calls of all functions together
  *   ZOO_RECORDER_SLOW            "cuLibraryLoadData=300": a function that takes so many milliseconds longer
  *   ZOO_RECORDER_DRIVER_VERSION  default 13000
- * Functions beyond the driver's: zoo_recorder_fail, zoo_recorder_calls, zoo_recorder_set_capture, zoo_recorder_live_libraries,
- * zoo_recorder_live_contexts.
+ * Functions beyond the driver's: zoo_recorder_fail, zoo_recorder_recover, zoo_recorder_calls, zoo_recorder_live, zoo_recorder_set_capture.
  *
  * Device memory is host memory. Nothing is computed: a launch checks its kernel, shape and parameters and is logged.
  */
@@ -176,7 +175,7 @@ static struct event *events;
 static struct allocation *allocations;
 static struct failure *failures;
 static struct call *calls;
-static long call_count; /* of all functions */
+static long all_calls;
 static pid_t initialised_by;
 static _Thread_local struct context *stack[MAX_DEPTH];
 static _Thread_local int depth;
@@ -274,17 +273,18 @@ static CUresult count_call(const char *name, bool needs_initialisation)
         calls = call;
     }
     call->count++;
-    call_count++;
+    all_calls++;
     const char *trace = getenv("ZOO_RECORDER_TRACE");
     if (trace && *trace == '1') {
         char line[128];
         snprintf(line, sizeof line, "{\"call\": \"%s\"}\n", name);
         log_line(line);
     }
-    for (struct failure *failure = failures; failure; failure = failure->next)
-        if (!strcmp(failure->name, "*") ? failure->nth == call_count
-                                        : !strcmp(failure->name, name) && (failure->nth == 0 || failure->nth == call->count))
-            return failure->result;
+    for (struct failure *failure = failures; failure; failure = failure->next) {
+        bool any = !strcmp(failure->name, "*");
+        if (!any && strcmp(failure->name, name)) continue;
+        if (failure->nth == 0 || failure->nth == (any ? all_calls : call->count)) return failure->result;
+    }
     if (needs_initialisation && initialised_by != getpid()) return NOT_INITIALIZED; /* a fork loses the driver */
     return OK;
 }
@@ -374,7 +374,7 @@ API void zoo_recorder_recover(void)
 API long zoo_recorder_calls(const char *name)
 {
     LOCKED;
-    if (!strcmp(name, "*")) return call_count;
+    if (!strcmp(name, "*")) return all_calls;
     for (struct call *call = calls; call; call = call->next)
         if (!strcmp(call->name, name)) return call->count;
     return 0;
@@ -391,28 +391,25 @@ API int zoo_recorder_set_capture(CUstream handle, int status)
     return OK;
 }
 
-API long zoo_recorder_live_allocations(void)
+/* How many of a kind the program holds: "allocations", "streams", "libraries", "contexts" (times a primary one was retained and not
+ * released), "events", and of the calling thread "pushed" contexts and "relaxed" (1 while it is in another capture mode than the default). */
+API long zoo_recorder_live(const char *kind)
 {
     LOCKED;
     long count = 0;
-    for (struct allocation *allocation = allocations; allocation; allocation = allocation->next) count++;
-    return count;
-}
-
-API long zoo_recorder_live_libraries(void)
-{
-    LOCKED;
-    long count = 0;
-    for (struct library *library = libraries; library; library = library->next) count += library->loaded;
-    return count;
-}
-
-/* How often primary contexts were retained and not released. */
-API long zoo_recorder_live_contexts(void)
-{
-    LOCKED;
-    long count = 0;
-    for (int device = 0; device < device_count; device++) count += contexts[device].retained;
+    if (!strcmp(kind, "pushed")) return depth;
+    if (!strcmp(kind, "relaxed")) return capture_mode != 0;
+    if (!strcmp(kind, "allocations"))
+        for (struct allocation *one = allocations; one; one = one->next) count++;
+    else if (!strcmp(kind, "streams"))
+        for (struct stream *one = streams; one; one = one->next) count++;
+    else if (!strcmp(kind, "libraries"))
+        for (struct library *one = libraries; one; one = one->next) count += one->loaded;
+    else if (!strcmp(kind, "contexts"))
+        for (int device = 0; device < device_count; device++) count += contexts[device].retained;
+    else if (!strcmp(kind, "events"))
+        for (struct event *one = events; one; one = one->next) count++;
+    else count = -1;
     return count;
 }
 
@@ -1340,7 +1337,7 @@ static CUresult launch(const struct configuration *with, const void *handle, voi
         else if (attribute->id != 0) return fault(INVALID_VALUE, "%s: launch attribute %d is not recorded", kernel->name, attribute->id);
     }
     unsigned long long threads = (unsigned long long)with->block[0] * with->block[1] * with->block[2];
-    if (threads == 0 || threads > (unsigned long long)kernel->max_threads)
+    if (threads == 0 || threads > 1024 || threads > (unsigned long long)kernel->max_threads || with->block[2] > 64)
         return fault(INVALID_VALUE, "%s: %llu threads, at most %d", kernel->name, threads, kernel->max_threads);
     if (!with->grid[0] || !with->grid[1] || !with->grid[2] || with->grid[0] > 2147483647u || with->grid[1] > 65535 || with->grid[2] > 65535)
         return fault(INVALID_VALUE, "%s: a grid of %u x %u x %u", kernel->name, with->grid[0], with->grid[1], with->grid[2]);
@@ -1670,6 +1667,7 @@ static const struct {
 API CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status)
 {
     (void)flags;
+    if (initialised_by == getpid()) ENTER(cuGetProcAddress); /* before that it is the program's own loading */
     int best = -1;
     for (size_t index = 0; index < sizeof entries / sizeof *entries; index++)
         if (!strcmp(entries[index].name, symbol) && entries[index].since <= version) best = entries[index].since;

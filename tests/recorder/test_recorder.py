@@ -103,7 +103,10 @@ def test_a_launch_is_written_down_whichever_way_its_parameters_come(library, cub
         ("ok(*d.cuLibraryUnload(library))", 400),
         ("config.gridDimX = 3", 912),
         ("config.gridDimX = 0", 1),
-        ("config.blockDimX = 2048", 1),
+        ("config.blockDimX = 1025", 1),
+        ("config.blockDimX, config.blockDimZ = 8, 65", 1),
+        ("config.gridDimY = 65536", 1),
+        ("config.gridDimX, cluster.value.clusterDim.x = 18, 9; config.attrs = [cluster]", 912),
         ("config.sharedMemBytes = 60000", 1),
         ("size.value = 16", 1),
         ("ok(*d.cuCtxSetCurrent(ok(*d.cuDevicePrimaryCtxRetain(1))))", 400),
@@ -113,6 +116,22 @@ def test_a_launch_is_written_down_whichever_way_its_parameters_come(library, cub
 def test_a_careless_launch_is_refused(library, cubin, mistake, result):
     run = python(library, PREPARE + LAUNCH.format(cubin=cubin) + mistake + "\nprint(launch(False))", devices="9.0:132,9.0:132")
     assert run.stdout.split() == [str(result)] and run.launches == [] and len(run.faults) == 1
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "change"),
+    [
+        ("MAX_DYNAMIC_SHARED_SIZE_BYTES", 60000, "config.sharedMemBytes = 60000"),
+        ("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", 1, "config.gridDimX, cluster.value.clusterDim.x = 16, 16; config.attrs = [cluster]"),
+    ],
+)
+def test_what_only_an_attribute_allows_is_refused_until_it_is_set(library, cubin, attribute, value, change):
+    """And to the last unit: one less shared memory than is asked for, or not saying that wide clusters are meant, is not enough."""
+    setting = "ok(*d.cuFuncSetAttribute(function, d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_{}, {}))\nprint(launch(True))\n"
+    snippet = change + "\nprint(launch(True))\n" + setting.format(attribute, value - 1) + setting.format(attribute, value)
+    run = python(library, PREPARE + LAUNCH.format(cubin=cubin) + snippet)
+    refused = "912" if "CLUSTER" in attribute else "1"
+    assert run.stdout.split() == [refused, refused, "0"] and len(run.launches) == 1 and len(run.faults) == 2
 
 
 def test_a_cubin_of_another_architecture_or_no_cubin_is_refused(library, cubin):
@@ -161,25 +180,69 @@ def test_errors_can_be_ordered(library):
     assert run.stdout.split() == ["0", "2"] and run.calls("cuMemAlloc") == 2
 
 
+def test_the_nth_call_of_all_can_be_ordered_to_fail(library):
+    snippet = PREPARE + "for _ in range(3): print(d.cuMemAlloc(8)[0].value, *(x.value for x in d.cuStreamCreate(1)[:1]))"
+    clean = python(library, snippet, trace=True)
+    names = [line["call"] for line in clean.lines]
+    second = 1 + [place for place, name in enumerate(names) if name == "cuStreamCreate"][1]
+    run = python(library, snippet, fail=f"*=719@{second}")
+    assert run.stdout.split() == ["0", "0", "0", "719", "0", "0"]
+
+
+def test_what_a_program_holds_is_counted(library):
+    run = python(
+        library,
+        PREPARE
+        + """
+recorder = ctypes.CDLL("libcuda.so.1")
+def live(): return [recorder.zoo_recorder_live(kind) for kind in (b"allocations", b"streams", b"contexts", b"pushed", b"relaxed", b"events")]
+print(*live())
+memory, stream = ok(*d.cuMemAlloc(8)), ok(*d.cuStreamCreate(1))
+ok(*d.cuCtxPushCurrent(context)); ok(*d.cuThreadExchangeStreamCaptureMode(d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+print(*live())
+ok(*d.cuMemFree(memory)); ok(*d.cuStreamDestroy(stream)); ok(*d.cuCtxPopCurrent()); ok(*d.cuDevicePrimaryCtxRelease(0))
+print(*live(), recorder.zoo_recorder_live(b"memories"))
+""".replace("recorder = ", "import ctypes; recorder = "),
+    )
+    assert [line.split() for line in run.stdout.splitlines()] == [
+        ["0", "0", "1", "1", "0", "0"],
+        ["1", "1", "1", "2", "1", "0"],
+        ["0", "0", "0", "1", "1", "0", "-1"],
+    ]
+
+
 def test_a_forked_child_has_no_driver(library):
     run = python(library, PREPARE + "import os\nif os.fork() == 0: print(d.cuDeviceGetCount()[0].value)\nelse: os.wait()")
     assert run.stdout.split() == ["3"]
 
 
+# A map at a chosen place: cuda-bindings' own CUtensorMap objects lie wherever the heap puts them.
+ENCODE = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+memory = (ctypes.c_uint8 * 256)()
+aligned = -(-ctypes.addressof(memory) // 64) * 64
+def encode(where):
+    u64, u32 = ctypes.c_uint64, ctypes.c_uint32
+    return cuda.cuTensorMapEncodeTiled(ctypes.c_void_p(where), 9, 3, ctypes.c_void_p(4096), (u64 * 3)(256, 64, 3), (u64 * 2)(512, 32768),
+        (u32 * 3)(64, 8, 1), (u32 * 3)(1, 2, 1), 0, 3, 3, 1)
+"""
+
+
 def test_a_tensor_map_is_its_logical_record(library):
     expected = TensorMap("bf16", 4096, (256, 64, 3), (512, 32768), (64, 8, 1), (1, 2, 1), "128B", "256B", "nan")
+    run = python(library, PREPARE + ENCODE + "print(encode(aligned), ctypes.string_at(aligned, 128).hex())")
+    status, record = run.stdout.split()
+    assert status == "0" and run.faults == []
+    assert bytes.fromhex(record) == expected.to_bytes() and TensorMap.from_bytes(bytes.fromhex(record)) == expected
+
+
+def test_a_tensor_map_that_is_not_aligned_to_64_bytes_is_refused_wherever_the_heap_lies(library):
     run = python(
-        library,
-        PREPARE
-        + """
-D, I, S, P, F = (getattr(d, "CUtensorMap" + n) for n in ("DataType", "Interleave", "Swizzle", "L2promotion", "FloatOOBfill"))
-u64, u32 = d.cuuint64_t, d.cuuint32_t
-m = ok(*d.cuTensorMapEncodeTiled(D(9), 3, 4096, [u64(256), u64(64), u64(3)], [u64(512), u64(32768)], [u32(64), u32(8), u32(1)],
-    [u32(1), u32(2), u32(1)], I(0), S(3), P(3), F(1)))
-print(b"".join(int(word).to_bytes(8, "little") for word in m.opaque).hex())
-""",
+        library, PREPARE + ENCODE + "print(*(encode(aligned + offset) for offset in (1, 8, 16, 32, 48, 63)), encode(aligned + 64))"
     )
-    assert bytes.fromhex(run.stdout.strip()) == expected.to_bytes() and TensorMap.from_bytes(bytes.fromhex(run.stdout.strip())) == expected
+    assert run.stdout.split() == ["1"] * 6 + ["0"]
+    assert len(run.faults) == 6 and all("not aligned to 64 bytes" in words for words in run.faults)
 
 
 def test_no_device_is_an_answer(library):
@@ -196,7 +259,7 @@ def test_any_one_call_can_be_made_to_fail_and_what_lives_is_counted(library, fai
 import cuda.bindings.driver as d, ctypes
 recorder = ctypes.CDLL('libcuda.so.1')
 results = [call()[0].value for call in (lambda: d.cuInit(0), lambda: d.cuDevicePrimaryCtxRetain(0), lambda: d.cuDevicePrimaryCtxRetain(0))]
-print(*results, "calls", recorder.zoo_recorder_calls(b"*"), "contexts", recorder.zoo_recorder_live_contexts())
-assert recorder.zoo_recorder_live_libraries() == 0
+print(*results, "calls", recorder.zoo_recorder_calls(b"*"), "contexts", recorder.zoo_recorder_live(b"contexts"))
+assert recorder.zoo_recorder_live(b"libraries") == 0
 """
     assert python(library, snippet, fail=fail).stdout.strip() == answers

@@ -21,6 +21,16 @@ def called(numpy_name: str) -> str:
     return BY_NUMPY_NAME.get(numpy_name, numpy_name)
 
 
+def plain_numpy(given: object, what: str) -> None:
+    """That a caller gave an array or a number of numpy's; `what` it was for is in the refusal."""
+    import numpy
+
+    if not issubclass(type(given), (numpy.ndarray, numpy.generic)):
+        raise ArgumentError(f"{what}: a {type(given).__name__} is no numpy array")
+    if issubclass(type(given), numpy.ma.MaskedArray):
+        raise ArgumentError(f"{what}: a device has no masks; fill the masked array (x.filled(0)) or pass its data (x.data)")
+
+
 def numpy_dtype(name: str) -> numpy.dtype[Any]:
     """numpy's dtype for one of zoo's."""
     import ml_dtypes

@@ -136,7 +136,7 @@ class _Resolution:
             value = given.get(name)
             value = option.default if value is None else value
             if value not in option.values:
-                self._fail(f"{name}: expected {_either(option.values)}, got '{value}'")
+                self._fail(f"{name}: expected {_either(option.values)}, got '{_text(value)}'")
             self.options[name] = value
 
     def _scalar(self, argument: Argument, value: Any) -> int | float:
@@ -147,11 +147,11 @@ class _Resolution:
                     raise TypeError
                 struct.pack("<f", value)
             except (TypeError, OverflowError, struct.error):
-                self._fail(f"{argument.name}: expected a number that fits 32 bits, got {value}")
+                self._fail(f"{argument.name}: expected a number that fits 32 bits, got {_text(value)}")
             return float(value)
         bits = 8 * DTYPES[dtype].bytes
         if isinstance(value, bool) or not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-            self._fail(f"{argument.name}: expected a whole number of {bits} bits, got {value}")
+            self._fail(f"{argument.name}: expected a whole number of {bits} bits, got {_text(value)}")
         self.values[argument.name] = value
         return value
 
@@ -406,6 +406,14 @@ class _Resolution:
 
 def _tuple(numbers: Sequence[int]) -> str:
     return f"({', '.join(map(str, numbers))})"
+
+
+def _text(value: object) -> str:
+    """What a caller gave; what has no text (a number of thousands of digits) is called by its type."""
+    try:
+        return str(value)
+    except Exception:
+        return f"a {type(value).__name__} without a text"
 
 
 def _either(names: Sequence[str]) -> str:

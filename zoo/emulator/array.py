@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import DTYPES
-from zoo.contract.numpy_dtypes import dtype_name
+from zoo.contract.numpy_dtypes import dtype_name, plain_numpy
 from zoo.contract.whole_numbers import whole_tuple
-from zoo.errors import ArgumentError
 from zoo.runtime.own_array import OwnArray
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ class EmulatedArray(OwnArray):
 
 
 def from_numpy(device: Device, values: np.ndarray) -> EmulatedArray:
-    if not hasattr(values, "__array_interface__"):
-        raise ArgumentError(f"array: a {type(values).__name__} is no numpy array")
+    plain_numpy(values, "array")
     name = dtype_name(values.dtype, "array")
     native = np.asarray(values, values.dtype.newbyteorder("="), order="C")
     return EmulatedArray(device.alloc(native), values.shape, name, contiguous_strides(values.shape), device)
@@ -36,5 +35,5 @@ def from_numpy(device: Device, values: np.ndarray) -> EmulatedArray:
 
 def uninitialised(device: Device, shape: tuple[int, ...], dtype: str | DTypeLike) -> EmulatedArray:
     shape, name = whole_tuple(shape, "shape"), dtype_name(dtype, "empty")
-    size = DTYPES[name].bytes * int(np.prod(shape, dtype=np.int64))
+    size = DTYPES[name].bytes * math.prod(shape)
     return EmulatedArray(device.alloc(size), shape, name, contiguous_strides(shape), device)

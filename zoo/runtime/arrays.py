@@ -8,9 +8,10 @@ own type; none is imported.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,8 @@ from zoo.contract.array import HIGHEST_ADDRESS, HOST, Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import called, dtype_name
-from zoo.contract.whole_numbers import whole, whole_tuple
-from zoo.errors import ArgumentError
+from zoo.contract.whole_numbers import shown, whole, whole_tuple
+from zoo.errors import ArgumentError, ZooError
 from zoo.runtime import driver, streams
 from zoo.runtime.dlpack import read_dlpack
 from zoo.runtime.own_array import OwnArray
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from zoo.emulator import Device as EmulatedDevice
 
+_LATEST_INTERFACE = 3  # of the versions of __cuda_array_interface__
 _BY_TYPESTR = {"<f2": "f16", "<f4": "f32", "|u1": "u8", "<i4": "i32", "<i8": "i64", "|V1": "u8"}
 
 Signature = tuple[Any, ...]
@@ -104,7 +106,10 @@ class Call:
             signature = tuple(islice(parts, 4)) if kind is TORCH else next(parts)
             if isinstance(kind, Kind):
                 self.arrays[name] = (kind, signature)
-                self.values[name] = kind.describe(next(places), signature)
+                try:
+                    self.values[name] = kind.describe(next(places), signature)
+                except ArgumentError as error:
+                    raise ArgumentError(f"{name}: {error}") from None
             else:
                 self.values[name] = _number(arguments[name])
 
@@ -189,19 +194,30 @@ def view(array: object, dtype: str | DTypeLike) -> View:
     kind = kind_of(array)
     if kind is None:
         raise ArgumentError(f"view: a {type(array).__name__} is no array")
-    found = kind.describe(*kind.read(array)).dtype
-    size = DTYPES[found].bytes if found in DTYPES else _size_of_unknown(found)
-    if size not in (None, DTYPES[dtype].bytes):
-        raise ArgumentError(f"view: an element of {found} has {size} bytes, one of {dtype} {DTYPES[dtype].bytes}")
+    try:
+        found = kind.describe(*kind.read(array)).dtype
+    except ZooError:
+        raise
+    except Exception as error:
+        raise ArgumentError(f"view: a {type(array).__name__} cannot be read: {shown(error)}") from None
+    bits = 8 * DTYPES[found].bytes if found in DTYPES else _bits_of_unknown(found)
+    if bits is None:
+        raise ArgumentError(f"view: nothing is known of the size of {found}, so it cannot be taken for {dtype}")
+    if bits != 8 * DTYPES[dtype].bytes:
+        size = f"{bits // 8} bytes" if bits % 8 == 0 else f"{bits} bits"
+        raise ArgumentError(f"view: an element of {found} has {size}, one of {dtype} {DTYPES[dtype].bytes}")
     return View(array, dtype)
 
 
-def _size_of_unknown(name: str) -> int | None:
-    """The bytes of a dtype that zoo has no name for, from the digits in its own ('torch.uint16', '<V2')."""
-    digits = "".join(character for character in name if character.isdigit())
-    if not digits:
-        return None
-    return int(digits) if name[:1] in "<>|=" else int(digits) // 8
+def _bits_of_unknown(name: str) -> int | None:
+    """Of a dtype that zoo has no name for, by its own: 'torch.uint16', 'float8_e4m3b11fnuz', '<V2', 'DLPack type (1, 16, 1)'."""
+    if name.startswith("DLPack type"):
+        _, bits, lanes = map(int, re.findall("[0-9]+", name))
+        return bits * lanes
+    number = re.search("[0-9]+", name)
+    if number is None:
+        return 8 if name in ("bool", "torch.bool") else None
+    return int(number[0]) * (8 if name[0] in "<|" else 1)
 
 
 # The kinds, each as a reader and a describer
@@ -216,29 +232,68 @@ def _read_torch(tensor: Any) -> tuple[int, Signature]:
 def _describe_torch(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
     names: dict[Any, str] = {getattr(sys.modules["torch"], known.torch, None): known.name for known in DTYPES.values()}
+    name = names.get(dtype, str(dtype))
+    if name.startswith(("torch.complex", "torch.q")):  # what torch may owe such numbers: a conjugation, a scale
+        raise ArgumentError(f"{name} is more than the numbers in memory; pass torch.view_as_real(x) or x.int_repr(), which are those")
+    if address == 0 and 0 not in shape:
+        raise ArgumentError("a torch tensor without memory (a meta or fake tensor, a wrapper, or one whose storage was freed)")
     strides = contiguous_strides(shape) if strides is True else tuple(strides)
-    return Array(address, names.get(dtype, str(dtype)), tuple(shape), strides, device)
+    return Array(address, name, tuple(shape), strides, device)
+
+
+# torch's subclasses. One that says itself where it lies is believed, but what it says must be what a tensor could say; what it does
+# to torch's functions is left out.
+def _read_torch_subclass(tensor: Any) -> tuple[int, Signature]:
+    torch: Any = sys.modules["torch"]
+    name = type(tensor).__name__
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            if tensor.is_neg():
+                raise ArgumentError(f"the {name} is negated only when it is read; pass x.resolve_neg()")
+            strides = tensor.is_contiguous() is True or whole_tuple(tensor.stride(), f"the strides of a {name}")
+            shape = whole_tuple(tensor.shape, f"the shape of a {name}")
+            device = whole(tensor.get_device(), f"the device of a {name}", HOST)
+            address = whole(tensor.data_ptr(), f"the address of a {name}", 0, HIGHEST_ADDRESS)
+            dtype = tensor.dtype
+    except ArgumentError:
+        raise
+    except Exception as error:
+        raise ArgumentError(f"a {name} has no memory that a kernel could read: {shown(error)}") from None
+    if strides is not True and len(strides) != len(shape):
+        raise ArgumentError(f"a {name} has {len(shape)} extents but {len(strides)} strides")
+    if type(dtype) is not type(torch.bfloat16):
+        raise ArgumentError(f"the dtype of a {name}: expected one of torch's, got {shown(dtype)}")
+    return address, (dtype, shape, strides, device)
 
 
 # CuPy
 def _read_cupy(array: Any) -> tuple[int, Signature]:
-    data = array.data
-    return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
+    try:
+        data = array.data
+        return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
+    except Exception as error:  # something of CuPy's that is no array
+        raise ArgumentError(f"a {type(array).__name__} of CuPy's that cannot be read as an array: {shown(error)}") from None
 
 
 def _describe_cupy(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
-    return Array(address, called(dtype.name), shape, _elements(strides, dtype.itemsize), device)
+    name = called(dtype.name) if dtype.byteorder in "=|" else dtype.str
+    return Array(address, name, shape, _elements(shape, strides, dtype.itemsize), device)
 
 
 # JAX: asynchronous and immutable. The host waits until the array exists; a kernel may not write it.
 def _read_jax(array: Any) -> tuple[int, Signature]:
-    array.block_until_ready()
-    if len(array.devices()) != 1:
-        raise ArgumentError(f"a JAX array over {len(array.devices())} devices; pass one shard of it at a time")
-    (device,) = array.devices()
-    ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
-    return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
+    try:
+        array.block_until_ready()
+        if len(array.devices()) != 1:
+            raise ArgumentError(f"a JAX array over {len(array.devices())} devices; pass one shard of it at a time")
+        (device,) = array.devices()
+        ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
+        return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
+    except ArgumentError:
+        raise
+    except Exception as error:  # deleted, or given to another computation
+        raise ArgumentError(f"a JAX array that cannot be read: {shown(error)}") from None
 
 
 def _describe_jax(address: int, signature: Signature) -> Array:
@@ -246,24 +301,48 @@ def _describe_jax(address: int, signature: Signature) -> Array:
     return Array(address, called(name), shape, contiguous_strides(shape), device, readonly=True)
 
 
-# __cuda_array_interface__: numba and others
+# __cuda_array_interface__: numba and others. What does not cost a repeated call is checked of each, the rest of each form.
 def _read_interface(array: Any) -> tuple[int, Signature]:
     try:
         interface = array.__cuda_array_interface__
         address, readonly = interface["data"]
-        typestr, shape, strides = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
-        strides = None if strides is None else tuple(strides)
-    except (TypeError, ValueError, KeyError) as error:
-        raise ArgumentError(f"the __cuda_array_interface__ of a {type(array).__name__} is malformed: {error!r}") from None
+        shape, strides = interface["shape"], interface.get("strides")
+        shape = shape if type(shape) is tuple else _limited(shape)
+        strides = strides if strides is None or type(strides) is tuple else _limited(strides)
+        more = (interface.get("stream"), interface.get("mask"), interface.get("version"))
+        typestr = interface["typestr"]
+    except Exception as error:
+        raise ArgumentError(f"the __cuda_array_interface__ of a {type(array).__name__} is malformed: {shown(error)}") from None
     address = whole(address, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
     device = driver.device_of(address) if address else 0
-    return address, (typestr, shape, strides, device, readonly, interface.get("stream"))
+    return address, (typestr, shape, strides, device, readonly, *more)
+
+
+def _limited(given: Any) -> tuple[Any, ...]:
+    """A list for a tuple is forgiven; what has no length may have no end."""
+    if not isinstance(given, (list, tuple)):
+        raise TypeError(f"{shown(given)} is no tuple")
+    return tuple(given)
 
 
 def _describe_interface(address: int, signature: Signature) -> Array:
-    typestr, shape, strides, device, readonly, _ = signature
-    elements = contiguous_strides(shape) if strides is None else _elements(strides, int(typestr[2:]))
-    return Array(address, _BY_TYPESTR.get(str(typestr), str(typestr)), shape, elements, device, readonly)
+    typestr, shape, strides, device, readonly, stream, mask, version = signature
+    what = "the __cuda_array_interface__'s"
+    if not isinstance(typestr, str) or not re.fullmatch("[<>|][a-zA-Z][1-9][0-9]{0,3}", typestr):
+        raise ArgumentError(f"{what} typestr: expected one such as '<f4', got {shown(typestr)}")
+    if typestr[0] == ">":
+        raise ArgumentError(f"{what} typestr: '{typestr}' is in the byte order of other machines; a GPU reads '<{typestr[1:]}'")
+    if type(readonly) is not bool:
+        raise ArgumentError(f"{what} data: expected (address, whether it is read-only), got {shown(readonly)} for the latter")
+    if mask is not None:
+        raise ArgumentError(f"{what} mask: a kernel reads every element, so an array of which some do not count is refused")
+    if not 0 <= whole(version, f"{what} version") <= _LATEST_INTERFACE:
+        raise ArgumentError(f"{what} version: zoo reads those up to {_LATEST_INTERFACE}, got {version}")
+    if stream is not None:
+        whole(stream, f"{what} stream", 0, 2**64 - 1)
+    shape = whole_tuple(shape, f"{what} shape")
+    elements = contiguous_strides(shape) if strides is None else _elements(shape, strides, int(typestr[2:]))
+    return Array(address, _BY_TYPESTR.get(typestr, typestr), shape, elements, device, readonly)
 
 
 # host arrays, only to say so
@@ -291,10 +370,11 @@ def _describe_own(address: int, signature: Signature) -> Array:
 
 
 def _describe_dlpack(address: int, signature: Signature) -> Array:
-    code, shape, strides, device, readonly = signature
+    code, shape, strides, device, readonly, export = signature
     names = {known.dlpack: known.name for known in DTYPES.values()}
+    shape = whole_tuple(shape, "the DLPack tensor's shape")
     strides = contiguous_strides(shape) if strides is None else strides
-    return Array(address, names.get(code, f"DLPack type {code}"), shape, strides, device, readonly)
+    return Array(address, names.get(code, f"DLPack type {code}"), shape, strides, device, readonly, export.take())
 
 
 def _read_view(viewed: View) -> tuple[int, Signature]:
@@ -307,11 +387,14 @@ def _read_view(viewed: View) -> tuple[int, Signature]:
 
 def _describe_view(address: int, signature: Signature) -> Array:
     dtype, kind, inner = signature
-    array = kind.describe(address, inner)
-    return Array(address, dtype, array.shape, array.strides, array.device, array.readonly)
+    array: Array = kind.describe(address, inner)
+    return replace(array, dtype=dtype)
 
 
-def _elements(strides_in_bytes: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+def _elements(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides_in_bytes = whole_tuple(strides, "strides", -(2**63))
+    if len(strides_in_bytes) != len(shape):
+        raise ArgumentError(f"{len(shape)} extents but {len(strides_in_bytes)} strides")
     if any(stride % itemsize for stride in strides_in_bytes):
         raise ArgumentError(f"strides of {strides_in_bytes} bytes are no multiples of the element's {itemsize}")
     return tuple(stride // itemsize for stride in strides_in_bytes)
@@ -330,6 +413,7 @@ def _named_stream(handle: int | None) -> StreamSource | None:
 
 
 TORCH = Kind(_read_torch, _describe_torch, _of_device(streams.of_torch, 3), binding=True)
+_TORCH_SUBCLASS = Kind(_read_torch_subclass, _describe_torch, _of_device(streams.of_torch, 3), binding=True)
 VIEW = Kind(_read_view, _describe_view)  # its stream is that of what it shows
 _CUPY = Kind(_read_cupy, _describe_cupy, _of_device(streams.of_cupy, 3), binding=True)
 _INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: _named_stream(signature[5]), binding=True)
@@ -359,22 +443,31 @@ def _own_kind(cls: type[OwnArray]) -> Kind:
 
 
 def _find_kind(value: object) -> Kind | None:
-    if isinstance(value, type):  # a class has its instances' attributes
+    cls = type(value)  # and never its __class__, which may say what it likes
+    if issubclass(cls, type):  # a class has its instances' attributes
         return None
-    if isinstance(value, OwnArray):
-        return _own_kind(type(value))
-    module = type(value).__module__.partition(".")[0]
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return TORCH
+    if issubclass(cls, OwnArray):
+        return _own_kind(cls)
+    module = str(cls.__module__).partition(".")[0]
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and issubclass(cls, torch.Tensor):
+        plain = (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None))  # which answer for themselves
+        return TORCH if cls in plain else _TORCH_SUBCLASS
     if module == "cupy":
         return _CUPY
-    if module in ("jax", "jaxlib") and hasattr(value, "unsafe_buffer_pointer"):
+    if module in ("jax", "jaxlib") and _has(value, "unsafe_buffer_pointer"):
         return _JAX
     if module == "numpy":
-        return _NUMPY if isinstance(value, sys.modules["numpy"].ndarray) else None
-    if hasattr(value, "__cuda_array_interface__"):
+        return _NUMPY if issubclass(cls, sys.modules["numpy"].ndarray) else None
+    if _has(value, "__cuda_array_interface__"):
         return _INTERFACE
-    if hasattr(value, "__dlpack__"):
+    if _has(value, "__dlpack__"):
         return _DLPACK
     return None
+
+
+def _has(value: object, attribute: str) -> bool:
+    try:
+        return hasattr(value, attribute)
+    except Exception:  # it has one that raises, as its reader will say
+        return True

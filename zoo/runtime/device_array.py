@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
-from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name
+from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name, plain_numpy
 from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 from zoo.runtime import driver
@@ -35,10 +35,11 @@ class DeviceArray(OwnArray):
         size = whole(self.nbytes, f"the bytes of {self.shape} of {self.dtype}")
         if size:
             opened = driver.device(device)
+            _free_late()
             with opened.current(), driver.relaxed_capture():
                 result = driver.bindings().cuMemAlloc(size)
                 self.address = int(driver.check(result, f"allocating {size} bytes on device {device}"))
-            weakref.finalize(self, _free, opened, self.address).atexit = False
+                weakref.finalize(self, _free, opened, self.address).atexit = False
 
     def numpy(self) -> ndarray[Any, Any]:
         """A copy on the host, contiguous, after waiting for all work of the device. 4-bit codes come as bytes."""
@@ -57,6 +58,7 @@ class DeviceArray(OwnArray):
         """Fills this array from a host array of the same shape and dtype."""
         import numpy
 
+        plain_numpy(array, "copy_from")
         allowed = (self.dtype, "u8" if self.dtype in CARRIED_BY_BYTES else self.dtype)
         if array.shape != self.shape or BY_NUMPY_NAME.get(array.dtype.name) not in allowed:
             raise ArgumentError(f"copy_from: expected {self.shape} of {self.dtype}, got {array.shape} of {array.dtype}")
@@ -95,17 +97,27 @@ class DeviceArray(OwnArray):
         return make_capsule(self, self.address, DTYPES[self.dtype].dlpack, self.shape, strides, self.device)
 
 
+# Memory of arrays that are gone, which could not be freed because its device could not be made current; freed before the next is allocated.
+_late: list[tuple[driver.Device, int]] = []
+
+
 def _free(device: driver.Device, address: int) -> None:
     if driver.forked():
         return  # the parent's memory
+    _late.append((device, address))
     with device.current(), driver.relaxed_capture():
+        _late.remove((device, address))  # the driver is asked once: what it refuses to free is lost
         driver.check(driver.bindings().cuMemFree(address), "freeing device memory")
+
+
+def _free_late() -> None:
+    if _late:
+        _free(*_late.pop())
 
 
 def to_device(array: ndarray[Any, Any], device: int = 0) -> DeviceArray:
     """Copies a numpy array (with ml_dtypes' small floats too) to the device."""
-    if not hasattr(array, "__array_interface__"):
-        raise ArgumentError(f"to_device: a {type(array).__name__} is no numpy array")
+    plain_numpy(array, "to_device")
     return DeviceArray(array.shape, dtype_name(array.dtype, "to_device"), device).copy_from(array)
 
 

@@ -7,10 +7,11 @@ import ctypes
 from typing import Any
 
 from zoo.contract.array import HIGHEST_ADDRESS, HOST
-from zoo.contract.whole_numbers import whole
+from zoo.contract.whole_numbers import MOST_DIMENSIONS, shown, whole
 from zoo.errors import ArgumentError
 
-_CUDA, _CUDA_MANAGED, _VERSIONED_READ_ONLY = 2, 13, 1
+_CUDA, _CUDA_MANAGED = 2, 13
+_VERSIONED_READ_ONLY, _VERSIONED_COPIED = 1, 2
 
 
 class _DLDevice(ctypes.Structure):
@@ -59,31 +60,81 @@ _api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
 _api.PyCapsule_New.restype = ctypes.py_object
 
 
+class Export:
+    """What a producer handed out, which may be all that keeps the memory. It is part of a call's form, so it lives until the call is
+    enqueued; and as every export equals every other, it makes no difference to the form."""
+
+    __slots__ = ("capsule",)
+
+    def __init__(self, capsule: object):
+        self.capsule = capsule
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Export
+
+    def __hash__(self) -> int:
+        return 0
+
+    def take(self) -> object:
+        """The capsule, for whoever keeps it from now on: a form that is remembered must not keep the memory of the call it came from."""
+        capsule, self.capsule = self.capsule, None
+        return capsule
+
+
 def read_dlpack(array: Any) -> tuple[int, tuple[Any, ...]]:
     """(address, signature) of anything with __dlpack__. The producer is not asked to synchronise: the caller's stream orders."""
     try:
-        capsule = array.__dlpack__(stream=-1, max_version=(1, 1))
-    except Exception:  # a producer from before DLPack 1.0, or one in host memory, which takes no stream
-        try:
-            capsule = array.__dlpack__()
-        except Exception as error:  # each producer refuses in its own way
-            raise ArgumentError(f"a {type(array).__name__} does not give itself out by DLPack: {error}") from None
+        capsule = array.__dlpack__(stream=-1, max_version=(1, 1), copy=False)
+    except Exception as error:
+        capsule = _asked_otherwise(array, error)
     readonly = False
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         versioned = _DLManagedTensorVersioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
             raise ArgumentError(f"DLPack {versioned.major}.{versioned.minor} of a {type(array).__name__}; zoo reads 1.x")
-        readonly = bool(versioned.flags & _VERSIONED_READ_ONLY)
+        flags = versioned.flags
+        if flags & _VERSIONED_COPIED:
+            raise ArgumentError(f"a {type(array).__name__} gives out a copy by DLPack, which is not the array; pass the copy itself")
+        readonly = bool(flags & _VERSIONED_READ_ONLY)
         tensor = versioned.tensor
-    else:
+    elif _api.PyCapsule_IsValid(capsule, b"dltensor"):
         tensor = _DLManagedTensor.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor")).tensor
-    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
-    strides = tuple(tensor.strides[axis] for axis in range(tensor.ndim)) if tensor.strides else None
+    else:
+        raise ArgumentError(f"the __dlpack__ of a {type(array).__name__} gives {_named(capsule)}, which is no unused DLPack capsule")
+    rank = tensor.ndim
+    shape_at, strides_at = tensor.shape, tensor.strides
+    if not 0 <= rank <= MOST_DIMENSIONS or (rank and not shape_at):
+        lies = "and no shape" if 0 < rank <= MOST_DIMENSIONS else f"where 0 to {MOST_DIMENSIONS} are possible"
+        raise ArgumentError(f"the DLPack capsule of a {type(array).__name__} says {rank} dimensions {lies}")
+    shape = tuple(shape_at[:rank])
+    strides = tuple(strides_at[:rank]) if strides_at else None
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
     dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
     # Not consumed: the capsule's own destructor gives the producer its reference back.
     address = whole((tensor.data or 0) + tensor.byte_offset, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
-    return address, (dtype, shape, strides, device, readonly)
+    return address, (dtype, shape, strides, device, readonly, Export(capsule))
+
+
+def _asked_otherwise(array: Any, refused: Exception) -> object:
+    """The capsule of a producer that refused to be asked as by DLPack 1.x."""
+    older: tuple[dict[str, int], ...] = ({"stream": -1}, {})  # one from before it knows neither versions nor copies
+    for keywords in older:
+        if isinstance(refused, TypeError):
+            try:
+                return array.__dlpack__(**keywords)
+            except Exception as error:
+                refused = error
+    try:
+        # One in host memory may take no stream. Of one on a device, another answer might be the copy that the first refused.
+        if int(array.__dlpack_device__()[0]) not in (_CUDA, _CUDA_MANAGED):
+            return array.__dlpack__()
+    except Exception:  # each producer refuses in its own way; the first refusal says more
+        pass
+    raise ArgumentError(f"a {type(array).__name__} does not give itself out by DLPack: {shown(refused)}") from None
+
+
+def _named(capsule: object) -> str:
+    return "a used one" if type(capsule).__name__ == "PyCapsule" else f"a {type(capsule).__name__}"
 
 
 # Exporting. The structure lies in memory of the C library, for a consumer may call the deleter after Python is gone: from

@@ -35,6 +35,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 _NOT_INITIALIZED = 3
 _CAPTURE_IMPLICIT = 906
+_UNKNOWN_ADDRESS = (1, 101, 201)  # invalid value, device or context: what drivers answer for memory that is none of theirs
 
 
 def forked() -> bool:
@@ -169,11 +170,12 @@ def _open_device(driver: ModuleType, ordinal: int) -> Device:
     return Device(
         ordinal=ordinal,
         handle=handle,
-        context=check(driver.cuDevicePrimaryCtxRetain(handle), f"starting device {ordinal}"),
         name=check(driver.cuDeviceGetName(128, handle), f"asking device {ordinal}").split(b"\0")[0].decode(),
         capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
         multiprocessors=attribute("MULTIPROCESSOR_COUNT"),
         shared_memory=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        # last: were anything refused after it, the context would stay retained by nobody
+        context=check(driver.cuDevicePrimaryCtxRetain(handle), f"starting device {ordinal}"),
     )
 
 
@@ -182,7 +184,7 @@ def device_of(address: int) -> int:
     driver = bindings()
     attributes = driver.CUpointer_attribute
     kind = driver.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    if int(kind[0]) or int(kind[1]) not in (2, 4):  # neither device nor unified memory
+    if int(kind[0]) in _UNKNOWN_ADDRESS or int(check(kind, "asking whose memory an address is")) not in (2, 4):  # device, unified
         return -1
     return int(check(driver.cuPointerGetAttribute(attributes.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address), "locating memory"))
 

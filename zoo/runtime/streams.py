@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any
 
 from zoo.contract.whole_numbers import whole
-from zoo.errors import ArgumentError, StreamError
+from zoo.errors import ArgumentError, DriverError, StreamError
 from zoo.runtime import driver
 
 _own: dict[int, Stream] = {}
@@ -21,9 +21,15 @@ class Stream:
 
     def __init__(self, device: driver.Device):
         self.device = device
-        with device.current(), driver.relaxed_capture():
-            non_blocking = driver.bindings().CUstream_flags.CU_STREAM_NON_BLOCKING
-            self.handle = int(driver.check(driver.bindings().cuStreamCreate(non_blocking), "creating a stream"))
+        self.handle = 0
+        try:
+            with device.current(), driver.relaxed_capture():
+                non_blocking = driver.bindings().CUstream_flags.CU_STREAM_NON_BLOCKING
+                self.handle = int(driver.check(driver.bindings().cuStreamCreate(non_blocking), "creating a stream"))
+        except DriverError:
+            if self.handle:  # made, but what was to follow failed: the next who asks makes another
+                driver.bindings().cuStreamDestroy(self.handle)
+            raise
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.handle)
