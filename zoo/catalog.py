@@ -125,7 +125,7 @@ class Zoo:
             plans = self._local.plans[name]
             if plans.latest_form != form:
                 plans.latest = plans[tuple(form)]
-                plans.latest_form = form
+                plans.latest_form = plans.latest.form  # and not this one, which holds what DLPack producers exported
             plan = plans.latest
         except (AttributeError, KeyError, TypeError):  # nothing like it yet, or something that cannot be a key: resolving says so
             plan = None
@@ -141,7 +141,7 @@ class Zoo:
             plans = self._local.__dict__.setdefault("plans", {})
             lately = plans.setdefault(name, Recent(MOST_FORMS))
             lately[tuple(form)] = lately.latest = plan
-            lately.latest_form = form
+            lately.latest_form = plan.form = form
         plan.run(handle)
 
     def _plan(

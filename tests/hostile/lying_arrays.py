@@ -298,7 +298,7 @@ class Parameter(Tensor):
 
 
 torch: Any = ModuleType("torch")
-for dtype in ("bfloat16", "float16", "complex32", "qint8"):
+for dtype in ("bfloat16", "float16", "float32", "complex32", "qint8"):
     setattr(torch, dtype, Dtype(dtype))
 torch.Tensor, torch.nn = Tensor, SimpleNamespace(Parameter=Parameter)
 torch._C = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0, DisableTorchFunctionSubclass=contextlib.nullcontext)
@@ -333,6 +333,10 @@ class Unreadable:
     __str__ = __repr__
 
 
+class Pretender:
+    __class__ = raising(RuntimeError("no class"))
+
+
 def numpys(dtype: object, shape: tuple[int, ...] = SHAPE) -> Callable[[Call], object]:
     return lambda call: numpy.zeros(shape, dtype)
 
@@ -343,6 +347,11 @@ CASES |= {
     "torch of complex numbers": (lambda call: Tensor(call, dtype=torch.complex32), "more than the numbers in memory"),
     "torch of quantised numbers": (lambda call: Tensor(call, dtype=torch.qint8), "more than the numbers in memory"),
     "torch without memory": (lambda call: Tensor(call, address=0), "without memory"),
+    "torch that is negated": (lambda call: Tensor(call, is_neg=lambda: True), "negated only when it is read"),
+    "torch that is sparse": (lambda call: Tensor(call, is_contiguous=lambda: 1 // 0), "x: a Tensor that cannot be read"),
+    "torch that is nested": (lambda call: Tensor(call, is_contiguous=lambda: False, stride=lambda: 1 // 0), "cannot be read"),
+    "torch of vmap and grad": (lambda call: Tensor(call, data_ptr=lambda: 1 // 0), "cannot be read"),
+    "torch on no device": (lambda call: Tensor(call, get_device=lambda: 1 // 0), "cannot be read"),
     "torch's subclass without memory": (subclass(data_ptr=0), "without memory"),
     "torch's subclass of a complex dtype": (lambda call: subclass()(call).__class__(call, dtype=torch.complex32), "more than the numbers"),
     "torch's subclass that is negated": (subclass(is_neg=True), "negated only when it is read"),
@@ -385,6 +394,7 @@ CASES |= {
     "class": (lambda call: Interface, NO_ARRAY + "type"),
     "mock": (lambda call: unittest.mock.MagicMock(), NO_ARRAY + "MagicMock"),
     "what has no text": (lambda call: Unreadable(), NO_ARRAY + "Unreadable"),
+    "what has no class": (lambda call: Pretender(), "a Pretender that cannot be read"),
     "number without a text": (lambda call: HUGE, NO_ARRAY + "int"),
     "pointer that wraps": (lambda call: zoo.ptr(2**64 - 16, SHAPE, "f16", device=0), "ptr: address"),
     "pointer beyond memory": (lambda call: zoo.ptr(2**62, SHAPE, "f16", device=0), "ptr: address"),

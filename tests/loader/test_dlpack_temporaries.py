@@ -52,6 +52,20 @@ def test_a_temporary_is_freed_only_after_the_launch_is_enqueued_and_then_at_once
     assert printed == ["2", "2", "2"]
 
 
+def test_calls_in_turn_keep_no_temporary(library):
+    snippet = """
+for _ in range(2):
+    for shape in ((256, 512), (128, 512)):
+        part = {name: array[: shape[0]] for name, array in outputs.items()}
+        class Shaped(Temporary):
+            def __dlpack__(self, **keywords): return zoo.empty(shape, "f16").__dlpack__(stream=-1)
+        zoo.launch(NAME, stream=0, x=Shaped(), **part)
+        print(live(b"allocations"))
+"""
+    _, printed = traced(library, snippet)
+    assert printed == ["2"] * 4
+
+
 def test_a_view_of_a_temporary_keeps_what_it_launches_on(library):
     snippet = "view = zoo.view(Temporary(), 'bf16')\nfor _ in range(2): zoo.launch(NAME, stream=0, x=view, **outputs)"
     calls, _ = traced(library, snippet)

@@ -59,7 +59,50 @@ class Mine(torch.Tensor):
     pass
 
 
+def wrapped(transform):
+    """What a function sees inside one of torch.func's transforms."""
+    seen = []
+
+    def function(x):
+        seen.append(refusal(x))
+        return x.sum()
+
+    transform(function)
+    return seen[0]
+
+
+TRANSFORMS = {
+    "vmap": lambda function: torch.func.vmap(function)(torch.ones(3, 4)),
+    "grad": lambda function: torch.func.grad(function)(torch.ones(4)),
+    "jvp": lambda function: torch.func.jvp(function, (torch.ones(4),), (torch.ones(4),)),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_what_a_transform_wraps_is_refused(transform):
+    assert wrapped(TRANSFORMS[transform]).startswith("x: a Tensor that cannot be read: RuntimeError(")
+
+
+def test_a_negated_tensor_is_refused_whether_it_is_contiguous_or_not():
+    numbers = torch.ones(4, 1, dtype=torch.complex64)
+    for honest, negated in ((numbers.imag, numbers.conj().imag), (torch.ones(4), torch._neg_view(torch.ones(4)))):
+        assert honest.stride() == negated.stride() and honest.shape == negated.shape
+        assert Call.read({"x": honest}).values["x"].dtype == "f32"
+        assert refusal(negated) == "x: the tensor is negated only when it is read; pass x.resolve_neg()"
+
+
+def nested():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+
 MADE = {
+    "sparse": (lambda: torch.eye(4).to_sparse(), "x: a Tensor that cannot be read"),
+    "sparse by rows": (lambda: torch.eye(4).to_sparse_csr(), "x: a Tensor that cannot be read"),
+    "nested": (nested, "x: a Tensor that cannot be read"),
+    "mkldnn": (lambda: torch.ones(4, 4).to_mkldnn(), "x: a Tensor that cannot be read"),
+    "a complex number's part": (lambda: torch.ones(1, dtype=torch.complex64).conj().imag, "negated"),
     "meta": (lambda: torch.empty(4, 4, device="meta"), "without memory"),
     "fake": (fake, "without memory"),
     "functional": (lambda: torch._to_functional_tensor(torch.ones(4)), "without memory"),
@@ -83,6 +126,8 @@ def test_a_tensor_that_is_not_just_memory_is_refused(kind):
 
 
 def test_a_view_does_not_hide_what_a_tensor_owes():
+    with pytest.raises(ArgumentError, match="negated"):
+        view(torch._neg_view(torch.ones(4)), "i32")
     for tensor, dtype in ((torch.ones(4, dtype=torch.complex64).conj(), "i64"), (quantised(), "u8")):
         with pytest.raises(ArgumentError, match="more than the numbers in memory"):
             view(tensor, dtype)

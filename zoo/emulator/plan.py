@@ -20,6 +20,7 @@ class EmulatedPlan:
     Takes a stream as a `Plan` does; an emulated device has only one, so it does not matter which.
     """
 
+    form: list[object] | None = None  # of the call that it was made for, where it is remembered
     movable = False  # resolving is nothing beside emulating, and a remembered plan would keep the device's memory
 
     def __init__(self, launch: Launch, device: Device, module: Module, arrays: Mapping[str, object]):

@@ -63,27 +63,35 @@ def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[l
     Calls of one form differ in addresses alone."""
     form: list[Any] = [variant]
     addresses: list[int] = []
-    for name, value in arguments.items():
-        cls = type(value)
-        try:
-            kind = _kinds[cls]
-        except KeyError:
-            kind = kind_of(value)
-        if kind is TORCH:  # `_read_torch`, written out: calling it for three arrays would cost a twentieth of the whole launch
-            tensor: Any = value
-            strides = tensor.is_contiguous() or tensor.stride()
-            form += (name, kind, tensor.dtype, tensor.shape, strides, tensor.get_device())
-            addresses.append(tensor.data_ptr())
-        elif kind is not None:
-            address, signature = kind.read(value)
-            form += (name, kind, signature)
-            addresses.append(address)
-        elif cls is int or cls is str:
-            form += (name, cls, value)
-        else:
-            number = _number(value)
-            # Equal must mean the same bits: -0.0 is not 0.0, a NaN is itself, and 1 is not 1.0.
-            form += (name, type(number), number.hex() if isinstance(number, float) else number)
+    name = ""
+    try:
+        for name, value in arguments.items():
+            cls = type(value)
+            try:
+                kind = _kinds[cls]
+            except KeyError:
+                kind = kind_of(value)
+            if kind is TORCH:  # `_read_torch`, written out: calling it for three arrays would cost a twentieth of the whole launch
+                tensor: Any = value
+                strides = tensor.is_contiguous() or _torch_strides(tensor)
+                form += (name, kind, tensor.dtype, tensor.shape, strides, tensor.get_device())
+                addresses.append(tensor.data_ptr())
+            elif kind is not None:
+                address, signature = kind.read(value)
+                form += (name, kind, signature)
+                addresses.append(address)
+            elif cls is int or cls is str:
+                form += (name, cls, value)
+            else:
+                number = _number(value)
+                # Equal must mean the same bits: -0.0 is not 0.0, a NaN is itself, and 1 is not 1.0.
+                form += (name, type(number), number.hex() if isinstance(number, float) else number)
+    except ArgumentError as error:
+        raise ArgumentError(f"{name}: {error}") from None
+    except ZooError:
+        raise
+    except Exception as error:  # sparse, nested, of vmap or grad: each kind of tensor refuses in its own way
+        raise ArgumentError(f"{name}: a {type(arguments[name]).__name__} that cannot be read: {shown(error)}") from None
     return form, addresses
 
 
@@ -107,6 +115,8 @@ class Call:
             if isinstance(kind, Kind):
                 self.arrays[name] = (kind, signature)
                 try:
+                    if kind is TORCH:
+                        _refuse_negated(arguments[name])
                     self.values[name] = kind.describe(next(places), signature)
                 except ArgumentError as error:
                     raise ArgumentError(f"{name}: {error}") from None
@@ -224,7 +234,20 @@ def _bits_of_unknown(name: str) -> int | None:
 
 
 # torch. A contiguous tensor's strides are not asked for: the answer is cheaper, and so is comparing it.
+def _refuse_negated(tensor: Any) -> None:
+    if tensor.is_neg():
+        raise ArgumentError("the tensor is negated only when it is read; pass x.resolve_neg()")
+
+
+def _torch_strides(tensor: Any) -> Any:
+    """Of one that is not contiguous. What torch's operations leave negated is a part of complex numbers, hence strided; a contiguous one
+    is asked where its form is new alone, which spares each call of a GEMM a fiftieth."""
+    _refuse_negated(tensor)
+    return tensor.stride()
+
+
 def _read_torch(tensor: Any) -> tuple[int, Signature]:
+    _refuse_negated(tensor)
     strides = tensor.is_contiguous() or tensor.stride()
     return tensor.data_ptr(), (tensor.dtype, tensor.shape, strides, tensor.get_device())
 

@@ -47,6 +47,7 @@ class Plan:
 
     # Whether `move` can point it at arrays of the same form elsewhere. A plan that is moved belongs to one thread.
     movable = True
+    form: list[object] | None = None  # of the call that it was made for, where it is remembered
 
     def __init__(
         self,

@@ -47,6 +47,9 @@ class Tensor:
     def data_ptr(self):
         return self._values.ctypes.data
 
+    def is_neg(self):
+        return False
+
     def get_device(self):
         return 0
 
