@@ -171,6 +171,10 @@ class Instruction:
         self.guard = None
         self.waits_for_lanes = False
 
+    def forget_operands(self):
+        """What only decoding looks at goes, which is most of what an instruction holds."""
+        self.operands = self.modifiers = self.reads = self.writes = self.conditional_reads = self.copies = self.unit_copies = None
+
     # ---- modifiers
     def flag(self, name):
         if name in self.modifiers:
@@ -397,7 +401,7 @@ class Program:
         if entry is None or not entry.entry:
             names = ", ".join(name for name, function in module.functions.items() if function.entry)
             raise EmulatorError(f"the module has no entry {entry_name!r}; it has {names or 'none'}")
-        self.module, self.entry, self.files = module, entry, module.files
+        self.entry, self.files = entry, module.files
         self.layout = Layout()
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self.functions = self._reachable(entry)
@@ -415,6 +419,13 @@ class Program:
         for function in self.functions:
             self._decode(function)
         self._wrap()
+        for ins in self.instructions:
+            ins.forget_operands()
+
+    def dismantle(self):
+        """Undoes the circles that it is made of, so that it is gone at once: it holds megabytes, and thousands of objects that a search
+        for garbage would look through."""
+        self.__dict__.clear()
 
     # ---- layout of what the functions declare
     def _reachable(self, entry):

@@ -183,6 +183,10 @@ class Function:
         self.statements = None
         self.directives = {}
 
+    def dismantle(self):
+        """Undoes the circles between it and what it declares: see Program.dismantle."""
+        self.__dict__.clear()
+
     def __repr__(self):
         return self.name
 
