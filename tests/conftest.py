@@ -11,6 +11,8 @@ import pytest
 
 # Several processes of one test run share the GPU: JAX must not take most of its memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# The tests' processes share the cores: numpy's product of two small matrices in a thread for each core mostly waits for those threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _ASK = """
 import sys
