@@ -2,6 +2,7 @@
 files below, in less than a minute on two cores."""
 
 import functools
+import gc
 import os
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 # Several processes of one test run share the GPU: JAX must not take most of its memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# The tests' processes share the cores: numpy's product of two small matrices in a thread for each core mostly waits for those threads.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _ASK = """
 import sys
@@ -89,6 +92,14 @@ def no_gpu() -> str | None:
     """Why no kernel can run here, or None. Asked in a process of its own: CUDA does not survive the forks of other tests."""
     asked = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True)
     return None if asked.returncode == 0 else f"no GPU: {asked.stderr.strip().splitlines()[-1]}"
+
+
+def pytest_collection_finish():
+    """Thousands of collected tests and the emulator's decoded programs outlive many collections of garbage. As Python sets it up, looking
+    through them again and again takes as long as half of the tests: the tests themselves are set aside, and looked through is seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 5, 2)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -21,11 +21,16 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="session")
-def compiler():
+def compiler(tmp_path_factory):
     nvcc = find_nvcc()
     if nvcc is None:
         pytest.skip(NO_NVCC)
-    return Compiler(nvcc)
+    session = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        session = session.parent  # that of all processes of the run
+    folder = session / "proof kernels"
+    folder.mkdir(exist_ok=True)
+    return Compiler(nvcc, folder)
 
 
 @pytest.fixture(scope="session")

@@ -176,11 +176,49 @@ def test_the_vectorised_sum_is_the_rule(name, rule):
             assert abs(expected) >= 2.0**128 or float(seen[m, n]) == expected
 
 
-def test_block_scales_of_mxfp8_move_the_alignment():
+@pytest.mark.parametrize("rule", [arithmetic.HOPPER_FP8_F32, arithmetic.WIDE_F32], ids=["13 bits", "25 bits"])
+@pytest.mark.parametrize("of_c", [0, 1, 3])
+def test_sums_that_just_keep_and_just_lose_a_bit_are_the_rules(rule, of_c, monkeypatch):
+    """A sum of which nothing is cut off is done as one product of matrices: both sides of that line, at every distance from it."""
+    kept, real = [], arithmetic._keeps_every_bit
+    monkeypatch.setattr(arithmetic, "_keeps_every_bit", lambda *arguments: kept.append(real(*arguments)) or kept[-1])
+    format, rng = number_formats.E5M2, numpy.random.default_rng(rule.fraction_bits + of_c)
+    for spread in list(range(14)) * 6:
+        exponents = [rng.integers(-spread, spread + 1, (2, 4)) for _ in range(2)]
+        a, b = (codes_of(format, rng.choice([-1.75, -1, 0, 1, 1.25], (2, 4)) * 2.0**e) for e in exponents)
+        c = rng.integers(-of_c, of_c + 1, (2, 2)) * 2.0 ** rng.integers(-2 * spread - rule.fraction_bits, 2 * spread + 1, (2, 2))
+        seen = hw_sum(operand(format, a), operand(format, b), f32_bits(c), rule).view(numpy.float32)
+        left, right = number_formats.decode(format, a), number_formats.decode(format, b)
+        for m in range(2):
+            for n in range(2):
+                terms = [
+                    (Fraction(left[m, k]) * Fraction(right[n, k]), exponent_of(format, int(a[m, k])) + exponent_of(format, int(b[n, k])))
+                    for k in range(4)
+                ]
+                expected = slow_rule(terms, Fraction(float(c[m, n])), rule.fraction_bits, 13 if rule.result == "e8m13" else 23)
+                assert float(seen[m, n]) == expected
+    assert 10 < sum(kept) < len(kept) - 10
+
+
+def test_a_sum_in_parts_is_the_sum_at_once():
+    """Many terms are added k by k, few of them together."""
+    rng = numpy.random.default_rng(3)
+    a, b = rng.integers(0, 0x7F, (64, 32)), rng.integers(0, 0x7F, (64, 32))
+    c = f32_bits(rng.standard_normal((64, 64)) * 1e4)
+    assert 64 * 64 * 32 > arithmetic._TERMS_AT_ONCE >= 4 * 64 * 32
+    whole = hw_sum(operand(number_formats.E4M3, a), operand(number_formats.E4M3, b), c, arithmetic.HOPPER_FP8_F32)
+    for row in range(0, 64, 4):
+        part = operand(number_formats.E4M3, a[row : row + 4])
+        few = hw_sum(part, operand(number_formats.E4M3, b), c[row : row + 4], arithmetic.HOPPER_FP8_F32)
+        assert numpy.array_equal(few, whole[row : row + 4])
+
+
+@pytest.mark.parametrize("elements", [range(0x7F), (0x38, 0x40)], ids=["any", "1 and 2"])
+def test_block_scales_of_mxfp8_move_the_alignment(elements):
     rng = numpy.random.default_rng(5)
-    a, b = rng.integers(0, 0x7F, (4, 32)), rng.integers(0, 0x7F, (3, 32))
+    a, b = rng.choice(elements, (4, 32)), rng.choice(elements, (3, 32))
     scale_a, scale_b = rng.integers(100, 150, (4, 1)), rng.integers(100, 150, (3, 1))
-    c = f32_bits(rng.standard_normal((4, 3)) * 1e5)
+    c = f32_bits(rng.integers(-4, 5, (4, 3)) * 2.0**12 if len(elements) == 2 else rng.standard_normal((4, 3)) * 1e5)
     seen = hw_sum(
         operand(number_formats.E4M3, a),
         operand(number_formats.E4M3, b),

@@ -50,6 +50,18 @@ def test_each_text_is_compiled_once(tmp_path, source):
     assert all(flag in calls[0] for flag in ("-ptx", "-arch=sm_90a", "-std=c++17", "-lineinfo"))
 
 
+def test_processes_that_share_a_folder_compile_each_text_once(tmp_path, source):
+    log, shared = tmp_path / "calls", tmp_path / "shared"
+    shared.mkdir()
+    body = f'echo "$@" >> {log}; while [ "$1" != -o ]; do shift; done; echo $(wc -l < {log}) > "$2"'
+    first, second = (proof_compiler.Compiler(str(fake_nvcc(tmp_path / "nvcc", body)), shared) for _ in range(2))
+    assert first.ptx(source, "sm_90a") == second.ptx(source, "sm_90a") == "1\n"
+    assert first.cubin(source, "sm_90a") == second.cubin(source, "sm_90a") == b"2\n"
+    source.write_text("// something else")
+    assert second.ptx(source, "sm_90a") == first.ptx(source, "sm_90a") == "3\n"
+    assert len(log.read_text().splitlines()) == 3 == len(list(shared.iterdir()))
+
+
 @pytest.mark.parametrize(
     "body",
     ["echo 'kernel.cu(3): error' >&2; exit 1", "echo 'kernel.cu(3): warning' >&2; while [ \"$1\" != -o ]; do shift; done; echo x > $2"],

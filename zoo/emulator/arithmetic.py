@@ -29,6 +29,9 @@ U64 = numpy.uint64
 
 # Exponent given to a zero factor or a zero accumulator: so low that it never is the largest.
 _ZERO_EXPONENT = -2000
+# The place of the lowest bit of a zero: so high that it never is the lowest.
+_ZERO_LOWEST = 2000
+_TERMS_AT_ONCE = 1 << 15  # up to so many, one operation on all is cheaper than one for each k
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Operand:
     """A matrix (R, K) as float64 values and, for the `hw` mode, the exponent of every element.
 
     The exponent is the one in the element's code; subnormals have their format's smallest, zeros one that never is the largest.
+    `lowest` is the exponent of the last bit that is set, or None where no table gives it.
     """
 
     __slots__ = ("values", "_exponents", "_codes", "_format")
@@ -66,6 +70,21 @@ class Operand:
                 exponents = numpy.maximum(field, numpy.int16(1)) - numpy.int16(127)
                 self._exponents = numpy.where(self.values == 0, numpy.int16(_ZERO_EXPONENT), exponents)
         return self._exponents
+
+    @property
+    def lowest(self) -> numpy.ndarray | None:
+        if self._format is None or self._format.bits > 16:
+            return None
+        return _lowest_table(self._format).take(self._codes)
+
+
+@functools.cache
+def _lowest_table(format: Format) -> numpy.ndarray:
+    values = number_formats.decode_table(format)
+    significands, exponents = numpy.frexp(numpy.where(numpy.isfinite(values), values, 0.0))
+    digits = numpy.abs(significands * 2.0**52).astype(numpy.int64)
+    trailing = numpy.frexp((digits & -digits).astype(numpy.float64))[1] - 1
+    return numpy.where(digits == 0, _ZERO_LOWEST, exponents - 52 + trailing).astype(numpy.int16)
 
 
 @functools.cache
@@ -184,40 +203,60 @@ def hw_sum(
     """One instruction by the hardware rule; ue8m0 scales (one per row) add to the product exponents."""
     rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
     addend = _accumulator(c, (rows, columns), rule.result)
-    left, left_exponents = _with_power_scale(a, scale_a)
-    right, right_exponents = _with_power_scale(b, scale_b)
+    left, left_exponents, left_lowest = _with_power_scale(a, scale_a)
+    right, right_exponents, right_lowest = _with_power_scale(b, scale_b)
     special = None
     if not (numpy.isfinite(left).all() and numpy.isfinite(right).all() and numpy.isfinite(addend).all()):
         left, right, addend, special = _set_specials_aside(left, right, addend)
     top = _accumulator_exponents(addend, rule.result).astype(numpy.int16)
-    exponent = numpy.empty((rows, columns), dtype=numpy.int16)
-    for k in range(depth):
-        numpy.add(left_exponents[:, k : k + 1], right_exponents[:, k], out=exponent)
-        numpy.maximum(top, exponent, out=top)
+    if left_lowest is not None and right_lowest is not None:
+        highest = numpy.maximum(top, left_exponents.max(axis=1)[:, None] + right_exponents.max(axis=1))
+        if _keeps_every_bit(addend, highest, left_lowest.min(axis=1)[:, None] + right_lowest.min(axis=1), rule.fraction_bits):
+            codes = _round_result(left @ right.T + addend, rule.result)
+            return codes if special is None else _insert_specials(codes, special, rule.result)
+    columns_of_left, columns_of_right = numpy.ascontiguousarray(left.T)[:, :, None], numpy.ascontiguousarray(right.T)[:, None, :]
+    exponents_of_left, exponents_of_right = left_exponents.T[:, :, None], right_exponents.T[:, None, :]
+    together = depth if rows * columns * depth <= _TERMS_AT_ONCE else 1
+    parts = [slice(k, k + together) for k in range(0, depth, together)]
+    exponents = numpy.empty((together, rows, columns), numpy.int16)
+    for part in parts:
+        numpy.add(exponents_of_left[part], exponents_of_right[part], out=exponents)
+        numpy.maximum(top, exponents[0] if together == 1 else exponents.max(axis=0), out=top)
     # All terms zero: any scale will do.
     top = numpy.where(top < -1000, numpy.int16(0), top)
     scale = numpy.ldexp(1.0, rule.fraction_bits - top.astype(numpy.int32))
     total = numpy.trunc(addend * scale)
-    term = numpy.empty((rows, columns))
-    columns_of_left = numpy.ascontiguousarray(left.T)
-    columns_of_right = numpy.ascontiguousarray(right.T)
-    for k in range(depth):
-        numpy.multiply(columns_of_left[k][:, None], columns_of_right[k], out=term)
-        numpy.multiply(term, scale, out=term)
-        numpy.trunc(term, out=term)
-        numpy.add(total, term, out=total)
-    # |total| < 2^(fraction_bits + 2) * (K + 1) < 2^53: the loop added integers exactly.
+    terms = numpy.empty((together, rows, columns))
+    for part in parts:
+        numpy.multiply(columns_of_left[part], columns_of_right[part], out=terms)
+        numpy.multiply(terms, scale, out=terms)
+        numpy.trunc(terms, out=terms)
+        numpy.add(total, terms[0] if together == 1 else terms.sum(axis=0), out=total)
+    # |total| < 2^(fraction_bits + 2) * (K + 1) < 2^53: integers were added, exactly.
     codes = _round_result(total * numpy.ldexp(1.0, top.astype(numpy.int32) - rule.fraction_bits), rule.result)
     return codes if special is None else _insert_specials(codes, special, rule.result)
 
 
-def _with_power_scale(matrix: Operand, scale: BlockScale | None) -> tuple[numpy.ndarray, numpy.ndarray]:
+def _keeps_every_bit(addend: numpy.ndarray, highest: numpy.ndarray, lowest: numpy.ndarray, fraction_bits: int) -> bool:
+    """Whether nothing is cut off any term: no exponent is above `highest`, no product has a bit below `lowest`.
+
+    Then the terms are integers of one unit below 2^(fraction_bits + 2), which float64 adds exactly in any order.
+    """
+    if not (lowest >= highest - numpy.int16(fraction_bits)).all():
+        return False
+    aligned = numpy.ldexp(addend, fraction_bits - numpy.maximum(highest, -1000).astype(numpy.int32))
+    return bool((aligned == numpy.trunc(aligned)).all())
+
+
+def _with_power_scale(matrix: Operand, scale: BlockScale | None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray | None]:
+    """Values, their exponents, and the exponents of their last bits."""
     if scale is None:
-        return matrix.values, matrix.exponents
+        return matrix.values, matrix.exponents, matrix.lowest
     if scale.format is not number_formats.UE8M0 or scale.codes.shape[1] != 1:
         raise ValueError("this datapath takes one ue8m0 scale per row")
     shift = scale.codes.astype(numpy.int16) - numpy.int16(127)
-    return _scaled(matrix.values, scale), matrix.exponents + shift
+    lowest = matrix.lowest
+    return _scaled(matrix.values, scale), matrix.exponents + shift, None if lowest is None else lowest + shift
 
 
 def hw_sum_fp4(

@@ -75,6 +75,7 @@ class Engine:
         self.queues = {}  # key -> deque of operations, oldest first
         self.free = {}  # unordered operations in order of issue (a dict as an ordered set)
         self.groups = {}  # key -> (list of closed groups, oldest first; the open group)
+        self.keys_of = {}  # CTA -> keys that it has issued operations under (a dict as a set)
         self.count = 0
 
     # ---- issue and execution
@@ -100,6 +101,7 @@ class Engine:
             if groups is None:
                 groups = self.groups[operation.queue] = ([], [])
             groups[1].append(operation)
+            self.keys_of.setdefault(operation.warp.cta, {})[operation.queue] = None
         operation.warp.cta.pending_operations += 1
         if self.policy == "issue":
             self.finish(operation)
@@ -216,7 +218,9 @@ class Engine:
 
     def forget_cta(self, cta):
         """The CTA is gone: its closed groups cannot be waited for any more."""
-        for key in [key for key in self.groups if key not in self.queues]:
+        for key in self.keys_of.pop(cta, ()):
+            if key not in self.groups or key in self.queues:
+                continue
             operations = [operation for group in self.groups[key][0] for operation in group] + self.groups[key][1]
             if operations and all(operation.warp.cta is cta for operation in operations):
                 del self.groups[key]

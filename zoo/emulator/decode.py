@@ -3,6 +3,7 @@
 A `Program` is one entry with every function it can reach, as a flat list of closures `code[pc](warp, lanes)`.
 """
 
+import functools
 import re
 
 import numpy as np
@@ -109,24 +110,28 @@ class Layout:
         self.register_of_slot[slot] = number
         return slot
 
+    @functools.cached_property
+    def _registers(self):
+        """(class, dtype) -> (slots, their rows), of all slots that are registers; asked for when the layout is complete."""
+        found = {}
+        for slot, recipe in enumerate(self.slots):
+            if recipe[0] == "register":
+                slots, rows = found.setdefault((recipe[1], recipe[3]), ([], []))
+                slots.append(slot)
+                rows.append(recipe[2])
+        return found
+
     def storage(self):
         """Zeroed register files of one warp, by class, and the values list with holes for what depends on the CTA."""
         files = {}
         for name, dtype in _STORAGE.items():
             shape = (self.rows[name], LANES, 2) if name == "b128" else (self.rows[name], LANES)
             files[name] = np.zeros(shape, dtype)
-        views, values = {}, []
-        for recipe in self.slots:
-            if recipe[0] == "register":
-                _, name, row, dtype = recipe
-                view = views.get((name, dtype))
-                if view is None:
-                    view = views[name, dtype] = files[name] if files[name].dtype == dtype else files[name].view(dtype)
-                values.append(view[row])
-            elif recipe[0] == "constant":
-                values.append(recipe[1])
-            else:
-                values.append(None)
+        values = [recipe[1] if recipe[0] == "constant" else None for recipe in self.slots]
+        for (name, dtype), (slots, rows) in self._registers.items():
+            view = files[name] if files[name].dtype == dtype else files[name].view(dtype)
+            for slot, register in zip(slots, map(view.__getitem__, rows)):
+                values[slot] = register
         return files, values
 
 
@@ -165,6 +170,10 @@ class Instruction:
         self.control = False  # may return a jump
         self.guard = None
         self.waits_for_lanes = False
+
+    def forget_operands(self):
+        """What only decoding looks at goes, which is most of what an instruction holds."""
+        self.operands = self.modifiers = self.reads = self.writes = self.conditional_reads = self.copies = self.unit_copies = None
 
     # ---- modifiers
     def flag(self, name):
@@ -392,7 +401,7 @@ class Program:
         if entry is None or not entry.entry:
             names = ", ".join(name for name, function in module.functions.items() if function.entry)
             raise EmulatorError(f"the module has no entry {entry_name!r}; it has {names or 'none'}")
-        self.module, self.entry, self.files = module, entry, module.files
+        self.entry, self.files = entry, module.files
         self.layout = Layout()
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self.functions = self._reachable(entry)
@@ -410,6 +419,13 @@ class Program:
         for function in self.functions:
             self._decode(function)
         self._wrap()
+        for ins in self.instructions:
+            ins.forget_operands()
+
+    def dismantle(self):
+        """Undoes the circles that it is made of, so that it is gone at once: it holds megabytes, and thousands of objects that a search
+        for garbage would look through."""
+        self.__dict__.clear()
 
     # ---- layout of what the functions declare
     def _reachable(self, entry):

@@ -65,6 +65,12 @@ class Module:
             self._programs[entry] = Program(self, entry)
         return self._programs[entry]
 
+    def __del__(self):
+        for program in self.__dict__.get("_programs", {}).values():
+            program.dismantle()
+        for function in self.__dict__.get("functions", {}).values():
+            function.dismantle()
+
 
 class Report:
     """What a launch did: instruction counts by opcode, bytes moved per memory, findings."""
@@ -297,10 +303,12 @@ class Device:
                 self.variable_address(module, variable)
         parameters = pack_parameters(program, params)
         self._launches += 1
-        machine = Machine(self, program, grid, block, cluster, shared_bytes, parameters, self._launches)
+        machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches)
         with np.errstate(all="ignore"):
             machine.run(self.instruction_limit)
-        return Report(machine)
+        report = Report(machine)
+        machine.dismantle()
+        return report
 
     def variable_address(self, module, variable):
         """Where a module's .global or .const variable lives; it is placed and initialised at first use."""

@@ -95,6 +95,10 @@ class Cta:
         self.state = {}  # what instruction modules keep per CTA
         self.warps = [Warp(machine, self, number) for number in range(warps)]
 
+    def dismantle(self):
+        """Undoes the circles that it is made of, so that its memory and all that watches over it are gone at once."""
+        self.__dict__.clear()
+
     @property
     def pair(self):
         peer = self.rank ^ 1
@@ -334,8 +338,8 @@ _SCALARS = {
 class Machine:
     """The state of one launch."""
 
-    def __init__(self, device, program, grid, block, cluster, dynamic_shared, parameters, launch_number):
-        self.device, self.program = device, program
+    def __init__(self, device, module, program, grid, block, cluster, dynamic_shared, parameters, launch_number):
+        self.device, self.module, self.program = device, module, program
         self.grid, self.block = grid, block
         self.threads = block[0] * block[1] * block[2]
         self.explicit_cluster = cluster is not None
@@ -400,6 +404,10 @@ class Machine:
         self.tensor_map_edits = TensorMapEdits()
         self.cancel_failed = {}  # cluster -> "issued" or "observed": clusterlaunchcontrol answered that nothing is left
 
+    def dismantle(self):
+        """Lets go of the device and the program, whom a search for garbage would otherwise have to free: warps and CTAs refer to it."""
+        self.__dict__.clear()
+
     # ---- resources
     def take_registers(self):
         try:
@@ -423,7 +431,7 @@ class Machine:
                 return PARAM_BASE + self.program.parameter_offset[symbol]
             if symbol in self.program.local_offset:
                 return self.program.local_offset[symbol]
-            return self.device.variable_address(self.program.module, symbol)
+            return self.device.variable_address(self.module, symbol)
         if isinstance(symbol, Function):
             raise EmulatorError(f"the address of the function {symbol.name} is taken; calls through pointers are not covered")
         raise EmulatorError(f"{symbol!r} has no address")
@@ -587,6 +595,8 @@ class Machine:
         cluster = cta.cluster
         if all(other.exited for other in cluster.ctas):
             self.clusters.remove(cluster)
+            for other in cluster.ctas:
+                other.dismantle()
 
     # ---- being stuck
     def _report_deadlock(self):

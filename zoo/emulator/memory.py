@@ -20,6 +20,7 @@ SHARED_BASE = 0x0200_0000_0000
 PARAM_BASE = 0x0300_0000_0000
 
 GUARD = 1 << 20  # unallocated bytes between two allocations
+FIRST_BYTES = 32 * GUARD  # of an arena: growing copies it, and what nobody touches costs nothing
 WARP_BITS = 10
 WARP_MASK = np.uint32((1 << WARP_BITS) - 1)
 _WARP_SHIFT = np.uint32(WARP_BITS)
@@ -62,7 +63,7 @@ class GlobalMemory:
     def __init__(self):
         self.allocations = []  # (start index, size)
         self.size = self.end = 0
-        self._resize(2 * GUARD)
+        self._resize(FIRST_BYTES)
         self.end = GUARD
 
     def _resize(self, size):

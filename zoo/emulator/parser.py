@@ -183,17 +183,23 @@ class Function:
         self.statements = None
         self.directives = {}
 
+    def dismantle(self):
+        """Undoes the circles between it and what it declares: see Program.dismantle."""
+        self.__dict__.clear()
+
     def __repr__(self):
         return self.name
 
 
 _TOKEN = re.compile(
-    r"""(?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)  # a comment without an end is no token
-      | (?P<string>"(?:[^"\\]|\\.)*")
+    r"""(?:(?P<name>[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
+      | (?P<punct>[-+{}()\[\]<>,;:|!@=~*?&^]|/(?![*/]))
       | (?P<number>0[fF][0-9a-fA-F]{8}(?![\w$])|0[dD][0-9a-fA-F]{16}(?![\w$])|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?(?![\w$])|\d+\.\d+(?:[eE][-+]?\d+)?|\d+U?(?![\w$]))
       | (?P<directive>\.[A-Za-z_][\w$]*(?:::[\w$]+)*)
-      | (?P<name>[A-Za-z_$%][\w$]*(?:(?:\.|::)[\w$]+)*)
-      | (?P<punct>[-+{}()\[\]<>,;:|!@=~*?&^]|/(?!\*))""",
+      | (?P<string>"(?:[^"\\]|\\.)*")
+      | (?P<space>[ \t\r\n]+|//[^\n]*|/\*.*?\*/)
+      | (?P<other>.)  # a comment without an end, too
+      )[ \t]*""",
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 
@@ -206,22 +212,22 @@ _SPECIAL = re.compile(
 def _tokenise(text):
     if len(text) > MOST_CHARACTERS:
         raise ParseError(0, f"the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are read")
-    tokens, position, line = [], 0, 1
-    match_at = _TOKEN.match
-    while position < len(text):
-        match = match_at(text, position)
-        if match is None:
-            raise ParseError(line, f"unexpected text {text[position : position + 30]!r}")
-        kind, found = match.lastgroup, match.group()
-        if kind != "space":
-            tokens.append((kind, found, line, position))
+    tokens, end, line = [], 0, 1
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup
+        if kind == "space":
+            line += match.group().count("\n")
+        else:
+            if kind == "other":
+                raise ParseError(line, f"unexpected text {text[end : end + 30]!r}")
+            found = match[kind]
+            tokens.append((kind, found, line, end))
             if kind == "string" and not found.isprintable():
                 raise ParseError(line, "a text with characters that no terminal prints")
             if len(tokens) > MOST_TOKENS:
                 raise ParseError(line, f"there are more than {MOST_TOKENS:,} words")
-        line += found.count("\n")
-        position = match.end()
-    tokens.append(("end", "", line, position))
+        end = match.end()
+    tokens.append(("end", "", line, end))
     return tokens
 
 

@@ -25,10 +25,10 @@ def find_nvcc():
 
 
 class Compiler:
-    """Compiles each (text of the source and its headers, arch, form) once per process."""
+    """Compiles each (text of the source and its headers, arch, form) once per process, or once for all that share a folder."""
 
-    def __init__(self, nvcc):
-        self.nvcc = nvcc
+    def __init__(self, nvcc, folder=None):
+        self.nvcc, self.folder = nvcc, folder
         self._results = {}
 
     def ptx(self, path, arch):
@@ -44,11 +44,26 @@ class Compiler:
             digest.update(header.read_bytes())
         key = (digest.hexdigest(), path, arch, form)
         if key not in self._results:
-            with tempfile.TemporaryDirectory() as folder:
-                output = os.path.join(folder, "output")
-                command = [self.nvcc, form, f"-arch={arch}", *FLAGS, *more, "-Werror=all-warnings", "-o", output, str(path)]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode or done.stderr.strip():
-                    raise RuntimeError(f"nvcc complains about {path.name} for {arch}\n$ {' '.join(command)}\n{done.stdout}{done.stderr}")
-                self._results[key] = Path(output).read_bytes()
+            self._results[key] = self._shared(hashlib.sha256(repr(key).encode()).hexdigest(), path, arch, form, *more)
         return self._results[key]
+
+    def _shared(self, name, *arguments):
+        """What another process has left in the folder, or what is left there for the others."""
+        if self.folder is None:
+            return self._compiled(*arguments)
+        known = Path(self.folder) / name
+        if not known.exists():
+            made = self._compiled(*arguments)
+            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as file:
+                file.write(made)
+            os.replace(file.name, known)
+        return known.read_bytes()
+
+    def _compiled(self, path, arch, form, *more):
+        with tempfile.TemporaryDirectory() as folder:
+            output = os.path.join(folder, "output")
+            command = [self.nvcc, form, f"-arch={arch}", *FLAGS, *more, "-Werror=all-warnings", "-o", output, str(path)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode or done.stderr.strip():
+                raise RuntimeError(f"nvcc complains about {path.name} for {arch}\n$ {' '.join(command)}\n{done.stdout}{done.stderr}")
+            return Path(output).read_bytes()
