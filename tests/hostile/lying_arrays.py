@@ -347,7 +347,7 @@ CASES |= {
     "torch of complex numbers": (lambda call: Tensor(call, dtype=torch.complex32), "more than the numbers in memory"),
     "torch of quantised numbers": (lambda call: Tensor(call, dtype=torch.qint8), "more than the numbers in memory"),
     "torch without memory": (lambda call: Tensor(call, address=0), "without memory"),
-    "torch that is negated": (lambda call: Tensor(call, is_neg=lambda: True), "negated only when it is read"),
+    "torch that is negated": (lambda call: Tensor(call, is_contiguous=lambda: False, is_neg=lambda: True), "negated only when it is read"),
     "torch that is sparse": (lambda call: Tensor(call, is_contiguous=lambda: 1 // 0), "x: a Tensor that cannot be read"),
     "torch that is nested": (lambda call: Tensor(call, is_contiguous=lambda: False, stride=lambda: 1 // 0), "cannot be read"),
     "torch of vmap and grad": (lambda call: Tensor(call, data_ptr=lambda: 1 // 0), "cannot be read"),
