@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "1f7a0bca528fa1b56fcb0134ad37be604b2626d2371d466dc3df46f68db675f1"
+MANIFEST_SHA256 = "ed8d26508fa9a54655d4b251518deb838c8b88a8f59abe1b0c8319865827d838"
