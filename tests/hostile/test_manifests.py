@@ -61,9 +61,10 @@ def test_what_is_no_plain_json_is_refused(tmp_path, what):
     refusal(tmp_path, TEXTS[what])
 
 
-def test_a_number_past_all_floats_is_no_default(tmp_path):
-    """JSON spells 1e999, Python reads infinity."""
-    data = json.dumps(changed(lambda entry: entry["arguments"].append(SCALAR | {"default": 1.5}))).replace("1.5", "1e999")
+@pytest.mark.parametrize("number", ["1e999", "-" + "9" * 400, str(2**63)])
+def test_a_number_past_all_floats_is_no_default(tmp_path, number):
+    """JSON spells 1e999, Python reads infinity; and 400 digits, of which Python makes no float."""
+    data = json.dumps(changed(lambda entry: entry["arguments"].append(SCALAR | {"default": 1.5}))).replace("1.5", number)
     assert "a number of 64 bits" in refusal(tmp_path, data.encode())
 
 

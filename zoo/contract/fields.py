@@ -143,9 +143,8 @@ class NumberOrNull(Kind):
     words = "a number or null"
 
     def read(self, value: Any) -> int | float | None:
-        if value is not None and (
-            type(value) not in (int, float) or not math.isfinite(value) or (type(value) is int and not -(1 << 63) <= value < 1 << 63)
-        ):
+        fits = value is None or (type(value) is int and -(1 << 63) <= value < 1 << 63) or (type(value) is float and math.isfinite(value))
+        if not fits:
             refuse(value, "a number of 64 bits")
         return value  # type: ignore[no-any-return]
 
