@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "ed8d26508fa9a54655d4b251518deb838c8b88a8f59abe1b0c8319865827d838"
+MANIFEST_SHA256 = "d51b25018ea39d8dc024e24f37e8593888e3e5209f4cd8c505cd4ead60d27242"
