@@ -32,6 +32,7 @@ TOO_MUCH = {
     "exabytes of shared memory": entry(".shared .b8 a[9223372036854775807];"),
     "gigabytes in dimensions": entry(".local .b8 a[65536][65536];"),
     "negative dimensions": entry(".local .b8 a[-1];"),
+    "a parameter in shared memory": entry("", parameters=".shared .b8 p[]"),
     "local memory without a size": entry(".local .b8 a[];"),
     "gigabytes of many variables": HEAD + "\n".join(f".global .b8 a{n}[60000000];" for n in range(200)),
     "a parameter of a gigabyte": entry("", parameters=".param .b8 p[1073741824]"),

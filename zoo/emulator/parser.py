@@ -571,6 +571,8 @@ class _Parser:
         while not self.accept(")"):
             if self.peek() == ".reg":
                 self.fail("function parameters in registers are not covered")
+            if self.peek() != ".param":
+                self.fail(f"expected a parameter in .param, found {self.peek()!r}")
             found.extend(self.parameter())
             self.accept(",")
         return found
