@@ -94,6 +94,13 @@ def no_gpu() -> str | None:
     return None if asked.returncode == 0 else f"no GPU: {asked.stderr.strip().splitlines()[-1]}"
 
 
+@pytest.fixture(scope="session")
+def folder_of_the_run(tmp_path_factory):
+    """One folder for all processes of this test run, and for no other run."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 def pytest_collection_finish():
     """Thousands of collected tests and the emulator's decoded programs outlive many collections of garbage. As Python sets it up, looking
     through them again and again takes as long as half of the tests: the tests themselves are set aside, and looked through is seldom."""

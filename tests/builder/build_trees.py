@@ -148,9 +148,13 @@ def _missing_compiler() -> str | None:
 needs_nvcc = pytest.mark.skipif(_missing_compiler() is not None, reason=_missing_compiler() or "")
 
 
-def run_build(*arguments: str | Path, status: int = 0, environment: dict | None = None) -> str:
-    """Runs build_cubins.py; the text it printed. Any traceback fails the test."""
-    done = subprocess.run([sys.executable, ROOT / "build_cubins.py", *map(str, arguments)], capture_output=True, text=True, env=environment)
+_SHARED = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.builder.shared_builds import main; main()"
+
+
+def run_build(*arguments: str | Path, status: int = 0, environment: dict | None = None, shared: Path | None = None) -> str:
+    """Runs build_cubins.py, compiling only what is not in the folder `shared`; the text it printed. Any traceback fails the test."""
+    program = [ROOT / "build_cubins.py"] if shared is None else ["-c", _SHARED, shared]
+    done = subprocess.run([sys.executable, *program, *map(str, arguments)], capture_output=True, text=True, env=environment)
     said = done.stdout + done.stderr
     assert "Traceback" not in said, said
     assert done.returncode == status, said

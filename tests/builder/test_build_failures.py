@@ -73,37 +73,37 @@ FAILURES = {
 
 @needs_nvcc
 @pytest.mark.parametrize("failure", FAILURES)
-def test_the_build_fails_for(tmp_path, failure):
+def test_the_build_fails_for(shared_build, tmp_path, failure):
     table_changes, source_changes, words = FAILURES[failure]
     source = write_tree(tmp_path / "source", edited(SMALL, *table_changes), edited(SOURCE, *source_changes))
-    said = run_build("--source", source, "--output", tmp_path / "cubins", status=1)
+    said = shared_build("--source", source, "--output", tmp_path / "cubins", status=1)
     assert words in said
     assert "quantize.mxfp8.rows once_t" in said and "sm_90a" in said and "copy.cu" in said  # the variant and its source
     assert not (tmp_path / "cubins").exists()
 
 
 @needs_nvcc
-def test_the_kernel_that_the_failures_are_made_in_builds(tmp_path):
-    run_build("--source", write_tree(tmp_path / "source", SMALL), "--output", tmp_path / "cubins")
+def test_the_kernel_that_the_failures_are_made_in_builds(shared_build, tmp_path):
+    shared_build("--source", write_tree(tmp_path / "source", SMALL), "--output", tmp_path / "cubins")
 
 
 @needs_nvcc
-def test_all_failures_are_told_and_the_good_cubins_stay(tmp_path):
+def test_all_failures_are_told_and_the_good_cubins_stay(shared_build, tmp_path):
     source = write_tree(tmp_path / "source", SMALL)
-    run_build("--source", source, "--output", tmp_path / "cubins")
+    shared_build("--source", source, "--output", tmp_path / "cubins")
     before = {path: path.read_bytes() for path in (tmp_path / "cubins").rglob("*") if path.is_file()}
     write_tree(source, SMALL, edited(SOURCE, ("* alpha", "* alhpa")))
-    said = run_build("--source", source, "--output", tmp_path / "cubins", status=1)
+    said = shared_build("--source", source, "--output", tmp_path / "cubins", status=1)
     assert said.count("does not compile") == 1 and said.count('identifier "alhpa" is undefined') == 1, "one typo, one message"
     assert "quantize.mxfp8.rows once_t128 (sm_90a) does not compile" in said and "and 1 more alike: once_t64 (sm_90a)" in said
     assert {path: path.read_bytes() for path in (tmp_path / "cubins").rglob("*") if path.is_file()} == before
 
 
 @needs_nvcc
-def test_each_distinct_message_is_printed(tmp_path):
+def test_each_distinct_message_is_printed(shared_build, tmp_path):
     asserts = '    static_assert(Variant::THREADS != 64, "too small");\n    static_assert(Variant::THREADS != 128, "too large");\n'
     source = write_tree(tmp_path / "source", SMALL, edited(SOURCE, (STATEMENT, asserts + STATEMENT)))
-    said = run_build("--source", source, "--output", tmp_path / "cubins", status=1)
+    said = shared_build("--source", source, "--output", tmp_path / "cubins", status=1)
     assert said.count("does not compile") == 2 and "too small" in said and "too large" in said and "alike" not in said
 
 

@@ -31,10 +31,10 @@ def compiled(said):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def built(shared_build, tmp_path_factory):
     """One build that the tests copy."""
     folder = tmp_path_factory.mktemp("built")
-    run_build("--source", write_tree(folder / "source", SMALL), "--output", folder / "cubins")
+    shared_build("--source", write_tree(folder / "source", SMALL), "--output", folder / "cubins")
     return folder
 
 
@@ -44,8 +44,14 @@ def place(built, tmp_path):
     return tmp_path
 
 
-def build(folder, *arguments, status=0):
-    return run_build("--source", folder / "source", "--output", folder / "cubins", *arguments, status=status)
+@pytest.fixture
+def build(shared_build):
+    """A build of the tree in a folder."""
+
+    def run(folder, *arguments, status=0):
+        return shared_build("--source", folder / "source", "--output", folder / "cubins", *arguments, status=status)
+
+    return run
 
 
 @needs_nvcc
@@ -60,10 +66,11 @@ def test_what_is_written_is_what_every_reader_accepts(built):
 
 
 @needs_nvcc
-def test_threads_and_dynamic_shared_memory_are_what_the_source_says(tmp_path):
+def test_threads_and_dynamic_shared_memory_are_what_the_source_says(build, tmp_path):
     held = "    extern __shared__ float held[];\n    held[threadIdx.x] = 1.f;\n    __syncthreads();\n    y[1] = held[count];\n"
     source = edited(SOURCE, ('extern "C"', f'{DYNAMIC}extern "C"'), ("    const int twice", f"{held}    const int twice"))
-    run_build("--source", write_tree(tmp_path / "source", SMALL, source), "--output", tmp_path / "cubins")
+    write_tree(tmp_path / "source", SMALL, source)
+    build(tmp_path)
     kernel = Manifest(tmp_path / "cubins/manifest.json").kernel("quantize.mxfp8.rows")
     assert [(one.threads, one.shared, one.static_shared) for one in kernel.variants] == [(64, 256, 0), (128, 512, 0)] * 2
     assert compiled(build(tmp_path)) == 0 and build(tmp_path, "--check"), "kept from the manifest, and found again from nothing"
@@ -90,14 +97,14 @@ def test_cubins_are_those_of_one_step_and_texts_say_nothing_more(tmp_path):
 
 
 @needs_nvcc
-def test_nothing_changed_compiles_nothing_and_touches_nothing(place):
+def test_nothing_changed_compiles_nothing_and_touches_nothing(build, place):
     times = {path: path.stat().st_mtime_ns for path in (place / "cubins").rglob("*")}
     assert compiled(build(place)) == 0
     assert {path: path.stat().st_mtime_ns for path in (place / "cubins").rglob("*")} == times
 
 
 @needs_nvcc
-def test_a_changed_header_compiles_its_kernels_again(place):
+def test_a_changed_header_compiles_its_kernels_again(build, place):
     (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
     before = files_of(place / "cubins")
     assert compiled(build(place)) == 4
@@ -106,13 +113,13 @@ def test_a_changed_header_compiles_its_kernels_again(place):
 
 
 @needs_nvcc
-def test_a_changed_constant_compiles_its_tile_alone(place):
+def test_a_changed_constant_compiles_its_tile_alone(build, place):
     write_tree(place / "source", edited(SMALL, ("THREADS = 64", "THREADS = 96")))
     assert compiled(build(place)) == 2
 
 
 @needs_nvcc
-def test_a_changed_launch_compiles_nothing_but_is_checked(place):
+def test_a_changed_launch_compiles_nothing_but_is_checked(build, place):
     write_tree(place / "source", edited(SMALL, ('cost = "THREADS"', 'cost = "THREADS + 1"')))
     assert compiled(build(place)) == 0
     assert '"cost": "THREADS + 1"' in (place / "cubins/manifest.json").read_text()
@@ -121,7 +128,7 @@ def test_a_changed_launch_compiles_nothing_but_is_checked(place):
 
 
 @needs_nvcc
-def test_a_damaged_cubin_is_built_again(place):
+def test_a_damaged_cubin_is_built_again(build, place):
     path = place / "cubins/sm_90a/quantize_mxfp8_rows__once_t64.cubin"
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
@@ -130,7 +137,7 @@ def test_a_damaged_cubin_is_built_again(place):
 
 
 @needs_nvcc
-def test_the_archive_of_ptx_follows_its_cubins(place):
+def test_the_archive_of_ptx_follows_its_cubins(build, place):
     archive = place / "cubins/ptx.tar.xz"
     good = ptx.read(archive)
     assert sorted(good) == [f"sm_90a/quantize_mxfp8_rows__{name}.ptx" for name in ("once_t128", "once_t64", "twice_t128", "twice_t64")]
@@ -145,14 +152,14 @@ def test_the_archive_of_ptx_follows_its_cubins(place):
 
 
 @needs_nvcc
-def test_another_compiler_builds_everything_again(place):
+def test_another_compiler_builds_everything_again(build, place):
     manifest = place / "cubins/manifest.json"
     manifest.write_text(manifest.read_text().replace(PACKAGES["nvidia-cuda-nvcc"], "13.0.0"))
     assert compiled(build(place)) == 4
 
 
 @needs_nvcc
-def test_cubins_of_removed_variants_go_and_so_does_their_evidence(place):
+def test_cubins_of_removed_variants_go_and_so_does_their_evidence(build, place):
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files_of(place / "cubins").items()}
     stays, goes = (digests[f"sm_90a/quantize_mxfp8_rows__once_{tile}.cubin"] for tile in ("t64", "t128"))
     evidence, seen = place / "cubins/evidence.json", {"gpu": {"device": "NVIDIA H200", "error": None}}
@@ -176,13 +183,14 @@ def test_another_folder_another_number_of_jobs_and_stray_variables_give_the_same
 
 @needs_nvcc
 def test_check_passes_on_a_fresh_build_and_writes_nothing(place):
+    """Every variant is compiled once more."""
     before = files_of(place)
-    assert "4 variants: byte for byte" in build(place, "--check")
+    assert "4 variants: byte for byte" in run_build("--source", place / "source", "--output", place / "cubins", "--check")
     assert files_of(place) == before
 
 
 @needs_nvcc
-def test_check_names_every_file_that_differs(place):
+def test_check_names_every_file_that_differs(build, place):
     cubins = place / "cubins/sm_90a"
     altered, missing = (cubins / f"quantize_mxfp8_rows__{name}.cubin" for name in ("once_t64", "once_t128"))
     data = bytearray(altered.read_bytes())
@@ -199,13 +207,13 @@ def test_check_names_every_file_that_differs(place):
 
 
 @needs_nvcc
-def test_check_sees_a_change_of_the_source_that_nobody_built(place):
+def test_check_sees_a_change_of_the_source_that_nobody_built(build, place):
     (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
     assert "6 files differ" in build(place, "--check", status=1)
 
 
 @needs_nvcc
-def test_a_part_can_be_built_alone_and_the_rest_later(tmp_path):
+def test_a_part_can_be_built_alone_and_the_rest_later(build, tmp_path):
     write_tree(tmp_path / "source", TABLE)
     said = build(tmp_path, "--arch", "sm_100f", "--only", "quantize.mxfp8.rows twice_*")
     assert compiled(said) == 2 and "6 variants are out of date or not built yet, and not in the manifest" in said
@@ -216,7 +224,7 @@ def test_a_part_can_be_built_alone_and_the_rest_later(tmp_path):
 
 
 @needs_nvcc
-def test_a_variant_left_out_of_date_is_built_by_the_next_full_build(place):
+def test_a_variant_left_out_of_date_is_built_by_the_next_full_build(build, place):
     (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
     said = build(place, "--only", "* once_*")
     assert compiled(said) == 2 and "2 removed" in said and "2 variants are out of date or not built yet, and not in the manifest" in said
@@ -228,7 +236,7 @@ def test_a_variant_left_out_of_date_is_built_by_the_next_full_build(place):
 
 
 @needs_nvcc
-def test_an_old_cubin_is_never_started_by_a_new_table(place):
+def test_an_old_cubin_is_never_started_by_a_new_table(build, place):
     """One constant changed, another variant built: the grid of the new table with the kernel of the old one would be wrong."""
     write_tree(place / "source", edited(SMALL, ("THREADS = 64", "THREADS = 96")))
     said = build(place, "--only", "* once_t128")
@@ -239,12 +247,12 @@ def test_an_old_cubin_is_never_started_by_a_new_table(place):
 
 
 @needs_nvcc
-def test_a_selection_of_nothing_says_what_there_is(place):
+def test_a_selection_of_nothing_says_what_there_is(build, place):
     assert "kernels: quantize.mxfp8.rows; archs: sm_90a" in build(place, "--only", "gemm.*", status=1)
 
 
 @needs_nvcc
-def test_ptx_is_written_beside_nothing_else(place):
+def test_ptx_is_written_beside_nothing_else(build, place):
     before = files_of(place / "cubins")
     build(place, "--ptx", place / "ptx")
     texts = files_of(place / "ptx")
@@ -275,7 +283,7 @@ def test_the_committed_test_zoo_is_what_its_sources_give():
 
 
 @needs_nvcc
-def test_the_build_holds_for_a_source_that_names_nothing_else(tmp_path):
+def test_the_build_holds_for_a_source_that_names_nothing_else(build, tmp_path):
     """SOURCE itself, unedited, on both archs: what the failing cases differ from."""
     write_tree(tmp_path / "source", TABLE, SOURCE)
     assert compiled(build(tmp_path)) == 8

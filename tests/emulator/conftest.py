@@ -21,14 +21,11 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="session")
-def compiler(tmp_path_factory):
+def compiler(folder_of_the_run):
     nvcc = find_nvcc()
     if nvcc is None:
         pytest.skip(NO_NVCC)
-    session = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        session = session.parent  # that of all processes of the run
-    folder = session / "proof kernels"
+    folder = folder_of_the_run / "proof kernels"
     folder.mkdir(exist_ok=True)
     return Compiler(nvcc, folder)
 

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -228,8 +229,7 @@ class Build:
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
                 futures = {pool.submit(work, unit): unit for unit in units}
-                done, stderr = as_completed(futures), click.get_text_stream("stderr")  # type: ignore[operator]
-                with click.progressbar(done, len(futures), "compiling", hidden=not futures, file=stderr) as bar:
+                with click.progressbar(as_completed(futures), len(futures), "compiling", hidden=not futures, file=sys.stderr) as bar:
                     for future in bar:
                         unit = futures[future]
                         try:
