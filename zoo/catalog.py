@@ -14,9 +14,10 @@ from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.names import FIELDS, words_of
 from zoo.contract.nearest import a_few, afterthought, suggestion
 from zoo.contract.resolve import pick_arch, resolve
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
-from zoo.runtime.arrays import Call, read
+from zoo.runtime.arrays import Call, plain, read
 from zoo.runtime.library import Library
 from zoo.runtime.plan import Plan
 from zoo.runtime.recent import Recent
@@ -46,7 +47,7 @@ class Zoo:
     def kernel(self, name: str) -> Kernel:
         """The manifest's entry of a kernel."""
         if not isinstance(name, str):
-            raise UnknownKernelError(f"a kernel's name is a text, got {name!r}")
+            raise UnknownKernelError(f"a kernel's name is a text, got {shown(name)}")
         kernel = self.manifest.kernel(name)
         if kernel is None:
             names = self.manifest.names
@@ -127,7 +128,7 @@ class Zoo:
                 plans.latest = plans[tuple(form)]
                 plans.latest_form = plans.latest.form  # and not this one, which holds what DLPack producers exported
             plan = plans.latest
-        except (AttributeError, KeyError, TypeError):  # nothing like it yet, or something that cannot be a key: resolving says so
+        except Exception:  # nothing like it yet, or something that cannot be compared or be a key: resolving says so
             plan = None
         if plan is not None and plan.move(addresses):
             plan.run(stream)
@@ -138,6 +139,7 @@ class Zoo:
         """Launches a call like none that this thread remembers, or one whose arrays may not lie where they do."""
         plan, handle = self._plan(name, call, variant, stream, dict.fromkeys(call.arrays))
         if plan.movable:
+            form = [plain(part) for part in form]
             plans = self._local.__dict__.setdefault("plans", {})
             lately = plans.setdefault(name, Recent(MOST_FORMS))
             lately[tuple(form)] = lately.latest = plan
@@ -149,6 +151,8 @@ class Zoo:
     ) -> tuple[Plan | EmulatedPlan, int | None]:
         """The plan of a call, and the stream it was asked to run on or that its owners work on now."""
         kernel = self.kernel(name)
+        if variant is not None and not isinstance(variant, str):
+            raise VariantError(f"{name}: a variant's name is a text, got {shown(variant)}")
         call.check_kinds(kernel)
         device = call.device
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import itertools
 import json
@@ -63,6 +64,14 @@ class Interface:
         self.__cuda_array_interface__ = {name: value for name, value in fields.items() if name != without}
 
 
+class Incomparable(int):
+    def __eq__(self, other):
+        raise OSError("not to be compared")
+
+    def __hash__(self):
+        raise OSError("not to be hashed")
+
+
 class Mapping(dict):
     def get(self, *names):
         raise RuntimeError("no get")
@@ -93,6 +102,7 @@ CASES |= {
     "interface of the other byte order": (lambda call: Interface(call, typestr=">f2"), "byte order"),
     "interface of an unknown type": (lambda call: Interface(call, typestr="<x2"), "expected bf16, f16 or f32, got <x2"),
     "interface of objects": (lambda call: Interface(call, typestr="|O8"), "got |O8"),
+    "interface of a number that fails to compare": (lambda call: Interface(call, shape=(Incomparable(250), 512)), "expected (250, 512)"),
     "interface of endless extents": (lambda call: Interface(call, shape=itertools.count()), "malformed"),
     "interface of endless strides": (lambda call: Interface(call, strides=itertools.repeat(2)), "malformed"),
     "interface of ten thousand dimensions": (lambda call: Interface(call, shape=(1,) * 10_000), "more than 64 dimensions"),
@@ -245,8 +255,9 @@ class Jax:
     __module__ = "jaxlib._jax"
     shape, dtype = SHAPE, numpy.dtype("<f2")
 
-    def __init__(self, call: Call, platform: str = "gpu", fails: str = "", devices: int = 1):
+    def __init__(self, call: Call, platform: str = "gpu", fails: str = "", devices: int = 1, **changes: object):
         self.address, self.fails = call.address, fails
+        self.__dict__ |= changes
         self.where = [SimpleNamespace(local_hardware_id=place, platform=platform) for place in range(devices)]
 
     def block_until_ready(self):
@@ -341,6 +352,11 @@ def numpys(dtype: object, shape: tuple[int, ...] = SHAPE) -> Callable[[Call], ob
     return lambda call: numpy.zeros(shape, dtype)
 
 
+def by_hand(call: Call, **changes: Any) -> zoo.Pointer:
+    """Not by zoo.ptr, which looks at what it is given."""
+    return dataclasses.replace(zoo.ptr(call.address, SHAPE, "f16"), **changes)
+
+
 HOST = "lies in host memory"
 NO_ARRAY = "expected an array in device memory, got "
 CASES |= {
@@ -372,9 +388,19 @@ CASES |= {
     "cupy with strides between elements": (lambda call: Cupy(call, strides=(1025, 2)), "no multiples"),
     "cupy of objects": (lambda call: Cupy(call, dtype=numpy.dtype(object), strides=(4096, 8)), "got object"),
     "cupy of null": (lambda call: Cupy(call, data=SimpleNamespace(ptr=0, device_id=0)), "a null address"),
+    "cupy whose address wraps": (lambda call: Cupy(call, data=SimpleNamespace(ptr=2**64 - 16, device_id=0)), "the address of a Cupy"),
+    "cupy before all memory": (lambda call: Cupy(call, data=SimpleNamespace(ptr=-16, device_id=0)), "the address of a Cupy"),
+    "cupy at no number": (lambda call: Cupy(call, data=SimpleNamespace(ptr=None, device_id=0)), "the address of a Cupy"),
+    "cupy on no device": (lambda call: Cupy(call, data=SimpleNamespace(ptr=call.address, device_id="cuda")), "the device of CuPy's"),
+    "cupy of no shape": (lambda call: Cupy(call, shape=None), "the shape of CuPy's"),
+    "cupy of endless digits": (lambda call: Cupy(call, shape=(HUGE, 512)), "the shape of CuPy's"),
+    "cupy of no dtype": (lambda call: Cupy(call, dtype=None), "a Cupy that cannot be read"),
     "cupy that is no array": (lambda call: Cupy(call, data=None), "of CuPy's that cannot be read"),
     "jax that was deleted": (lambda call: Jax(call, fails="Array has been deleted."), "Array has been deleted"),
+    "jax whose address wraps": (lambda call: Jax(call, address=2**64 - 16), "the address of a Jax"),
     "jax over two devices": (lambda call: Jax(call, devices=2), "over 2 devices"),
+    "jax at no number": (lambda call: Jax(call, address="here"), "the address of a Jax"),
+    "jax of no shape": (lambda call: Jax(call, shape=(None, 512)), "the shape of JAX's"),
     "jax of the host": (lambda call: Jax(call, platform="cpu"), HOST),
     "jax tracer": (lambda call: Tracer(), NO_ARRAY + "Tracer"),
     "numpy of objects": (numpys(object), HOST),
@@ -408,6 +434,15 @@ CASES |= {
         "raises",
     ),
     "pointer on device 99": (lambda call: zoo.ptr(call.address, SHAPE, "f16", device=99), "no device 99"),
+    "pointer made by hand that wraps": (lambda call: by_hand(call, address=2**64 - 16), "the address of a Pointer"),
+    "pointer made by hand before all memory": (lambda call: by_hand(call, address=-16), "the address of a Pointer"),
+    "pointer made by hand beyond all numbers": (lambda call: by_hand(call, address=2**70), "the address of a Pointer"),
+    "pointer made by hand to no number": (lambda call: by_hand(call, address="here"), "the address of a Pointer"),
+    "pointer made by hand of no shape": (lambda call: by_hand(call, shape="ab"), "ptr: shape"),
+    "pointer made by hand of no strides": (lambda call: by_hand(call, strides=None), "ptr: strides"),
+    "pointer made by hand of a stride too few": (lambda call: by_hand(call, strides=(1,)), "2 extents but 1 strides"),
+    "pointer made by hand of no dtype": (lambda call: by_hand(call, dtype=["f16"]), "ptr"),
+    "pointer made by hand on no device": (lambda call: by_hand(call, device="cuda"), "ptr: device"),
     "view of a mask": (lambda call: zoo.view(Interface(call, mask=1), "bf16"), "mask"),
     "view of the other byte order": (lambda call: zoo.view(Interface(call, typestr=">f2"), "bf16"), "byte order"),
     "view of larger elements": (lambda call: zoo.view(Interface(call, typestr="<V4"), "bf16"), "has 4 bytes"),

@@ -145,3 +145,45 @@ def test_an_address_before_all_memory_is_a_finding():
     """The first local variable less a hundred bytes: a negative number, which no register holds."""
     report = launch(entry(".local .b8 a[4];\n.reg .b64 %r;\n.reg .b32 %s;\nmov.u64 %r, a-100;\nld.local.b32 %s, [%r];"))
     assert not report.ok and {finding.kind for finding in report.findings} == {"out-of-bounds"}
+
+
+def test_a_grid_of_more_ctas_than_memory_holds_ends_at_the_limit_of_instructions():
+    """Not only their code: the CTAs themselves are not listed before they run."""
+    printed = bounded(
+        """
+        from zoo.emulator import Device, Module
+        module = Module(".version 9.0\\n.target sm_90a\\n.address_size 64\\n.visible .entry k() { ret; }")
+        for grid in ((2**31 - 1, 1, 1), (2**31 - 1, 65535, 65535)):
+            report = Device("sm_90a", instruction_limit=1000).launch(module, "k", grid, 32)
+            print(report.ok, report.findings[0].kind)
+        """
+    )
+    assert printed == "False livelock\n" * 2
+
+
+@pytest.mark.parametrize(("ctas", "completes"), [(10, True), (11, False)])
+def test_the_last_instruction_may_be_the_one_past_the_limit(ctas, completes):
+    """Where every CTA that had begun has ended when the limit is met."""
+    report = Device("sm_90a", instruction_limit=9).launch(Module(entry("")), "k", ctas, 32)
+    assert report.completed == completes and [one.kind for one in report.findings] == ([] if completes else ["livelock"])
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda module: Device().launch("k", "k", 1, 32),
+        lambda module: Device().launch(module, ["k"], 1, 32),
+        lambda module: Device().launch(module, "k", 1, 32, params=None),
+        lambda module: Device().launch(module, "k", 1, 32, params=7),
+        lambda module: Device().launch(module, "k", 2**31, 32),
+        lambda module: Device().launch(module, "k", 10**5000, 32),
+        lambda module: Device().alloc(10**5000),
+        lambda module: Device(seed=-1).launch(module, "k", 1, 32),
+        lambda module: Device(seed="x"),
+        lambda module: Device(instruction_limit="many"),
+        lambda module: Device(multiprocessors=0),
+    ],
+)
+def test_a_launch_that_cannot_be_meant_is_refused_in_words(misuse):
+    with pytest.raises(zoo.ZooError):
+        misuse(Module(entry("")))

@@ -370,3 +370,36 @@ refusal(zoo.launch, NAME, stream=0, **{{**raw(c), "x": Lying(c["x"])}})
     for said in log.stdout.splitlines():
         assert said.startswith("ArgumentError") and f"expected a whole number of 0 to {2**62 - 1}, got {address}" in said
     assert len(log.stdout.splitlines()) == 2 and len(log.launches) == 1
+
+
+def test_numbers_and_texts_that_equal_all_others_do_not_stand_in_for_later_calls(library):
+    """Classes of a caller's own may call themselves equal to anything, and what was remembered of them must not."""
+    log = run(
+        library,
+        """
+class Number(int):
+    def __eq__(self, other): return True
+    def __hash__(self): return hash(256)
+class Text(str):
+    def __eq__(self, other): return True
+    def __hash__(self): return hash("<f2")
+class Array:
+    def __init__(self, **changes):
+        self.__cuda_array_interface__ = dict(data=(c["x"].address, False), typestr="<f2", shape=(256, 512), version=3) | changes
+c = call()
+for odd in (dict(shape=(Number(256), 512)), dict(typestr=Text("<f2"))):
+    zoo.launch(NAME, stream=0, **{**c, "x": Array(**odd)})
+    refusal(zoo.launch, NAME, stream=0, **{**c, "x": Array(shape=(128, 512))})
+    refusal(zoo.launch, NAME, stream=0, **{**c, "x": Array(typestr="<f8")})
+""",
+    )
+    assert [line.partition(": ")[0] for line in log.stdout.splitlines()] == ["ArgumentError"] * 4
+    assert len(log.launches) == 2
+
+
+@pytest.mark.parametrize("variant", ["['bf16']", "7", "10**5000", "b'bf16'"])
+def test_a_variant_that_is_no_text_is_refused_in_words(library, variant):
+    log = run(library, f"refusal(zoo.launch, NAME, variant={variant}, **call()); refusal(zoo.prepare, NAME, variant={variant}, **call())")
+    assert [line.startswith("VariantError: quantize.mxfp8.rows: a variant's name is a text, got ") for line in log.stdout.splitlines()] == [
+        True
+    ] * 2

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
+from zoo.contract import limits
 from zoo.contract.nearest import suggestion
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
+from zoo.contract.whole_numbers import shown, whole
 from zoo.runtime.arrays import Pointer
 from zoo.runtime.own_array import OwnArray
 
@@ -146,9 +148,10 @@ class Device:
         number = arch[:-1]
         if arithmetic is None:
             arithmetic = "hw" if number in ARITHMETIC_CONFIRMED else "exact"
-        self.arch, self.scheduling, self.seed, self.arithmetic, self.elect = arch, scheduling, seed, arithmetic, elect
-        self.multiprocessors = multiprocessors or MULTIPROCESSORS[number]
-        self.instruction_limit = instruction_limit
+        self.arch, self.scheduling, self.arithmetic, self.elect = arch, scheduling, arithmetic, elect
+        self.seed = whole(seed, "Device: seed")
+        self.multiprocessors = MULTIPROCESSORS[number] if multiprocessors is None else whole(multiprocessors, "Device: multiprocessors", 1)
+        self.instruction_limit = whole(instruction_limit, "Device: instruction_limit")
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
         self._variables = {}
@@ -191,7 +194,7 @@ class Device:
         """
         if isinstance(source, (int, np.integer)):
             if not 0 <= source < _MOST_BYTES:
-                raise EmulatorError(f"{source} bytes cannot be allocated; an allocation has 0 to {_MOST_BYTES - 1:,}")
+                raise EmulatorError(f"{shown(source)} bytes cannot be allocated; an allocation has 0 to {_MOST_BYTES - 1:,}")
             return self.memory.allocate(int(source))
         data = np.ascontiguousarray(source)
         address = self.memory.allocate(data.nbytes)
@@ -272,11 +275,17 @@ class Device:
 
         `params` may also be the bytes of the whole parameter block, as a loader packs it.
         """
+        if not isinstance(module, Module) or not isinstance(entry, str):
+            raise EmulatorError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
+        if not isinstance(params, (Sequence, np.ndarray)):
+            raise EmulatorError(f"params are those of the entry in their order, or the bytes of its block, not {shown(params)}")
         target_must_fit(module.target, self.arch)
         if not isinstance(shared_bytes, (int, np.integer)) or shared_bytes < 0:
             raise EmulatorError(f"shared_bytes is a number of bytes, not {shared_bytes!r}")
         program = module.program(entry)
         grid, block = _triple(grid, "grid"), _triple(block, "block")
+        if any(extent > most for extent, most in zip(grid, limits.GRID)):
+            raise EmulatorError(f"a grid has at most {limits.GRID} CTAs, not {shown(grid)}")
         required = program.entry.directives.get("reqnctapercluster")
         if required is not None:
             required = _triple(required, "cluster")
@@ -291,7 +300,7 @@ class Device:
                 raise EmulatorError(f"a cluster has at most 16 CTAs, not {cluster}")
         threads = block[0] * block[1] * block[2]
         if not 1 <= threads <= 1024:
-            raise EmulatorError(f"a block has 1 to 1024 threads, not {threads}")
+            raise EmulatorError(f"a block has 1 to 1024 threads, not {shown(threads)}")
         exact = program.entry.directives.get("reqntid")
         if exact is not None and _triple(exact, "reqntid") != block:
             raise EmulatorError(f"{entry} is compiled for blocks of {exact}, launched with {block}")

@@ -7,7 +7,6 @@ instruction whose other lanes are elsewhere) is parked and does not stop the oth
 
 import math
 import re
-from collections import deque
 
 import numpy as np
 
@@ -59,6 +58,26 @@ def format_printf(text, raw, device):
         return match.group().replace(length or "", "", 1).replace("i", "d").replace("u", "d") % value
 
     return _CONVERSION.sub(replace, text)
+
+
+class WaitingClusters:
+    """The clusters that have not begun, each by the coordinates of its first CTA, x fastest. They are counted and not listed: a grid may
+    have more than memory holds."""
+
+    def __init__(self, grid, shape):
+        self._counts = [-(-extent // of_cluster) for extent, of_cluster in zip(grid, shape)]
+        self._shape = shape
+        self._begun, self._all = 0, math.prod(self._counts)
+
+    def __bool__(self):
+        return self._begun < self._all
+
+    def popleft(self):
+        columns, rows, _ = self._counts
+        rest, x = divmod(self._begun, columns)
+        z, y = divmod(rest, rows)
+        self._begun += 1
+        return x * self._shape[0], y * self._shape[1], z * self._shape[2]
 
 
 class Cluster:
@@ -390,12 +409,7 @@ class Machine:
             elif recipe[0] == "symbol":
                 self.open_slots.append((slot, "symbol", (recipe[1], recipe[2]), recipe[3]))
         self._free_local = []
-        self.waiting_clusters = deque(
-            (x, y, z)
-            for z in range(0, grid[2], self.cluster_shape[2])
-            for y in range(0, grid[1], self.cluster_shape[1])
-            for x in range(0, grid[0], self.cluster_shape[0])
-        )
+        self.waiting_clusters = WaitingClusters(grid, self.cluster_shape)
         self.clusters = []
         self.completed = False
         self.log = []  # lines that printf printed
@@ -496,7 +510,9 @@ class Machine:
                     warp.blocked_at = self.progress
                 if random:
                     engine.step()
-            if self.executed > limit:
+            if self.executed > limit and (self.running or self.waiting_clusters):
+                if not self.running:  # all that had begun have ended: the next one says where the kernel stands
+                    self.launch_cluster()
                 self._report_stuck("livelock", f"{limit} warp instructions were executed and the kernel has not finished")
                 return
             if self.executed + self.slept - last_admission > 50_000 and len(self.clusters) < self.device.multiprocessors:

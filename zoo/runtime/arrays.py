@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from zoo.contract.array import HIGHEST_ADDRESS, HOST, Array, contiguous_strides
@@ -95,9 +96,28 @@ def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[l
     return form, addresses
 
 
+def plain(part: Any) -> Any:
+    """A part of a form as it is remembered. Extents and texts become Python's own: of another class, they could call themselves equal to
+    those of any later call."""
+    cls = type(part)
+    if cls is tuple:
+        return tuple(map(plain, part))
+    if cls is int or cls is str or cls is bool:
+        return part
+    if isinstance(part, str):
+        return str.__str__(part)
+    return index(part) if hasattr(cls, "__index__") else part
+
+
 def _number(value: object) -> object:
-    """numpy's numbers become Python's."""
+    """numpy's numbers become Python's, and so do those of other subclasses of Python's."""
     cls: Any = type(value)
+    if cls is bool:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return index(value)
     return value.item() if cls.__module__ == "numpy" and hasattr(value, "item") else value
 
 
@@ -120,6 +140,10 @@ class Call:
                     self.values[name] = kind.describe(next(places), signature)
                 except ArgumentError as error:
                     raise ArgumentError(f"{name}: {error}") from None
+                except ZooError:
+                    raise
+                except Exception as error:
+                    raise ArgumentError(f"{name}: a {type(arguments[name]).__name__} that cannot be read: {shown(error)}") from None
             else:
                 self.values[name] = _number(arguments[name])
 
@@ -289,11 +313,20 @@ def _read_torch_subclass(tensor: Any) -> tuple[int, Signature]:
     return address, (dtype, shape, strides, device)
 
 
+def _possible(address: Any, array: object) -> int:
+    """The address that an array says, which is asked of each call: what is remembered of a form holds for others too."""
+    if type(address) is int and 0 <= address <= HIGHEST_ADDRESS:
+        return address
+    return whole(address, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
+
+
 # CuPy
 def _read_cupy(array: Any) -> tuple[int, Signature]:
     try:
         data = array.data
-        return data.ptr, (array.dtype, array.shape, array.strides, data.device_id)
+        return _possible(data.ptr, array), (array.dtype, array.shape, array.strides, data.device_id)
+    except ArgumentError:
+        raise
     except Exception as error:  # something of CuPy's that is no array
         raise ArgumentError(f"a {type(array).__name__} of CuPy's that cannot be read as an array: {shown(error)}") from None
 
@@ -301,6 +334,7 @@ def _read_cupy(array: Any) -> tuple[int, Signature]:
 def _describe_cupy(address: int, signature: Signature) -> Array:
     dtype, shape, strides, device = signature
     name = called(dtype.name) if dtype.byteorder in "=|" else dtype.str
+    shape, device = whole_tuple(shape, "the shape of CuPy's"), whole(device, "the device of CuPy's", 0, 2**31)
     return Array(address, name, shape, _elements(shape, strides, dtype.itemsize), device)
 
 
@@ -312,7 +346,7 @@ def _read_jax(array: Any) -> tuple[int, Signature]:
             raise ArgumentError(f"a JAX array over {len(array.devices())} devices; pass one shard of it at a time")
         (device,) = array.devices()
         ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
-        return array.unsafe_buffer_pointer(), ("jax", array.dtype.name, array.shape, ordinal)
+        return _possible(array.unsafe_buffer_pointer(), array), ("jax", array.dtype.name, array.shape, ordinal)
     except ArgumentError:
         raise
     except Exception as error:  # deleted, or given to another computation
@@ -321,6 +355,7 @@ def _read_jax(array: Any) -> tuple[int, Signature]:
 
 def _describe_jax(address: int, signature: Signature) -> Array:
     _, name, shape, device = signature
+    shape, device = whole_tuple(shape, "the shape of JAX's"), whole(device, "the device of JAX's", HOST, 2**31)
     return Array(address, called(name), shape, contiguous_strides(shape), device, readonly=True)
 
 
@@ -380,7 +415,18 @@ def _describe_numpy(address: int, signature: Signature) -> Array:
 
 # zoo's own
 def _read_pointer(pointer: Pointer) -> tuple[int, Signature]:
-    return pointer.address, ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
+    return _possible(pointer.address, pointer), ("pointer", pointer.dtype, pointer.shape, pointer.strides, pointer.device)
+
+
+def _describe_pointer(address: int, signature: Signature) -> Array:
+    """One that `ptr` did not make may hold anything."""
+    _, dtype, shape, strides, device = signature
+    shape, strides = whole_tuple(shape, "ptr: shape"), whole_tuple(strides, "ptr: strides", -(2**63))
+    if len(strides) != len(shape):
+        raise ArgumentError(f"ptr: {len(shape)} extents but {len(strides)} strides")
+    if not hasattr(device, "capability"):  # of an emulated one, itself
+        device = whole(device, "ptr: device", HOST, 2**31)
+    return Array(address, dtype_name(dtype, "ptr"), shape, strides, device)
 
 
 def _read_own_array(array: OwnArray) -> tuple[int, Signature]:
@@ -441,7 +487,7 @@ VIEW = Kind(_read_view, _describe_view)  # its stream is that of what it shows
 _CUPY = Kind(_read_cupy, _describe_cupy, _of_device(streams.of_cupy, 3), binding=True)
 _INTERFACE = Kind(_read_interface, _describe_interface, lambda signature: _named_stream(signature[5]), binding=True)
 _JAX = Kind(_read_jax, _describe_jax, _of_device(streams.of_zoo, 3))
-_POINTER = Kind(_read_pointer, _describe_own)
+_POINTER = Kind(_read_pointer, _describe_pointer)
 _DLPACK = Kind(read_dlpack, _describe_dlpack)
 _NUMPY = Kind(_read_numpy, _describe_numpy)
 
