@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "ed8d26508fa9a54655d4b251518deb838c8b88a8f59abe1b0c8319865827d838"
+MANIFEST_SHA256 = "d91a71e6bfea7b6ec1874ca08dee7281c8ef532e6f8e98b2a60f45a006f936a7"
