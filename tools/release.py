@@ -69,7 +69,9 @@ def changes_of(version: str, changelog: str) -> str:
     first, *_ = re.split(r"^(?=## )", changelog, flags=re.MULTILINE)[1:] or [""]
     heading, _, words = first.partition("\n")
     if not re.fullmatch(rf"## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", heading):
-        raise ReleaseError(f"CHANGELOG.md begins with {heading!r}, expected '## {version} (YEAR-MONTH-DAY)': give what changed its version")
+        raise ReleaseError(
+            f"CHANGELOG.md begins with {heading!r}, expected '## {version} (YEAR-MONTH-DAY)': give the heading its version and its date"
+        )
     if not words.strip():
         raise ReleaseError(f"CHANGELOG.md says nothing of {version}: write what changed for those who use it")
     return words.strip()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 import reprlib
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.contract.manifest import Kernel, Manifest, Variant
+from zoo.contract.matching import matching
 from zoo.contract.names import FIELDS, words_of
 from zoo.contract.nearest import a_few, afterthought, suggestion
 from zoo.contract.resolve import pick_arch, resolve
@@ -55,12 +55,13 @@ class Zoo:
         return kernel
 
     def find(self, pattern: str = "*", *, arch: str | None = None, **fields: str) -> list[Kernel]:
-        """The kernels whose name matches `pattern` and whose fields match: `find(op="gemm", arch="sm_90a", grouping="dense")`."""
+        """The kernels that `pattern` means, a name, a part of names or a pattern, and whose fields match:
+        `find("swiglu")`, `find("quantize.*.rows")`, `find(op="gemm", arch="sm_90a", grouping="dense")`."""
         unknown = fields.keys() - FIELDS
         if unknown:
             hint = suggestion(min(unknown), FIELDS, f"they have {', '.join(FIELDS)}")
             raise ArgumentError(f"find: names have no field '{min(unknown)}'; {hint}")
-        kernels = (self.kernel(name) for name in self.manifest.names if fnmatch.fnmatchcase(name, pattern))
+        kernels = (self.kernel(name) for name in matching(pattern, self.manifest.names))
         found = [
             kernel
             for kernel in kernels
@@ -84,7 +85,7 @@ class Zoo:
             raise ArgumentError(f"find: no arch is '{arch}'; {hint}")
 
     def load(self, pattern: str = "*", *, device: int = 0, variant: str | None = None) -> int:
-        """Loads the variants of the matching kernels that run on a device; returns how many. Do this before a graph capture."""
+        """Loads the variants that run on a device of the kernels that `pattern` means; returns how many. Do this before a graph capture."""
         kernels = self.find(pattern)
         if not kernels:
             every = self.manifest.names

@@ -1,11 +1,12 @@
-"""A name, a part of a name or a pattern means the same kernels in every command."""
+"""A name, a part of names or a pattern means the same kernels in every command and in zoo.find."""
 
 import json
 
 import pytest
 
 from zoo.cli.list_kernels import families
-from zoo.cli.selection import matching
+from zoo.contract.matching import matching
+from zoo.errors import UnknownKernelError
 from zoo.shipped.packaged import packaged
 
 NAMES = packaged.manifest.names
@@ -25,11 +26,17 @@ NAMES = packaged.manifest.names
     ],
 )
 def test_what_is_written_means_these_kernels(written, found):
-    assert matching(written, NAMES) == found
+    assert matching(written, NAMES) == [kernel.name for kernel in packaged.find(written)] == found
 
 
 def test_a_bare_word_finds_every_name_that_holds_it():
     assert matching("swiglu", NAMES) == [name for name in NAMES if "swiglu" in name] and len(matching("swiglu", NAMES)) > 3
+    assert [kernel.name for kernel in packaged.find("swiglu", op="gemm")] == [name for name in matching("swiglu", NAMES) if "gemm." in name]
+
+
+def test_searching_in_python_does_not_take_an_empty_word_for_every_kernel():
+    with pytest.raises(UnknownKernelError, match="an empty word names no kernel"):
+        packaged.find("")
 
 
 def listed(zoo_command, written):

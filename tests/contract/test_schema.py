@@ -30,6 +30,12 @@ def test_every_attribute_of_a_record_is_declared():
         assert undeclared == ({"recipe"} if record is Parameter else set())
 
 
+def test_kernels_and_variants_are_printed_by_their_names():
+    found = parse_kernel("quantize.mxfp8.rows", entry("quantize.mxfp8.rows"))
+    assert repr(found) == "<kernel quantize.mxfp8.rows>"
+    assert repr(found.variants[0]) == f"<variant {found.variants[0].name} for {found.variants[0].arch}>"
+
+
 def test_a_table_is_lowered_to_every_field_of_the_manifest_and_to_no_other(tmp_path):
     (table,) = read_tables(write_tree(tmp_path))
     wanted = {name for name, field in fields_of(Kernel).items() if field.stands != IN_TABLES} - {"variants"}

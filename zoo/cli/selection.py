@@ -1,36 +1,22 @@
-"""Which kernels a name, a part of a name or a pattern means: the same in every command."""
+"""The kernels that were meant on a command line."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import click
 
 from zoo.catalog import Zoo
 from zoo.cli.text import listed
 from zoo.contract.manifest import Kernel
+from zoo.contract.matching import is_pattern, matching
 from zoo.contract.nearest import suggestion
 from zoo.errors import UnknownKernelError
 
 
-def is_pattern(written: str) -> bool:
-    return any(sign in written for sign in "*?[")
-
-
-def matching(written: str, names: Collection[str]) -> list[str]:
-    """The name itself where it is one; what a pattern matches; else every name that holds what was written."""
-    if written in names:
-        return [written]
-    if is_pattern(written):
-        return [name for name in names if fnmatch.fnmatchcase(name, written)]
-    return [name for name in names if written in name]
-
-
 def selected(zoo: Zoo, written: str) -> list[Kernel]:
-    """The kernels that were meant, at least one."""
-    if not written:
-        raise UnknownKernelError("an empty word names no kernel; write a name, a part of names or a pattern: '*' means all")
+    """At least one kernel."""
     names = zoo.manifest.names
     found = matching(written, names)
     if not found:

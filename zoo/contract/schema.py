@@ -275,6 +275,9 @@ class Variant:
     spill_stores: int = field(metadata=says(_COUNT, "Bytes of registers that the compiler had to store elsewhere."))
     spill_loads: int = field(metadata=says(_COUNT, "Bytes of them that it reads back."))
 
+    def __repr__(self) -> str:
+        return f"<variant {self.name} for {self.arch}>"
+
 
 @dataclass(eq=False, repr=False)
 class Tile:
@@ -365,6 +368,9 @@ class Kernel:
     @cached_property
     def archs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(variant.arch for variant in self.variants))
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
 
 
 @dataclass(eq=False, repr=False)

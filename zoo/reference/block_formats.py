@@ -71,7 +71,7 @@ class RelativeE4m3:
         return encode_fp8(np.clip(relative, np.float32(2.0**-6), np.float32(E4M3.max_value)), E4M3)
 
     def multiplier(self, scales: np.ndarray) -> np.ndarray:
-        # Infinite under a tensor scale below 2^-128: its product with 0 is NaN, which is encoded as such.
+        # Infinite under a tensor scale below 2^-128: its product with 0 is NaN, which e2m1 stores as +0.
         with np.errstate(all="ignore"):
             return np.asarray(np.float32(1) / self.tensor_scale / decode(scales, E4M3))
 

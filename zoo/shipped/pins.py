@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "d51b25018ea39d8dc024e24f37e8593888e3e5209f4cd8c505cd4ead60d27242"
+MANIFEST_SHA256 = "c1d9015d4dd03c35abebc0e2bf4671a81fa790fdc24ac13577789948e450437f"
