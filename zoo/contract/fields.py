@@ -6,7 +6,6 @@ takes a record from a manifest, `lowered` from a table that a person wrote, and 
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import reprlib
@@ -331,6 +330,8 @@ def refuse_unknown(data: Mapping[str, Any], known: Sequence[str]) -> None:
     """A misspelt `l2_promotoin` must not silently mean `none`."""
     for key in data:
         if key not in known:
+            import difflib  # only a refusal pays for it
+
             near = difflib.get_close_matches(str(key), known, 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise Malformed(f" has the unknown key {reprlib.repr(key)}; {hint}known here: {', '.join(sorted(known))}")
