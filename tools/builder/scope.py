@@ -14,7 +14,7 @@ from typing import Any
 
 from tools.builder import BuildError
 from tools.builder.expand import Variant, expand
-from tools.builder.table import Table, check_constant_box, parsed
+from tools.builder.table import Table, check_constant_box
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
 from zoo.errors import ArgumentError
@@ -133,7 +133,7 @@ class _Scope:
         where = f"arguments[{argument['name']}].forms"
         forms: list[dict[str, Any]] = argument["forms"]
         for form in forms:
-            expression = parsed(form["when"])
+            expression = Expression(form["when"])
             for name in expression.names:
                 if name not in flags:
                     near = self._near(name, flags)
@@ -172,7 +172,7 @@ class _Scope:
                     raise _Wrong(f"{place}: {error} (tile {variant.tile.name})") from None
 
     def _names(self, where: str, text: str, known: dict[str, int], scope: set[str], bare: bool = False) -> None:
-        expression = parsed(text)
+        expression = Expression(text)
         if not (bare and expression.names == (text,)):  # a bare symbol binds, it does not read
             self.read |= set(expression.names)
         for name in sorted(reachable_names(expression, known) - scope):
@@ -214,4 +214,4 @@ class _Scope:
 
 def _bare(form: dict[str, Any]) -> set[str]:
     texts = (*form["shape"], *(form["strides"] or ()))
-    return {text for text in texts if parsed(text).names == (text,) and "." not in text}
+    return {text for text in texts if Expression(text).names == (text,) and "." not in text}

@@ -7,7 +7,6 @@ the expressions make sense together is scope.py's question.
 
 from __future__ import annotations
 
-import functools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -212,15 +211,9 @@ def _check_map_alignment(argument: Argument, dtype: str) -> None:
         raise Malformed(f": {said}; write alignment = {needed} in it")
 
 
-@functools.cache
-def parsed(text: str) -> Expression:
-    """Each variant is walked under each combination of flags: the few expressions of the tables are met a hundred thousand times."""
-    return Expression(text)
-
-
 def check_constant_box(recipe: Mapping[str, Any], values: Mapping[str, int]) -> None:
     """Raises ArgumentError for a map that no call could encode, where the tile's constants alone decide its box."""
-    box, steps = ([parsed(text) for text in recipe[key]] for key in ("box", "element_strides"))
+    box, steps = ([Expression(text) for text in recipe[key]] for key in ("box", "element_strides"))
     if any(name not in values for expression in (*box, *steps) for name in expression.names):
         return
     rank = len(box)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from zoo.errors import ExpressionError
@@ -78,8 +79,7 @@ class Expression:
 
     def __init__(self, text: str | int):
         self.text = str(text)
-        self.code = _Parser(self.text).code
-        self.names = tuple(dict.fromkeys(operand for opcode, operand in self.code if opcode == "load"))
+        self.code, self.names = _parsed(self.text)
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
@@ -117,6 +117,12 @@ class Expression:
                     raise ExpressionError(f"'{self.text}' does not fit 64 bits")
                 stack.append(result)
         return stack[0]
+
+
+@lru_cache(maxsize=4096)  # a manifest's texts are the same few hundred, ten times over
+def _parsed(text: str) -> tuple[Code, tuple[str, ...]]:
+    code = _Parser(text).code
+    return code, tuple(dict.fromkeys(operand for opcode, operand in code if opcode == "load"))
 
 
 _LONGEST = 2000  # characters
