@@ -1,8 +1,10 @@
 """A record that is stopped: what was seen until then is kept, and the next record understands what it finds."""
 
+import contextlib
 import json
 import shutil
 import signal
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -89,6 +91,22 @@ def test_a_signal_while_the_record_is_written_waits_until_it_is(checkout, monkey
         evidence.add(TWO, "gpu", PASSED)
     assert written == [number] and set(json.loads((checkout / "cubins/evidence.json").read_text())) == {ONE.sha256, TWO.sha256}
     assert signal.getsignal(signal.SIGINT) is before and pinned(checkout)
+
+
+def test_a_sigterm_that_c_code_drops_ends_the_work_all_the_same():
+    """Extension modules forget exceptions of the Python code they call, as numpy.random does while it is imported."""
+    cleaned = []
+    with pytest.raises(SystemExit) as ended, ended_in_order():
+        with contextlib.suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        try:
+            for _ in range(600):
+                time.sleep(0.1)
+        finally:
+            time.sleep(0.8)  # no second exception disturbs those who tidy up
+            cleaned.append(True)
+    assert ended.value.code == 128 + signal.SIGTERM and cleaned
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 @pytest.fixture

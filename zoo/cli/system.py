@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
 
 
 @contextlib.contextmanager
@@ -29,23 +28,33 @@ def refusals_in_words() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """SIGTERM ends the work inside as Ctrl-C does, so that what follows it is still done."""
+    """SIGTERM ends the work inside as Ctrl-C does, so that what follows it is still done.
 
-    def end(*_: object) -> NoReturn:
-        sys.exit(128 + signal.SIGTERM)
+    C code that calls Python may drop the exception (the import of numpy.random does), so it is raised until the work ends.
+    """
 
-    before = signal.signal(signal.SIGTERM, end)
+    def end(*_: object) -> None:
+        if not isinstance(sys.exc_info()[1], SystemExit):
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            sys.exit(128 + signal.SIGTERM)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGALRM, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the work inside is done, which takes no time to speak of."""
+    """Ctrl-C, SIGTERM and its repetitions wait until the work inside is done, which takes no time to speak of."""
     waiting: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda number, _: waiting.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    }
     try:
         yield
     finally:
