@@ -1,0 +1,77 @@
+// Copies by the CTAs of a pair (sm_100), each to its own shared memory, counted on the barrier of the first: the one that multiplies.
+// The pair is the cluster.
+#pragma once
+
+#include <cstdint>
+
+#include "common/cluster.cuh"
+#include "common/tensor_copy.cuh"
+
+namespace zoo {
+
+// CTAS = 1: as load_box().
+template <int CTAS>
+__device__ __forceinline__ void load_box_for(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier) {
+    if constexpr (CTAS == 1) {
+        load_box(target, map, c0, c1, barrier);
+    } else {
+        asm volatile(
+            "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
+                "r"(shared_address(target)),
+            "l"(&map), "r"(c0), "r"(c1), "r"(address_in_cta(barrier, 0))
+            : "memory");
+    }
+}
+
+// Four rows of a matrix, each with an index of its own; the map's box is one row high. An index outside the matrix brings zeros.
+__device__ __forceinline__ void load_four_rows(void* target, const TensorMap& map, int32_t column, int4 rows, Barrier* barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::
+            "r"(shared_address(target)),
+        "l"(&map), "r"(column), "r"(rows.x), "r"(rows.y), "r"(rows.z), "r"(rows.w), "r"(shared_address(barrier))
+        : "memory");
+}
+
+// One arrival at the first CTA's barrier, which also announces bytes that copies of this CTA will bring to it.
+template <int CTAS>
+__device__ __forceinline__ void arrive_expecting_bytes_at_first(Barrier* barrier, uint32_t bytes) {
+    if constexpr (CTAS == 1) {
+        arrive_expecting_bytes(barrier, bytes);
+    } else {
+        asm volatile(
+            "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(address_in_cta(barrier, 0)),
+            "r"(bytes)
+            : "memory");
+    }
+}
+
+// As wait(), where arrivals come from the other CTA with data: they are visible, too.
+__device__ __forceinline__ void wait_for_cluster_arrivals(Barrier* barrier, uint32_t parity) {
+    uint32_t over;
+    do {
+        asm volatile(
+            "{\n\t"
+            ".reg .pred over;\n\t"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n\t"
+            "selp.u32 %0, 1, 0, over;\n\t"
+            "}"
+            : "=r"(over)
+            : "r"(shared_address(barrier)), "r"(parity)
+            : "memory");
+    } while (!over);
+}
+
+// Whether this lane is the one of its warp that all elect: the same each time. By a converged warp.
+__device__ __forceinline__ bool elected() {
+    uint32_t one;
+    asm volatile(
+        "{\n\t"
+        ".reg .pred one;\n\t"
+        "elect.sync _|one, 0xFFFFFFFF;\n\t"
+        "selp.u32 %0, 1, 0, one;\n\t"
+        "}"
+        : "=r"(one));
+    return one != 0;
+}
+
+}  // namespace zoo

@@ -1,0 +1,99 @@
+// Elements and scales on their way to shared memory, a line of K at a time, each by a warp of its own with a ring of its own.
+#pragma once
+
+#include "common/global_memory.cuh"
+#include "gemm/block_scaled/tile.cuh"
+
+namespace zoo {
+
+// Both operands' elements by tensor copies.
+template <class Tile>
+struct Elements {
+    const TensorMap &a, &b;
+
+    __device__ __forceinline__ void prefetch_maps() const {
+        prefetch(a);
+        prefetch(b);
+    }
+
+    // By one thread of each CTA. Of right, each CTA of a pair takes its half of the columns that are used.
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const ScaledWork& work, int rank) const {
+        const Sides<Tile> sides(work);
+        const TensorMap &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
+        for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
+            typename Tile::Stage& stage = tile.stages[ring.stage];
+            Barrier* full = &tile.full[ring.stage];
+            wait_for_cluster_arrivals(&tile.empty[ring.stage], ring.parity ^ 1);
+            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * Tile::LINES_BYTES);
+            load_box_for<Tile::CTAS>(stage.left, left, line * LINE_BYTES, sides.left + rank * LANES, full);
+            load_box_for<Tile::CTAS>(stage.right, right, line * LINE_BYTES, sides.right + rank * (sides.used / Tile::CTAS), full);
+        }
+    }
+};
+
+// Scales in tiles of 128 rows x 4, as quantisers write them with layout="blocked": tiles of a row of tiles one after the other. `tiles`
+// of them hold the scales of a row, `scales` in all; what the last one has beyond may be any byte.
+struct BlockedScales {
+    const TensorMap& map;  // of 32-bit words: 128 of a tile x tiles
+    const uint8_t* first;
+    int scales, tiles, rows_of_tiles;
+};
+
+// Of both operands, by a whole warp of each CTA.
+template <class Tile>
+struct ScalesOfBoth {
+    using Kind = typename Tile::Kind;
+    BlockedScales a, b;
+
+    __device__ __forceinline__ void prefetch_maps() const {
+        prefetch(a.map);
+        prefetch(b.map);
+    }
+
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const ScaledWork& work, int rank) const {
+        const Sides<Tile> sides(work);
+        const BlockedScales &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
+        const int right_tiles = (sides.used + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
+        for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
+            typename Tile::ScaleStage& stage = tile.scales[ring.stage];
+            Barrier* full = &tile.scales_full[ring.stage];
+            wait_for_cluster_arrivals(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+            if (ends_within_step(line)) {
+                write(stage.left, left, sides.left_scales + rank, line);
+                for (int i = 0; i < right_tiles; i++) write(stage.right[i], right, sides.right_scales + i, line);
+                let_copies_see_shared_memory();
+                __syncwarp();
+                if (elected()) arrive_expecting_bytes_at_first<Tile::CTAS>(full, 0);
+            } else if (elected()) {
+                arrive_expecting_bytes_at_first<Tile::CTAS>(full, (1 + right_tiles) * Tile::SCALE_LINE_BYTES);
+                const int at = line * Kind::SCALE_TILES;
+                load_box_for<Tile::CTAS>(stage.left, left.map, 0, (sides.left_scales + rank) * left.tiles + at, full);
+                for (int i = 0; i < right_tiles; i++)
+                    load_box_for<Tile::CTAS>(stage.right[i], right.map, 0, (sides.right_scales + i) * right.tiles + at, full);
+            }
+            __syncwarp();
+        }
+    }
+
+   private:
+    // A step of K reads scales that are nobody's: of elements that are zero, but a NaN would make their product NaN.
+    __device__ __forceinline__ bool ends_within_step(int line) const {
+        return a.scales % Kind::SCALES_A_STEP != 0 && a.scales < (line + 1) * SCALES_A_TILE_ROW * Kind::SCALE_TILES;
+    }
+
+    // A line's tiles by hand, 16 bytes a lane, and zeros for what is no scale.
+    __device__ __forceinline__ void write(uint8_t* target, const BlockedScales& from, int row_of_tiles, int line) const {
+        const int lane = threadIdx.x % 32;
+        for (int i = 0; i < Kind::SCALE_TILES; i++) {
+            const int tile = line * Kind::SCALE_TILES + i, there = from.scales - tile * SCALES_A_TILE_ROW;
+            uint4 four = {};
+            if (there > 0 && row_of_tiles < from.rows_of_tiles)
+                four = load_16_bytes(from.first + (int64_t(row_of_tiles) * from.tiles + tile) * SCALE_TILE_BYTES + lane * 16);
+            const uint32_t kept = there >= SCALES_A_TILE_ROW ? ~0u : there <= 0 ? 0 : (1u << 8 * there) - 1;
+            four = {four.x & kept, four.y & kept, four.z & kept, four.w & kept};
+            *reinterpret_cast<uint4*>(target + i * SCALE_TILE_BYTES + lane * 16) = four;
+        }
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,107 @@
+// A block-scaled product on Blackwell, put together. Eight warps of a CTA, one role each:
+//
+//     0  elements to shared memory         2  scales to shared memory, and owner of tensor memory
+//     1  multiplies (of a pair the first)  3  asks for further tiles        4..7  sums to D, 32 lanes each
+//
+//     elements   | tile 0   | tile 1   | ...         a ring of stages
+//     scales     | tile 0   | tile 1   | ...         a ring of their own
+//     multiplier    | tile 0   | tile 1   | ...      two sums in turns
+//     storing                  | tile 0   | ...
+#pragma once
+
+#include "common/dependent_launch.cuh"
+#include "gemm/block_scaled/load.cuh"
+#include "gemm/block_scaled/multiply.cuh"
+#include "gemm/block_scaled/store.cuh"
+#include "gemm/block_scaled/turns.cuh"
+
+namespace zoo {
+
+template <class Tile>
+struct Product {
+    static constexpr int COLUMNS = TENSOR_COLUMNS;
+
+    Tile& tile;
+    int cluster;  // CTAs that have one tile
+    bool asks;
+    int rank = Tile::CTAS > 1 ? cluster_rank() : 0;  // in the pair
+
+    __device__ __forceinline__ static int warp() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0); }
+
+    __device__ __forceinline__ void synchronise() const {
+        if (cluster == 1)
+            __syncthreads();
+        else
+            synchronise_cluster();
+    }
+
+    // Each role's loop over the tiles, `what(work)` for each.
+    template <class Order, class What>
+    __device__ __forceinline__ void for_each(const Order& order, What what) const {
+        Turns<Tile> turns{tile, asks};
+        for (int index = blockIdx.x / cluster; index >= 0; index = turns.next()) {
+            ScaledWork work;
+            if (order.at(index, work)) what(work);
+            __syncwarp();
+        }
+    }
+
+    template <class Order, class Elements, class Scales, class Store>
+    __device__ __forceinline__ void run(const Order& order, const Elements& elements, const Scales& scales, uint32_t types, int K,
+                                        Store store) {
+        const int role = warp();
+        if (role == 0 && elected()) {
+            elements.prefetch_maps();
+            scales.prefetch_maps();
+            tile.initialise_barriers(Turns<Tile>::READERS);
+        }
+        __syncwarp();
+        if (role == 2) allocate_columns<Tile::CTAS, COLUMNS>(&tile.tensor_memory);
+        fence_before_handing_over();
+        synchronise();
+        fence_after_taking_over();
+        wait_for_previous_kernel();
+        let_next_kernel_launch();
+        if (role == 0) {
+            Ring<Tile::STAGES> ring;
+            for_each(order, [&](const ScaledWork& work) {
+                if (elected()) elements.load(tile, ring, work, rank);
+            });
+            if (elected()) wait_until_all_are_empty(tile.empty, ring);
+        } else if (role == 1 && rank == 0) {
+            Multiplier<Tile> multiplier;
+            for_each(order, [&](const ScaledWork& work) {
+                if (elected()) multiplier.run(tile, work, types, K);
+            });
+        } else if (role == 2) {
+            Ring<Tile::SCALE_STAGES> ring;
+            for_each(order, [&](const ScaledWork& work) { scales.load(tile, ring, work, rank); });
+            if (elected()) wait_until_all_are_empty(tile.scales_empty, ring);
+        } else if (role == 3) {
+            Turns<Tile>{tile, asks}.ask(rank == 0);
+        } else if (role >= 4) {
+            Drain<Tile> drain;
+            for_each(order, [&](const ScaledWork& work) { store(drain, work, (role - 4) * 32 + int(threadIdx.x) % 32); });
+        }
+        __syncwarp();
+    }
+
+    // By all threads at the end.
+    __device__ __forceinline__ void free() const {
+        fence_before_handing_over();
+        synchronise();  // nobody reads tensor memory any more, and nothing is on its way to either CTA's barriers
+        if (warp() == 2) {
+            fence_after_taking_over();
+            free_columns<Tile::CTAS, COLUMNS>(tile.tensor_memory);
+        }
+    }
+
+   private:
+    // The products' arrivals have come: the other CTA made them, and this one may not end before.
+    template <int STAGES>
+    __device__ __forceinline__ void wait_until_all_are_empty(Barrier (&empty)[STAGES], Ring<STAGES>& ring) const {
+        for (int i = 0; i < STAGES; i++, ring.advance()) wait_for_cluster_arrivals(&empty[ring.stage], ring.parity ^ 1);
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,90 @@
+// From tensor memory to D, 32 columns of sums at a time; a lane has one row of left.
+#pragma once
+
+#include "common/cluster.cuh"
+#include "common/tensor_memory.cuh"
+#include "gemm/block_scaled/finish.cuh"
+#include "gemm/block_scaled/tile.cuh"
+
+namespace zoo {
+
+constexpr int CHUNK = 32;  // columns
+
+__device__ __forceinline__ void store_eight(const Finish& finish, const Finish::Row& of, const ScaledWork& work, int first,
+                                            const float* sums) {
+    float eight[8];
+#pragma unroll
+    for (int i = 0; i < 8; i++) eight[i] = sums[i];
+    finish.store_eight(eight, of, work.group, work.column + first);
+}
+
+// The sums of one row of a tile, CHUNK neighbouring columns, as they go to D. Tokens as rows: a lane writes what lies together. As
+// columns: 32 lanes do.
+template <class Tile>
+__device__ __forceinline__ void store_chunk(const Finish& finish, const ScaledWork& work, int lane, int first,
+                                            float (&sums)[CHUNK]) {
+    const float alpha = finish.alpha_of(work.group);
+    if constexpr (Tile::SWAPPED) {
+        if (lane >= work.columns) return;
+#pragma unroll
+        for (int i = 0; i < CHUNK; i++) {
+            if (first + i >= work.rows) break;
+            const int row = work.row + first + i;
+            finish.store_one(sums[i], {row, alpha, finish.factor_of(row)}, work.group, work.column + lane);
+        }
+    } else {
+        if (lane >= work.rows) return;
+        const int row = work.row + lane;
+        const Finish::Row of{row, alpha, finish.factor_of(row)};
+#pragma unroll
+        for (int i = 0; i < CHUNK; i += 8) {
+            if (first + i >= work.columns) break;
+            store_eight(finish, of, work, first + i, &sums[i]);
+        }
+    }
+}
+
+// By the warps that store, tile after tile.
+template <class Tile>
+struct Drain {
+    int turn = 0;
+
+    // `take(first, sums)` gets each chunk of this lane's row that has columns in use. Those that the next tile's sums will overwrite
+    // come first; when they have been read, the multiplier is told.
+    template <class Take>
+    __device__ __forceinline__ void run(Tile& tile, const ScaledWork& work, Take take) {
+        const int used = Sides<Tile>(work).used, chunks = (used + CHUNK - 1) / CHUNK, second = turn % 2;
+        const uint32_t quarter = (threadIdx.x / 32 % 4) * 32,
+                       sums = tile.tensor_memory + (second ? Tile::SECOND : 0) + (quarter << 16);
+        // Of the first sums the last columns are shared, of the second sums the first.
+        const int shared = !Tile::OVERLAPPED ? chunks
+                           : second          ? (Tile::COLUMNS - Tile::SECOND) / CHUNK
+                                             : chunks - Tile::SECOND / CHUNK;
+        wait_for_cluster_arrivals(&tile.ready[second], turn / 2 % 2);
+        fence_after_taking_over();
+        if (shared <= 0) let_multiply(tile, second);
+#pragma unroll 1
+        for (int i = 0; i < chunks; i++) {
+            const int chunk = second ? i : chunks - 1 - i;
+            float values[CHUNK];
+            load_32_columns(values, sums + chunk * CHUNK);
+            wait_for_loads();
+            if (i + 1 == min(shared, chunks)) let_multiply(tile, second);
+            take(chunk * CHUNK, values);
+        }
+        turn++;
+    }
+
+   private:
+    __device__ __forceinline__ void let_multiply(Tile& tile, int second) const {
+        fence_before_handing_over();
+        __syncwarp();
+        if (elected()) {
+            if constexpr (Tile::CTAS == 1) arrive(&tile.drained[second]);
+            if constexpr (Tile::CTAS > 1) arrive_in_cta(&tile.drained[second], 0);
+        }
+        __syncwarp();
+    }
+};
+
+}  // namespace zoo
