@@ -46,9 +46,9 @@ __device__ __forceinline__ void compute(Tile& tile, const Order& order, const El
 extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
-               const uint8_t* a_scale, const uint8_t* b_scale, int M, int N, int K, int types, int weights, int splits, int asks,
-               uint8_t* d, int64_t d_stride, int dtype, const float* alpha, const uint8_t* bias, int bias_is_bf16,
-               const float* row_scale, const uint8_t* c, int c_is_bf16, int64_t c_stride) {
+               const uint8_t* a_scale, const uint8_t* b_scale, int M, int N, int K, int types, int weights, int right_box,
+               int splits, int asks, uint8_t* d, int64_t d_stride, int dtype, const float* alpha, const uint8_t* bias,
+               int bias_is_bf16, const float* row_scale, const uint8_t* c, int c_is_bf16, int64_t c_stride) {
     using namespace zoo;
     using Kind = Tile::Kind;
     extern __shared__ __align__(1024) uint8_t memory[];
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
               tiles = tiles_of(scales, SCALES_A_TILE_ROW);
     const int split = splits > 1 ? cluster_rank() : 0;
     const OneMatrix<Tile> order{M, N, weights, {lines, splits, split}};
-    const Elements<Tile> elements{a, b};
+    const Elements<Tile> elements{a, b, right_box};
     const ScalesOfBoth<Tile> scales_of_both{{a_scale_map, a_scale, scales, tiles, tiles_of(M, SCALE_TILE_ROWS)},
                                             {b_scale_map, b_scale, scales, tiles, tiles_of(N, SCALE_TILE_ROWS)}};
     const Finish finish{d, d_stride, Stored(dtype), alpha, 0, {bias, bias_is_bf16}, 0, row_scale, {c, c_is_bf16}, c_stride};

@@ -6,10 +6,12 @@
 
 namespace zoo {
 
-// Both operands' elements by tensor copies.
+// Both operands' elements by tensor copies. `right_box`: rows of right that one copy brings. Where tokens are few, only as many copies are
+// made as there are columns in use, since rows outside a matrix take as long as others.
 template <class Tile>
 struct Elements {
     const TensorMap &a, &b;
+    int right_box = Tile::RIGHT_ROWS;
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a);
@@ -20,13 +22,17 @@ struct Elements {
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const ScaledWork& work, int rank) const {
         const Sides<Tile> sides(work);
         const TensorMap &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
+        const int boxes = Tile::SWAPPED ? (sides.used + right_box - 1) / right_box : 1;
+        const int first = sides.right + rank * (sides.used / Tile::CTAS);
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             wait_for_cluster_arrivals(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * Tile::LINES_BYTES);
+            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES + boxes * right_box) * LINE_BYTES);
             load_box_for<Tile::CTAS>(stage.left, left, line * LINE_BYTES, sides.left + rank * LANES, full);
-            load_box_for<Tile::CTAS>(stage.right, right, line * LINE_BYTES, sides.right + rank * (sides.used / Tile::CTAS), full);
+            for (int i = 0; i < boxes; i++)
+                load_box_for<Tile::CTAS>(stage.right + i * right_box * LINE_BYTES, right, line * LINE_BYTES,
+                                         first + i * right_box, full);
         }
     }
 };
