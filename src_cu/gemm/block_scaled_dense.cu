@@ -26,7 +26,7 @@ __device__ __forceinline__ void compute(Tile& tile, const Order& order, const El
             if (!Tile::SWAPPED || splits == 1)
                 store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums);
             else if constexpr (Tile::SWAPPED)
-                PartialSums<Tile>::of(tile).lay_down(lane, first, sums);
+                PartialSums<Tile>::of(tile).lay_down(work, lane, first, sums);
         });
     });
     if constexpr (Tile::SWAPPED) {
