@@ -38,27 +38,40 @@ __device__ __forceinline__ void arrive_expecting_bytes_at_first(Barrier* barrier
     if constexpr (CTAS == 1) {
         arrive_expecting_bytes(barrier, bytes);
     } else {
-        asm volatile(
-            "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [%0], %1;" ::"r"(address_in_cta(barrier, 0)),
-            "r"(bytes)
-            : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cluster.b64 _, [%0], %1;" ::"r"(address_in_cta(barrier, 0)), "r"(bytes)
+                     : "memory");
     }
 }
 
-// As wait(), where arrivals come from the other CTA with data: they are visible, too.
-__device__ __forceinline__ void wait_for_cluster_arrivals(Barrier* barrier, uint32_t parity) {
-    uint32_t over;
-    do {
-        asm volatile(
-            "{\n\t"
-            ".reg .pred over;\n\t"
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n\t"
-            "selp.u32 %0, 1, 0, over;\n\t"
-            "}"
-            : "=r"(over)
-            : "r"(shared_address(barrier)), "r"(parity)
-            : "memory");
-    } while (!over);
+// One arrival there that publishes what this thread, or those it has synchronised with, wrote to their shared memory.
+template <int CTAS>
+__device__ __forceinline__ void publish_at_first(Barrier* barrier) {
+    if constexpr (CTAS == 1) {
+        arrive(barrier);
+    } else {
+        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in_cta(barrier, 0)) : "memory");
+    }
+}
+
+// As wait(), where the other CTA of a pair may have published data: it is visible, too. (It empties the L1 cache.)
+template <int CTAS>
+__device__ __forceinline__ void wait_for_published(Barrier* barrier, uint32_t parity) {
+    if constexpr (CTAS == 1) {
+        wait(barrier, parity);
+    } else {
+        uint32_t over;
+        do {
+            asm volatile(
+                "{\n\t"
+                ".reg .pred over;\n\t"
+                "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n\t"
+                "selp.u32 %0, 1, 0, over;\n\t"
+                "}"
+                : "=r"(over)
+                : "r"(shared_address(barrier)), "r"(parity)
+                : "memory");
+        } while (!over);
+    }
 }
 
 // Whether this lane is the one of its warp that all elect: the same each time. By a converged warp.

@@ -27,7 +27,7 @@ struct Elements {
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
-            wait_for_cluster_arrivals(&tile.empty[ring.stage], ring.parity ^ 1);
+            wait(&tile.empty[ring.stage], ring.parity ^ 1);
             if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES + boxes * right_box) * LINE_BYTES);
             load_box_for<Tile::CTAS>(stage.left, left, line * LINE_BYTES, sides.left + rank * LANES, full);
             for (int i = 0; i < boxes; i++)
@@ -63,13 +63,13 @@ struct ScalesOfBoth {
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::ScaleStage& stage = tile.scales[ring.stage];
             Barrier* full = &tile.scales_full[ring.stage];
-            wait_for_cluster_arrivals(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+            wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
             if (ends_within_step(line)) {
                 write(stage.left, left, sides.left_scales + rank, line);
                 for (int i = 0; i < right_tiles; i++) write(stage.right[i], right, sides.right_scales + i, line);
                 let_copies_see_shared_memory();
                 __syncwarp();
-                if (elected()) arrive_expecting_bytes_at_first<Tile::CTAS>(full, 0);
+                if (elected()) publish_at_first<Tile::CTAS>(full);
             } else if (elected()) {
                 arrive_expecting_bytes_at_first<Tile::CTAS>(full, (1 + right_tiles) * Tile::SCALE_LINE_BYTES);
                 const int at = line * Kind::SCALE_TILES;

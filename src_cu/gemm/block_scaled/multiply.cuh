@@ -28,11 +28,11 @@ struct Multiplier {
             const uint32_t a = shared_address(tile.stages[ring.stage].left), b = shared_address(tile.stages[ring.stage].right);
             const uint32_t a_scales = tile.tensor_memory + Tile::FIRST_SCALE_COLUMN + columns.stage * Tile::SCALE_COLUMNS;
             const uint32_t b_scales = a_scales + 4 * Kind::SCALE_TILES;
-            wait_for_cluster_arrivals(&tile.scales_full[scale_ring.stage], scale_ring.parity);
-            wait_for_cluster_arrivals(&tile.columns_empty[columns.stage], columns.parity ^ 1);
+            wait_for_published<Tile::CTAS>(&tile.scales_full[scale_ring.stage], scale_ring.parity);
+            wait(&tile.columns_empty[columns.stage], columns.parity ^ 1);
             fence_after_taking_over();
             copy(tile.scales[scale_ring.stage], a_scales, b_scales, steps, right_tiles);
-            wait_for_cluster_arrivals(&tile.full[ring.stage], ring.parity);
+            wait(&tile.full[ring.stage], ring.parity);
             fence_after_taking_over();
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
@@ -60,7 +60,7 @@ struct Multiplier {
     // Of others: the tile that had the same columns.
     __device__ __forceinline__ void wait_until_drained(Tile& tile) const {
         const int before = turn - (Tile::OVERLAPPED ? 1 : 2);
-        if (before >= 0) wait_for_cluster_arrivals(&tile.drained[before % 2], before / 2 % 2);
+        if (before >= 0) wait(&tile.drained[before % 2], before / 2 % 2);
         fence_after_taking_over();
     }
 

@@ -100,7 +100,7 @@ struct Product {
     // The products' arrivals have come: the other CTA made them, and this one may not end before.
     template <int STAGES>
     __device__ __forceinline__ void wait_until_all_are_empty(Barrier (&empty)[STAGES], Ring<STAGES>& ring) const {
-        for (int i = 0; i < STAGES; i++, ring.advance()) wait_for_cluster_arrivals(&empty[ring.stage], ring.parity ^ 1);
+        for (int i = 0; i < STAGES; i++, ring.advance()) wait(&empty[ring.stage], ring.parity ^ 1);
     }
 };
 

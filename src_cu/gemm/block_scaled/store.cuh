@@ -60,7 +60,7 @@ struct Drain {
         const int shared = !Tile::OVERLAPPED ? chunks
                            : second          ? (Tile::COLUMNS - Tile::SECOND) / CHUNK
                                              : chunks - Tile::SECOND / CHUNK;
-        wait_for_cluster_arrivals(&tile.ready[second], turn / 2 % 2);
+        wait(&tile.ready[second], turn / 2 % 2);
         fence_after_taking_over();
         if (shared <= 0) let_multiply(tile, second);
 #pragma unroll 1

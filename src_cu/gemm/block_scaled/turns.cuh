@@ -35,7 +35,7 @@ struct Turns {
         if (!asks) return;
         do {
             if (elected()) {
-                if (first_cta) wait_for_cluster_arrivals(&tile.read[ring.stage], ring.parity ^ 1);
+                if (first_cta) wait(&tile.read[ring.stage], ring.parity ^ 1);
                 arrive_expecting_bytes(&tile.answered[ring.stage], sizeof(LaunchAnswer));
                 if constexpr (Tile::CTAS == 1) ask_for_a_cluster(&tile.answers[ring.stage], &tile.answered[ring.stage]);
                 if constexpr (Tile::CTAS > 1)
