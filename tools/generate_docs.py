@@ -1,7 +1,7 @@
 """Writes what the documentation says of the kernels, from cubins/manifest.json and cubins/evidence.json.
 
 python tools/generate_docs.py              writes docs/kernels/*.md, docs/benchmarks.md, docs/pictures/*.svg, zoo/capi/zoo_contract.h, and the parts
-                                           between markers of README.md, docs/{manifest,performance}.md and docs/lab/quantize.md
+                                           between markers of README.md, docs/{gemm,manifest,performance}.md and docs/lab/quantize.md
 python tools/generate_docs.py --check      exit 1 naming what is out of date
 """
 
@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.documentation.benchmarks import benchmark_page
+from tools.documentation.chips import chip_table
 from tools.documentation.contract import contract_tables
 from tools.documentation.dense_ratios import dense_ratios
 from tools.documentation.families import family_table
@@ -62,6 +63,7 @@ def pages(root: Path) -> dict[Path, str]:
     made |= {docs / "pictures" / f"tokens_{theme}.svg": picture(ratios, theme) for theme in THEMES}
     parts = {
         root / "README.md": {"caption": f"{caption(ratios)}.", "families": family_table(kernels, evidence)},
+        docs / "gemm.md": {"chips": chip_table(kernels)},
         docs / "manifest.md": {"fields": contract_tables()},
         docs / "performance.md": {
             "quantisers": quantiser_tables(kernels, evidence),
