@@ -28,7 +28,7 @@ _SHOWN = 6  # elements
 def command(context: click.Context, device: int) -> None:
     """Quantise a matrix to MXFP8 and check every bit.
 
-    Without a GPU the emulator runs the kernel, on a smaller matrix, from the PTX that belongs to the cubins.
+    Without a GPU the emulator runs the kernel, on a smaller matrix, and a product for Blackwell, from the PTX that belongs to the cubins.
     """
     from zoo.contract.resolve import pick_arch
     from zoo.errors import DriverError
@@ -122,6 +122,7 @@ def _next(besides: str) -> None:
 
 
 def _without_gpu(zoo: Zoo, kernel: Kernel, reason: str) -> int:
+    from zoo.cli import demo_product
     from zoo.cli.text import count, fact
     from zoo.shipped.integrity import verify_integrity
 
@@ -136,9 +137,10 @@ def _without_gpu(zoo: Zoo, kernel: Kernel, reason: str) -> int:
     x = _matrix(_SMALL)
     click.echo(fact("job", f"{x.shape[0]} x {x.shape[1]} bf16 to e4m3, a smaller matrix than on a GPU; `zoo verify --emulate` does more"))
     outcomes = [_emulated(zoo, kernel, arch, x) for arch in kernel.archs]
+    right = demo_product.shown(zoo)
     _, q, scales = outcomes[0]
     _values(x, q, scales, f"the result (emulated {kernel.archs[0]})")
-    if any(wrong for wrong, *_ in outcomes):
+    if not right or any(wrong for wrong, *_ in outcomes):
         return 1
     _next("Both run without a GPU, and so does `zoo verify --emulate`; `zoo doctor` says what this machine lacks for a GPU.")
     return 0
