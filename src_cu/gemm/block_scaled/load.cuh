@@ -27,12 +27,12 @@ struct Elements {
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
+            const int byte = work.first_byte + line * LINE_BYTES;
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
             if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES + boxes * right_box) * LINE_BYTES);
-            load_box_for<Tile::CTAS>(stage.left, left, line * LINE_BYTES, sides.left + rank * LANES, full);
+            load_box_for<Tile::CTAS>(stage.left, left, byte, sides.left + rank * LANES, full);
             for (int i = 0; i < boxes; i++)
-                load_box_for<Tile::CTAS>(stage.right + i * right_box * LINE_BYTES, right, line * LINE_BYTES,
-                                         first + i * right_box, full);
+                load_box_for<Tile::CTAS>(stage.right + i * right_box * LINE_BYTES, right, byte, first + i * right_box, full);
         }
     }
 };
@@ -43,13 +43,16 @@ struct BlockedScales {
     const TensorMap& map;  // of 32-bit words: 128 of a tile x tiles
     const uint8_t* first;
     int scales, tiles, rows_of_tiles;
+    int before = 0;  // tiles of other matrices of scales
+
+    __device__ __forceinline__ const BlockedScales& of(const ScaledWork&) const { return *this; }
 };
 
-// Of both operands, by a whole warp of each CTA.
-template <class Tile>
+// Of both operands, by a whole warp of each CTA. of(work): the matrix of scales that a tile of D takes them from.
+template <class Tile, class Blocked = BlockedScales>
 struct ScalesOfBoth {
     using Kind = typename Tile::Kind;
-    BlockedScales a, b;
+    Blocked a, b;
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a.map);
@@ -58,13 +61,13 @@ struct ScalesOfBoth {
 
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const ScaledWork& work, int rank) const {
         const Sides<Tile> sides(work);
-        const BlockedScales &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
+        const BlockedScales left = (Tile::SWAPPED ? b : a).of(work), right = (Tile::SWAPPED ? a : b).of(work);
         const int right_tiles = (sides.used + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::ScaleStage& stage = tile.scales[ring.stage];
             Barrier* full = &tile.scales_full[ring.stage];
             wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
-            if (ends_within_step(line)) {
+            if (ends_within_step(left.scales, line)) {
                 write(stage.left, left, sides.left_scales + rank, line);
                 for (int i = 0; i < right_tiles; i++) write(stage.right[i], right, sides.right_scales + i, line);
                 let_copies_see_shared_memory();
@@ -73,9 +76,11 @@ struct ScalesOfBoth {
             } else if (elected()) {
                 arrive_expecting_bytes_at_first<Tile::CTAS>(full, (1 + right_tiles) * Tile::SCALE_LINE_BYTES);
                 const int at = line * Kind::SCALE_TILES;
-                load_box_for<Tile::CTAS>(stage.left, left.map, 0, (sides.left_scales + rank) * left.tiles + at, full);
+                load_box_for<Tile::CTAS>(stage.left, left.map, 0, left.before + (sides.left_scales + rank) * left.tiles + at,
+                                         full);
                 for (int i = 0; i < right_tiles; i++)
-                    load_box_for<Tile::CTAS>(stage.right[i], right.map, 0, (sides.right_scales + i) * right.tiles + at, full);
+                    load_box_for<Tile::CTAS>(stage.right[i], right.map, 0,
+                                             right.before + (sides.right_scales + i) * right.tiles + at, full);
             }
             __syncwarp();
         }
@@ -83,8 +88,8 @@ struct ScalesOfBoth {
 
    private:
     // A step of K reads scales that are nobody's: of elements that are zero, but a NaN would make their product NaN.
-    __device__ __forceinline__ bool ends_within_step(int line) const {
-        return a.scales % Kind::SCALES_A_STEP != 0 && a.scales < (line + 1) * SCALES_A_TILE_ROW * Kind::SCALE_TILES;
+    __device__ __forceinline__ static bool ends_within_step(int scales, int line) {
+        return scales % Kind::SCALES_A_STEP != 0 && scales < (line + 1) * SCALES_A_TILE_ROW * Kind::SCALE_TILES;
     }
 
     // A line's tiles by hand, 16 bytes a lane, and zeros for what is no scale.
@@ -94,7 +99,8 @@ struct ScalesOfBoth {
             const int tile = line * Kind::SCALE_TILES + i, there = from.scales - tile * SCALES_A_TILE_ROW;
             uint4 four = {};
             if (there > 0 && row_of_tiles < from.rows_of_tiles)
-                four = load_16_bytes(from.first + (int64_t(row_of_tiles) * from.tiles + tile) * SCALE_TILE_BYTES + lane * 16);
+                four = load_16_bytes(from.first + (from.before + int64_t(row_of_tiles) * from.tiles + tile) * SCALE_TILE_BYTES +
+                                     lane * 16);
             const uint32_t kept = there >= SCALES_A_TILE_ROW ? ~0u : there <= 0 ? 0 : (1u << 8 * there) - 1;
             four = {four.x & kept, four.y & kept, four.z & kept, four.w & kept};
             *reinterpret_cast<uint4*>(target + i * SCALE_TILE_BYTES + lane * 16) = four;

@@ -37,7 +37,7 @@ struct Product {
 
     // Each role's loop over the tiles, `what(work)` for each.
     template <class Order, class What>
-    __device__ __forceinline__ void for_each(const Order& order, What what) const {
+    __device__ __forceinline__ void for_each(Order order, What what) const {
         Turns<Tile> turns{tile, asks};
         for (int index = blockIdx.x / cluster; index >= 0; index = turns.next()) {
             ScaledWork work;

@@ -80,6 +80,7 @@ struct ScaledWork {
     int rows, columns;                // of D that are the tile's
     int group;
     int first_line, end_line;  // of K
+    int first_byte = 0;        // of line 0, in the operands' rows
 };
 
 // The operands' side of a tile.

@@ -1,0 +1,159 @@
+"""Operands of groups whose sums are exact in f32 in any order: small whole numbers, scales that are small powers of two (of nvfp4 1.5
+times one, too). What they must give is worked out in float64, without zoo.reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy
+
+from zoo.checks.problem import Placed, Problem
+
+E2M1 = numpy.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+D_DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": numpy.float16, "f32": numpy.float32}
+BLOCKS = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
+ANY_BYTE = 0xFF  # no number, as ue8m0 and as e4m3: what padding of scales holds
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Elements as they are stored, plain scale bytes, and what both stand for."""
+
+    elements: numpy.ndarray
+    scales: numpy.ndarray
+    values: numpy.ndarray
+
+
+def operand(format: str, rows: int, K: int, random: numpy.random.Generator, dtype: str = "e4m3") -> Operand:
+    block = BLOCKS[format]
+    blocks = -(-K // block)
+    if format == "mxfp8":
+        small = ml_dtypes.float8_e4m3fn if dtype == "e4m3" else ml_dtypes.float8_e5m2
+        elements = random.integers(-4, 5, (rows, K)).astype(small)
+        values = elements.astype(numpy.float64)
+    else:
+        codes = random.integers(0, 16, (rows, K), dtype=numpy.uint8)
+        values = E2M1[codes]
+        elements = pack(codes)
+    if format == "nvfp4":
+        numbers = random.choice([0.5, 1, 1.5, 2], (rows, blocks))
+        scales = numbers.astype(ml_dtypes.float8_e4m3fn).view(numpy.uint8)
+    else:
+        exponents = random.integers(-2, 3, (rows, blocks))
+        numbers, scales = 2.0**exponents, (exponents + 127).astype(numpy.uint8)
+    return Operand(elements, scales, values * numpy.repeat(numbers, block, axis=1)[:, :K])
+
+
+def pack(codes: numpy.ndarray) -> numpy.ndarray:
+    """Two e2m1 a byte, the even one low."""
+    return codes[:, ::2] | codes[:, 1::2] << 4
+
+
+def blocked(scales: numpy.ndarray) -> numpy.ndarray:
+    """Plain scale bytes (R, C) in tiles of 128 x 4, 512 bytes each; padding is ANY_BYTE."""
+    rows, columns = scales.shape
+    whole = numpy.full((-(-rows // 128) * 128, -(-columns // 4) * 4), ANY_BYTE, numpy.uint8)
+    whole[:rows, :columns] = scales
+    tiles = whole.reshape(len(whole) // 128, 4, 32, whole.shape[1] // 4, 4)  # rows r + 32 * q: a line of 16 bytes holds the four q
+    return tiles.transpose(0, 3, 2, 1, 4).reshape(-1)
+
+
+def placed_elements(format: str, elements: numpy.ndarray, strides: tuple[int, ...] | None = None) -> Placed:
+    return Placed(elements, strides, dtype=None if format == "mxfp8" else "e2m1x2")
+
+
+def placed_scales(format: str, scales: numpy.ndarray, shape: tuple[int, ...]) -> Placed:
+    """Tiles one after the other in an array of this shape; what they do not fill is ANY_BYTE."""
+    whole = numpy.full(int(numpy.prod(shape)), ANY_BYTE, numpy.uint8)
+    whole[: len(scales)] = scales
+    return Placed(whole.reshape(shape), dtype="e4m3" if format == "nvfp4" else "ue8m0")
+
+
+def placed_d(values: numpy.ndarray, dtype: str, strides: tuple[int, ...] | None, untouched: numpy.ndarray | None = None) -> Placed:
+    return Placed(values.astype(D_DTYPES[dtype]), strides, untouched=untouched)
+
+
+def weights(format: str, groups: int, N: int, K: int, random: numpy.random.Generator, dtype: str = "e4m3") -> list[Operand]:
+    return [operand(format, N, K, random, dtype) for _ in range(groups)]
+
+
+def placed_weights(format: str, matrices: list[Operand], N: int, K: int, gap: int) -> dict[str, Placed]:
+    """b and b_scale of (G, N, K)."""
+    one = operand(format, 0, K, numpy.random.default_rng(0)).elements
+    elements = numpy.stack([matrix.elements for matrix in matrices]) if matrices else numpy.zeros((0, N, one.shape[1]), one.dtype)
+    scales = numpy.concatenate([numpy.zeros(0, numpy.uint8), *(blocked(matrix.scales) for matrix in matrices)])
+    pitch = -(-elements.shape[2] // 16) * 16 + 16 * gap
+    return {
+        "b": placed_elements(format, elements, (N * pitch, pitch, 1)),
+        "b_scale": placed_scales(format, scales, (len(matrices), -(-N // 128) * 128, -(-K // BLOCKS[format] // 4) * 4)),
+    }
+
+
+def extras(random: numpy.random.Generator, G: int, N: int, rows: tuple[int, ...]) -> dict[str, numpy.ndarray]:
+    """alpha, bias and row_scale that keep sums exact: powers of two, small whole numbers."""
+    return {
+        "alpha": 2.0 ** random.integers(-1, 3, G),
+        "bias": random.integers(-8, 9, (G, N)).astype(numpy.float64),
+        "row_scale": random.choice([0.25, 0.5, 1, 2], rows),
+    }
+
+
+def contiguous(
+    format: str, N: int, K: int, sizes: tuple[int, ...], nobody: int = 0, d: str = "f32", gap: int = 0, more: bool = False, dtype: str = "e4m3"
+) -> Problem:
+    """Groups of rows back to back, then `nobody` rows of no group, which are NaN where the format has one."""
+    random = numpy.random.default_rng(N * 31 + K + sum(sizes))
+    G, M = len(sizes), sum(sizes) + nobody
+    a, bs = operand(format, M, K, random, dtype), weights(format, G, N, K, random, dtype)
+    ends = numpy.cumsum(sizes).astype(numpy.int32)
+    pieces = [a.scales[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+    scales = numpy.concatenate([numpy.zeros(0, numpy.uint8), *(blocked(piece) for piece in pieces)])
+    expected = numpy.zeros((M, N))
+    factors = extras(random, G, N, (M,))
+    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        rows = slice(end - size, end)
+        expected[rows] = a.values[rows] @ bs[group].values.T
+        if more:
+            expected[rows] = (expected[rows] * factors["alpha"][group] + factors["bias"][group]) * factors["row_scale"][rows, None]
+    if format == "mxfp8":
+        a.elements[sum(sizes) :] = numpy.nan
+    pitch = -(-a.elements.shape[1] // 16) * 16 + 16 * gap
+    inputs = {
+        "a": placed_elements(format, a.elements, (pitch, 1)),
+        "a_scale": placed_scales(format, scales, (-(-M // 128) * 128 + 128 * G, -(-K // BLOCKS[format] // 4) * 4)),
+        "offsets": Placed(ends),
+    } | placed_weights(format, bs, N, K, gap)
+    if more:
+        inputs |= {name: Placed(values.astype(numpy.float32)) for name, values in factors.items()}
+    untouched = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
+    return Problem(f"{N} {K} {sizes}", inputs, {"d": placed_d(expected, d, (N + 8 * gap, 1), untouched)})
+
+
+def masked(format: str, N: int, K: int, R: int, used: tuple[int, ...], d: str = "f32", gap: int = 0, more: bool = False) -> Problem:
+    """Places of R rows, of which groups use the first; the others are NaN where the format has one."""
+    random = numpy.random.default_rng(N * 31 + K + sum(used))
+    G = len(used)
+    places, bs = [operand(format, R, K, random) for _ in used], weights(format, G, N, K, random)
+    factors = extras(random, G, N, (G, R))
+    expected = numpy.zeros((G, R, N))
+    for group, count in enumerate(used):
+        expected[group] = places[group].values @ bs[group].values.T
+        if more:
+            expected[group] = (expected[group] * factors["alpha"][group] + factors["bias"][group]) * factors["row_scale"][group, :, None]
+        if format == "mxfp8":
+            places[group].elements[count:] = numpy.nan
+        places[group].scales[count:] = ANY_BYTE
+    elements = numpy.stack([place.elements for place in places])
+    scales = numpy.concatenate([blocked(place.scales) for place in places])
+    pitch = -(-elements.shape[2] // 16) * 16 + 16 * gap
+    inputs = {
+        "a": placed_elements(format, elements, (R * pitch, pitch, 1)),
+        "a_scale": placed_scales(format, scales, (G, -(-R // 128) * 128, -(-K // BLOCKS[format] // 4) * 4)),
+        "rows": Placed(numpy.array(used, numpy.int32)),
+    } | placed_weights(format, bs, N, K, gap)
+    if more:
+        inputs |= {name: Placed(values.astype(numpy.float32)) for name, values in factors.items()}
+    nobody = numpy.arange(R)[None, :] >= numpy.array(used)[:, None]
+    untouched = numpy.broadcast_to(nobody[:, :, None], expected.shape)
+    return Problem(f"{N} {K} {R} {used}", inputs, {"d": placed_d(expected, d, (R * (N + 8 * gap), N + 8 * gap, 1), untouched)})
