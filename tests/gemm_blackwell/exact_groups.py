@@ -157,3 +157,55 @@ def masked(format: str, N: int, K: int, R: int, used: tuple[int, ...], d: str = 
     nobody = numpy.arange(R)[None, :] >= numpy.array(used)[:, None]
     untouched = numpy.broadcast_to(nobody[:, :, None], expected.shape)
     return Problem(f"{N} {K} {R} {used}", inputs, {"d": placed_d(expected, d, (R * (N + 8 * gap), N + 8 * gap, 1), untouched)})
+
+
+def along_k(
+    format: str,
+    M: int,
+    N: int,
+    sizes: tuple[int, ...],
+    d: str = "f32",
+    gap: int = 0,
+    accumulate: bool = False,
+    alpha: int = 0,
+    nobody: int = 0,
+    padding: int = ANY_BYTE,
+    ends_of_padding: bool = False,
+) -> Problem:
+    """Groups of so many elements of K, each from a multiple of 128 on; `alpha` numbers of it, 0: none."""
+    random = numpy.random.default_rng(M * 31 + N + sum(sizes))
+    G, block, per_byte = len(sizes), BLOCKS[format], 1 if format == "mxfp8" else 2
+    padded = [-(-size // 128) * 128 for size in sizes]
+    K = sum(padded) + nobody
+    inputs, values = {}, {}
+    for name, rows in (("a", M), ("b", N)):
+        groups = [operand(format, rows, whole, random) for whole in padded]
+        rest = operand(format, rows, nobody, random)
+        for size, group in zip(sizes, groups, strict=True):
+            group.scales[:, -(-size // block) :] = padding
+            kept = numpy.arange(group.values.shape[1]) < size
+            group.values[:, ~kept] = 0
+            of_bytes = kept if per_byte == 1 else kept[::2] * 0x0F + kept[1::2] * 0xF0
+            bits = group.elements.view(numpy.uint8)
+            bits &= (of_bytes * (0xFF if per_byte == 1 else 1)).astype(numpy.uint8)
+        if format == "mxfp8":
+            rest.elements[:] = numpy.nan
+        values[name] = [group.values for group in groups]
+        elements = numpy.concatenate([*(group.elements for group in groups), rest.elements], axis=1)
+        scales = numpy.concatenate([numpy.zeros(0, numpy.uint8), *(blocked(group.scales) for group in groups)])
+        pitch = -(-elements.shape[1] // 16) * 16 + 16 * gap
+        inputs[name] = placed_elements(format, elements, (pitch, 1))
+        inputs[name + "_scale"] = placed_scales(format, scales, (-(-rows // 128) * 128, -(-(-(-K // block)) // 4) * 4))
+    expected = numpy.stack([left @ right.T for left, right in zip(values["a"], values["b"], strict=True)])
+    if alpha:
+        factors = 2.0 ** random.integers(-2, 3, alpha)
+        expected *= factors[:, None, None]
+        inputs["alpha"] = Placed(factors.astype(numpy.float32))
+    inputs["offsets"] = Placed(numpy.cumsum(padded if ends_of_padding else sizes).astype(numpy.int32))
+    before = None
+    if accumulate:
+        before = random.integers(-99, 100, expected.shape).astype(D_DTYPES[d])
+        expected += before.astype(numpy.float64)
+    pitch = N + 8 * gap
+    output = Placed(expected.astype(D_DTYPES[d]), (M * pitch + 16 * gap, pitch, 1), before=before)
+    return Problem(f"{M} {N} {sizes}", inputs, {"d": output}, {"accumulate": "yes" if accumulate else "no"})

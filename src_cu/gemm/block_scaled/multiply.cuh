@@ -15,15 +15,16 @@ struct Multiplier {
     Ring<Tile::SCALE_BUFFERS> columns = {};
     int turn = 0;  // tiles begun
 
-    // Type bits and scale format of the instruction; `elements` of K in all.
+    // Type bits and scale format of the instruction; `elements` of K in all. A tile without lines has no sums.
     __device__ __forceinline__ void run(Tile& tile, const ScaledWork& work, uint32_t types, int elements) {
+        if (work.first_line == work.end_line) return;
         const int used = Sides<Tile>(work).used;
         const int right_tiles = (used + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
         const uint32_t shape = types | mma_shape(Tile::LEFT_ROWS, used, 0, 0, Kind::UE8M0);
         const uint32_t sums = tile.tensor_memory + (turn % 2 ? Tile::SECOND : 0);
         wait_until_drained(tile);
         for (int line = work.first_line; line < work.end_line; line++) {
-            const int left = elements - line * Kind::ELEMENTS_A_LINE;
+            const int left = min(elements, work.elements) - line * Kind::ELEMENTS_A_LINE;
             const int steps = min(STEPS, (left + Kind::ELEMENTS_A_STEP - 1) / Kind::ELEMENTS_A_STEP);
             const uint32_t a = shared_address(tile.stages[ring.stage].left), b = shared_address(tile.stages[ring.stage].right);
             const uint32_t a_scales = tile.tensor_memory + Tile::FIRST_SCALE_COLUMN + columns.stage * Tile::SCALE_COLUMNS;

@@ -80,7 +80,8 @@ struct ScaledWork {
     int rows, columns;                // of D that are the tile's
     int group;
     int first_line, end_line;  // of K
-    int first_byte = 0;        // of line 0, in the operands' rows
+    // Of groups along K: where in the operands' rows line 0 begins, and how many elements of K there are.
+    int first_byte = 0, elements = 0x7FFFFFFF;
 };
 
 // The operands' side of a tile.
