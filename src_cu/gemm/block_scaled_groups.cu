@@ -24,7 +24,7 @@ using Groups = std::conditional_t<Variant::IN_PLACES, GroupsInPlaces, RaggedGrou
 }  // namespace zoo
 
 // rows: of a place; with ragged groups no more than there are in all. scale_rows: tiles of A's scales, one below the other.
-extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
+extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
                const uint8_t* a_scale, const uint8_t* b_scale, const int* groups, int count, int rows, int scale_rows, int N, int K,

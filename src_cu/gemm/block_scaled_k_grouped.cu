@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_what_was(const Finish& finish, const ScaledW
 
 }  // namespace zoo
 
-extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
+extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
                const uint8_t* a_scale, const uint8_t* b_scale, const int* offsets, int groups, int M, int N, int K, int types,
