@@ -45,6 +45,18 @@ def operand(format: str, rows: int, K: int, random: numpy.random.Generator, dtyp
     return Operand(elements, scales, values * numpy.repeat(numbers, block, axis=1)[:, :K])
 
 
+def values_of(format: str, elements: numpy.ndarray, scales: numpy.ndarray) -> numpy.ndarray:
+    """What elements and plain scales stand for, float64; scales beyond the elements are nobody's."""
+    codes = elements.view(numpy.uint8)
+    values = (
+        elements.astype(numpy.float64)
+        if format == "mxfp8"
+        else E2M1[numpy.stack((codes & 15, codes >> 4), -1).reshape(*codes.shape[:-1], -1)]
+    )
+    numbers = scales.astype(numpy.float64) if format == "nvfp4" else numpy.exp2(scales.view(numpy.uint8).astype(numpy.float64) - 127)
+    return values * numpy.repeat(numbers, BLOCKS[format], axis=-1)[..., : values.shape[-1]]
+
+
 def pack(codes: numpy.ndarray) -> numpy.ndarray:
     """Two e2m1 a byte, the even one low."""
     return codes[:, ::2] | codes[:, 1::2] << 4
@@ -100,7 +112,15 @@ def extras(random: numpy.random.Generator, G: int, N: int, rows: tuple[int, ...]
 
 
 def contiguous(
-    format: str, N: int, K: int, sizes: tuple[int, ...], nobody: int = 0, d: str = "f32", gap: int = 0, more: bool = False, dtype: str = "e4m3"
+    format: str,
+    N: int,
+    K: int,
+    sizes: tuple[int, ...],
+    nobody: int = 0,
+    d: str = "f32",
+    gap: int = 0,
+    more: bool = False,
+    dtype: str = "e4m3",
 ) -> Problem:
     """Groups of rows back to back, then `nobody` rows of no group, which are NaN where the format has one."""
     random = numpy.random.default_rng(N * 31 + K + sum(sizes))
@@ -174,7 +194,7 @@ def along_k(
 ) -> Problem:
     """Groups of so many elements of K, each from a multiple of 128 on; `alpha` numbers of it, 0: none."""
     random = numpy.random.default_rng(M * 31 + N + sum(sizes))
-    G, block, per_byte = len(sizes), BLOCKS[format], 1 if format == "mxfp8" else 2
+    block, per_byte = BLOCKS[format], 1 if format == "mxfp8" else 2
     padded = [-(-size // 128) * 128 for size in sizes]
     K = sum(padded) + nobody
     inputs, values = {}, {}
@@ -195,7 +215,7 @@ def along_k(
         scales = numpy.concatenate([numpy.zeros(0, numpy.uint8), *(blocked(group.scales) for group in groups)])
         pitch = -(-elements.shape[1] // 16) * 16 + 16 * gap
         inputs[name] = placed_elements(format, elements, (pitch, 1))
-        inputs[name + "_scale"] = placed_scales(format, scales, (-(-rows // 128) * 128, -(-(-(-K // block)) // 4) * 4))
+        inputs[name + "_scale"] = placed_scales(format, scales, (-(-rows // 128) * 128, -(-K // (4 * block)) * 4))
     expected = numpy.stack([left @ right.T for left, right in zip(values["a"], values["b"], strict=True)])
     if alpha:
         factors = 2.0 ** random.integers(-2, 3, alpha)
