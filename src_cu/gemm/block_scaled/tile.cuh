@@ -40,9 +40,9 @@ struct ScaledTile {
     static constexpr int FIRST_SCALE_COLUMN = TENSOR_COLUMNS - SCALE_BUFFERS * SCALE_COLUMNS;
     static constexpr int SECOND = (FIRST_SCALE_COLUMN / 2 >= COLUMNS ? COLUMNS : FIRST_SCALE_COLUMN - COLUMNS) / 32 * 32;
     static constexpr bool OVERLAPPED = SECOND < COLUMNS;
+    // Of a line, as barriers count them.
     static constexpr int LEFT_BYTES = SWAPPED ? Kind::WEIGHT_BYTES : LINE_BYTES,
                          RIGHT_BYTES = SWAPPED ? LINE_BYTES : Kind::WEIGHT_BYTES;
-    static constexpr int LINES_BYTES = LANES * LEFT_BYTES + RIGHT_ROWS * RIGHT_BYTES;  // of a stage, as its barrier counts them
     static constexpr int SCALE_LINE_BYTES = Kind::SCALE_TILES * SCALE_TILE_BYTES;
 
     struct alignas(1024) Stage {
