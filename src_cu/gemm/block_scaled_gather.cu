@@ -8,7 +8,7 @@
 
 namespace zoo {
 
-using Tile = TileOf<Variant>;
+using Tile = GatheringTile<TileOf<Variant>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Tile);
 
 }  // namespace zoo

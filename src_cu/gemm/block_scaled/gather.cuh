@@ -1,6 +1,6 @@
-// Rows of A through an index. Elements: the copy engine gathers four rows at a time, and each lane of the loading warp asks for four.
-// Scales: no copy engine gathers them in tiles, so A's are plain, and the scales' warp reads them ahead, a lane four rows 32 apart,
-// which are a line of 16 bytes of a tile:
+// Rows of A through an index. Elements: the copy engine gathers four rows at a time; which ones, one thread reads in shared memory, as
+// a copy's coordinates are the same for a whole warp. Scales: no copy engine gathers them in tiles, so A's are plain, and the scales'
+// warp reads them ahead, a lane four rows 32 apart, which are a line of 16 bytes of a tile:
 //
 //     row l         | 0 1 2 3 | 4 5 6 7 | ..            line l of tile 0   | 0 1 2 3 of l | of l + 32 | of l + 64 | of l + 96 |
 //     row l + 32    | 0 1 2 3 | 4 5 6 7 | ..     ->     line l of tile 1   | 4 5 6 7 of l | of l + 32 | ..
@@ -26,11 +26,17 @@ struct RowsByIndex {
 };
 
 template <class Tile>
+struct GatheringTile : Tile {
+    static_assert(Tile::CTAS == 1 && Tile::TOKENS == LANES, "a lane looks up four rows");
+    int4 rows[LANES / 4];  // of A, of the tile that is loaded
+};
+
+template <class Tile>
 struct GatheredElements {
     using Kind = typename Tile::Kind;
-    static_assert(Tile::CTAS == 1 && (Tile::SWAPPED ? Tile::COLUMNS : LANES) <= 32 * 4, "a lane has four rows");
     static constexpr int WEIGHTS = Tile::SWAPPED ? LANES : Tile::COLUMNS;
-    const TensorMap &a, &b;  // a: rows one by one
+    static constexpr int AT_ONCE = Tile::SWAPPED ? Tile::COLUMN_UNIT / 4 : 8;  // copies whose coordinates are read together
+    const TensorMap &a, &b;                                                    // a: rows one by one
     RowsByIndex rows;
 
     __device__ __forceinline__ void prefetch_maps() const {
@@ -40,20 +46,26 @@ struct GatheredElements {
 
     // By a whole warp. Rows that are columns of no product are left away; others that are nobody's are zeros.
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const ScaledWork& work, int) const {
-        const int tokens = Tile::SWAPPED ? Sides<Tile>(work).used : LANES, first = int(threadIdx.x) % 32 * 4;
-        const int4 four = {rows.of(work, first), rows.of(work, first + 1), rows.of(work, first + 2), rows.of(work, first + 3)};
+        const int lane = threadIdx.x % 32, tokens = Tile::SWAPPED ? Sides<Tile>(work).used : LANES;
+        tile.rows[lane] = {rows.of(work, 4 * lane), rows.of(work, 4 * lane + 1), rows.of(work, 4 * lane + 2),
+                           rows.of(work, 4 * lane + 3)};
+        __syncwarp();
+        if (!elected()) return;
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             uint8_t *of_tokens = Tile::SWAPPED ? stage.right : stage.left, *of_weights = Tile::SWAPPED ? stage.left : stage.right;
             Barrier* full = &tile.full[ring.stage];
             wait_for_cluster_arrivals(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (elected()) {
-                arrive_expecting_bytes(full, tokens * LINE_BYTES + WEIGHTS * Kind::WEIGHT_BYTES);
-                load_box(of_weights, b, line * LINE_BYTES, work.weight, full);
+            arrive_expecting_bytes(full, tokens * LINE_BYTES + WEIGHTS * Kind::WEIGHT_BYTES);
+            load_box(of_weights, b, line * LINE_BYTES, work.weight, full);
+            for (int first = 0; first < tokens; first += 4 * AT_ONCE) {
+                int4 of_a[AT_ONCE];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++) of_a[i] = tile.rows[first / 4 + i];
+#pragma unroll
+                for (int i = 0; i < AT_ONCE; i++)
+                    load_four_rows(of_tokens + (first + 4 * i) * LINE_BYTES, a, line * LINE_BYTES, of_a[i], full);
             }
-            __syncwarp();
-            if (first < tokens) load_four_rows(of_tokens + first * LINE_BYTES, a, line * LINE_BYTES, four, full);
-            __syncwarp();
         }
     }
 };
