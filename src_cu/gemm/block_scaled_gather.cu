@@ -14,7 +14,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Tile);
 }  // namespace zoo
 
 // rows: of A.
-extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
+extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap b_scale_map, const uint8_t* a_scale, int64_t a_scale_stride,
                const uint8_t* b_scale, const int* index, const int* offsets, int count, int rows, int N, int K, int types,
