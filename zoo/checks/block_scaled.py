@@ -44,21 +44,28 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     return _dense(kernel, variant)
 
 
-def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    formats, numbers = kernel.fields["formats"], itertools.count()
+def dense_problem(
+    kernel: Kernel,
+    variant: Variant,
+    words: str,
+    operands: Operands,
+    dtype: str,
+    gap: int = 0,
+    finish: Mapping[str, numpy.ndarray] = MappingProxyType({}),
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> Problem:
+    """D of one matrix in this dtype; rows of all arrays so many times 16 bytes, or more, further apart than they must be."""
+    splits = splits_of(kernel, variant, operands.sizes, options)
+    words = f"{words}, D of {dtype}" + f", K shared by {splits}" * (splits > 1)
+    inputs = operands.placed(gap) | {name: placed_finish(name, array, gap) for name, array in finish.items()}
+    return Problem(words, inputs, operands.d(dtype, splits, (operands.sizes[1] + 8 * gap, 1), finish), options)
 
-    def problem(
-        words: str,
-        operands: Operands,
-        gap: int = 0,
-        finish: Mapping[str, numpy.ndarray] = MappingProxyType({}),
-        options: Mapping[str, str] = MappingProxyType({}),
-    ) -> Problem:
-        dtype = DTYPES[next(numbers) % len(DTYPES)]
-        splits = splits_of(kernel, variant, operands.sizes, options)
-        words = f"{words}, D of {dtype}" + f", K shared by {splits}" * (splits > 1)
-        inputs = operands.placed(gap) | {name: placed_finish(name, array, gap) for name, array in finish.items()}
-        return Problem(words, inputs, operands.d(dtype, splits, (operands.sizes[1] + 8 * gap, 1), finish), options)
+
+def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    formats, dtypes = kernel.fields["formats"], itertools.cycle(DTYPES)
+
+    def problem(words: str, operands: Operands, **how: Any) -> Problem:
+        return dense_problem(kernel, variant, words, operands, next(dtypes), **how)
 
     for index, shape in enumerate(_SHAPES):
         yield problem(f"{' x '.join(map(str, shape))}, random", random_operands(formats, *shape, index), gap=index % 3)
