@@ -1,5 +1,5 @@
-// gemm.{mxfp8,mxfp4,nvfp4}.dense: D (M, N) = A (M, K) B (N, K)^T on Blackwell, of which rows of A are called tokens and rows of B
-// weights. A reading order:
+// gemm.{mxfp8,mxfp4,nvfp4,mxfp8_mxfp4}.dense: D (M, N) = A (M, K) B (N, K)^T on Blackwell, of which rows of A are called tokens and
+// rows of B weights. A reading order:
 //
 //     kind.cuh       what differs between the formats
 //     tile.cuh       a tile: shared memory, tensor memory, barriers

@@ -1,5 +1,5 @@
-// gemm.{mxfp8,mxfp4,nvfp4}.{m_grouped_contiguous,m_grouped_masked}: groups of rows of A, each with a B of its own. The first back to
-// back, the others in places of the same height, of which a group uses the first rows:
+// gemm.{mxfp8,mxfp4,nvfp4,mxfp8_mxfp4}.{m_grouped_contiguous,m_grouped_masked}: groups of rows of A, each with a B of its own. The
+// first back to back, the others in places of the same height, of which a group uses the first rows:
 //
 //     A, rows    |   group 0    | g 1 |     group 2     | nobody's         | group 0   ~~~~~~ | g 1  ~~~~~~~~~~~ | group 2   ~~~~ |
 //     tiles      | 0   | 1   | 2| 3   | 4   | 5   | 6|                     | 0   | 1   |      | 2   |            | 3   | 4   |

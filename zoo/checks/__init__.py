@@ -39,6 +39,7 @@ _MODULES = {
     "scales.unblocked.k_grouped": "scales",
     "scales.mn_major": "scales",
     "scales.ue8m0_words": "scales",
+    "pack": "pack",
     "gemm.dense": "gemm",
     "gemm.m_grouped_contiguous": "gemm",
     "gemm.m_grouped_masked": "gemm",

@@ -15,12 +15,12 @@ struct Multiplier {
     Ring<Tile::SCALE_BUFFERS> columns = {};
     int turn = 0;  // tiles begun
 
-    // Type bits and scale format of the instruction; `elements` of K in all. A tile without lines has no sums.
+    // `types`: bits of the instruction's descriptor, of A and of B; `elements` of K in all. A tile without lines has no sums.
     __device__ __forceinline__ void run(Tile& tile, const ScaledWork& work, uint32_t types, int elements) {
         if (work.first_line == work.end_line) return;
         const int used = Sides<Tile>(work).used;
         const int right_tiles = (used + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
-        const uint32_t shape = types | mma_shape(Tile::LEFT_ROWS, used, 0, 0, Kind::UE8M0);
+        const uint32_t shape = types_of_sides(types) | mma_shape(Tile::LEFT_ROWS, used, 0, 0, Kind::UE8M0);
         const uint32_t sums = tile.tensor_memory + (turn % 2 ? Tile::SECOND : 0);
         wait_until_drained(tile);
         for (int line = work.first_line; line < work.end_line; line++) {
@@ -57,6 +57,11 @@ struct Multiplier {
     }
 
    private:
+    __device__ __forceinline__ static uint32_t types_of_sides(uint32_t types) {
+        constexpr uint32_t TYPE = 0b111 << 7;  // of the left operand; that of the right one has the three bits after it
+        return Tile::SWAPPED ? (types & TYPE) << 3 | (types >> 3 & TYPE) : types;
+    }
+
     // Of overlapping sums: the tile before has been read as far as it shares columns with this one, and the one before it altogether.
     // Of others: the tile that had the same columns.
     __device__ __forceinline__ void wait_until_drained(Tile& tile) const {

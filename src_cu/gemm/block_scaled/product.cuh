@@ -64,9 +64,7 @@ struct Product {
         let_next_kernel_launch();
         if (role == 0) {
             Ring<Tile::STAGES> ring;
-            for_each(order, [&](const ScaledWork& work) {
-                if (elected()) elements.load(tile, ring, work, rank);
-            });
+            for_each(order, [&](const ScaledWork& work) { elements.load(tile, ring, work, rank); });
             if (elected()) wait_until_all_are_empty(tile.empty, ring);
         } else if (role == 1 && rank == 0) {
             Multiplier<Tile> multiplier;
