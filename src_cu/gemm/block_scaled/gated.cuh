@@ -97,10 +97,12 @@ struct Gated {
             const int first = interleaved ? 2 * column + i : i < CHUNK ? column + i : I + column + i - CHUNK;
             if (column + (interleaved ? i / 2 : i % CHUNK) < end) finish.add_bias(&sums[i / CHUNK][i % CHUNK], of, group, first);
         }
+        uint32_t alternating = interleaved;
+        asm volatile("" : "+r"(alternating));  // opaque: or the compiler writes what follows twice
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
             const float *even = &sums[2 * i / CHUNK][2 * i % CHUNK], *odd = even + 1;
-            h[i] = __fmul_rn(activation(interleaved ? *even : sums[0][i], interleaved ? *odd : sums[1][i]), of.factor);
+            h[i] = __fmul_rn(activation(alternating ? *even : sums[0][i], alternating ? *odd : sums[1][i]), of.factor);
         }
     }
 };
