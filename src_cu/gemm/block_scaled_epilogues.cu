@@ -68,7 +68,7 @@ struct Epilogue {
             const int end = work.column + work.columns / 2;
             drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float(&sums)[2][CHUNK]) {
                 const int column = work.column + pair * SEGMENT;
-                float h[SEGMENT];
+                float h[SEGMENT] = {};
                 gated.of_segment(sums, of, work.group, column, end, h);
                 if (ours) to.store_segment(row, column, h);
             });
@@ -170,7 +170,7 @@ __device__ __forceinline__ void compute(Tile& tile, const TilesOfResult& tiles, 
 }  // namespace zoo
 
 // N: columns of the result, of which a tile has `weights`. right_box: rows of B, or of A where tokens are few, that one copy brings.
-extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
+extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
                const uint8_t* a_scale, const uint8_t* b_scale, int M, int N, int K, int types, int weights, int right_box,

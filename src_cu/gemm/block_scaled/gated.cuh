@@ -88,8 +88,8 @@ struct Gated {
         return __fmul_rn(activation(gate, up), of.factor);
     }
 
-    // Of the sums of 32 neighbouring columns of a row: first and second half gates and ups, or all alternating. What is not before `end`
-    // is anything.
+    // Of the sums of 32 neighbouring columns of a row: first and second half gates and ups, or all alternating. h before
+    // column `end` alone, of which there are eights.
     __device__ __forceinline__ void of_segment(float (&sums)[2][CHUNK], const Finish::Row& of, int group, int column, int end,
                                                float (&h)[CHUNK]) const {
 #pragma unroll
@@ -102,7 +102,8 @@ struct Gated {
 #pragma unroll
         for (int i = 0; i < CHUNK; i++) {
             const float *even = &sums[2 * i / CHUNK][2 * i % CHUNK], *odd = even + 1;
-            h[i] = __fmul_rn(activation(alternating ? *even : sums[0][i], alternating ? *odd : sums[1][i]), of.factor);
+            if (column + i / 8 * 8 < end)
+                h[i] = __fmul_rn(activation(alternating ? *even : sums[0][i], alternating ? *odd : sums[1][i]), of.factor);
         }
     }
 };
