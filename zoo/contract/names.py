@@ -19,7 +19,7 @@ QUANTISED_GROUPINGS = ("m_grouped_contiguous", "m_grouped_padded", "experts")
 SCALE_GROUPINGS = ("m_grouped_contiguous", "k_grouped")
 DIRECTIONS = ("rows", "cols", "both", "squares")
 ARRANGEMENTS = ("blocked", "unblocked", "mn_major", "ue8m0_words")
-EPILOGUES = ("swiglu", "swiglu_fp8b128")
+EPILOGUES = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
 
 FieldRule = tuple[str, tuple[str, ...], bool]  # the field's name, the words it may be, whether it may be left out
 

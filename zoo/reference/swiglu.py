@@ -30,6 +30,17 @@ Against exact arithmetic, relative: 2^-21.4 for g >= -2, 2^-19.7 for g >= -20, 2
 rounding of t shows; bf16, where others round in between, is 2^-9.
 
 NaN in g or u gives NaN. An infinite gate gives NaN on both sides: infinity * 0 lies in g * e.
+
+What other models make of g and u is the same rule with other numbers, each operation rounded to float32 (`gated_unit`):
+
+    g = min(g, limit)               NaN stays
+    u = max(min(u, limit), -limit)
+    s = g / (1 + exp(-z))           the rule above with |z| in the place of |g| in its first line; z = slope * g
+    h = s * (u + added)             an addition, where added is not 0, and a product
+
+    silu            no limit        slope 1        added 0
+    deepseek_v4     a limit         slope 1        added 0
+    gpt_oss         a limit         slope 1.702    added 1
 """
 
 from __future__ import annotations
@@ -42,6 +53,11 @@ MINUS_LOG2_E = np.float32(-1.4426950408889634)
 C1, C2, C3, C4, C5 = (
     np.float32(float.fromhex(c)) for c in ("0x1.62e42ap-1", "0x1.ebf9bcp-3", "0x1.c6b752p-5", "0x1.3cea88p-7", "0x1.5bba14p-10")
 )
+ACTIVATIONS = {  # slope, what is added to ups, whether there is a limit
+    "silu": (np.float32(1), np.float32(0), False),
+    "deepseek_v4": (np.float32(1), np.float32(0), True),
+    "gpt_oss": (np.float32(1.702), np.float32(1), True),
+}
 PIECE = 1 << 15  # elements at a time: the temporaries stay in a cache
 
 
@@ -60,18 +76,29 @@ def swiglu(x: np.ndarray, order: str = "halves") -> np.ndarray:
         return silu(gate.astype(np.float32)) * up.astype(np.float32)
 
 
-def silu(gate: np.ndarray) -> np.ndarray:
+def gated_unit(x: np.ndarray, order: str, activation: str, limit: np.float32) -> np.ndarray:
+    """float32 gates and ups in the order of `swiglu` -> h of one of ACTIVATIONS; silu has no limit."""
+    half = x.shape[-1] // 2
+    gate, up = (x[..., :half], x[..., half:]) if order == "halves" else (x[..., 0::2], x[..., 1::2])
+    slope, added, limited = ACTIVATIONS[activation]
+    with np.errstate(all="ignore"):
+        if limited:
+            gate, up = np.minimum(gate, limit), np.maximum(np.minimum(up, limit), -limit)
+        return silu(gate, slope) * (up + added if added else up)
+
+
+def silu(gate: np.ndarray, slope: np.float32 = np.float32(1)) -> np.ndarray:
     """The rule up to s, for float32 of any shape."""
     flat = np.ascontiguousarray(gate, np.float32).reshape(-1)
     result = np.empty_like(flat)
     for start in range(0, flat.size, PIECE):
-        result[start : start + PIECE] = _silu(flat[start : start + PIECE])
+        result[start : start + PIECE] = _silu(flat[start : start + PIECE], slope)
     return result.reshape(gate.shape)
 
 
-def _silu(g: np.ndarray) -> np.ndarray:
+def _silu(g: np.ndarray, slope: np.float32) -> np.ndarray:
     with np.errstate(all="ignore"):
-        e = _exp2(np.fmax(np.abs(g) * MINUS_LOG2_E, np.float32(-127)))
+        e = _exp2(np.fmax(np.abs(slope * g) * MINUS_LOG2_E, np.float32(-127)))
         r = np.float32(1) / (np.float32(1) + e)
         return np.asarray(np.maximum(g, g * e) * r)
 

@@ -45,6 +45,7 @@ struct BlockedScales {
     const uint8_t* first;
     int scales, tiles, rows_of_tiles;
     int before = 0;  // tiles of other matrices of scales
+    int step = 1;  // from the first row of tiles that a product needs to the next
 
     __device__ __forceinline__ const BlockedScales& of(const ScaledWork&) const { return *this; }
 };
@@ -70,7 +71,7 @@ struct ScalesOfBoth {
             wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
             if (ends_within_step(left.scales, line)) {
                 write(stage.left, left, sides.left_scales + rank, line);
-                for (int i = 0; i < right_tiles; i++) write(stage.right[i], right, sides.right_scales + i, line);
+                for (int i = 0; i < right_tiles; i++) write(stage.right[i], right, sides.right_scales + i * right.step, line);
                 let_copies_see_shared_memory();
                 __syncwarp();
                 if (elected()) publish_at_first<Tile::CTAS>(full);
@@ -81,7 +82,7 @@ struct ScalesOfBoth {
                                          full);
                 for (int i = 0; i < right_tiles; i++)
                     load_box_for<Tile::CTAS>(stage.right[i], right.map, 0,
-                                             right.before + (sides.right_scales + i) * right.tiles + at, full);
+                                             right.before + (sides.right_scales + i * right.step) * right.tiles + at, full);
             }
             __syncwarp();
         }

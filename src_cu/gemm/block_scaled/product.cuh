@@ -17,6 +17,13 @@
 
 namespace zoo {
 
+// The works of a tile: one, if its order does not say otherwise.
+template <class Order, class What>
+__device__ __forceinline__ void each_work(const Order& order, int index, What what) {
+    ScaledWork work;
+    if (order.at(index, work)) what(work);
+}
+
 template <class Tile>
 struct Product {
     static constexpr int COLUMNS = TENSOR_COLUMNS;
@@ -40,8 +47,7 @@ struct Product {
     __device__ __forceinline__ void for_each(Order order, What what) const {
         Turns<Tile> turns{tile, asks};
         for (int index = blockIdx.x / cluster; index >= 0; index = turns.next()) {
-            ScaledWork work;
-            if (order.at(index, work)) what(work);
+            each_work(order, index, what);
             __syncwarp();
         }
     }

@@ -75,6 +75,33 @@ struct Drain {
         turn++;
     }
 
+    // The same for two chunks at a time: neighbours, or those that are half of the columns apart. `take(pair, sums)`.
+    template <class Take>
+    __device__ __forceinline__ void run_pairs(Tile& tile, const ScaledWork& work, bool neighbours, Take take) {
+        constexpr int ALONE = Tile::SECOND / CHUNK, SHARED = (Tile::COLUMNS - Tile::SECOND) / CHUNK;  // chunks of the first sums
+        const int used = Sides<Tile>(work).used, chunks = (used + CHUNK - 1) / CHUNK, pairs = (chunks + 1) / 2, second = turn % 2;
+        const uint32_t quarter = (threadIdx.x / 32 % 4) * 32,
+                       sums = tile.tensor_memory + (second ? Tile::SECOND : 0) + (quarter << 16);
+        const int shared = !Tile::OVERLAPPED ? pairs
+                           : second          ? (neighbours ? (SHARED + 1) / 2 : SHARED)
+                                             : (neighbours ? pairs - ALONE / 2 : chunks - ALONE);
+        wait(&tile.ready[second], turn / 2 % 2);
+        fence_after_taking_over();
+        if (shared <= 0) let_multiply(tile, second);
+#pragma unroll 1
+        for (int i = 0; i < pairs; i++) {
+            const int pair = second ? i : pairs - 1 - i;
+            const int first = neighbours ? 2 * pair : pair, other = neighbours ? 2 * pair + 1 : pairs + pair;
+            float values[2][CHUNK] = {};
+            load_32_columns(values[0], sums + first * CHUNK);
+            if (other < chunks) load_32_columns(values[1], sums + other * CHUNK);
+            wait_for_loads();
+            if (i + 1 == min(shared, pairs)) let_multiply(tile, second);
+            take(pair, values);
+        }
+        turn++;
+    }
+
    private:
     __device__ __forceinline__ void let_multiply(Tile& tile, int second) const {
         fence_before_handing_over();
