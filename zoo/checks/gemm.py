@@ -119,10 +119,14 @@ def _d(
     return Later(outputs)
 
 
+def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
+    """For ever: the one that a variant has, or in turn all that it takes."""
+    one = dtype_of(kernel, variant, "d")
+    return itertools.repeat(one) if "d" in variant.dtypes else itertools.cycle(kernel.arguments["d"].dtypes)
+
+
 def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    on = arithmetic_of(variant)
-    compiled = dtype_of(kernel, variant, "d")
-    dtypes = itertools.cycle([compiled] if "d" in variant.dtypes else kernel.arguments["d"].dtypes)
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
 
     def problem(
         name: str,
@@ -217,7 +221,7 @@ _RUNS = (
 
 
 def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, on = dtype_of(kernel, variant, "d"), arithmetic_of(variant)
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for number, (N, K, runs) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, gap = len(m_indices), 5, number % 2
@@ -232,9 +236,10 @@ def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             "b_scale": Placed(b_scale),
             "m_indices": Placed(m_indices),
         }
+        inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
         nobody = numpy.broadcast_to((m_indices < 0)[:, None], (M, N))
         words = f"N {N}, K {K}, rows {', '.join(f'{count} of {group}' for group, count in runs)}, NaN in those of -1"
-        yield Problem(words, inputs, _d(sums, dtype, (N + 8 * gap, 1), nobody))
+        yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody))
 
 
 def sums_of_indexed(
@@ -253,7 +258,7 @@ def sums_of_indexed(
 
 
 def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, on = dtype_of(kernel, variant, "d"), arithmetic_of(variant)
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     if variant.constants.get("INDEXED"):
         yield from _m_indices(kernel, variant)
     for index, (M, N, K, sizes) in enumerate(_GROUPS):
@@ -272,20 +277,21 @@ def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]
                 inputs["offsets"] = Placed(ends)
             if gap and what == "random":
                 inputs["a_scale"] = Placed(arrays["a_scale"], strides["a_scale"], aligned=16)
+            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
-            yield Problem(words, inputs, _d(sums, dtype, d_strides, nobody))
+            yield Problem(words, inputs, _d(sums, next(dtypes), d_strides, nobody))
             if what == "random":
                 factors = _factors(M)
                 scaled_inputs = inputs | {"row_scale": Placed(factors)}
-                yield Problem(words + ", rows scaled", scaled_inputs, _d(sums, dtype, d_strides, nobody, factors))
+                yield Problem(words + ", rows scaled", scaled_inputs, _d(sums, next(dtypes), d_strides, nobody, factors))
     owner = (
         {"m_indices": Placed(numpy.zeros(9, numpy.int32))}
         if variant.constants.get("INDEXED")
         else {"offsets": Placed(numpy.array([9], numpy.int32))}
     )
     inputs, sums = _underflowing_group(9, 136, 144, on)
-    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, _d(sums, dtype))
+    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, _d(sums, next(dtypes)))
 
 
 def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
@@ -295,7 +301,7 @@ def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
 
 
 def _m_grouped_gather(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, on = dtype_of(kernel, variant, "d"), arithmetic_of(variant)
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for number, (M, N, K, sizes) in enumerate(_GROUPS):
         for special in (False, True):
             tokens, gap = max(1, M // 3), number % 2
@@ -305,15 +311,16 @@ def _m_grouped_gather(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             if gap:
                 strides["a_scale"] = (1, -(-tokens // 4) * 4)
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
+            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
             workspaces = {"workspace": Placed(_gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
             named = words + ", NaN in some rows, none in others" * special
-            yield Problem(named, inputs, _d(sums, dtype, d_strides, nobody), workspaces=workspaces)
+            yield Problem(named, inputs, _d(sums, next(dtypes), d_strides, nobody), workspaces=workspaces)
             if not special:
                 factors = _factors(M)
                 inputs = inputs | {"row_scale": Placed(factors)}  # those of the problem before stay as they are
-                yield Problem(words + ", rows scaled", inputs, _d(sums, dtype, d_strides, nobody, factors), workspaces=workspaces)
+                yield Problem(words + ", rows scaled", inputs, _d(sums, next(dtypes), d_strides, nobody, factors), workspaces=workspaces)
 
 
 def _gather_workspace(M: int, K: int) -> numpy.ndarray:
@@ -361,7 +368,7 @@ _PLACES = (
 
 
 def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype, on = dtype_of(kernel, variant, "d"), arithmetic_of(variant)
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for index, (N, K, rows, used) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), index % 2
@@ -380,18 +387,19 @@ def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
                 "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
                 "rows": Placed(numpy.array(used, numpy.int32)),
             }
+            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             shape = (G, rows, N)
             untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
             words = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
-            yield Problem(words + ", NaN in the others" * special, inputs, _d(sums, dtype, strides, untouched, shape=shape))
+            yield Problem(words + ", NaN in the others" * special, inputs, _d(sums, next(dtypes), strides, untouched, shape=shape))
             if not special:  # t256 refuses factors
                 factors = _factors(G * rows)
                 inputs = inputs | {"row_scale": Placed(factors.reshape(G, rows))}
-                yield Problem(words + ", rows scaled", inputs, _d(sums, dtype, strides, untouched, factors, shape))
+                yield Problem(words + ", rows scaled", inputs, _d(sums, next(dtypes), strides, untouched, factors, shape))
     inputs, sums = _underflowing_group(9, 136, 144, on)
     inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.array([9], numpy.int32))}
-    yield Problem("one place: sums too small for a number, half of them -0", inputs, _d(sums, dtype, shape=(1, 9, 136)))
+    yield Problem("one place: sums too small for a number, half of them -0", inputs, _d(sums, next(dtypes), shape=(1, 9, 136)))
 
 
 # (M, N, K, sizes of groups along K): that end within a block of 128, within 16, at the edge, one after it; empty ones first, last
