@@ -82,4 +82,6 @@ def _set(ins, found):
         (unit, [layout.units_of(source)[byte] for source, byte in sources if isinstance(source, Register)])
         for unit, sources in zip(layout.units_of(destination), found)
     ]
-    ins.passed = frozenset(layout.place_of(operand)[0] for operand in (*operands, *ins.statement.operands[1:3]) if isinstance(operand, Register))
+    ins.passed = frozenset(
+        layout.place_of(operand)[0] for operand in (*operands, *ins.statement.operands[1:3]) if isinstance(operand, Register)
+    )

@@ -513,11 +513,15 @@ def set_register_count(ins):
 
     def run(warp, lanes):
         turn = warp.state["register counts"] = warp.state.get("register counts", 0) + 1
-        asked_for = warp.cta.state.setdefault("register counts", {}).setdefault((warp.group, turn), {})  # by warps, perhaps on lines of their own
-        asked_for[warp.index] = (direction, count)
-        if len(set(asked_for.values())) > 1:
-            words = " and ".join(sorted({f"{one} to {number}" for one, number in asked_for.values()}))
-            ins.report(warp, lanes, "register-count", f"warps of one warpgroup ask for different counts: {words}")
+        asked_for = warp.cta.state.setdefault("register counts", {}).setdefault(
+            (warp.group, turn), {}
+        )  # by warps, perhaps on lines of their own
+        asked_for[warp.index] = f"{direction} to {count}"
+        first = next(iter(asked_for.values()))
+        if first != asked_for[warp.index]:
+            ins.report(
+                warp, lanes, "register-count", f"warps of one warpgroup ask for different counts: {first} and {asked_for[warp.index]}"
+            )
         before = warp.state.get("register count")
         if before is not None and (count < before) != (direction == "dec") and count != before:
             ins.report(warp, lanes, "register-count", f"setmaxnreg.{direction} to {count} from {before} registers")

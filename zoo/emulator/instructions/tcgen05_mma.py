@@ -134,7 +134,9 @@ def mma(ins):
             for cta in ctas:
                 if not order.add(cta.tensor_memory, sf_a, -(-a_rows_each // 32), reads=True, writes=False, what="the scales of A occupy"):
                     return
-                if not order.add(cta.tensor_memory, sf_b, -(-b_columns // 128) * _SCALE_COLUMNS, reads=True, writes=False, what="the scales of B occupy"):
+                if not order.add(
+                    cta.tensor_memory, sf_b, -(-b_columns // 128) * _SCALE_COLUMNS, reads=True, writes=False, what="the scales of B occupy"
+                ):
                     return
         order.check()
         disabled = None
