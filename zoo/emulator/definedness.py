@@ -19,8 +19,8 @@ MOST_VISITS = 64  # of an instruction, on average; kernels take up to 6
 
 # Instructions that compute each lane's result from the same lane's registers, and do nothing else.
 _COMPUTING = frozenset(
-    "abs add and bfe bfi brev clz cnot cvt div fma lop3 mad mad24 max min mul mul24 neg not or popc prmt rem sad selp set setp shf shl shr sub xor".split()
-)
+    ("abs", "add", "and", "bfe", "bfi", "brev", "clz", "cnot", "cvt", "div", "fma", "lop3", "mad", "mad24", "max", "min", "mul", "mul24", "neg", "not"),
+).union(("or", "popc", "prmt", "rem", "sad", "selp", "set", "setp", "shf", "shl", "shr", "sub", "xor"))  # fmt: skip
 
 
 class Suspects:
@@ -38,13 +38,13 @@ def analyse(program):
     units = [[layout.unit_base[n] + k for k in range(layout.unit_count[n])] for n in range(len(layout.names))]
     masks = [sum(1 << unit for unit in group) for group in units]
     suspects = Suspects()
-    if not _read_undefined(program, units, masks)[0]:
-        return suspects
-    for ins in instructions:  # most programs never get here
+    for ins in instructions:
         if ins.passes and ins.unit_copies is None:
             ins.unit_copies = ins.passes
-    suspects.of_answers = _computed_from_answers(program)
     suspects.reads, tracked = _read_undefined(program, units, masks)
+    if suspects.reads and any(ins.unanswered for ins in instructions):
+        suspects.of_answers = _computed_from_answers(program)
+        suspects.reads, tracked = _read_undefined(program, units, masks)
     changed = bool(tracked)
     while changed:  # what a tracked byte is moved to is tracked too
         changed = False
@@ -64,7 +64,7 @@ def _read_undefined(program, units, masks):
     for pc, ins in enumerate(program.instructions):
         before = state[pc]
         missing = {number for number in ins.reads | ins.conditional_reads if masks[number] & ~before}
-        for number in [number for number in missing & ins.narrow.keys()]:
+        for number in list(missing & ins.narrow.keys()):
             if not any(not before >> unit & 1 for unit in units[number][: ins.narrow[number]]):
                 missing.discard(number)
         if missing:
@@ -76,7 +76,7 @@ def _read_undefined(program, units, masks):
 def _computed_from_answers(program):
     """The registers; the instructions that compute them pass all bytes of their sources on to all of their results."""
     layout, instructions = program.layout, program.instructions
-    found = {number for ins in instructions if ins.mnemonic == "clusterlaunchcontrol" and ins.unanswered for number in ins.writes}
+    found = {number for ins in instructions if ins.unanswered for number in ins.writes}
     changed = bool(found)
     while changed:
         changed = False
@@ -89,7 +89,7 @@ def _computed_from_answers(program):
         return range(layout.unit_base[number], layout.unit_base[number] + layout.unit_count[number])
 
     for ins in instructions:
-        if found and ins.unit_copies is None and _computes(ins) and found & ins.reads:
+        if ins.unit_copies is None and _computes(ins) and found & ins.reads:
             guard = set() if ins.guard is None else {layout.register_of_slot[ins.guard[0]]}
             ins.passed = frozenset(ins.reads - guard)
             sources = [unit for number in ins.passed for unit in bytes_of(number)]

@@ -19,7 +19,6 @@ from .mma_sync import codes_of, integers_of, nibbles
 from .tcgen05 import core_of, cta_group, ctas_of, lane_and_column, need_one_lane, uncommitted
 from .wgmma import chunk_words, read_chunks
 
-
 _SCALE_COLUMNS = 4  # of 128 rows; they lie in tiles of 128, so N = 192 takes 8
 
 
