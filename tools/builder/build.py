@@ -235,7 +235,7 @@ class Build:
                         try:
                             results.append((unit, future.result()))
                         except BuildError as error:
-                            failures.setdefault((str(unit.variant.table.source), str(error)), []).append(unit.variant)
+                            failures.setdefault((str(unit.variant.source), str(error)), []).append(unit.variant)
             except BaseException:  # Ctrl-C, SIGTERM, a full disk: the pool would still compile all that waits
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.compiler.stop()
@@ -246,6 +246,7 @@ class Build:
 
     def _read_back(self, kernels: dict[str, dict[str, Any]], cubins: dict[str, bytes]) -> None:
         problems = []
+        sources = {unit.variant.file: unit.variant.source for unit in self.units}
         for name, entry in kernels.items():
             try:
                 kernel = parse_kernel(name, entry)  # as every reader will
@@ -256,7 +257,7 @@ class Build:
                     found = disagreements(kernel, variant, cubins[variant.file])
                 except IntegrityError as error:
                     found = [str(error)]
-                problems += [f"{name} {variant.name} ({variant.arch}, {entry['source']}): {problem}" for problem in found]
+                problems += [f"{name} {variant.name} ({variant.arch}, {sources[variant.file]}): {problem}" for problem in found]
         if problems:
             raise BuildError("the compiled kernels are not what the tables say\n" + "\n".join(problems))
 
@@ -291,10 +292,10 @@ def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, 
     if tuple(kernels) != (variant.symbol,):
         found = ", ".join(kernels) or "none"
         one = f"must define one kernel, ZOO_KERNEL ({variant.symbol})"
-        raise BuildError(f"{variant.words}: {variant.table.source} {one}; it defines {found}")
+        raise BuildError(f"{variant.words}: {variant.source} {one}; it defines {found}")
     compiled = kernels[variant.symbol]
     if compiled.threads is None:
-        raise BuildError(f"{variant.words}: {variant.table.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
+        raise BuildError(f"{variant.words}: {variant.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
     return {
         "name": variant.name, "arch": variant.arch, "dtypes": variant.dtypes, "options": variant.options,
         "constants": variant.constants, "launch": variant.tile.launch, "when": variant.tile.when, "cost": variant.tile.cost,

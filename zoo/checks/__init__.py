@@ -31,6 +31,8 @@ _MODULES = {
     "quantize.amax.m_grouped_contiguous": "amax",
     "dequantize.rows": "dequantize",
     "dequantize.squares": "dequantize",
+    "requantize.rows": "requantize",
+    "requantize.squares": "requantize",
     "scales.blocked": "scales",
     "scales.blocked.m_grouped_contiguous": "scales",
     "scales.blocked.k_grouped": "scales",

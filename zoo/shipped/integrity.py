@@ -163,7 +163,7 @@ def known_values(kernel: Kernel, variant: Variant) -> dict[str, int]:
     for name, chosen in variant.options.items():
         values.update({f"{name}.{value}": int(chosen == value) for value in kernel.options[name].values})
     for name, argument in kernel.arguments.items():
-        if argument.kind == "array" and argument.compiled:
+        if argument.kind == "array" and (name in variant.dtypes or len(argument.dtypes) == 1):
             dtype = variant.dtypes.get(name, argument.dtypes[0])
             values.update({f"{name}.{other}": int(other == dtype) for other in argument.dtypes})
             values[f"{name}.itemsize"] = DTYPES[dtype].bytes
