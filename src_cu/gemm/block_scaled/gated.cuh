@@ -21,7 +21,7 @@ struct GatedOrder {
     int I;
     bool interleaved;
 
-    __device__ __forceinline__ bool at(int index, ScaledWork& work) const {
+    __device__ __forceinline__ bool at(int index, ScaledWork& work) {
         if (!order.at(index, work)) return false;
         const int row = interleaved ? 2 * work.column : work.column;  // of its group's B
         work.weight = 2 * work.group * I + row;
