@@ -62,7 +62,7 @@ struct Product {
             tile.initialise_barriers(Turns<Tile>::READERS);
         }
         __syncwarp();
-        if constexpr (Tile::CTAS > 1) synchronise_cluster();  // the other CTA runs: a pair allocates together
+        if constexpr (Tile::CTAS > 1) meet_cluster();  // the other CTA runs: a pair allocates together
         if (role == 2) allocate_columns<Tile::CTAS, COLUMNS>(&tile.tensor_memory);
         fence_before_handing_over();
         synchronise();
