@@ -75,9 +75,7 @@ struct Product {
             if (elected()) wait_until_all_are_empty(tile.empty, ring);
         } else if (role == 1 && rank == 0) {
             Multiplier<Tile> multiplier;
-            for_each(order, [&](const ScaledWork& work) {
-                if (elected()) multiplier.run(tile, work, types, K);
-            });
+            for_each(order, [&](const ScaledWork& work) { multiplier.run(tile, work, types, K); });
         } else if (role == 2) {
             Ring<Tile::SCALE_STAGES> ring;
             for_each(order, [&](const ScaledWork& work) { scales.load(tile, ring, work, rank); });
