@@ -32,7 +32,7 @@ struct GatedOrder {
 };
 
 template <class Tile, class Order, class What>
-__device__ __forceinline__ void each_work(const GatedOrder<Tile, Order>& order, int index, What what) {
+__device__ __forceinline__ void each_work(GatedOrder<Tile, Order>& order, int index, What what) {
     ScaledWork work;
     if (!order.at(index, work)) return;
     what(work);

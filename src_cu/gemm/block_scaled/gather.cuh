@@ -55,7 +55,7 @@ struct GatheredElements {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             uint8_t *of_tokens = Tile::SWAPPED ? stage.right : stage.left, *of_weights = Tile::SWAPPED ? stage.left : stage.right;
             Barrier* full = &tile.full[ring.stage];
-            wait_for_cluster_arrivals(&tile.empty[ring.stage], ring.parity ^ 1);
+            wait(&tile.empty[ring.stage], ring.parity ^ 1);
             arrive_expecting_bytes(full, tokens * LINE_BYTES + WEIGHTS * Kind::WEIGHT_BYTES);
             load_box(of_weights, b, line * LINE_BYTES, work.weight, full);
             for (int first = 0; first < tokens; first += 4 * AT_ONCE) {
@@ -150,7 +150,7 @@ struct GatheredScales {
                 *of_weights = Tile::SWAPPED ? stage.left : stage.right[0];
         Barrier* full = &tile.scales_full[ring.stage];
         const bool by_hand = Both::ends_within_step(a.scales, line);
-        wait_for_cluster_arrivals(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+        wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
 #pragma unroll
         for (int j = 0; j < Kind::SCALE_TILES; j++) {
             const int word = i * Kind::SCALE_TILES + j;

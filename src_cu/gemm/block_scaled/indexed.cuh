@@ -53,7 +53,7 @@ struct IndexedRows {
 };
 
 template <class Tile, class What>
-__device__ __forceinline__ void each_work(const IndexedRows<Tile>& order, int index, What what) {
+__device__ __forceinline__ void each_work(IndexedRows<Tile>& order, int index, What what) {
     order.each(index, what);
 }
 
