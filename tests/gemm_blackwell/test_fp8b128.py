@@ -142,6 +142,26 @@ def test_groups_that_end_within_a_tile_are_exact(kernel, variant):
     assert wrong(groups(8, 272, (1,) * 34 + (0, 40), by_index, "f16", "ue8m0"), kernel, variant, 1) is None  # more than a warp has lanes
 
 
+@variants("gemm.fp8b128.m_grouped_gather")
+def test_gathered_rows_bring_their_own_scales_and_rows_of_none_are_zeros(kernel, variant):
+    random = numpy.random.default_rng(2)
+    T, N, K, sizes = 37, 136, 144, (130, 0, 5)
+    M, index = sum(sizes) + 2, random.integers(-1, T, sum(sizes) + 2, dtype=numpy.int32)
+    a, b, a_scale, b_scale = operand(random, T, K), operand(random, 3, N, K), scales(random, T, 2), scales(random, 3, 2, 2)
+    a[7], a_scale[8] = numpy.nan, numpy.nan  # which nobody takes
+    index[(index == 7) | (index == 8)] = -1
+    owner = numpy.append(numpy.repeat(numpy.arange(3), sizes), [-1, -1])
+    expected = numpy.zeros((M, N))
+    for group in range(3):
+        rows = (owner == group) & (index >= 0)
+        expected[rows] = product(a[index[rows]], a_scale[index[rows]], b[group], b_scale[group])
+    index[owner < 0] = 2**31 - 1
+    inputs = {"a": Placed(a), "a_scale": Placed(a_scale, (1, T + 2)), "b": Placed(b), "b_scale": placed_scales(b_scale, "ue8m0")}
+    inputs |= {"index": Placed(index), "offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
+    d = Placed(expected.astype(numpy.float32), untouched=numpy.broadcast_to((owner < 0)[:, None], (M, N)))
+    assert wrong(Problem("gathered", inputs, {"d": d}), kernel, variant) is None
+
+
 @variants("gemm.fp8b128.m_grouped_masked")
 def test_rows_in_places_are_exact(kernel, variant):
     random = numpy.random.default_rng(1)

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.builder import BuildError
+from zoo.shipped.integrity import MACHINE_CODE
 
-FILE = "sass.json"
+FILE = MACHINE_CODE
 PACKAGE, VERSION = "nvidia-cuda-nvdisasm", "13.5.37"  # the `build` extra of pyproject.toml installs the same
 
 _BATCH = 2 << 20  # bytes of code for one nvdisasm
@@ -39,10 +40,11 @@ _COUNTED = {
     "fences": re.compile(r"(?:MEMBAR|FENCE)\b"),
     "calls": re.compile(r"CALL\b"),
 }
-# What orders memory beyond the CTA, where the PTX asks for it.
+# Fences of the whole GPU, and what in PTX asks for one: a fence or an access of that scope, a cluster barrier that publishes.
 _WIDE_IN_SASS = re.compile(r"MEMBAR\.\w+\.(?:GPU|SYS|VC)$")
 _WIDE_IN_PTX = re.compile(
-    r"^\s*(?:@!?%?\w+ )?(?:fence\.(?!proxy|mbarrier)\S*\.(?:gpu|sys)|membar\.(?:gl|sys)|\S*\.(?:release|acq_rel|sc)\.(?:gpu|sys)\b)",
+    r"^\s*(?:@!?%?\w+ )?(?:fence\.(?!proxy|mbarrier)\S*\.(?:gpu|sys)|membar\.(?:gl|sys)|\S*\.(?:release|acq_rel|sc)\.(?:gpu|sys)\b"
+    r"|barrier\.cluster\.arrive(?!\S*relaxed))",
     re.MULTILINE,
 )
 
@@ -93,14 +95,11 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 def refusals(report_text: str) -> list[str]:
     """What no kernel may have."""
-    problems = []
-    for file, entry in json.loads(report_text)["cubins"].items():
-        if "local" in entry:
-            problems.append(f"{file}: accesses local memory ({_words(entry['local'])}): an array indexed at run time, or a spill")
-        if entry.get("unwritten", 0):
-            why = "a release or acquire at cluster scope, for one, becomes a fence of the whole GPU: make it relaxed, or of the CTA"
-            problems.append(f"{file}: {entry['unwritten']} fences of the whole GPU that nobody wrote; {why}")
-    return problems
+    return [
+        f"{file}: accesses local memory ({_words(entry['local'])}): an array indexed at run time, or a spill"
+        for file, entry in json.loads(report_text)["cubins"].items()
+        if "local" in entry
+    ]
 
 
 def _words(counts: Mapping[str, int]) -> str:

@@ -62,7 +62,7 @@ struct Product {
             tile.initialise_barriers(Turns<Tile>::READERS);
         }
         __syncwarp();
-        if constexpr (Tile::CTAS > 1) synchronise_cluster();  // the other CTA runs: a pair allocates together
+        if constexpr (Tile::CTAS > 1) meet_cluster();  // the other CTA runs: a pair allocates together
         if (role == 2) allocate_columns<Tile::CTAS, COLUMNS>(&tile.tensor_memory);
         fence_before_handing_over();
         synchronise();
@@ -75,9 +75,7 @@ struct Product {
             if (elected()) wait_until_all_are_empty(tile.empty, ring);
         } else if (role == 1 && rank == 0) {
             Multiplier<Tile> multiplier;
-            for_each(order, [&](const ScaledWork& work) {
-                if (elected()) multiplier.run(tile, work, types, K);
-            });
+            for_each(order, [&](const ScaledWork& work) { multiplier.run(tile, work, types, K); });
         } else if (role == 2) {
             Ring<Tile::SCALE_STAGES> ring;
             for_each(order, [&](const ScaledWork& work) { scales.load(tile, ring, work, rank); });
