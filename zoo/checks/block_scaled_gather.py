@@ -7,12 +7,11 @@ from functools import cached_property
 
 import numpy
 
-from zoo.checks.block_scaled import DTYPES, placed_scales, random_operands
+from zoo.checks.block_scaled import DTYPES, placed_scales, random_operands, rows_of_weights
 from zoo.checks.problem import Later, NoChecks, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_gemm import KINDS, error_bound, exact, finished, finished_bound, gemm_block_scaled
 from zoo.reference.groups import gather
-from zoo.reference.pack import pack_mxfp4
 
 # (rows of A, N, K, sizes of groups, rows of nobody): groups that end within a tile, at its edge and one after it; empty ones first, last
 # and in a row; more groups than lanes of a warp; lines and reads of scales that end anywhere; more tiles than multiprocessors.
@@ -55,10 +54,7 @@ class Gathered:
         }
 
     def problem(self, words: str, dtype: str, gap: int, finish: bool) -> Problem:
-        packed, of_b = KINDS[self.formats].packed, self.b
-        if packed[0] != packed[1]:  # 4 bits that come a byte each: rows of 128 elements, of which those beyond K may be anything
-            of_b = pack_mxfp4(of_b)
-            of_b[..., self.b.shape[2] :] = 0xFF
+        packed, of_b = KINDS[self.formats].packed, rows_of_weights(self.formats, self.b)
         a_dtype, b_dtype = ("e2m1x2" if side else None for side in packed)
         pitches = self.a.shape[1] + 16 * gap, of_b.shape[2] + 32 * gap
         scales = self.a_scale.shape[1]
@@ -67,7 +63,7 @@ class Gathered:
         inputs = {
             "a": Placed(self.a, (pitches[0], 1), a_dtype),
             "a_scale": Placed(self.a_scale, (scale_pitch, 1)),
-            "b": Placed(of_b, (self.N * pitches[1], pitches[1], 1), b_dtype),
+            "b": Placed(of_b, (self.N * pitches[1], pitches[1], 1), b_dtype, padding=of_b.size - self.b.size),
             "b_scale": Placed(numpy.stack([one.values for one in blocked]), padding=sum(one.padding for one in blocked)),
             "index": Placed(self.index),
             "offsets": Placed(self.ends),
