@@ -4,9 +4,11 @@ Arrays lie amid guards, padding of scales is 0xFF, rows of nobody are NaN where 
 ZOO_CUBINS: another folder of cubins than the packaged one; ZOO_SCHEDULES=20: more orders of asynchronous work.
 """
 
+import itertools
 import os
 import random
 
+import ml_dtypes
 import numpy
 import pytest
 
@@ -15,7 +17,7 @@ from tests.gemm_blackwell import exact_groups
 from tests.gemm_blackwell.exact_groups import BLOCKS, along_k, contiguous, masked, placed_elements, placed_scales, values_of
 from zoo.catalog import Zoo
 from zoo.checks.emulated import executor
-from zoo.checks.problem import POISONS, Laid, Placed, difference
+from zoo.checks.problem import POISONS, Laid, Placed, Problem, difference
 from zoo.emulator import Device
 from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_cols, quantize_rows
@@ -91,8 +93,12 @@ def test_no_groups_and_no_rows_write_nothing(tile):
 
 
 @pytest.mark.parametrize("tile", TILES)
-def test_elements_of_either_type(tile):
-    assert wrong("m_grouped_contiguous", "mxfp8", tile, contiguous("mxfp8", 8, 64, (3, 2), dtype="e5m2")) is None
+def test_elements_of_either_type_on_either_side(tile):
+    for of_a, of_b in itertools.product((ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2), repeat=2):
+        problem = contiguous("mxfp8", 8, 64, (3, 2))
+        a, b = (problem.inputs[name] for name in ("a", "b"))
+        changed = {"a": Placed(a.values.astype(of_a), a.strides), "b": Placed(b.values.astype(of_b), b.strides)}
+        assert wrong("m_grouped_contiguous", "mxfp8", tile, Problem(problem.name, {**problem.inputs, **changed}, problem.outputs)) is None
 
 
 @pytest.mark.parametrize("tile", TILES)
