@@ -12,6 +12,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy
 
+from zoo.checks.gemm_bounds import with_bounds
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
@@ -64,7 +65,8 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         "k_grouped": _k_grouped,
     }
     refuse_other_formats(kernel)
-    return makers[kernel.fields["grouping"]](kernel, variant)
+    made = makers[kernel.fields["grouping"]](kernel, variant)
+    return map(with_bounds, made) if arithmetic_of(variant) is BLACKWELL else made
 
 
 def refuse_other_formats(kernel: Kernel) -> None:
