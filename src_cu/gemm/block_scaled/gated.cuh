@@ -21,7 +21,7 @@ struct GatedOrder {
     int I;
     bool interleaved;
 
-    __device__ __forceinline__ bool at(int index, ScaledWork& work) const {
+    __device__ __forceinline__ bool at(int index, ScaledWork& work) {
         if (!order.at(index, work)) return false;
         const int row = interleaved ? 2 * work.column : work.column;  // of its group's B
         work.weight = 2 * work.group * I + row;
@@ -32,8 +32,8 @@ struct GatedOrder {
 };
 
 template <class Tile, class Order, class What>
-__device__ __forceinline__ void each_work(const GatedOrder<Tile, Order>& order, int index, What what) {
-    ScaledWork work;
+__device__ __forceinline__ void each_work(GatedOrder<Tile, Order>& order, int index, What what) {
+    ScaledWork work = {};
     if (!order.at(index, work)) return;
     what(work);
     if (Tile::SWAPPED && !order.interleaved) {
