@@ -68,7 +68,7 @@ struct Epilogue {
         const bool ours = index / LANES * LANES < work.rows;  // its 128 rows have any
         if constexpr (GATED) {
             const int end = work.column + work.columns / 2;
-            drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float(&sums)[2][CHUNK]) {
+            drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float (&sums)[2][CHUNK]) {
                 const int column = work.column + pair * SEGMENT;
                 float h[SEGMENT] = {};
                 gated.of_segment(sums, of, work.group, column, end, h);
@@ -76,7 +76,7 @@ struct Epilogue {
             });
         } else {
             const int end = work.column + work.columns;
-            drain.run(tile, work, [&](int first, float(&sums)[CHUNK]) {
+            drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
                 const int column = work.column + first;
 #pragma unroll
                 for (int i = 0; i < CHUNK; i += 8)
@@ -123,7 +123,8 @@ struct Epilogue {
 };
 
 template <class T = TilesOfResult>
-__device__ __forceinline__ T tiles_of_result(const int* groups, int count, int rows, int columns, int weights, ShareOfLines share) {
+__device__ __forceinline__ T tiles_of_result(const int* groups, int count, int rows, int columns, int weights,
+                                             ShareOfLines share) {
     if constexpr (Variant::GROUPING == 0)
         return T{rows, columns, weights, share};
     else
@@ -165,7 +166,7 @@ __device__ __forceinline__ void compute(Tile& tile, TilesOfResult tiles, const O
             if (++seen < products) return;  // the next product needs the stages
             wait(&tile.ready[products - 1], 0);
             for (int i = 0; i < products; i++)
-                drain.run(tile, work, [&](int first, const float(&sums)[CHUNK]) { laid.lay_down(work, i, lane, first, sums); });
+                drain.run(tile, work, [&](int first, const float (&sums)[CHUNK]) { laid.lay_down(work, i, lane, first, sums); });
         });
         product.synchronise();
         ScaledWork work = {};
@@ -198,9 +199,10 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     const int rows_of_b = GATED ? 2 * N : N;
     const ShareOfLines share{tiles_of(K, Kind::ELEMENTS_A_LINE), splits, splits > 1 ? int(cluster_rank()) : 0};
     const TilesOfResult tiles = tiles_of_result(groups, count, rows, N, weights, share);
-    const ScalesOfBoth<Tile> scales_of_both{{a_scale_map, a_scale, scales, scale_tiles, scale_rows},
-                                            {b_scale_map, b_scale, scales, scale_tiles, count * tiles_of(rows_of_b, SCALE_TILE_ROWS),
-                                             0, in_halves ? N / SCALE_TILE_ROWS : 1}};
+    const ScalesOfBoth<Tile> scales_of_both{
+        {a_scale_map, a_scale, scales, scale_tiles, scale_rows},
+        {b_scale_map, b_scale, scales, scale_tiles, count * tiles_of(rows_of_b, SCALE_TILE_ROWS), 0,
+         in_halves ? N / SCALE_TILE_ROWS : 1}};
     const Finish finish{d,         d_stride,  Stored(type), alpha, alpha_stride, {bias, bias_is_bf16},
                         rows_of_b, row_scale, {nullptr, 0}, 0};
     const Gated gated{finish, {Gate(activation), limit}, N, !in_halves};

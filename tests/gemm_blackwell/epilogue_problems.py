@@ -13,11 +13,13 @@ from zoo.reference.block_formats import block_format
 from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
 from zoo.reference.gemm import rounded
 
+USUAL = Gates()
+
 
 @dataclass(frozen=True)
 class Epilogue:
     extra: str  # of the kernel's name
-    gates: Gates = Gates()
+    gates: Gates = USUAL
     bias: str | None = "f32"
     scaled_rows: bool = True
     several: bool = True  # alpha and tensor scale: one for each group
@@ -110,7 +112,9 @@ def _made(base: Problem, sums: list, places: list, rows: tuple[int, ...], row_ti
     begin = 0
     for index, (place, part) in enumerate(zip(places, h, strict=True)):
         own = {"tensor_scale": tensor_scale[index % len(tensor_scale)]} if epilogue.format == "nvfp4" else {"rounding": epilogue.rounding}
-        made = quantised(part, block_format(epilogue.format, **({} if epilogue.format == "nvfp4" else {"element": epilogue.element}), **own))
+        made = quantised(
+            part, block_format(epilogue.format, **({} if epilogue.format == "nvfp4" else {"element": epilogue.element}), **own)
+        )
         q[place] = made.q
         tiles = -(-len(part) // 128) * 128
         at = (index, slice(0, tiles)) if len(rows) == 2 else slice(begin, begin + tiles)
@@ -128,5 +132,3 @@ def _apart(values: numpy.ndarray, nobody: numpy.ndarray, gap: int) -> Placed:
     row = values.shape[-1] + gap
     strides = (row, 1) if values.ndim == 2 else (values.shape[1] * row, row, 1)
     return Placed(values, strides, untouched=numpy.broadcast_to(nobody[..., None], values.shape))
-
-

@@ -51,7 +51,10 @@ def test_gates_in_halves_have_scales_of_their_own(format, extra, tile):
 @of_tiles
 @pytest.mark.parametrize("d", ["bf16", "f16"])
 def test_d_is_rounded_once_to_its_dtype(tile, d):
-    assert wrong("dense", "nvfp4", "swiglu", tile, of_matrix("nvfp4", 5, 256, 64, Epilogue("swiglu", d=d, bias=None, scaled_rows=False))) is None
+    assert (
+        wrong("dense", "nvfp4", "swiglu", tile, of_matrix("nvfp4", 5, 256, 64, Epilogue("swiglu", d=d, bias=None, scaled_rows=False)))
+        is None
+    )
 
 
 @of_tiles

@@ -68,8 +68,8 @@ struct GatedElements {
             if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES + boxes * BOX) * LINE_BYTES);
             load_box_for<Tile::CTAS>(stage.left, a, line * LINE_BYTES, sides.left + rank * LANES, full);
             for (int i = 0; i < boxes; i++)
-                load_box_for<Tile::CTAS>(stage.right + i * BOX * LINE_BYTES, b, line * LINE_BYTES, sides.right + (rank + i) * step,
-                                         full);
+                load_box_for<Tile::CTAS>(stage.right + i * BOX * LINE_BYTES, b, line * LINE_BYTES,
+                                         sides.right + (rank + i) * step, full);
         }
     }
 };
