@@ -16,6 +16,7 @@ from tools.tracked import tracked, untracked
 
 # In a checkout the cubins lie beside the package, where `build_cubins.py` writes them; in a wheel inside it.
 _PLACES = {"zoo/": "zoo/", "cubins/": "zoo/cubins/"}
+_NOT_INSTALLED = ("cubins/sass.json",)  # for who changes kernels
 
 
 class TrackedFiles(BuildHookInterface):
@@ -37,6 +38,8 @@ class TrackedFiles(BuildHookInterface):
         """Where a file goes, if it does."""
         if self.target_name == "sdist":
             return None if self.build_config.path_is_excluded(name) else name
+        if name in _NOT_INSTALLED:
+            return None
         return next((place + name.removeprefix(folder) for folder, place in _PLACES.items() if name.startswith(folder)), None)
 
 

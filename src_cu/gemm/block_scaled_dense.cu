@@ -1,45 +1,21 @@
-// gemm.{mxfp8,mxfp4,nvfp4}.dense: D (M, N) = A (M, K) B (N, K)^T on Blackwell, of which rows of A are called tokens and rows of B
-// weights. A reading order:
+// gemm.{mxfp8,mxfp4,nvfp4,mxfp8_mxfp4}.dense: D (M, N) = A (M, K) B (N, K)^T on Blackwell, of which rows of A are called tokens and
+// rows of B weights. A reading order:
 //
 //     kind.cuh       what differs between the formats
 //     tile.cuh       a tile: shared memory, tensor memory, barriers
 //     product.cuh    the roles, put together
 //     order.cuh, turns.cuh      which tile lies where, who takes which
 //     load.cuh, multiply.cuh    lines of K to shared memory; the loop over them
-//     store.cuh, finish.cuh, split_lines.cuh      from sums to D
+//     store.cuh, finish.cuh, split_lines.cuh, to_d.cuh      from sums to D
 
 #include "gemm/block_scaled/chosen.cuh"
 #include "gemm/block_scaled/order.cuh"
+#include "gemm/block_scaled/to_d.cuh"
 
 namespace zoo {
 
 using Tile = TileOf<Variant>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Tile);
-
-template <class Tile, class Order, class Elements, class Scales>
-__device__ __forceinline__ void compute(Tile& tile, const Order& order, const Elements& elements, const Scales& scales,
-                                        uint32_t types, int K, const Finish& finish, bool asks) {
-    const int splits = order.share.splits, split = order.share.split;
-    Product<Tile> product{tile, Tile::CTAS * splits, asks};
-    product.run(order, elements, scales, types, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
-            if (!Tile::SWAPPED || splits == 1)
-                store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums);
-            else if constexpr (Tile::SWAPPED)
-                PartialSums<Tile>::of(tile).lay_down(work, lane, first, sums);
-        });
-    });
-    if constexpr (Tile::SWAPPED) {
-        if (splits > 1) {
-            synchronise_cluster();
-            ScaledWork work;
-            const int lane = int(threadIdx.x) - (THREADS_OF_ROLES - LANES);
-            if (lane >= 0 && order.at(blockIdx.x / splits, work))
-                PartialSums<Tile>::of(tile).store(finish, work, lane, split, splits);
-        }
-    }
-    product.free();
-}
 
 }  // namespace zoo
 

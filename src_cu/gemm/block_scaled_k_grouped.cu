@@ -46,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
                const uint8_t* a_scale, const uint8_t* b_scale, const int* offsets, int groups, int M, int N, int K, int types,
-               int weights, int asks, uint8_t* d, int64_t d_group, int64_t d_stride, int dtype, int accumulate, const float* alpha,
-               int alpha_stride) {
+               int weights, int right_box, int asks, uint8_t* d, int64_t d_group, int64_t d_stride, int dtype, int accumulate,
+               const float* alpha, int alpha_stride) {
     using namespace zoo;
     extern __shared__ __align__(1024) uint8_t memory[];
     Tile& tile = *reinterpret_cast<Tile*>(memory);
@@ -56,21 +56,24 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
                                                                        {b_scale_map, b_scale, tiles_of(N, SCALE_TILE_ROWS)}};
     Product<Tile> product{tile, Tile::CTAS, asks != 0};
 
-    product.run(order, Elements<Tile>{a, b}, scales_of_both, types, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        const int row = product.rank * LANES + lane;
-        const int64_t bytes = work.group * d_group * (Stored(dtype) == Stored::f32 ? 4 : 2);
-        Finish finish{d + bytes, d_stride, Stored(dtype), alpha, alpha_stride, {nullptr, 0}, 0, nullptr, {nullptr, 0}, 0};
-        Finish plain = finish;
-        plain.alpha = nullptr;
-        if (work.elements == 0) {
-            float zeros[CHUNK] = {};
-            for (int first = 0; first < work.columns; first += CHUNK) store_chunk<Tile>(plain, work, row, first, zeros);
-            return;
-        }
-        drain.run(tile, work, [&](int first, float(&sums)[CHUNK]) {
-            if (accumulate) add_what_was(finish, work, row, first, sums);
-            store_chunk<Tile>(accumulate ? plain : finish, work, row, first, sums);
-        });
-    });
+    product.run(order, Elements<Tile>{a, b, right_box}, scales_of_both, types, K,
+                [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
+                    const int row = product.rank * LANES + lane;
+                    const int64_t bytes = work.group * d_group * (Stored(dtype) == Stored::f32 ? 4 : 2);
+                    Finish finish{d + bytes,    d_stride, Stored(dtype), alpha,        alpha_stride,
+                                  {nullptr, 0}, 0,        nullptr,       {nullptr, 0}, 0};
+                    Finish plain = finish;
+                    plain.alpha = nullptr;
+                    if (work.elements == 0) {
+                        float zeros[CHUNK] = {};
+                        for (int first = 0; first < work.columns; first += CHUNK)
+                            store_chunk<Tile>(plain, work, row, first, zeros);
+                        return;
+                    }
+                    drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
+                        if (accumulate) add_what_was(finish, work, row, first, sums);
+                        store_chunk<Tile>(accumulate ? plain : finish, work, row, first, sums);
+                    });
+                });
     product.free();
 }

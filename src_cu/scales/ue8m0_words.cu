@@ -3,17 +3,7 @@
 
 #include "common/variant.cuh"
 #include "scales/mn_major.cuh"
-
-namespace zoo {
-
-// From 2^-127 on a power of two is its exponent field; 0 is padding and stays 0; what is neither becomes NaN, 255.
-__device__ __forceinline__ uint32_t e8m0_of_power_of_two(uint32_t bits) {
-    constexpr uint32_t SMALLEST = 0x00400000;  // 2^-127, a subnormal
-    if (bits == SMALLEST) return 0;
-    return bits & 0x807FFFFF ? 255 : bits >> 23;
-}
-
-}  // namespace zoo
+#include "scales/power_of_two.cuh"
 
 // Strides in elements.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)

@@ -105,6 +105,32 @@ def test_tiles_have_the_constants_that_they_do_not_state(documents):
     assert "constants" not in read(documents, variants="two")["variants"]
 
 
+def test_tiles_have_the_source_and_dtypes_that_they_do_not_state(documents):
+    tiles = [{"name": "a"}, {"name": "b", "source": "b.cu", "dtypes": {"x": ["bf16"], "y": ["f32"]}, "uncompiled": []}]
+    made = read(documents, variants={"arch": ["sm_90a"], "source": "s.cu", "dtypes": {"x": ["f32"]}, "uncompiled": ["d"], "tiles": tiles})
+    assert made["variants"] == {
+        "arch": ["sm_90a"],
+        "tiles": [
+            {"name": "a", "source": "s.cu", "dtypes": {"x": ["f32"]}, "uncompiled": ["d"]},
+            {"name": "b", "source": "b.cu", "dtypes": {"x": ["bf16"], "y": ["f32"]}, "uncompiled": []},
+        ],
+    }
+
+
+def test_variants_of_several_archs_are_one_list_of_tiles_that_say_theirs(documents):
+    hopper = {"arch": ["sm_90a"], "constants": {"A": 1}, "tiles": [{"name": "a"}, {"name": "b", "constants": {"A": 2}}]}
+    both = {"arch": ["sm_100f", "sm_120a"], "source": "s.cu", "tiles": [{"name": "a", "arch": ["sm_120a"]}, {"name": "c"}]}
+    assert read(documents, variants=[hopper, both])["variants"] == {
+        "arch": ["sm_90a", "sm_100f", "sm_120a"],
+        "tiles": [
+            {"arch": ["sm_90a"], "name": "a", "constants": {"A": 1}},
+            {"arch": ["sm_90a"], "name": "b", "constants": {"A": 2}},
+            {"arch": ["sm_120a"], "name": "a", "source": "s.cu"},
+            {"arch": ["sm_100f", "sm_120a"], "name": "c", "source": "s.cu"},
+        ],
+    }
+
+
 def test_a_table_without_names_is_itself():
     plain = {"arguments": [X], "options": {"mode": {}}, "derived": {"SIZE": "M"}, "launch": {"default": {"parameters": [{"pointer": "x"}]}}}
     assert included(plain, Documents()) == plain
@@ -158,6 +184,22 @@ MISTAKES = {
     "variants that no file has": (
         {"variants": "three"},
         "variants: no variants is named 'three' in this table, family/parts/part.toml; there are: two",
+    ),
+    "constants that are none": (
+        {"variants": {"arch": [], "constants": 3, "tiles": []}},
+        "variants: 'constants' and 'dtypes' must be tables and 'tiles' a list of tables",
+    ),
+    "variants of no arch": (
+        {"variants": [{"tiles": []}]},
+        "variants[0]: must be a table with lists 'arch' and 'tiles', got {{'tiles': []}}",
+    ),
+    "variants of two tables for one arch": (
+        {"variants": [{"arch": ["sm_90a"], "tiles": []}, {"arch": ["sm_100f", "sm_90a"], "tiles": []}]},
+        "variants[1]: sm_90a has variants above; put the tiles there",
+    ),
+    "a misspelt key of one of several variants": (
+        {"variants": [{"arch": ["sm_90a"], "tiles": [], "constant": {}}]},
+        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, uncompiled",
     ),
     "include that is no list": ({"include": "family/parts/part.toml"}, "'include' must be a list of paths, got 'family/parts/part.toml'"),
 }

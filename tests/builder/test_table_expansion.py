@@ -47,6 +47,50 @@ def test_two_tiles_of_one_name_serve_two_archs(tmp_path):
     assert constants == {("sm_90a", 64), ("sm_100f", 128)}
 
 
+def test_a_tile_of_another_arch_has_a_source_of_its_own(tmp_path):
+    table = edited(TABLE, ('when = "M > 1"', 'arch = ["sm_100f"]\nsource = "other.cu"'), ('cost = "THREADS"', 'arch = ["sm_90a"]'))
+    root = write_tree(tmp_path, table)
+    (root / "quantize" / "other.cu").write_text("")
+    (read,) = read_tables(root)
+    sources = {(variant.arch, variant.unit().splitlines()[-1], variant.source) for variant in expand(read)}
+    assert sources == {
+        ("sm_90a", '#include "quantize/copy.cu"', root / "quantize" / "copy.cu"),
+        ("sm_100f", '#include "quantize/other.cu"', root / "quantize" / "other.cu"),
+    }
+    assert read.entry["source"] == "quantize/copy.cu"
+
+
+def test_two_sources_of_the_same_constants_are_two_kernels(tmp_path):
+    table = edited(TABLE, ("{ THREADS = 128 }", '{ THREADS = 64 }\nsource = "other.cu"'))
+    (write_tree(tmp_path, table) / "quantize" / "other.cu").write_text("")
+    (read,) = read_tables(tmp_path)
+    assert len(expand(read)) == 8
+
+
+SEVERAL = ('dtypes = ["f32"]\nshape', 'dtypes = ["f32", "bf16"]\nshape')
+
+
+def test_one_cubin_of_a_tile_takes_every_dtype_where_another_tile_has_one_for_each(tmp_path):
+    table = edited(TABLE, SEVERAL, ('when = "M > 1"', 'arch = ["sm_100f"]\nuncompiled = ["x"]'), ('cost = "THREADS"', 'arch = ["sm_90a"]'))
+    variants = variants_of(tmp_path, table)
+    assert [(variant.arch, variant.name, variant.dtypes) for variant in variants if variant.options == {"mode": "once"}] == [
+        ("sm_90a", "f32_once_t64", {"x": "f32"}),
+        ("sm_90a", "bf16_once_t64", {"x": "bf16"}),
+        ("sm_100f", "once_t128", {}),
+    ]
+    assert "using x" not in variants[-1].unit() and "using y = zoo::f32" in variants[-1].unit()
+
+
+def test_a_tile_of_one_dtype_of_what_is_not_compiled_is_as_if_there_were_no_other(tmp_path):
+    alone = [variant.unit() for variant in variants_of(tmp_path / "alone") if variant.tile.name == "t64"]
+    table = edited(TABLE, SEVERAL, ('name = "x"\n', 'name = "x"\ncompiled = false\n'), ('cost = "THREADS"', 'dtypes = { x = ["f32"] }'))
+    variants = variants_of(tmp_path / "several", table)
+    assert [variant.unit() for variant in variants if variant.tile.name == "t64"] == alone
+    assert {(variant.tile.name, variant.name, tuple(variant.dtypes.items())) for variant in variants} == {
+        ("t64", "once_t64", (("x", "f32"),)), ("t64", "twice_t64", (("x", "f32"),)), ("t128", "once_t128", ()), ("t128", "twice_t128", ()),
+    }  # fmt: skip
+
+
 def test_the_unit_says_dtypes_options_constants_and_symbol(tmp_path):
     unit = variants_of(tmp_path)[3].unit()
     assert unit == (

@@ -136,11 +136,7 @@ class Maker:
             values.update({f"{name}.{value}": int(value == chosen) for value in option.values})
             if chosen != option.default or pick.random() < 0.5:
                 arguments[name] = chosen
-        dtypes = {
-            name: variant.dtypes.get(name, a.dtypes[0] if a.compiled else pick.choice(a.dtypes))
-            for name, a in self.kernel.arguments.items()
-            if a.kind == "array"
-        }
+        dtypes = {name: variant.dtypes.get(name) or pick.choice(a.dtypes) for name, a in self.kernel.arguments.items() if a.kind == "array"}
         for name, dtype in dtypes.items():
             values |= {f"{name}.present": int(name in present), f"{name}.itemsize": DTYPES[dtype].bytes}
             values |= {f"{name}.{other}": int(other == dtype) for other in self.kernel.arguments[name].dtypes}

@@ -217,7 +217,7 @@ def test_a_variant_that_no_problem_fits_has_not_passed():
 @pytest.mark.parametrize(
     ("name", "like", "what"),
     [
-        ("gemm.nvfp4.dense", "gemm.fp8b128.dense", "products of nvfp4"),
+        ("gemm.bf16_nvfp4.dense", "gemm.fp8b128.dense", "products of bf16_nvfp4"),
         ("gemm.nvfp4.dense.swiglu", "gemm.fp8b128.dense.swiglu", "products of nvfp4"),
         ("quantize.fp8_nvfp4.rows", "quantize.mxfp8.rows", "the format 'fp8_nvfp4'"),
         ("dequantize.bf16_mxfp4.rows", "dequantize.mxfp8.rows", "the format 'bf16_mxfp4'"),

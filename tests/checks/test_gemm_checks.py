@@ -46,7 +46,8 @@ def kernel(grouping):
 
 
 def variant(splits=1, dtype="bf16", indexed=0, moved=0):
-    return SimpleNamespace(dtypes={"d": dtype}, constants={"SPLITS": splits, "INDEXED": indexed, "MOVED": moved}, options={})
+    constants = {"SPLITS": splits, "INDEXED": indexed, "MOVED": moved}
+    return SimpleNamespace(arch="sm_90a", dtypes={"d": dtype}, constants=constants, options={})
 
 
 def executor(product=remembered_product, rows_too_many=0, other_group=0, forget=None, none_is_the_last=False, refuses_to_split=True):

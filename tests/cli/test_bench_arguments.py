@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 from tests.contract.entries import entry
-from zoo.benchmark.arguments import describe_arguments, named_sizes, size_symbols
+from zoo.benchmark.arguments import Described, describe_arguments, named_sizes, size_symbols
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.shapes import usual_shapes
 from zoo.benchmark.work import operations, product_sizes
@@ -21,13 +21,13 @@ from zoo.shipped.packaged import packaged
 GEMM = parse_kernel("gemm.fp8b128.dense", entry("gemm.fp8b128.dense"))
 
 
-def resolved(kernel, numbers, settings, groups=None):
+def resolved(kernel, numbers, settings, groups=None, capability=(9, 0)):
     arrays, keywords = describe_arguments(kernel, named_sizes(kernel, numbers), settings, groups)
     address, arguments = 1 << 40, dict(keywords)
     for name, one in arrays.items():
         arguments[name] = Array(address, one.dtype, one.shape, contiguous_strides(one.shape))
         address += -(-one.bytes // 256) * 256
-    return arrays, resolve(kernel, arguments, (9, 0), 132)
+    return arrays, resolve(kernel, arguments, capability, 132)
 
 
 @pytest.mark.parametrize("layout", ["plain", "blocked"])
@@ -50,7 +50,7 @@ def test_an_optional_argument_is_there_once_its_dtype_is_chosen():
 def test_every_kernel_of_the_zoo_at_its_usual_shapes():
     for kernel in packaged.find():
         for shape in usual_shapes(kernel):
-            _, launch = resolved(kernel, shape, {})
+            _, launch = resolved(kernel, shape, {}, capability=(9, 0) if "sm_90a" in kernel.archs else (10, 0))
             assert not launch.empty
 
 
@@ -132,3 +132,10 @@ def test_the_arithmetic_of_all_groups_counts(name, numbers, product):
     arrays, _ = resolved(kernel, numbers, {}, Groups(8) if "offsets" in kernel.arguments else None)
     assert product_sizes(kernel, arrays) == product
     assert operations(kernel, arrays) == (2 * numpy.prod(product) if product else 0)
+
+
+def test_a_byte_of_two_elements_counts_as_two_of_k():
+    kernel = SimpleNamespace(name="gemm.mxfp4.dense", fields={"op": "gemm", "grouping": "dense"})
+    kernel.arguments = {"a": SimpleNamespace(dtypes=("e2m1x2",))}
+    arrays = {"a": Described((100, 128), "e2m1x2", False), "b": Described((64, 128), "e2m1x2", False)}
+    assert product_sizes(kernel, arrays) == (100, 64, 256) and operations(kernel, arrays) == 2 * 100 * 64 * 256

@@ -92,6 +92,32 @@ def test_no_rows_enqueue_nothing(kernel):
     assert launch.empty and not launch.tensor_maps
 
 
+def test_an_arch_may_take_fewer_dtypes_of_what_is_not_compiled():
+    made = entry()
+    for variant in made["variants"]:
+        if variant["arch"] == "sm_90a":
+            variant["dtypes"]["c"] = "f32"
+    kernel = parse_kernel(NAME, made)
+    f32, bf16 = (arguments(c=Array(0x99000, dtype, (128, 64), (64, 1))) for dtype in ("f32", "bf16"))
+    assert resolve(kernel, f32, HOPPER, SMS).variant.arch == "sm_90a"
+    assert resolve(kernel, arguments(), HOPPER, SMS).variant.arch == "sm_90a"
+    with pytest.raises(VariantError, match="no variant for sm_90a takes a = e4m3, c = bf16, d = bf16, "):
+        resolve(kernel, bf16, HOPPER, SMS)
+    assert resolve(kernel, bf16, (10, 0), SMS).variant.arch == "sm_100f"
+
+
+def test_a_cubin_that_takes_any_dtype_is_told_which_it_is():
+    made = entry()
+    made["variants"] = [variant for variant in made["variants"] if variant["dtypes"]["d"] == "bf16"]
+    for variant in made["variants"]:
+        del variant["dtypes"]["d"]
+    kernel = parse_kernel(NAME, made)
+    call = arguments()
+    bf16, f32 = (resolve(kernel, {**call, "d": with_(call["d"], dtype=dtype)}, HOPPER, SMS) for dtype in ("bf16", "f32"))
+    assert bf16.variant is f32.variant
+    assert [struct.unpack_from("<i", launch.logical_block(), 24) for launch in (bf16, f32)] == [(128,), (256,)]
+
+
 def test_absent_optional_argument_is_a_null_pointer_and_its_symbols_zero(kernel):
     launch = resolve(kernel, arguments(), HOPPER, SMS)
     assert launch.symbols["c_stride"] == 0 and launch.symbols["c.present"] == 0

@@ -104,7 +104,7 @@ OWN = {
     'grouping = ["by_hand"]\nformats = ["int6"]': ("gemm.int6.by_hand", {"op": "gemm", "formats": "int6", "grouping": "by_hand"}),
     'extra = ["gelu"]': ("gemm.mxfp8.dense.gelu", {"op": "gemm", "formats": "mxfp8", "grouping": "dense", "extra": "gelu"}),
     'op = ["permute"]': ("permute.mxfp8", {"op": "permute", "formats": "mxfp8"}),
-    'op = ["pack"]\nextra = ["tight"]': ("pack.mxfp8.tight", {"op": "pack", "formats": "mxfp8", "extra": "tight"}),
+    'op = ["wrap"]\nextra = ["tight"]': ("wrap.mxfp8.tight", {"op": "wrap", "formats": "mxfp8", "extra": "tight"}),
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ DENSE = {
     "row_scale.present": 0,
     "c.present": 0,
     "batch_invariant.no": 1,
+    "batch_invariant.yes": 0,
     "b_constant.no": 1,
     "b_constant.yes": 0,
 }

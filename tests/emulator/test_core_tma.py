@@ -371,7 +371,7 @@ def test_an_edited_map_used_without_its_fences():
 @pytest.mark.parametrize(
     ("field", "words"),
     [
-        ("tile.rank.shared::cta.b1024.b32 [%r7], 5", "there are 1 to 5"), ("tile.box_dim.shared::cta.b1024.b32 [%r7], 2, 8", "box_dim 2 of a map of 2 dimensions"),
+        ("tile.rank.shared::cta.b1024.b32 [%r7], 5", "there are 1 to 5"), ("tile.box_dim.shared::cta.b1024.b32 [%r7], 5, 8", "box_dim 5: a map has 5"),
         ("tile.interleave_layout.shared::cta.b1024.b32 [%r7], 1", "not covered"), ("tile.swizzle_atomicity.shared::cta.b1024.b32 [%r7], 1", "does not exist"),
     ],
 )  # fmt: skip
@@ -385,9 +385,41 @@ def test_every_field_is_replaced():
     from zoo.emulator.tensor_map_edits import ELEMENT_TYPES, replaced
 
     record = TensorMap("u8", 4096, (64, 8), (64,), (32, 4))
+    raw = record.to_bytes()
+
+    def edited(*edits):
+        result = raw
+        for field, ordinal, value in edits:
+            result = replaced(result, field, ordinal, value)
+        return TensorMap.from_bytes(result)
+
     assert set(ELEMENT_TYPES) == set(DTYPES)
-    assert [replaced(record, "elemtype", None, number).dtype for number in range(16)] == list(ELEMENT_TYPES)
-    assert replaced(record, "rank", None, 2).dims == (64, 8, 1) and replaced(record, "rank", None, 0).strides == ()
-    assert replaced(record, "box_dim", 1, 7).box == (32, 7) and replaced(record, "element_stride", 1, 2).element_strides == (1, 2)
-    assert replaced(replaced(record, "swizzle_mode", None, 3), "swizzle_atomicity", None, 2).swizzle == "128B_atom_32B_flip_8B"
-    assert replaced(record, "fill_mode", None, 1).fill == "nan"
+    assert [edited(("elemtype", None, number)).dtype for number in range(16)] == list(ELEMENT_TYPES)
+    assert edited(("rank", None, 2)).dims == (64, 8, 1) and edited(("rank", None, 0)).strides == ()
+    assert edited(("box_dim", 1, 7)).box == (32, 7) and edited(("element_stride", 1, 2)).element_strides == (1, 2)
+    assert edited(("global_address", None, 8192)).address == 8192 and edited(("global_stride", 0, 96)).strides == (96,)
+    assert edited(("swizzle_mode", None, 3), ("swizzle_atomicity", None, 2)).swizzle == "128B_atom_32B_flip_8B"
+    assert edited(("fill_mode", None, 1)).fill == "nan"
+
+
+def test_dimensions_beyond_the_rank_may_be_edited_before_or_after_it_grows():
+    """Programs that edit a map write all five dimensions of it, whatever rank it has."""
+    from zoo.contract.tensor_map import TensorMap
+    from zoo.emulator.tensor_map_edits import replaced
+
+    record = TensorMap("u8", 4096, (64, 8), (64,), (32, 4))
+    edits = [("global_dim", 2, 5), ("global_stride", 1, 512), ("box_dim", 2, 3), ("element_stride", 2, 2)]
+
+    def edited(*edits):
+        raw = record.to_bytes()
+        for field, ordinal, value in edits:
+            raw = replaced(raw, field, ordinal, value)
+        return TensorMap.from_bytes(raw)
+
+    grown = TensorMap("u8", 4096, (64, 8, 5), (64, 512), (32, 4, 3), (1, 1, 2))
+    assert edited(*edits) == record
+    assert edited(*edits, ("rank", None, 2)) == edited(("rank", None, 2), *edits) == grown
+    assert edited(*edits, ("rank", None, 2), ("rank", None, 1)) == record
+    # the kernel of two dimensions above does the same
+    more = "@%p1 tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r7], 2, 1;"
+    assert edit_a_map(release=more + RELEASE)[2].ok

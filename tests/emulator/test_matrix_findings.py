@@ -91,7 +91,13 @@ EDITS = {
     "no wait for the commit": ([(WAIT_LOOP, "    bar.sync 0;\n")], {"missing-wait"}),
     "wait for the wrong phase": ([("[base], 0;\n    @!p bra WAIT2", "[base], 1;\n    @!p bra WAIT2")], {"missing-wait"}),
     "no fence after the wait": ([("    @!p bra WAIT2;\n    tcgen05.fence::after_thread_sync;", "    @!p bra WAIT2;")], {"missing-tcgen05-fence"}),
-    "no wait for the load": ([("    tcgen05.wait::ld.sync.aligned;\n    st.global.u32 [o+0]", "    st.global.u32 [o+0]")], {"tensor-memory-misuse"}),
+    "no wait for the load": (
+        [("    tcgen05.wait::ld.sync.aligned;\n    st.global.u32 [o+0], %r0;\n", "")], {"tensor-memory-misuse"},
+    ),
+    "all registers of the load used instead of a wait": ([("    tcgen05.wait::ld.sync.aligned;\n", "")], set()),
+    "registers of the load used only after tensor memory is freed": (
+        [("    tcgen05.wait::ld.sync.aligned;\n    st.global.u32 [o+0], %r0;\n", ""), ("    ret;", "    st.global.u32 [o+0], %r0;\n    ret;")], {"tensor-memory-misuse"},
+    ),
     "commit forgotten": ([(COMMIT_LINE, "")], {"deadlock"}),
     "commit before the mma": ([(MMA_LINE + COMMIT_LINE, COMMIT_LINE + MMA_LINE)], {"missing-wait"}),
     "commit by another lane": ([(COMMIT_LINE, COMMIT_LINE.replace("@q", "@other"))], {"missing-wait"}),

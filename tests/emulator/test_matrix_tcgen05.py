@@ -47,6 +47,7 @@ COPIED:
     setp.eq.u32 one, tid, 0;
     @one mbarrier.init.shared.b64 [base], 1;
     @one fence.mbarrier_init.release.cluster;
+    {started}
     setp.eq.u32 q, warp, 0;
     @q tcgen05.alloc.cta_group::{group}.sync.aligned.shared::cta.b32 [base+16], 512;
     {sync}
@@ -118,7 +119,8 @@ def readback(columns):
 def kernel(body, *, group=1, out_bytes=128 * 2048, registers=140):
     cluster = ".reqnctapercluster 2, 1, 1 .explicitcluster" if group == 2 else ""
     sync = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" if group == 2 else "bar.sync 0;"
-    fields = {"group": group, "cluster": cluster, "sync": sync, "out_bytes": out_bytes, "registers": registers}
+    started = sync if group == 2 else ""  # a pair allocates together: the peer must run
+    fields = {"group": group, "cluster": cluster, "sync": sync, "started": started, "out_bytes": out_bytes, "registers": registers}
     return Module(HEADER.format(**fields) + body.replace("{sync}", sync) + FOOTER.format(**fields))
 
 

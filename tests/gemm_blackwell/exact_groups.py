@@ -12,7 +12,8 @@ from zoo.checks.problem import Placed, Problem
 
 E2M1 = numpy.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 D_DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": numpy.float16, "f32": numpy.float32}
-BLOCKS = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
+BLOCKS = {"mxfp8": 32, "mxfp4": 32, "nvfp4": 16, "mxfp8_mxfp4": 32}
+SIDES = {"mxfp8_mxfp4": ("mxfp8", "mxfp4")}  # A's format and B's, where they differ
 ANY_BYTE = 0xFF  # no number, as ue8m0 and as e4m3: what padding of scales holds
 
 
@@ -86,19 +87,27 @@ def placed_d(values: numpy.ndarray, dtype: str, strides: tuple[int, ...] | None,
     return Placed(values.astype(D_DTYPES[dtype]), strides, untouched=untouched)
 
 
+def sides(format: str) -> tuple[str, str]:
+    return SIDES.get(format, (format, format))
+
+
 def weights(format: str, groups: int, N: int, K: int, random: numpy.random.Generator, dtype: str = "e4m3") -> list[Operand]:
     return [operand(format, N, K, random, dtype) for _ in range(groups)]
 
 
 def placed_weights(format: str, matrices: list[Operand], N: int, K: int, gap: int) -> dict[str, Placed]:
     """b and b_scale of (G, N, K)."""
-    one = operand(format, 0, K, numpy.random.default_rng(0)).elements
+    format_of_b = sides(format)[1]
+    one = operand(format_of_b, 0, K, numpy.random.default_rng(0)).elements
     elements = numpy.stack([matrix.elements for matrix in matrices]) if matrices else numpy.zeros((0, N, one.shape[1]), one.dtype)
     scales = numpy.concatenate([numpy.zeros(0, numpy.uint8), *(blocked(matrix.scales) for matrix in matrices)])
     pitch = -(-elements.shape[2] // 16) * 16 + 16 * gap
+    if format in SIDES:  # rows of 128 elements, of which those beyond K may be anything
+        elements = numpy.pad(elements, ((0, 0), (0, 0), (0, -elements.shape[2] % 64)), constant_values=ANY_BYTE)
+        pitch = elements.shape[2] + 32 * gap
     return {
-        "b": placed_elements(format, elements, (N * pitch, pitch, 1)),
-        "b_scale": placed_scales(format, scales, (len(matrices), -(-N // 128) * 128, -(-K // BLOCKS[format] // 4) * 4)),
+        "b": placed_elements(format_of_b, elements, (N * pitch, pitch, 1)),
+        "b_scale": placed_scales(format_of_b, scales, (len(matrices), -(-N // 128) * 128, -(-K // BLOCKS[format] // 4) * 4)),
     }
 
 
@@ -125,7 +134,8 @@ def contiguous(
     """Groups of rows back to back, then `nobody` rows of no group, which are NaN where the format has one."""
     random = numpy.random.default_rng(N * 31 + K + sum(sizes))
     G, M = len(sizes), sum(sizes) + nobody
-    a, bs = operand(format, M, K, random, dtype), weights(format, G, N, K, random, dtype)
+    format_of_a, format_of_b = sides(format)
+    a, bs = operand(format_of_a, M, K, random, dtype), weights(format_of_b, G, N, K, random, dtype)
     ends = numpy.cumsum(sizes).astype(numpy.int32)
     pieces = [a.scales[end - size : end] for size, end in zip(sizes, ends, strict=True)]
     scales = numpy.concatenate([numpy.zeros(0, numpy.uint8), *(blocked(piece) for piece in pieces)])
@@ -136,12 +146,12 @@ def contiguous(
         expected[rows] = a.values[rows] @ bs[group].values.T
         if more:
             expected[rows] = (expected[rows] * factors["alpha"][group] + factors["bias"][group]) * factors["row_scale"][rows, None]
-    if format == "mxfp8":
+    if format_of_a == "mxfp8":
         a.elements[sum(sizes) :] = numpy.nan
     pitch = -(-a.elements.shape[1] // 16) * 16 + 16 * gap
     inputs = {
-        "a": placed_elements(format, a.elements, (pitch, 1)),
-        "a_scale": placed_scales(format, scales, (-(-M // 128) * 128 + 128 * G, -(-K // BLOCKS[format] // 4) * 4)),
+        "a": placed_elements(format_of_a, a.elements, (pitch, 1)),
+        "a_scale": placed_scales(format_of_a, scales, (-(-M // 128) * 128 + 128 * G, -(-K // BLOCKS[format] // 4) * 4)),
         "offsets": Placed(ends),
     } | placed_weights(format, bs, N, K, gap)
     if more:
@@ -154,22 +164,23 @@ def masked(format: str, N: int, K: int, R: int, used: tuple[int, ...], d: str = 
     """Places of R rows, of which groups use the first; the others are NaN where the format has one."""
     random = numpy.random.default_rng(N * 31 + K + sum(used))
     G = len(used)
-    places, bs = [operand(format, R, K, random) for _ in used], weights(format, G, N, K, random)
+    format_of_a, format_of_b = sides(format)
+    places, bs = [operand(format_of_a, R, K, random) for _ in used], weights(format_of_b, G, N, K, random)
     factors = extras(random, G, N, (G, R))
     expected = numpy.zeros((G, R, N))
     for group, count in enumerate(used):
         expected[group] = places[group].values @ bs[group].values.T
         if more:
             expected[group] = (expected[group] * factors["alpha"][group] + factors["bias"][group]) * factors["row_scale"][group, :, None]
-        if format == "mxfp8":
+        if format_of_a == "mxfp8":
             places[group].elements[count:] = numpy.nan
         places[group].scales[count:] = ANY_BYTE
     elements = numpy.stack([place.elements for place in places])
     scales = numpy.concatenate([blocked(place.scales) for place in places])
     pitch = -(-elements.shape[2] // 16) * 16 + 16 * gap
     inputs = {
-        "a": placed_elements(format, elements, (R * pitch, pitch, 1)),
-        "a_scale": placed_scales(format, scales, (G, -(-R // 128) * 128, -(-K // BLOCKS[format] // 4) * 4)),
+        "a": placed_elements(format_of_a, elements, (R * pitch, pitch, 1)),
+        "a_scale": placed_scales(format_of_a, scales, (G, -(-R // 128) * 128, -(-K // BLOCKS[format] // 4) * 4)),
         "rows": Placed(numpy.array(used, numpy.int32)),
     } | placed_weights(format, bs, N, K, gap)
     if more:

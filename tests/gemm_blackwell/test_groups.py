@@ -1,29 +1,22 @@
 """Block-scaled products of groups in the emulator, against float64 on operands whose sums are exact.
 
 Arrays lie amid guards, padding of scales is 0xFF, rows of nobody are NaN where the format has one: zoo.checks.problem, exact_groups.
-ZOO_CUBINS: another folder of cubins than the packaged one; ZOO_SCHEDULES=20: more orders of asynchronous work.
+tests/gemm_blackwell/which.py says how to run more schedules, and other cubins.
 """
-
-import os
-import random
 
 import numpy
 import pytest
 
-import zoo.emulator.machine
 from tests.gemm_blackwell import exact_groups
 from tests.gemm_blackwell.exact_groups import BLOCKS, along_k, contiguous, masked, placed_elements, placed_scales, values_of
-from zoo.catalog import Zoo
-from zoo.checks.emulated import executor
-from zoo.checks.problem import POISONS, Laid, Placed, difference
+from tests.gemm_blackwell.runs import wrong
+from tests.gemm_blackwell.which import ZOO
+from zoo.checks.problem import Laid, Placed
 from zoo.emulator import Device
 from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_cols, quantize_rows
 from zoo.runtime.arrays import Pointer
-from zoo.shipped.packaged import packaged
 
-SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 1))
-ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 FORMATS = ("mxfp8", "mxfp4", "nvfp4")
 TILES = ("t256_w256", "t128", "few128")
 ALONG_K = ("t256_w256", "t128")
@@ -31,39 +24,6 @@ EMULATED_NAN = numpy.uint32(0x7FFFFFFF).view(numpy.float32)  # what the tensor c
 
 of_all = pytest.mark.parametrize(("format", "tile"), [(format, tile) for format in FORMATS for tile in TILES])
 of_all_along_k = pytest.mark.parametrize(("format", "tile"), [(format, tile) for format in FORMATS for tile in ALONG_K])
-
-
-def wrong(grouping, format, tile, problem, schedules=SCHEDULES):
-    kernel = ZOO.kernel(f"gemm.{format}.{grouping}")
-    dtypes = {
-        "a": problem.inputs["a"].dtype or zoo_name(problem.inputs["a"]),
-        "b": problem.inputs["b"].dtype or zoo_name(problem.inputs["b"]),
-    }
-    variant = next(
-        v for v in kernel.variants if v.name == tile and all(dtypes.get(name, dtype) == dtype for name, dtype in v.dtypes.items())
-    )
-    return difference(problem, kernel, variant, executor(ZOO, schedules), POISONS[:1])
-
-
-def zoo_name(placed):
-    return {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}[placed.values.dtype.name]
-
-
-@pytest.fixture
-def any_order(monkeypatch):
-    """Clusters begin, and are taken over by running ones, in an order that nobody knows."""
-
-    class Shuffled(zoo.emulator.machine.WaitingClusters):
-        def __init__(self, grid, shape):
-            super().__init__(grid, shape)
-            in_order = [super(Shuffled, self).popleft() for _ in range(self._all)]
-            self._begun, self._order = 0, random.Random(7).sample(in_order, len(in_order))
-
-        def popleft(self):
-            self._begun += 1
-            return self._order[self._begun - 1]
-
-    monkeypatch.setattr(zoo.emulator.machine, "WaitingClusters", Shuffled)
 
 
 @of_all

@@ -29,6 +29,7 @@ FILES = {
     "zoo/__init__.py": '"""zoo"""\n',
     "zoo/old.py": "",
     "cubins/manifest.json": "{}\n",
+    "cubins/sass.json": "{}\n",  # packed into no wheel
     "README.md": "zoo\n",
     "LICENSE": "\n",
     ".gitignore": "*.pyc\n",

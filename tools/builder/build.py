@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tools.builder import BuildError
+from tools.builder import BuildError, sass
 from tools.builder.compiler import Compiled, Compiler
 from tools.builder.expand import Variant, expand
 from tools.builder.output import manifest_text, pins_text
@@ -91,6 +91,8 @@ class Build:
         """Builds what changed and is selected, writes it, and says what was done."""
         self._refuse_empty(selection)
         _refuse_unwritable(self.output)
+        if self.pins:
+            sass.disassembler()
         for folder in (self.output, *((self.pins.parent,) if self.pins else ())):
             remove_partials(folder)
         fresh = self._build(selection, self._previous())
@@ -99,6 +101,7 @@ class Build:
             files[self.output / ptx.FILE] = ptx.pack(fresh.texts)
         files[self.output / "manifest.json"] = fresh.manifest.encode()
         if self.pins:
+            files[self.output / sass.FILE] = self._sass(fresh, sass.read(self.output / sass.FILE)).encode()
             files[self.pins] = pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode()
         written = sum(path.suffix == ".cubin" for path in _write(files))
         removed = self._remove_stale(fresh.cubins)
@@ -116,6 +119,7 @@ class Build:
         expected = {self.output / file: data for file, data in fresh.cubins.items()}
         expected[self.output / "manifest.json"] = fresh.manifest.encode()
         if self.pins:
+            expected[self.output / sass.FILE] = self._sass(fresh, {}).encode()
             expected[self.pins] = pins_text(hashlib.sha256(fresh.manifest.encode()).hexdigest()).encode()
         lines = [] if self._texts_on_disk() == fresh.texts else [f"{self.output / ptx.FILE}: differs"]
         for path, data in expected.items():
@@ -125,6 +129,15 @@ class Build:
                 lines.append(f"{path}: differs")
         stale = sorted(path for path in self.output.glob("*/*.cubin") if path not in expected)
         return lines + [f"{path}: no table has this variant" for path in stale]
+
+    def _sass(self, fresh: Fresh, before: dict[str, dict[str, Any]]) -> str:
+        """The report on the machine code of what is shipped."""
+        texts = {file: fresh.texts[ptx.name_of(file)].decode() for file in fresh.cubins}
+        said = sass.report(fresh.cubins, texts, before, self.jobs)
+        refused = sass.refusals(said)
+        if refused:
+            raise BuildError("the machine code has what no kernel may have\n" + "\n".join(refused))
+        return said
 
     def write_ptx(self, selection: Selection, folder: Path) -> int:
         self._refuse_empty(selection)
@@ -235,7 +248,7 @@ class Build:
                         try:
                             results.append((unit, future.result()))
                         except BuildError as error:
-                            failures.setdefault((str(unit.variant.table.source), str(error)), []).append(unit.variant)
+                            failures.setdefault((str(unit.variant.source), str(error)), []).append(unit.variant)
             except BaseException:  # Ctrl-C, SIGTERM, a full disk: the pool would still compile all that waits
                 pool.shutdown(wait=False, cancel_futures=True)
                 self.compiler.stop()
@@ -246,6 +259,7 @@ class Build:
 
     def _read_back(self, kernels: dict[str, dict[str, Any]], cubins: dict[str, bytes]) -> None:
         problems = []
+        sources = {unit.variant.file: unit.variant.source for unit in self.units}
         for name, entry in kernels.items():
             try:
                 kernel = parse_kernel(name, entry)  # as every reader will
@@ -256,7 +270,7 @@ class Build:
                     found = disagreements(kernel, variant, cubins[variant.file])
                 except IntegrityError as error:
                     found = [str(error)]
-                problems += [f"{name} {variant.name} ({variant.arch}, {entry['source']}): {problem}" for problem in found]
+                problems += [f"{name} {variant.name} ({variant.arch}, {sources[variant.file]}): {problem}" for problem in found]
         if problems:
             raise BuildError("the compiled kernels are not what the tables say\n" + "\n".join(problems))
 
@@ -291,10 +305,10 @@ def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, 
     if tuple(kernels) != (variant.symbol,):
         found = ", ".join(kernels) or "none"
         one = f"must define one kernel, ZOO_KERNEL ({variant.symbol})"
-        raise BuildError(f"{variant.words}: {variant.table.source} {one}; it defines {found}")
+        raise BuildError(f"{variant.words}: {variant.source} {one}; it defines {found}")
     compiled = kernels[variant.symbol]
     if compiled.threads is None:
-        raise BuildError(f"{variant.words}: {variant.table.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
+        raise BuildError(f"{variant.words}: {variant.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
     return {
         "name": variant.name, "arch": variant.arch, "dtypes": variant.dtypes, "options": variant.options,
         "constants": variant.constants, "launch": variant.tile.launch, "when": variant.tile.when, "cost": variant.tile.cost,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tools.builder import BuildError
@@ -16,7 +17,7 @@ class Variant:
     table: Table
     tile: Tile
     arch: str
-    dtypes: dict[str, str]  # of the arguments that have several, and a cubin for each
+    dtypes: dict[str, str]  # of arguments that have several: the one that this cubin takes
     options: dict[str, str]  # the compiled ones
 
     @property
@@ -25,7 +26,13 @@ class Variant:
 
     @property
     def name(self) -> str:
-        return "_".join((*self.dtypes.values(), *self.options.values(), self.tile.name))
+        compiled = [argument["name"] for argument in self.table.entry["arguments"] if argument.get("compiled")]
+        dtypes = [dtype for name, dtype in self.dtypes.items() if name in compiled]
+        return "_".join((*dtypes, *self.options.values(), self.tile.name))
+
+    @property
+    def source(self) -> Path:
+        return self.table.source if self.tile.source is None else self.table.path.parent / self.tile.source
 
     @property
     def symbol(self) -> str:
@@ -47,14 +54,14 @@ class Variant:
     def unit(self) -> str:
         lines = ['#include "common/variant.cuh"', "struct Variant {"]
         for argument in self.table.entry["arguments"]:
-            if argument["kind"] == "array" and argument["compiled"]:
+            if argument["kind"] == "array" and (argument["name"] in self.dtypes or len(argument["dtypes"]) == 1):
                 dtype = self.dtypes.get(argument["name"], argument["dtypes"][0])
                 lines.append(f"    using {argument['name']} = zoo::{dtype};")
         for option, value in self.options.items():
             enum = "".join(word.capitalize() for word in option.split("_"))
             lines.append(f"    static constexpr auto {option} = zoo::{enum}::{value};")
         lines += [f"    static constexpr int {name} = {value};" for name, value in self.constants.items()]
-        lines += ["};", f"#define ZOO_KERNEL {self.symbol}", f'#include "{self.table.entry["source"]}"', ""]
+        lines += ["};", f"#define ZOO_KERNEL {self.symbol}", f'#include "{self.source.relative_to(self.table.root).as_posix()}"', ""]
         return "\n".join(lines)
 
 
@@ -67,15 +74,20 @@ def expand(table: Table) -> list[Variant]:
     }
     options = {name: option["values"] for name, option in table.entry["options"].items() if option["compiled"]}
     only = {argument["name"]: argument["dtypes"][0] for argument in table.entry["arguments"] if argument["kind"] == "array"}
+    arrays = [argument for argument in table.entry["arguments"] if argument["kind"] == "array"]
+    several_at_run_time = [argument["name"] for argument in arrays if len(argument["dtypes"]) > 1 and not argument["compiled"]]
     variants: list[Variant] = []
     for arch, *choices in itertools.product(table.archs, *several.values(), *options.values()):
         dtypes = dict(zip(several, choices[: len(several)], strict=True))
         values = dict(zip(options, choices[len(several) :], strict=True))
         for tile in table.tiles:
-            fits = all({**only, **dtypes}[name] in allowed for name, allowed in tile.dtypes.items())
+            own = {name: dtype for name, dtype in dtypes.items() if name not in tile.uncompiled}
+            own |= {name: allowed[0] for name, allowed in tile.dtypes.items() if name in several_at_run_time}
+            fits = all({**only, **own}[name] in allowed for name, allowed in tile.dtypes.items())
             fits = fits and all(values[name] in allowed for name, allowed in tile.options.items())
+            fits = fits and all(dtypes[name] == several[name][0] for name in tile.uncompiled)  # once
             if fits and arch in tile.arch:
-                variants.append(Variant(table, tile, arch, dtypes, values))
+                variants.append(Variant(table, tile, arch, own, values))
     _refuse_duplicates(table, variants)
     for tile in table.tiles:
         if all(variant.tile is not tile for variant in variants):
@@ -91,9 +103,9 @@ def _refuse_duplicates(table: Table, variants: list[Variant]) -> None:
             raise BuildError(f"{table.path}: two variants of {variant.arch} are named {variant.name}; rename a tile")
         files[variant.file] = variant
         # what the compiler sees, and how it is started: two of these would be one kernel under two names
-        key = (variant.arch, variant.flags, tuple(sorted(variant.constants.items())), variant.tile.launch)
+        key = (variant.arch, variant.source, variant.flags, tuple(sorted(variant.constants.items())), variant.tile.launch)
         if key in compiled:
             twin = compiled[key]
             names = f"{twin.name} and {variant.name}"
-            raise BuildError(f"{table.path}: duplicate variants {names}: same constants and launch on {variant.arch}")
+            raise BuildError(f"{table.path}: duplicate variants {names}: same source, constants and launch on {variant.arch}")
         compiled[key] = variant

@@ -12,8 +12,12 @@ grid = ["1", "1", "1"]
 
 variants = "t256"                          # instead of [variants]: a file's [variants.t256]
 
+[[variants]]                               # or several, each for archs of its own
+arch = ["sm_90a"]
+
 A name in a list stands for the piece, `{ use = "name", ... }` for the piece with some of its keys anew. A piece may itself be
-`{ use = ... }`, a parameter also a list of several. `constants` of [variants] are those that a tile does not state.
+`{ use = ... }`, a parameter also a list of several. `constants`, `dtypes`, `source` and `uncompiled` of [variants] are those that a
+tile does not state.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from tools.builder import BuildError
 from tools.builder.documents import Documents, did_you_mean
 
 LISTS = {"arguments": "argument", "options": "option", "constraints": "constraint", "parameters": "parameter", "derived": "symbols"}
+SHARED = ("constants", "dtypes", "source", "uncompiled")  # of [variants], what its tiles may leave out
 KINDS = (*LISTS.values(), "launch", "variants")
 _Table = dict[str, Any]
 
@@ -46,8 +51,10 @@ def included(data: _Table, documents: Documents) -> _Table:
         made["launch"] = {name: pieces.launch(launch, (name,)) for name, launch in data["launch"].items()}
     if isinstance(data.get("variants"), str):
         made["variants"] = pieces.take("variants", data["variants"], "variants")
-    if isinstance(made.get("variants"), dict) and "constants" in made["variants"]:
-        made["variants"] = _with_constants(made["variants"])
+    if isinstance(made.get("variants"), list):
+        made["variants"] = _of_several_archs(made["variants"])
+    elif isinstance(made.get("variants"), dict):
+        made["variants"] = _with_shared(made["variants"])
     pieces.refuse_unused()
     return made
 
@@ -169,10 +176,32 @@ def _list_of_tables(document: _Table, key: str, place: str) -> list[_Table]:
     return tables
 
 
-def _with_constants(variants: _Table) -> _Table:
-    """Every tile with the constants that it does not state itself; those of [variants] first."""
-    shared, tiles = variants["constants"], variants.get("tiles", [])
-    if not isinstance(shared, dict) or not isinstance(tiles, list) or not all(isinstance(tile, dict) for tile in tiles):
-        raise BuildError("variants: 'constants' must be a table and 'tiles' a list of tables")
-    made = [{**tile, "constants": {**shared, **tile.get("constants", {})}} for tile in tiles]
-    return {**{key: value for key, value in variants.items() if key != "constants"}, "tiles": made}
+def _with_shared(variants: _Table) -> _Table:
+    """Every tile with what it does not state itself; the constants of [variants] first."""
+    shared, tiles = {key: variants[key] for key in SHARED if key in variants}, variants.get("tiles", [])
+    tables = all(isinstance(shared.get(key, {}), dict) for key in ("constants", "dtypes"))
+    if shared and not (tables and isinstance(tiles, list) and all(isinstance(tile, dict) for tile in tiles)):
+        raise BuildError("variants: 'constants' and 'dtypes' must be tables and 'tiles' a list of tables")
+    made = [{**shared, **tile, **_both(shared, tile)} for tile in tiles] if shared else tiles
+    return {key: made if key == "tiles" else value for key, value in variants.items() if key not in SHARED}
+
+
+def _both(shared: _Table, tile: _Table) -> _Table:
+    return {key: {**shared[key], **tile.get(key, {})} for key in ("constants", "dtypes") if key in shared}
+
+
+def _of_several_archs(groups: list[Any]) -> _Table:
+    """One [variants] of them all: each tile says its archs."""
+    archs: dict[str, None] = {}
+    tiles = []
+    for index, group in enumerate(groups):
+        if not isinstance(group, dict) or not isinstance(group.get("arch"), list) or not isinstance(group.get("tiles"), list):
+            raise BuildError(f"variants[{index}]: must be a table with lists 'arch' and 'tiles', got {group!r}")
+        unknown = [key for key in group if key not in ("arch", "tiles", *SHARED)]
+        if unknown:
+            raise BuildError(f"variants[{index}]: has the unknown key '{unknown[0]}'; known here: arch, tiles, {', '.join(SHARED)}")
+        if taken := [arch for arch in group["arch"] if arch in archs]:
+            raise BuildError(f"variants[{index}]: {taken[0]} has variants above; put the tiles there")
+        archs |= dict.fromkeys(group["arch"])
+        tiles += [{"arch": group["arch"], **tile} for tile in _with_shared(group)["tiles"]]
+    return {"arch": list(archs), "tiles": tiles}

@@ -75,9 +75,7 @@ def _read_file(path: Path, root: Path, documents: Documents, words: Vocabulary) 
 def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Table:
     table = lowered(Kernel, data)
     fields = words.fields(table["name"])
-    source = path.parent / table["source"]
-    if not source.is_file():
-        raise BuildError(f"the source {source} does not exist")
+    source = _source(table["source"], path)
     taken: dict[str, str] = {}
     options = {name: _option(name, one, taken) for name, one in table["options"].items()}
     read: list[Argument] = []
@@ -115,7 +113,17 @@ def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Ta
     for name in launches:
         if name not in (tile.launch for tile in tiles):
             raise BuildError(f"launch.{name}: no tile is started this way; remove it")
+    for tile in tiles:
+        if tile.source is not None:
+            _source(tile.source, path)
     return Table(path, root, table["name"], source, entry, tuple(variants["arch"]), tiles)
+
+
+def _source(name: str, table: Path) -> Path:
+    source = table.parent / name
+    if not source.is_file():
+        raise BuildError(f"the source {source} does not exist")
+    return source
 
 
 def _take_name(name: str, what: str, taken: dict[str, str]) -> None:
@@ -238,8 +246,20 @@ def _tile(data: dict[str, Any], index: int, archs: list[str], entry: dict[str, A
             if arch not in archs:
                 with inside(".arch"):
                     refuse(arch, one_of(archs))
-        arrays = {one["name"]: one["dtypes"] for one in entry["arguments"] if one["kind"] == "array" and one["compiled"]}
-        _check_choices("dtypes", tile.dtypes, arrays)
+        arrays = {one["name"]: one for one in entry["arguments"] if one["kind"] == "array"}
+        _check_choices("dtypes", tile.dtypes, {name: one["dtypes"] for name, one in arrays.items()})
+        for name, chosen in tile.dtypes.items():
+            if len(chosen) != 1 and not arrays[name]["compiled"]:
+                with inside(f".dtypes.{name}"):
+                    refuse(chosen, "one dtype, as the argument is not compiled")
+        several = [name for name, one in arrays.items() if one["compiled"] and len(one["dtypes"]) > 1 and name not in tile.dtypes]
+        for name in tile.uncompiled:
+            if name not in several:
+                with inside(".uncompiled"):
+                    refuse(
+                        name,
+                        f"a compiled argument of several dtypes, which 'dtypes' does not name: {', '.join(several) or 'there is none'}",
+                    )
         _check_choices("options", tile.options, {name: one["values"] for name, one in entry["options"].items() if one["compiled"]})
         return tile
 

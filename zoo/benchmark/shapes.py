@@ -38,6 +38,8 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
 
 
 def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
+    if "KB" in symbols:  # bytes of K
+        shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
     if not set(symbols) <= set(shape):
         raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape")
     return [shape[symbol] for symbol in symbols]

@@ -13,8 +13,9 @@ def product_sizes(kernel: Kernel, arrays: Mapping[str, Described]) -> tuple[int,
     """(M, N, K) of one product with as much arithmetic as all groups have; None for what is no product. All rows of places count."""
     if kernel.fields["op"] != "gemm":
         return None
-    rows = arrays["index"].shape if "index" in arrays else arrays["a"].shape[:-1]
-    return prod(rows), arrays["b"].shape[-2], arrays["a"].shape[-1]
+    a = arrays["a"]
+    rows = arrays["index"].shape if "index" in arrays else a.shape[:-1]
+    return prod(rows), arrays["b"].shape[-2], a.shape[-1] * (2 if a.dtype == "e2m1x2" else 1)
 
 
 def operations(kernel: Kernel, arrays: Mapping[str, Described]) -> int:

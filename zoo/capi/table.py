@@ -199,7 +199,8 @@ class _Writer:
         numbers = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
         constants = self._array("zoo_constant", f"v{index}_constants", numbers, 8)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
-        chosen = [str(argument.dtypes.index(variant.dtypes[argument.name])) if argument.compiled else "ZOO_ANY" for argument in several]
+        fixed = variant.dtypes
+        chosen = [str(argument.dtypes.index(fixed[argument.name])) if argument.name in fixed else "ZOO_ANY" for argument in several]
         values = [
             str(option.values.index(variant.options[name])) if option.compiled else "ZOO_ANY"
             for name, option in self.kernel.options.items()

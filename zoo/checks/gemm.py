@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy
 
-from zoo.checks.problem import Later, NoChecks, Placed, Problem, dtype_of
+from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
+from zoo.reference.gemm_powers_of_two import gemm_fp8b128_of_powers, ue8m0_of_powers
 from zoo.reference.groups import gather
 
 BLOCK = 128
@@ -75,6 +77,31 @@ def refuse_other_formats(kernel: Kernel) -> None:
 Sums = Callable[[], numpy.ndarray]  # worked out once, when somebody asks
 
 
+class Arithmetic(NamedTuple):
+    """What scales of these problems are, and what operands with such scales give: (a, a_scale, b, b_scale, splits) -> f32 sums."""
+
+    scales: Callable[[numpy.ndarray], numpy.ndarray]
+    product: Callable[..., numpy.ndarray]
+
+
+def _powers_of_two(scales: numpy.ndarray) -> numpy.ndarray:
+    return numpy.asarray(numpy.exp2(numpy.floor(numpy.log2(scales))), numpy.float32)
+
+
+HOPPER = Arithmetic(lambda scales: scales, lambda *operands: gemm_fp8b128(*operands))
+BLACKWELL = Arithmetic(_powers_of_two, gemm_fp8b128_of_powers)
+
+
+def arithmetic_of(variant: Variant) -> Arithmetic:
+    return BLACKWELL if variant.arch.startswith("sm_10") else HOPPER
+
+
+def _as_ue8m0(placed: dict[str, Placed], names: tuple[str, ...] = ("a_scale", "b_scale")) -> dict[str, Placed]:
+    """The same scales as bytes."""
+    made = {name: replace(placed[name], values=ue8m0_of_powers(placed[name].values), dtype="ue8m0") for name in names}
+    return {**placed, **made}
+
+
 def _d(
     sums: Sums,
     dtype: str,
@@ -92,9 +119,14 @@ def _d(
     return Later(outputs)
 
 
+def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
+    """For ever: the one that a variant has, or in turn all that it takes."""
+    one = dtype_of(kernel, variant, "d")
+    return itertools.repeat(one) if "d" in variant.dtypes else itertools.cycle(kernel.arguments["d"].dtypes)
+
+
 def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype = dtype_of(kernel, variant, "d")
-    splits = variant.constants.get("SPLITS", 1)
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
 
     def problem(
         name: str,
@@ -107,6 +139,7 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         options: Mapping[str, str] = MappingProxyType({}),
     ) -> Problem:
         a, a_scale, b, b_scale = operands.arrays
+        splits = 1 if options.get("batch_invariant") == "yes" else splits_of(kernel, variant, len(a), len(b), a.shape[1])
 
         def sums() -> numpy.ndarray:
             found = operands.row_by_row if options.get("batch_invariant") == "yes" else operands.product(splits)
@@ -125,38 +158,52 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             placed["c"] = Placed(c, (c.shape[1] + 2 * gap, 1))
         if row_scale is not None:
             placed["row_scale"] = Placed(row_scale)
-        return Problem(name, placed, _d(sums, dtype, (len(b) + 8 * gap, 1)), options)
+        if on is BLACKWELL and gap == 1:
+            placed, name = _as_ue8m0(placed), name + ", scales as bytes"
+        return Problem(name, placed, _d(sums, next(dtypes), (len(b) + 8 * gap, 1)), options)
 
     if "SHARERS" in variant.constants:
         # CTAs that write into each other's stages: more blocks than stages, several tiles with weights in a cluster, rows in every part
-        yield problem("64 x 136 x 2064, stages that other CTAs write into", _random(64, 136, 2064))
+        yield problem("64 x 136 x 2064, stages that other CTAs write into", _random(64, 136, 2064, on=on))
     for index, shape in enumerate(_SHAPES):
         words = " x ".join(map(str, shape))
         options = {"b_constant": "yes"} if index % 4 == 0 else {}
         aligned = 16 * (index % 4 == 3)
         words += ", random" + ", b constant" * len(options) + ", scales of a at multiples of 16 bytes" * bool(aligned)
-        yield problem(words, _random(*shape), gap=index % 3, transposed=index % 2 == 1, aligned=aligned, options=options)
+        yield problem(words, _random(*shape, on=on), gap=index % 3, transposed=index % 2 == 1, aligned=aligned, options=options)
     for shape in ((260, 24, 32), (128, 8, 144), (517, 392, 1040)):
         words = " x ".join(map(str, shape))
-        yield problem(f"{words}, the scales of a tile's rows of a copied at once", _random(*shape), transposed=True, aligned=16)
+        yield problem(f"{words}, the scales of a tile's rows of a copied at once", _random(*shape, on=on), transposed=True, aligned=16)
     for index, (shape, kind) in enumerate(itertools.product(_SUMS, (numpy.float32, ml_dtypes.bfloat16))):  # t256 refuses them
         c = (numpy.random.default_rng(index).standard_normal(shape[:2]) * 100).astype(kind)
         c[0, 0] = numpy.nan
-        words, factors, operands = " x ".join(map(str, shape)), _factors(shape[0]), _random(*shape)
+        words, factors, operands = " x ".join(map(str, shape)), _factors(shape[0]), _random(*shape, on=on)
         yield problem(f"{words}, added to c of {c.dtype}", operands, gap=index % 3, c=c)
         if kind is numpy.float32:
             yield problem(f"{words}, rows scaled", operands, gap=index % 3, row_scale=factors)
         yield problem(f"{words}, rows scaled, added to c of {c.dtype}", operands, c=c, row_scale=factors)
     for shape in ((9, 136, 272), (70, 72, 144)):
-        yield problem(f"{shape}: small whole numbers, exact in any order", _whole_numbers(*shape))
-        yield problem(f"{shape}: NaN in one row of a stays there", _nan_in("a", *shape))
-        yield problem(f"{shape}: NaN in one row of b stays in its column", _nan_in("b", *shape))
-        yield problem(f"{shape}: a NaN scale of a stays in its row", _nan_in("a_scale", *shape), transposed=True)
-        yield problem(f"{shape}: sums too small for a number, half of them -0", _underflowing(*shape))
+        yield problem(f"{shape}: small whole numbers, exact in any order", _whole_numbers(*shape, on=on))
+        yield problem(f"{shape}: NaN in one row of a stays there", _nan_in("a", *shape, on=on))
+        yield problem(f"{shape}: NaN in one row of b stays in its column", _nan_in("b", *shape, on=on))
+        yield problem(f"{shape}: a NaN scale of a stays in its row", _nan_in("a_scale", *shape, on=on), transposed=True)
+        yield problem(f"{shape}: sums too small for a number, half of them -0", _underflowing(*shape, on=on))
     for shape in ((5, 136, 272), (33, 72, 400)):  # variants that split K refuse
         words = " x ".join(map(str, shape))
-        yield problem(f"{words}, batch_invariant: each row as it comes out alone", _random(*shape), options={"batch_invariant": "yes"})
-    yield problem("no rows", _random(0, 16, 32))
+        yield problem(
+            f"{words}, batch_invariant: each row as it comes out alone", _random(*shape, on=on), options={"batch_invariant": "yes"}
+        )
+    yield problem("no rows", _random(0, 16, 32, on=on))
+
+
+def splits_of(kernel: Kernel, variant: Variant, M: int, N: int, K: int) -> int:
+    """Over how many CTAs K is split where there are as many multiprocessors as in the emulator."""
+    if "SPLITS" in variant.constants or arithmetic_of(variant) is HOPPER:
+        return variant.constants.get("SPLITS", 1)
+    values = {"M": M, "N": N, "K": K, "sms": FEW_MULTIPROCESSORS, "batch_invariant.yes": 0}
+    for name, expression in kernel.derived:
+        values[name] = expression.evaluate(values)
+    return variant.launch.cluster[0].evaluate(values | variant.constants) // variant.constants["CTAS"]
 
 
 # (N, K, rows in a row and their group, -1: nobody's): padding between groups as DeepGEMM has it, groups in any order, nobody's rows
@@ -174,14 +221,14 @@ _RUNS = (
 
 
 def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype = dtype_of(kernel, variant, "d")
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for number, (N, K, runs) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, gap = len(m_indices), 5, number % 2
-        a, a_scale = (array.copy() for array in _random(M, 8, K).arrays[:2])
+        a, a_scale = (array.copy() for array in _random(M, 8, K, on).arrays[:2])
         a[m_indices < 0], a_scale[m_indices < 0] = numpy.nan, numpy.nan
-        b, b_scale = _weights(N, K, groups)
-        sums = sums_of_indexed(a, a_scale, b, b_scale, m_indices)
+        b, b_scale = _weights(N, K, groups, on)
+        sums = sums_of_indexed(a, a_scale, b, b_scale, m_indices, on)
         inputs = {
             "a": Placed(a, (K + 16 * gap, 1)),
             "a_scale": Placed(a_scale, (1, -(-M // 4) * 4) if gap else None),
@@ -189,31 +236,34 @@ def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             "b_scale": Placed(b_scale),
             "m_indices": Placed(m_indices),
         }
+        inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
         nobody = numpy.broadcast_to((m_indices < 0)[:, None], (M, N))
         words = f"N {N}, K {K}, rows {', '.join(f'{count} of {group}' for group, count in runs)}, NaN in those of -1"
-        yield Problem(words, inputs, _d(sums, dtype, (N + 8 * gap, 1), nobody))
+        yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody))
 
 
-def sums_of_indexed(a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b_scale: numpy.ndarray, m_indices: numpy.ndarray) -> Sums:
+def sums_of_indexed(
+    a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b_scale: numpy.ndarray, m_indices: numpy.ndarray, on: Arithmetic = HOPPER
+) -> Sums:
     @cache
     def sums() -> numpy.ndarray:
         found = numpy.zeros((len(a), b.shape[1]), numpy.float32)
         for group in range(len(b)):
             rows = m_indices == group
             if rows.any():
-                found[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
+                found[rows] = on.product(a[rows], a_scale[rows], b[group], b_scale[group])
         return found
 
     return sums
 
 
 def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype = dtype_of(kernel, variant, "d")
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     if variant.constants.get("INDEXED"):
         yield from _m_indices(kernel, variant)
     for index, (M, N, K, sizes) in enumerate(_GROUPS):
         for what in ("random", "NaN in the rows of nobody and in the first of every second group"):
-            arrays, sums = _groups(M, N, K, sizes, what != "random")
+            arrays, sums = _groups(M, N, K, sizes, what != "random", on)
             ends = numpy.cumsum(sizes).astype(numpy.int32)
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
             gap = index % 2
@@ -227,20 +277,21 @@ def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]
                 inputs["offsets"] = Placed(ends)
             if gap and what == "random":
                 inputs["a_scale"] = Placed(arrays["a_scale"], strides["a_scale"], aligned=16)
+            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
-            yield Problem(words, inputs, _d(sums, dtype, d_strides, nobody))
+            yield Problem(words, inputs, _d(sums, next(dtypes), d_strides, nobody))
             if what == "random":
                 factors = _factors(M)
                 scaled_inputs = inputs | {"row_scale": Placed(factors)}
-                yield Problem(words + ", rows scaled", scaled_inputs, _d(sums, dtype, d_strides, nobody, factors))
+                yield Problem(words + ", rows scaled", scaled_inputs, _d(sums, next(dtypes), d_strides, nobody, factors))
     owner = (
         {"m_indices": Placed(numpy.zeros(9, numpy.int32))}
         if variant.constants.get("INDEXED")
         else {"offsets": Placed(numpy.array([9], numpy.int32))}
     )
-    inputs, sums = _underflowing_group(9, 136, 144)
-    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, _d(sums, dtype))
+    inputs, sums = _underflowing_group(9, 136, 144, on)
+    yield Problem("one group: sums too small for a number, half of them -0", inputs | owner, _d(sums, next(dtypes)))
 
 
 def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
@@ -250,25 +301,26 @@ def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
 
 
 def _m_grouped_gather(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype = dtype_of(kernel, variant, "d")
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for number, (M, N, K, sizes) in enumerate(_GROUPS):
         for special in (False, True):
             tokens, gap = max(1, M // 3), number % 2
-            arrays, sums = _gathered(M, N, K, sizes, special)
+            arrays, sums = _gathered(M, N, K, sizes, special, on)
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
             strides = {"a": (K + 16 * gap, 1), "b": (N * (K + 16 * gap), K + 16 * gap, 1)}
             if gap:
                 strides["a_scale"] = (1, -(-tokens // 4) * 4)
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
+            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
             workspaces = {"workspace": Placed(_gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
             named = words + ", NaN in some rows, none in others" * special
-            yield Problem(named, inputs, _d(sums, dtype, d_strides, nobody), workspaces=workspaces)
+            yield Problem(named, inputs, _d(sums, next(dtypes), d_strides, nobody), workspaces=workspaces)
             if not special:
                 factors = _factors(M)
                 inputs = inputs | {"row_scale": Placed(factors)}  # those of the problem before stay as they are
-                yield Problem(words + ", rows scaled", inputs, _d(sums, dtype, d_strides, nobody, factors), workspaces=workspaces)
+                yield Problem(words + ", rows scaled", inputs, _d(sums, next(dtypes), d_strides, nobody, factors), workspaces=workspaces)
 
 
 def _gather_workspace(M: int, K: int) -> numpy.ndarray:
@@ -285,17 +337,17 @@ def _factors(M: int) -> numpy.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
+def _gathered(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
     """The inputs, and the sums of every row. `special`: a row of NaN that nobody takes, one that some take, and rows of none."""
     tokens, ends = max(1, M // 3), numpy.cumsum(sizes).astype(numpy.int32)
     random = numpy.random.default_rng(M * 31 + len(sizes))
     index = random.integers(0, tokens, M, dtype=numpy.int32)
-    a, a_scale = (array.copy() for array in _random(tokens, 8, K).arrays[:2])
+    a, a_scale = (array.copy() for array in _random(tokens, 8, K, on).arrays[:2])
     if special:
         a[0], a_scale[0], a[-1, -1] = numpy.nan, numpy.nan, numpy.nan
         index[(index == 0) | (random.random(M) < 0.2)] = -1
-    b, b_scale = _weights(N, K, len(sizes))
-    sums = sums_of_groups(gather(a, index), gather(a_scale, index), b, b_scale, sizes)
+    b, b_scale = _weights(N, K, len(sizes), on)
+    sums = sums_of_groups(gather(a, index), gather(a_scale, index), b, b_scale, sizes, on)
     index[sum(sizes) :] = 2**31 - 1  # not to be looked up
     return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "index": index, "offsets": ends}, sums
 
@@ -316,12 +368,12 @@ _PLACES = (
 
 
 def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype = dtype_of(kernel, variant, "d")
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for index, (N, K, rows, used) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), index % 2
             sizes = tuple(size for count in used for size in (count, rows - count))  # every second group is nobody's
-            arrays, sums = _groups(G * rows, N, K, sizes, False)
+            arrays, sums = _groups(G * rows, N, K, sizes, False, on)
             nobody = numpy.arange(rows)[None, :] >= numpy.array(used)[:, None]
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
@@ -335,18 +387,19 @@ def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
                 "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
                 "rows": Placed(numpy.array(used, numpy.int32)),
             }
+            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             shape = (G, rows, N)
             untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
             words = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
-            yield Problem(words + ", NaN in the others" * special, inputs, _d(sums, dtype, strides, untouched, shape=shape))
+            yield Problem(words + ", NaN in the others" * special, inputs, _d(sums, next(dtypes), strides, untouched, shape=shape))
             if not special:  # t256 refuses factors
                 factors = _factors(G * rows)
                 inputs = inputs | {"row_scale": Placed(factors.reshape(G, rows))}
-                yield Problem(words + ", rows scaled", inputs, _d(sums, dtype, strides, untouched, factors, shape))
-    inputs, sums = _underflowing_group(9, 136, 144)
+                yield Problem(words + ", rows scaled", inputs, _d(sums, next(dtypes), strides, untouched, factors, shape))
+    inputs, sums = _underflowing_group(9, 136, 144, on)
     inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.array([9], numpy.int32))}
-    yield Problem("one place: sums too small for a number, half of them -0", inputs, _d(sums, dtype, shape=(1, 9, 136)))
+    yield Problem("one place: sums too small for a number, half of them -0", inputs, _d(sums, next(dtypes), shape=(1, 9, 136)))
 
 
 # (M, N, K, sizes of groups along K): that end within a block of 128, within 16, at the edge, one after it; empty ones first, last
@@ -423,20 +476,22 @@ def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> t
 
 
 @lru_cache(maxsize=64)
-def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
+def _groups(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
-    a, a_scale, _, _ = (array.copy() for array in _random(M, 8, K).arrays)
-    b, b_scale = _weights(N, K, len(sizes))
+    a, a_scale, _, _ = (array.copy() for array in _random(M, 8, K, on).arrays)
+    b, b_scale = _weights(N, K, len(sizes), on)
     ends = numpy.cumsum(sizes)
     if special:
         a[sum(sizes) :, 0] = numpy.nan
         for size, end in list(zip(sizes, ends, strict=True))[::2]:
             if size:
                 a[end - size, -1] = numpy.nan
-    return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}, sums_of_groups(a, a_scale, b, b_scale, sizes)
+    return {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}, sums_of_groups(a, a_scale, b, b_scale, sizes, on)
 
 
-def sums_of_groups(a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b_scale: numpy.ndarray, sizes: tuple[int, ...]) -> Sums:
+def sums_of_groups(
+    a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b_scale: numpy.ndarray, sizes: tuple[int, ...], on: Arithmetic = HOPPER
+) -> Sums:
     """Of every row with the weights of its group; of nobody's zeros."""
 
     @cache
@@ -445,16 +500,16 @@ def sums_of_groups(a: numpy.ndarray, a_scale: numpy.ndarray, b: numpy.ndarray, b
         for group, (size, end) in enumerate(zip(sizes, numpy.cumsum(sizes), strict=True)):
             rows = slice(end - size, end)
             if size:
-                found[rows] = gemm_fp8b128(a[rows], a_scale[rows], b[group], b_scale[group])
+                found[rows] = on.product(a[rows], a_scale[rows], b[group], b_scale[group])
         return found
 
     return sums
 
 
 @lru_cache(maxsize=64)
-def _weights(N: int, K: int, groups: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+def _weights(N: int, K: int, groups: int, on: Arithmetic) -> tuple[numpy.ndarray, numpy.ndarray]:
     """(b, b_scale), different for every group."""
-    parts = [_random(1, N, K + 16 * group).arrays[2:] for group in range(max(groups, 1))]
+    parts = [_random(1, N, K + 16 * group, on).arrays[2:] for group in range(max(groups, 1))]
     b, b_scale = numpy.stack([part[0][:, :K] for part in parts]), numpy.stack([part[1][:, : -(-K // BLOCK)] for part in parts])
     return b[:groups], b_scale[:groups]
 
@@ -464,29 +519,30 @@ class Operands:
     """a, a_scale, b, b_scale; and their product, which all variants that split K alike share."""
 
     arrays: tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray, numpy.ndarray]
+    on: Arithmetic
     products: dict[int, numpy.ndarray] = field(default_factory=dict)
 
     def product(self, splits: int) -> numpy.ndarray:
         if splits not in self.products:
-            self.products[splits] = gemm_fp8b128(*self.arrays, splits)
+            self.products[splits] = self.on.product(*self.arrays, splits)
         return self.products[splits]
 
     @cached_property
     def row_by_row(self) -> numpy.ndarray:
         a, a_scale, b, b_scale = self.arrays
-        return numpy.vstack([gemm_fp8b128(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(len(a))])
+        return numpy.vstack([self.on.product(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(len(a))])
 
 
 @lru_cache(maxsize=64)
-def _random(M: int, N: int, K: int) -> Operands:
+def _random(M: int, N: int, K: int, on: Arithmetic) -> Operands:
     """Elements of all magnitudes, none NaN; scales over 2^16."""
     random = numpy.random.default_rng(M * 1000003 + N * 1009 + K)
     blocks = -(-K // BLOCK)
 
     def scales(rows: int) -> numpy.ndarray:
-        return numpy.exp2(random.uniform(-8, 8, (rows, blocks))).astype(numpy.float32)
+        return on.scales(numpy.exp2(random.uniform(-8, 8, (rows, blocks))).astype(numpy.float32))
 
-    return Operands((_elements(random, M, K), scales(M), _elements(random, N, K), scales(-(-N // BLOCK))))
+    return Operands((_elements(random, M, K), scales(M), _elements(random, N, K), scales(-(-N // BLOCK))), on)
 
 
 def _elements(random: numpy.random.Generator, rows: int, K: int) -> numpy.ndarray:
@@ -498,7 +554,7 @@ def _elements(random: numpy.random.Generator, rows: int, K: int) -> numpy.ndarra
 
 
 @lru_cache(maxsize=64)
-def _whole_numbers(M: int, N: int, K: int) -> Operands:
+def _whole_numbers(M: int, N: int, K: int, on: Arithmetic) -> Operands:
     """Sums below 2^13 in the tensor core and 2^24 after it."""
     random = numpy.random.default_rng(M)
     blocks = -(-K // BLOCK)
@@ -509,11 +565,11 @@ def _whole_numbers(M: int, N: int, K: int) -> Operands:
     def scales(rows: int) -> numpy.ndarray:
         return numpy.exp2(random.integers(0, 3, (rows, blocks))).astype(numpy.float32)
 
-    return Operands((elements(M), scales(M), elements(N), scales(-(-N // BLOCK))))
+    return Operands((elements(M), scales(M), elements(N), scales(-(-N // BLOCK))), on)
 
 
 @lru_cache(maxsize=64)
-def _underflowing(M: int, N: int, K: int) -> Operands:
+def _underflowing(M: int, N: int, K: int, on: Arithmetic) -> Operands:
     """Every product is below the smallest number there is, so that sums become 0 or -0."""
     random = numpy.random.default_rng(K)
     blocks = -(-K // BLOCK)
@@ -521,17 +577,17 @@ def _underflowing(M: int, N: int, K: int) -> Operands:
     a[:, ::BLOCK] = 2.0**-4
     b = random.uniform(-4, 4, (N, K)).astype(ml_dtypes.float8_e4m3fn)
     a_scale = numpy.full((M, blocks), 2.0**-75, numpy.float32)
-    return Operands((a, a_scale, b, numpy.full((-(-N // BLOCK), blocks), 2.0**-74, numpy.float32)))
+    return Operands((a, a_scale, b, numpy.full((-(-N // BLOCK), blocks), 2.0**-74, numpy.float32)), on)
 
 
-def _underflowing_group(M: int, N: int, K: int) -> tuple[dict[str, Placed], Sums]:
-    operands = _underflowing(M, N, K)
+def _underflowing_group(M: int, N: int, K: int, on: Arithmetic) -> tuple[dict[str, Placed], Sums]:
+    operands = _underflowing(M, N, K, on)
     a, a_scale, b, b_scale = operands.arrays
     return {"a": Placed(a), "a_scale": Placed(a_scale), "b": Placed(b[None]), "b_scale": Placed(b_scale[None])}, lambda: operands.product(1)
 
 
-def _nan_in(argument: str, M: int, N: int, K: int) -> Operands:
-    a, a_scale, b, b_scale = (array.copy() for array in _random(M, N, K).arrays)
+def _nan_in(argument: str, M: int, N: int, K: int, on: Arithmetic) -> Operands:
+    a, a_scale, b, b_scale = (array.copy() for array in _random(M, N, K, on).arrays)
     changed = {"a": a, "b": b, "a_scale": a_scale}[argument]
     changed[len(changed) // 2, -1] = numpy.nan
-    return Operands((a, a_scale, b, b_scale))
+    return Operands((a, a_scale, b, b_scale), on)

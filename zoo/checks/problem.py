@@ -5,6 +5,9 @@ no more. Inputs lie amid 0xFF, which is NaN in every float format here; outputs 
 image must be the expected one, so a byte that the kernel does not own, an element it forgot and a wrong element are all
 found by the same comparison. Each problem runs on two poisons: what was never written cannot look right on both. An
 executor that sees which bytes were written needs only one.
+
+Elements are compared to the bit. Where the order in which a GPU adds is a rule that no GPU has confirmed yet, an output says how far
+its elements may be off; a run on a GPU allows that, an emulator, whose rule it is, does not.
 """
 
 from __future__ import annotations
@@ -60,6 +63,8 @@ class Placed:
     untouched: numpy.ndarray | None = None  # True for elements of an output that the kernel leaves as they are
     before: numpy.ndarray | None = None  # what an output that is read holds beforehand
     aligned: int = 0  # bytes that its address is a multiple of, where that is more than promised
+    within: numpy.ndarray | None = None  # how far finite elements of an output may be off where bits are not known; None: known
+    padding: int = 0  # elements of an input that a layout has and nobody reads: they make a problem no larger
 
 
 class Later(Mapping[str, Placed]):
@@ -90,6 +95,11 @@ class Problem:
     settings: Mapping[str, str | int | float] = field(default_factory=dict)  # options and scalars
     workspaces: Mapping[str, Placed] = field(default_factory=dict)  # as they are found; how they are left is nobody's business
 
+    @property
+    def elements(self) -> int:
+        """Of the inputs: how large it is."""
+        return sum(placed.values.size - placed.padding for placed in self.inputs.values())
+
 
 class Laid:
     """An array laid out in a buffer: `image` makes the buffer's bytes."""
@@ -103,6 +113,7 @@ class Laid:
         self._bits = numpy.ascontiguousarray(values).view(f"u{self._itemsize}")
         self._before = None if placed.before is None else numpy.ascontiguousarray(placed.before).view(self._bits.dtype)
         self._ours = True if placed.untouched is None else ~placed.untouched
+        self._values, self._within = values, placed.within
         self.offset = GUARD + max(alignment, placed.aligned)  # a buffer starts at a multiple of 256
         reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
         span = 0 if values.size == 0 else (reach + 1) * self._itemsize
@@ -112,6 +123,17 @@ class Laid:
         image = numpy.full(self.bytes, fill, numpy.uint8)
         if placed and self._bits.size:
             numpy.copyto(self.elements(image), self._bits, where=self._ours)
+        return image
+
+    def allowing(self, expected: numpy.ndarray, found: numpy.ndarray) -> numpy.ndarray:
+        """The expected image, with the elements of the one that was found where they are as near as they must be."""
+        if self._within is None or not self._bits.size:
+            return expected
+        wanted, got = (self.elements(image).view(self._values.dtype).astype(numpy.float64) for image in (expected, found))
+        with numpy.errstate(invalid="ignore"):
+            near = numpy.isfinite(wanted) & numpy.isfinite(got) & (abs(got - wanted) <= self._within) & self._ours
+        image = expected.copy()
+        numpy.copyto(self.elements(image), self.elements(found), where=near)
         return image
 
     def output(self, poison: int) -> Buffer:
@@ -149,8 +171,10 @@ class Buffer:
 Executor = Callable[[Kernel, Variant, Mapping[str, Buffer], Mapping[str, str | int | float]], Mapping[str, numpy.ndarray]]
 
 
-def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Executor, poisons: Sequence[int] = POISONS) -> str | None:
-    """Runs a problem; what is wrong in words, or None."""
+def difference(
+    problem: Problem, kernel: Kernel, variant: Variant, execute: Executor, poisons: Sequence[int] = POISONS, exactly: bool = True
+) -> str | None:
+    """Runs a problem; what is wrong in words, or None. Unless `exactly`, elements may be as far off as the problem says."""
     unknown = {*problem.inputs, *problem.outputs, *problem.workspaces} - {*kernel.arguments}
     if unknown:
         raise NoChecks(kernel, f"one without {', '.join(sorted(unknown))}", _OTHERS)
@@ -167,6 +191,8 @@ def difference(problem: Problem, kernel: Kernel, variant: Variant, execute: Exec
                 return f"{name}: the kernel changed an input, first at {_place(laid, before[name].image, after[name])}"
         for name, laid in outputs.items():
             expected = laid.image(poison, True)
+            if not exactly:
+                expected = laid.allowing(expected, after[name])
             if not numpy.array_equal(after[name], expected):
                 return f"{name}: {_words(laid, expected, after[name], poison)}"
         for name, laid in workspaces.items():

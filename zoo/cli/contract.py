@@ -55,7 +55,7 @@ def variants_text(kernel: Kernel, evidence: Evidence) -> str:
     sections = [f"variants, named {name_pattern(kernel)}"]
     for arch in kernel.archs:
         variants = [variant for variant in kernel.variants if variant.arch == arch]
-        sections.append(f"{paragraph(f'{arch}: {summary(evidence, variants)}', hanging=2)}\n{variant_table(variants)}")
+        sections.append(f"{paragraph(f'{arch}: {summary(evidence, variants)}', hanging=2)}\n{variant_table(kernel, variants)}")
     return "\n\n".join(sections)
 
 
@@ -128,11 +128,11 @@ def parameter_text(parameter: Parameter) -> str:
     )
 
 
-def variant_table(variants: list[Variant]) -> str:
+def variant_table(kernel: Kernel, variants: list[Variant]) -> str:
     """One row a tile: its variants differ in dtypes and options only."""
     tiles: dict[str, list[Variant]] = {}
     for variant in variants:
-        tiles.setdefault(tile_name(variant), []).append(variant)
+        tiles.setdefault(tile_name(kernel, variant), []).append(variant)
     rows, notes = [], []
     for tile, members in tiles.items():
         constants = ", ".join(f"{name} = {value}" for name, value in members[0].constants.items())
@@ -145,9 +145,10 @@ def variant_table(variants: list[Variant]) -> str:
     return "\n".join((table(("tile", "cubins", "threads", "registers", "shared", "stack", "spills"), rows, indent=2), *notes))
 
 
-def tile_name(variant: Variant) -> str:
+def tile_name(kernel: Kernel, variant: Variant) -> str:
     """A variant's name less its dtypes and options."""
-    return variant.name.removeprefix("_".join((*variant.dtypes.values(), *variant.options.values()))).removeprefix("_")
+    dtypes = [dtype for name, dtype in variant.dtypes.items() if kernel.arguments[name].compiled]
+    return variant.name.removeprefix("_".join((*dtypes, *variant.options.values()))).removeprefix("_")
 
 
 def name_pattern(kernel: Kernel) -> str:

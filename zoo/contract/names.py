@@ -30,7 +30,9 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
         (("extra", ("amax",), False), ("grouping", QUANTISED_GROUPINGS, True)),
     ),
     "dequantize": ((("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", QUANTISED_GROUPINGS, True)),),
+    "requantize": ((("formats", FORMATS, False), ("direction", DIRECTIONS, False)),),
     "scales": ((("arrangement", ARRANGEMENTS, False), ("grouping", SCALE_GROUPINGS, True)),),
+    "pack": ((("formats", FORMATS, False),),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EPILOGUES, True)),),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))

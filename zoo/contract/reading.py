@@ -241,17 +241,16 @@ class _Choices:
 
     def __init__(self, options: Mapping[str, Option], arguments: Mapping[str, Argument], launches: Mapping[str, LaunchRule]):
         self.options = {name: one.values for name, one in options.items() if one.compiled}
-        several = {name: one for name, one in arguments.items() if one.kind == "array" and len(one.dtypes) > 1}
-        self.dtypes = {name: one.dtypes for name, one in several.items() if one.compiled}
+        self.dtypes = {name: one.dtypes for name, one in arguments.items() if one.kind == "array" and len(one.dtypes) > 1}
         self.launches = launches
 
 
 def _variant(data: object, choices: _Choices) -> Variant:
     values = read(Variant, data)
-    for key, allowed in (("options", choices.options), ("dtypes", choices.dtypes)):
+    for key, allowed, every in (("options", choices.options, True), ("dtypes", choices.dtypes, False)):
         chosen = values[key]
-        if chosen.keys() != allowed.keys():
-            _refuse(key, chosen, f"one of each of {', '.join(allowed) or 'none'}")
+        if not chosen.keys() <= allowed.keys() or (every and len(chosen) < len(allowed)):
+            _refuse(key, chosen, f"{'one of each of' if every else 'of'} {', '.join(allowed) or 'none'}")
         for name, value in chosen.items():
             if value not in allowed[name]:
                 _refuse(f"{key}.{name}", value, one_of(allowed[name]))

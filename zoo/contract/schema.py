@@ -256,7 +256,11 @@ class Variant:
 
     name: str = field(metadata=says(Text(), "The chosen dtypes and compiled options and the tile's name, joined by `_`."))
     arch: str = field(metadata=says(_AN_ARCH, "What it was compiled for."))
-    dtypes: dict[str, str] = field(metadata=says(TableOf(Text(), "dtypes"), "Of each compiled argument that has several."))
+    dtypes: dict[str, str] = field(
+        metadata=says(
+            TableOf(Text(), "dtypes"), "Of arguments that have several, the one that it takes; an argument that is not here may have any."
+        )
+    )
     options: dict[str, str] = field(metadata=says(TableOf(Text(), "values"), "The value of each compiled option."))
     constants: dict[str, int] = field(metadata=says(_CONSTANTS, "The tile's."))
     launch: LaunchRule = field(metadata=says(Text("the name of a launch"), "How it is started: the name of one of `launches`."))
@@ -281,7 +285,8 @@ class Variant:
 
 @dataclass(eq=False, repr=False)
 class Tile:
-    """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for."""
+    """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for. `constants`,
+    `source`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
 
     stands_in: ClassVar[str] = TABLE
 
@@ -299,9 +304,21 @@ class Tile:
     arch: list[str] = field(
         metadata=says(ListOf(_AN_ARCH, "archs", None, True), "Only for these.", default=None, default_words="those of `variants`")
     )
+    source: str | None = field(
+        metadata=says(FileName(), "The CUDA source of its variants, beside the table.", default=None, default_words="the table's")
+    )
     dtypes: dict[str, list[str]] = field(
         metadata=says(
-            TableOf(ListOf(Text(), "dtypes", None, True), "lists of dtypes"), "Only for these dtypes of these arguments.", default={}
+            TableOf(ListOf(Text(), "dtypes", None, True), "lists of dtypes"),
+            "Only for these dtypes of these arguments; of one that is not compiled, one.",
+            default={},
+        )
+    )
+    uncompiled: list[str] = field(
+        metadata=says(
+            ListOf(_A_NAME, "names", None, True),
+            "Compiled arguments of which its cubins take every dtype: the launch reads `<argument>.<dtype>`.",
+            default=[],
         )
     )
     options: dict[str, list[str]] = field(
@@ -313,7 +330,7 @@ class Tile:
 
 @dataclass(eq=False, repr=False)
 class Variants:
-    """What a table's variants are: every arch with every dtype, compiled option and tile."""
+    """What a table's variants are: every arch with every dtype, compiled option and tile. A list of such tables, where archs differ."""
 
     stands_in: ClassVar[str] = TABLE
 

@@ -27,6 +27,7 @@ class Operation:
         "signals",
         "registers",
         "register_sources",
+        "unused",
         "executed",
         "waited",
         "settle",
@@ -41,6 +42,7 @@ class Operation:
         self.signals = signals
         self.registers = _register_ids(ins, registers)
         self.register_sources = _register_ids(ins, register_sources)
+        self.unused = len(self.registers)  # that nothing has read yet
         self.settle = settle  # called with the warp's tick when the warp has waited for it
         self.executed = self.waited = False
 

@@ -70,7 +70,7 @@ class Layout:
         self.rows = dict.fromkeys(_STORAGE, 0)
         self.place = {}  # Register -> (register number, class, row)
         self.names = []  # register number -> name
-        self.unit_base, self.unit_count, self.units = [], [], 0  # 16-bit units of the registers, see definedness.py
+        self.unit_base, self.unit_count, self.units = [], [], 0  # bytes of the registers, see definedness.py
         self.slots = []  # ("register", class, row, dtype) | ("constant", array) | ("special", name, dtype) | ("symbol", variable, addend, dtype)
         self._known = {}
         self.register_of_slot = {}
@@ -86,7 +86,7 @@ class Layout:
             if name == "b32":
                 self.register_of_row[row] = len(self.names)
             self.names.append(register.name)
-            count = max(1, _CLASS_BITS[name] // 16)
+            count = max(1, _CLASS_BITS[name] // 8)
             self.unit_base.append(self.units)
             self.unit_count.append(count)
             self.units += count
@@ -165,7 +165,13 @@ class Instruction:
         self.conditional_reads, self.condition = set(), None  # registers read only where the predicate in this slot is true
         self.copies = None  # for pure moves: list of (destination register number, [source register numbers])
         self.chosen_by = None  # of a move from one of two registers: the predicate that chooses the first
-        self.unit_copies = None  # the same for their 16-bit units, see definedness.py
+        self.unit_copies = None  # the same for their bytes, see definedness.py
+        self.passes = None  # of other instructions whose bytes come from known bytes of the sources: (destination byte, source bytes)
+        self.passed = frozenset()  # registers of which it only passes bytes on
+        self.absorbs = None  # of passes of two predicates: (the value that decides alone, slots of the two)
+        self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all
+        self.doubtful = False  # run() may leave lanes of its destinations undefined: those in warp.state["undefined lanes"]
+        self.unanswered = False  # its destinations are the coordinates of a cluster that an answer may not have taken
         self.aligned = False
         self.control = False  # may return a jump
         self.guard = None
@@ -174,6 +180,7 @@ class Instruction:
     def forget_operands(self):
         """What only decoding looks at goes, which is most of what an instruction holds."""
         self.operands = self.modifiers = self.reads = self.writes = self.conditional_reads = self.copies = self.unit_copies = None
+        self.passes = self.passed = self.narrow = None
 
     # ---- modifiers
     def flag(self, name):
@@ -568,11 +575,11 @@ class Program:
 
     # ---- what surrounds the semantic functions: register checks, guards, alignment
     def _wrap(self):
-        suspects, tracked = definedness.analyse(self)
+        suspects = definedness.analyse(self)
         asynchronous = pending_registers.asynchronous_registers(self)
         of_wgmma = pending_registers.of_wgmma(self)
         for pc, ins in enumerate(self.instructions):
-            run = definedness.checked(self, ins, self.code[pc], suspects.get(pc, ()), tracked)
+            run = definedness.checked(self, ins, self.code[pc], suspects)
             touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
             if touched_reads or touched_writes:
                 run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)

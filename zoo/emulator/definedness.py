@@ -1,7 +1,10 @@
 """Which register reads may see a value nobody wrote: found once per program, so that only those reads are checked while it runs.
 
-Registers are divided into units of 16 bits, because compilers pack a defined and an undefined half into one wider register
-and use the defined half only. A pure move of an undefined unit is no use of it: it leaves the destination undefined.
+Registers are divided into bytes, because compilers pack defined and undefined parts into one wider register and use the defined
+parts only. Passing undefined bytes on (a move, a shift by a literal, a mask...) is no use of them: it leaves the destination's undefined.
+
+The coordinates that clusterlaunchcontrol.query_cancel.get_first_ctaid gives of an answer that took no cluster are undefined, too. Programs
+compute with them before they look whether there was an answer, so there computing is no use either: storing, addressing, branching is.
 """
 
 from functools import reduce
@@ -11,36 +14,95 @@ from .errors import EmulatorError
 from .instructions import Blocked
 from .lanes import FULL, bits_of
 
-MOST_BITS = 1 << 31  # one for each instruction and half register
+MOST_BITS = 1 << 32  # one for each instruction and byte of a register
 MOST_VISITS = 64  # of an instruction, on average; kernels take up to 6
+
+# Instructions that compute each lane's result from the same lane's registers, and do nothing else.
+_COMPUTING = frozenset(
+    ("abs", "add", "and", "bfe", "bfi", "brev", "clz", "cnot", "cvt", "div", "fma", "lop3", "mad", "mad24", "max", "min", "mul", "mul24", "neg", "not"),
+).union(("or", "popc", "prmt", "rem", "sad", "selp", "set", "setp", "shf", "shl", "shr", "sub", "xor"))  # fmt: skip
+
+
+class Suspects:
+    """What the analysis has found: where to look while the program runs."""
+
+    def __init__(self):
+        self.reads = {}  # pc -> registers read there that are not assigned on every path
+        self.tracked = set()  # bytes whose definedness is followed
+        self.of_answers = frozenset()  # registers that hold, or are computed from, the coordinates of a cancelled cluster
 
 
 def analyse(program):
-    """(pc -> register numbers read there that are not assigned on every path, the set of units to track)."""
+    """The suspects of a program."""
     layout, instructions = program.layout, program.instructions
     units = [[layout.unit_base[n] + k for k in range(layout.unit_count[n])] for n in range(len(layout.names))]
     masks = [sum(1 << unit for unit in group) for group in units]
-    state = _defined_before(program, masks)
-    found, tracked = {}, set()
-    for pc, ins in enumerate(instructions):
-        before = state[pc]
-        missing = {number for number in ins.reads | ins.conditional_reads if masks[number] & ~before}
-        if missing:
-            found[pc] = missing
-            tracked.update(unit for number in missing for unit in units[number] if not before >> unit & 1)
+    suspects = Suspects()
+    for ins in instructions:
+        if ins.passes and ins.unit_copies is None:
+            ins.unit_copies = ins.passes
+    suspects.reads, tracked = _read_undefined(program, units, masks)
+    if suspects.reads and any(ins.unanswered for ins in instructions):
+        suspects.of_answers = _computed_from_answers(program)
+        suspects.reads, tracked = _read_undefined(program, units, masks)
     changed = bool(tracked)
-    while changed:  # what a tracked unit is moved to is tracked too
+    while changed:  # what a tracked byte is moved to is tracked too
         changed = False
         for ins in instructions:
             for destination, sources in ins.unit_copies or ():
                 if destination not in tracked and tracked.intersection(sources):
                     tracked.add(destination)
                     changed = True
+    suspects.tracked = tracked
+    return suspects
+
+
+def _read_undefined(program, units, masks):
+    """(pc -> registers that it reads and that are not assigned on every path, those bytes of them)"""
+    state = _defined_before(program, masks)
+    found, tracked = {}, set()
+    for pc, ins in enumerate(program.instructions):
+        before = state[pc]
+        missing = {number for number in ins.reads | ins.conditional_reads if masks[number] & ~before}
+        for number in list(missing & ins.narrow.keys()):
+            if not any(not before >> unit & 1 for unit in units[number][: ins.narrow[number]]):
+                missing.discard(number)
+        if missing:
+            found[pc] = missing
+            tracked.update(unit for number in missing for unit in units[number] if not before >> unit & 1)
     return found, tracked
 
 
+def _computed_from_answers(program):
+    """The registers; the instructions that compute them pass all bytes of their sources on to all of their results."""
+    layout, instructions = program.layout, program.instructions
+    found = {number for ins in instructions if ins.unanswered for number in ins.writes}
+    changed = bool(found)
+    while changed:
+        changed = False
+        for ins in instructions:
+            if not ins.writes <= found and _computes(ins) and found & ins.reads:
+                found |= ins.writes
+                changed = True
+
+    def bytes_of(number):
+        return range(layout.unit_base[number], layout.unit_base[number] + layout.unit_count[number])
+
+    for ins in instructions:
+        if ins.unit_copies is None and _computes(ins) and found & ins.reads:
+            guard = set() if ins.guard is None else {layout.register_of_slot[ins.guard[0]]}
+            ins.passed = frozenset(ins.reads - guard)
+            sources = [unit for number in ins.passed for unit in bytes_of(number)]
+            ins.unit_copies = [(unit, sources) for number in ins.writes for unit in bytes_of(number)]
+    return frozenset(found)
+
+
+def _computes(ins):
+    return ins.copies is not None or ins.mnemonic in _COMPUTING
+
+
 def _defined_before(program, masks):
-    """Units (as a bit set in an int) that are assigned on every path to each pc."""
+    """Bytes (as a bit set in an int) that are assigned on every path to each pc."""
     instructions = program.instructions
     if len(instructions) * program.layout.units > MOST_BITS:
         raise EmulatorError(
@@ -48,7 +110,8 @@ def _defined_before(program, masks):
         )
     everything = (1 << program.layout.units) - 1
     state = [everything] * len(instructions)
-    gained = [0 if ins.guard is not None else _union(masks, ins.writes) for ins in instructions]
+    gained = [0 if ins.guard is not None or ins.doubtful else _union(masks, ins.writes) for ins in instructions]
+    lost = {pc: _union(masks, ins.writes) for pc, ins in enumerate(instructions) if ins.doubtful}
     follow = [program.successors(pc) for pc in range(len(instructions))]
     work = list(program.start.values())
     for pc in work:
@@ -72,6 +135,8 @@ def _defined_before(program, masks):
                     defined |= 1 << destination
         else:
             defined |= gained[pc]
+            if pc in lost:
+                defined &= ~lost[pc]
         for successor in follow[pc]:
             merged = state[successor] & defined
             if merged != state[successor] or successor not in seen:
@@ -90,21 +155,24 @@ def _union(masks, numbers):
     return result
 
 
-def checked(program, ins, run, suspects, tracked):
-    """`run` with its reads of suspect registers checked and its writes to tracked units noted, or `run` itself."""
-    layout = program.layout
+def checked(program, ins, run, suspects):
+    """`run` with its reads of suspect registers checked and its writes to tracked bytes noted, or `run` itself."""
+    layout, tracked = program.layout, suspects.tracked
 
-    def units_of(number):
-        return [unit for unit in range(layout.unit_base[number], layout.unit_base[number] + layout.unit_count[number]) if unit in tracked]
+    def units_of(number, count=None):
+        units = range(layout.unit_base[number], layout.unit_base[number] + (count or layout.unit_count[number]))
+        return [unit for unit in units if unit in tracked]
 
-    moved_from = {number for _, sources in (ins.copies or ()) for number in sources}
-    reads = [
-        (layout.names[number], units_of(number), None if number in ins.reads else ins.condition)
-        for number in sorted(suspects)
-        if number not in moved_from
-    ]
     moves = [(destination, sources) for destination, sources in ins.unit_copies or () if destination in tracked]
     moved_to = {destination for destination, _ in moves}
+    moved_from = {number for _, sources in (ins.copies or ()) for number in sources}
+    if ins.copies is None and ins.unit_copies:
+        moved_from |= ins.passed
+    reads = [
+        (number, units_of(number, ins.narrow.get(number)), None if number in ins.reads else ins.condition)
+        for number in sorted(suspects.reads.get(ins.pc, ()))
+        if number not in moved_from
+    ]
     writes = [unit for number in ins.writes for unit in units_of(number) if unit not in moved_to]
     if not reads and not writes and not moves:
         return run
@@ -114,25 +182,38 @@ def checked(program, ins, run, suspects, tracked):
         if ins.chosen_by is not None:
             first = bits_of(warp.values[ins.chosen_by])
             return first & known[0] | ~first & known[1]
+        if ins.absorbs is not None:  # of two predicates
+            deciding, *slots = ins.absorbs
+            decided = [bits_of(warp.values[slot]) ^ (0 if deciding else FULL) for slot in slots]
+            return known[0] & known[1] | known[0] & decided[0] | known[1] & decided[1]
         return reduce(and_, known, FULL)
 
     def checking(warp, lanes):
         defined = warp.defined
-        for name, units, condition in reads:
+        for number, units, condition in reads:
             for unit in units:
                 missing = lanes & ~defined[unit]
                 if missing and condition is not None:
                     missing &= bits_of(warp.values[condition])
                 if missing:
-                    ins.report(warp, missing, "uninitialised-register", f"{name} is read before anything was written to it")
+                    _report(ins, warp, missing, layout.names[number], number in suspects.of_answers)
                     break
         moved = [(destination, known_of(warp, sources) & lanes) for destination, sources in moves]
         outcome = run(warp, lanes)
         if outcome.__class__ is not Blocked:
+            known = lanes & ~warp.state["undefined lanes"] if ins.doubtful else lanes
             for unit in writes:
-                defined[unit] |= lanes
+                defined[unit] = defined[unit] & ~lanes | known
             for destination, known in moved:
                 defined[destination] = (defined[destination] & ~lanes) | known
         return outcome
 
     return checking
+
+
+def _report(ins, warp, lanes, name, of_answer):
+    if of_answer:
+        why = f"{name} is used; it comes from get_first_ctaid, and there was no answer that took a cluster"
+        ins.report(warp, lanes, "cluster-launch-control", why)
+    else:
+        ins.report(warp, lanes, "uninitialised-register", f"{name} is read before anything was written to it")

@@ -596,13 +596,11 @@ class Machine:
                 engine.finish(operation)
         engine.forget_cta(cta)
         self.mbarriers.check_exit(cta, report)
-        for (ins, group), executed in cta.state.get("register counts", {}).items():
-            missing = [warp for warp in cta.warps[4 * group : 4 * group + 4] if warp.index not in executed]
+        for (group, turn), executed in cta.state.get("register counts", {}).items():
+            missing = [str(warp.index) for warp in cta.warps[4 * group : 4 * group + 4] if warp.index not in executed]
             if missing:
-                names = ", ".join(str(warp.index) for warp in missing)
-                ins.report(
-                    missing[0], missing[0].initial, "register-count", f"warps {names} of the warpgroup never executed this setmaxnreg"
-                )
+                which = f"{turn - 1} setmaxnreg before" if turn > 1 else "no setmaxnreg"
+                report("register-count", f"warps {', '.join(missing)} of warpgroup {group} end after {which}, others execute one more")
         if cta._tensor_memory is not None:
             cta._tensor_memory.check_exit(report)
         for barrier in cta.named:

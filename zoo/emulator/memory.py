@@ -635,7 +635,7 @@ def _shared_parts(ins, warp, lanes, addresses, size, verb):
 
 
 def check_started(ins, warp, lanes, owner):
-    """Another CTA's shared memory may be touched only by a warp that knows from a barrier that the CTA has started."""
+    """Another CTA's memory may be touched only by a warp that knows from a barrier that the CTA has started."""
     cta = warp.cta
     if owner is cta or cta.cluster_has_started:
         return

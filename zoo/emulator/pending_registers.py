@@ -1,8 +1,8 @@
 """Registers that an asynchronous instruction writes or reads late: no use before the wait, no write before completion.
 
 tcgen05.ld is the exception. The hardware honours the dependency on the registers it loads, and nvcc itself moves a use before
-tcgen05.wait::ld, so the first use completes the load and is no finding. What the wait is for all the same is the tensor memory:
-tensor_memory.py reports a load that nobody waited for when its cells are written again or freed.
+tcgen05.wait::ld, so a use is no finding. When all registers of a load have been used, it counts as waited for. tensor_memory.py reports
+a load that was not waited for, in either way, when its cells are written again or freed.
 """
 
 from .lanes import FULL, bits_of
@@ -99,6 +99,8 @@ def checked(ins, run, reads, writes, names):
                     if operation is not None and operation.lanes & lanes:
                         warp.machine.asynchronous.finish(operation)
                         found = operation
+                        if _is_load(operation):
+                            del pending[source]
                 taken.append((destination, found))
             _move_undefined(warp, lanes, copies, chosen_by)
             outcome = run(warp, lanes)
@@ -116,18 +118,21 @@ def checked(ins, run, reads, writes, names):
         for number in reads:
             operation = pending.get(number)
             if operation is not None and operation.lanes & lanes and not (accumulates and number in own):
-                if operation.ins.opcode.startswith("tcgen05.ld"):
-                    warp.machine.asynchronous.finish(operation)
-                else:
-                    ins.report(
-                        warp, lanes & operation.lanes, "missing-wait",
-                        f"{names[number]} is used before the wait for `{operation.ins.text}` (PTX line {operation.ins.line}) that writes it",
-                    )  # fmt: skip
+                if _is_load(operation):
+                    _use_of_load(warp, number, operation)
+                    continue
+                ins.report(
+                    warp, lanes & operation.lanes, "missing-wait",
+                    f"{names[number]} is used before the wait for `{operation.ins.text}` (PTX line {operation.ins.line}) that writes it",
+                )  # fmt: skip
                 warp.machine.asynchronous.release_registers(operation)  # one report for each operation, at the first use
         for number in writes:
             operation = pending.get(number)
             if operation is not None and operation.lanes & lanes and not (accumulates and number in own):
-                _touched(ins, warp, lanes, names[number], operation)
+                if operation.executed and _is_load(operation):
+                    del pending[number]  # loaded, and never used
+                else:
+                    _touched(ins, warp, lanes, names[number], operation)
             operation = locked.get(number)
             if operation is not None and operation.lanes & lanes and not operation.executed:
                 _overwritten(ins, warp, lanes, names[number], operation)
@@ -137,6 +142,20 @@ def checked(ins, run, reads, writes, names):
         return run(warp, lanes)
 
     return checking
+
+
+def _is_load(operation):
+    return operation.ins.opcode.startswith("tcgen05.ld")
+
+
+def _use_of_load(warp, number, operation):
+    """A use of one of its registers, or of a copy, completes a load; that of the last one tells the warp that it is complete."""
+    engine = warp.machine.asynchronous
+    engine.finish(operation)
+    del warp.pending_registers[number]
+    operation.unused -= 1
+    if operation.unused == 0:
+        engine.wait(operation)
 
 
 def _touched(ins, warp, lanes, name, operation):

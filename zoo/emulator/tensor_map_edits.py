@@ -16,28 +16,50 @@ ELEMENT_TYPES = (
 )  # fmt: skip
 _MODES = ("none", "32B", "64B", "128B")
 _ATOMS = ("", "_atom_32B", "_atom_32B_flip_8B", "_atom_64B")
+DIMENSIONS = 5
+_RANK = 6  # where the bytes of a map say it
 _OF_AXES = {"box_dim": "box", "global_dim": "dims", "global_stride": "strides", "element_stride": "element_strides"}
 
 
-def replaced(tensor: TensorMap, field: str, ordinal: int | None, value: int) -> TensorMap:
-    """The map with one field changed; ValueError says what is wrong with the change."""
-    if field == "global_address":
-        return replace(tensor, address=value)
+def replaced(raw: bytes, field: str, ordinal: int | None, value: int) -> bytes:
+    """A map's 128 bytes with one field changed; ValueError says what is wrong with the change. A map has room for five dimensions: those
+    beyond its rank may be given values, too, before or after the rank grows."""
+    tensor = TensorMap.from_bytes(raw)
+    places = _places(raw)
     if field == "rank":
         rank = value + 1
-        if not 1 <= rank <= 5:
-            raise ValueError(f"rank {value} stands for {rank} dimensions; there are 1 to 5")
-        more = (1,) * (rank - tensor.rank)
-        strides = (tensor.strides + (0,) * len(more))[: rank - 1]
-        axes = {name: (getattr(tensor, name) + more)[:rank] for name in ("dims", "box", "element_strides")}
-        return replace(tensor, strides=strides, **axes)
+        if not 1 <= rank <= DIMENSIONS:
+            raise ValueError(f"rank {value} stands for {rank} dimensions; there are 1 to {DIMENSIONS}")
+        for name in ("dims", "box", "element_strides"):
+            grown = slice(tensor.rank, rank)
+            places[name][grown] = [extent or 1 for extent in places[name][grown]]  # 0: nobody has said it
+        return _with_places(tensor, places, rank)
     if field in _OF_AXES:
-        name = _OF_AXES[field]
-        values = list(getattr(tensor, name))
+        values = places[_OF_AXES[field]]
         if ordinal >= len(values):
-            raise ValueError(f"{field} {ordinal} of a map of {tensor.rank} dimensions")
-        values[ordinal] = value
-        return replace(tensor, **{name: tuple(values)})
+            raise ValueError(f"{field} {ordinal}: a map has {len(values)}, from 0 on")
+        values[ordinal] = value or (2**32 if field == "global_dim" else 0)
+        return _with_places(tensor, places, tensor.rank)
+    return _with_places(_with_literal(tensor, field, value), places, tensor.rank)
+
+
+def _places(raw: bytes) -> dict[str, list[int]]:
+    """Sizes and strides of all five dimensions; what was never said is 0."""
+    rank = raw[_RANK]
+    full = TensorMap.from_bytes(raw[:_RANK] + bytes([DIMENSIONS]) + raw[_RANK + 1 :])
+    places = {name: list(getattr(full, name)) for name in ("dims", "strides", "box", "element_strides")}
+    places["dims"][rank:] = [extent % 2**32 for extent in places["dims"][rank:]]
+    return places
+
+
+def _with_places(tensor: TensorMap, places: dict[str, list[int]], rank: int) -> bytes:
+    raw = replace(tensor, **{name: tuple(values) for name, values in places.items()}).to_bytes()
+    return raw[:_RANK] + bytes([rank]) + raw[_RANK + 1 :]
+
+
+def _with_literal(tensor: TensorMap, field: str, value: int) -> TensorMap:
+    if field == "global_address":
+        return replace(tensor, address=value)
     if field == "elemtype":
         return replace(tensor, dtype=_chosen(ELEMENT_TYPES, field, value))
     if field == "fill_mode":

@@ -6,6 +6,7 @@ The order of two accesses is judged by what barriers carry from warp to warp (ro
 * work done by the tensor core (mma, cp) is complete for a warp that knows of a tcgen05.commit that follows it, from its mbarrier or from
   somebody who waited there;
 * tcgen05.ld and .st are complete after tcgen05.wait of their own warp;
+* the tensor core runs what one thread issues in order, except that a cp may overtake an mma;
 * between two warps a tcgen05.fence::before_thread_sync (a commit implies it) and a ::after_thread_sync must surround the synchronisation.
 """
 
@@ -127,8 +128,9 @@ class TensorMemory:
         own = old.warp is warp
         number = old.warp.number
         clocks, after = warp.clocks, warp.state.get("tcgen05 after")
-        if own and ((old.by_core and access.by_core and old.lane == access.lane) or (old.kind == access.kind and not access.by_core)):
-            return  # the tensor core's work, the loads and the stores of one thread each run in order
+        in_order = access.kind != "cp" or old.kind == "cp" if access.by_core else old.kind == access.kind
+        if own and in_order and old.by_core == access.by_core and (not old.by_core or old.lane == access.lane):
+            return  # the products and copies of one thread run in order (but not a copy after products), and so do loads, and stores
         # cp before mma is a pair that the fences alone put in order; everything else must be complete
         pipelined = old.kind == "cp" and access.kind == "mma" and old.fenced <= clocks[3, number]
         if not pipelined and not old.complete_for(clocks):

@@ -27,7 +27,8 @@ struct MatricesAlongK {
         work.elements = size_of(group);
         if (leaves_empty && work.elements == 0) return false;
         int units_before = 0;
-        for (int before = int(threadIdx.x) % 32; before < group; before += 32) units_before += tiles_of(size_of(before), GROUP_UNIT);
+        for (int before = int(threadIdx.x) % 32; before < group; before += 32)
+            units_before += tiles_of(size_of(before), GROUP_UNIT);
         const Banded<BAND_OF_TILES> place(index % (rows * columns), rows, columns);
         work.group = group;
         work.token = work.row = place.row * Tile::TOKENS;

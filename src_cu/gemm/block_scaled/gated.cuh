@@ -56,8 +56,9 @@ struct GatedElements {
         prefetch(b);
     }
 
-    // By one thread of each CTA.
+    // By a whole warp of each CTA, of which one thread does it.
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const ScaledWork& work, int rank) const {
+        if (!elected()) return;
         const Sides<Tile> sides(work);
         const int boxes = Tile::CTAS > 1 ? 1 : (sides.used + BOX - 1) / BOX;  // of this CTA
         const int step = up_rows > 0 ? up_rows : Tile::CTAS > 1 ? sides.used / Tile::CTAS : BOX;
@@ -65,7 +66,7 @@ struct GatedElements {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES + boxes * BOX) * LINE_BYTES);
+            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * BOX * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, a, line * LINE_BYTES, sides.left + rank * LANES, full);
             for (int i = 0; i < boxes; i++)
                 load_box_for<Tile::CTAS>(stage.right + i * BOX * LINE_BYTES, b, line * LINE_BYTES,

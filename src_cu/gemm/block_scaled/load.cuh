@@ -18,8 +18,9 @@ struct Elements {
         prefetch(b);
     }
 
-    // By one thread of each CTA. Of right, each CTA of a pair takes its half of the columns that are used.
+    // By a whole warp of each CTA, of which one thread does it. Of right, each CTA of a pair takes its half of the columns that are used.
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const ScaledWork& work, int rank) const {
+        if (!elected()) return;
         const Sides<Tile> sides(work);
         const TensorMap &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
         const int boxes = Tile::SWAPPED ? (sides.used + right_box - 1) / right_box : 1;
@@ -29,7 +30,7 @@ struct Elements {
             Barrier* full = &tile.full[ring.stage];
             const int byte = work.first_byte + line * LINE_BYTES;
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES + boxes * right_box) * LINE_BYTES);
+            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * right_box * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, left, byte, sides.left + rank * LANES, full);
             for (int i = 0; i < boxes; i++)
                 load_box_for<Tile::CTAS>(stage.right + i * right_box * LINE_BYTES, right, byte, first + i * right_box, full);
@@ -87,14 +88,13 @@ struct ScalesOfBoth {
         }
     }
 
-   private:
     // A step of K reads scales that are nobody's: of elements that are zero, but a NaN would make their product NaN.
     __device__ __forceinline__ static bool ends_within_step(int scales, int line) {
         return scales % Kind::SCALES_A_STEP != 0 && scales < (line + 1) * SCALES_A_TILE_ROW * Kind::SCALE_TILES;
     }
 
     // A line's tiles by hand, 16 bytes a lane, and zeros for what is no scale.
-    __device__ __forceinline__ void write(uint8_t* target, const BlockedScales& from, int row_of_tiles, int line) const {
+    __device__ __forceinline__ static void write(uint8_t* target, const BlockedScales& from, int row_of_tiles, int line) {
         const int lane = threadIdx.x % 32;
         for (int i = 0; i < Kind::SCALE_TILES; i++) {
             const int tile = line * Kind::SCALE_TILES + i, there = from.scales - tile * SCALES_A_TILE_ROW;

@@ -9,13 +9,13 @@ namespace zoo {
 
 constexpr int BAND_OF_TILES = 8;
 
-// The lines of K of a CTA of a cluster that shares them.
+// The lines of K of a CTA of a cluster that shares them: at most 2^24, and 8 CTAs. (A division of 64 bits would be a call.)
 struct ShareOfLines {
     int lines, splits, split;
 
     __device__ __forceinline__ void give(ScaledWork& work) const {
-        work.first_line = int(int64_t(lines) * split / splits);
-        work.end_line = int(int64_t(lines) * (split + 1) / splits);
+        work.first_line = uint32_t(lines) * split / splits;
+        work.end_line = uint32_t(lines) * (split + 1) / splits;
     }
 };
 

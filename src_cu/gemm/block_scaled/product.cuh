@@ -62,6 +62,7 @@ struct Product {
             tile.initialise_barriers(Turns<Tile>::READERS);
         }
         __syncwarp();
+        if constexpr (Tile::CTAS > 1) meet_cluster();  // the other CTA runs: a pair allocates together
         if (role == 2) allocate_columns<Tile::CTAS, COLUMNS>(&tile.tensor_memory);
         fence_before_handing_over();
         synchronise();
@@ -70,15 +71,11 @@ struct Product {
         let_next_kernel_launch();
         if (role == 0) {
             Ring<Tile::STAGES> ring;
-            for_each(order, [&](const ScaledWork& work) {
-                if (elected()) elements.load(tile, ring, work, rank);
-            });
+            for_each(order, [&](const ScaledWork& work) { elements.load(tile, ring, work, rank); });
             if (elected()) wait_until_all_are_empty(tile.empty, ring);
         } else if (role == 1 && rank == 0) {
             Multiplier<Tile> multiplier;
-            for_each(order, [&](const ScaledWork& work) {
-                if (elected()) multiplier.run(tile, work, types, K);
-            });
+            for_each(order, [&](const ScaledWork& work) { multiplier.run(tile, work, types, K); });
         } else if (role == 2) {
             Ring<Tile::SCALE_STAGES> ring;
             for_each(order, [&](const ScaledWork& work) { scales.load(tile, ring, work, rank); });

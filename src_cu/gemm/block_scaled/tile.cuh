@@ -40,7 +40,10 @@ struct ScaledTile {
     static constexpr int FIRST_SCALE_COLUMN = TENSOR_COLUMNS - SCALE_BUFFERS * SCALE_COLUMNS;
     static constexpr int SECOND = (FIRST_SCALE_COLUMN / 2 >= COLUMNS ? COLUMNS : FIRST_SCALE_COLUMN - COLUMNS) / 32 * 32;
     static constexpr bool OVERLAPPED = SECOND < COLUMNS;
-    static constexpr int LINES_BYTES = (LANES + RIGHT_ROWS) * LINE_BYTES, SCALE_LINE_BYTES = Kind::SCALE_TILES * SCALE_TILE_BYTES;
+    // Of a line, as barriers count them.
+    static constexpr int LEFT_BYTES = SWAPPED ? Kind::WEIGHT_BYTES : LINE_BYTES,
+                         RIGHT_BYTES = SWAPPED ? LINE_BYTES : Kind::WEIGHT_BYTES;
+    static constexpr int SCALE_LINE_BYTES = Kind::SCALE_TILES * SCALE_TILE_BYTES;
 
     struct alignas(1024) Stage {
         uint8_t left[LANES * LINE_BYTES], right[RIGHT_ROWS * LINE_BYTES];
@@ -56,7 +59,7 @@ struct ScaledTile {
     Barrier ready[2], drained[2], answered[ANSWERS], read[ANSWERS];
     uint32_t tensor_memory;
 
-    static_assert(sizeof(Stage) == LINES_BYTES && SECOND > 0);
+    static_assert(sizeof(Stage) == (LANES + RIGHT_ROWS) * LINE_BYTES && SECOND > 0);
 
     // By one thread.
     __device__ __forceinline__ void initialise_barriers(int readers) {

@@ -60,6 +60,7 @@ __device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* ma
         mbarrier::init(&accumulator_full, 1);
         fence::mbarrier_init();
     }
+    cluster::synchronize();  // the peer runs: the two allocate together
     if (warp_index == 2) tcgen05::allocate<PAIR, COLUMNS>(&tensor_address);
     tcgen05::fence_before();
     cluster::synchronize();

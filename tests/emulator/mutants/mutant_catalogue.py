@@ -140,7 +140,7 @@ MUTANTS = [
             (REGISTER_A, "copies signal barriers whose inits nothing fences", delete(first(INIT_FENCE))),
             # With .release on the cluster barrier the fence could be left out; with .relaxed it could not.
             (CLUSTER, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(first(CLUSTER_ARRIVE), "release", "relaxed"))),
-            (PAIR_MXF8, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(first(CLUSTER_ARRIVE), "release", "relaxed"))),
+            (PAIR_MXF8, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(every(CLUSTER_ARRIVE), "release", "relaxed"))),
         ],
         "wrong memory order": [
             (CLUSTER, "remote arrival relaxed", substitute(first(r"mbarrier\.arrive\.release"), r"\.release", ".relaxed")),

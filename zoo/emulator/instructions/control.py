@@ -512,8 +512,16 @@ def set_register_count(ins):
         ins.unsupported(f"the register count must be a multiple of 8 in 24..256, not {count}")
 
     def run(warp, lanes):
-        counts = warp.cta.state.setdefault("register counts", {})
-        counts.setdefault((ins, warp.group), set()).add(warp.index)
+        turn = warp.state["register counts"] = warp.state.get("register counts", 0) + 1
+        asked_for = warp.cta.state.setdefault("register counts", {}).setdefault(
+            (warp.group, turn), {}
+        )  # by warps, perhaps on lines of their own
+        asked_for[warp.index] = f"{direction} to {count}"
+        first = next(iter(asked_for.values()))
+        if first != asked_for[warp.index]:
+            ins.report(
+                warp, lanes, "register-count", f"warps of one warpgroup ask for different counts: {first} and {asked_for[warp.index]}"
+            )
         before = warp.state.get("register count")
         if before is not None and (count < before) != (direction == "dec") and count != before:
             ins.report(warp, lanes, "register-count", f"setmaxnreg.{direction} to {count} from {before} registers")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import conversions, number_formats
+from .. import byte_passes, conversions, number_formats
 from ..lanes import assign
 from ..parser import Immediate, Register
 from . import instruction
@@ -244,6 +244,7 @@ def _integer_to_integer(ins, target, source):
     def function(value):
         return value.astype(source_dtype).astype(target_dtype).astype(register_dtype)
 
+    byte_passes.of_integer_conversion(ins, _SIZES[source], source[0] == "s", _SIZES[target], target[0] == "s")
     return compute(ins, function, d, [a])
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .. import byte_passes
 from ..parser import SINK, Immediate, Negated, PredicatePair, Register, Special, Vector
 from . import FULL, assign, instruction, mask_of
 from .arithmetic import flush
@@ -18,7 +19,9 @@ def logic(ins):
     type = ins.type()
     if type not in ("pred", "b16", "b32", "b64"):
         ins.unsupported(f"type .{type}")
-    return table(ins, function, type, 2)
+    run = table(ins, function, type, 2)
+    byte_passes.of_predicates(ins) if type == "pred" else byte_passes.of_logic(ins)
+    return run
 
 
 @instruction("not")
@@ -78,6 +81,7 @@ def shift(ins):
     ins.expect_operands(3)
     left, signed = ins.mnemonic == "shl", type[0] == "s"
     if isinstance(ins.operands[2], Immediate) and 0 <= ins.operands[2].value < width:
+        byte_passes.of_shift(ins, -ins.operands[2].value if left else ins.operands[2].value, width, signed and not left)
         return table(ins, np.left_shift if left else np.right_shift, type, 2)  # the usual case
     a, amount, d = ins.read(1, type), ins.read(2, "u32"), ins.write(0, type)
 
@@ -121,6 +125,9 @@ def bit_field_extract(ins):
     type = ins.type()
     width = _WIDTH[type]
     a, b, c, d = ins.read(1, type), ins.read(2, "u32"), ins.read(3, "u32"), ins.write(0, type)
+    if all(isinstance(operand, Immediate) for operand in ins.operands[2:4]):
+        position, count = (operand.value & 255 for operand in ins.operands[2:4])
+        byte_passes.of_shift(ins, position, min(position + count, width), type[0] == "s" and count > 0)
 
     def function(value, start, length):
         result = np.zeros_like(value)
@@ -313,6 +320,7 @@ def _permute_constant(ins, selector):
         return result
 
     ins.expect_operands(4)
+    byte_passes.note(ins, [ins.operands[1 + (position >= 4)] for position, _ in chosen], [position & 3 for position, _ in chosen])
     return compute(ins, function, ins.write(0, "b32"), [ins.read(1, "b32"), ins.read(2, "b32")])
 
 
@@ -454,18 +462,16 @@ def _repack(ins, type):
 
 
 def _units_moved(ins, whole, parts, size, packing):
-    """Unit copies between a register and its parts of `size` bytes (parts of one byte share a unit)."""
-    moved = {}
-    wide = list(ins.layout.units_of(whole))
+    """Copies of bytes between a register and its parts of `size` bytes. A part of one byte is the low one of a 16-bit register."""
+    wide, moved = ins.layout.units_of(whole), []
     for index, part in enumerate(parts):
-        narrow = list(ins.layout.units_of(part)) if isinstance(part, Register) else []
-        for k in range(max(1, size // 2)):
-            unit = wide[(index * size + 2 * k) // 2]
-            if packing:
-                moved.setdefault(unit, []).extend(narrow[k : k + 1])
-            elif part is not SINK:
-                moved.setdefault(narrow[k], []).append(unit)
-    return list(moved.items())
+        narrow = ins.layout.units_of(part) if isinstance(part, Register) else ()
+        places = wide[index * size : (index + 1) * size]
+        if packing:
+            moved += [(place, list(narrow[k : k + 1])) for k, place in enumerate(places)]
+        elif part is not SINK:
+            moved += [(unit, list(places[k : k + 1])) for k, unit in enumerate(narrow)]
+    return moved
 
 
 def assign_whole(array, value, lanes, width):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import clocks, memory, number_formats
+from .. import byte_passes, clocks, memory, number_formats
 from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, first_lane, mask_of
@@ -254,6 +254,7 @@ def store(ins):
     slots = ins.read_list(1, kind, wide=True)
     if len(slots) != count:
         ins.unsupported("the vector's length and the modifier disagree")
+    byte_passes.read_low_bytes(ins, ins.items(1), size)
     dtype = np.dtype(f"u{min(size, 8)}")
 
     def gather(warp, lanes):

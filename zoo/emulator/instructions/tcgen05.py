@@ -11,7 +11,7 @@ import numpy as np
 from .. import descriptors, pending_registers
 from ..asynchronous import Operation
 from ..lanes import first_lane
-from ..memory import SHARED_BASE
+from ..memory import SHARED_BASE, check_started
 from ..tensor_memory import ADDRESS_MASK, COLUMNS, Access
 from . import Blocked, instruction, put_rows, uniform
 from .ldmatrix import decompress_4, decompress_6
@@ -90,6 +90,8 @@ def alloc(ins):
                 ins.report(
                     warp, lanes, "tensor-memory-misuse", f"{count} columns after an allocation of {memory.last_size}: sizes must not grow"
                 )
+            if group == 2 and warp.cta.pair is not None:
+                check_started(ins, warp, lanes, warp.cta.pair)
             request = memory.requests[warp] = {"count": count, "first": None}
             warp.machine.progress += 1
         if request["first"] is None:
@@ -226,15 +228,21 @@ def _wait(name):
                 engine, key = warp.machine.asynchronous, (f"tcgen05.{name}", warp)
                 engine.close_group(key)
                 engine.wait_queue(key)
-                warp.clocks[3, warp.number] = now = warp.clocks[0, warp.number]
-                for access in pending:
-                    access.waited = int(now)
-                warp.state.setdefault("tcgen05 unfenced", []).extend(pending)
-                pending.clear()
+                for access in list(pending):
+                    _waited_for(warp, access, pending)
 
         return run
 
     return decode
+
+
+def _waited_for(warp, access, pending):
+    """`warp` knows that its own ld or st is complete."""
+    if access in pending:
+        pending.remove(access)
+        warp.clocks[3, warp.number] = now = warp.clocks[0, warp.number]
+        access.waited = int(now)
+        warp.state.setdefault("tcgen05 unfenced", []).append(access)
 
 
 instruction("tcgen05.wait::ld")(_wait("ld"))
@@ -403,8 +411,12 @@ def load(ins):
                 values = (values[:, 0] & 0xFFFF) | values[:, 1] << 16
             put_rows(warp, registers, values, lanes)
 
-        operation = Operation(ins, warp, lanes, execute, queue=("tcgen05.ld", warp), registers=[registers])
-        warp.state.setdefault("tcgen05 ld", []).append(access)
+        pending = warp.state.setdefault("tcgen05 ld", [])
+        pending.append(access)
+        operation = Operation(
+            ins, warp, lanes, execute, queue=("tcgen05.ld", warp), registers=[registers],
+            settle=lambda tick: _waited_for(warp, access, pending),
+        )  # fmt: skip
         warp.machine.asynchronous.issue(operation)
 
     return run

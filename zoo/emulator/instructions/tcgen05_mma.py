@@ -19,6 +19,8 @@ from .mma_sync import codes_of, integers_of, nibbles
 from .tcgen05 import core_of, cta_group, ctas_of, lane_and_column, need_one_lane, uncommitted
 from .wgmma import chunk_words, read_chunks
 
+_SCALE_COLUMNS = 4  # of 128 rows; they lie in tiles of 128, so N = 192 takes 8
+
 
 @instruction("tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp")
 def unsupported_mma(ins):
@@ -123,10 +125,17 @@ def mma(ins):
             sf_a = lane_and_column(int(scale_a(warp)[lane]))[1]
             sf_b = lane_and_column(int(scale_b(warp)[lane]))[1]
             b_columns = what.n // 2 if group == 2 and what.m == 128 else what.n
+            for name, column in (("A", sf_a), ("B", sf_b)):
+                if column % _SCALE_COLUMNS:
+                    ins.report(
+                        warp, lanes, "tensor-memory-misuse", f"the scales of {name} begin at column {column}: it must be a multiple of 4"
+                    )
             for cta in ctas:
                 if not order.add(cta.tensor_memory, sf_a, -(-a_rows_each // 32), reads=True, writes=False, what="the scales of A occupy"):
                     return
-                if not order.add(cta.tensor_memory, sf_b, -(-b_columns // 32), reads=True, writes=False, what="the scales of B occupy"):
+                if not order.add(
+                    cta.tensor_memory, sf_b, -(-b_columns // 128) * _SCALE_COLUMNS, reads=True, writes=False, what="the scales of B occupy"
+                ):
                     return
         order.check()
         disabled = None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from zoo.contract.tensor_map import BYTES, TensorMap
+from zoo.contract.tensor_map import BYTES
 from zoo.errors import ArgumentError
 
 from .. import memory
@@ -58,11 +58,11 @@ def replace_field(ins):
         pieces = address + _PIECES
         raw = np.ascontiguousarray(memory.read_generic(ins, warp, only, pieces, 16)).tobytes()
         try:
-            tensor = replaced(TensorMap.from_bytes(raw), field, ordinal, int(warp.values[value][lane]))
+            edited = replaced(raw, field, ordinal, int(warp.values[value][lane]))
         except (ArgumentError, StopIteration, ValueError) as error:
             ins.report(warp, only, "tensor-map", str(error) or "the 128 bytes are not a logical tensor map", address)
             return
-        data = np.frombuffer(tensor.to_bytes(), np.uint64).reshape(-1, 2)
+        data = np.frombuffer(edited, np.uint64).reshape(-1, 2)
         memory.write_generic(ins, warp, only, pieces, 16, data)
         if address >= GLOBAL_BASE:
             warp.machine.tensor_map_edits.edit(warp, address, released=False)

@@ -568,8 +568,9 @@ def is_cancelled(ins):
     def run(warp, lanes):
         result = np.zeros(32, bool)
         for lane in _each(lanes):
-            code = int(_response(warp, a, lane)[3]) >> 24
-            if code not in (_CANCELLED, _FAILED):
+            words = _response(warp, a, lane)
+            code = int(words[3]) >> 24
+            if code not in (_CANCELLED, _FAILED) and words.any():  # all zeros, as programs write it themselves, took none
                 ins.report(warp, 1 << lane, "cluster-launch-control", "these 16 bytes are no response of try_cancel")
             result[lane] = code == _CANCELLED
             if code == _FAILED:
@@ -592,15 +593,30 @@ def first_cta(ins):
     destinations = ins.write_list(0, "b32")
     axes = range(4) if vector else ["xyz".index(axis)]
     a = ins.read(1, "b128")
+    ins.unanswered = True
+    ins.doubtful = not _only_where_cancelled(ins)
 
     def run(warp, lanes):
+        refused = 0
         for lane in _each(lanes):
             words = _response(warp, a, lane)
             if int(words[3]) >> 24 != _CANCELLED:
-                ins.report(warp, 1 << lane, "cluster-launch-control", "get_first_ctaid on a response that did not cancel a cluster")
+                refused |= 1 << lane
             for slot, axis in zip(destinations, axes):
                 if slot is not None:
                     value = int(words[axis]) ^ 0x5EED0000 if axis < 3 else 0
                     assign(warp.values[slot], np.uint32(value & 0xFFFFFFFF), 1 << lane)
+        warp.state["undefined lanes"] = refused
+        if refused and not ins.doubtful:
+            ins.report(warp, refused, "cluster-launch-control", "get_first_ctaid on a response that did not cancel a cluster")
 
     return run
+
+
+def _only_where_cancelled(ins):
+    """Is its guard what is_canceled said?"""
+    if ins.guard is None or ins.guard[1]:
+        return False
+    number = ins.layout.register_of_slot[ins.guard[0]]
+    asked = (other for other in ins.program.instructions if other.opcode.startswith("clusterlaunchcontrol.query_cancel.is_canceled"))
+    return any(number in other.writes for other in asked)

@@ -1,0 +1,99 @@
+// Scales for 1 x 128 of A and 128 x 128 of B, f32 powers of two or ue8m0, in any order in memory: no copy engine makes the tiles of them
+// that tensor memory takes, so a warp does. All steps of a line of K have the same scale.
+//
+//     lane l      tokens l, l + 32, l + 64, l + 96: a word each of four equal bytes, 16 bytes of the 512 of a tile
+//                 weights: a scale for all 128 rows, 16 equal bytes
+//
+// A line of the products takes 256 to 512 cycles and memory about 800, so scales of AHEAD lines are on their way.
+#pragma once
+
+#include "gemm/block_scaled/tile.cuh"
+#include "scales/power_of_two.cuh"
+
+namespace zoo {
+
+// A scale for a row, or for 128 of them, and 128 of K. Strides in elements.
+struct ScaleMatrix {
+    const uint8_t* first;
+    int is_ue8m0;
+    int64_t group, row, block;
+
+    __device__ __forceinline__ uint32_t at(int64_t place) const {
+        return is_ue8m0 ? first[place] : reinterpret_cast<const uint32_t*>(first)[place];
+    }
+    // Four equal bytes.
+    __device__ __forceinline__ uint32_t word(uint32_t scale) const {
+        return (is_ue8m0 ? scale : e8m0_of_power_of_two(scale)) * 0x01010101;
+    }
+};
+
+// Row `token` of a tile, of the rows that have scales; places of `rows` each, where groups have places.
+struct RowsAsTheyLie {
+    const int rows = 0;
+    __device__ __forceinline__ int64_t place(const ScaleMatrix& scales, const ScaledWork& work, int token) const {
+        return work.group * scales.group + int64_t(work.token - work.group * rows + token) * scales.row;
+    }
+};
+
+// Of both operands, by a whole warp of each CTA.
+template <class Tile, class Rows>
+struct ScalesByHand {
+    static constexpr int AHEAD = 4, TOKENS = 4, WEIGHTS = Tile::SWAPPED ? 1 : Tile::RIGHT_TILES;
+    static_assert(Tile::Kind::SCALE_TILES == 1 && (!Tile::SWAPPED || Tile::RIGHT_TILES == 1));
+
+    ScaleMatrix a, b;
+    Rows rows;
+
+    __device__ __forceinline__ void prefetch_maps() const {}
+
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const ScaledWork& work, int rank) const {
+        const int lane = threadIdx.x % 32;
+        int64_t token[TOKENS], weight[WEIGHTS];  // -1: nobody's
+#pragma unroll
+        for (int i = 0; i < TOKENS; i++) {
+            const int row = (Tile::SWAPPED ? 0 : rank * LANES) + 32 * i + lane;
+            token[i] = row < work.rows ? rows.place(a, work, row) : -1;
+        }
+#pragma unroll
+        for (int i = 0; i < WEIGHTS; i++) {
+            const int block = (Tile::SWAPPED ? rank : 0) + i;
+            weight[i] = block * SCALE_TILE_ROWS < work.columns
+                            ? work.group * b.group + int64_t(work.column / SCALE_TILE_ROWS + block) * b.row
+                            : -1;
+        }
+        uint32_t tokens[AHEAD][TOKENS], weights[AHEAD][WEIGHTS];
+        const auto read = [&](int ahead, int line) {
+#pragma unroll
+            for (int i = 0; i < TOKENS; i++)
+                tokens[ahead][i] = line < work.end_line && token[i] >= 0 ? a.at(token[i] + line * a.block) : 0;
+#pragma unroll
+            for (int i = 0; i < WEIGHTS; i++)
+                weights[ahead][i] = line < work.end_line && weight[i] >= 0 ? b.at(weight[i] + line * b.block) : 0;
+        };
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) read(i, work.first_line + i);
+        for (int first = work.first_line; first < work.end_line; first += AHEAD) {
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (first + i >= work.end_line) break;
+                typename Tile::ScaleStage& stage = tile.scales[ring.stage];
+                wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+                uint4* of_tokens = reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.right[0] : stage.left);
+                of_tokens[lane] = {a.word(tokens[i][0]), a.word(tokens[i][1]), a.word(tokens[i][2]), a.word(tokens[i][3])};
+#pragma unroll
+                for (int j = 0; j < WEIGHTS; j++) {
+                    const uint32_t word = b.word(weights[i][j]);
+                    reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.left : stage.right[j])[lane] = {word, word, word, word};
+                }
+                let_copies_see_shared_memory();
+                __syncwarp();
+                if (elected()) publish_at_first<Tile::CTAS>(&tile.scales_full[ring.stage]);
+                __syncwarp();
+                ring.advance();
+                read(i, first + i + AHEAD);
+            }
+        }
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,87 @@
+"""Which bytes of its sources an instruction passes on to which bytes of its destination, or reads at all.
+
+Compilers build words of bytes by prmt, shifts and masks, some of whose sources nobody ever wrote; only what is used in the end counts.
+definedness.py asks for this where a register may be undefined, and for nothing else.
+"""
+
+from .parser import Address, Immediate, Register
+
+
+def note(ins, sources, places):
+    """Byte k of the destination is byte places[k] of sources[k]; of a source that is no register, or a place that is None, nothing."""
+    destination = ins.statement.operands[0]
+    if isinstance(destination, Register):
+        _set(ins, [[(source, place)] for source, place in zip(sources, places)])
+
+
+def of_logic(ins):
+    """Bytes of both operands meet; a literal's byte that decides alone leaves nothing of the other's."""
+    a, b = ins.statement.operands[1], ins.statement.operands[2]
+    deciding = {"and": 0, "or": 255}.get(ins.mnemonic)
+    count = (ins.register_bits(0) or 0) // 8
+
+    def decides(operand, k):
+        return deciding is not None and isinstance(operand, Immediate) and (operand.value >> 8 * k) & 255 == deciding
+
+    _set(ins, [[] if decides(a, k) or decides(b, k) else [(a, k), (b, k)] for k in range(count)])
+
+
+def of_predicates(ins):
+    """One of the two decides alone if it is false (and) or true (or)."""
+    a, b = ins.statement.operands[1:3]
+    if isinstance(a, Register) and isinstance(b, Register):
+        _set(ins, [[(a, 0), (b, 0)]])
+        if ins.mnemonic != "xor":
+            ins.absorbs = (ins.mnemonic == "or", ins.read(a, "pred"), ins.read(b, "pred"))
+
+
+def of_shift(ins, by, end, signed):
+    """The destination's bit i is the source's bit i + by; from bit `end` on there is nothing, or copies of the bit before it."""
+    source, count = ins.statement.operands[1], (ins.register_bits(0) or 0) // 8
+    found = []
+    for k in range(count):
+        first, last = 8 * k + by, 8 * k + by + 7
+        bytes_there = range(max(first, 0) // 8, (min(last, end - 1)) // 8 + 1) if last >= 0 and first < end else ()
+        found.append([(source, byte) for byte in bytes_there])
+        if signed and last >= end:
+            found[k].append((source, (end - 1) // 8))
+    _set(ins, found)
+
+
+def of_integer_conversion(ins, source_bytes, source_signed, target_bytes, target_signed):
+    """Cut off or extended to the target type, and that extended to the register."""
+    source, found = ins.statement.operands[1], []
+    for k in range((ins.register_bits(0) or 0) // 8):
+        if k >= target_bytes:
+            found.append(found[target_bytes - 1] if target_signed else [])
+        elif k < source_bytes:
+            found.append([(source, k)])
+        else:
+            found.append([(source, source_bytes - 1)] if source_signed else [])
+    _set(ins, found)
+
+
+def read_low_bytes(ins, operands, count):
+    """Of these operands the instruction reads `count` low bytes."""
+    bases = [operand.base for operand in ins.statement.operands if isinstance(operand, Address)]
+    for operand in operands:
+        if isinstance(operand, Register) and operand not in bases:
+            number, name, _ = ins.layout.place_of(operand)
+            if ins.layout.unit_count[number] > count and name != "pred":
+                ins.narrow[number] = count
+
+
+def _set(ins, found):
+    """found: for each byte of the destination its (operand, byte)s."""
+    destination = ins.statement.operands[0]
+    if not isinstance(destination, Register):
+        return
+    layout = ins.layout
+    operands = [source for sources in found for source, _ in sources if isinstance(source, Register)]
+    ins.passes = [
+        (unit, [layout.units_of(source)[byte] for source, byte in sources if isinstance(source, Register)])
+        for unit, sources in zip(layout.units_of(destination), found)
+    ]
+    ins.passed = frozenset(
+        layout.place_of(operand)[0] for operand in (*operands, *ins.statement.operands[1:3]) if isinstance(operand, Register)
+    )
