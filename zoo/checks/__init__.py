@@ -63,6 +63,11 @@ _BLOCK_SCALED = {
     "gemm.m_grouped_gather": "block_scaled_gather",
     "gemm.m_grouped_masked": "block_scaled_groups",
     "gemm.k_grouped": "block_scaled_groups",
+    **{
+        f"gemm.{grouping}.{epilogue}": "block_scaled_epilogues"
+        for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked")
+        for epilogue in ("swiglu", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
+    },
 }
 
 __all__ = ["NoChecks", "Outcome", "check", "problems"]
