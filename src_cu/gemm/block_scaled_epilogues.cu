@@ -1,11 +1,11 @@
-// gemm.{mxfp8,mxfp4,nvfp4}.dense.{swiglu, swiglu_mxfp8, swiglu_nvfp4, mxfp8, nvfp4}: products of which more is made than D, straight
-// from the f32 sums:
+// gemm.{mxfp8,mxfp4,nvfp4}.{dense, m_grouped_contiguous, m_grouped_masked}.{swiglu, swiglu_mxfp8, swiglu_nvfp4, mxfp8, nvfp4}: products
+// of which more is made than D, straight from the f32 sums:
 //
 //     sums -> times alpha -> plus bias -> silu(gate) * up or what others make of both -> times the row's factor -> D
 //                                      \______________ where B is gates and ups _____/                         \-> elements and scales
 //
 // each rounded to f32, then once more to D, or to elements as quantize.{mxfp8,nvfp4}.rows would round them. Roles, rings and tiles are
-// those of block_scaled_dense.cu. Besides:
+// those of block_scaled_dense.cu, groups those of block_scaled_groups.cu. Besides:
 //
 //     activation.cuh     h of a gate and its up
 //     gated.cuh          which rows of B are gates and ups of a tile
@@ -44,7 +44,9 @@ struct ResultOf<2> {
 using Argument = ResultOf<Variant::RESULT>::Argument;
 using Result = ResultOf<Variant::RESULT>::Type;
 
-using TilesOfResult = OneMatrix<Tile>;
+// GROUPING: 0 one matrix, 1 m_grouped_contiguous, 2 m_grouped_masked.
+using Groups = std::conditional_t<Variant::GROUPING == 2, GroupsInPlaces, RaggedGroups>;
+using TilesOfResult = std::conditional_t<Variant::GROUPING == 0, OneMatrix<Tile>, ManyMatrices<Tile, Groups>>;
 using Order = std::conditional_t<GATED, GatedOrder<Tile, TilesOfResult>, TilesOfResult>;
 using Copies = std::conditional_t<GATED && !Tile::SWAPPED, GatedElements<Tile>, Elements<Tile>>;
 
@@ -66,7 +68,7 @@ struct Epilogue {
         const bool ours = index / LANES * LANES < work.rows;  // its 128 rows have any
         if constexpr (GATED) {
             const int end = work.column + work.columns / 2;
-            drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float(&sums)[2][CHUNK]) {
+            drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float (&sums)[2][CHUNK]) {
                 const int column = work.column + pair * SEGMENT;
                 float h[SEGMENT] = {};
                 gated.of_segment(sums, of, work.group, column, end, h);
@@ -74,7 +76,7 @@ struct Epilogue {
             });
         } else {
             const int end = work.column + work.columns;
-            drain.run(tile, work, [&](int first, float(&sums)[CHUNK]) {
+            drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
                 const int column = work.column + first;
 #pragma unroll
                 for (int i = 0; i < CHUNK; i += 8)
@@ -120,6 +122,15 @@ struct Epilogue {
     }
 };
 
+template <class T = TilesOfResult>
+__device__ __forceinline__ T tiles_of_result(const int* groups, int count, int rows, int columns, int weights,
+                                             ShareOfLines share) {
+    if constexpr (Variant::GROUPING == 0)
+        return T{rows, columns, weights, share};
+    else
+        return T{Groups::of(groups, rows), count, columns, weights, share};
+}
+
 // `up_rows`: from gates in halves to their ups; `right_box`: rows of one copy.
 template <class T = Order>
 __device__ __forceinline__ T order_of(const TilesOfResult& tiles, bool in_halves) {
@@ -133,15 +144,16 @@ __device__ __forceinline__ T copies_of(const TensorMap& a, const TensorMap& b, i
     return T{a, b, GATED && !Tile::SWAPPED ? up_rows : right_box};
 }
 template <class T = Result>
-__device__ __forceinline__ T result_of(const Finish& finish, uint8_t* scales, int columns, int type, Argument argument) {
+__device__ __forceinline__ T result_of(const Finish& finish, uint8_t* scales, int columns, int type, Argument argument,
+                                       int argument_stride) {
     if constexpr (Variant::RESULT == 0)
         return T{finish, columns};
     else
-        return T{finish.d, finish.d_stride, scales, columns, type, argument, 0};
+        return T{finish.d, finish.d_stride, scales, columns, type, argument, argument_stride};
 }
 
 template <class Tile>
-__device__ __forceinline__ void compute(Tile& tile, const TilesOfResult& tiles, const Order& order, const Copies& copies,
+__device__ __forceinline__ void compute(Tile& tile, TilesOfResult tiles, const Order& order, const Copies& copies,
                                         const ScalesOfBoth<Tile>& scales, uint32_t types, int K, const Epilogue& epilogue,
                                         bool asks) {
     const int splits = tiles.share.splits, split = tiles.share.split;
@@ -154,10 +166,10 @@ __device__ __forceinline__ void compute(Tile& tile, const TilesOfResult& tiles, 
             if (++seen < products) return;  // the next product needs the stages
             wait(&tile.ready[products - 1], 0);
             for (int i = 0; i < products; i++)
-                drain.run(tile, work, [&](int first, const float(&sums)[CHUNK]) { laid.lay_down(work, i, lane, first, sums); });
+                drain.run(tile, work, [&](int first, const float (&sums)[CHUNK]) { laid.lay_down(work, i, lane, first, sums); });
         });
         product.synchronise();
-        ScaledWork work;
+        ScaledWork work = {};
         if (tiles.at(blockIdx.x / splits, work)) epilogue.store_laid(laid, work, split, splits);
     } else {
         product.run(order, copies, scales, types, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
@@ -169,27 +181,32 @@ __device__ __forceinline__ void compute(Tile& tile, const TilesOfResult& tiles, 
 
 }  // namespace zoo
 
-// N: columns of the result, of which a tile has `weights`. right_box: rows of B, or of A where tokens are few, that one copy brings.
+// rows: of A, or of a place; scale_rows: tiles of A's scales, one below the other. N: columns of the result, of which a tile has
+// `weights`. right_box: rows of B, or of A where tokens are few, that one copy brings.
 extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
-               const uint8_t* a_scale, const uint8_t* b_scale, int M, int N, int K, int types, int weights, int right_box,
-               int splits, int asks, uint8_t* d, int64_t d_stride, int type, const float* alpha, const uint8_t* bias,
-               int bias_is_bf16, const float* row_scale, int activation, float limit, int interleaved, uint8_t* scales_out,
-               zoo::Argument argument) {
+               const uint8_t* a_scale, const uint8_t* b_scale, const int* groups, int count, int rows, int scale_rows, int N,
+               int K, int types, int weights, int right_box, int splits, int asks, uint8_t* d, int64_t d_stride, int type,
+               const float* alpha, int alpha_stride, const uint8_t* bias, int bias_is_bf16, const float* row_scale,
+               int activation, float limit, int interleaved, uint8_t* scales_out, zoo::Argument argument, int argument_stride) {
     using namespace zoo;
     using Kind = Tile::Kind;
     extern __shared__ __align__(1024) uint8_t memory[];
     Tile& tile = *reinterpret_cast<Tile*>(memory);
     const int scales = K / Kind::ELEMENTS_A_SCALE, scale_tiles = tiles_of(scales, SCALES_A_TILE_ROW);
     const bool in_halves = GATED && !interleaved;
-    const TilesOfResult tiles{M, N, weights, {tiles_of(K, Kind::ELEMENTS_A_LINE), splits, splits > 1 ? int(cluster_rank()) : 0}};
+    const int rows_of_b = GATED ? 2 * N : N;
+    const ShareOfLines share{tiles_of(K, Kind::ELEMENTS_A_LINE), splits, splits > 1 ? int(cluster_rank()) : 0};
+    const TilesOfResult tiles = tiles_of_result(groups, count, rows, N, weights, share);
     const ScalesOfBoth<Tile> scales_of_both{
-        {a_scale_map, a_scale, scales, scale_tiles, tiles_of(M, SCALE_TILE_ROWS)},
-        {b_scale_map, b_scale, scales, scale_tiles, tiles_of(GATED ? 2 * N : N, SCALE_TILE_ROWS), in_halves ? N / SCALE_TILE_ROWS : 1}};
-    const Finish finish{d, d_stride, Stored(type), alpha, 0, {bias, bias_is_bf16}, 0, row_scale, {nullptr, 0}, 0};
+        {a_scale_map, a_scale, scales, scale_tiles, scale_rows},
+        {b_scale_map, b_scale, scales, scale_tiles, count * tiles_of(rows_of_b, SCALE_TILE_ROWS), 0,
+         in_halves ? N / SCALE_TILE_ROWS : 1}};
+    const Finish finish{d,         d_stride,  Stored(type), alpha, alpha_stride, {bias, bias_is_bf16},
+                        rows_of_b, row_scale, {nullptr, 0}, 0};
     const Gated gated{finish, {Gate(activation), limit}, N, !in_halves};
-    const Result result = result_of(finish, scales_out, N, type, argument);
+    const Result result = result_of(finish, scales_out, N, type, argument, argument_stride);
 
     compute(tile, tiles, order_of(tiles, in_halves), copies_of(a, b, in_halves ? N : 0, right_box), scales_of_both, types, K,
             {finish, gated, result}, asks != 0);

@@ -161,6 +161,13 @@ def test_tensor_memory_that_nobody_wrote_may_be_loaded_and_not_used(scheduling):
     assert kinds(kernel("    setp.lt.u32 p, lane, 16;\n" + overwritten), scheduling=scheduling) == set()
 
 
+@pytest.mark.parametrize(("chosen", "found"), [("%r2, %r4", set()), ("%r4, %r2", {"uninitialised-tensor-memory"})])
+def test_of_two_registers_the_one_that_is_not_chosen_may_hold_what_nobody_wrote(chosen, found):
+    choosing = f"    mov.b32 %r4, tid;\n    setp.lt.u32 p, lane, 16;\n    selp.b32 %r3, {chosen}, p;\n"
+    text = HALF_LOADED.replace("    mov.b32 %r3, %r2;\n", choosing).replace("@p st", "st")
+    assert kinds(kernel(text), scheduling="last") == found
+
+
 def test_a_seed_gives_the_same_words_in_every_process():
     """Which of several accesses a finding names must not depend on where objects lie in memory."""
     program = (

@@ -10,7 +10,7 @@ from tests.reference.cases import every_bf16, same_bits
 from tests.reference.exact import round32
 from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_rows
-from zoo.reference.swiglu import C1, C2, C3, C4, C5, silu, swiglu
+from zoo.reference.swiglu import C1, C2, C3, C4, C5, gated_unit, silu, swiglu
 
 # C1 to C5 of the rule, as integers over powers of two.
 COEFFICIENTS = [
@@ -118,3 +118,38 @@ def test_what_is_not_defined_is_refused():
         swiglu(np.zeros((2, 7), np.float32))
     with pytest.raises(ValueError, match="'halves' or 'interleaved', not 'quarters'"):
         swiglu(np.zeros((2, 8), np.float32), "quarters")
+
+
+def other_activations(gate: np.ndarray, up: np.ndarray, activation: str, limit: float) -> np.ndarray:
+    """As their models write them, in float64."""
+    if activation == "silu":
+        return gate / (1 + np.exp(-gate)) * up
+    gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    if activation == "deepseek_v4":
+        return gate / (1 + np.exp(-gate)) * up
+    return (up + 1) * gate / (1 + np.exp(-1.702 * gate))
+
+
+@pytest.mark.parametrize("activation", ["silu", "gpt_oss", "deepseek_v4"])
+@pytest.mark.parametrize("order", ["halves", "interleaved"])
+def test_other_models_activations_are_near_theirs(activation, order):
+    x = np.random.default_rng(3).uniform(-12, 12, (40, 256)).astype(np.float32)
+    gate, up = (x[:, :128], x[:, 128:]) if order == "halves" else (x[:, ::2], x[:, 1::2])
+    exact = other_activations(gate.astype(np.float64), up.astype(np.float64), activation, 7.0)
+    error = np.abs(gated_unit(x, order, activation, np.float32(7)) - exact)
+    assert (error <= 2.0**-19 * np.abs(exact) + 2.0**-22 * np.abs(gate) * np.exp(np.minimum(gate, 0))).all()
+    assert (x > 7).any() and (x < -7).any()
+
+
+@pytest.mark.parametrize("order", ["halves", "interleaved"])
+def test_silu_of_the_gated_unit_is_swiglu_to_the_bit_whatever_the_limit(order):
+    x = np.random.default_rng(4).standard_normal((9, 64)).astype(np.float32) * 20
+    same_bits(gated_unit(x, order, "silu", np.float32(0.5)), swiglu(x, order))
+
+
+def test_limits_hold_infinities_and_let_nan_through():
+    x = np.array([[np.inf, np.inf], [-np.inf, 1], [1, -np.inf], [np.nan, 1], [1, np.nan]], np.float32)
+    found = gated_unit(x, "interleaved", "deepseek_v4", np.float32(7))
+    assert found[0, 0] == gated_unit(np.array([[7, 7]], np.float32), "interleaved", "silu", np.float32(1))[0, 0]
+    assert found[2, 0] == -7 * silu(np.array([1], np.float32))[0]
+    assert np.isnan(found[[1, 3, 4], 0]).all()

@@ -106,7 +106,7 @@ class _Problems:
         if factors:
             odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)[:M]
             finish["row_scale"][: len(odd)] = odd
-        settings = {} if gates is None else {"gates": order, "activation": activation, "limit": float(gates.limit)}
+        settings: dict[str, str | int | float] = {} if gates is None else {"gates": order, "activation": activation, "limit": float(gates.limit)}
         settings |= {"batch_invariant": "yes"} if batch_invariant else {}
         inputs = operands.placed(gap) | {name: placed_finish(name, array, gap) for name, array in finish.items()}
 

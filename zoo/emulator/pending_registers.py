@@ -5,7 +5,7 @@ tcgen05.wait::ld, so a use is no finding. When all registers of a load have been
 a load that was not waited for, in either way, when its cells are written again or freed.
 """
 
-from .lanes import bits_of
+from .lanes import FULL, bits_of
 from .parser import Register, Vector, width_class
 
 
@@ -59,14 +59,17 @@ def _defined(warp, lanes, writes):
                 del warp.undefined_registers[number]
 
 
-def _move_undefined(warp, lanes, copies):
+def _move_undefined(warp, lanes, copies, chosen_by):
+    """`chosen_by`: of a move from one of two registers, the predicate of lanes that take the first."""
+    first = FULL if chosen_by is None else bits_of(warp.values[chosen_by])
     moved = [(destination, [warp.undefined_registers.get(source) for source in sources]) for destination, sources in copies]
     _defined(warp, lanes, [destination for destination, _ in moved])
     for destination, sources in moved:
-        for found in sources:
-            if found is not None and found[0] & lanes:
+        for index, found in enumerate(sources):
+            taken = lanes & (first if index == 0 or chosen_by is None else ~first)
+            if found is not None and found[0] & taken:
                 before = warp.undefined_registers.get(destination, (0, None))[0]
-                warp.undefined_registers[destination] = (before | found[0] & lanes, found[1])
+                warp.undefined_registers[destination] = (before | found[0] & taken, found[1])
 
 
 def checked(ins, run, reads, writes, names):
@@ -75,14 +78,14 @@ def checked(ins, run, reads, writes, names):
     own = set()
     if accumulates:
         own = {ins.layout.place_of(item)[0] for item in ins.items(0)}
-    copies = ins.copies
+    copies, chosen_by = ins.copies, ins.chosen_by
 
     def checking(warp, lanes):
         pending, locked = warp.pending_registers, warp.locked_registers
         if not pending and not locked:
             if warp.undefined_registers:
                 if copies:
-                    _move_undefined(warp, lanes, copies)
+                    _move_undefined(warp, lanes, copies, chosen_by)
                 else:
                     _check_defined(ins, warp, lanes, reads, names)
                     _defined(warp, lanes, writes)
@@ -99,7 +102,7 @@ def checked(ins, run, reads, writes, names):
                         if _is_load(operation):
                             del pending[source]
                 taken.append((destination, found))
-            _move_undefined(warp, lanes, copies)
+            _move_undefined(warp, lanes, copies, chosen_by)
             outcome = run(warp, lanes)
             for destination, operation in taken:
                 before = pending.get(destination)

@@ -53,6 +53,7 @@ MINUS_LOG2_E = np.float32(-1.4426950408889634)
 C1, C2, C3, C4, C5 = (
     np.float32(float.fromhex(c)) for c in ("0x1.62e42ap-1", "0x1.ebf9bcp-3", "0x1.c6b752p-5", "0x1.3cea88p-7", "0x1.5bba14p-10")
 )
+ONE = np.float32(1)
 ACTIVATIONS = {  # slope, what is added to ups, whether there is a limit
     "silu": (np.float32(1), np.float32(0), False),
     "deepseek_v4": (np.float32(1), np.float32(0), True),
@@ -84,10 +85,10 @@ def gated_unit(x: np.ndarray, order: str, activation: str, limit: np.float32) ->
     with np.errstate(all="ignore"):
         if limited:
             gate, up = np.minimum(gate, limit), np.maximum(np.minimum(up, limit), -limit)
-        return silu(gate, slope) * (up + added if added else up)
+        return np.asarray(silu(gate, slope) * (up + added if added else up))
 
 
-def silu(gate: np.ndarray, slope: np.float32 = np.float32(1)) -> np.ndarray:
+def silu(gate: np.ndarray, slope: np.float32 = ONE) -> np.ndarray:
     """The rule up to s, for float32 of any shape."""
     flat = np.ascontiguousarray(gate, np.float32).reshape(-1)
     result = np.empty_like(flat)

@@ -33,7 +33,7 @@ struct GatedOrder {
 
 template <class Tile, class Order, class What>
 __device__ __forceinline__ void each_work(GatedOrder<Tile, Order>& order, int index, What what) {
-    ScaledWork work;
+    ScaledWork work = {};
     if (!order.at(index, work)) return;
     what(work);
     if (Tile::SWAPPED && !order.interleaved) {
@@ -69,8 +69,8 @@ struct GatedElements {
             if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * BOX * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, a, line * LINE_BYTES, sides.left + rank * LANES, full);
             for (int i = 0; i < boxes; i++)
-                load_box_for<Tile::CTAS>(stage.right + i * BOX * LINE_BYTES, b, line * LINE_BYTES, sides.right + (rank + i) * step,
-                                         full);
+                load_box_for<Tile::CTAS>(stage.right + i * BOX * LINE_BYTES, b, line * LINE_BYTES,
+                                         sides.right + (rank + i) * step, full);
         }
     }
 };

@@ -152,8 +152,7 @@ struct Quantised {
                 for (int w = 0; w < SEGMENT / Format::PER_WORD; w += 4) store_16_bytes(target + 4 * w, &words[w]);
             }
 #pragma unroll
-            for (int b = 0; b < SEGMENT / BLOCK; b++)
-                *to.scale(row, column / BLOCK + b) = row.there() ? scale_bytes >> 8 * b : 0;
+            for (int b = 0; b < SEGMENT / BLOCK; b++) *to.scale(row, column / BLOCK + b) = row.there() ? scale_bytes >> 8 * b : 0;
             if (column + SEGMENT == to.columns)
                 for (int block = to.blocks(); block % 4 != 0; block++) *to.scale(row, block) = 0;
         }
@@ -169,7 +168,8 @@ struct Quantised {
             const uint32_t scale = format.scale_of(__uint_as_float(group_max<LANES_OF_BLOCK>(__float_as_uint(amax))));
             const uint32_t word = format.template encode<COUNT>(values, format.multiplier(scale));
             if (column < to.columns) {
-                if (row.there()) store_bytes<COUNT / Format::PER_BYTE>(to.q + row.row() * to.stride + column / Format::PER_BYTE, word);
+                if (row.there())
+                    store_bytes<COUNT / Format::PER_BYTE>(to.q + row.row() * to.stride + column / Format::PER_BYTE, word);
                 if (lane % LANES_OF_BLOCK == 0) *to.scale(row, column / BLOCK) = row.there() ? scale : 0;
             }
             const int padding = to.blocks() + lane;
