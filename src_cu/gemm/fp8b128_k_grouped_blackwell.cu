@@ -29,7 +29,6 @@ struct GroupsAlongK {
         if (group >= count) return false;
         work.first_byte = group > 0 ? ends[group - 1] : 0;
         work.elements = ends[group] - work.first_byte;
-        if (leaves_empty && work.elements == 0) return false;
         int blocks = 0;
         for (int before = int(threadIdx.x) % 32; before < group; before += 32)
             blocks += tiles_of(ends[before] - (before > 0 ? ends[before - 1] : 0), LINE_BYTES);
@@ -42,7 +41,7 @@ struct GroupsAlongK {
         work.columns = min(Tile::COLUMNS, N - work.column);
         work.first_line = 0;
         work.end_line = tiles_of(work.elements, LINE_BYTES);
-        return true;
+        return !leaves_empty || work.elements > 0;
     }
 };
 
