@@ -241,7 +241,7 @@ def problems(formats: str, variant_name: str) -> list[Problem]:
         (130, 32, 96, "f32", steps[4]),
         (4, 8, 8 * line + 32, "bf16", {}),
         (130, 32, 64, "f16", steps[1]),
-        (5, 168, 2 * line, "bf16", {}),
+        (20, 168, 2 * line, "bf16", {}),
         (257, 264, 32, "f16", {}),
     ):
         found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(formats, M, N, K), dtype, 1, finish))
