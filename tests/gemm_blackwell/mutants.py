@@ -238,7 +238,7 @@ def problems(formats: str, variant_name: str) -> list[Problem]:
     kernel, variant, line = kernel_of(formats), variant_of(formats, variant_name), KINDS_OF_FORMATS[formats].line
     steps, found = list(finishing_steps(130, 32)), []
     for M, N, K, dtype, finish in (
-        (130, 32, 96, "f32", steps[4]),
+        (130, 32, 224, "f32", steps[4]),
         (4, 8, 8 * line + 32, "bf16", {}),
         (130, 32, 64, "f16", steps[1]),
         (20, 168, 2 * line, "bf16", {}),
