@@ -1,0 +1,45 @@
+"""Deliberate bugs in the block-scaled products are found, and none in the products as they are. `python -m tests.gemm_blackwell.mutants`
+tries as many as you like; here is one of some kinds."""
+
+import pytest
+
+from tests.gemm_blackwell import mutants
+from tests.gemm_blackwell.which import SCHEDULES
+
+PAIRS = ("mxfp4", "t256_w256")  # has all that the others have, but for partial sums
+QUICK = (
+    "does not wait",
+    "waits for the other phase",
+    "does not commit",
+    "commits to one CTA of the pair",
+    "expects 16 bytes too few",
+    "a barrier counts one too many",
+    "a box is loaded twice",
+    "scales are copied to the next column",
+    "a product of A and B exchanged",
+    "a product of another N",
+    "half of tensor memory is freed",
+    "tensor memory is freed before all have read",
+    "an address in the other CTA",
+    "takes the tile after the one it got",
+    "rounds towards zero",
+)
+
+
+def test_the_kinds_are_many_and_each_has_a_place():
+    every = mutants.every_place()
+    assert len(mutants.KINDS) >= 60 and all(every.values())
+    assert len({mutant.name for found in every.values() for mutant in found}) == sum(map(len, every.values()))
+
+
+def test_every_edit_changes_the_text_of_its_kernel():
+    for found in mutants.drawn(seed=1):
+        mutant = next(mutant for mutant in found if (mutant.formats, mutant.variant) == PAIRS or mutant.number == 0)
+        assert mutant.ptx() != mutants.text_of(mutant.formats, mutant.variant), mutant.name
+
+
+@pytest.mark.parametrize("kind", mutants.KINDS if SCHEDULES else QUICK)
+def test_a_deliberate_bug_is_found(kind):
+    of_all = f": {kind}, "
+    (verdict,) = mutants.judged(1, 0, (of_all,) if SCHEDULES else (" ".join(PAIRS) + of_all,))
+    assert verdict.found_by, verdict
