@@ -119,7 +119,10 @@ class _Problems:
             {} if gates is None else {"gates": order, "activation": activation, "limit": float(gates.limit)}
         )
         settings |= {"batch_invariant": "yes"} if batch_invariant else {}
-        inputs = operands.placed(gap) | {name: placed_finish(name, array, gap) for name, array in finish.items()}
+        inputs = operands.placed(gap)
+        b = _padded(self.formats, operands.arrays[2], K)
+        inputs["b"] = Placed(b, (b.shape[1] + 32 * gap, 1), inputs["b"].dtype)
+        inputs |= {name: placed_finish(name, array, gap) for name, array in finish.items()}
 
         def h() -> numpy.ndarray:
             return made_of_sums(operands.sums(), gates, **finish)
@@ -172,10 +175,9 @@ class _ProblemsOfGroups(_Problems):
         a_scale[~ours] = numpy.nan
         weights = [whole_numbers(self.formats, 2 * group + 1, N, K).arrays[2:] for group in range(max(G, 1))]
         b = numpy.stack([elements for elements, _ in weights])[:G]
-        if self.formats == "mxfp8_mxfp4":  # rows of 128 elements, of which the last may be anything
-            b = numpy.concatenate([b, numpy.full((G, N, -(-K // 128) * 64 - b.shape[2]), 0xA5, numpy.uint8)], axis=2)
+        b = _padded(self.formats, b, K)
         random = numpy.random.default_rng([columns, K, turn])
-        one_each = G if turn % 2 else 1
+        one_each = G if G and turn % 2 else 1
         alpha = random.uniform(0.05, 0.2, one_each).astype(numpy.float32) / numpy.float32(K**0.5)
         tensor_scale = random.uniform(0.005, 0.02, one_each).astype(numpy.float32)
         bias = random.standard_normal((G, N)).astype(ml_dtypes.bfloat16 if turn % 3 == 2 else numpy.float32)
@@ -243,6 +245,13 @@ class _ProblemsOfGroups(_Problems):
         sizes_in_words = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
         name = f"groups of {sizes_in_words} rows{f' in {height}' if in_places else ''}, {columns} x {K}, {order} {activation}, turn {turn}"
         return Problem(name, inputs, Later(quantised_q if self.result else rounded_d), settings)
+
+
+def _padded(formats: str, b: numpy.ndarray, K: int) -> numpy.ndarray:
+    """Weights of 4 bits beside tokens of 8 come in rows of 128 elements, of which the last may be anything."""
+    if formats != "mxfp8_mxfp4":
+        return b
+    return numpy.concatenate([b, numpy.full((*b.shape[:-1], -(-K // 128) * 64 - b.shape[-1]), 0xA5, numpy.uint8)], axis=-1)
 
 
 def _rows_apart(shape: tuple[int, ...], gap: int) -> tuple[int, ...]:
