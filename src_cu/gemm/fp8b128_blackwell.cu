@@ -25,7 +25,8 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     const OneMatrix<Tile> order{M, N, weights, {tiles_of(K, Tile::Kind::ELEMENTS_A_LINE), splits, split}};
     const Elements<Tile> elements{a, b, right_box};
     const ScalesByHand<Tile, RowsAsTheyLie> scales{{a_scale, a_scale_is_ue8m0, 0, a_scale_row, a_scale_block},
-                                                   {b_scale, b_scale_is_ue8m0, 0, b_scale_row, b_scale_block}};
+                                                   {b_scale, b_scale_is_ue8m0, 0, b_scale_row, b_scale_block},
+                                                   RowsAsTheyLie(0)};
     const Finish finish{d, d_stride, Stored(dtype), nullptr, 0, {nullptr, 0}, 0, row_scale, {c, c_is_bf16}, c_stride};
 
     constexpr uint32_t TYPES = TYPE_E4M3 << 7 | TYPE_E4M3 << 10;

@@ -11,7 +11,7 @@ namespace zoo {
 using Tile = GatheringTile<TileOf<Variant>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Tile);
 
-struct ScalesByIndex {
+struct ScalesByIndex : WeightsInSquares {
     RowsByIndex rows;
     __device__ __forceinline__ int64_t place(const ScaleMatrix& scales, const ScaledWork& work, int token) const {
         const int row = rows.of(work, token);
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     const GatheredElements<Tile> elements{a, b, by_index, Tile::WEIGHTS};
     const ScalesByHand<Tile, ScalesByIndex> scales{{a_scale, a_scale_is_ue8m0, 0, a_scale_row, a_scale_block},
                                                    {b_scale, b_scale_is_ue8m0, b_scale_group, b_scale_row, b_scale_block},
-                                                   {by_index}};
+                                                   {{}, by_index}};
     const Finish finish{d, d_stride, Stored(dtype), nullptr, 0, {nullptr, 0}, 0, row_scale, {nullptr, 0}, 0};
     const ShareOfLines share{tiles_of(K, Tile::Kind::ELEMENTS_A_LINE), 1, 0};
     const ManyMatrices<Tile, RaggedGroups> order{RaggedGroups{{offsets}}, count, N, weights, share};

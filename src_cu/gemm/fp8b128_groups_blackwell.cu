@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     const ScalesByHand<Tile, RowsAsTheyLie> scales{
         {a_scale, a_scale_is_ue8m0, IN_PLACES ? a_scale_group : 0, a_scale_row, a_scale_block},
         {b_scale, b_scale_is_ue8m0, b_scale_group, b_scale_row, b_scale_block},
-        {IN_PLACES ? rows : 0}};
+        RowsAsTheyLie(IN_PLACES ? rows : 0)};
     const Finish finish{d, d_stride, Stored(dtype), nullptr, 0, {nullptr, 0}, 0, row_scale, {nullptr, 0}, 0};
     Product<Tile> product{tile, Tile::CTAS, asks != 0};
 

@@ -13,6 +13,8 @@ from zoo import checks
 from zoo.contract.expressions import Expression
 from zoo.errors import VariantError
 from zoo.reference.gemm import accumulated, exact, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
+from zoo.reference.gemm_powers_of_two import gemm_fp8b128_of_powers
+from zoo.reference.small_floats import decode_e8m0
 
 SOURCES = Path(__file__).resolve().parents[2] / "src_cu"
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
@@ -60,6 +62,8 @@ def executor(product=remembered_product, rows_too_many=0, other_group=0, forget=
             elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
             if name == "c" and elements.itemsize == 2:
                 return elements.view(ml_dtypes.bfloat16).astype(numpy.float32)
+            if name.endswith("_scale") and elements.itemsize == 1:
+                return decode_e8m0(elements)
             return elements.view(FLOATS.get(name, numpy.int32))
 
         a, a_scale, b, b_scale = (read(name) for name in ("a", "a_scale", "b", "b_scale"))
@@ -234,6 +238,36 @@ def test_a_forgotten_element_is_caught(grouping):
     last = {"dense": lambda shape: (-1, -1), "m_grouped_contiguous": lambda shape: (0, -1), "m_grouped_masked": lambda shape: (1, 0, -1)}
     last["m_grouped_gather"] = last["m_grouped_contiguous"]
     assert "never written" in check(grouping, executor(forget=last[grouping])).error
+
+
+def check_on_blackwell(grouping, execute, exactly, dtype="f32"):
+    of_blackwell = variant(dtype=dtype)
+    of_blackwell.arch = "sm_100f"
+    return checks.check(kernel(grouping), of_blackwell, execute, MOST_ELEMENTS // 4, exactly=exactly)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_blackwells_rule_passes_to_the_bit_and_another_order_within_its_bound(grouping, dtype):
+    outcome = check_on_blackwell(grouping, executor(gemm_fp8b128_of_powers), True, dtype)
+    assert outcome.error is None and outcome.checks >= 8
+    outcome = check_on_blackwell(grouping, executor(exactly), False, dtype)
+    assert outcome.error is None and outcome.checks >= 8
+
+
+def test_another_order_is_no_rule_of_the_emulators():
+    assert "elements are wrong" in check_on_blackwell("dense", executor(exactly), True).error
+
+
+@pytest.mark.parametrize("product", [first_scale_for_all, first_scale_of_b_for_all_rows, without_the_last_block])
+def test_another_product_is_not_within_the_bound(product):
+    assert "elements are wrong" in check_on_blackwell("dense", executor(product), False).error
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS[1:])
+def test_another_groups_weights_are_not_within_the_bound(grouping):
+    mistake = {"rows_too_many": 1} if grouping == "m_grouped_masked" else {"other_group": 1}
+    assert check_on_blackwell(grouping, executor(gemm_fp8b128_of_powers, **mistake), False).error is not None
 
 
 def along_k(product=gemm_fp8b128_k_grouped, add=accumulated, empty_ones_too=False):

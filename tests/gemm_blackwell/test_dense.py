@@ -147,7 +147,7 @@ def test_three_implementations_agree_on_what_our_quantisers_wrote(formats):
     for variant in kernel.variants:
         kernels = multiplied(kernel, variant, operands, batch_invariant="yes")
         numpy.testing.assert_array_equal(kernels, gemm_block_scaled(*made, formats))
-        assert (numpy.abs(kernels - in_torch.numpy()) <= bound).all() and (kernels != in_torch.numpy()).any()
+        assert (numpy.abs(kernels - in_torch.numpy()) <= bound).all()
         scaled = multiplied(kernel, variant, operands, batch_invariant="yes", alpha=alpha)
         numpy.testing.assert_array_equal(scaled, finished(kernels, "f32", alpha))
     wanted = x.astype(numpy.float64) @ y.T.astype(numpy.float64)

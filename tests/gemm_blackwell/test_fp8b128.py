@@ -182,6 +182,33 @@ def test_rows_in_places_are_exact(kernel, variant):
     assert wrong(Problem("places", inputs, {"d": d}), kernel, variant) is None
 
 
+@pytest.mark.parametrize(("d", "accumulate", "stored"), [("f32", "no", "f32"), ("bf16", "yes", "ue8m0"), ("f32", "yes", "ue8m0")])
+@variants("gemm.fp8b128.k_grouped")
+def test_groups_along_k_end_where_they_end_and_not_where_a_step_does(kernel, variant, d, accumulate, stored):
+    random = numpy.random.default_rng(5)
+    M, N, sizes = 131, 264, (16, 0, 144, 69)
+    K, ends = sum(sizes) + 7, numpy.cumsum(sizes)
+    a, b, blocks = operand(random, M, K), operand(random, N, K), -(-K // 128) + len(sizes)
+    a_scale, b_scale = scales(random, blocks, M), scales(random, blocks, N)
+    before = random.integers(-8, 9, (4, M, N)).astype(D_DTYPES[d])
+    expected, block = numpy.zeros((4, M, N)), 0
+    for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        for first in range(end - size, end, 128):
+            part = slice(first, min(first + 128, end))
+            left = a[:, part].astype(numpy.float64) * a_scale[block, :, None]
+            expected[group] += left @ (b[:, part].astype(numpy.float64) * b_scale[block, :, None]).T
+            block += 1
+    a[:, ends[-1] :], b[:, ends[-1] :] = numpy.nan, numpy.nan  # nobody's
+    a_scale[block:], b_scale[block:] = numpy.nan, numpy.nan
+    pitch = -(-K // 16) * 16
+    inputs = {"a": Placed(a, (pitch, 1)), "b": Placed(b, (pitch + 16, 1)), "offsets": Placed(ends.astype(numpy.int32))}
+    inputs |= {"a_scale": placed_scales(a_scale, stored, (M + 1, 1)), "b_scale": placed_scales(b_scale, "f32", (N, 1))}
+    if accumulate == "yes":
+        expected += before.astype(numpy.float64)
+    placed = Placed(expected.astype(D_DTYPES[d]), before=before if accumulate == "yes" else None)
+    assert wrong(Problem("along K", inputs, {"d": placed}, {"accumulate": accumulate}), kernel, variant) is None
+
+
 @pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous", "m_grouped_masked"])
 def test_hopper_takes_f32_scales_and_says_so(grouping):
     kernel, on_blackwell = kernel_and_variants(f"gemm.fp8b128.{grouping}")

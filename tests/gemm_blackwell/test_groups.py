@@ -4,6 +4,9 @@ Arrays lie amid guards, padding of scales is 0xFF, rows of nobody are NaN where 
 tests/gemm_blackwell/which.py says how to run more schedules, and other cubins.
 """
 
+import itertools
+
+import ml_dtypes
 import numpy
 import pytest
 
@@ -11,7 +14,7 @@ from tests.gemm_blackwell import exact_groups
 from tests.gemm_blackwell.exact_groups import BLOCKS, along_k, contiguous, masked, placed_elements, placed_scales, values_of
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
-from zoo.checks.problem import Laid, Placed
+from zoo.checks.problem import Laid, Placed, Problem
 from zoo.emulator import Device
 from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_cols, quantize_rows
@@ -51,8 +54,12 @@ def test_no_groups_and_no_rows_write_nothing(tile):
 
 
 @pytest.mark.parametrize("tile", TILES)
-def test_elements_of_either_type(tile):
-    assert wrong("m_grouped_contiguous", "mxfp8", tile, contiguous("mxfp8", 8, 64, (3, 2), dtype="e5m2")) is None
+def test_elements_of_either_type_on_either_side(tile):
+    for of_a, of_b in itertools.product((ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2), repeat=2):
+        problem = contiguous("mxfp8", 8, 64, (3, 2))
+        a, b = (problem.inputs[name] for name in ("a", "b"))
+        changed = {"a": Placed(a.values.astype(of_a), a.strides), "b": Placed(b.values.astype(of_b), b.strides)}
+        assert wrong("m_grouped_contiguous", "mxfp8", tile, Problem(problem.name, {**problem.inputs, **changed}, problem.outputs)) is None
 
 
 @pytest.mark.parametrize("tile", TILES)

@@ -20,6 +20,7 @@ from tests.gemm_blackwell.exact_groups import (
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Problem
+from zoo.contract.array import contiguous_strides
 from zoo.emulator import Device
 from zoo.runtime.arrays import Pointer
 
@@ -83,7 +84,9 @@ def test_rows_of_2880_elements_are_packed_and_then_multiplied():
     device = Device(arch="sm_100f", arithmetic="hw", multiprocessors=3)
 
     def put(values, dtype):
-        return Pointer(device.alloc(numpy.ascontiguousarray(values).view(numpy.uint8)), values.shape, dtype, None, device)
+        return Pointer(
+            device.alloc(numpy.ascontiguousarray(values).view(numpy.uint8)), values.shape, dtype, contiguous_strides(values.shape), device
+        )
 
     packed, d = device.empty((N, 1472), "e2m1x2"), device.empty((M, N), "f32")
     assert ZOO.prepare("pack.mxfp4", q=put(b.elements, "e2m1x2"), packed=packed)().ok

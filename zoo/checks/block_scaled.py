@@ -20,6 +20,7 @@ from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Pro
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, exact, finished, finished_bound, gemm_block_scaled
 from zoo.reference.layouts import blocked_shape, to_blocked
+from zoo.reference.pack import pack_mxfp4
 from zoo.reference.small_floats import E4M3, E5M2
 
 DTYPES = ("f32", "bf16", "f16")  # of D
@@ -140,10 +141,11 @@ class Operands:
         """Rows of a `gap` times 16 bytes apart and those of b twice that; scales blocked."""
         a, a_scale, b, b_scale = self.arrays
         a_dtype, b_dtype = ("e2m1x2" if packed else None for packed in KINDS[self.formats].packed)
+        rows = rows_of_weights(self.formats, b)
         return {
             "a": Placed(a, (a.shape[1] + 16 * gap, 1), a_dtype),
             "a_scale": placed_scales(a_scale),
-            "b": Placed(b, (b.shape[1] + 32 * gap, 1), b_dtype),
+            "b": Placed(rows, (rows.shape[1] + 32 * gap, 1), b_dtype, padding=rows.size - b.size),
             "b_scale": placed_scales(b_scale),
         }
 
@@ -158,6 +160,16 @@ class Operands:
             return {"d": Placed(values, strides, within=within)}
 
         return Later(outputs)
+
+
+def rows_of_weights(formats: str, b: numpy.ndarray) -> numpy.ndarray:
+    """B's rows (..., K / 2) as the kernel takes them: 4 bits that come a byte each, in rows of 128 elements, of which those beyond K
+    may be anything."""
+    if KINDS[formats].packed != (False, True):
+        return b
+    rows = pack_mxfp4(b)
+    rows[..., b.shape[-1] :] = 0xFF
+    return rows
 
 
 def placed_scales(scales: numpy.ndarray) -> Placed:

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy
 
+from zoo.checks.gemm_bounds import with_bounds
 from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
-from zoo.reference.gemm_powers_of_two import gemm_fp8b128_of_powers, ue8m0_of_powers
+from zoo.reference.gemm_powers_of_two import gemm_fp8b128_k_grouped_of_powers, gemm_fp8b128_of_powers, ue8m0_of_powers
 from zoo.reference.groups import gather
 
 BLOCK = 128
@@ -64,7 +65,8 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         "k_grouped": _k_grouped,
     }
     refuse_other_formats(kernel)
-    return makers[kernel.fields["grouping"]](kernel, variant)
+    made = makers[kernel.fields["grouping"]](kernel, variant)
+    return map(with_bounds, made) if arithmetic_of(variant) is BLACKWELL else made
 
 
 def refuse_other_formats(kernel: Kernel) -> None:
@@ -82,14 +84,15 @@ class Arithmetic(NamedTuple):
 
     scales: Callable[[numpy.ndarray], numpy.ndarray]
     product: Callable[..., numpy.ndarray]
+    along_k: Callable[..., numpy.ndarray]  # the same for groups along K: (a, a_scale, b, b_scale, ends)
 
 
 def _powers_of_two(scales: numpy.ndarray) -> numpy.ndarray:
     return numpy.asarray(numpy.exp2(numpy.floor(numpy.log2(scales))), numpy.float32)
 
 
-HOPPER = Arithmetic(lambda scales: scales, lambda *operands: gemm_fp8b128(*operands))
-BLACKWELL = Arithmetic(_powers_of_two, gemm_fp8b128_of_powers)
+HOPPER = Arithmetic(lambda scales: scales, lambda *operands: gemm_fp8b128(*operands), lambda *operands: gemm_fp8b128_k_grouped(*operands))
+BLACKWELL = Arithmetic(_powers_of_two, gemm_fp8b128_of_powers, gemm_fp8b128_k_grouped_of_powers)
 
 
 def arithmetic_of(variant: Variant) -> Arithmetic:
@@ -420,17 +423,19 @@ _ALONG_K = (
 
 
 def _k_grouped(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtype = dtype_of(kernel, variant, "d")
+    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
     for index, shape in enumerate(_ALONG_K):
         M, N, K, sizes = shape
         for accumulate in ("no", "yes"):
-            arrays, sums = _along_k(M, N, K, sizes, index % 2 == 0)
+            dtype = next(dtypes)
+            arrays, sums = _along_k(M, N, K, sizes, index % 2 == 0, on)
             gap = index % 3
             pitch = -(-K // 16) * 16 + 16 * gap
             strides = {"a": (pitch, 1), "b": (pitch + 16, 1)}
             strides |= {"a_scale": (-(-M // 4) * 4 + 4 * gap, 1), "b_scale": (N + 8 * gap, 1)}
             inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
             inputs["offsets"] = Placed(numpy.cumsum(sizes).astype(numpy.int32))
+            inputs = _as_ue8m0(inputs) if index % 3 == 1 and on is BLACKWELL else inputs
             before = None
             if accumulate == "yes":
                 random, whole = numpy.random.default_rng(index), (len(sizes), M, N)
@@ -457,13 +462,13 @@ def _gradients(sums: Sums, dtype: str, strides: tuple[int, ...], before: numpy.n
 
 
 @lru_cache(maxsize=64)
-def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
+def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
     """(a, a_scale, b, b_scale; the sums of every group). Special: NaN where no group is, and in one element and one scale."""
     random = numpy.random.default_rng(M * 1000003 + N * 1009 + K)
     blocks = -(-K // BLOCK) + len(sizes)
     used = sum(-(-size // BLOCK) for size in sizes)
     a, b = _elements(random, M, K), _elements(random, N, K)
-    a_scale, b_scale = (numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32) for rows in (M, N))
+    a_scale, b_scale = (on.scales(numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32)) for rows in (M, N))
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
     if special:
         for name in ("a", "b"):
@@ -472,7 +477,7 @@ def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool) -> t
         if sum(sizes):
             arrays["a"][M // 2, sum(sizes) - 1] = numpy.nan
             arrays["b_scale"][0, N // 2] = numpy.nan
-    return arrays, cache(lambda: gemm_fp8b128_k_grouped(a, a_scale, b, b_scale, numpy.cumsum(sizes)))
+    return arrays, cache(lambda: on.along_k(a, a_scale, b, b_scale, numpy.cumsum(sizes)))
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,22 @@ def gemm_fp8b128_of_powers(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
     return gemm_block_scaled(a, left, b, right, "mxfp8", splits)
 
 
+def gemm_fp8b128_k_grouped_of_powers(
+    a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, offsets: np.ndarray
+) -> np.ndarray:
+    """f32 sums (G, M, N), as zoo.reference.gemm.gemm_fp8b128_k_grouped takes operands: groups along K, scales (blocks, rows)."""
+    left, right = ue8m0_of_powers(a_scale).T, ue8m0_of_powers(b_scale).T
+    sums = np.zeros((len(offsets), len(a), len(b)), np.float32)
+    begin = block = 0
+    for group, end in enumerate(np.asarray(offsets).tolist()):
+        blocks = slice(block, block + -(-(end - begin) // BLOCK))
+        steps = -(-(end - begin) // (BLOCK // _STEPS))
+        of_a, of_b = (np.repeat(scales[:, blocks], _STEPS, axis=1)[:, :steps] for scales in (left, right))
+        sums[group] = gemm_block_scaled(a[:, begin:end], of_a, b[:, begin:end], of_b, "mxfp8")
+        begin, block = end, blocks.stop
+    return sums
+
+
 def ue8m0_of_powers(scales: np.ndarray) -> np.ndarray:
     """Bytes of the last two dimensions' scales, as scales.ue8m0_words makes them; of bytes themselves."""
     if scales.dtype != np.float32:

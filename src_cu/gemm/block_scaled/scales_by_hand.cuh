@@ -4,6 +4,8 @@
 //     lane l      tokens l, l + 32, l + 64, l + 96: a word each of four equal bytes, 16 bytes of the 512 of a tile
 //                 weights: a scale for all 128 rows, 16 equal bytes
 //
+// or, where weights have a scale a row, as tokens. Rows says which row of the scales each row of a tile has, and where K begins.
+//
 // A line of the products takes 256 to 512 cycles and memory about 800, so scales of AHEAD lines are on their way.
 #pragma once
 
@@ -27,9 +29,19 @@ struct ScaleMatrix {
     }
 };
 
+// Of weights a scale for 128 rows; K begins at the first scale.
+struct WeightsInSquares {
+    static constexpr bool ROWS_OF_WEIGHTS = false, ENDS_WITHIN_STEPS = false;
+    __device__ __forceinline__ int64_t place_of_weight(const ScaleMatrix& scales, const ScaledWork& work, int row) const {
+        return work.group * scales.group + int64_t((work.column + row) / SCALE_TILE_ROWS) * scales.row;
+    }
+    __device__ __forceinline__ int first_block(const ScaledWork&) const { return 0; }
+};
+
 // Row `token` of a tile, of the rows that have scales; places of `rows` each, where groups have places.
-struct RowsAsTheyLie {
-    const int rows = 0;
+struct RowsAsTheyLie : WeightsInSquares {
+    int rows = 0;
+    __device__ __forceinline__ explicit RowsAsTheyLie(int rows) : rows(rows) {}
     __device__ __forceinline__ int64_t place(const ScaleMatrix& scales, const ScaledWork& work, int token) const {
         return work.group * scales.group + int64_t(work.token - work.group * rows + token) * scales.row;
     }
@@ -38,7 +50,8 @@ struct RowsAsTheyLie {
 // Of both operands, by a whole warp of each CTA.
 template <class Tile, class Rows>
 struct ScalesByHand {
-    static constexpr int AHEAD = 4, TOKENS = 4, WEIGHTS = Tile::SWAPPED ? 1 : Tile::RIGHT_TILES;
+    static constexpr int AHEAD = 4, TOKENS = 4, EACH = Rows::ROWS_OF_WEIGHTS ? 4 : 1;
+    static constexpr int WEIGHTS = EACH * (Tile::SWAPPED ? 1 : Tile::RIGHT_TILES);
     static_assert(Tile::Kind::SCALE_TILES == 1 && (!Tile::SWAPPED || Tile::RIGHT_TILES == 1));
 
     ScaleMatrix a, b;
@@ -56,19 +69,18 @@ struct ScalesByHand {
         }
 #pragma unroll
         for (int i = 0; i < WEIGHTS; i++) {
-            const int block = (Tile::SWAPPED ? rank : 0) + i;
-            weight[i] = block * SCALE_TILE_ROWS < work.columns
-                            ? work.group * b.group + int64_t(work.column / SCALE_TILE_ROWS + block) * b.row
-                            : -1;
+            const int row = ((Tile::SWAPPED ? rank : 0) * EACH + i) * (SCALE_TILE_ROWS / EACH) + (EACH > 1 ? lane : 0);
+            weight[i] = row < work.columns ? rows.place_of_weight(b, work, row) : -1;
         }
+        const int first_block = rows.first_block(work);
         uint32_t tokens[AHEAD][TOKENS], weights[AHEAD][WEIGHTS];
         const auto read = [&](int ahead, int line) {
 #pragma unroll
             for (int i = 0; i < TOKENS; i++)
-                tokens[ahead][i] = line < work.end_line && token[i] >= 0 ? a.at(token[i] + line * a.block) : 0;
+                tokens[ahead][i] = line < work.end_line && token[i] >= 0 ? a.at(token[i] + (first_block + line) * a.block) : 0;
 #pragma unroll
             for (int i = 0; i < WEIGHTS; i++)
-                weights[ahead][i] = line < work.end_line && weight[i] >= 0 ? b.at(weight[i] + line * b.block) : 0;
+                weights[ahead][i] = line < work.end_line && weight[i] >= 0 ? b.at(weight[i] + (first_block + line) * b.block) : 0;
         };
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) read(i, work.first_line + i);
@@ -81,10 +93,15 @@ struct ScalesByHand {
                 uint4* of_tokens = reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.right[0] : stage.left);
                 of_tokens[lane] = {a.word(tokens[i][0]), a.word(tokens[i][1]), a.word(tokens[i][2]), a.word(tokens[i][3])};
 #pragma unroll
-                for (int j = 0; j < WEIGHTS; j++) {
-                    const uint32_t word = b.word(weights[i][j]);
-                    reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.left : stage.right[j])[lane] = {word, word, word, word};
+                for (int j = 0; j < WEIGHTS; j += EACH) {
+                    uint32_t words[4];
+#pragma unroll
+                    for (int k = 0; k < 4; k++) words[k] = b.word(weights[i][j + k % EACH]);
+                    reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.left : stage.right[j / EACH])[lane] = {words[0], words[1],
+                                                                                                         words[2], words[3]};
                 }
+                if constexpr (Rows::ENDS_WITHIN_STEPS)
+                    if (first + i + 1 == work.end_line) rows.clear_rest_of_step(tile, ring, work);
                 let_copies_see_shared_memory();
                 __syncwarp();
                 if (elected()) publish_at_first<Tile::CTAS>(&tile.scales_full[ring.stage]);

@@ -1,0 +1,339 @@
+"""Deliberate bugs in the PTX of the block-scaled products, made mechanically: every kind at every place where it applies, drawn by seed.
+
+    python -m tests.gemm_blackwell.mutants [--each 3] [--seed 0] [words of a kind, kernel or variant...]
+
+prints the table of all that are drawn and exits with 1 when fewer than 97 % are found. A mutant is found when the emulator reports a
+finding or a deadlock, or an element of D is not the reference's. The edits are those of the proof kernels' mutants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import random
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "emulator" / "mutants"))
+
+from mutant_edits import change, delete, duplicate, move, mutate, skip_wait, substitute
+
+from tests.gemm_blackwell.which import CUBINS, ZOO
+from zoo.checks import emulated
+from zoo.checks.block_scaled import dense_problem, finishing_steps, random_operands
+from zoo.checks.problem import POISONS, Problem, difference
+from zoo.emulator import Device, machine
+from zoo.emulator.device import Module
+from zoo.errors import EmulationError
+from zoo.reference.block_scaled_gemm import KINDS as KINDS_OF_FORMATS
+from zoo.shipped.ptx import Texts
+
+GOAL = 0.97
+PAIRS = "t256_w256"  # the variant of two CTAs
+INSTRUCTION_LIMIT = 200_000  # ten times what the largest problem here takes: what never ends is a livelock
+
+# instructions, as regular expressions
+WAIT, EXPECT, INIT = r"mbarrier\.try_wait", r"mbarrier\.arrive\.expect_tx", r"mbarrier\.init"
+ARRIVE = r"mbarrier\.arrive\.shared"
+LOAD, COPY, MMA = r"cp\.async\.bulk\.tensor\.2d", r"tcgen05\.cp", r"tcgen05\.mma"
+COMMIT, COMMIT_TO_BOTH = r"tcgen05\.commit", r"tcgen05\.commit\S*multicast"
+LD, WAIT_LD, ALLOC, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.alloc", r"tcgen05\.dealloc"
+CTA_BARRIER, CLUSTER_BARRIER = r"bar(rier)?\.sync", r"barrier\.cluster\.(arrive|wait)"
+STORE, STORE_SHARED = r"st\.global", r"st\.shared"
+ASK, ANSWER = r"clusterlaunchcontrol\.try_cancel", r"@granted clusterlaunchcontrol\S*get_first_ctaid"
+
+Edit = Callable[[list[str]], list[str]]
+At = Callable[[list[str]], list[int]]
+
+
+def renamed(pattern: str, replacement: str) -> Callable[[At], Edit]:
+    return lambda at: substitute(at, pattern, replacement)
+
+
+def operand(index: int | tuple[int, ...], **how: object) -> Callable[[At], Edit]:
+    return lambda at: change(at, index, **how)
+
+
+def earlier(before: str) -> Callable[[At], Edit]:
+    """To the place before the last instruction of a kind ahead of it."""
+
+    def made(at: At) -> Edit:
+        def target(lines: list[str]) -> list[int]:
+            return [[i for i in places(lines, before) if i < at(lines)[0]][-1]]
+
+        return move(at, target)
+
+    return made
+
+
+def one_more(at: At) -> Edit:
+    """The number that an instruction under a predicate gives."""
+
+    def edit(lines: list[str]) -> list[str]:
+        (i,) = at(lines)
+        register = re.search(r"(%r\d+)", lines[i])
+        return [*lines[: i + 1], f"\tadd.s32 {register[1]}, {register[1]}, 1;", *lines[i + 1 :]]
+
+    return edit
+
+
+# What is wrong: (where, how). In the operands of an instruction, (1, 0) is the first part inside the brackets of the second.
+KINDS: dict[str, tuple[str, Callable[[At], Edit]]] = {
+    "does not wait": (WAIT, skip_wait),
+    "waits for the other phase": (WAIT, operand(2, xor=1)),
+    "waits for the next barrier": (WAIT, operand((1, 0), add=8)),
+    "does not arrive": (ARRIVE, delete),
+    "arrives twice": (ARRIVE, duplicate),
+    "does not commit": (COMMIT, delete),
+    "commits twice": (COMMIT, duplicate),
+    "commits to one CTA of the pair": (COMMIT_TO_BOTH, operand(1, xor=2, type="b16")),
+    "commits to the other CTA of the pair alone": (COMMIT_TO_BOTH, operand(1, xor=1, type="b16")),
+    "commits to the next barrier": (COMMIT, operand((0, 0), add=8)),
+    "commits before the products": (COMMIT, earlier(MMA)),
+    "expects 16 bytes too many": (EXPECT, operand(2, add=16)),
+    "expects 16 bytes too few": (EXPECT, operand(2, add=-16)),
+    "does not expect bytes": (EXPECT, delete),
+    "a barrier counts one too many": (INIT, operand(1, add=1)),
+    "a barrier counts two too many": (INIT, operand(1, add=2)),
+    "a barrier is not initialised": (INIT, delete),
+    "a box is not loaded": (LOAD, delete),
+    "a box is loaded twice": (LOAD, duplicate),
+    "a box from one row further on": (LOAD, operand((1, 1, 1), add=1)),
+    "a box from 16 bytes or words further on": (LOAD, operand((1, 1, 0), add=16)),
+    "a box to the next 1024 bytes": (LOAD, operand((0, 0), add=1024)),
+    "a box counted by the next barrier": (LOAD, operand((2, 0), add=8)),
+    "scales are not copied": (COPY, delete),
+    "scales are copied to the next column": (COPY, operand((0, 0), add=1)),
+    "scales are copied from 16 bytes further on": (COPY, operand(1, add=1, type="b64")),
+    "scales are copied with half the stride": (COPY, operand(1, xor=(8 ^ 4) << 32, type="b64")),
+    "scales are copied after the product": (COPY, lambda at: move(at, lambda lines: [places(lines, COMMIT)[0]])),
+    "a product is left out": (MMA, delete),
+    "a product is added twice": (MMA, duplicate),
+    "a product of A 32 bytes further on": (MMA, operand(1, add=2, type="b64")),
+    "a product of B 32 bytes further on": (MMA, operand(2, add=2, type="b64")),
+    "a product of A and B exchanged": (MMA, renamed(r"(\], )(%rd\d+), (%rd\d+)", r"\1\3, \2")),
+    "a product without A's swizzle": (MMA, operand(1, xor=2 << 61, type="b64")),
+    "a product with half of B's stride": (MMA, operand(2, xor=(64 ^ 32) << 32, type="b64")),
+    "a product of another type of A": (MMA, operand(3, xor=1 << 7)),
+    "a product of another type of B": (MMA, operand(3, xor=1 << 10)),
+    "a product of another N": (MMA, operand(3, xor=1 << 18)),
+    "a product of another M": (MMA, operand(3, xor=1 << 28)),
+    "a product of another format of scales": (MMA, operand(3, xor=1 << 23)),
+    "a product with A's scale of another step": (MMA, operand(3, xor=1 << 30)),
+    "a product with B's scale of another step": (MMA, operand(3, xor=1 << 5)),
+    "a product with A's scales of the next column": (MMA, operand((4, 0), add=1)),
+    "a product with B's scales of the next column": (MMA, operand((5, 0), add=1)),
+    "a product with the scales exchanged": (MMA, renamed(r"(\[%r\d+\]), (\[%r\d+\]), adds", r"\2, \1, adds")),
+    "sums one column further on": (MMA, operand((0, 0), add=1)),
+    "sums in the columns of the next tile": (MMA, operand((0, 0), add=128)),
+    "a product that adds where it must not, or the other way round": (r"setp\.ne\.b32 adds", renamed("setp.ne", "setp.eq")),
+    "sums are read one column further on": (LD, operand((1, 0), add=1)),
+    "sums are read from the next lanes": (LD, operand((1, 0), add=1 << 16)),
+    "sums are used before they are read": (WAIT_LD, delete),
+    "half of tensor memory": (ALLOC, operand(1, to=256)),
+    "tensor memory is not freed": (DEALLOC, delete),
+    "half of tensor memory is freed": (DEALLOC, operand(1, to=256)),
+    "tensor memory is freed before all have read": (DEALLOC, earlier(r"(bar(rier)?\.sync|barrier\.cluster\.arrive)")),
+    "half of a cluster's barrier": (CLUSTER_BARRIER, delete),
+    "no barrier of the CTA": (CTA_BARRIER, delete),
+    "an address in the other CTA": (r"mapa\.", operand(2, xor=1)),
+    "does not ask for a tile": (ASK, delete),
+    "asks for a tile twice": (ASK, duplicate),
+    "takes the tile after the one it got": (ANSWER, one_more),
+    "all lanes do what one is to do": (r"elect\.sync", renamed(r"elect\.sync _\|one, \S+;", "setp.eq.u32 one, 0, 0;")),
+    "elements are not stored": (STORE, delete),
+    "elements are stored 16 bytes further on": (STORE, operand((0, 0), add=16, type="b64")),
+    "sums or scales are not laid down": (STORE_SHARED, delete),
+    "rounds towards zero": (r"cvt\.rn\.(bf16x2|f16x2)\.f32", renamed(r"cvt\.rn", "cvt.rz")),
+    "a factor is left out": (r"mul\.rn\.f32", renamed(r"mul\.rn\.f32\s+(\S+), (\S+), \S+;", r"mov.b32 \1, \2;")),
+    "a summand is left out": (r"add\.rn\.f32", renamed(r"add\.rn\.f32\s+(\S+), (\S+), \S+;", r"mov.b32 \1, \2;")),
+    "a ring is one stage too short": (r"setp\.eq\.b32\s+%p\d+, %r\d+, [2-9];", operand(2, add=-1)),
+}
+
+
+def places(lines: list[str], pattern: str) -> list[int]:
+    expression = re.compile(rf"^\s*(@!?[%\w]+\s+)?{pattern}")
+    return [i for i, line in enumerate(lines) if expression.search(line)]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    formats: str
+    variant: str
+    kind: str
+    number: int  # of the place among all of the kernel's
+    instruction: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.formats} {self.variant}: {self.kind}, place {self.number}"
+
+    def ptx(self) -> str:
+        variant = variant_of(self.formats, self.variant)
+        pattern, made = KINDS[self.kind]
+        return mutate(text_of(self.formats, self.variant), variant.symbol, (made(lambda lines: [places(lines, pattern)[self.number]]),))
+
+
+def kernel_of(formats: str):
+    return ZOO.kernel(f"gemm.{formats}.dense")
+
+
+def variant_of(formats: str, name: str):
+    return next(variant for variant in kernel_of(formats).variants if variant.name == name)
+
+
+@functools.cache
+def text_of(formats: str, variant: str) -> str:
+    return Texts(Path(CUBINS)).of(variant_of(formats, variant), ZOO.manifest)
+
+
+def every_place() -> dict[str, list[Mutant]]:
+    found: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
+    for formats in ("mxfp8", "mxfp4", "nvfp4"):
+        for variant in kernel_of(formats).variants:
+            lines = text_of(formats, variant.name).splitlines()
+            for kind, (pattern, _) in KINDS.items():
+                for number, line in enumerate(places(lines, pattern)):
+                    found[kind].append(Mutant(formats, variant.name, kind, number, lines[line].strip()))
+    return found
+
+
+def drawn(seed: int) -> Iterator[list[Mutant]]:
+    """Of each kind all that there are, in an order of their own."""
+    for kind, mutants in every_place().items():
+        yield random.Random(f"{seed} {kind}").sample(mutants, len(mutants))
+
+
+def reason_it_is_none(mutant: Mutant) -> str | None:
+    """Why an edit leaves the kernel right, where it does."""
+    if mutant.variant == PAIRS:
+        return None
+    lines = text_of(mutant.formats, mutant.variant).splitlines()
+    if KINDS[mutant.kind][0] == WAIT and in_a_row(lines, places(lines, WAIT)[mutant.number]):
+        return "who loads waits at its end for the arrivals that the other CTA of a pair sends; alone, those who store have seen later ones"
+    return None
+
+
+def in_a_row(lines: list[str], place: int) -> bool:
+    """Whether a wait is one of five or more with nothing between them that moves data or says so."""
+    others = places(lines, "(" + "|".join((WAIT, r"mbarrier\.arrive", LOAD, COPY, MMA, COMMIT, LD, STORE, STORE_SHARED, ASK, INIT)) + ")")
+    waits = set(places(lines, WAIT))
+    first = last = others.index(place)
+    while first > 0 and others[first - 1] in waits:
+        first -= 1
+    while last + 1 < len(others) and others[last + 1] in waits:
+        last += 1
+    return last - first >= 4
+
+
+@functools.cache
+def problems(formats: str, variant_name: str) -> list[Problem]:
+    """Several tiles a CTA; more lines than stages, shared where that is done; all steps of finishing; all dtypes of D; whole and half
+    steps of K; scales of a second tile of columns."""
+    kernel, variant, line = kernel_of(formats), variant_of(formats, variant_name), KINDS_OF_FORMATS[formats].line
+    steps, found = list(finishing_steps(130, 32)), []
+    for M, N, K, dtype, finish in (
+        (130, 32, 96, "f32", steps[4]),
+        (4, 8, 8 * line + 32, "bf16", {}),
+        (130, 32, 64, "f16", steps[1]),
+        (5, 136, 2 * line, "bf16", {}),
+        (257, 264, 32, "f16", {}),
+    ):
+        found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(formats, M, N, K), dtype, 1, finish))
+    return found
+
+
+@functools.cache
+def executed(formats: str, variant_name: str) -> set[int]:
+    """The lines of the kernel as it is that these problems execute."""
+    lines: set[int] = set()
+    dismantle = machine.Machine.dismantle
+
+    def noted(ended: machine.Machine) -> None:
+        lines.update(ins.line for ins, count in zip(ended.program.instructions, ended.counts, strict=False) if count and ins is not None)
+        dismantle(ended)
+
+    with mock.patch.object(machine.Machine, "dismantle", noted):
+        verdict = verdict_on(formats, variant_name, text_of(formats, variant_name), schedules=(1,))
+    assert not verdict.found_by, verdict.detail
+    return lines
+
+
+def is_reached(mutant: Mutant) -> bool:
+    lines = text_of(mutant.formats, mutant.variant).splitlines()
+    return places(lines, KINDS[mutant.kind][0])[mutant.number] + 1 in executed(mutant.formats, mutant.variant)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    mutant: Mutant
+    found_by: str  # the first words of the finding, "wrong bits", or "" when nothing noticed
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.mutant.name:90} {self.found_by or 'NOT FOUND: ' + self.mutant.instruction}"
+
+
+class Edited:
+    """A zoo whose one variant runs from another text."""
+
+    def __init__(self, module: Module):
+        self._module = module
+
+    def prepare(self, name: str, **arguments):
+        plan = ZOO.prepare(name, **arguments)
+        plan._module = self._module
+        return plan
+
+
+def judge(mutant: Mutant) -> Verdict:
+    return verdict_on(mutant.formats, mutant.variant, mutant.ptx(), mutant)
+
+
+def verdict_on(formats: str, variant_name: str, ptx: str, mutant: Mutant | None = None, schedules: tuple[int, ...] = (1, 4)) -> Verdict:
+    kernel, variant, module = kernel_of(formats), variant_of(formats, variant_name), Module(ptx)
+    with mock.patch.object(emulated, "Device", functools.partial(Device, instruction_limit=INSTRUCTION_LIMIT)):
+        for count in schedules:
+            for problem in problems(formats, variant_name):
+                try:
+                    wrong = difference(problem, kernel, variant, emulated.executor(Edited(module), count), POISONS[:1])
+                except EmulationError as error:
+                    finding = re.search(r"^  ([a-z-]+): ", str(error), re.MULTILINE)
+                    return Verdict(mutant, finding[1] if finding else str(error).split(":")[-1].strip()[:60], str(error))
+                if wrong:
+                    return Verdict(mutant, "wrong bits", wrong)
+    return Verdict(mutant, "", "no finding, no deadlock and the right bits")
+
+
+def judged(each: int, seed: int, words: Sequence[str] = ()) -> Iterator[Verdict]:
+    """So many mutants of each kind, leaving out what is no mutant and what none of the problems executes."""
+    for mutants in drawn(seed):
+        chosen = (mutant for mutant in mutants if all(word in mutant.name for word in words))
+        there = (mutant for mutant in chosen if reason_it_is_none(mutant) is None and is_reached(mutant))
+        yield from map(judge, itertools.islice(there, each))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--each", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    verdicts = []
+    for verdict in judged(asked.each, asked.seed, asked.words):
+        verdicts.append(verdict)
+        print(verdict, flush=True)
+    found = [verdict for verdict in verdicts if verdict.found_by]
+    kinds = len({verdict.mutant.kind for verdict in verdicts})
+    print(f"{len(found)} of {len(verdicts)} mutants of {kinds} kinds found ({len(found) / max(1, len(verdicts)):.1%})")
+    print(f"{sum(verdict.found_by == 'wrong bits' for verdict in found)} of them by their wrong bits alone")
+    sys.exit(len(found) < GOAL * len(verdicts))
+
+
+if __name__ == "__main__":
+    main()
