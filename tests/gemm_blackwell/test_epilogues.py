@@ -16,7 +16,7 @@ from zoo.errors import ConstraintError
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.shipped.packaged import packaged
 
-SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 2))
+SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 1))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 TILES = ("t256_w256", "t128", "few128")
 KERNELS = [
@@ -27,6 +27,10 @@ ALTERNATING = Gates("interleaved", "gpt_oss", numpy.float32(0.75))
 IN_HALVES = Gates("halves", "deepseek_v4", numpy.float32(0.5))
 
 of_all = pytest.mark.parametrize(("format", "extra", "tile"), [(*kernel, tile) for kernel in KERNELS for tile in TILES])
+of_some = pytest.mark.parametrize(
+    ("format", "extra", "tile"),
+    [(*kernel, tile) for kernel in (("mxfp8", "swiglu_mxfp8"), ("mxfp4", "mxfp8"), ("nvfp4", "swiglu_nvfp4")) for tile in TILES],
+)
 of_tiles = pytest.mark.parametrize("tile", TILES)
 
 
@@ -71,18 +75,18 @@ def test_few_tokens_whose_lines_of_k_several_ctas_share(gates):
         assert wrong("dense", format, extra, "few128", problem) is None
 
 
-@pytest.mark.parametrize(("tile", "shape"), [("t256_w256", (513, 512)), ("t128", (257, 512))])
+@pytest.mark.parametrize(("tile", "shape"), [("t256_w256", (300, 512)), ("t128", (130, 512))])
 @pytest.mark.parametrize("gates", [ALTERNATING, IN_HALVES])
 def test_tiles_in_turns_whose_sums_share_columns_of_tensor_memory(tile, shape, gates):
     assert wrong("dense", "nvfp4", "swiglu_nvfp4", tile, of_matrix("nvfp4", *shape, 32, Epilogue("swiglu_nvfp4", gates))) is None
 
 
-@of_all
+@of_some
 def test_groups_end_within_a_tile_and_scales_begin_anew(format, extra, tile):
     columns = 64
     epilogue = Epilogue(extra, ALTERNATING, gap=1)
     problem = of_groups(format, 2 * columns if "swiglu" in extra else columns, 64, (0, 5, 0, 130, 1, 0), epilogue, nobody=3)
-    assert wrong("m_grouped_contiguous", format, extra, tile, problem, schedules=1) is None
+    assert wrong("m_grouped_contiguous", format, extra, tile, problem) is None
 
 
 @of_tiles
@@ -92,10 +96,10 @@ def test_groups_whose_gates_are_in_halves(tile):
         assert wrong("m_grouped_contiguous", format, extra, tile, problem) is None
 
 
-@of_all
+@of_some
 def test_places_are_used_in_part_to_the_edge_or_not_at_all(format, extra, tile):
     problem = of_places(format, 128 if "swiglu" in extra else 64, 64, 9, (0, 9, 1, 0, 5), Epilogue(extra, ALTERNATING, gap=1))
-    assert wrong("m_grouped_masked", format, extra, tile, problem, schedules=1) is None
+    assert wrong("m_grouped_masked", format, extra, tile, problem) is None
 
 
 @of_tiles

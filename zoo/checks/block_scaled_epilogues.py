@@ -7,17 +7,19 @@ row_scale make any numbers of them: a GPU has no room either.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import ml_dtypes
 import numpy
 
-from zoo.checks.block_scaled import DTYPES, Operands, argument_has_nan, placed_finish, whole_numbers
+from zoo.checks.block_scaled import DTYPES, Operands, argument_has_nan, placed_finish, placed_scales, whole_numbers
 from zoo.checks.problem import Later, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat, block_format
 from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
+from zoo.reference.block_scaled_gemm import KINDS, gemm_block_scaled
 from zoo.reference.gemm import rounded
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.swiglu import ACTIVATIONS
@@ -29,11 +31,18 @@ _SHAPES = (
     (129, 128, 160), (300, 416, 288), (64, 1056, 544), (517, 384, 160), (16, 512, 4096), (260, 640, 1056), (1, 2880, 2880),
 )  # fmt: skip
 _NARROW = ((7, 8, 96), (130, 24, 32), (5, 136, 64), (2, 8, 1056), (300, 264, 160))  # of D alone
+# (columns of the result, K, rows of each group, rows that are nobody's, or of a place): empty groups first, last and in a row; groups
+# that end within a tile, at its edge and one after it; more of them than lanes of a warp.
+_GROUPS = (
+    (32, 32, (0, 5, 0, 7), 3), (32, 32, (1, 128, 0, 0), 0), (64, 64, (3, 4), 1), (64, 32, (129, 1), 0), (128, 32, (5, 2), 9), (128, 32, (), 2),
+    (32, 32, (0,) * 31 + (2, 9, 0, 1) + (0,) * 30 + (1,), 0), (160, 96, (3, 130), 1), (256, 160, (128, 0, 129, 256, 63), 9),
+    (1440, 2880, (17, 0, 130), 0),
+)  # fmt: skip
 _SPECIAL = ((9, 96, 96), (3, 32, 1056), (130, 64, 64))
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    return iter(_Problems(kernel))
+    return iter(_Problems(kernel) if kernel.fields["grouping"] == "dense" else _ProblemsOfGroups(kernel))
 
 
 @dataclass
@@ -106,9 +115,14 @@ class _Problems:
         if factors:
             odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)[:M]
             finish["row_scale"][: len(odd)] = odd
-        settings: dict[str, str | int | float] = {} if gates is None else {"gates": order, "activation": activation, "limit": float(gates.limit)}
+        settings: dict[str, str | int | float] = (
+            {} if gates is None else {"gates": order, "activation": activation, "limit": float(gates.limit)}
+        )
         settings |= {"batch_invariant": "yes"} if batch_invariant else {}
-        inputs = operands.placed(gap) | {name: placed_finish(name, array, gap) for name, array in finish.items()}
+        inputs = operands.placed(gap)
+        b = _padded(self.formats, operands.arrays[2], K)
+        inputs["b"] = Placed(b, (b.shape[1] + 32 * gap, 1), inputs["b"].dtype)
+        inputs |= {name: placed_finish(name, array, gap) for name, array in finish.items()}
 
         def h() -> numpy.ndarray:
             return made_of_sums(operands.sums(), gates, **finish)
@@ -128,6 +142,138 @@ class _Problems:
         settings |= {"rounding": rounding}
         outputs = _quantised(h, block_format("mxfp8", element=element, rounding=rounding), M, columns, gap)
         return Problem(f"{name}, {element}, {rounding}", inputs, outputs, settings)
+
+
+class _ProblemsOfGroups(_Problems):
+    """Groups back to back, or each in a place; with NaN in the rows of nobody, where elements or scales have one."""
+
+    def __iter__(self) -> Iterator[Problem]:
+        for columns, K, sizes, more in _GROUPS:
+            for activation in ACTIVATIONS if self.gated else ("",):
+                yield self._of_groups(columns, K, sizes, more, activation)
+
+    def _of_groups(self, columns: int, K: int, sizes: tuple[int, ...], more: int, activation: str) -> Problem:
+        turn, G, in_places = next(self.turns), len(sizes), self.kernel.fields["grouping"] == "m_grouped_masked"
+        N, kind, gap = 2 * columns if self.gated else columns, KINDS[self.formats], turn % 2
+        order = "halves" if columns % 128 == 0 and turn % 2 else "interleaved"
+        gates = Gates(order, activation, numpy.float32((0.5, 7.0)[turn % 2])) if self.gated else None
+        height = max((*sizes, 1)) + more  # of a place
+        rows = (G, height) if in_places else (sum(sizes) + more,)
+        ends = numpy.cumsum(sizes).astype(numpy.int32)
+        places = [
+            (group, slice(0, size)) if in_places else slice(end - size, end)
+            for group, (size, end) in enumerate(zip(sizes, ends, strict=True))
+        ]
+        ours = numpy.zeros(rows, bool)
+        for place in places:
+            ours[place] = True
+
+        flat_a, flat_scales = whole_numbers(self.formats, max(ours.size, 1), 8, K).arrays[:2]
+        a, a_scale = (part[: ours.size].reshape(*rows, part.shape[1]).copy() for part in (flat_a, flat_scales))
+        if not kind.packed[0]:
+            a[~ours] = numpy.nan
+        a_scale[~ours] = numpy.nan
+        weights = [whole_numbers(self.formats, 2 * group + 1, N, K).arrays[2:] for group in range(max(G, 1))]
+        b = numpy.stack([elements for elements, _ in weights])[:G]
+        b = _padded(self.formats, b, K)
+        random = numpy.random.default_rng([columns, K, turn])
+        one_each = G if G and turn % 2 else 1
+        alpha = random.uniform(0.05, 0.2, one_each).astype(numpy.float32) / numpy.float32(K**0.5)
+        tensor_scale = random.uniform(0.005, 0.02, one_each).astype(numpy.float32)
+        bias = random.standard_normal((G, N)).astype(ml_dtypes.bfloat16 if turn % 3 == 2 else numpy.float32)
+        row_scale = random.uniform(0.01, 1, rows).astype(numpy.float32)
+        a_dtype, b_dtype = ("e2m1x2" if packed else None for packed in kind.packed)
+        inputs = {
+            "a": Placed(a, _rows_apart(a.shape, 16 * gap), a_dtype),
+            "a_scale": _tiles_of(a_scale, places, in_places),
+            "b": Placed(b, _rows_apart(b.shape, 32 * gap), b_dtype),
+            "b_scale": _tiles_of(numpy.stack([scale for _, scale in weights])[:G], [(group, slice(0, N)) for group in range(G)], True),
+            "rows" if in_places else "offsets": Placed(numpy.array(sizes, numpy.int32) if in_places else ends),
+            "alpha": Placed(alpha),
+        }
+        inputs |= {"bias": Placed(bias)} if turn % 3 else {}
+        inputs |= {"row_scale": Placed(row_scale)} if turn % 4 > 1 else {}
+        settings: dict[str, str | int | float] = {}
+        if gates is not None:
+            settings |= {"gates": order, "activation": activation, "limit": float(gates.limit)}
+        rounding, element = ("floor", "rceil")[turn // 2 % 2], ("e4m3", "e5m2")[turn // 3 % 2]
+        if self.result == "mxfp8":
+            settings |= {"rounding": rounding}
+        if self.result == "nvfp4":
+            inputs["tensor_scale"] = Placed(tensor_scale)
+        dtype = DTYPES[turn % len(DTYPES)]
+
+        def h(group: int) -> numpy.ndarray:
+            place, (elements, scale) = places[group], weights[group]
+            sums = gemm_block_scaled(a[place], a_scale[place], elements, scale, self.formats)
+            return made_of_sums(
+                sums, gates, alpha[group % one_each], bias[group] if turn % 3 else None, row_scale[place] if turn % 4 > 1 else None
+            )
+
+        def rounded_d() -> dict[str, Placed]:
+            values = numpy.zeros((*rows, columns), numpy.float32)
+            for group, place in enumerate(places):
+                values[place] = h(group)
+            d = rounded(values, dtype)
+            return {"d": Placed(d, _rows_apart(d.shape, 8 * gap), untouched=numpy.broadcast_to(~ours[..., None], d.shape))}
+
+        def quantised_q() -> dict[str, Placed]:
+            def format_of(group: int) -> BlockFormat:
+                if self.result == "nvfp4":
+                    return block_format("nvfp4", tensor_scale=tensor_scale[group % one_each])
+                return block_format("mxfp8", element=element, rounding=rounding)
+
+            some = quantised(numpy.zeros((1, columns), numpy.float32), format_of(0))
+            q, block = numpy.zeros((*rows, some.q.shape[1]), some.q.dtype), columns // format_of(0).block
+            wide = blocked_shape(1, block)[1]
+            tall = -(-height // 128) * 128 if in_places else -(-rows[0] // 128) * 128 + 128 * G
+            scales = numpy.zeros((*rows[:-1], tall, wide), some.scales.dtype)
+            tiles, begin = numpy.zeros(scales.shape, bool), 0
+            for group, place in enumerate(places):
+                made = quantised(h(group), format_of(group))
+                q[place] = made.q
+                reach = -(-sizes[group] // 128) * 128
+                at = (group, slice(0, reach)) if in_places else slice(begin, begin + reach)
+                scales[at], tiles[at], begin = made.scales.reshape(reach, wide), True, begin + reach
+            untouched = numpy.broadcast_to(~ours[..., None], q.shape)
+            q_dtype = "e2m1x2" if self.result == "nvfp4" else None
+            return {
+                "q": Placed(q, _rows_apart(q.shape, 16 * gap), q_dtype, untouched=untouched),
+                "scales": Placed(scales, untouched=~tiles),
+            }
+
+        sizes_in_words = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
+        name = f"groups of {sizes_in_words} rows{f' in {height}' if in_places else ''}, {columns} x {K}, {order} {activation}, turn {turn}"
+        return Problem(name, inputs, Later(quantised_q if self.result else rounded_d), settings)
+
+
+def _padded(formats: str, b: numpy.ndarray, K: int) -> numpy.ndarray:
+    """Weights of 4 bits beside tokens of 8 come in rows of 128 elements, of which the last may be anything."""
+    if formats != "mxfp8_mxfp4":
+        return b
+    return numpy.concatenate([b, numpy.full((*b.shape[:-1], -(-K // 128) * 64 - b.shape[-1]), 0xA5, numpy.uint8)], axis=-1)
+
+
+def _rows_apart(shape: tuple[int, ...], gap: int) -> tuple[int, ...]:
+    row = -(-shape[-1] // 16) * 16 + gap
+    return (row, 1) if len(shape) == 2 else (shape[1] * row, row, 1)
+
+
+def _tiles_of(scales: numpy.ndarray, places: Sequence[Any], in_places: bool) -> Placed:
+    """Blocked scales, every group's from a tile on; padding 0xFF. In places each matrix is whole, else groups follow each other."""
+    wide = blocked_shape(1, scales.shape[-1])[1]
+    if in_places:
+        matrices = [placed_scales(matrix).values for matrix in scales]
+        tall = -(-scales.shape[1] // 128) * 128
+        whole = numpy.stack(matrices) if matrices else numpy.zeros((0, tall, wide), scales.dtype)
+        return Placed(whole, padding=whole.size - scales.size)
+    whole = numpy.full((-(-len(scales) // 128) * 128 + 128 * len(places), wide), 0xFF, numpy.uint8).view(scales.dtype)
+    begin = 0
+    for place in places:
+        tiles = placed_scales(scales[place]).values
+        whole[begin : begin + len(tiles)] = tiles
+        begin += len(tiles)
+    return Placed(whole, padding=whole.size - scales.size)
 
 
 def _changed(operands: Operands, changed: tuple[str, float] | None) -> Operands:

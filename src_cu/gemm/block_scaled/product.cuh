@@ -20,7 +20,7 @@ namespace zoo {
 // The works of a tile: one, if its order does not say otherwise.
 template <class Order, class What>
 __device__ __forceinline__ void each_work(Order& order, int index, What what) {
-    ScaledWork work;
+    ScaledWork work = {};
     if (order.at(index, work)) what(work);
 }
 
