@@ -17,6 +17,7 @@ import ast
 import fnmatch
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -49,6 +50,7 @@ TESTS = {
     "zoo/catalog.py": ("tests/cli/test_catalogue.py tests/loader",),
     "zoo/capi/*.py": ("tests/capi/test_package.py tests/capi/test_parity.py", "tests/hostile/test_manifests.py"),
     "zoo/emulator/parser.py": (
+        "tests/emulator/test_parsed_text.py",
         "tests/hostile/test_ptx_limits.py tests/emulator/test_core_instructions.py tests/emulator/test_core_machine.py",
     ),
     "zoo/emulator/barriers.py": (
@@ -68,6 +70,8 @@ _OPERATORS = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift,
     ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
+
+_MOST_MEMORY = 16 << 30  # bytes of addresses of a test process
 
 _EITHER_WAY = ("min", "max", "gcd", "lcm", "minimum", "maximum")  # functions to which the order of arguments is all one
 _OF_TYPES = ("tuple", "list", "dict", "set", "type", "Callable", "Mapping", "Sequence", "Iterator")  # what is subscripted to name a type
@@ -233,11 +237,13 @@ class Copy:
         os.utime(path, (self._moment, self._moment))
 
     def _run(self, tests: str, seconds: float) -> bool:
-        """A process group of its own: what tests start and leave behind ends with them."""
+        """A process group of its own: what tests start and leave behind ends with them. A limit of zoo's that a change took away must not
+        take the memory of the machine."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
         environment = {**os.environ, "PYTHONPATH": str(self.folder)}
         silent = subprocess.DEVNULL
         process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=silent, stderr=silent, start_new_session=True)
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
         try:
             return process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
