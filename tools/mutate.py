@@ -34,20 +34,25 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # module -> the fewest tests that should notice, then those of whoever uses it beside; the first pattern that fits counts
 _CONTRACT = "tests/contract tests/hostile/test_limits_at_their_edges.py"
-_LOADER = "tests/hostile/test_lying_arrays.py tests/loader"
+_LOADER = "tests/loader/test_frameworks_on_the_cpu.py tests/hostile/test_lying_arrays.py tests/loader"
+_TABLES = " ".join(
+    f"tests/builder/test_{one}.py"
+    for one in ("table_expansion", "table_refusals", "include", "per_format", "scope_walk", "source_digests", "shared_builds")
+)
+_BUILDS = "tests/builder/test_build_runs.py tests/builder/test_build_failures.py"
 TESTS = {
     "zoo/shipped/cubin_file.py": ("tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",),
     "zoo/shipped/integrity.py": (
-        "tests/integrity/test_verify_integrity.py tests/hostile/test_limits_at_their_edges.py tests/hostile/test_evidence_files.py",
+        "tests/hostile/test_limits_at_their_edges.py tests/hostile/test_evidence_files.py tests/integrity/test_verify_integrity.py",
     ),
     "zoo/shipped/ptx.py": ("tests/hostile/test_ptx_archive.py",),
     "zoo/shipped/evidence.py": ("tests/cli/test_evidence.py tests/hostile/test_evidence_files.py", "tests/interruptions/test_records.py"),
     "zoo/shipped/places.py": ("tests/hostile/test_evidence_files.py",),
-    "zoo/contract/expressions.py": ("tests/contract/test_expressions.py", "tests/capi/test_parity.py"),
     "zoo/contract/files.py": ("tests/hostile/test_files.py tests/hostile/test_manifests.py",),
     "zoo/contract/*.py": (_CONTRACT, _LOADER, "tests/capi/test_parity.py"),
+    "zoo/runtime/own_array.py": ("tests/loader/test_own_arrays.py", _LOADER),
     "zoo/runtime/*.py": (_LOADER,),
-    "zoo/catalog.py": ("tests/cli/test_catalogue.py tests/loader",),
+    "zoo/catalog.py": ("tests/cli/test_catalogue.py tests/cli/test_selection.py", _LOADER),
     "zoo/capi/*.py": ("tests/capi/test_package.py tests/capi/test_parity.py", "tests/hostile/test_manifests.py"),
     "zoo/emulator/parser.py": (
         "tests/emulator/test_parsed_text.py",
@@ -58,8 +63,18 @@ TESTS = {
     ),
     "zoo/emulator/device.py": ("tests/emulator/test_core_machine.py tests/emulator/test_launching.py",),
     "zoo/reference/*.py": ("tests/reference",),
-    "zoo/cli/*.py": ("tests/cli",),
-    "tools/builder/*.py": ("tests/builder",),
+    "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
+    "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_demo_doctor_bench.py",),
+    "zoo/cli/d[eo]*.py": ("tests/cli/test_demo_doctor_bench.py",),
+    "zoo/cli/[rv]e*.py": ("tests/cli/test_evidence.py tests/cli/test_digest.py tests/cli/test_verify.py",),
+    "zoo/cli/text.py": ("tests/cli/test_text.py tests/cli/test_documented_output.py tests/cli/test_width.py",),
+    "zoo/cli/export.py": ("tests/cli/test_export.py tests/cli/test_digest.py",),
+    "zoo/cli/*.py": (
+        "tests/cli/test_documented_output.py tests/cli/test_catalogue.py tests/cli/test_selection.py tests/cli/test_show.py",
+        "tests/cli/test_command.py tests/cli/test_digest.py tests/cli/test_width.py",
+    ),
+    "tools/builder/[bco]*.py": (_TABLES, _BUILDS),
+    "tools/builder/*.py": (_TABLES, "tests/builder/test_shared_tables.py tests/builder/test_new_format.py", _BUILDS),
 }
 
 _COMPARISONS = {
