@@ -52,8 +52,13 @@ TESTS = {
     "zoo/contract/*.py": (_CONTRACT, _LOADER, "tests/capi/test_parity.py"),
     "zoo/runtime/own_array.py": ("tests/loader/test_own_arrays.py", _LOADER),
     "zoo/runtime/*.py": (_LOADER,),
-    "zoo/catalog.py": ("tests/cli/test_catalogue.py tests/cli/test_selection.py", _LOADER),
-    "zoo/capi/*.py": ("tests/capi/test_package.py tests/capi/test_parity.py", "tests/hostile/test_manifests.py"),
+    "zoo/catalog.py": ("tests/cli/test_catalogue.py tests/cli/test_selection.py tests/cli/test_digest.py", _LOADER),
+    "zoo/capi/contract_header.py": ("tests/contract/test_schema.py tests/capi/test_shared_numbers.py",),
+    "zoo/capi/folder.py": ("tests/interruptions/test_exports.py", "tests/capi/test_package.py"),
+    "zoo/capi/*.py": (
+        "tests/capi/test_exported_texts.py",
+        "tests/capi/test_binding.py tests/capi/test_parity.py tests/capi/test_foreign_manifest.py tests/capi/test_package.py",
+    ),
     "zoo/emulator/parser.py": (
         "tests/emulator/test_parsed_text.py",
         "tests/hostile/test_ptx_limits.py tests/emulator/test_core_instructions.py tests/emulator/test_core_machine.py",

@@ -1,0 +1,65 @@
+"""The texts of an export as they were when somebody last looked at them: a number out of its place is a difference, without a compiler.
+
+After a change that is meant, `python -m tests.capi.test_exported_texts` writes them anew; look at them before they are kept.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.contract.entries import entry
+from zoo.capi.export import _cubin_source, _describe
+from zoo.capi.table import _stack_depth, integer, kernel_tables, refuse_places, text
+from zoo.contract.expressions import Expression
+from zoo.contract.manifest import parse_kernel
+from zoo.errors import ManifestError
+
+HERE = Path(__file__).parent / "exported"
+NAME = "gemm.mxfp8_mxfp4.dense"
+
+
+def texts() -> dict[str, str]:
+    made = entry()
+    made["arguments"][0]["help"] = 'the "left" operand??/ | of *all*'
+    made["summary"] = "1. a summary \u00e9 with <marks>"
+    kernel = parse_kernel(NAME, made)
+    variants = kernel.variants[5:9] + kernel.variants[20:22]
+    places = {variant.file: 3 * place for place, variant in enumerate(variants)}
+    definition, row = kernel_tables(kernel, variants, 7, 40, places)
+    return {
+        "table.txt": f"{definition}\n{row}\n",
+        "description.md": _describe(kernel) + "\n",
+        "cubin.txt": _cubin_source(5, "sm_90a/a.cubin", bytes(range(1, 150))),
+    }
+
+
+@pytest.mark.parametrize("name", ["table.txt", "description.md", "cubin.txt"])
+def test_an_export_writes_what_somebody_looked_at(name):
+    assert texts()[name] == (HERE / name).read_text("utf-8")
+
+
+def test_a_text_is_a_literal_of_c_whatever_is_in_it():
+    assert text('a"b\\c??=\x1f \x7e\x7f\u00e9') == '"a\\"b\\\\c\\?\\?=\\037 ~\\177\\303\\251"'
+    assert [integer(n) for n in (-(2**63), -(2**63) + 1, 2**63 - 1)] == [
+        "(-INT64_C(9223372036854775807) - 1)", "INT64_C(-9223372036854775807)", "INT64_C(9223372036854775807)",
+    ]  # fmt: skip
+
+
+def test_what_is_counted_in_16_bits_ends_there():
+    refuse_places("here", "things", 65535)
+    with pytest.raises(ManifestError, match="here: more than 65,535 things, the C library takes no more"):
+        refuse_places("here", "things", 65536)
+
+
+@pytest.mark.parametrize(
+    ("expression", "deepest"),
+    [("1", 1), ("a + b", 2), ("a + (b + (c + d))", 4), ("a + b + c", 2), ("-a", 1), ("not a", 1), ("a and b", 1), ("a or b or c", 1),
+     ("a if b else c + d", 2), ("a + b if c else d", 2), ("a + (b if c else d)", 2), ("a if b + (c + d) else e", 3), ("min(a, b, c)", 2)],
+)  # fmt: skip
+def test_the_stack_is_as_deep_as_the_deepest_path(expression, deepest):
+    assert _stack_depth(Expression(expression)) == deepest
+
+
+if __name__ == "__main__":
+    for file, words in texts().items():
+        (HERE / file).write_text(words, "utf-8")
