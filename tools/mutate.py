@@ -41,7 +41,9 @@ _TABLES = " ".join(
 )
 _BUILDS = "tests/builder/test_build_runs.py tests/builder/test_build_failures.py"
 TESTS = {
-    "zoo/shipped/cubin_file.py": ("tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",),
+    "zoo/shipped/cubin_file.py": (
+        "tests/integrity/test_cubin_file_edges.py tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",
+    ),
     "zoo/shipped/integrity.py": (
         "tests/hostile/test_limits_at_their_edges.py tests/hostile/test_evidence_files.py tests/integrity/test_verify_integrity.py",
     ),

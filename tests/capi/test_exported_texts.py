@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.entries import entry
+from zoo.capi.contract_header import MOST
 from zoo.capi.export import _cubin_source, _describe
-from zoo.capi.table import _stack_depth, integer, kernel_tables, refuse_places, text
+from zoo.capi.table import _stack_depth, _Writer, integer, kernel_tables, refuse_places, text
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import parse_kernel
 from zoo.errors import ManifestError
@@ -49,6 +50,14 @@ def test_what_is_counted_in_16_bits_ends_there():
     refuse_places("here", "things", 65535)
     with pytest.raises(ManifestError, match="here: more than 65,535 things, the C library takes no more"):
         refuse_places("here", "things", 65536)
+
+
+@pytest.mark.parametrize("what", MOST)
+def test_what_the_c_library_has_room_for_is_taken_and_one_more_is_refused(what):
+    writer = _Writer(parse_kernel(NAME, entry()), [], 0)
+    writer._check(what, MOST[what])
+    with pytest.raises(ManifestError, match=f"{NAME}: {MOST[what] + 1} {what}, the C library takes at most {MOST[what]}"):
+        writer._check(what, MOST[what] + 1)
 
 
 @pytest.mark.parametrize(
