@@ -68,7 +68,10 @@ TESTS = {
     "zoo/emulator/barriers.py": (
         "tests/emulator/test_core_findings.py tests/emulator/test_core_machine.py tests/emulator/test_core_order.py",
     ),
-    "zoo/emulator/device.py": ("tests/emulator/test_core_machine.py tests/emulator/test_launching.py",),
+    "zoo/emulator/device.py": (
+        "tests/emulator/test_device_edges.py",
+        "tests/emulator/test_core_machine.py tests/emulator/test_launching.py",
+    ),
     "zoo/reference/*.py": ("tests/reference",),
     "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
     "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_demo_doctor_bench.py",),
