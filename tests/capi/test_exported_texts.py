@@ -3,14 +3,16 @@
 After a change that is meant, `python -m tests.capi.test_exported_texts` writes them anew; look at them before they are kept.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.contract.entries import entry
+from zoo.capi import table
 from zoo.capi.contract_header import MOST
 from zoo.capi.export import _cubin_source, _describe
-from zoo.capi.table import _stack_depth, _Writer, integer, kernel_tables, refuse_places, text
+from zoo.capi.table import MOST_EXPRESSIONS, _stack_depth, _Writer, integer, kernel_tables, refuse_places, text
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import parse_kernel
 from zoo.errors import ManifestError
@@ -58,6 +60,72 @@ def test_what_the_c_library_has_room_for_is_taken_and_one_more_is_refused(what):
     writer._check(what, MOST[what])
     with pytest.raises(ManifestError, match=f"{NAME}: {MOST[what] + 1} {what}, the C library takes at most {MOST[what]}"):
         writer._check(what, MOST[what] + 1)
+
+
+def constants(made):
+    made["variants"][0]["constants"] = {f"C{n}": n for n in range(33)}
+
+
+def options(made):
+    made["options"] |= {f"o{n}": {**made["options"]["order"], "values": [f"a{n}", f"b{n}"], "default": f"a{n}"} for n in range(15)}
+
+
+def arguments(made):
+    made["arguments"] += [{**made["arguments"][6], "name": f"n{n}"} for n in range(41)]
+
+
+def parameters(made):
+    made["launches"]["default"].update(parameter_bytes=56 * 8 + 208)
+    made["launches"]["default"]["parameters"] += [{"kind": "i64", "offset": 208 + 8 * n, "size": 8, "value": "M"} for n in range(56)]
+
+
+def maps(made):
+    recipe = made["launches"]["default"]["parameters"][6]
+    made["launches"]["default"].update(parameter_bytes=256 + 128 * 16)
+    made["launches"]["default"]["parameters"] += [{**recipe, "offset": 256 + 128 * n} for n in range(16)]
+
+
+def dimensions(made):
+    made["arguments"][7]["forms"][0]["shape"] = ["M"] * 9
+
+
+def stack(made):
+    made["derived"] = [["D", "(1 + " * 32 + "1" + ")" * 32]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(constants, "33 constants"), (options, "17 options"), (arguments, "49 arguments"), (parameters, "65 parameters"), (maps, "17 tensor maps"),
+     (dimensions, "9 dimensions"), (stack, "33 stack")],
+)  # fmt: skip
+def test_a_kernel_that_needs_one_more_of_anything_is_not_written(change, words):
+    made = entry()
+    change(made)
+    kernel = parse_kernel(NAME, made)
+    files = {variant.file: 0 for variant in kernel.variants}
+    with pytest.raises(ManifestError, match=f"{NAME}: {words}, the C library takes at most "):
+        kernel_tables(kernel, kernel.variants, 0, 0, files)
+
+
+def test_a_default_that_c_cannot_spell_and_a_name_for_two_things_are_refused():
+    kernel = parse_kernel(NAME, entry())
+    writer = _Writer(kernel, kernel.variants[:1], 0)
+    with pytest.raises(ManifestError, match=f"{NAME}: alpha: a default of inf cannot be written in C"):
+        writer._argument(replace(kernel.arguments["alpha"], default=float("inf")), 0)
+    with pytest.raises(ManifestError, match=r"'a\.present' stands for two things"):
+        writer._slot("a.present", new=True)
+    assert writer._slot("a.present") == 1 and writer._slot("another", new=True) == writer._slot("another")
+
+
+def test_expressions_are_counted_in_16_bits(monkeypatch):
+    kernel = parse_kernel(NAME, entry())
+    monkeypatch.setattr(table, "MOST_EXPRESSIONS", 2)
+    writer = _Writer(kernel, kernel.variants[:1], 0)
+    assert [writer._expression(Expression(text)) for text in ("1", "2", "1")] == [0, 1, 0] and (table.MOST_PLACES, MOST_EXPRESSIONS) == (
+        65535,
+    ) * 2
+    with pytest.raises(ManifestError, match=f"{NAME}: more than 2 expressions, the C library takes no more"):
+        writer._expression(Expression("3"))
 
 
 @pytest.mark.parametrize(

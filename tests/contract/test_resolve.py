@@ -235,6 +235,19 @@ def test_the_arrays_of_a_call_have_spans_of_their_own(kernel):
     assert set(empty.spans) == {"b"} and empty.apart == ()
 
 
+def test_a_stride_over_one_element_is_free_even_where_the_form_says_it():
+    made = entry()
+    made["arguments"][0]["forms"][0]["strides"] = ["2 * K", "1"]
+    made["launches"]["default"]["parameters"][6]["strides"] = ["2 * K"]
+    kernel, call = parse_kernel(NAME, made), arguments(m=1)
+    for stride in (256, 512, 7):
+        assert resolve(kernel, {**call, "a": with_(call["a"], strides=(stride, 1))}, HOPPER, SMS)
+    call = arguments(m=2)
+    assert resolve(kernel, {**call, "a": with_(call["a"], strides=(512, 1))}, HOPPER, SMS)
+    with pytest.raises(ArgumentError, match=r"a: expected strides \(512, 1\) = \(2 \* K, 1\), got \(256, 1\)"):
+        resolve(kernel, call, HOPPER, SMS)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
