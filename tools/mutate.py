@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import fnmatch
 import os
 import random
@@ -28,7 +29,15 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as tests/conftest.py has it
+
+import click  # noqa: F401
+import hypothesis  # noqa: F401
+import ml_dtypes  # noqa: F401
+import numpy  # noqa: F401
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -263,7 +272,7 @@ class Copy:
         whole = path.read_bytes()
         self._write(path, mutant.apply(whole))
         try:
-            return not self._run(tests, 3 * self._usual[tests] + 30)
+            return not self._run(tests, 3 * self._usual.get(tests, 190) + 30)
         finally:
             self._write(path, whole)
 
@@ -274,46 +283,64 @@ class Copy:
         os.utime(path, (self._moment, self._moment))
 
     def _run(self, tests: str, seconds: float) -> bool:
-        """A process group of its own: what tests start and leave behind ends with them. A limit of zoo's that a change took away must not
-        take the memory of the machine."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
-        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
-        silent = subprocess.DEVNULL
-        process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=silent, stderr=silent, start_new_session=True)
-        resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
-        try:
-            return process.wait(seconds) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        """In a fork, which has imported what tests need and no change is made in; it leads a process group of its own, so that what tests
+        start and leave behind ends with them."""
+        process, until = os.fork(), time.monotonic() + seconds
+        if process == 0:
+            _judge(self.folder, tests)
+        ended, status = 0, 1
+        while not ended and time.monotonic() < until:
+            time.sleep(0.02)
+            ended, status = os.waitpid(process, os.WNOHANG)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        if not ended:
+            os.waitpid(process, 0)
+        return bool(ended) and status == 0
+
+
+def _judge(folder: Path, tests: str) -> NoReturn:
+    """A limit of zoo's that a change took away must not take the memory of the machine."""
+    status = 1
+    try:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+        for descriptor in range(3):
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+        os.chdir(folder)
+        os.environ["PYTHONPATH"] = str(folder)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("zoo", "tools", "tests")]:
+            del sys.modules[name]
+        sys.path[:] = [str(folder), *(path for path in sys.path if ROOT not in (Path(path).resolve(), Path(path).resolve().parent))]
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests.split()]))
+    finally:
+        os._exit(status)
 
 
 def survivors(copy: Copy, tests: Judges, drawn: Iterator[Mutant], count: int, seconds: float) -> tuple[list[Mutant], int]:
     """What no test noticed, of how many tried."""
-    until, tried, alive, sound = time.monotonic() + seconds, 0, [], {}
+    until, tried, alive = time.monotonic() + seconds, 0, []
+    sound: dict[str, bool] = {}  # of judges: do they let pass what is unchanged?
     for mutant in drawn:
         if tried == count or time.monotonic() > until:
             break
-        fit = []
-        for named in judges_of(mutant.file, tests):
-            if named not in sound:
+        judges = [named for named in judges_of(mutant.file, tests) if sound.get(named, True)]
+        noticed = False
+        for named in judges:
+            noticed = copy.notice(mutant, named)
+            if noticed and named not in sound:  # or are they no judges at all?
                 sound[named] = copy.passes(named)
                 if not sound[named]:
                     print(f"judges of nothing, for they fail as they are: {named}", file=sys.stderr)
-            if not sound[named]:
-                continue
-            fit.append(named)
-            if copy.notice(mutant, named):
+                    noticed = False
+            if noticed:
                 break
-        else:
-            if not fit:
-                continue
+        if not noticed and not any(sound.get(named, True) for named in judges):
+            continue
+        tried += 1
+        if not noticed:
             alive.append(mutant)
             print(mutant, flush=True)
-        tried += 1
     return alive, tried
 
 
