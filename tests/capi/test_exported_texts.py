@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.entries import entry
-from zoo.capi import table
+from zoo.capi import folder, table
 from zoo.capi.contract_header import MOST
 from zoo.capi.export import _cubin_source, _describe
 from zoo.capi.table import MOST_EXPRESSIONS, _stack_depth, _Writer, integer, kernel_tables, refuse_places, text
@@ -39,6 +39,16 @@ def texts() -> dict[str, str]:
 @pytest.mark.parametrize("name", ["table.txt", "description.md", "cubin.txt"])
 def test_an_export_writes_what_somebody_looked_at(name):
     assert texts()[name] == (HERE / name).read_text("utf-8")
+
+
+def test_the_list_of_an_export_is_read_to_16_mib(tmp_path):
+    path = tmp_path / folder.LIST
+    path.write_text("zoo.c\n".ljust(16 << 20, "#"))
+    assert path.stat().st_size == 16 << 20 and folder._listed(tmp_path) == {"zoo.c"}
+    with path.open("a") as file:
+        file.write("\n")
+    with pytest.raises(OSError, match="it has more than the 16,777,216 bytes that zoo reads"):
+        folder._listed(tmp_path)
 
 
 def test_a_text_is_a_literal_of_c_whatever_is_in_it():
