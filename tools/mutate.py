@@ -273,7 +273,7 @@ class Copy:
         whole = path.read_bytes()
         self._write(path, mutant.apply(whole))
         try:
-            return not self._run(tests, 3 * self._usual.get(tests, 190) + 30)
+            return not self._run(tests, 3 * self._usual[tests] + 30)
         finally:
             self._write(path, whole)
 
@@ -323,13 +323,11 @@ def survivors(copy: Copy, tests: Judges, drawn: Iterator[Mutant], count: int, se
     until, sound = time.monotonic() + seconds, dict[str, bool]()  # of judges: do they let pass what is unchanged?
 
     def noticed(mutant: Mutant, named: str) -> bool:
-        if not sound.get(named, True) or not copy.notice(mutant, named):
-            return False
         if named not in sound:
             sound[named] = copy.passes(named)
             if not sound[named]:
                 print(f"judges of nothing, for they fail as they are: {named}", file=sys.stderr)
-        return sound[named]
+        return sound[named] and copy.notice(mutant, named)
 
     tried, left = 0, []
     for mutant in drawn:
@@ -337,7 +335,7 @@ def survivors(copy: Copy, tests: Judges, drawn: Iterator[Mutant], count: int, se
             break
         first = judges_of(mutant.file, tests)[0]
         seen = noticed(mutant, first)
-        if sound.get(first, True):
+        if sound[first]:
             tried += 1
             left += [] if seen else [mutant]
     print(f"{tried - len(left)} of {tried} were noticed by the quickest tests", flush=True)
