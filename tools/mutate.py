@@ -4,17 +4,21 @@
     python tools/mutate.py --only 'zoo/shipped/*' --seconds 1800   # for half an hour, of some modules
 
 Each change is one of: a comparison to its neighbour, a number by one, a truth turned round, `and` for `or`, an operator for another, two
-arguments swapped, a returned value forgotten, a statement deleted. Words are left alone: what a message says is nobody's mistake to find.
-It is made in a copy of the tracked files, never in the checkout. A test that does not end in time has noticed.
+arguments swapped, a returned value forgotten, a statement deleted. Left alone is what no caller can see: what a message or a `repr` says, and what
+stands there for people and type checkers, which is annotations, docstrings, names of types, `__slots__`, `__all__`, `cast` and the `strict` of a `zip`.
+A change is made in a copy of the tracked files, never in the checkout. It is judged by the quickest tests that should notice, and where these
+do not, by those of the module's other users. A test that does not end in time has noticed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import fnmatch
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,32 +29,84 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as tests/conftest.py has it
+
+import click  # noqa: F401
+import hypothesis  # noqa: F401
+import ml_dtypes  # noqa: F401
+import numpy  # noqa: F401
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# module -> the fewest tests that should notice; the first pattern that fits counts
+# module -> the fewest tests that should notice, then those of whoever uses it beside; the first pattern that fits counts
+_CONTRACT = "tests/contract tests/hostile/test_limits_at_their_edges.py"
+_ARRAYS = " ".join(
+    (
+        "tests/hostile/test_lying_arrays.py",
+        *(f"tests/loader/test_{one}.py" for one in ("frameworks_on_the_cpu", "own_arrays", "launch_attributes")),
+    )
+)
+_CALLS = " ".join(f"tests/loader/test_{one}.py" for one in ("dlpack_temporaries", "many_forms", "against_recorder", "driver_failures"))
+_TABLES = " ".join(
+    f"tests/builder/test_{one}.py"
+    for one in ("table_expansion", "table_refusals", "include", "per_format", "scope_walk", "source_digests", "shared_builds")
+)
+_BUILDS = "tests/builder/test_build_runs.py tests/builder/test_build_failures.py"
 TESTS = {
-    "zoo/shipped/cubin_file.py": "tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",
-    "zoo/shipped/integrity.py": "tests/integrity/test_verify_integrity.py tests/hostile/test_limits_at_their_edges.py tests/hostile/test_evidence_files.py",
-    "zoo/shipped/ptx.py": "tests/hostile/test_ptx_archive.py",
-    "zoo/shipped/evidence.py": "tests/cli/test_evidence.py tests/hostile/test_evidence_files.py",
-    "zoo/shipped/places.py": "tests/hostile/test_evidence_files.py",
-    "zoo/contract/expressions.py": "tests/contract/test_expressions.py",
-    "zoo/contract/files.py": "tests/hostile",
-    "zoo/contract/*.py": "tests/contract tests/hostile/test_limits_at_their_edges.py",
-    "zoo/runtime/arrays.py": "tests/hostile/test_lying_arrays.py tests/loader",
-    "zoo/runtime/dlpack.py": "tests/hostile/test_lying_arrays.py tests/loader/test_dlpack_temporaries.py tests/loader",
-    "zoo/runtime/driver.py": "tests/loader/test_driver_failures.py tests/loader",
-    "zoo/runtime/*.py": "tests/loader",
-    "zoo/catalog.py": "tests/loader tests/cli/test_catalogue.py",
-    "zoo/capi/*.py": "tests/capi/test_package.py tests/capi/test_parity.py",
-    "zoo/emulator/parser.py": "tests/hostile/test_ptx_limits.py tests/emulator/test_core_instructions.py tests/emulator/test_core_machine.py",
-    "zoo/emulator/barriers.py": "tests/emulator/test_core_findings.py tests/emulator/test_core_machine.py tests/emulator/test_core_order.py",
-    "zoo/emulator/device.py": "tests/emulator/test_core_machine.py tests/emulator/test_launching.py",
-    "zoo/reference/*.py": "tests/reference",
-    "zoo/cli/*.py": "tests/cli",
-    "tools/builder/*.py": "tests/builder",
+    "zoo/shipped/cubin_file.py": (
+        "tests/integrity/test_cubin_file_edges.py tests/integrity/test_cubin_file.py tests/hostile/test_crafted_cubins.py",
+    ),
+    "zoo/shipped/integrity.py": (
+        "tests/hostile/test_limits_at_their_edges.py tests/hostile/test_evidence_files.py tests/integrity/test_verify_integrity.py",
+    ),
+    "zoo/shipped/ptx.py": ("tests/hostile/test_ptx_archive.py",),
+    "zoo/shipped/evidence.py": ("tests/cli/test_evidence.py tests/hostile/test_evidence_files.py", "tests/interruptions/test_records.py"),
+    "zoo/shipped/places.py": ("tests/hostile/test_evidence_files.py",),
+    "zoo/contract/files.py": ("tests/hostile/test_files.py tests/hostile/test_manifests.py",),
+    "zoo/contract/*.py": (_CONTRACT, _TABLES, _ARRAYS, _CALLS, "tests/capi/test_parity.py"),
+    "zoo/runtime/own_array.py": ("tests/loader/test_own_arrays.py", _ARRAYS, _CALLS),
+    "zoo/runtime/*.py": (_ARRAYS, _CALLS),
+    "zoo/catalog.py": ("tests/cli/test_catalogue.py tests/cli/test_selection.py tests/cli/test_digest.py", _ARRAYS, _CALLS),
+    "zoo/capi/contract_header.py": ("tests/contract/test_schema.py tests/capi/test_shared_numbers.py",),
+    "zoo/capi/folder.py": ("tests/interruptions/test_exports.py", "tests/capi/test_package.py"),
+    "zoo/capi/*.py": (
+        "tests/capi/test_exported_texts.py",
+        "tests/capi/test_binding.py tests/capi/test_parity.py tests/capi/test_foreign_manifest.py tests/capi/test_package.py",
+    ),
+    "zoo/emulator/parser.py": (
+        "tests/emulator/test_parsed_text.py",
+        "tests/hostile/test_ptx_limits.py tests/emulator/test_core_instructions.py tests/emulator/test_core_machine.py",
+    ),
+    "zoo/emulator/barriers.py": (
+        "tests/emulator/test_barrier_edges.py",
+        "tests/emulator/test_core_findings.py tests/emulator/test_core_machine.py tests/emulator/test_core_order.py",
+    ),
+    "zoo/emulator/device.py": (
+        "tests/emulator/test_device_edges.py",
+        "tests/emulator/test_core_machine.py tests/emulator/test_launching.py",
+    ),
+    "zoo/reference/*.py": (
+        " ".join(
+            f"tests/reference/test_{one}.py"
+            for one in ("refusals", "amax", "float32", "formats", "layouts", "scales", "swiglu", "dequantize")
+        ),
+        " ".join(f"tests/reference/test_{one}.py" for one in ("gemm", "groups", "mxfp8", "directions", "block_formats")),
+    ),
+    "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
+    "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_demo_doctor_bench.py",),
+    "zoo/cli/d[eo]*.py": ("tests/cli/test_demo_doctor_bench.py",),
+    "zoo/cli/[rv]e*.py": ("tests/cli/test_evidence.py tests/cli/test_digest.py tests/cli/test_verify.py",),
+    "zoo/cli/text.py": ("tests/cli/test_text.py tests/cli/test_documented_output.py tests/cli/test_width.py",),
+    "zoo/cli/export.py": ("tests/cli/test_export.py tests/cli/test_digest.py",),
+    "zoo/cli/*.py": (
+        "tests/cli/test_documented_output.py tests/cli/test_catalogue.py tests/cli/test_selection.py tests/cli/test_show.py",
+        "tests/cli/test_command.py tests/cli/test_digest.py tests/cli/test_width.py",
+    ),
+    "tools/builder/[bco]*.py": (_TABLES, _BUILDS),
+    "tools/builder/*.py": (_TABLES, "tests/builder/test_shared_tables.py tests/builder/test_new_format.py", _BUILDS),
 }
 
 _COMPARISONS = {
@@ -62,10 +118,14 @@ _OPERATORS = {
     ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd,
 }  # fmt: skip
 
-_EITHER_WAY = ("min", "max")  # functions to which the order of arguments is all one
+_MOST_MEMORY = 16 << 30  # bytes of addresses of a test process
+
+_EITHER_WAY = ("min", "max", "gcd", "lcm", "minimum", "maximum")  # functions to which the order of arguments is all one
+_OF_TYPES = ("tuple", "list", "dict", "set", "type", "Callable", "Mapping", "Sequence", "Iterator")  # what is subscripted to name a type
 
 
 Node: TypeAlias = ast.expr | ast.stmt  # both have a place in the text
+Judges: TypeAlias = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -127,8 +187,7 @@ def _changes(tree: ast.Module) -> Iterator[tuple[Node, ast.AST | str]]:
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS and not _is_text(node):
             yield node, ast.BinOp(node.left, _OPERATORS[type(node.op)](), node.right)
         elif isinstance(node, ast.Call) and len(node.args) >= 2 and not any(isinstance(one, ast.Starred) for one in node.args):
-            same = ast.dump(node.args[0]) == ast.dump(node.args[1]) or (isinstance(node.func, ast.Name) and node.func.id in _EITHER_WAY)
-            if not same:
+            if ast.dump(node.args[0]) != ast.dump(node.args[1]) and _called(node) not in _EITHER_WAY:
                 yield node, ast.Call(node.func, [node.args[1], node.args[0], *node.args[2:]], node.keywords)
         elif isinstance(node, ast.Return) and node.value is not None and not _is_nothing(node.value):
             yield node, "return None"
@@ -137,17 +196,33 @@ def _changes(tree: ast.Module) -> Iterator[tuple[Node, ast.AST | str]]:
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but annotations, docstrings, f-strings and what is only there for a type checker."""
+    """All nodes but those that no caller can see."""
     for name, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or name in ("annotation", "returns", "decorator_list") or isinstance(child, ast.JoinedStr):
-                continue
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                continue
-            if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
-                continue
-            yield child
-            yield from _code(child)
+            if isinstance(child, ast.AST) and name not in ("annotation", "returns", "decorator_list") and not _for_readers(node, child):
+                yield child
+                yield from _code(child)
+
+
+def _for_readers(parent: ast.AST, node: ast.AST) -> bool:
+    """Is it there for people or a type checker alone?"""
+    match node:
+        case ast.JoinedStr() | ast.Expr(value=ast.Constant()) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+            return True
+        case ast.FunctionDef(name="__repr__") | ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
+            return True
+        case ast.Assign(value=ast.Subscript(value=ast.Name(id=called))):  # Pair = tuple[int, int]
+            return called in _OF_TYPES
+        case ast.Call(func=ast.Name(id="cast" | "TypeVar")):
+            return True
+        case ast.keyword(arg="strict"):
+            return isinstance(parent, ast.Call) and _called(parent) == "zip"
+    return False
+
+
+def _called(node: ast.Call) -> str:
+    """The name of the function, whatever it is looked up in."""
+    return node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
 
 
 def _is_text(node: ast.BinOp) -> bool:
@@ -162,7 +237,7 @@ def _is_nothing(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and not node.value
 
 
-def draw(root: Path, tests: dict[str, str], seed: int, only: str = "*") -> Iterator[Mutant]:
+def draw(root: Path, tests: Judges, seed: int, only: str = "*") -> Iterator[Mutant]:
     """Changes in an order that the seed says; a module is as likely as it has lines that can be changed."""
     files = sorted({path.relative_to(root).as_posix() for pattern in tests for path in root.glob(pattern)})
     every = [mutant for file in files if fnmatch.fnmatchcase(file, only) for mutant in mutants(file, (root / file).read_bytes())]
@@ -170,7 +245,7 @@ def draw(root: Path, tests: dict[str, str], seed: int, only: str = "*") -> Itera
     yield from every
 
 
-def judges_of(file: str, tests: dict[str, str]) -> str:
+def judges_of(file: str, tests: Judges) -> tuple[str, ...]:
     return next(named for pattern, named in tests.items() if fnmatch.fnmatchcase(file, pattern))
 
 
@@ -185,6 +260,7 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(root / name, folder / name)
         self._usual: dict[str, float] = {}
+        self._moment = int(time.time())
 
     def passes(self, tests: str) -> bool:
         began = time.monotonic()
@@ -195,43 +271,77 @@ class Copy:
     def notice(self, mutant: Mutant, tests: str) -> bool:
         path = self.folder / mutant.file
         whole = path.read_bytes()
-        path.write_bytes(mutant.apply(whole))
+        self._write(path, mutant.apply(whole))
         try:
             return not self._run(tests, 3 * self._usual[tests] + 30)
         finally:
-            path.write_bytes(whole)
+            self._write(path, whole)
+
+    def _write(self, path: Path, text: bytes) -> None:
+        """At a second of its own, by which Python tells whether compiled code is of this text."""
+        self._moment += 1
+        path.write_bytes(text)
+        os.utime(path, (self._moment, self._moment))
 
     def _run(self, tests: str, seconds: float) -> bool:
-        """A process group of its own: what tests start and leave behind ends with them."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests.split()]
-        environment = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        silent = subprocess.DEVNULL
-        process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=silent, stderr=silent, start_new_session=True)
-        try:
-            return process.wait(seconds) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        """In a fork, which has imported what tests need and no change is made in; it leads a process group of its own, so that what tests
+        start and leave behind ends with them."""
+        process, until = os.fork(), time.monotonic() + seconds
+        if process == 0:
+            _judge(self.folder, tests)
+        ended, status = 0, 1
+        while not ended and time.monotonic() < until:
+            time.sleep(0.02)
+            ended, status = os.waitpid(process, os.WNOHANG)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
+        if not ended:
+            os.waitpid(process, 0)
+        return bool(ended) and status == 0
 
 
-def survivors(copy: Copy, tests: dict[str, str], drawn: Iterator[Mutant], count: int, seconds: float) -> tuple[list[Mutant], int]:
-    """What no test noticed, of how many tried."""
-    until, tried, alive, sound = time.monotonic() + seconds, 0, [], {}
-    for mutant in drawn:
-        if tried == count or time.monotonic() > until:
-            break
-        named = judges_of(mutant.file, tests)
+def _judge(folder: Path, tests: str) -> NoReturn:
+    """A limit of zoo's that a change took away must not take the memory of the machine."""
+    status = 1
+    try:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+        for descriptor in range(3):
+            os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+        os.chdir(folder)
+        os.environ["PYTHONPATH"] = str(folder)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("zoo", "tools", "tests")]:
+            del sys.modules[name]
+        sys.path[:] = [str(folder), *(path for path in sys.path if ROOT not in (Path(path).resolve(), Path(path).resolve().parent))]
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests.split()]))
+    finally:
+        os._exit(status)
+
+
+def survivors(copy: Copy, tests: Judges, drawn: Iterator[Mutant], count: int, seconds: float) -> tuple[list[Mutant], int]:
+    """What no test noticed, of how many tried. All are judged by the quickest tests first; `seconds` is for these alone."""
+    until, sound = time.monotonic() + seconds, dict[str, bool]()  # of judges: do they let pass what is unchanged?
+
+    def noticed(mutant: Mutant, named: str) -> bool:
         if named not in sound:
             sound[named] = copy.passes(named)
             if not sound[named]:
-                print(f"not tried: the tests {named} fail as they are", file=sys.stderr)
-        if not sound[named]:
-            continue
-        tried += 1
-        if not copy.notice(mutant, named):
+                print(f"judges of nothing, for they fail as they are: {named}", file=sys.stderr)
+        return sound[named] and copy.notice(mutant, named)
+
+    tried, left = 0, []
+    for mutant in drawn:
+        if tried == count or time.monotonic() > until:
+            break
+        first = judges_of(mutant.file, tests)[0]
+        seen = noticed(mutant, first)
+        if sound[first]:
+            tried += 1
+            left += [] if seen else [mutant]
+    print(f"{tried - len(left)} of {tried} were noticed by the quickest tests", flush=True)
+    alive = []
+    for mutant in left:
+        if not any(noticed(mutant, named) for named in judges_of(mutant.file, tests)[1:]):
             alive.append(mutant)
             print(mutant, flush=True)
     return alive, tried

@@ -1,9 +1,13 @@
 """`zoo list`: complete, short, and the same for people and programs."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from tests.contract.entries import entry
+from zoo.cli import list_kernels
+from zoo.contract.manifest import parse_kernel
 from zoo.shipped.packaged import packaged
 
 NAME = "quantize.mxfp8.rows"
@@ -98,3 +102,32 @@ def test_list_as_json_has_the_evidence_as_numbers(zoo_command, cubins):
     }  # fmt: skip
     other = entry["archs"]["sm_100f"]
     assert other["evidence"]["never_run"] == other["variants"] and other["evidence"]["summary"] == "never run on a GPU"
+
+
+@pytest.mark.parametrize(("columns", "name_width"), [(200, 28), (60, 28), (56, 28), (55, 27), (40, 20)])
+def test_names_take_up_to_half_the_terminal_and_a_summary_that_would_be_short_is_left_out(monkeypatch, columns, name_width):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    kernels = [SimpleNamespace(name=name, summary="word " * 50) for name in ("a" * 28, "b" * 5)]
+    assert list_kernels._name_width(kernels) == name_width
+    for kernel in kernels:
+        for width in (20, 28):
+            line, begins = list_kernels._line(kernel, width), max(len(kernel.name), width) + 2
+            if columns - begins >= list_kernels._SHORTEST_SUMMARY:
+                assert line.startswith(kernel.name) and line.endswith("...") and columns - 5 < len(line) <= columns
+                assert line[begins - 2 : begins + 4] == "  word"
+            else:
+                assert line == kernel.name
+    exact = columns - list_kernels._SHORTEST_SUMMARY - 2
+    assert list_kernels._line(kernels[1], exact) != "bbbbb" and list_kernels._line(kernels[1], exact + 1) == "bbbbb"
+
+
+def test_a_caller_chooses_among_several_dtypes_and_options():
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
+    assert list_kernels.choices(kernel) == {
+        "a": ["e4m3", "e5m2"], "c": ["f32", "bf16"], "d": ["bf16", "f32"], "layout": ["plain", "blocked"], "order": ["forward", "backward"],
+    }  # fmt: skip
+
+
+def test_the_evidence_is_indented_under_its_kernels(zoo_command):
+    lines = zoo_command("list", "--evidence", NAME).output.splitlines()
+    assert lines[0] == NAME and [line[:5] for line in lines[1:]] == ["  sm_"] * (len(lines) - 1)

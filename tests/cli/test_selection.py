@@ -6,7 +6,7 @@ import pytest
 
 from zoo.cli.list_kernels import families
 from zoo.contract.matching import matching
-from zoo.errors import UnknownKernelError
+from zoo.errors import ArgumentError, UnknownKernelError
 from zoo.shipped.packaged import packaged
 
 NAMES = packaged.manifest.names
@@ -110,6 +110,35 @@ def test_export_does_not_take_an_empty_word_for_every_kernel(zoo_command, tmp_pa
 def test_bench_suggests_near_variants(zoo_command):
     result = zoo_command("bench", "quantize.mxfp8.rows", "--variant", "bf16_e4m3_plain_t25")
     assert result.exit_code == 1 and "did you mean bf16_e4m3_plain_t256" in result.output and "--variants` shows all" in result.output
+
+
+@pytest.mark.parametrize("more", ["--json", "list", "nothing"])
+def test_a_misspelt_command_is_told_what_was_meant_whatever_stands_behind_it(zoo_command, more):
+    result = zoo_command("lits", more)
+    assert result.exit_code == 2 and "no command is named 'lits'; did you mean list?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        (dict(arch=9), "find: no arch is '9'; did you mean sm_90a? There are sm_90a, "),
+        (dict(arch="sm_9x"), "find: no arch is 'sm_9x'; did you mean sm_90a?"),
+        (dict(arch=b"sm_90a"), "find: no arch is 'b'sm_90a''; "),
+        (dict(op="gem"), "find: no op is 'gem'; did you mean gemm?"),
+        (dict(op=7), "find: no op is '7'; there are quantize"),
+        (dict(zop="gemm", colour="red"), "find: names have no field 'colour'; they have "),
+        (dict(groupin="dense"), "find: names have no field 'groupin'; did you mean grouping?"),
+    ],
+)
+def test_a_search_for_what_no_kernel_can_have_is_refused_whatever_its_type(search, words):
+    with pytest.raises(ArgumentError) as refusal:
+        packaged.find(**search)
+    assert str(refusal.value).startswith(words)
+
+
+def test_a_search_that_finds_nothing_may_be_one_that_could_have():
+    assert packaged.find(arch="sm_75a") == [] and packaged.find("nothing") == [] and packaged.find(op="gemm", arch="sm_75a") == []
+    assert packaged.find("scales.mn_major", grouping=None) == packaged.find("scales.mn_major")
 
 
 def test_a_misspelt_command_or_option_is_misuse_and_told_what_was_meant(zoo_command):

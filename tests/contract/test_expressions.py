@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zoo.contract import expressions
 from zoo.contract.expressions import LARGEST, SMALLEST, Expression
 from zoo.errors import ExpressionError
 
-VALUES = {"M": 7, "K": 4096, "zero": 0, "layout.blocked": 1, "x.present": 0}
+VALUES = {"M": 7, "K": 4096, "zero": 0, "layout.blocked": 1, "x.present": 0, "_x.y_2": 11, "min": 12}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,21 @@ VALUES = {"M": 7, "K": 4096, "zero": 0, "layout.blocked": 1, "x.present": 0}
         ("(1 if M else 2) + (3 if zero else 4)", 5),
         ("M if M > 3 and K // 2 > 5 or zero else 0", 7),
         ("round_up(0, 128)", 0),
+        ("round_up(M, 1) + M // 1 + M % 1 + ceil_div(M, 1)", 21),
+        ("-M % -4", -3),
+        ("M // -2", -4),
+        ("- -M", 7),
+        ("---M + 1", -6),
+        ("2 - -M", 9),
+        (" 7 ", 7),
+        ("max(1, 3, 2) * 10 + min(3, 1, 2)", 31),
+        ("not not 5", 1),
+        ("not zero and M", 1),
+        ("zero and zero or M", 1),
+        ("zero or zero", 0),
+        ("9223372036854775807", LARGEST),
+        ("_x.y_2", 11),
+        ("min", 12),
     ],
 )
 def test_value(text, value):
@@ -100,3 +116,61 @@ def test_random_expressions_agree_with_python(tree):
 def test_an_absurd_expression_is_refused_and_nothing_worse(text):
     with pytest.raises(ExpressionError, match="is not an expression"):
         Expression(text)
+
+
+@pytest.mark.parametrize(("operator", "below", "same", "above"), [
+    ("==", 0, 1, 0), ("!=", 1, 0, 1), ("<", 1, 0, 0), ("<=", 1, 1, 0), (">", 0, 0, 1), (">=", 0, 1, 1),
+])  # fmt: skip
+def test_a_comparison_tells_below_from_the_same_from_above(operator, below, same, above):
+    assert [Expression(f"a {operator} 2").evaluate({"a": a}) for a in (1, 2, 3)] == [below, same, above]
+
+
+def test_what_is_compiled_is_what_the_c_library_runs():
+    """Its tables hold these numbers: an operand where there is none is 0."""
+    assert Expression("-a + 1").code == [("load", "a"), ("negate", 0), ("constant", 1), ("add", 0)]
+    assert Expression("a or b").code == [
+        ("load", "a"), ("not", 0), ("jump_if_zero", 6), ("load", "b"), ("truth", 0), ("jump", 7), ("constant", 1),
+    ]  # fmt: skip
+    assert Expression("not a if b and 1 else min(a, 3)").code == [
+        ("load", "b"), ("jump_if_zero", 5), ("constant", 1), ("truth", 0), ("jump", 6), ("constant", 0), ("jump_if_zero", 10),
+        ("load", "a"), ("not", 0), ("jump", 13), ("load", "a"), ("constant", 3), ("minimum", 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("length", "words"), [(2000, "expected a value, got"), (2001, "it has more than 2000 characters")])
+def test_an_expression_has_up_to_2000_characters_and_is_quoted_in_40(length, words):
+    text = "M+" * (length // 2) + "+" * (length % 2)
+    with pytest.raises(ExpressionError) as refusal:
+        Expression(text)
+    quoted = text if length == 2000 else "M+" * 20 + "..."
+    assert str(refusal.value).startswith(f"'{quoted}' is not an expression: {words}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "expected a value, got 'the end'"),
+        ("1 +", "expected a value, got 'the end'"),
+        ("(1", "expected ')', got 'the end'"),
+        ("(1 2)", "expected ')', got '2'"),
+        ("1)", "unexpected ')'"),
+        ("1 2 3", "unexpected '2'"),
+        ("1 if 2", "expected 'else', got 'the end'"),
+        ("min(1)", "expected ',', got ')'"),
+        ("ceil_div(1, 2, 3)", "expected ')', got ','"),
+        ("1 + if", "expected a value, got 'if'"),
+        ("a $ b", "cannot read '$ b'"),
+        ("9223372036854775808", "9223372036854775808 does not fit 64 bits"),
+    ],
+)
+def test_a_refusal_says_what_stands_where_something_else_was_expected(text, words):
+    with pytest.raises(ExpressionError) as refusal:
+        Expression(text)
+    assert str(refusal.value) == f"'{text}' is not an expression: {words}"
+
+
+def test_the_opcodes_keep_their_numbers():
+    assert expressions.OPCODES == (
+        "constant", "load", "add", "subtract", "multiply", "floor_divide", "modulo", "negate", "not", "equal", "not_equal", "less", "less_equal",
+        "greater", "greater_equal", "minimum", "maximum", "ceil_div", "round_up", "truth", "jump", "jump_if_zero",
+    )  # fmt: skip

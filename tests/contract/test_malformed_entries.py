@@ -127,6 +127,8 @@ MISTAKES = {
     "a pointer to a number": (change("launches", "default", "parameters", 0, "argument", "alpha"), "launches.default.parameters[0].argument is 'alpha', expected an array argument"),
     "a map of an unknown swizzle": (change("launches", "default", "parameters", 6, "swizzle", "1B"), "launches.default.parameters[6].swizzle is '1B'"),
     "a map of another rank": (change("launches", "default", "parameters", 6, "box", ["128"]), "launches.default.parameters[6].box is ['128']"),
+    "a map whose strides are too many": (change("launches", "default", "parameters", 6, "strides", ["1", "2"]), "launches.default.parameters[6].strides is ['1', '2'], expected 1 expression of a map of 2 dimensions"),
+    "a map whose steps are too few": (change("launches", "default", "parameters", 6, "element_strides", ["1"]), "launches.default.parameters[6].element_strides is ['1'], expected 2 expressions of a map of 2 dimensions"),
     "a file outside": (change("variants", 0, "file", "../x.cubin"), "variants[0].file is '../x.cubin'"),
     "a file from the root": (change("variants", 0, "file", "/x.cubin"), "variants[0].file is '/x.cubin'"),
     "an arch without a class": (change("variants", 0, "arch", "sm_90"), "variants[0].arch is 'sm_90'"),

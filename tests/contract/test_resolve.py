@@ -8,7 +8,7 @@ import pytest
 from tests.contract.entries import entry
 from zoo.contract.array import HOST, Array
 from zoo.contract.manifest import parse_kernel
-from zoo.contract.resolve import pick_arch, resolve
+from zoo.contract.resolve import pick_arch, resolve, runs_on
 from zoo.contract.tensor_map import TensorMap
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ManifestError, VariantError
 
@@ -219,6 +219,93 @@ def test_columns_of_one_buffer_do_not_overlap(kernel):
 def test_wrong_device_names_what_is_shipped(kernel):
     with pytest.raises(ArchitectureError, match=r"no cubin for compute capability 8\.0; the zoo ships sm_90a, sm_100f"):
         resolve(kernel, arguments(), (8, 0), 108)
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("splits", (1, 65535), (True, False, "1", 1.0, object(), 2**31, -(2**31) - 1)),
+        ("alpha", (0, -1.5, 3.4e38, -(2**70), float("inf")), (True, "1", [1], 3.5e38, 10**400)),
+    ],
+)
+def test_a_scalar_is_a_number_that_fits_its_bits(kernel, name, good, bad):
+    for value in good:
+        launch = resolve(kernel, arguments(m=0, **{name: value}), HOPPER, SMS)
+        assert launch.symbols.get("splits") == (value if name == "splits" else 1)
+        assert struct.unpack_from("<f", launch.block, 28) == struct.unpack("<f", struct.pack("<f", value if name == "alpha" else 1.0))
+    for value in bad:
+        with pytest.raises(ArgumentError, match=f"^{NAME}: {name}: expected a (whole )?number (of|that fits) 32 bits, got "):
+            resolve(kernel, arguments(m=0, **{name: value}), HOPPER, SMS)
+
+
+@pytest.mark.parametrize("splits", [-(2**31), 2**31 - 1])
+def test_the_last_numbers_of_32_bits_are_what_the_grid_is_refused_for(kernel, splits):
+    with pytest.raises(ConstraintError, match=f"the grid's y would be {splits}, outside 0 to 65535"):
+        resolve(kernel, arguments(m=0, splits=splits), HOPPER, SMS)
+
+
+def test_the_arrays_of_a_call_have_spans_of_their_own(kernel):
+    """By these, repeated calls are refused where arrays meet."""
+    call = arguments(c=Array(0x99000, "f32", (128, 64), (100, 1)), scale=Array(0x88000, "ue8m0", (128, 8), (16, 1)))
+    placement = resolve(kernel, call, HOPPER, SMS).placement
+    spans = {name: (span.bytes, span.rows, span.pitch, span.row) for name, span in placement.spans.items()}
+    assert spans.pop("scratch")[:2] == (128 * 64 * 4, 1)
+    assert spans == {
+        "a": (128 * 256, 128, 256, 256), "b": (64 * 128, 64, 128, 128), "scale": (127 * 16 + 8, 128, 16, 8),
+        "c": (4 * (127 * 100 + 64), 128, 400, 256), "d": (2 * 128 * 64, 128, 128, 128),
+    }  # fmt: skip
+    inputs = ("a", "b", "scale", "c")
+    assert set(placement.apart) == {(one, other, one) for one in ("d", "scratch") for other in inputs} | {("scratch", "d", "scratch")}
+    assert placement.alignments == {"a": 16, "b": 16, "scale": 1, "c": 4, "d": 16, "scratch": 16}
+    empty = resolve(kernel, arguments(m=0), HOPPER, SMS).placement
+    assert set(empty.spans) == {"b"} and empty.apart == ()
+
+
+def test_a_stride_over_one_element_is_free_even_where_the_form_says_it():
+    made = entry()
+    made["arguments"][0]["forms"][0]["strides"] = ["2 * K", "1"]
+    made["launches"]["default"]["parameters"][6]["strides"] = ["2 * K"]
+    kernel, call = parse_kernel(NAME, made), arguments(m=1)
+    for stride in (256, 512, 7):
+        assert resolve(kernel, {**call, "a": with_(call["a"], strides=(stride, 1))}, HOPPER, SMS)
+    call = arguments(m=2)
+    assert resolve(kernel, {**call, "a": with_(call["a"], strides=(512, 1))}, HOPPER, SMS)
+    with pytest.raises(ArgumentError, match=r"a: expected strides \(512, 1\) = \(2 \* K, 1\), got \(256, 1\)"):
+        resolve(kernel, call, HOPPER, SMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("a", dict(shape=(-1, 256)), r"a: a negative extent in (-1, 256)"),
+        ("a", dict(strides=(2**62, 1)), "a: an extent of (128, 256) with such strides does not fit 64 bits"),
+        ("a", dict(address=2**63 - 128 * 256, strides=(256, 1)), "a: an extent of (128, 256) with such strides does not fit 64 bits"),
+        ("a", dict(shape=(0, 2**63), strides=(1, 1)), "a: an extent of (0, 9223372036854775808) with such strides does not fit 64 bits"),
+    ],
+)
+def test_what_overflows_is_refused_before_it_is_summed(kernel, name, changes, words):
+    call = arguments()
+    with pytest.raises(ArgumentError) as refusal:
+        resolve(kernel, {**call, name: with_(call[name], **changes)}, HOPPER, SMS)
+    assert str(refusal.value) == f"{NAME}: {words}"
+
+
+def test_an_array_may_end_at_the_last_byte_of_63_bits(kernel):
+    call = arguments()
+    resolve(kernel, {**call, "a": with_(call["a"], address=2**63 - 128 * 256 - 16)}, HOPPER, SMS)
+
+
+@pytest.mark.parametrize(
+    ("arch", "yes", "no"),
+    [
+        ("sm_90a", [(9, 0)], [(9, 1), (8, 9), (10, 0), (1, 90)]),
+        ("sm_100f", [(10, 0), (10, 3)], [(9, 0), (11, 0), (1, 0)]),
+        ("sm_103f", [(10, 3), (10, 4)], [(10, 0), (10, 2)]),
+        ("sm_121a", [(12, 1)], [(12, 0), (12, 2)]),
+    ],
+)
+def test_a_class_runs_on_itself_alone_and_a_family_on_those_after_it(arch, yes, no):
+    assert [runs_on(arch, capability) for capability in yes + no] == [True] * len(yes) + [False] * len(no)
 
 
 @pytest.mark.parametrize(

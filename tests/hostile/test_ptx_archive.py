@@ -1,5 +1,6 @@
 """An archive of PTX may be anything until its digest is known: reading one is bounded in time and memory, and by one rule."""
 
+import hashlib
 import io
 import lzma
 import os
@@ -199,3 +200,66 @@ def test_the_emulator_runs_the_bytes_that_were_verified(tmp_path, monkeypatch):
     variant = zoo.kernel("quantize.mxfp8.rows").variants[0]
     assert ptx.Texts(folder).of(variant, zoo.manifest).encode() == good[ptx.name_of(variant.file)]
     assert len(reads) == 1
+
+
+def test_every_truncation_is_refused_and_ends(tmp_path):
+    packed = ptx.pack(TEXTS)
+    for length in range(len(packed)):
+        assert "is damaged: " in refusal(tmp_path, packed[:length])
+
+
+def tar_of(texts) -> bytes:
+    parts = [ptx._member(name, len(text)).tobuf(tarfile.USTAR_FORMAT) + text + bytes(-len(text) % 512) for name, text in texts.items()]
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"), [(0, "it ends too early"), (1, None), (2, None), (22, None), (23, None), (24, "there is more behind its end")]
+)
+def test_an_archive_ends_in_one_empty_block_and_up_to_a_record_of_padding(tmp_path, blocks, words):
+    packed = lzma.compress(tar_of(TEXTS) + bytes(512 * blocks))
+    if words is None:
+        (tmp_path / ptx.FILE).write_bytes(packed)
+        assert ptx.read(tmp_path / ptx.FILE) == TEXTS
+    else:
+        assert words in refusal(tmp_path, packed)
+
+
+def test_a_stream_without_its_own_end_is_refused(tmp_path):
+    """All members and the empty blocks are there, the end of the xz stream is not."""
+    packer = lzma.LZMACompressor()
+    packed = packer.compress(tar_of(TEXTS) + bytes(1024) + os.urandom(1 << 17))
+    assert packed and "there is more behind its end" in refusal(tmp_path, packed)
+    whole = lzma.compress(tar_of(TEXTS) + bytes(1024))
+    assert "it ends too early" in refusal(tmp_path, whole[:-16])
+
+
+def test_the_digest_is_of_names_lengths_and_texts():
+    wanted = hashlib.sha256(b"a.ptx\n3\nonesm_90a/b.ptx\n0\n").hexdigest()
+    assert ptx.digest({"sm_90a/b.ptx": b"", "a.ptx": b"one"}) == wanted
+    assert ptx.name_of("sm_90a/one.cubin") == "sm_90a/one.ptx"
+
+
+def test_the_limits_are_far_from_what_the_zoo_holds():
+    assert (ptx.LARGEST_ARCHIVE, ptx.LARGEST_TEXT, ptx.LARGEST_TOTAL, ptx.MOST_EXPANSION) == (64 << 20, 16 << 20, 512 << 20, 256)
+    assert (ptx._SMALLEST_TOTAL, ptx._DECOMPRESSOR_BYTES, ptx._LARGEST_END) == (1 << 20, 80 << 20, 22 * 512)
+
+
+def test_a_text_that_is_missing_or_no_ascii_is_told_for_its_cubin(tmp_path):
+    texts = {"a.ptx": b".target sm_90a // \xe9\n"}
+    (tmp_path / ptx.FILE).write_bytes(ptx.pack(texts))
+    manifest = SimpleNamespace(ptx_sha256=ptx.digest(texts))
+    with pytest.raises(IntegrityError, match=r"the PTX of a\.cubin is not ASCII; run build_cubins\.py"):
+        ptx.Texts(tmp_path).of(SimpleNamespace(file="a.cubin"), manifest)
+    with pytest.raises(IntegrityError, match=r"has no PTX of b\.cubin; run build_cubins\.py"):
+        ptx.Texts(tmp_path).of(SimpleNamespace(file="b.cubin"), manifest)
+    with pytest.raises(IntegrityError, match="comes without PTX, which is what the emulator runs"):
+        ptx.Texts(tmp_path).of(SimpleNamespace(file="a.cubin"), SimpleNamespace(ptx_sha256=None))
+    assert ptx.problem(tmp_path, manifest) is None
+    assert "altered: what it holds has not the digest" in ptx.problem(tmp_path, SimpleNamespace(ptx_sha256="0" * 64))
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path):
+    assert ptx.problem(tmp_path, SimpleNamespace(ptx_sha256="")) == (
+        "cannot be read: No such file or directory; reinstall zoo or run build_cubins.py"
+    )

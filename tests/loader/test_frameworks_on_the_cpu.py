@@ -5,6 +5,7 @@ import types
 import numpy
 import pytest
 
+import zoo
 from zoo.contract.array import HOST, Array
 from zoo.errors import ArgumentError, StreamError
 from zoo.runtime import arrays
@@ -115,3 +116,28 @@ def test_streams_by_protocol(stream):
 def test_what_is_no_stream_is_refused(stream):
     with pytest.raises(StreamError, match="is no stream; pass an int"):
         handle_of(stream)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (dict(address=-1), "ptr: address: expected a whole number of 0 to "),
+        (dict(shape=(2, -1)), "ptr: shape: expected a whole number of 0 to "),
+        (dict(shape=8), "ptr: shape: expected a tuple"),
+        (dict(strides=(1,)), "ptr: 2 extents but 1 strides"),
+        (dict(strides=(1, 2, 3)), "ptr: 2 extents but 3 strides"),
+        (dict(strides=(1, 0.5)), "ptr: strides: expected a whole number"),
+        (dict(dtype="f23"), "ptr: unknown dtype 'f23'"),
+        (dict(device="cuda"), "ptr: device: expected a whole number of -1 to 2147483648, got 'cuda'"),
+        (dict(device=-2), "ptr: device: expected a whole number of -1 to 2147483648, got -2"),
+        (dict(device=2**31 + 1), "ptr: device: expected a whole number of -1 to 2147483648, got 2147483649"),
+    ],
+)
+def test_a_pointer_that_means_nothing_is_refused_where_it_is_made(given, words):
+    good = dict(address=4096, shape=(2, 3), dtype="f32", strides=(-3, 1), device=-1)
+    made = zoo.ptr(**good)
+    assert (made.address, made.shape, made.dtype, made.strides, made.device) == (4096, (2, 3), "f32", (-3, 1), -1)
+    assert zoo.ptr(0, (2, 3), "f32").strides == (3, 1) and zoo.ptr(0, (2, 3), "f32").device == 0
+    with pytest.raises(zoo.ArgumentError) as refusal:
+        zoo.ptr(**{**good, **given})
+    assert str(refusal.value).startswith(words)

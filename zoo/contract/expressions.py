@@ -49,18 +49,12 @@ RESERVED = ("sms", *_FUNCTIONS, *sorted(_KEYWORDS))
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*(?:\.\w+)*)|(//|==|!=|<=|>=|[-+*%<>(),]))", re.ASCII)
 
 
-def _divide(a: int, b: int) -> int:
-    if b == 0:
-        raise ZeroDivisionError
-    return a // b
-
-
 _COMPUTE: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda a, b: a * b,
-    "floor_divide": _divide,
-    "modulo": lambda a, b: a - _divide(a, b) * b,
+    "floor_divide": lambda a, b: a // b,
+    "modulo": lambda a, b: a % b,
     "equal": lambda a, b: int(a == b),
     "not_equal": lambda a, b: int(a != b),
     "less": lambda a, b: int(a < b),
@@ -69,8 +63,8 @@ _COMPUTE: dict[str, Callable[[int, int], int]] = {
     "greater_equal": lambda a, b: int(a >= b),
     "minimum": min,
     "maximum": max,
-    "ceil_div": lambda a, b: -_divide(-a, b),
-    "round_up": lambda a, b: -_divide(-a, b) * b,
+    "ceil_div": lambda a, b: -(-a // b),
+    "round_up": lambda a, b: -(-a // b) * b,
 }
 
 
@@ -116,7 +110,7 @@ class Expression:
                 if not SMALLEST <= result <= LARGEST:
                     raise ExpressionError(f"'{self.text}' does not fit 64 bits")
                 stack.append(result)
-        return stack[0]
+        return stack.pop()
 
 
 @lru_cache(maxsize=4096)  # a manifest's texts are the same few hundred, ten times over
@@ -161,7 +155,7 @@ class _Parser:
         return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
     def _take(self, *wanted: str) -> bool:
-        if self._peek() in wanted and self._peek():
+        if self._peek() in wanted:
             self.position += 1
             return True
         return False
@@ -170,8 +164,11 @@ class _Parser:
         if not self._take(token):
             self._fail(f"expected '{token}', got '{self._peek() or 'the end'}'")
 
+    def _put(self, opcode: str, operand: int | str = 0) -> None:
+        self.code.append((opcode, operand))
+
     def _jump(self, opcode: str) -> int:
-        self.code.append((opcode, -1))
+        self._put(opcode)
         return len(self.code) - 1
 
     def _land(self, jump: int) -> None:
@@ -201,13 +198,13 @@ class _Parser:
         operand()
         while self._take(word):
             if word == "or":
-                self.code.append(("not", 0))
+                self._put("not")
             shortcut = self._jump("jump_if_zero")
             operand()
-            self.code.append(("truth", 0))
+            self._put("truth")
             end = self._jump("jump")
             self._land(shortcut)
-            self.code.append(("constant", int(word == "or")))
+            self._put("constant", int(word == "or"))
             self._land(end)
 
     def _alternative(self) -> None:
@@ -219,7 +216,7 @@ class _Parser:
     def _negation(self) -> None:
         if self._take("not"):
             self._negation()
-            self.code.append(("not", 0))
+            self._put("not")
         else:
             self._comparison()
 
@@ -228,14 +225,14 @@ class _Parser:
         operator = self._peek()
         if self._take("==", "!=", "<", "<=", ">", ">="):
             self._sum()
-            self.code.append((_BINARY[operator], 0))
+            self._put(_BINARY[operator])
 
     def _left_associative(self, operators: tuple[str, ...], operand: Callable[[], None]) -> None:
         operand()
         while (operator := self._peek()) in operators:
             self._take(operator)
             operand()
-            self.code.append((_BINARY[operator], 0))
+            self._put(_BINARY[operator])
 
     def _sum(self) -> None:
         self._left_associative(("+", "-"), self._product)
@@ -246,7 +243,7 @@ class _Parser:
     def _unary(self) -> None:
         if self._take("-"):
             self._unary()
-            self.code.append(("negate", 0))
+            self._put("negate")
         else:
             self._atom()
 
@@ -259,19 +256,19 @@ class _Parser:
             self.position += 1
             if int(token) > LARGEST:
                 self._fail(f"{token} does not fit 64 bits")
-            self.code.append(("constant", int(token)))
+            self._put("constant", int(token))
         elif token in _FUNCTIONS and self.tokens[self.position + 1 : self.position + 2] == ["("]:
             self.position += 2
             self._expression()
             self._expect(",")
             self._expression()
-            self.code.append((_FUNCTIONS[token], 0))
+            self._put(_FUNCTIONS[token])
             while token in ("min", "max") and self._take(","):
                 self._expression()
-                self.code.append((_FUNCTIONS[token], 0))
+                self._put(_FUNCTIONS[token])
             self._expect(")")
         elif token and (token[0].isalpha() or token[0] == "_") and token not in _KEYWORDS:
             self.position += 1
-            self.code.append(("load", token))
+            self._put("load", token)
         else:
             self._fail(f"expected a value, got '{token or 'the end'}'")

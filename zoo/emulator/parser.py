@@ -463,8 +463,7 @@ class _Parser:
             found.append(variable)
             if not self.accept(","):
                 break
-        if self.peek() == ";":
-            self.next()
+        self.expect(";")
         return found
 
     def initialiser(self, variable, width):
@@ -589,7 +588,7 @@ class _Parser:
             self.next()
         end, self.at = self.at, saved
         stop = self.tokens[end]
-        self.tokens[end] = ("punct", ";", stop[2], stop[3])
+        self.tokens[end] = ("punct", ";", *stop[2:])
         found = self.variable_declaration(None)
         self.tokens[end] = stop
         self.at = end

@@ -177,9 +177,9 @@ def make_capsule(
 ) -> object:
     """A DLPack capsule over device memory that keeps `owner` alive. Strides are in elements, None for contiguous memory."""
     size, rank = ctypes.sizeof(_DLManagedTensor), len(shape)
-    where = _libc.malloc(size + 2 * 8 * rank)
-    numbers = (ctypes.c_int64 * (2 * rank)).from_address(where + size)
-    numbers[:] = [*shape, *(strides or (0,) * rank)]
+    numbers = ctypes.c_int64 * (2 * rank)
+    where = _libc.malloc(size + ctypes.sizeof(numbers))
+    numbers.from_address(where + size)[:] = [*shape, *(strides or (0,) * rank)]
     pointer = ctypes.POINTER(ctypes.c_int64)
     managed = _DLManagedTensor.from_address(where)
     managed.tensor = _DLTensor(
