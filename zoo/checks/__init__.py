@@ -83,7 +83,7 @@ class Outcome:
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     """The problems of a variant. Their arrays are large: take them one by one."""
     formats = kernel.fields.get("formats")
-    family = ".".join(word for word in kernel.name.split(".") if word != formats)
+    family = kernel.name.replace(f".{formats}", "", 1)  # once: an epilogue may be named as a format
     module = (_BLOCK_SCALED if formats in _BLOCK_SCALED_FORMATS else {}).get(family) or _MODULES.get(family)
     if module is None:
         raise NoChecks(kernel, f"kernels such as {family}", "add a module to zoo/checks and name it in zoo/checks/__init__.py")
