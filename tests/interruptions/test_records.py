@@ -96,7 +96,8 @@ def test_a_signal_while_the_record_is_written_waits_until_it_is(checkout, monkey
 def test_a_sigterm_that_c_code_drops_ends_the_work_all_the_same():
     """Extension modules forget exceptions of the Python code they call, as numpy.random does while it is imported."""
     cleaned = []
-    with pytest.raises(SystemExit) as ended, ended_in_order():
+
+    def work():
         with contextlib.suppress(SystemExit):
             signal.raise_signal(signal.SIGTERM)
         try:
@@ -105,6 +106,9 @@ def test_a_sigterm_that_c_code_drops_ends_the_work_all_the_same():
         finally:
             time.sleep(0.8)  # no second exception disturbs those who tidy up
             cleaned.append(True)
+
+    with pytest.raises(SystemExit) as ended, ended_in_order():
+        work()
     assert ended.value.code == 128 + signal.SIGTERM and cleaned
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
