@@ -9,7 +9,8 @@ WAVES = [
     for kernel in packaged.find("gemm.fp8b128.*")
     if "row_scale" in kernel.arguments and not kernel.fields.get("extra")
     for variant in kernel.variants
-    if variant.arch == "sm_90a" and not variant.constants["SWAPPED"]
+    if variant.arch == "sm_90a"
+    and not variant.constants["SWAPPED"]
     and (variant.constants["TOKENS"] > 64 * variant.constants["WARPGROUPS"] or variant.constants["WEIGHTS"] == 256)
 ]
 

@@ -17,12 +17,13 @@ FAMILIES = {
     "[quantise groups of rows](docs/quantize.md#groups), mixture of experts": ("quantize.*.m_grouped_*",),
     "[quantise weights](docs/quantize.md#directions): squares, experts": ("quantize.*.squares", "quantize.*.experts"),
     "[dequantise](docs/quantize.md#what-do-i-need)": ("dequantize.*",),
-    "[rearrange scales](docs/quantize.md#layouts-of-scales)": ("scales.*",),
+    "[rearrange scales, pad packed rows, round scales up](docs/quantize.md#layouts-of-scales)": ("scales.*", "pack.*", "requantize.*"),
     "[GEMM](docs/gemm.md), one matrix": ("gemm.*.dense",),
     "[GEMM of groups](docs/gemm.md): contiguous, masked, gathered": tuple(
         f"gemm.*.m_grouped_{how}" for how in ("contiguous", "masked", "gather")
     ),
-    "[GEMM with SwiGLU](docs/gemm.md#swiglu-in-the-epilogue), bf16 or e4m3 out": ("gemm.*.swiglu*",),
+    "[GEMM with SwiGLU](docs/gemm.md#swiglu-in-the-epilogue), quantised or not": ("gemm.*.swiglu*",),
+    "[GEMM whose result is quantised](docs/gemm.md#block-scaled-formats-on-blackwell)": ("gemm.*.mxfp8", "gemm.*.nvfp4"),
     "[weight gradients](docs/gemm.md#weight-gradients), groups along K": ("gemm.*.k_grouped",),
 }
 

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c1d9015d4dd03c35abebc0e2bf4671a81fa790fdc24ac13577789948e450437f"
+MANIFEST_SHA256 = "c4d8a1100a5b521045b24e8ed557001a2004df9efa879c8c12f9de99625d9b23"
