@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c4d8a1100a5b521045b24e8ed557001a2004df9efa879c8c12f9de99625d9b23"
+MANIFEST_SHA256 = "931636c65e23738fd765f25624c562cb08f2dc991b6a15d8f59c0386afefc30d"
