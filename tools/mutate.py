@@ -16,6 +16,7 @@ import argparse
 import ast
 import contextlib
 import fnmatch
+import importlib
 import os
 import random
 import resource
@@ -33,11 +34,8 @@ from typing import NoReturn, TypeAlias
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as tests/conftest.py has it
 
-import click  # noqa: F401
-import hypothesis  # noqa: F401
-import ml_dtypes  # noqa: F401
-import numpy  # noqa: F401
-import pytest
+# What tests import is imported before there are forks.
+_, _, _, _, pytest = map(importlib.import_module, ("click", "hypothesis", "ml_dtypes", "numpy", "pytest"))
 
 ROOT = Path(__file__).resolve().parents[1]
 
