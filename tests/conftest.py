@@ -4,10 +4,15 @@ files below, in less than a minute on two cores."""
 import functools
 import gc
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
+
+# Who runs tests in the background may have had Ctrl-C ignored by all their programs, in which some tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Several processes of one test run share the GPU: JAX must not take most of its memory for itself.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -128,6 +128,7 @@ def test_a_caller_chooses_among_several_dtypes_and_options():
     }  # fmt: skip
 
 
-def test_the_evidence_is_indented_under_its_kernels(zoo_command):
+def test_the_evidence_is_indented_under_its_kernels(zoo_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     lines = zoo_command("list", "--evidence", NAME).output.splitlines()
     assert lines[0] == NAME and [line[:5] for line in lines[1:]] == ["  sm_"] * (len(lines) - 1)

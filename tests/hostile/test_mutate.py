@@ -107,6 +107,14 @@ def test_changes_that_the_tests_are_not_fit_to_judge_are_not_counted(toy, capsys
     assert "fail as they are" in capsys.readouterr().err
 
 
+def test_what_only_unfit_tests_could_still_notice_is_not_counted(toy):
+    root, folder = toy
+    (root / "test_user.py").write_text("def test():\n    assert False\n")
+    quick, both = ({"module.py": named} for named in (("test_module.py",), ("test_module.py", "test_user.py")))
+    alive, tried = survivors(Copy(root, folder), quick, draw(root, quick, 1), 100, 300)
+    assert alive and survivors(Copy(root, folder), both, draw(root, both, 1), 100, 300) == ([], tried - len(alive))
+
+
 def test_every_test_that_is_named_exists():
     for pattern, named in TESTS.items():
         assert list(ROOT.glob(pattern)), pattern

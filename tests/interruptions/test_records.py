@@ -103,14 +103,34 @@ def test_a_sigterm_that_c_code_drops_ends_the_work_all_the_same():
         try:
             for _ in range(600):
                 time.sleep(0.1)
-        finally:
-            time.sleep(0.8)  # no second exception disturbs those who tidy up
+        finally:  # no second exception disturbs those who tidy up
+            try:
+                raise FileNotFoundError
+            except FileNotFoundError:
+                time.sleep(0.8)
             cleaned.append(True)
 
     with pytest.raises(SystemExit) as ended, ended_in_order():
         work()
     assert ended.value.code == 128 + signal.SIGTERM and cleaned
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_sigterm_while_another_exit_is_handled_is_not_forgotten():
+    """That one may be dropped, and the work go on."""
+
+    def work():
+        try:
+            raise SystemExit(3)
+        except SystemExit:
+            signal.raise_signal(signal.SIGTERM)
+            time.sleep(0.8)
+        for _ in range(600):
+            time.sleep(0.1)
+
+    with pytest.raises(SystemExit) as ended, ended_in_order():
+        work()
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 @pytest.fixture

@@ -30,12 +30,13 @@ def refusals_in_words() -> Iterator[None]:
 def ended_in_order() -> Iterator[None]:
     """SIGTERM ends the work inside as Ctrl-C does, so that what follows it is still done.
 
-    C code that calls Python may drop the exception (the import of numpy.random does), so it is raised until the work ends.
+    C code that calls Python may drop the exception (the import of numpy.random does), so it is raised every half second until the work
+    ends, but not while what follows an exit is being done.
     """
 
     def end(*_: object) -> None:
-        if not isinstance(sys.exc_info()[1], SystemExit):
-            signal.setitimer(signal.ITIMER_REAL, 0.5)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        if not _exits(sys.exc_info()[1]):
             sys.exit(128 + signal.SIGTERM)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGALRM, signal.SIGTERM)}
@@ -45,6 +46,13 @@ def ended_in_order() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _exits(handled: BaseException | None) -> bool:
+    """Whether an exit is being handled, or was when this came."""
+    while handled is not None and not isinstance(handled, SystemExit):
+        handled = handled.__context__
+    return handled is not None
 
 
 @contextlib.contextmanager
