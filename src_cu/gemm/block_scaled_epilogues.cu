@@ -61,6 +61,7 @@ struct Epilogue {
     }
 
     // Tokens as rows. All of a tile, by the threads that store.
+    template <class Tile>
     __device__ __forceinline__ void store(Drain<Tile>& drain, Tile& tile, const ScaledWork& work, int index) const {
         const auto to = result.of(work.group);
         const RowOfTile row{work, index};
@@ -68,7 +69,7 @@ struct Epilogue {
         const bool ours = index / LANES * LANES < work.rows;  // its 128 rows have any
         if constexpr (GATED) {
             const int end = work.column + work.columns / 2;
-            drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float (&sums)[2][CHUNK]) {
+            drain.run_pairs(tile, work, gated.interleaved, [&](int pair, float (&sums)[2][SEGMENT]) {
                 const int column = work.column + pair * SEGMENT;
                 float h[SEGMENT] = {};
                 gated.of_segment(sums, of, work.group, column, end, h);
@@ -76,13 +77,13 @@ struct Epilogue {
             });
         } else {
             const int end = work.column + work.columns;
-            drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
+            drain.run(tile, work, [&](int first, float (&sums)[SEGMENT]) {
                 const int column = work.column + first;
 #pragma unroll
-                for (int i = 0; i < CHUNK; i += 8)
+                for (int i = 0; i < SEGMENT; i += 8)
                     if (column + i < end) finish.add_bias(&sums[i], of, work.group, column + i);
 #pragma unroll
-                for (int i = 0; i < CHUNK; i++) sums[i] = __fmul_rn(sums[i], of.factor);
+                for (int i = 0; i < SEGMENT; i++) sums[i] = __fmul_rn(sums[i], of.factor);
                 if (ours) to.store_segment(row, column, sums);
             });
         }
@@ -165,8 +166,9 @@ __device__ __forceinline__ void compute(Tile& tile, TilesOfResult tiles, const O
         product.run(order, copies, scales, types, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
             if (++seen < products) return;  // the next product needs the stages
             wait(&tile.ready[products - 1], 0);
+#pragma unroll 1
             for (int i = 0; i < products; i++)
-                drain.run(tile, work, [&](int first, const float (&sums)[CHUNK]) { laid.lay_down(work, i, lane, first, sums); });
+                drain.run(tile, work, [&](int first, const auto& sums) { laid.lay_down(work, i, lane, first, sums); });
         });
         product.synchronise();
         ScaledWork work = {};

@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     Product<Tile> product{tile, Tile::CTAS, asks != 0};
 
     product.run(order, elements, gathered_scales, types, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) { store_chunk<Tile>(finish, work, lane, first, sums); });
+        drain.run(tile, work, [&](int first, auto& sums) { store_chunk<Tile>(finish, work, lane, first, sums); });
     });
     product.free();
 }

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     Product<Tile> product{tile, Tile::CTAS, asks != 0};
 
     const auto store = [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
+        drain.run(tile, work, [&](int first, auto& sums) {
             store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums);
         });
     };

@@ -32,11 +32,11 @@ __device__ __forceinline__ void add_eight(const Finish& finish, int row, float a
 
 // All that D has of a chunk is on its way before the first of it is stored.
 __device__ __forceinline__ void add_what_was(const Finish& finish, const ScaledWork& work, int lane, int first,
-                                             float (&sums)[CHUNK]) {
+                                             float (&sums)[Tile::CHUNK]) {
     if (lane >= work.rows) return;
     const float alpha = finish.alpha_of(work.group);
 #pragma unroll
-    for (int i = 0; i < CHUNK; i += 8)
+    for (int i = 0; i < Tile::CHUNK; i += 8)
         if (first + i < work.columns) add_eight(finish, work.row + lane, alpha, work.column + first + i, &sums[i]);
 }
 
@@ -65,12 +65,10 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
                     Finish plain = finish;
                     plain.alpha = nullptr;
                     if (work.elements == 0) {
-                        float zeros[CHUNK] = {};
-                        for (int first = 0; first < work.columns; first += CHUNK)
-                            store_chunk<Tile>(plain, work, row, first, zeros);
+                        store_zeros<Tile>(finish, work, row);
                         return;
                     }
-                    drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
+                    drain.run(tile, work, [&](int first, auto& sums) {
                         if (accumulate) add_what_was(finish, work, row, first, sums);
                         store_chunk<Tile>(accumulate ? plain : finish, work, row, first, sums);
                     });

@@ -63,8 +63,10 @@ struct RowsAlongK {
         if (first == end) return;
         wait(&tile.full[ring.stage], ring.parity);
         uint8_t* lines = tile.stages[ring.stage].left;  // and those of right after them
+#pragma unroll 1
         for (int chunk = first / CHUNK_BYTES; chunk < end / CHUNK_BYTES; chunk++) {
             const int kept = max(first - chunk * CHUNK_BYTES, 0);
+#pragma unroll 1
             for (int row = int(threadIdx.x) % 32; row < ROWS; row += 32) {
                 uint4* place = reinterpret_cast<uint4*>(lines + row * LINE_BYTES + (chunk ^ row % 8) * CHUNK_BYTES);
                 const uint4 old = *place;
@@ -119,15 +121,14 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
         const Finish finish{d + work.group * d_group * bytes, d_stride, Stored(dtype), nullptr, 0, {nullptr, 0}, 0, nullptr,
                             {nullptr, 0}, 0};
         if (work.elements == 0) {
-            float zeros[CHUNK] = {};
-            for (int first = 0; first < work.columns; first += CHUNK) store_chunk<Tile>(finish, work, lane, first, zeros);
+            store_zeros<Tile>(finish, work, lane);
             return;
         }
-        drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
+        drain.run(tile, work, [&](int first, auto& sums) {
             if (accumulate && lane < work.rows) {
                 const uint8_t* before = finish.d + ((work.row + lane) * d_stride + work.column + first) * bytes;
 #pragma unroll
-                for (int i = 0; i < CHUNK; i += 8)
+                for (int i = 0; i < Tile::CHUNK; i += 8)
                     if (first + i < work.columns) add_eight(before + i * bytes, f32, &sums[i]);
             }
             store_chunk<Tile>(finish, work, lane, first, sums);

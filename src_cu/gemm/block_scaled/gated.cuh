@@ -35,11 +35,12 @@ template <class Tile, class Order, class What>
 __device__ __forceinline__ void each_work(GatedOrder<Tile, Order>& order, int index, What what) {
     ScaledWork work = {};
     if (!order.at(index, work)) return;
-    what(work);
-    if (Tile::SWAPPED && !order.interleaved) {
+    const int products = Tile::SWAPPED && !order.interleaved ? 2 : 1;
+#pragma unroll 1
+    for (int i = 0; i < products; i++) {
+        what(work);
         work.weight += order.I;
         work.weight_scales += order.I / SCALE_TILE_ROWS;
-        what(work);
     }
 }
 
@@ -62,12 +63,14 @@ struct GatedElements {
         const Sides<Tile> sides(work);
         const int boxes = Tile::CTAS > 1 ? 1 : (sides.used + BOX - 1) / BOX;  // of this CTA
         const int step = up_rows > 0 ? up_rows : Tile::CTAS > 1 ? sides.used / Tile::CTAS : BOX;
+#pragma unroll 1
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
             if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * BOX * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, a, line * LINE_BYTES, sides.left + rank * LANES, full);
+#pragma unroll 1
             for (int i = 0; i < boxes; i++)
                 load_box_for<Tile::CTAS>(stage.right + i * BOX * LINE_BYTES, b, line * LINE_BYTES,
                                          sides.right + (rank + i) * step, full);
@@ -91,20 +94,33 @@ struct Gated {
 
     // Of the sums of 32 neighbouring columns of a row: first and second half gates and ups, or all alternating. h before
     // column `end` alone, of which there are eights.
-    __device__ __forceinline__ void of_segment(float (&sums)[2][CHUNK], const Finish::Row& of, int group, int column, int end,
-                                               float (&h)[CHUNK]) const {
+    __device__ __forceinline__ void of_segment(float (&sums)[2][SEGMENT], const Finish::Row& of, int group, int column, int end,
+                                               float (&h)[SEGMENT]) const {
 #pragma unroll
-        for (int i = 0; i < 2 * CHUNK; i += 8) {
-            const int first = interleaved ? 2 * column + i : i < CHUNK ? column + i : I + column + i - CHUNK;
-            if (column + (interleaved ? i / 2 : i % CHUNK) < end) finish.add_bias(&sums[i / CHUNK][i % CHUNK], of, group, first);
+        for (int i = 0; i < 2 * SEGMENT; i += 8) {
+            const int first = interleaved ? 2 * column + i : i < SEGMENT ? column + i : I + column + i - SEGMENT;
+            if (column + (interleaved ? i / 2 : i % SEGMENT) < end) finish.add_bias(&sums[i / SEGMENT][i % SEGMENT], of, group, first);
         }
         uint32_t alternating = interleaved;
         asm volatile("" : "+r"(alternating));  // opaque: or the compiler writes what follows twice
+        float gates[SEGMENT], ups[SEGMENT];
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            const float *even = &sums[2 * i / CHUNK][2 * i % CHUNK], *odd = even + 1;
-            if (column + i / 8 * 8 < end)
-                h[i] = __fmul_rn(activation(alternating ? *even : sums[0][i], alternating ? *odd : sums[1][i]), of.factor);
+        for (int i = 0; i < SEGMENT; i++) {
+            const float *even = &sums[2 * i / SEGMENT][2 * i % SEGMENT], *odd = even + 1;
+            gates[i] = alternating ? *even : sums[0][i];
+            ups[i] = alternating ? *odd : sums[1][i];
+        }
+        constexpr int HALF = SEGMENT / 2;
+#pragma unroll 1
+        for (int first = 0; first < SEGMENT; first += HALF) {
+#pragma unroll
+            for (int i = 0; i < HALF; i++) {
+                const float activated = __fmul_rn(activation(gates[i], ups[i]), of.factor);
+                gates[i] = gates[i + HALF];
+                ups[i] = ups[i + HALF];
+                h[i] = h[i + HALF];
+                h[i + HALF] = column + first + i / 8 * 8 < end ? activated : 0;
+            }
         }
     }
 };

@@ -51,6 +51,7 @@ struct GatheredElements {
                            rows.of(work, 4 * lane + 3)};
         __syncwarp();
         if (!elected()) return;
+#pragma unroll 1
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             uint8_t *of_tokens = Tile::SWAPPED ? stage.right : stage.left, *of_weights = Tile::SWAPPED ? stage.left : stage.right;
@@ -58,6 +59,7 @@ struct GatheredElements {
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
             arrive_expecting_bytes(full, tokens * LINE_BYTES + weights * Kind::WEIGHT_BYTES);
             load_box(of_weights, b, line * LINE_BYTES, work.weight, full);
+#pragma unroll 1
             for (int first = 0; first < tokens; first += 4 * AT_ONCE) {
                 int4 of_a[AT_ONCE];
 #pragma unroll
@@ -100,6 +102,7 @@ struct GatheredScales {
         }
         const int weight_tiles = Tile::SWAPPED ? 1 : (Sides<Tile>(work).used + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
         uint32_t now[ROWS][WORDS], next[ROWS][WORDS];
+#pragma unroll 1
         for (int first = work.first_line - LINES; first < work.end_line; first += LINES) {
             read(next, from, first + LINES, work.end_line);
 #pragma unroll
@@ -133,11 +136,15 @@ struct GatheredScales {
 
     // 16 of them, or as many as there are.
     __device__ __forceinline__ static uint4 bytes_one_by_one(const uint8_t* from, int there) {
-        uint32_t words[4] = {};
-#pragma unroll
-        for (int i = 0; i < 16; i++)
-            if (i < there) words[i / 4] |= uint32_t(from[i]) << i % 4 * 8;
-        return {words[0], words[1], words[2], words[3]};
+        uint4 four = {};
+#pragma unroll 1
+        for (int i = min(there, 16) - 1; i >= 0; i--) {
+            four.w = __funnelshift_l(four.z, four.w, 8);
+            four.z = __funnelshift_l(four.y, four.z, 8);
+            four.y = __funnelshift_l(four.x, four.y, 8);
+            four.x = four.x << 8 | from[i];
+        }
+        return four;
     }
 
     // Line `i` of those that were read, and the weights' scales.
@@ -158,12 +165,14 @@ struct GatheredScales {
                 words[0][word], words[1][word], words[2][word], words[3][word]};
         }
         if (by_hand)
+#pragma unroll 1
             for (int j = 0; j < weight_tiles; j++)
                 Both::write(of_weights + j * Tile::SCALE_LINE_BYTES, b, work.weight_scales + j, line);
         let_copies_see_shared_memory();
         __syncwarp();
         if (elected()) {
             arrive_expecting_bytes(full, by_hand ? 0 : weight_tiles * Tile::SCALE_LINE_BYTES);
+#pragma unroll 1
             for (int j = 0; j < weight_tiles && !by_hand; j++)
                 load_box(of_weights + j * Tile::SCALE_LINE_BYTES, b.map, 0,
                          (work.weight_scales + j) * b.tiles + line * Kind::SCALE_TILES, full);

@@ -22,9 +22,9 @@ struct LaidSums {
     __device__ __forceinline__ static LaidSums& of(Tile& tile) { return *reinterpret_cast<LaidSums*>(tile.stages); }
 
     __device__ __forceinline__ void lay_down(const ScaledWork& work, int product, int lane, int first,
-                                             const float (&values)[CHUNK]) {
+                                             const float (&values)[Tile::CHUNK]) {
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < Tile::CHUNK; i++)
             if (first + i < work.rows) sums[product][first + i][lane] = values[i];
     }
 

@@ -25,6 +25,7 @@ struct Elements {
         const TensorMap &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
         const int boxes = Tile::SWAPPED ? (sides.used + right_box - 1) / right_box : 1;
         const int first = sides.right + rank * (sides.used / Tile::CTAS);
+#pragma unroll 1
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
@@ -32,6 +33,7 @@ struct Elements {
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
             if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * right_box * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, left, byte, sides.left + rank * LANES, full);
+#pragma unroll 1
             for (int i = 0; i < boxes; i++)
                 load_box_for<Tile::CTAS>(stage.right + i * right_box * LINE_BYTES, right, byte, first + i * right_box, full);
         }
@@ -65,12 +67,14 @@ struct ScalesOfBoth {
         const Sides<Tile> sides(work);
         const BlockedScales left = (Tile::SWAPPED ? b : a).of(work), right = (Tile::SWAPPED ? a : b).of(work);
         const int right_tiles = (sides.used + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
+#pragma unroll 1
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::ScaleStage& stage = tile.scales[ring.stage];
             Barrier* full = &tile.scales_full[ring.stage];
             wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
             if (ends_within_step(left.scales, line)) {
                 write(stage.left, left, sides.left_scales + rank, line);
+#pragma unroll 1
                 for (int i = 0; i < right_tiles; i++) write(stage.right[i], right, sides.right_scales + i * right.step, line);
                 let_copies_see_shared_memory();
                 __syncwarp();
@@ -80,6 +84,7 @@ struct ScalesOfBoth {
                 const int at = line * Kind::SCALE_TILES;
                 load_box_for<Tile::CTAS>(stage.left, left.map, 0, left.before + (sides.left_scales + rank) * left.tiles + at,
                                          full);
+#pragma unroll 1
                 for (int i = 0; i < right_tiles; i++)
                     load_box_for<Tile::CTAS>(stage.right[i], right.map, 0,
                                              right.before + (sides.right_scales + i * right.step) * right.tiles + at, full);
@@ -96,6 +101,7 @@ struct ScalesOfBoth {
     // A line's tiles by hand, 16 bytes a lane, and zeros for what is no scale.
     __device__ __forceinline__ static void write(uint8_t* target, const BlockedScales& from, int row_of_tiles, int line) {
         const int lane = threadIdx.x % 32;
+#pragma unroll 1
         for (int i = 0; i < Kind::SCALE_TILES; i++) {
             const int tile = line * Kind::SCALE_TILES + i, there = from.scales - tile * SCALES_A_TILE_ROW;
             uint4 four = {};

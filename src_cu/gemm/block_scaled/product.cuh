@@ -42,23 +42,15 @@ struct Product {
             synchronise_cluster();
     }
 
-    // Each role's loop over the tiles, `what(work)` for each.
-    template <class Order, class What>
-    __device__ __forceinline__ void for_each(Order order, What what) const {
-        Turns<Tile> turns{tile, asks};
-        for (int index = blockIdx.x / cluster; index >= 0; index = turns.next()) {
-            each_work(order, index, what);
-            __syncwarp();
-        }
-    }
-
     template <class Order, class Elements, class Scales, class Store>
     __device__ __forceinline__ void run(const Order& order, const Elements& elements, const Scales& scales, uint32_t types, int K,
                                         Store store) {
         const int role = warp();
-        if (role == 0 && elected()) {
-            elements.prefetch_maps();
-            scales.prefetch_maps();
+        if (role == 0) {
+            if (elected()) {
+                elements.prefetch_maps();
+                scales.prefetch_maps();
+            }
             tile.initialise_barriers(Turns<Tile>::READERS);
         }
         __syncwarp();
@@ -69,22 +61,13 @@ struct Product {
         fence_after_taking_over();
         wait_for_previous_kernel();
         let_next_kernel_launch();
-        if (role == 0) {
-            Ring<Tile::STAGES> ring;
-            for_each(order, [&](const ScaledWork& work) { elements.load(tile, ring, work, rank); });
-            if (elected()) wait_until_all_are_empty(tile.empty, ring);
-        } else if (role == 1 && rank == 0) {
+        if (role == 1) {
             Multiplier<Tile> multiplier;
-            for_each(order, [&](const ScaledWork& work) { multiplier.run(tile, work, types, K); });
-        } else if (role == 2) {
-            Ring<Tile::SCALE_STAGES> ring;
-            for_each(order, [&](const ScaledWork& work) { scales.load(tile, ring, work, rank); });
-            if (elected()) wait_until_all_are_empty(tile.scales_empty, ring);
+            if (rank == 0) for_each(order, [&](const ScaledWork& work) { multiplier.run(tile, work, types, K); });
         } else if (role == 3) {
             Turns<Tile>{tile, asks}.ask(rank == 0);
-        } else if (role >= 4) {
-            Drain<Tile> drain;
-            for_each(order, [&](const ScaledWork& work) { store(drain, work, (role - 4) * 32 + int(threadIdx.x) % 32); });
+        } else {
+            move(role, order, elements, scales, store);
         }
         __syncwarp();
     }
@@ -100,9 +83,44 @@ struct Product {
     }
 
    private:
+    // A role's loop over the tiles, `what(work)` for each.
+    template <class Order, class What>
+    __device__ __forceinline__ void for_each(Order order, What what) const {
+        Turns<Tile> turns{tile, asks};
+#pragma unroll 1
+        for (int index = blockIdx.x / cluster; index >= 0; index = turns.next()) {
+            each_work(order, index, [&](const ScaledWork& work) {
+                what(work);
+                __syncwarp();
+            });
+            __syncwarp();
+        }
+    }
+
+    // The roles that move data have one loop, as where a tile lies takes much code. The multiplier has its own: in this one ptxas does not
+    // see that all lanes of its warp are at the same place, and would bring what its instructions take from registers of lanes.
+    template <class Order, class Elements, class Scales, class Store>
+    __device__ __forceinline__ void move(int role, const Order& order, const Elements& elements, const Scales& scales,
+                                         Store store) const {
+        Ring<Tile::STAGES> ring;
+        Ring<Tile::SCALE_STAGES> scale_ring;
+        Drain<Tile> drain;
+        for_each(order, [&](const ScaledWork& work) {
+            if (role == 0)
+                elements.load(tile, ring, work, rank);
+            else if (role == 2)
+                scales.load(tile, scale_ring, work, rank);
+            else
+                store(drain, work, (role - 4) * 32 + int(threadIdx.x) % 32);
+        });
+        if (role == 0 && elected()) wait_until_all_are_empty(tile.empty, ring);
+        if (role == 2 && elected()) wait_until_all_are_empty(tile.scales_empty, scale_ring);
+    }
+
     // The products' arrivals have come: the other CTA made them, and this one may not end before.
     template <int STAGES>
     __device__ __forceinline__ void wait_until_all_are_empty(Barrier (&empty)[STAGES], Ring<STAGES>& ring) const {
+#pragma unroll 1
         for (int i = 0; i < STAGES; i++, ring.advance()) wait(&empty[ring.stage], ring.parity ^ 1);
     }
 };

@@ -15,8 +15,6 @@
 
 namespace zoo {
 
-constexpr int SEGMENT = 32;  // columns of a row
-
 // |a| or |b|, whichever is larger; NaN is larger than all.
 __device__ __forceinline__ float larger_magnitude(float a, float b) {
     float larger;
@@ -43,10 +41,7 @@ struct Rounded {
     __device__ __forceinline__ Rounded of(int) const { return *this; }
 
     __device__ __forceinline__ void store_segment(const RowOfTile& row, int column, const float (&values)[SEGMENT]) const {
-        if (!row.there()) return;
-#pragma unroll
-        for (int i = 0; i < SEGMENT; i += 8)
-            if (column + i < columns) finish.store_eight_finished(&values[i], row.row(), column + i);
+        if (row.there()) finish.store_columns(values, row.row(), column, columns - column);
     }
 
     template <int COUNT>

@@ -20,8 +20,9 @@ struct ScaleMatrix {
     int is_ue8m0;
     int64_t group, row, block;
 
-    __device__ __forceinline__ uint32_t at(int64_t place) const {
-        return is_ue8m0 ? first[place] : reinterpret_cast<const uint32_t*>(first)[place];
+    __device__ __forceinline__ int64_t bytes(int64_t scales) const { return is_ue8m0 ? scales : 4 * scales; }
+    __device__ __forceinline__ uint32_t at(const uint8_t* place) const {
+        return is_ue8m0 ? *place : *reinterpret_cast<const uint32_t*>(place);
     }
     // Four equal bytes.
     __device__ __forceinline__ uint32_t word(uint32_t scale) const {
@@ -61,29 +62,34 @@ struct ScalesByHand {
 
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const ScaledWork& work, int rank) const {
         const int lane = threadIdx.x % 32;
-        int64_t token[TOKENS], weight[WEIGHTS];  // -1: nobody's
+        const uint8_t *token[TOKENS], *weight[WEIGHTS];  // null: nobody's
+        const int64_t token_step = a.bytes(a.block), weight_step = b.bytes(b.block);
+        const int first_block = rows.first_block(work);
 #pragma unroll
         for (int i = 0; i < TOKENS; i++) {
             const int row = (Tile::SWAPPED ? 0 : rank * LANES) + 32 * i + lane;
-            token[i] = row < work.rows ? rows.place(a, work, row) : -1;
+            const int64_t place = row < work.rows ? rows.place(a, work, row) : -1;
+            token[i] = place < 0 ? nullptr : a.first + a.bytes(place) + first_block * token_step;
         }
 #pragma unroll
         for (int i = 0; i < WEIGHTS; i++) {
             const int row = ((Tile::SWAPPED ? rank : 0) * EACH + i) * (SCALE_TILE_ROWS / EACH) + (EACH > 1 ? lane : 0);
-            weight[i] = row < work.columns ? rows.place_of_weight(b, work, row) : -1;
+            weight[i] = row >= work.columns
+                            ? nullptr
+                            : b.first + b.bytes(rows.place_of_weight(b, work, row)) + first_block * weight_step;
         }
-        const int first_block = rows.first_block(work);
         uint32_t tokens[AHEAD][TOKENS], weights[AHEAD][WEIGHTS];
         const auto read = [&](int ahead, int line) {
 #pragma unroll
             for (int i = 0; i < TOKENS; i++)
-                tokens[ahead][i] = line < work.end_line && token[i] >= 0 ? a.at(token[i] + (first_block + line) * a.block) : 0;
+                tokens[ahead][i] = line < work.end_line && token[i] != nullptr ? a.at(token[i] + line * token_step) : 0;
 #pragma unroll
             for (int i = 0; i < WEIGHTS; i++)
-                weights[ahead][i] = line < work.end_line && weight[i] >= 0 ? b.at(weight[i] + (first_block + line) * b.block) : 0;
+                weights[ahead][i] = line < work.end_line && weight[i] != nullptr ? b.at(weight[i] + line * weight_step) : 0;
         };
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) read(i, work.first_line + i);
+#pragma unroll 1
         for (int first = work.first_line; first < work.end_line; first += AHEAD) {
 #pragma unroll
             for (int i = 0; i < AHEAD; i++) {

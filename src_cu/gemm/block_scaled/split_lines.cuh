@@ -14,9 +14,9 @@ struct PartialSums {
     __device__ __forceinline__ static PartialSums& of(Tile& tile) { return *reinterpret_cast<PartialSums*>(tile.stages); }
 
     // A lane's sums: when a tile's products are over, nobody else uses its stages.
-    __device__ __forceinline__ void lay_down(const ScaledWork& work, int lane, int first, const float (&values)[CHUNK]) {
+    __device__ __forceinline__ void lay_down(const ScaledWork& work, int lane, int first, const float (&values)[Tile::CHUNK]) {
 #pragma unroll
-        for (int i = 0; i < CHUNK; i++)
+        for (int i = 0; i < Tile::CHUNK; i++)
             if (first + i < work.rows) sums[first + i][lane] = values[i];
     }
 

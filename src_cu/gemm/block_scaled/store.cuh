@@ -1,4 +1,4 @@
-// From tensor memory to D, 32 columns of sums at a time; a lane has one row of left.
+// From tensor memory to D, a few columns of sums at a time; a lane has one row of left.
 #pragma once
 
 #include "common/cluster.cuh"
@@ -8,45 +8,38 @@
 
 namespace zoo {
 
-constexpr int CHUNK = 32;  // columns
-
-__device__ __forceinline__ void store_eight(const Finish& finish, const Finish::Row& of, const ScaledWork& work, int first,
-                                            const float* sums) {
-    float eight[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) eight[i] = sums[i];
-    finish.store_eight(eight, of, work.group, work.column + first);
-}
-
-// The sums of one row of a tile, CHUNK neighbouring columns, as they go to D. Tokens as rows: a lane writes what lies together. As
+// The sums of one row of a tile, neighbouring columns, as they go to D. Tokens as rows: a lane writes what lies together. As
 // columns: 32 lanes do.
 template <class Tile>
 __device__ __forceinline__ void store_chunk(const Finish& finish, const ScaledWork& work, int lane, int first,
-                                            float (&sums)[CHUNK]) {
-    const float alpha = finish.alpha_of(work.group);
+                                            float (&sums)[Tile::CHUNK]) {
     if constexpr (Tile::SWAPPED) {
         if (lane >= work.columns) return;
-#pragma unroll
-        for (int i = 0; i < CHUNK; i++) {
-            if (first + i >= work.rows) break;
-            const int row = work.row + first + i;
-            finish.store_one(sums[i], {row, alpha, finish.factor_of(row)}, work.group, work.column + lane);
-        }
+        const int row = work.row + first, column = work.column + lane, count = work.rows - first;
+        finish.finish_rows(sums, row, work.group, column, count);
+        finish.store_rows(sums, row, column, count);
     } else {
         if (lane >= work.rows) return;
-        const int row = work.row + lane;
-        const Finish::Row of{row, alpha, finish.factor_of(row)};
-#pragma unroll
-        for (int i = 0; i < CHUNK; i += 8) {
-            if (first + i >= work.columns) break;
-            store_eight(finish, of, work, first + i, &sums[i]);
-        }
+        const int row = work.row + lane, column = work.column + first, count = work.columns - first;
+        finish.finish_columns(sums, {row, finish.alpha_of(work.group), finish.factor_of(row)}, work.group, column, count);
+        finish.store_columns(sums, row, column, count);
     }
+}
+
+// Where nothing is summed: tokens as rows.
+template <class Tile>
+__device__ __forceinline__ void store_zeros(const Finish& finish, const ScaledWork& work, int lane) {
+    static_assert(!Tile::SWAPPED);
+    if (lane >= work.rows) return;
+    const float zeros[8] = {};
+#pragma unroll 1
+    for (int i = 0; i < work.columns; i += 8) finish.store_columns(zeros, work.row + lane, work.column + i, 8);
 }
 
 // By the warps that store, tile after tile.
 template <class Tile>
 struct Drain {
+    static constexpr int CHUNK = Tile::CHUNK;
     int turn = 0;
 
     // `take(first, sums)` gets each chunk of this lane's row that has columns in use. Those that the next tile's sums will overwrite
@@ -67,7 +60,8 @@ struct Drain {
         for (int i = 0; i < chunks; i++) {
             const int chunk = second ? i : chunks - 1 - i;
             float values[CHUNK];
-            load_32_columns(values, sums + chunk * CHUNK);
+            if constexpr (CHUNK == 16) load_16_columns(values, sums + chunk * CHUNK);
+            if constexpr (CHUNK == 32) load_32_columns(values, sums + chunk * CHUNK);
             wait_for_loads();
             if (i + 1 == min(shared, chunks)) let_multiply(tile, second);
             take(chunk * CHUNK, values);

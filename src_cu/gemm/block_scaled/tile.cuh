@@ -43,6 +43,7 @@ struct ScaledTile {
     // Of a line, as barriers count them.
     static constexpr int LEFT_BYTES = SWAPPED ? Kind::WEIGHT_BYTES : LINE_BYTES,
                          RIGHT_BYTES = SWAPPED ? LINE_BYTES : Kind::WEIGHT_BYTES;
+    static constexpr int CHUNK = SWAPPED ? 16 : 32;  // columns of sums that a thread takes from tensor memory at a time
     static constexpr int SCALE_LINE_BYTES = Kind::SCALE_TILES * SCALE_TILE_BYTES;
 
     struct alignas(1024) Stage {
@@ -61,17 +62,25 @@ struct ScaledTile {
 
     static_assert(sizeof(Stage) == (LANES + RIGHT_ROWS) * LINE_BYTES && SECOND > 0);
 
-    // By one thread.
+    // By a whole warp, a lane for each stage.
     __device__ __forceinline__ void initialise_barriers(int readers) {
-        for (Barrier& barrier : full) initialise(&barrier, 1);
-        for (Barrier& barrier : empty) initialise(&barrier, 1);
-        for (Barrier& barrier : scales_full) initialise(&barrier, CTAS);
-        for (Barrier& barrier : scales_empty) initialise(&barrier, 1);
-        for (Barrier& barrier : columns_empty) initialise(&barrier, 1);
-        for (Barrier& barrier : ready) initialise(&barrier, 1);
-        for (Barrier& barrier : drained) initialise(&barrier, STORING_WARPS * CTAS);
-        for (Barrier& barrier : answered) initialise(&barrier, 1);
-        for (Barrier& barrier : read) initialise(&barrier, readers);
+        initialise_each(full, 1);
+        initialise_each(empty, 1);
+        initialise_each(scales_full, CTAS);
+        initialise_each(scales_empty, 1);
+        initialise_each(columns_empty, 1);
+        initialise_each(ready, 1);
+        initialise_each(drained, STORING_WARPS * CTAS);
+        initialise_each(answered, 1);
+        initialise_each(read, readers);
+    }
+
+   private:
+    template <int COUNT>
+    __device__ __forceinline__ static void initialise_each(Barrier (&barriers)[COUNT], int arrivals) {
+        static_assert(COUNT <= 32);
+        const int lane = threadIdx.x % 32;
+        if (lane < COUNT) initialise(&barriers[lane], arrivals);
     }
 };
 

@@ -12,7 +12,7 @@ __device__ __forceinline__ void compute(Tile& tile, const Order& order, const El
     const int splits = order.share.splits, split = order.share.split;
     Product<Tile> product{tile, Tile::CTAS * splits, asks};
     product.run(order, elements, scales, types, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        drain.run(tile, work, [&](int first, float (&sums)[CHUNK]) {
+        drain.run(tile, work, [&](int first, auto& sums) {
             if (!Tile::SWAPPED || splits == 1)
                 store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums);
             else if constexpr (Tile::SWAPPED)
