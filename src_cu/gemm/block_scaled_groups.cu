@@ -42,9 +42,8 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     Product<Tile> product{tile, Tile::CTAS, asks != 0};
 
     const auto store = [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        drain.run(tile, work, [&](int first, auto& sums) {
-            store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums);
-        });
+        drain.run(tile, work,
+                  [&](int first, auto& sums) { store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums); });
     };
     product.run(ManyMatrices<Tile, Groups>{Groups::of(groups, rows), count, N, weights, share}, Elements<Tile>{a, b, right_box},
                 scales_of_both, types, K, store);

@@ -17,7 +17,8 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_scale,
                const uint8_t* b_scale, int a_scale_is_ue8m0, int b_scale_is_ue8m0, int64_t a_scale_row, int64_t a_scale_block,
                int64_t b_scale_row, int64_t b_scale_block, int M, int N, int K, int weights, int right_box, int splits, int asks,
-               uint8_t* d, int64_t d_stride, int dtype, const float* row_scale, const uint8_t* c, int c_is_bf16, int64_t c_stride) {
+               uint8_t* d, int64_t d_stride, int dtype, const float* row_scale, const uint8_t* c, int c_is_bf16,
+               int64_t c_stride) {
     using namespace zoo;
     extern __shared__ __align__(1024) uint8_t memory[];
     Tile& tile = *reinterpret_cast<Tile*>(memory);

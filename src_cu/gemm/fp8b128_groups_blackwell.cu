@@ -40,9 +40,8 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     const auto run = [&](const auto& order) {
         constexpr uint32_t TYPES = TYPE_E4M3 << 7 | TYPE_E4M3 << 10;
         product.run(order, elements, scales, TYPES, K, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-            drain.run(tile, work, [&](int first, auto& sums) {
-                store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums);
-            });
+            drain.run(tile, work,
+                      [&](int first, auto& sums) { store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums); });
         });
     };
     if constexpr (Variant::GROUPING == 1)

@@ -27,21 +27,23 @@ struct GroupsAlongK {
     __device__ __forceinline__ bool at(int index, ScaledWork& work) const {
         const int rows = tiles_of(M, Tile::TOKENS), columns = tiles_of(N, Tile::COLUMNS), group = index / (rows * columns);
         if (group >= count) return false;
-        work.first_byte = group > 0 ? ends[group - 1] : 0;
-        work.elements = ends[group] - work.first_byte;
+        const int first = group > 0 ? ends[group - 1] : 0, elements = ends[group] - first;
+        if (leaves_empty && elements == 0) return false;
         int blocks = 0;
         for (int before = int(threadIdx.x) % 32; before < group; before += 32)
             blocks += tiles_of(ends[before] - (before > 0 ? ends[before - 1] : 0), LINE_BYTES);
         const Banded<BAND_OF_TILES> place(index % (rows * columns), rows, columns);
         work.group = group;
+        work.first_byte = first;
+        work.elements = elements;
         work.token = work.row = place.row * Tile::TOKENS;
         work.weight = work.column = place.column * Tile::COLUMNS;
         work.token_scales = work.weight_scales = __reduce_add_sync(0xFFFFFFFF, blocks);  // the group's first block
         work.rows = min(Tile::TOKENS, M - work.row);
         work.columns = min(Tile::COLUMNS, N - work.column);
         work.first_line = 0;
-        work.end_line = tiles_of(work.elements, LINE_BYTES);
-        return !leaves_empty || work.elements > 0;
+        work.end_line = tiles_of(elements, LINE_BYTES);
+        return true;
     }
 };
 
@@ -115,24 +117,25 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     Product<Tile> product{tile, Tile::CTAS, asks != 0};
 
     constexpr uint32_t TYPES = TYPE_E4M3 << 7 | TYPE_E4M3 << 10;
-    product.run(order, Elements<Tile>{a, b}, scales, TYPES, 0x7FFFFFFF, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
-        const bool f32 = Stored(dtype) == Stored::f32;
-        const int bytes = f32 ? 4 : 2;
-        const Finish finish{d + work.group * d_group * bytes, d_stride, Stored(dtype), nullptr, 0, {nullptr, 0}, 0, nullptr,
-                            {nullptr, 0}, 0};
-        if (work.elements == 0) {
-            store_zeros<Tile>(finish, work, lane);
-            return;
-        }
-        drain.run(tile, work, [&](int first, auto& sums) {
-            if (accumulate && lane < work.rows) {
-                const uint8_t* before = finish.d + ((work.row + lane) * d_stride + work.column + first) * bytes;
-#pragma unroll
-                for (int i = 0; i < Tile::CHUNK; i += 8)
-                    if (first + i < work.columns) add_eight(before + i * bytes, f32, &sums[i]);
+    product.run(
+        order, Elements<Tile>{a, b}, scales, TYPES, 0x7FFFFFFF, [&](Drain<Tile>& drain, const ScaledWork& work, int lane) {
+            const bool f32 = Stored(dtype) == Stored::f32;
+            const int bytes = f32 ? 4 : 2;
+            const Finish finish{
+                d + work.group * d_group * bytes, d_stride, Stored(dtype), nullptr, 0, {nullptr, 0}, 0, nullptr, {nullptr, 0}, 0};
+            if (work.elements == 0) {
+                store_zeros<Tile>(finish, work, lane);
+                return;
             }
-            store_chunk<Tile>(finish, work, lane, first, sums);
+            drain.run(tile, work, [&](int first, auto& sums) {
+                if (accumulate && lane < work.rows) {
+                    const uint8_t* before = finish.d + ((work.row + lane) * d_stride + work.column + first) * bytes;
+#pragma unroll
+                    for (int i = 0; i < Tile::CHUNK; i += 8)
+                        if (first + i < work.columns) add_eight(before + i * bytes, f32, &sums[i]);
+                }
+                store_chunk<Tile>(finish, work, lane, first, sums);
+            });
         });
-    });
     product.free();
 }

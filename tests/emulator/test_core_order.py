@@ -400,3 +400,40 @@ def test_a_form_that_does_exist_runs(instruction):
     body = "mov.u32 %r1, 1; mov.f32 %f1, 0f3F800000; mov.u64 %rd5, 0x1234; mov.u32 %r3, bar; mov.u32 %r4, data;" + instruction
     report = run(body, shared=SHARED + ".shared .align 8 .u64 bar;", buffers=(WORDS, 16), block=1)[0]
     assert report.ok, report
+
+
+# ---- clusters ----------------------------------------------------------------------------------------------------------------------
+
+# CTA i writes how many have begun before it.
+BEGIN = """
+    setp.ne.u32 %p1, %r0, 0;
+    @%p1 bra END;
+    atom.global.add.u32 %r1, [%rd1], 1;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ctaid.y;
+    mad.lo.u32 %r2, %r3, 7, %r2;
+    mul.wide.u32 %rd4, %r2, 4;
+    add.s64 %rd4, %rd0, %rd4;
+    st.global.u32 [%rd4], %r1;
+END:
+"""
+
+
+def order_of_clusters(scheduling, seed, **options):
+    report, gpu, (ranks, _) = run(
+        BEGIN, buffers=(84, np.zeros(1, np.uint32)), grid=(7, 3), scheduling=scheduling, seed=seed, **options
+    )
+    assert report.ok, report
+    return gpu.read(ranks, 21, np.uint32).tolist()
+
+
+@pytest.mark.parametrize("scheduling", ["issue", "last"])
+def test_clusters_begin_in_the_grids_order(scheduling):
+    assert order_of_clusters(scheduling, 3) == list(range(21))
+
+
+def test_random_scheduling_begins_clusters_in_an_order_that_follows_from_the_seed():
+    orders = [order_of_clusters("random", seed) for seed in range(6)]
+    assert all(sorted(order) == list(range(21)) for order in orders)
+    assert len({order[0] for order in orders}) > 3 and max(order[0] for order in orders) > 10  # CTA 0 may be late
+    assert order_of_clusters("random", 4) == orders[4]

@@ -94,7 +94,7 @@ def test_one_row_is_taken_by_all(tile):
 
 
 @of_tiles
-def test_more_groups_than_lanes_of_a_warp_in_any_order_of_launch(tile, any_order):
+def test_more_groups_than_lanes_of_a_warp_in_any_order_of_launch(tile):
     sizes = (0,) * 33 + (1, 0, 140, 2) + (0,) * 40 + (3, 0)
     assert wrong("m_grouped_gather", "mxfp8", tile, gathered("mxfp8", 136, 32, 40, sizes, nobody=1), schedules=2) is None
 

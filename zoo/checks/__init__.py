@@ -60,7 +60,7 @@ _BLOCK_SCALED_FORMATS = ("mxfp8", "mxfp4", "nvfp4", "mxfp8_mxfp4")
 _BLOCK_SCALED = {
     "gemm.dense": "block_scaled",
     "gemm.m_grouped_contiguous": "block_scaled_groups",
-    "gemm.m_grouped_gather": "block_scaled_gather",
+    "gemm.m_grouped_gather": "block_scaled_groups",
     "gemm.m_grouped_masked": "block_scaled_groups",
     "gemm.k_grouped": "block_scaled_groups",
     **{

@@ -21,7 +21,8 @@ from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, exact, fin
 from zoo.reference.groups import ALIGNMENT, gather
 
 # (M, N, K, sizes of groups): groups that end within a tile, at its edge, one after it; empty ones first, last and in a row; rows that
-# belong to nobody; more groups than lanes of a warp, and more than there are multiprocessors; one that owns everything.
+# belong to nobody; lines and reads of scales that end anywhere; more groups than lanes of a warp, and more than there are
+# multiprocessors; one that owns everything.
 _GROUPS = (
     (40, 72, 96, (0, 7, 0, 0, 20, 13)),
     (130, 16, 32, (1, 128, 0, 1)),
@@ -36,6 +37,8 @@ _GROUPS = (
     (60, 136, 32, (1, 2, 0, 5) * 6),
     (280, 8, 32, (8, 260)),
     (9, 16, 2880, (1, 5)),
+    (6, 8, 672, (1, 5)),
+    (3, 264, 32, (2, 1)),
     (700, 264, 416, (128, 0, 129, 256, 63, 1, 64)),
     (1100, 392, 672, (500, 0, 3, 257, 129, 200)),
     (300, 136, 1184, (1,) * 40 + (0,) * 20 + (193,)),
@@ -240,18 +243,21 @@ def _gather(kernel: Kernel) -> Iterator[Problem]:
         pieces = tuple(slice(end - size, end) for size, end in zip(sizes, ends.tolist(), strict=True))
         random = numpy.random.default_rng(index)
         rows = random.integers(0, tokens, M, dtype=numpy.int32)
-        rows[random.random(M) < 0.2] = -1
+        chance = random.random(M)
+        rows[chance < 0.2] = -1
         named = f"{M} rows of {tokens}, N {N}, K {K}, groups {_few(sizes)}"
         for words, operands, finish in _cases(formats, tokens, N, K, G, (M,)):
             a, a_scale, b, b_scale = operands.arrays
             taken = gather(a.view(numpy.uint8), rows).view(a.dtype), gather(a_scale.view(numpy.uint8), rows).view(a_scale.dtype)
             gathered = Operands(formats, (*taken, b, b_scale), operands.exact_in_any_order)
             groups, dtype = GroupsOfRows(gathered, N, pieces), DTYPES[next(numbers) % len(DTYPES)]
-            looked_up = rows.copy()
+            blocks = a_scale.shape[1]
+            pitch_of_scales = (blocks, -(-blocks // 16) * 16, blocks + 3)[index % 3]  # read one by one, or 16 at a time
+            looked_up = numpy.where(chance < 0.1, tokens, rows).astype(numpy.int32)  # one past the last is nobody's row, too
             looked_up[sum(sizes) :] = 2**31 - 1
             inputs = {
                 "a": Placed(a, (a.shape[1] + 16 * gap, 1), groups.a_dtype),
-                "a_scale": Placed(a_scale, (a_scale.shape[1] + 3 * gap, 1)),
+                "a_scale": Placed(a_scale, (pitch_of_scales, 1)),
                 "index": Placed(looked_up),
                 "offsets": Placed(ends),
             }

@@ -120,8 +120,8 @@ def _one_at_a_time(method: _Method) -> _Method:
 class Device:
     """An emulated GPU: its memory, and the policies its launches run under. Threads may share one; their calls follow each other.
 
-    scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between and warps in
-    random order, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
+    scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between, and clusters
+    and warps in an order of its own, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
     where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact".
     """
 

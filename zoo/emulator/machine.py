@@ -7,6 +7,7 @@ instruction whose other lanes are elsewhere) is parked and does not stop the oth
 
 import math
 import re
+from random import Random
 
 import numpy as np
 
@@ -61,20 +62,26 @@ def format_printf(text, raw, device):
 
 
 class WaitingClusters:
-    """The clusters that have not begun, each by the coordinates of its first CTA, x fastest. They are counted and not listed: a grid may
-    have more than memory holds."""
+    """The clusters that have not begun, each by the coordinates of its first CTA: x fastest or, with a seed, in an order that follows
+    from it, as no hardware promises one. They are counted and not listed: a grid may have more than memory holds."""
 
-    def __init__(self, grid, shape):
+    def __init__(self, grid, shape, seed=None):
         self._counts = [-(-extent // of_cluster) for extent, of_cluster in zip(grid, shape)]
         self._shape = shape
         self._begun, self._all = 0, math.prod(self._counts)
+        self._first, self._step = 0, 1
+        if seed is not None and self._all > 1:
+            rng = Random(seed)
+            self._first, self._step = rng.randrange(self._all), rng.randrange(1, self._all)
+            while math.gcd(self._step, self._all) > 1:  # else it would come round too early
+                self._step = rng.randrange(1, self._all)
 
     def __bool__(self):
         return self._begun < self._all
 
     def popleft(self):
         columns, rows, _ = self._counts
-        rest, x = divmod(self._begun, columns)
+        rest, x = divmod((self._first + self._begun * self._step) % self._all, columns)
         z, y = divmod(rest, rows)
         self._begun += 1
         return x * self._shape[0], y * self._shape[1], z * self._shape[2]
@@ -409,7 +416,8 @@ class Machine:
             elif recipe[0] == "symbol":
                 self.open_slots.append((slot, "symbol", (recipe[1], recipe[2]), recipe[3]))
         self._free_local = []
-        self.waiting_clusters = WaitingClusters(grid, self.cluster_shape)
+        order = device.seed if device.scheduling == "random" else None
+        self.waiting_clusters = WaitingClusters(grid, self.cluster_shape, order)
         self.clusters = []
         self.completed = False
         self.log = []  # lines that printf printed

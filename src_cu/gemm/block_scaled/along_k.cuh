@@ -24,13 +24,14 @@ struct MatricesAlongK {
     __device__ __forceinline__ bool at(int index, ScaledWork& work) const {
         const int rows = tiles_of(M, Tile::TOKENS), columns = tiles_of(N, weights), group = index / (rows * columns);
         if (group >= count) return false;
-        work.elements = size_of(group);
-        if (leaves_empty && work.elements == 0) return false;
+        const int elements = size_of(group);
+        if (leaves_empty && elements == 0) return false;
         int units_before = 0;
         for (int before = int(threadIdx.x) % 32; before < group; before += 32)
             units_before += tiles_of(size_of(before), GROUP_UNIT);
         const Banded<BAND_OF_TILES> place(index % (rows * columns), rows, columns);
         work.group = group;
+        work.elements = elements;
         work.token = work.row = place.row * Tile::TOKENS;
         work.weight = work.column = place.column * weights;
         work.token_scales = work.token / SCALE_TILE_ROWS;
@@ -38,7 +39,7 @@ struct MatricesAlongK {
         work.rows = min(Tile::TOKENS, M - work.row);
         work.columns = min(weights, N - work.column);
         work.first_line = 0;
-        work.end_line = tiles_of(work.elements, Kind::ELEMENTS_A_LINE);
+        work.end_line = tiles_of(elements, Kind::ELEMENTS_A_LINE);
         work.first_byte = __reduce_add_sync(0xFFFFFFFF, units_before) * (GROUP_UNIT / ELEMENTS_A_BYTE);
         return true;
     }

@@ -183,8 +183,7 @@ struct Finish {
         if (dtype == Stored::f32)
             reinterpret_cast<float*>(d)[at] = sum;
         else
-            reinterpret_cast<uint16_t*>(d)[at] =
-                uint16_t(pair(sum, 0));
+            reinterpret_cast<uint16_t*>(d)[at] = uint16_t(pair(sum, 0));
     }
 
    private:

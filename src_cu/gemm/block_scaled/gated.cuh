@@ -68,7 +68,8 @@ struct GatedElements {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * BOX * Tile::RIGHT_BYTES));
+            if (rank == 0)
+                arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * BOX * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, a, line * LINE_BYTES, sides.left + rank * LANES, full);
 #pragma unroll 1
             for (int i = 0; i < boxes; i++)
@@ -99,7 +100,8 @@ struct Gated {
 #pragma unroll
         for (int i = 0; i < 2 * SEGMENT; i += 8) {
             const int first = interleaved ? 2 * column + i : i < SEGMENT ? column + i : I + column + i - SEGMENT;
-            if (column + (interleaved ? i / 2 : i % SEGMENT) < end) finish.add_bias(&sums[i / SEGMENT][i % SEGMENT], of, group, first);
+            if (column + (interleaved ? i / 2 : i % SEGMENT) < end)
+                finish.add_bias(&sums[i / SEGMENT][i % SEGMENT], of, group, first);
         }
         uint32_t alternating = interleaved;
         asm volatile("" : "+r"(alternating));  // opaque: or the compiler writes what follows twice
@@ -110,17 +112,22 @@ struct Gated {
             gates[i] = alternating ? *even : sums[0][i];
             ups[i] = alternating ? *odd : sums[1][i];
         }
-        constexpr int HALF = SEGMENT / 2;
+        // A part at a time, always in the same registers, into which the others move on: what is written once is short.
+        constexpr int PART = 16, OTHERS = SEGMENT - PART;
 #pragma unroll 1
-        for (int first = 0; first < SEGMENT; first += HALF) {
+        for (int first = 0; first < SEGMENT; first += PART) {
+            float activated[PART];
 #pragma unroll
-            for (int i = 0; i < HALF; i++) {
-                const float activated = __fmul_rn(activation(gates[i], ups[i]), of.factor);
-                gates[i] = gates[i + HALF];
-                ups[i] = ups[i + HALF];
-                h[i] = h[i + HALF];
-                h[i + HALF] = column + first + i / 8 * 8 < end ? activated : 0;
+            for (int i = 0; i < PART; i++)
+                activated[i] = column + first + i / 8 * 8 < end ? __fmul_rn(activation(gates[i], ups[i]), of.factor) : 0;
+#pragma unroll
+            for (int i = 0; i < OTHERS; i++) {
+                gates[i] = gates[i + PART];
+                ups[i] = ups[i + PART];
+                h[i] = h[i + PART];
             }
+#pragma unroll
+            for (int i = 0; i < PART; i++) h[OTHERS + i] = activated[i];
         }
     }
 };

@@ -31,7 +31,8 @@ struct Elements {
             Barrier* full = &tile.full[ring.stage];
             const int byte = work.first_byte + line * LINE_BYTES;
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * right_box * Tile::RIGHT_BYTES));
+            if (rank == 0)
+                arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * right_box * Tile::RIGHT_BYTES));
             load_box_for<Tile::CTAS>(stage.left, left, byte, sides.left + rank * LANES, full);
 #pragma unroll 1
             for (int i = 0; i < boxes; i++)
@@ -47,7 +48,7 @@ struct BlockedScales {
     const uint8_t* first;
     int scales, tiles, rows_of_tiles;
     int before = 0;  // tiles of other matrices of scales
-    int step = 1;  // from the first row of tiles that a product needs to the next
+    int step = 1;    // from the first row of tiles that a product needs to the next
 
     __device__ __forceinline__ const BlockedScales& of(const ScaledWork&) const { return *this; }
 };

@@ -74,9 +74,8 @@ struct ScalesByHand {
 #pragma unroll
         for (int i = 0; i < WEIGHTS; i++) {
             const int row = ((Tile::SWAPPED ? rank : 0) * EACH + i) * (SCALE_TILE_ROWS / EACH) + (EACH > 1 ? lane : 0);
-            weight[i] = row >= work.columns
-                            ? nullptr
-                            : b.first + b.bytes(rows.place_of_weight(b, work, row)) + first_block * weight_step;
+            weight[i] =
+                row >= work.columns ? nullptr : b.first + b.bytes(rows.place_of_weight(b, work, row)) + first_block * weight_step;
         }
         uint32_t tokens[AHEAD][TOKENS], weights[AHEAD][WEIGHTS];
         const auto read = [&](int ahead, int line) {
@@ -104,7 +103,7 @@ struct ScalesByHand {
 #pragma unroll
                     for (int k = 0; k < 4; k++) words[k] = b.word(weights[i][j + k % EACH]);
                     reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.left : stage.right[j / EACH])[lane] = {words[0], words[1],
-                                                                                                         words[2], words[3]};
+                                                                                                          words[2], words[3]};
                 }
                 if constexpr (Rows::ENDS_WITHIN_STEPS)
                     if (first + i + 1 == work.end_line) rows.clear_rest_of_step(tile, ring, work);

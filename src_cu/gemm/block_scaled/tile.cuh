@@ -34,7 +34,6 @@ struct ScaledTile {
     static constexpr bool SWAPPED = SWAPPED_;
     static constexpr int LEFT_ROWS = LANES * CTAS, RIGHT_ROWS = COLUMNS / CTAS;  // of the pair, of a CTA
     static constexpr int TOKENS = SWAPPED ? COLUMNS : LEFT_ROWS, WEIGHTS = SWAPPED ? LEFT_ROWS : COLUMNS;
-    static constexpr int COLUMN_UNIT = 16 * CTAS;  // what the columns of a product are a multiple of
     static constexpr int RIGHT_TILES = (COLUMNS + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;  // of scales, below each other
     static constexpr int SCALE_BUFFERS = 2, SCALE_COLUMNS = 4 * Kind::SCALE_TILES * (1 + RIGHT_TILES);
     static constexpr int FIRST_SCALE_COLUMN = TENSOR_COLUMNS - SCALE_BUFFERS * SCALE_COLUMNS;
@@ -44,6 +43,9 @@ struct ScaledTile {
     static constexpr int LEFT_BYTES = SWAPPED ? Kind::WEIGHT_BYTES : LINE_BYTES,
                          RIGHT_BYTES = SWAPPED ? LINE_BYTES : Kind::WEIGHT_BYTES;
     static constexpr int CHUNK = SWAPPED ? 16 : 32;  // columns of sums that a thread takes from tensor memory at a time
+    static constexpr int COLUMN_UNIT =
+        CHUNK;  // what the columns of a product are a multiple of: whoever takes a chunk finds sums
+    static_assert(COLUMN_UNIT % (16 * CTAS) == 0);
     static constexpr int SCALE_LINE_BYTES = Kind::SCALE_TILES * SCALE_TILE_BYTES;
 
     struct alignas(1024) Stage {
