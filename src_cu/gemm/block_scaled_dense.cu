@@ -19,7 +19,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Tile);
 
 }  // namespace zoo
 
-extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES)
+extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale_map, const __grid_constant__ zoo::TensorMap b_scale_map,
                const uint8_t* a_scale, const uint8_t* b_scale, int M, int N, int K, int types, int weights, int right_box,

@@ -420,9 +420,7 @@ END:
 
 
 def order_of_clusters(scheduling, seed, **options):
-    report, gpu, (ranks, _) = run(
-        BEGIN, buffers=(84, np.zeros(1, np.uint32)), grid=(7, 3), scheduling=scheduling, seed=seed, **options
-    )
+    report, gpu, (ranks, _) = run(BEGIN, buffers=(84, np.zeros(1, np.uint32)), grid=(7, 3), scheduling=scheduling, seed=seed, **options)
     assert report.ok, report
     return gpu.read(ranks, 21, np.uint32).tolist()
 

@@ -29,7 +29,11 @@ IN_HALVES = Gates("halves", "deepseek_v4", numpy.float32(0.5))
 of_all = pytest.mark.parametrize(("format", "extra", "tile"), [(*kernel, tile) for kernel in KERNELS for tile in TILES])
 of_some = pytest.mark.parametrize(
     ("format", "extra", "tile"),
-    [(*kernel, tile) for kernel in (("mxfp8", "swiglu_mxfp8"), ("mxfp8", "mxfp8"), ("mxfp4", "swiglu"), ("nvfp4", "swiglu_nvfp4")) for tile in TILES],
+    [
+        (*kernel, tile)
+        for kernel in (("mxfp8", "swiglu_mxfp8"), ("mxfp8", "mxfp8"), ("mxfp4", "swiglu"), ("nvfp4", "swiglu_nvfp4"))
+        for tile in TILES
+    ],
 )
 of_tiles = pytest.mark.parametrize("tile", TILES)
 
