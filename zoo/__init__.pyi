@@ -58,19 +58,13 @@ _KernelName: TypeAlias = Literal[
     "gemm.fp8b128.m_grouped_masked.swiglu",
     "gemm.fp8b128.m_grouped_masked.swiglu_fp8b128",
     "gemm.mxfp4.dense",
-    "gemm.mxfp4.dense.mxfp8",
     "gemm.mxfp4.dense.swiglu",
-    "gemm.mxfp4.dense.swiglu_mxfp8",
     "gemm.mxfp4.k_grouped",
     "gemm.mxfp4.m_grouped_contiguous",
-    "gemm.mxfp4.m_grouped_contiguous.mxfp8",
     "gemm.mxfp4.m_grouped_contiguous.swiglu",
-    "gemm.mxfp4.m_grouped_contiguous.swiglu_mxfp8",
     "gemm.mxfp4.m_grouped_gather",
     "gemm.mxfp4.m_grouped_masked",
-    "gemm.mxfp4.m_grouped_masked.mxfp8",
     "gemm.mxfp4.m_grouped_masked.swiglu",
-    "gemm.mxfp4.m_grouped_masked.swiglu_mxfp8",
     "gemm.mxfp8.dense",
     "gemm.mxfp8.dense.mxfp8",
     "gemm.mxfp8.dense.swiglu",
@@ -86,16 +80,13 @@ _KernelName: TypeAlias = Literal[
     "gemm.mxfp8.m_grouped_masked.swiglu",
     "gemm.mxfp8.m_grouped_masked.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.dense",
-    "gemm.mxfp8_mxfp4.dense.mxfp8",
     "gemm.mxfp8_mxfp4.dense.swiglu",
     "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_contiguous",
-    "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu",
     "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_gather",
     "gemm.mxfp8_mxfp4.m_grouped_masked",
-    "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu",
     "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8",
     "gemm.nvfp4.dense",
@@ -429,25 +420,6 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
-    name: Literal["gemm.mxfp4.dense.mxfp8", "gemm.mxfp8.dense.mxfp8", "gemm.mxfp8_mxfp4.dense.mxfp8"],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    rounding: Literal["floor", "rceil"] = "floor",
-    batch_invariant: Literal["no", "yes"] = "no",
-) -> None: ...
-@overload
-def launch(
     name: Literal[
         "gemm.mxfp4.dense.swiglu",
         "gemm.mxfp8.dense.swiglu",
@@ -469,28 +441,6 @@ def launch(
     limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
     activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-    batch_invariant: Literal["no", "yes"] = "no",
-) -> None: ...
-@overload
-def launch(
-    name: Literal["gemm.mxfp4.dense.swiglu_mxfp8", "gemm.mxfp8.dense.swiglu_mxfp8", "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8"],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    limit: float = 3.4028234663852886e+38,
-    gates: Literal["halves", "interleaved"] = "halves",
-    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-    rounding: Literal["floor", "rceil"] = "floor",
     batch_invariant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
@@ -534,29 +484,6 @@ def launch(
 @overload
 def launch(
     name: Literal[
-        "gemm.mxfp4.m_grouped_contiguous.mxfp8",
-        "gemm.mxfp8.m_grouped_contiguous.mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8",
-    ],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    offsets: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    rounding: Literal["floor", "rceil"] = "floor",
-) -> None: ...
-@overload
-def launch(
-    name: Literal[
         "gemm.mxfp4.m_grouped_contiguous.swiglu",
         "gemm.mxfp8.m_grouped_contiguous.swiglu",
         "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu",
@@ -578,32 +505,6 @@ def launch(
     limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
     activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-) -> None: ...
-@overload
-def launch(
-    name: Literal[
-        "gemm.mxfp4.m_grouped_contiguous.swiglu_mxfp8",
-        "gemm.mxfp8.m_grouped_contiguous.swiglu_mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8",
-    ],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    offsets: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    limit: float = 3.4028234663852886e+38,
-    gates: Literal["halves", "interleaved"] = "halves",
-    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-    rounding: Literal["floor", "rceil"] = "floor",
 ) -> None: ...
 @overload
 def launch(
@@ -654,30 +555,6 @@ def launch(
 @overload
 def launch(
     name: Literal[
-        "gemm.mxfp4.m_grouped_masked.mxfp8",
-        "gemm.mxfp8.m_grouped_masked.mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8",
-    ],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    rows: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    expected_rows: int = 0,
-    rounding: Literal["floor", "rceil"] = "floor",
-) -> None: ...
-@overload
-def launch(
-    name: Literal[
         "gemm.mxfp4.m_grouped_masked.swiglu",
         "gemm.mxfp8.m_grouped_masked.swiglu",
         "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu",
@@ -703,11 +580,109 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
-    name: Literal[
-        "gemm.mxfp4.m_grouped_masked.swiglu_mxfp8",
-        "gemm.mxfp8.m_grouped_masked.swiglu_mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8",
-    ],
+    name: Literal["gemm.mxfp8.dense.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.dense.swiglu_mxfp8", "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.m_grouped_masked.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8"],
     /,
     *,
     stream: object = None,
@@ -1636,25 +1611,6 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
-    name: Literal["gemm.mxfp4.dense.mxfp8", "gemm.mxfp8.dense.mxfp8", "gemm.mxfp8_mxfp4.dense.mxfp8"],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    rounding: Literal["floor", "rceil"] = "floor",
-    batch_invariant: Literal["no", "yes"] = "no",
-) -> Plan | EmulatedPlan: ...
-@overload
-def prepare(
     name: Literal[
         "gemm.mxfp4.dense.swiglu",
         "gemm.mxfp8.dense.swiglu",
@@ -1676,28 +1632,6 @@ def prepare(
     limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
     activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-    batch_invariant: Literal["no", "yes"] = "no",
-) -> Plan | EmulatedPlan: ...
-@overload
-def prepare(
-    name: Literal["gemm.mxfp4.dense.swiglu_mxfp8", "gemm.mxfp8.dense.swiglu_mxfp8", "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8"],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    limit: float = 3.4028234663852886e+38,
-    gates: Literal["halves", "interleaved"] = "halves",
-    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-    rounding: Literal["floor", "rceil"] = "floor",
     batch_invariant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -1741,29 +1675,6 @@ def prepare(
 @overload
 def prepare(
     name: Literal[
-        "gemm.mxfp4.m_grouped_contiguous.mxfp8",
-        "gemm.mxfp8.m_grouped_contiguous.mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8",
-    ],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    offsets: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    rounding: Literal["floor", "rceil"] = "floor",
-) -> Plan | EmulatedPlan: ...
-@overload
-def prepare(
-    name: Literal[
         "gemm.mxfp4.m_grouped_contiguous.swiglu",
         "gemm.mxfp8.m_grouped_contiguous.swiglu",
         "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu",
@@ -1785,32 +1696,6 @@ def prepare(
     limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
     activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-) -> Plan | EmulatedPlan: ...
-@overload
-def prepare(
-    name: Literal[
-        "gemm.mxfp4.m_grouped_contiguous.swiglu_mxfp8",
-        "gemm.mxfp8.m_grouped_contiguous.swiglu_mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8",
-    ],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    offsets: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    limit: float = 3.4028234663852886e+38,
-    gates: Literal["halves", "interleaved"] = "halves",
-    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
-    rounding: Literal["floor", "rceil"] = "floor",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -1861,30 +1746,6 @@ def prepare(
 @overload
 def prepare(
     name: Literal[
-        "gemm.mxfp4.m_grouped_masked.mxfp8",
-        "gemm.mxfp8.m_grouped_masked.mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8",
-    ],
-    /,
-    *,
-    stream: object = None,
-    variant: str | None = None,
-    a: _Array,
-    a_scale: _Array,
-    b: _Array,
-    b_scale: _Array,
-    rows: _Array,
-    q: _Array,
-    scales: _Array,
-    alpha: _Array | None = None,
-    bias: _Array | None = None,
-    row_scale: _Array | None = None,
-    expected_rows: int = 0,
-    rounding: Literal["floor", "rceil"] = "floor",
-) -> Plan | EmulatedPlan: ...
-@overload
-def prepare(
-    name: Literal[
         "gemm.mxfp4.m_grouped_masked.swiglu",
         "gemm.mxfp8.m_grouped_masked.swiglu",
         "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu",
@@ -1910,11 +1771,109 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
-    name: Literal[
-        "gemm.mxfp4.m_grouped_masked.swiglu_mxfp8",
-        "gemm.mxfp8.m_grouped_masked.swiglu_mxfp8",
-        "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8",
-    ],
+    name: Literal["gemm.mxfp8.dense.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.dense.swiglu_mxfp8", "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.m_grouped_masked.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8"],
     /,
     *,
     stream: object = None,

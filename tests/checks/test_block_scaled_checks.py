@@ -10,6 +10,7 @@ import pytest
 
 from tools.builder.table import read_tables
 from zoo import checks
+from zoo.checks import block_scaled
 from zoo.checks.block_scaled import splits_of
 from zoo.checks.problem import NoChecks, Placed, Problem, difference
 from zoo.contract.expressions import Expression
@@ -243,4 +244,4 @@ def test_some_small_problem_of_each_format_shares_k_and_one_that_must_not_does_n
 def test_products_that_nobody_wrote_problems_for_are_refused_by_name():
     other = SimpleNamespace(name="gemm.mxfp8.dense.swiglu", fields={"formats": "mxfp8", "grouping": "dense", "extra": "swiglu"})
     with pytest.raises(NoChecks, match="nobody has written checks for products of mxfp8"):
-        next(checks.problems(other, variant()))
+        next(block_scaled.problems(other, variant()))

@@ -145,6 +145,6 @@ def test_a_misspelt_command_or_option_is_misuse_and_told_what_was_meant(zoo_comm
     result = zoo_command("lits")
     assert result.exit_code == 2 and "no command is named 'lits'; did you mean list?" in result.output
     result = zoo_command("xyzzy")
-    assert result.exit_code == 2 and "there are demo, doctor, list, show, verify, bench, export and digest" in result.output
+    assert result.exit_code == 2 and "there are demo, doctor, list, show, verify, bench, first-run, export and digest" in result.output
     result = zoo_command("list", "--evidnce")
     assert result.exit_code == 2 and "--evidence" in result.output

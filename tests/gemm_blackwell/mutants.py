@@ -44,7 +44,10 @@ COMMIT, COMMIT_TO_BOTH = r"tcgen05\.commit", r"tcgen05\.commit\S*multicast"
 LD, WAIT_LD, ALLOC, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.alloc", r"tcgen05\.dealloc"
 CTA_BARRIER, CLUSTER_BARRIER = r"bar(rier)?\.sync", r"barrier\.cluster\.(arrive|wait)"
 STORE, STORE_SHARED = r"st\.global", r"st\.shared"
+PREFETCH = r"prefetch\.tensormap"
 ASK, ANSWER = r"clusterlaunchcontrol\.try_cancel", r"@granted clusterlaunchcontrol\S*get_first_ctaid"
+# what moves data or says so
+OPERATIONS = "({})".format("|".join((WAIT, r"mbarrier\.arrive", LOAD, COPY, MMA, COMMIT, LD, STORE, STORE_SHARED, ASK, INIT)))
 
 Edit = Callable[[list[str]], list[str]]
 At = Callable[[list[str]], list[int]]
@@ -211,24 +214,26 @@ def drawn(seed: int) -> Iterator[list[Mutant]]:
 def reason_it_is_none(mutant: Mutant) -> str | None:
     """Why an edit leaves the kernel right, where it does."""
     lines = text_of(mutant.formats, mutant.variant).splitlines()
-    if KINDS[mutant.kind][0] == WAIT and in_a_row(lines, places(lines, WAIT)[mutant.number]):
+    place = places(lines, KINDS[mutant.kind][0])[mutant.number]
+    if in_a_loop_of_waits(lines, place):
         return (
             "at their end those who load wait until all stages are empty, so that no arrival is on its way to a CTA that has ended: "
             "those who store have then seen the commit of the same thread that comes after all of these"
         )
+    if "elect.sync" in lines[place] and lines[next(i for i in places(lines, f"({OPERATIONS}|{PREFETCH})") if i > place)].count("prefetch"):
+        return "a tensor map that is fetched ahead by all lanes is fetched ahead"
     return None
 
 
-def in_a_row(lines: list[str], place: int) -> bool:
-    """Whether a wait is one of five or more with nothing between them that moves data or says so."""
-    others = places(lines, "(" + "|".join((WAIT, r"mbarrier\.arrive", LOAD, COPY, MMA, COMMIT, LD, STORE, STORE_SHARED, ASK, INIT)) + ")")
-    waits = set(places(lines, WAIT))
-    first = last = others.index(place)
-    while first > 0 and others[first - 1] in waits:
-        first -= 1
-    while last + 1 < len(others) and others[last + 1] in waits:
-        last += 1
-    return last - first >= 4
+def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
+    """Whether all that the loop around a place does that moves data or says so is one wait."""
+    starts = [i for i in range(place) if '.pragma "nounroll"' in lines[i]]
+    label = starts and re.match(r"(\$\w+):", lines[starts[-1] - 1])
+    if not label:
+        return False
+    back = [i for i in range(place, len(lines)) if re.search(rf"\bbra(\.uni)? \t?{re.escape(label[1])};", lines[i])]
+    inside = [i for i in places(lines, OPERATIONS) if back and starts[-1] < i < back[-1]]
+    return len(inside) == 1 and inside[0] in places(lines, WAIT)
 
 
 @functools.cache

@@ -63,16 +63,16 @@ def every_work(patterns: Sequence[str]) -> Iterator[Work]:
                 yield from (Work(*variant, kind, number) for variant in variants)
 
 
-def small_problem(kernel: Kernel, variant: Variant, number: int) -> Problem | None:
+def small_problem(kernel: Kernel, variant: Variant, number: int) -> Problem:
     """The smallest that have rows, and the largest of those that are not large."""
-    problems = (
+    with_rows = sorted(
         (problem.elements, place)
         for place, problem in enumerate(checks.problems(kernel, variant))
-        if problem.elements <= MOST_ELEMENTS and sum(problem.inputs["a"].values.shape[:-1]) > 2 - (kernel.fields["grouping"] == "dense")
+        if sum(problem.inputs["a"].values.shape[:-1]) > 2 - (kernel.fields["grouping"] == "dense")
     )
-    fitting = sorted(problems)
-    taken = [*fitting[: SMALL - 1], *fitting[-1:]]
-    return next(itertools.islice(checks.problems(kernel, variant), taken[number][1], None)) if number < len(taken) else None
+    smallest, others = with_rows[: SMALL - 1], with_rows[SMALL - 1 :]
+    taken = [*smallest, max([one for one in others if one[0] <= MOST_ELEMENTS], default=others[0])]
+    return next(itertools.islice(checks.problems(kernel, variant), taken[number][1], None))
 
 
 # ---- random problems -----------------------------------------------------------------------------------------------------------------
@@ -159,8 +159,6 @@ def run(work: Work) -> dict[str, object]:
     said: dict[str, object] = {**work.__dict__, "schedules": schedules}
     try:
         problem = small_problem(kernel, variant, work.number) if work.kind == "small" else random_problem(kernel, variant, work.number)
-        if problem is None:
-            return said | {"problem": None, "error": None}
         said["problem"] = problem.name
         error = difference(problem, kernel, variant, executor(ZOO, schedules), POISONS[:1])
     except VariantError:

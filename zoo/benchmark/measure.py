@@ -8,16 +8,20 @@ replayed in turns, so that a drifting clock meets both; the figures are medians.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any
 
 import numpy
 
 from zoo.benchmark.arguments import Described, check_call, describe_arguments
+from zoo.benchmark.cublas_lt import Unavailable
 from zoo.benchmark.graphs import Replay
 from zoo.benchmark.groups import Groups
+from zoo.benchmark.rivals import Rival, Timed
+from zoo.benchmark.torch_replay import TorchReplay, how_many_sets, repeated
 from zoo.benchmark.work import operations, product_sizes
 from zoo.catalog import Zoo
 from zoo.contract.numpy_dtypes import numpy_dtype
@@ -26,12 +30,7 @@ from zoo.runtime.arrays import ptr
 from zoo.runtime.device_array import DeviceArray, empty
 from zoo.runtime.streams import stream
 
-_FEWEST_CALLS = 20  # in a graph: the cost of starting one is spread over them
 _WARMUPS, _ROUNDS = 3, 21
-_CACHES = 3  # the rotating sets hold this many times the L2 cache
-_MOST_SETS = 512
-_MOST_MEMORY = 0.3  # of what is free, for the sets of the kernel; each of the copies takes as much again
-_Step = TypeVar("_Step", bound=Callable[..., object])
 _ROW = 256  # arrays start at multiples of this
 
 
@@ -45,6 +44,7 @@ class Measurement:
     past_cache: bool  # whether the buffers exceed the L2 cache as they should
     operations: int = 0  # of a product: multiplications and additions
     torch_product_microseconds: float | None = None  # torch's FP8 product of the same sizes, with one scale a tensor, where torch has one
+    rivals: Mapping[str, float | str] = field(default_factory=dict)  # microseconds of other libraries that were asked for, or why not
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -68,6 +68,7 @@ def measure(
     variant: str | None = None,
     device: int = 0,
     groups: Groups | None = None,
+    rivals: Mapping[str, Rival] = MappingProxyType({}),
 ) -> Measurement:
     kernel = zoo.kernel(name)
     check_call(kernel, sizes, settings, variant, groups)
@@ -77,24 +78,25 @@ def measure(
     one_set = sum(_round_up(array.bytes) for array in arrays.values())
     with opened.current():
         cache = _cache_bytes(opened)
-        sets = _how_many_sets(one_set, cache)
+        sets = how_many_sets(one_set, cache)
         memory = empty((sets * one_set,), "u8", device)
         _fill(memory, arrays, sets)
         own = stream(device).handle
-        plans = []
+        plans, used = [], []
         for index in range(sets):
             address, arguments = memory.address + index * one_set, {}
             for argument, array in arrays.items():
                 arguments[argument] = ptr(address, array.shape, array.dtype, device=device)
                 address += _round_up(array.bytes)
+            used.append(arguments)
             plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **keywords))
         half = _half(moved)
         copied = empty((sets * 2 * _round_up(half),), "u8", device)
         driver.check(driver.bindings().cuMemsetD8(copied.address, 0, copied.nbytes), "clearing memory")
         driver.check(driver.bindings().cuCtxSynchronize(), "waiting for the device")  # own is not ordered after the null stream
-        replays: dict[str, Replay | _TorchReplay] = {
-            "kernel": Replay(_repeated(plans), own),
-            "copy": Replay(_repeated(_copies(copied, half, sets)), own),
+        replays: dict[str, Timed] = {
+            "kernel": Replay(repeated(plans), own),
+            "copy": Replay(repeated(_copies(copied, half, sets)), own),
         }
         torch = _torch_with_cuda()
         if torch is not None:
@@ -102,6 +104,12 @@ def measure(
             product = product_sizes(kernel, arrays)
             if product and _has_product(torch, product, device):
                 replays["torch product"] = _torch_products(torch, product, cache, device)
+        beside: dict[str, float | str] = {}
+        for what, rival in rivals.items():
+            try:
+                replays[what] = rival(kernel, used, device, own, cache)
+            except Unavailable as reason:
+                beside[what] = str(reason)
         times = _in_turns(replays)
         for replay in replays.values():
             replay.close()
@@ -114,10 +122,11 @@ def measure(
         past_cache=sets * one_set > cache,
         operations=operations(kernel, arrays),
         torch_product_microseconds=times.get("torch product"),
+        rivals={what: beside.get(what) or times[what] for what in rivals},
     )
 
 
-def _in_turns(replays: Mapping[str, Replay | _TorchReplay]) -> dict[str, float]:
+def _in_turns(replays: Mapping[str, Timed]) -> dict[str, float]:
     seen: dict[str, list[float]] = {what: [] for what in replays}
     for turn in range(_WARMUPS + _ROUNDS):
         for what, replay in replays.items():
@@ -125,10 +134,6 @@ def _in_turns(replays: Mapping[str, Replay | _TorchReplay]) -> dict[str, float]:
             if turn >= _WARMUPS:
                 seen[what].append(microseconds)
     return {what: statistics.median(values) for what, values in seen.items()}
-
-
-def _repeated(calls: Sequence[_Step]) -> list[_Step]:
-    return list(calls) * -(-_FEWEST_CALLS // len(calls))
 
 
 def _half(moved: int) -> int:
@@ -144,13 +149,6 @@ def _cache_bytes(device: driver.Device) -> int:
     cuda = driver.bindings()
     which = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
     return int(driver.check(cuda.cuDeviceGetAttribute(which, device.handle), "asking for the cache's size"))
-
-
-def _how_many_sets(one_set: int, cache: int) -> int:
-    free, _ = driver.check(driver.bindings().cuMemGetInfo(), "asking for free memory")
-    one_set = max(one_set, 1)
-    wanted = min(max(2, -(-_CACHES * cache // one_set)), _MOST_SETS)
-    return max(1, min(wanted, int(_MOST_MEMORY * free) // one_set))
 
 
 def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int) -> None:
@@ -197,58 +195,28 @@ def _copies(memory: DeviceArray, half: int, sets: int) -> list[Callable[[int], N
     return [copy(memory.address + index * step) for index in range(sets)]
 
 
-def _torch_copies(torch: Any, half: int, sets: int, device: int) -> _TorchReplay:
+def _torch_copies(torch: Any, half: int, sets: int, device: int) -> TorchReplay:
     """torch's copy_ of `half` bytes."""
     pairs = [[torch.zeros(half, dtype=torch.uint8, device=f"cuda:{device}") for _ in range(2)] for _ in range(sets)]
-    return _TorchReplay(torch, [partial(target.copy_, source) for source, target in pairs], device)
+    return TorchReplay(torch, [partial(target.copy_, source) for source, target in pairs], device)
 
 
-def _torch_products(torch: Any, sizes: tuple[int, int, int], cache: int, device: int) -> _TorchReplay:
+def _torch_products(torch: Any, sizes: tuple[int, int, int], cache: int, device: int) -> TorchReplay:
     """torch's FP8 product with fast accumulation and one scale for each whole operand: it has no block scales to apply."""
     M, N, K = sizes
-    sets = _how_many_sets((M + N) * K, cache)
+    sets = how_many_sets((M + N) * K, cache)
     one = torch.ones((), device=f"cuda:{device}")
     a, b = (torch.randn(rows, K, device=one.device, dtype=torch.bfloat16).to(torch.float8_e4m3fn) for rows in (M, N))
 
     def product(a: Any, b: Any) -> Callable[[], Any]:
         return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
-    return _TorchReplay(torch, [product(a.clone(), b.clone()) for _ in range(sets)], device)
+    return TorchReplay(torch, [product(a.clone(), b.clone()) for _ in range(sets)], device)
 
 
 def _has_product(torch: Any, sizes: tuple[int, int, int], device: int) -> bool:
     """Whether torch multiplies such operands on this device: of its own accord it takes N and K in multiples of 16."""
     return torch.cuda.get_device_capability(device) >= (8, 9) and all(size and size % 16 == 0 for size in sizes[1:]) and sizes[0] > 0
-
-
-class _TorchReplay:
-    """Calls of torch, in a graph of its own. It holds the calls, and their tensors, while it is timed."""
-
-    def __init__(self, torch: Any, calls: list[Callable[[], Any]], device: int):
-        self._torch, self._device = torch, device
-        with torch.cuda.device(device):
-            self._calls = _repeated(calls)
-            self._stream, self._graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-            torch.cuda.synchronize()
-            with torch.cuda.stream(self._stream):
-                calls[0]()  # libraries are loaded and workspaces made before the capture
-            torch.cuda.synchronize()
-            with torch.cuda.graph(self._graph, stream=self._stream):
-                for call in self._calls:
-                    call()
-            self._start, self._stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def microseconds(self) -> float:
-        with self._torch.cuda.device(self._device), self._torch.cuda.stream(self._stream):
-            self._start.record()
-            self._graph.replay()
-            self._stop.record()
-            self._stop.synchronize()
-        return 1e3 * float(self._start.elapsed_time(self._stop)) / len(self._calls)
-
-    def close(self) -> None:
-        del self._graph, self._calls
-        self._torch.cuda.empty_cache()
 
 
 def _torch_with_cuda() -> Any:

@@ -28,7 +28,7 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
     if op == "gemm":
         return [_of_a_product(kernel, symbols, shape) for shape in _PRODUCTS.get(kernel.fields["grouping"], [{}])]
     if kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
-        shapes = [{"E": experts, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
+        shapes = [{"E": experts, "M": rows, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
     else:
         along_columns = _COLUMN_SCALES if kernel.fields.get("grouping") == "k_grouped" else _SCALES
         pairs = along_columns if op == "scales" else _ACTIVATIONS
@@ -38,6 +38,7 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
 
 
 def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
+    shape = shape | {"S": 1}  # tensor scales
     if "KB" in symbols:  # bytes of K
         shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
     if not set(symbols) <= set(shape):

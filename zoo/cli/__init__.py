@@ -25,6 +25,7 @@ _MODULES = {
     "show": "zoo.cli.show",
     "verify": "zoo.cli.verify",
     "bench": "zoo.cli.bench",
+    "first-run": "zoo.cli.first_run",
     "export": "zoo.cli.export",
     "digest": "zoo.cli.digest",
 }

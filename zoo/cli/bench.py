@@ -62,6 +62,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
 )  # fmt: skip
 @click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
+@click.option("--beside", is_flag=True, help="Time cuBLASLt and torch's scaled_mm as well, where they multiply the same formats.")
 @click.option("--record", is_flag=True, help="Write the ratios to a file of evidence.")
 @click.option("--record-to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.json", help="Record, to this file.")
 @click.option(
@@ -80,6 +81,7 @@ def command(
     distributions: tuple[str, ...],
     variant: str | None,
     device: int,
+    beside: bool,
     record: bool,
     record_to: Path | None,
     plot_file: str | None,
@@ -92,11 +94,13 @@ def command(
 
     Calls are replayed from a CUDA graph over buffers larger than the L2 cache, in turns with copies of the same bytes;
     figures are medians. `of copy` is the share of the faster copy's bandwidth. Of a product, `tw us` is the time of torch's
-    FP8 product of the same sizes, which has one scale for each whole operand.
+    FP8 product of the same sizes, which has one scale for each whole operand; with --beside, `cuBLASLt us` and `torch scaled_mm us` are
+    of products with the same scales as the kernel's.
     """
     from zoo.benchmark.measure import measure
     from zoo.benchmark.record import record as add_record
     from zoo.benchmark.record import words_of
+    from zoo.benchmark.rivals import RIVALS
     from zoo.cli.recording import kept
     from zoo.cli.selection import selected
     from zoo.cli.text import progress
@@ -124,7 +128,7 @@ def command(
             try:
                 with progress(calls[kernel.name], len(calls[kernel.name]), kernel.name) as steps:
                     for sizes, groups in steps:
-                        seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups)
+                        seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups, RIVALS if beside else {})
                         measured.append((words_of(kernel, sizes, settings, groups), seen))
             finally:
                 if evidence is not None:
@@ -208,9 +212,23 @@ def _as_text(machine: Hardware, measured: Measured) -> str:
         torch = "-" if seen.torch_microseconds is None else f"{seen.torch_microseconds:.2f}"
         speed = (f"{seen.microseconds:.2f}", f"{seen.gigabytes_per_second:.0f}")
         copies = (f"{seen.copy_microseconds:.2f}", torch, f"{100 * seen.of_copy:.1f}%")
-        rows.append((*sizes.values(), *speed, *arithmetic, *copies, seen.variant))
-    header = (*measured[0][0], "us", "GB/s", *(("TFLOPS", "tw us") if product else ()), "copy us", "torch us", "of copy", "variant")
+        timed = ["-" if isinstance(time, str) else f"{time:.2f}" for time in seen.rivals.values()]
+        rows.append((*sizes.values(), *speed, *arithmetic, *timed, *copies, seen.variant))
+    others = [f"{name} us" for name in measured[0][1].rivals]
+    header = (
+        *measured[0][0],
+        "us",
+        "GB/s",
+        *(("TFLOPS", "tw us") if product else ()),
+        *others,
+        "copy us",
+        "torch us",
+        "of copy",
+        "variant",
+    )
     lines = [f"{machine.device}, driver {machine.driver}", table(header, rows)]
+    reasons = {f"{name}: {why}": None for _, seen in measured for name, why in seen.rivals.items() if isinstance(why, str)}
+    lines += reasons
     for sizes, seen in measured:
         if not seen.past_cache:
             lines.append(f"{', '.join(f'{name} = {value}' for name, value in sizes.items())}: so small that the L2 cache holds all buffers")

@@ -27,7 +27,7 @@ def shown(zoo: Zoo) -> bool:
     if not {NAME, _QUANTISER} <= set(zoo.manifest.names) or _ARCH not in zoo.kernel(NAME).archs:
         return True
     make_device: Any = emulator.Device
-    device, (M, N, K) = make_device(arch=_ARCH), _SIZES
+    device, (M, N, K) = make_device(arch=_ARCH, arithmetic="hw"), _SIZES
     random = numpy.random.default_rng(1)
 
     def quantised(rows: int) -> tuple[Any, Any]:

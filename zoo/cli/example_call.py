@@ -13,8 +13,9 @@ from zoo.contract.manifest import Kernel
 from zoo.errors import ZooError
 
 # Small enough for the emulator. C: columns, of a matrix or of scales; T: tensor scales.
-_SIZES = {"M": 64, "R": 64, "N": 128, "K": 256, "C": 256, "COLUMNS": 512, "E": 2, "G": 2, "T": 1}
+_SIZES = {"M": 64, "R": 64, "N": 128, "K": 256, "C": 256, "COLUMNS": 512, "E": 2, "G": 2, "S": 1, "T": 1}
 _OTHER_SIZE = 128
+_GATED = {"N": 256}  # 128 gates and as many ups
 _GATHERED = {"T": 16}  # of a product: the rows of a, from which an index takes
 _GROUPS = 2
 _SHORT = 8  # elements of an array that is written out
@@ -23,7 +24,7 @@ _ONE_ONE = "0x22"  # a byte of two e2m1, each 1
 
 def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> str:
     """The program, or a comment that says why there is none. `directory`: of the cubins, where they are not those of the package."""
-    usual = {**_SIZES, **(_GATHERED if kernel.fields["op"] == "gemm" else {})}
+    usual = {**_SIZES, **(_GATHERED if kernel.fields["op"] == "gemm" else {}), **(_GATED if "gates" in kernel.options else {})}
     sizes = {symbol: usual.get(symbol, _OTHER_SIZE) for symbol in size_symbols(kernel)}
     scalars = [one for one in kernel.arguments.values() if one.kind == "scalar"]
     numbers = {scalar.name: "1" if scalar.default is None else str(scalar.default) for scalar in scalars}

@@ -29,7 +29,9 @@ def overview(kernel: Kernel, evidence: Evidence, directory: Path | None = None) 
     call = example_call(kernel, width(), directory)
     others = "\n\n".join((head, foot, call)).count("\n") + 1
     needs = [words for _, words in kernel.constraints]
-    return "\n\n".join((head, "\n".join(filter(None, (_needs(needs, _SCREEN - others), foot))), call))
+    text = "\n\n".join((head, "\n".join(filter(None, (_needs(needs, _SCREEN - others), foot))), call))
+    too_long = text.count("\n") + 1 - _SCREEN
+    return text.replace("\n\n", "\n", too_long) if too_long > 0 else text  # what sets its parts apart goes first
 
 
 def _fact(label: str, words: str) -> str:

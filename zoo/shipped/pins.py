@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "931636c65e23738fd765f25624c562cb08f2dc991b6a15d8f59c0386afefc30d"
+MANIFEST_SHA256 = "7478d1df536e165ab0553be596672e9e3fcefff4269e38708af7aa55d059128f"

@@ -1,0 +1,93 @@
+"""`zoo first-run` leaves a file that says what was seen, whatever the kernels do."""
+
+import json
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from zoo.cli import first_run
+from zoo.shipped.packaged import packaged
+
+NAME = "gemm.fp8b128.k_grouped"
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_a_kernel_that_is_wrong_is_said_so_timed_all_the_same_and_in_the_file(with_stand_in, tmp_path):
+    file = tmp_path / "seen.json"
+    run = with_stand_in("first-run", NAME, "--output", file, "--jobs", "1", "--shape", "64,128,256")
+    found = json.loads(file.read_text())
+    assert run.returncode == 1 and f"WRONG {NAME}" in words(run.stderr) and "0 of 1 kernel right" in words(run.stdout)
+    assert found["device"] == "Recorder 9.0" and found["digest"] == packaged.digest
+    checked, timed = found["checks"][NAME], found["timings"][NAME]
+    assert not checked["right"] and "FAILED" in checked["said"]
+    (measured,) = timed["measurements"]
+    assert measured["sizes"]["M"] == 64 and measured["microseconds"] > 0
+    assert set(measured["rivals"]) == {"cuBLASLt", "torch scaled_mm"}
+    assert all("no such product" in why for why in measured["rivals"].values())
+
+
+def test_a_library_that_is_not_there_is_a_reason_and_no_failure(with_stand_in):
+    run = with_stand_in("bench", "gemm.fp8b128.dense", "--shape", "64,128,256", "--beside", "--json")
+    assert run.returncode == 0, run.stderr
+    (measured,) = json.loads(run.stdout)["measurements"]
+    assert all(isinstance(why, str) and why for why in measured["rivals"].values())
+    shown = with_stand_in("bench", "gemm.fp8b128.dense", "--shape", "64,128,256", "--beside")
+    assert "cuBLASLt us" in words(shown.stdout) and measured["rivals"]["cuBLASLt"] in words(shown.stdout)
+
+
+def test_nothing_that_runs_here_is_refused(without_gpu, with_stand_in):
+    assert without_gpu("first-run").returncode == 1
+    run = with_stand_in("first-run", "gemm.mxfp8.dense")
+    assert run.returncode == 1 and "nothing of 'gemm.mxfp8.dense' runs on Recorder 9.0" in words(run.stderr)
+
+
+@pytest.fixture
+def instead_of_zoo(monkeypatch, tmp_path):
+    """Another program in the place of the interpreter that would run zoo."""
+
+    def put(text):
+        program = tmp_path / "program"
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(0o700)
+        monkeypatch.setattr(first_run.sys, "executable", str(program))
+
+    return put
+
+
+def test_a_kernel_that_hangs_is_ended_with_what_it_started_and_said_so(instead_of_zoo, monkeypatch, tmp_path):
+    instead_of_zoo(f"trap '' TERM\nsleep 600 & echo $! > {tmp_path}/child\nwait\nsleep 600")
+    monkeypatch.setattr(first_run, "_ENDING", 1)
+    began = time.monotonic()
+    checked = first_run._checked(None, SimpleNamespace(name=NAME), 0, 1, 1, tmp_path / "none.json")
+    assert time.monotonic() - began < 30
+    assert not checked["right"] and "no end after 1 s" in checked["said"] and checked["evidence"] == {}
+    child = (tmp_path / "child").read_text().strip()
+    time.sleep(0.2)
+    state = subprocess.run(["ps", "-o", "stat=", "-p", child], capture_output=True, text=True).stdout.strip()
+    assert not state or state.startswith("Z")
+
+
+def test_a_timing_that_fails_keeps_the_last_words(instead_of_zoo):
+    instead_of_zoo("echo first >&2; echo CUDA_ERROR_ILLEGAL_ADDRESS >&2; exit 1")
+    timed = first_run._timed(None, SimpleNamespace(name=NAME), 0, 60, ())
+    assert timed["error"].endswith("CUDA_ERROR_ILLEGAL_ADDRESS") and first_run._table(timed).startswith("not timed: first")
+
+
+def test_the_file_is_whole_at_any_time(tmp_path):
+    file = tmp_path / "seen.json"
+    first_run._write(file, {"checks": {}})
+    first_run._write(file, {"checks": {"a": 1}})
+    assert json.loads(file.read_text()) == {"checks": {"a": 1}} and [path.name for path in tmp_path.iterdir()] == ["seen.json"]
+
+
+def test_other_cubins_are_those_that_are_run(instead_of_zoo, tmp_path):
+    instead_of_zoo('echo "$@"')
+    status, said, _, _ = first_run._run(tmp_path, ("verify", NAME), 60)
+    assert status == 0 and said.split() == ["-m", "zoo", "--cubins", str(tmp_path), "verify", NAME]
+    assert sys.executable.endswith("program")

@@ -1,0 +1,172 @@
+"""`zoo first-run`: everything that runs on this GPU, checked and timed, in one file.
+
+Each kernel is checked, and then timed, in a process of its own: a kernel that hangs or takes the GPU's context with it is a line of the
+file, and the next one begins anew. The file is written after each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.cli import collection
+
+if TYPE_CHECKING:
+    from zoo.contract.manifest import Kernel
+
+_ENDING = 10  # seconds between being asked to end and being made to
+_TAIL = 2000  # characters of what a process said
+
+
+@click.command("first-run")
+@click.argument("kernels", default="*")
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), default="first_run.json", show_default=True, help="The file."
+)
+@click.option("--device", default=0, show_default=True, help="The GPU.")
+@click.option(
+    "--jobs", type=click.IntRange(1), default=min(8, os.cpu_count() or 1), show_default=True, help="Processes that check a kernel."
+)
+@click.option(
+    "--limit", type=click.FloatRange(min=1), default=900, show_default=True, help="Seconds after which a kernel counts as hanging."
+)
+@click.option(
+    "--shape", "shapes", metavar="M,N,K", multiple=True, help="Time at these sizes alone; may be repeated. Left out: the usual ones."
+)
+@click.pass_context
+def command(context: click.Context, kernels: str, output: Path, device: int, jobs: int, limit: float, shapes: tuple[str, ...]) -> None:
+    """Check and time everything on a GPU that is new to zoo, and write a file to attach to an issue.
+
+    Every variant that this GPU runs is held against the reference; then every product is timed, with the variant that its sizes choose,
+    beside cuBLASLt and torch's scaled_mm where they have the same product. docs/first_run.md says how long it takes and what is in the file.
+
+    Exit status: 0 all is right, 1 something is wrong.
+    """
+    from zoo.checks.gpu import runnable
+    from zoo.cli.selection import selected
+    from zoo.cli.system import ended_in_order
+    from zoo.cli.text import count, fact
+    from zoo.runtime import driver
+    from zoo.runtime.hardware import describe
+
+    zoo = collection(context)
+    opened = driver.device(device)
+    chosen = [kernel for kernel in selected(zoo, kernels) if runnable(kernel, opened)]
+    if not chosen:
+        raise click.ClickException(f"nothing of '{kernels}' runs on {opened.name}")
+    found: dict[str, Any] = {"digest": zoo.digest, **asdict(describe(opened)), "libraries": _libraries(), "checks": {}, "timings": {}}
+    click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
+    with ended_in_order(), tempfile.TemporaryDirectory() as folder:
+        for number, kernel in enumerate(chosen):
+            checked = _checked(context.obj, kernel, device, jobs, limit, Path(folder) / f"{number}.json")
+            found["checks"][kernel.name] = checked
+            _write(output, found)
+            state = "right" if checked["right"] else "WRONG"
+            click.echo(fact(state, f"{kernel.name}: {count(len(runnable(kernel, opened)), 'variant')}, {checked['seconds']:.0f} s"))
+        for kernel in chosen:
+            if kernel.fields["op"] == "gemm":
+                timed = _timed(context.obj, kernel, device, limit, shapes)
+                found["timings"][kernel.name] = timed
+                _write(output, found)
+                click.echo(f"\n{kernel.name}\n{_table(timed)}")
+    wrong = [name for name, checked in found["checks"].items() if not checked["right"]]
+    for name in wrong:
+        click.echo(fact("WRONG", f"{name}: {found['checks'][name]['said']}"), err=True)
+    click.echo(
+        fact("written", f"{output}: {len(chosen) - len(wrong)} of {count(len(chosen), 'kernel')} right. Please attach it to an issue")
+    )
+    context.exit(1 if wrong else 0)
+
+
+def _checked(cubins: Path | None, kernel: Kernel, device: int, jobs: int, limit: float, evidence: Path) -> dict[str, Any]:
+    given = ("verify", kernel.name, "--gpu", "--device", device, "--jobs", jobs, "--record-to", evidence)
+    status, said, errors, seconds = _run(cubins, given, limit)
+    seen = json.loads(evidence.read_text()) if evidence.exists() else {}
+    return {"right": status == 0, "seconds": round(seconds, 1), "said": _tail(errors or said) if status else "", "evidence": seen}
+
+
+def _timed(cubins: Path | None, kernel: Kernel, device: int, limit: float, shapes: Sequence[str]) -> dict[str, Any]:
+    sizes = [part for shape in shapes for part in ("--shape", shape)]
+    status, said, errors, _ = _run(cubins, ("bench", kernel.name, "--beside", "--json", "--device", device, *sizes), limit)
+    if status:
+        return {"error": _tail(errors or said)}
+    data: dict[str, Any] = json.loads(said)
+    return data
+
+
+def _run(cubins: Path | None, given: Sequence[object], limit: float) -> tuple[int, str, str, float]:
+    """(exit status, standard output, standard error, seconds) of the command in a process of its own, which ends with this one."""
+    command = [sys.executable, "-m", "zoo", *(("--cubins", str(cubins)) if cubins else ()), *map(str, given)]
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        said, errors = process.communicate(timeout=limit)
+        return process.returncode, said, errors, time.monotonic() - began
+    except subprocess.TimeoutExpired:
+        return 1, "", f"no end after {limit:.0f} s: it hangs, or needs a larger --limit", time.monotonic() - began
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """The process, and those that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_ENDING)
+
+
+def _tail(text: str) -> str:
+    return text.strip()[-_TAIL:]
+
+
+def _write(output: Path, found: Mapping[str, Any]) -> None:
+    """As a whole, or not at all."""
+    partial = output.with_name(output.name + ".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    os.replace(partial, output)
+
+
+def _libraries() -> dict[str, str | None]:
+    import importlib.metadata
+
+    found: dict[str, str | None] = {}
+    for name in ("cubin-zoo", "torch", "nvidia-cublas", "nvidia-cublas-cu12", "cuda-bindings", "numpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _table(timed: Mapping[str, Any]) -> str:
+    from zoo.cli.text import table
+
+    if "error" in timed:
+        return f"not timed: {timed['error']}"
+    rows, reasons = [], dict[str, None]()
+    for one in timed["measurements"]:
+        others = []
+        for name, seen in one["rivals"].items():
+            others.append("-" if isinstance(seen, str) else f"{seen / one['microseconds']:.2f}")
+            if isinstance(seen, str):
+                reasons[f"{name}: {seen}"] = None
+        rows.append((*one["sizes"].values(), f"{one['microseconds']:.2f}", f"{one['teraflops']:.0f}", *others, one["variant"]))
+    first = timed["measurements"][0]
+    header = (*first["sizes"], "us", "TFLOPS", *(f"{name} / zoo" for name in first["rivals"]), "variant")
+    return "\n".join([table(header, rows), *reasons])
