@@ -72,6 +72,21 @@ def test_a_missing_and_an_unknown_file_are_rejected(zoo_command, cubins):
     assert "missing" in missing and "stray.cubin: the manifest does not know this file" in unknown
 
 
+def test_a_check_of_some_kernels_says_nothing_of_files_that_are_not_theirs(zoo_command, two_variants):
+    """But where the named kernels are all there are, the check is one of the whole zoo."""
+    (two_variants / "sm_90a" / "stray.cubin").write_bytes(b"")
+    assert "stray.cubin" in problems(zoo_command("--cubins", two_variants, "verify", NAME))[0]
+
+
+def test_a_check_of_one_kernel_of_many_passes_beside_what_is_wrong_with_others(zoo_command, cubins):
+    other = next(path for path in some_cubins(cubins) if not path.name.startswith("quantize_mxfp8_rows_"))
+    other.unlink()
+    (cubins / "sm_90a" / "stray.cubin").write_bytes(b"")
+    result = zoo_command("--cubins", cubins, "verify", NAME)
+    assert result.exit_code == 0 and problems(result) == [], result.stderr
+    assert zoo_command("--cubins", cubins, "verify").exit_code == 1
+
+
 def test_an_edited_manifest_is_rejected_by_the_package(without_gpu, tmp_path, cubins):
     shutil.copytree(ROOT / "zoo", tmp_path / "site" / "zoo", ignore=shutil.ignore_patterns("__pycache__", "cubins"))
     inside = shutil.copytree(cubins, tmp_path / "site" / "zoo" / "cubins")

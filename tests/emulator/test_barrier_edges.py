@@ -63,6 +63,12 @@ def test_an_mbarrier_counts_to_its_limits(body, count, kind, words):
     assert kind is None or words in messages[0]
 
 
+def test_an_arrival_too_many_is_one_finding_and_ends_the_phase_as_the_last_would():
+    body = "mbarrier.arrive.shared.b64 _, [%r1], 3;" + TEST.format(0) + "selp.u64 %rd2, 1, 0, %p1; st.global.u64 [%rd0], %rd2;" + 2 * ARRIVE
+    kinds, messages, seen = run(body)
+    assert kinds == ["mbarrier-misuse"] and seen[0] == 1, messages
+
+
 def test_a_state_is_the_phase_and_what_was_pending_before_the_arrive():
     body = "mbarrier.arrive.shared.b64 %rd1, [%r1]; st.global.u64 [%rd0], %rd1; mbarrier.arrive.shared.b64 %rd1, [%r1]; st.global.u64 [%rd0+8], %rd1;"
     body += TEST.format(0) + "mbarrier.arrive.shared.b64 %rd1, [%r1], 2; st.global.u64 [%rd0+16], %rd1;"
