@@ -111,3 +111,23 @@ def test_threads_that_arrive_with_different_counts_are_told_both():
             "threads arrive with different counts at one barrier: 128 and 96 (named barrier 2)",
         )
     )
+
+
+INVAL = "mbarrier.inval.shared.b64 [%r1];"
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ("st.shared.u8 [%r1], %r0;", False),
+        ("st.shared.u8 [%r1+7], %r0;", False),
+        ("ld.shared.u32 %r2, [%r1+4];", False),
+        ("st.shared.u8 [%r1+8], %r0; ld.shared.u8 %r2, [%r1+8];", True),
+        (INVAL + "st.shared.u64 [%r1], %rd0; ld.shared.u64 %rd1, [%r1];", True),
+        (INVAL + "ld.shared.u64 %rd1, [%r1];", False),
+        (INVAL + "mbarrier.init.shared.b64 [%r1], 1; ld.shared.u64 %rd1, [%r1];", False),
+    ],
+)
+def test_a_live_barrier_is_opaque_to_its_last_byte_and_its_place_is_free_afterwards(body, right):
+    kinds, messages, _ = run("setp.ne.u32 %p1, %r0, 0; @%p1 bra END; " + body + " END:", count=1)
+    assert (kinds == []) == right, messages

@@ -14,6 +14,7 @@ from tests import recorder
 from zoo.contract.dtypes import DTYPES
 from zoo.errors import StreamError
 from zoo.runtime import streams
+from zoo.runtime.arrays import _bits_of_unknown
 from zoo.runtime.device_array import DeviceArray
 from zoo.runtime.dlpack import read_dlpack
 
@@ -288,3 +289,14 @@ def test_a_stream_is_a_number_of_64_bits(given, handle):
         else:
             with pytest.raises(StreamError, match="is no stream; pass an int"):
                 streams.handle_of(one)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("torch.uint16", 16), ("float8_e4m3b11fnuz", 8), ("<V2", 16), ("|V1", 8), ("DLPack type (1, 16, 1)", 16), ("DLPack type (2, 8, 4)", 32),
+        ("bool", 8), ("torch.bool", 8), ("object", None),
+    ],
+)  # fmt: skip
+def test_an_element_of_a_dtype_without_a_name_here_has_the_bits_that_its_own_name_says(name, bits):
+    assert _bits_of_unknown(name) == bits
