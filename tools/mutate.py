@@ -339,7 +339,9 @@ def survivors(copy: Copy, tests: Judges, drawn: Iterator[Mutant], count: int, se
         seen = noticed(mutant, first)
         if sound[first]:
             tried += 1
-            left += [] if seen else [mutant]
+            if not seen:  # told at once: an hour's run may be ended from outside
+                left.append(mutant)
+                print(f"change {tried} is for slower tests: {mutant}", file=sys.stderr, flush=True)
     print(f"{tried - len(left)} of {tried} were noticed by the quickest tests", flush=True)
     alive = []
     for mutant in left:

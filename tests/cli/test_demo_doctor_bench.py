@@ -1,9 +1,19 @@
 """`zoo demo`, `zoo doctor` and `zoo bench` say what they saw and nothing else."""
 
+import importlib.metadata
+import importlib.util
 import json
+import platform
+import re
 import shutil
+import sys
+from types import SimpleNamespace
 
 import pytest
+
+import zoo
+from tests.recorder import program
+from tests.small_zoo import edit_ptx, small_zoo
 
 NAME = "quantize.mxfp8.rows"
 
@@ -24,21 +34,118 @@ def test_demo_without_a_gpu_emulates_every_arch_and_says_so_and_what_to_do_next(
         assert f"`zoo {command}`" in found.partition(" Next: ")[2]
 
 
-def test_demo_without_a_gpu_fails_for_damaged_cubins(without_gpu, cubins):
-    victim = sorted(cubins.glob("sm_*/*.cubin"))[0]
+@pytest.fixture
+def demos_zoo(tmp_path):
+    """The one kernel that the demo runs."""
+    return small_zoo(tmp_path / "small", NAME, lambda variant: variant["name"] == "bf16_e4m3_plain_t256")
+
+
+EMULATED = r"""
+no GPU emulated instead: no CUDA driver: .*
+integrity 2 of 2 cubins as the manifest says
+job 128 x 1024 bf16 to e4m3, a smaller matrix than on a GPU; `zoo verify --emulate` does more
+sm_90a [\d,]+ warp instructions of its PTX in \d+\.\d s, grid 16 x 1 x 1
+check 135,168 bytes against the numpy reference: every bit equal
+sm_100f [\d,]+ warp instructions of its PTX in \d+\.\d s, grid 16 x 1 x 1
+check 135,168 bytes against the numpy reference: every bit equal
+the result \(emulated sm_90a\); the first block's scale is byte 119 = 2\^-8
+at x byte q q \* scale
+\[0, 0\] \+1\.117188 0x79 \+288 \+1\.125000
+\[0, 1\] -1\.390625 0xfb -352 -1\.375000
+\[0, 2\] -0\.425781 0xee -112 -0\.437500
+\[0, 3\] -0\.804688 0xf5 -208 -0\.812500
+\[0, 4\] \+0\.601562 0x72 \+160 \+0\.625000
+\[0, 5\] -0\.075195 0xda -20 -0\.078125
+Next: `zoo list` shows all kernels, `zoo show quantize\.mxfp8\.rows` ends with a call to paste into Python\. Both run without a GPU, and so
+does `zoo verify --emulate`; `zoo doctor` says what this machine lacks for a GPU\.
+"""
+
+
+def test_demo_without_a_gpu_says_each_fact_once_and_nothing_else(without_gpu, demos_zoo):
+    result = without_gpu("--cubins", demos_zoo, "demo")
+    assert result.returncode == 0 and result.stderr == ""
+    assert re.fullmatch(words(EMULATED), words(result.stdout)), result.stdout
+
+
+def test_demo_without_a_gpu_fails_for_damaged_cubins(without_gpu, demos_zoo):
+    victim = sorted(demos_zoo.glob("sm_*/*.cubin"))[0]
     victim.write_bytes(b"")
-    result = without_gpu("--cubins", cubins, "demo")
-    assert result.returncode == 1 and "truncated" in result.stderr
+    result = without_gpu("--cubins", demos_zoo, "demo")
+    assert result.returncode == 1 and words(result.stderr).startswith(f"FAILED {victim.relative_to(demos_zoo)}: truncated")
+    assert words(result.stdout).endswith("integrity 1 of 2 cubins as the manifest says") and result.stderr.count("FAILED") == 1
 
 
-def test_demo_fails_where_the_kernel_writes_nothing(with_stand_in):
-    run = with_stand_in("demo")
-    assert run.returncode == 1 and "WRONG" in run.stdout and "every bit equal" not in run.stdout
-    assert run.launches[0].kernel.startswith("quantize_mxfp8_rows__bf16_e4m3_plain") and not run.faults
+@pytest.mark.parametrize(
+    ("old", "new", "said", "told"),
+    [
+        (b"satfinite.e4m3x2", b"satfinite.e5m2x2", r" WRONG$", r""),
+        (b"\tret;", b"\tld.global.u32 %r1, [%rd4+2];\n\tret;", r"every bit equal$", r"FAILED .*misaligned"),
+        (b"satfinite.e4m3x2", b"surprise.e4m3x2", r"", r"modifier \.surprise is not supported"),
+    ],
+    ids=["wrong bytes", "a finding beside right ones", "no instruction"],
+)
+def test_demo_without_a_gpu_fails_where_the_kernel_does_something_else(without_gpu, demos_zoo, old, new, said, told):
+    edit_ptx(demos_zoo, old, new)
+    result = without_gpu("--cubins", demos_zoo, "demo")
+    assert result.returncode == 1 and re.search(said, result.stdout, re.MULTILINE) and "Next:" not in result.stdout, result.stdout
+    assert bool(result.stderr) == bool(told) and re.search(told, words(result.stderr)) and "Traceback" not in result.stderr
 
 
-def test_demo_on_a_gpu_that_no_cubin_fits_says_so(with_stand_in):
-    run = with_stand_in("demo", devices="8.0:108")
+ON_GPU = r"""
+device Recorder 9\.0, compute capability 9\.0, driver .*CUDA 13\.0\)?
+kernel quantize\.mxfp8\.rows bf16_e4m3_plain_t256 \(sm_90a\), from sm_90a/quantize_mxfp8_rows__bf16_e4m3_plain_t256\.cubin
+launch grid 7168 x 1 x 1, 256 threads, \d+ registers a thread
+job 8192 x 7168 bf16 to e4m3 and one ue8m0 scale for every 32 elements of a row
+check 60,555,264 bytes against the numpy reference: 60,5\d\d,\d\d\d WRONG
+time ([\d.]+) us, ([\d,]+) GB/s read and written, in a graph of 20; `zoo bench` measures properly
+the kernel's result \(Recorder 9\.0\); the first block's scale is byte 165 = 2\^38
+at x byte q q \* scale
+\[0, 0\] \+1\.117188 0xa5 -0\.203125 -55834574848\.000000
+\[0, 1\] -1\.390625 0xa5 -0\.203125 -55834574848\.000000
+\[0, 2\] -0\.425781 0xa5 -0\.203125 -55834574848\.000000
+\[0, 3\] -0\.804688 0xa5 -0\.203125 -55834574848\.000000
+\[0, 4\] \+0\.601562 0xa5 -0\.203125 -55834574848\.000000
+\[0, 5\] -0\.075195 0xa5 -0\.203125 -55834574848\.000000
+"""
+
+
+def test_demo_fails_where_the_kernel_writes_nothing(with_stand_in, demos_zoo):
+    run = with_stand_in("--cubins", demos_zoo, "demo", trace=True)
+    seen = re.fullmatch(words(ON_GPU), words(run.stdout))
+    assert run.returncode == 1 and seen and run.stderr == "", run.stdout + run.stderr
+    microseconds, speed = float(seen[1]), int(seen[2].replace(",", ""))
+    moved = 8192 * 7168 * 3 + 8192 * 7168 // 32
+    assert abs(speed * microseconds * 1e3 / moved - 1) < 0.05 / microseconds + 1e-4, "the speed is not that of the bytes in the time"
+    assert {launch.kernel for launch in run.launches} == {"quantize_mxfp8_rows__bf16_e4m3_plain_t256"} and not run.faults
+    assert [launch.capturing for launch in run.launches] == [False] + [True] * 40, "20 in the graph, twice"
+    assert run.calls("cuGraphLaunch") == 2, "the first replay is not the one that is timed"
+    assert run.calls("cuGraphExecDestroy") == 1 and run.calls("cuEventDestroy") == run.calls("cuEventCreate") == 2
+
+
+def test_demo_passes_on_a_gpu_whose_bytes_are_right(stand_in, demos_zoo):
+    """The stand-in runs nothing, so what it should have written is taken for right."""
+    snippet = f"from zoo.cli import demo, main; demo._compare = lambda *all: 0; main(['--cubins', {str(demos_zoo)!r}, 'demo'])"
+    run = program(stand_in, [sys.executable, "-c", snippet], check=False)
+    assert run.returncode == 0 and words(run.stdout).endswith(
+        "ends with a call to paste into Python. `zoo verify --gpu` checks every kernel on this GPU, `zoo bench quantize.mxfp8.rows` says how"
+        " fast this one is."
+    )
+
+
+def test_demo_counts_every_byte_that_differs(capsys):
+    from zoo.cli.demo import _compare, _matrix
+    from zoo.reference.mxfp8 import quantize_mxfp8_rows
+
+    x = _matrix((2, 64))
+    q, scales = quantize_mxfp8_rows(x)
+    assert _compare(x, q, scales) == 0 and "132 bytes against the numpy reference: every bit equal" in words(capsys.readouterr().out)
+    q.view("u1")[1, 7] ^= 1
+    scales.view("u1")[:, 1] += 1
+    assert _compare(x, q, scales) == 3 and "132 bytes against the numpy reference: 3 WRONG" in words(capsys.readouterr().out)
+
+
+def test_demo_on_a_gpu_that_no_cubin_fits_says_so(with_stand_in, demos_zoo):
+    run = with_stand_in("--cubins", demos_zoo, "demo", devices="8.0:108")
     assert run.returncode == 0 and "emulated instead: Recorder 8.0 has compute capability 8.0" in words(run.stdout) and not run.launches
 
 
@@ -165,6 +272,96 @@ def test_demo_refuses_another_kernel_of_the_same_name(without_gpu, cubins):
     run = without_gpu("--cubins", cubins, "demo")
     assert run.returncode == 1 and run.stdout == ""
     assert f"this zoo's {NAME} is not the kernel that the demo is about; {NAME}: x: expected f16 or f32, got bf16" in run.stderr
+
+
+FRAMEWORKS = ("torch", "jax", "cupy", "numba")
+
+
+def findings(zoo_command, *arguments):
+    result = zoo_command(*arguments, "doctor", "--json")
+    return {one["what"]: (one["state"], one["words"], one["facts"]) for one in json.loads(result.stdout)["findings"]}
+
+
+def test_doctor_tells_every_framework_that_is_there_and_every_one_that_is_not(zoo_command, demos_zoo, monkeypatch):
+    """One of unknown version, as CuPy's wheels have other names, is there all the same."""
+    there, real = {"torch": "9.9", "cupy": None}, importlib.metadata.version
+
+    def version(name):
+        if name not in FRAMEWORKS:
+            return real(name)
+        if there.get(name) is None:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace() if name in there else None)
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    found = findings(zoo_command, "--cubins", demos_zoo)
+    assert [name for name in found if name in FRAMEWORKS] == list(FRAMEWORKS)
+    for name in ("jax", "numba"):
+        assert found[name] == ("-", "not installed; zoo does not need it", {"version": None})
+    assert found["torch"] == ("ok", "9.9: tensors, its current stream; fp8 and ue8m0 dtypes as they are", {"version": "9.9"})
+    state, said, facts = found["cupy"]
+    assert (state, facts) == ("ok", {"version": "installed"}) and said.startswith("installed: arrays, its current stream; ")
+
+
+def test_doctor_tells_the_package_what_it_needs_and_its_cubins(zoo_command, demos_zoo):
+    found = findings(zoo_command, "--cubins", demos_zoo)
+    system = f"{platform.system()} {platform.machine()}"
+    facts = {"version": zoo.__version__, "python": platform.python_version(), "system": system}
+    assert found["zoo"] == ("ok", f"{zoo.__version__} on Python {platform.python_version()}, {system}", facts)
+    needed = ("cuda-bindings", "numpy", "ml_dtypes", "click")
+    assert list(found)[1:6] == [*needed, "cubins"]
+    for name in needed:
+        version = importlib.metadata.version(name)
+        assert found[name] == ("ok", version, {"version": version})
+    archs = ["sm_100f", "sm_90a"]
+    facts = {"directory": str(demos_zoo), "sound": 2, "damaged": 0, "archs": archs}
+    assert found["cubins"] == ("ok", f"2 sound cubins, for sm_100f, sm_90a, in {demos_zoo}", facts)
+    assert found["emulator"] == ("ok", "runs every kernel without a GPU, slowly: zoo.emulator", {})
+
+
+def test_doctor_calls_a_missing_requirement_damage(zoo_command, demos_zoo, monkeypatch):
+    real = importlib.metadata.version
+
+    def version(name):
+        if name == "ml_dtypes":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    result = zoo_command("--cubins", demos_zoo, "doctor")
+    assert result.exit_code == 1 and "BAD ml_dtypes not installed; pip install cubin-zoo brings it" in words(result.output)
+    assert words(result.output).endswith("The package is damaged; reinstall zoo, or in a checkout run build_cubins.py.")
+    assert list(findings(zoo_command, "--cubins", demos_zoo)) == ["zoo", "cuda-bindings", "numpy", "ml_dtypes", *FRAMEWORKS]
+
+
+def test_doctor_tells_each_damaged_file_and_how_many_are_sound(zoo_command, demos_zoo):
+    victim = demos_zoo / "sm_90a" / "quantize_mxfp8_rows__bf16_e4m3_plain_t256.cubin"
+    victim.unlink()
+    data = json.loads(zoo_command("--cubins", demos_zoo, "doctor", "--json").stdout)
+    one, all_of_them = (found for found in data["findings"] if found["what"] == "cubins")
+    problem = "missing; reinstall zoo or run build_cubins.py"
+    file = f"sm_90a/{victim.name}"
+    assert one == {"state": "BAD", "what": "cubins", "words": f"{file}: {problem}", "facts": {"file": file, "problem": problem}}
+    facts = {"directory": str(demos_zoo), "sound": 1, "damaged": 1, "archs": ["sm_100f", "sm_90a"]}
+    assert (all_of_them["state"], all_of_them["facts"]) == ("BAD", facts) and all_of_them["words"].startswith("1 sound cubin, for ")
+
+
+def test_doctor_on_a_gpu_says_which_kernels_run_on_which_device(with_stand_in, demos_zoo):
+    run = with_stand_in("--cubins", demos_zoo, "doctor", "--json", devices="8.0:108,10.3:152")
+    found = {one["what"]: one for one in json.loads(run.stdout)["findings"]}
+    version = found["driver"]["facts"]["version"]
+    assert found["driver"] == {"state": "ok", "what": "driver", "words": version, "facts": {"version": version}} and "CUDA 13.0" in version
+    facts = {"ordinal": 0, "name": "Recorder 8.0", "capability": "8.0", "multiprocessors": 108, "kernels": 0, "archs": []}
+    said = "Recorder 8.0, compute capability 8.0, 108 multiprocessors"
+    assert (found["device 0"]["words"], found["device 0"]["facts"]) == (
+        f"{said}: no cubin runs on it, the zoo ships sm_100f, sm_90a", facts,
+    )  # fmt: skip
+    facts = {"ordinal": 1, "name": "Recorder 10.3", "capability": "10.3", "multiprocessors": 152, "kernels": 1, "archs": ["sm_100f"]}
+    said = "Recorder 10.3, compute capability 10.3, 152 multiprocessors"
+    assert found["device 1"] == {"state": "ok", "what": "device 1", "words": f"{said}: 1 of 1 kernel, by sm_100f", "facts": facts}
+    text = with_stand_in("--cubins", demos_zoo, "doctor", devices="8.0:108,10.3:152").stdout
+    assert text.splitlines()[0].startswith("ok   zoo            ") and words(text).endswith("Kernels run here. Try `zoo demo`.")
 
 
 @pytest.mark.parametrize("columns", [40, 60])

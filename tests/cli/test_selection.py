@@ -148,3 +148,16 @@ def test_a_misspelt_command_or_option_is_misuse_and_told_what_was_meant(zoo_comm
     assert result.exit_code == 2 and "there are demo, doctor, list, show, verify, bench, first-run, export and digest" in result.output
     result = zoo_command("list", "--evidnce")
     assert result.exit_code == 2 and "--evidence" in result.output
+
+
+def test_a_search_that_need_not_be_explained_asks_no_kernel_what_it_is(monkeypatch):
+    """Words of fields are held against those of every kernel only where a search by them found nothing."""
+    from zoo.catalog import Zoo
+
+    zoo, asked = Zoo(packaged.directory), []
+    whole = Zoo.kernel
+    monkeypatch.setattr(Zoo, "kernel", lambda self, name: (asked.append(name), whole(self, name))[1])
+    assert zoo.find("nothing") == [] and asked == []
+    (found,) = zoo.find("scales.mn_major", arch="sm_90a", op="scales")
+    assert found.name == "scales.mn_major" and asked == ["scales.mn_major"]
+    assert zoo.find("scales.mn_major", op="gemm") == [] and set(asked) == set(NAMES)

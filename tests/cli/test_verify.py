@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -70,6 +71,21 @@ def test_a_missing_and_an_unknown_file_are_rejected(zoo_command, cubins):
     assert result.exit_code == 1
     missing, unknown = problems(result)
     assert "missing" in missing and "stray.cubin: the manifest does not know this file" in unknown
+
+
+def test_a_check_of_some_kernels_says_nothing_of_files_that_are_not_theirs(zoo_command, two_variants):
+    """But where the named kernels are all there are, the check is one of the whole zoo."""
+    (two_variants / "sm_90a" / "stray.cubin").write_bytes(b"")
+    assert "stray.cubin" in problems(zoo_command("--cubins", two_variants, "verify", NAME))[0]
+
+
+def test_a_check_of_one_kernel_of_many_passes_beside_what_is_wrong_with_others(zoo_command, cubins):
+    other = next(path for path in some_cubins(cubins) if not path.name.startswith("quantize_mxfp8_rows_"))
+    other.unlink()
+    (cubins / "sm_90a" / "stray.cubin").write_bytes(b"")
+    result = zoo_command("--cubins", cubins, "verify", NAME)
+    assert result.exit_code == 0 and problems(result) == [], result.stderr
+    assert zoo_command("--cubins", cubins, "verify").exit_code == 1
 
 
 def test_an_edited_manifest_is_rejected_by_the_package(without_gpu, tmp_path, cubins):
@@ -217,3 +233,73 @@ def test_gpu_jobs_find_what_one_process_finds(with_stand_in, two_variants, jobs)
 
 def test_jobs_without_running_anything_are_misuse(zoo_command):
     assert zoo_command("verify", "--jobs", "2").exit_code == 2
+
+
+UNPINNED = "unpinned nothing says whose manifest this is: keep what `zoo digest` prints elsewhere, and give it as --digest"
+
+
+def in_words(text):
+    return [" ".join(one.split()) for one in re.split(r"\n(?! )", text.strip("\n"))]
+
+
+def test_verify_says_each_fact_once_and_nothing_else(zoo_command, two_variants):
+    files = sorted(two_variants.glob("sm_*/*.cubin"))
+    size = sum(file.stat().st_size for file in files)
+    result = zoo_command("--cubins", two_variants, "verify")
+    assert in_words(result.stdout) == [f"integrity 2 cubins, {size:,} bytes: as the manifest says", UNPINNED] and result.stderr == ""
+    rest = files[1].stat().st_size
+    files[0].unlink()
+    result = zoo_command("--cubins", two_variants, "verify", "--gpu")
+    assert in_words(result.stdout) == [f"integrity 1 cubin, {rest:,} bytes: as the manifest says, 1 not", UNPINNED]
+    assert in_words(result.stderr) == [
+        f"FAILED {files[0].relative_to(two_variants)}: missing; reinstall zoo or run build_cubins.py",
+        "not run any kernel: the cubins must be sound first",
+    ]
+
+
+def test_verify_emulated_says_each_failure_by_its_variant_and_then_how_many(zoo_command, two_variants, monkeypatch):
+    from zoo.checks import Outcome
+
+    seen = [Outcome(3, "wrong", 1), Outcome(4, None, 0)]
+    monkeypatch.setattr(processes, "outcomes", lambda zoo, work, check, jobs: iter(enumerate(seen)))
+    result = zoo_command("--cubins", two_variants, "verify", "--emulate", "--record")
+    first, second = Zoo(two_variants).kernel(NAME).variants
+    assert in_words(result.stderr) == [f"FAILED {NAME} {first.name} ({first.arch}): wrong"] and result.exit_code == 1
+    assert in_words(result.stdout)[1:] == [
+        UNPINNED, f"recorded {two_variants / 'evidence.json'}", "emulator 2 variants, 7 problems under 1 schedule each: 1 variant wrong",
+        "not run 1 problem of more than 20,000 elements, which needs a GPU",
+    ]  # fmt: skip
+    evidence = Evidence(two_variants)
+    for variant, outcome in ((first, seen[0]), (second, seen[1])):
+        record = evidence.of(variant)["emulator"]
+        assert (record["checks"], record["schedules"], record["error"]) == (outcome.checks, 1, outcome.error)
+
+
+def test_verify_on_a_gpu_says_each_failure_by_its_variant_and_what_did_not_run(with_stand_in, two_variants):
+    run = with_stand_in("--cubins", two_variants, "verify", "--gpu", "--record")
+    variant = next(variant for variant in Zoo(two_variants).kernel(NAME).variants if variant.arch == "sm_90a")
+    record = Evidence(two_variants).of(variant)["gpu"]
+    assert in_words(run.stderr) == [f"FAILED {NAME} {variant.name}: {record['error']}"] and run.returncode == 1
+    assert in_words(run.stdout)[1:] == [
+        UNPINNED, f"recorded {two_variants / 'evidence.json'}",
+        f"gpu Recorder 9.0: 1 variant, {record['checks']} problem{'s' * (record['checks'] != 1)} on two poisons each: 1 variant wrong",
+        f"not run {NAME} for sm_100f: this GPU does not run them",
+    ]  # fmt: skip
+    run = with_stand_in("--cubins", two_variants, "verify", "--gpu", devices="8.0:108")
+    assert in_words(run.stderr) == ["FAILED nothing here runs on Recorder 8.0, compute capability 8.0"] and run.returncode == 1
+    assert in_words(run.stdout)[1:] == [UNPINNED, f"not run {NAME} for sm_90a, sm_100f: this GPU does not run them"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--record",), "--record writes what was seen of running kernels: give --gpu or --emulate too"),
+        (("--record-to", "mine.json"), "--record writes what was seen of running kernels: give --gpu or --emulate too"),
+        (("--schedules", "2"), "--schedules belongs to --emulate"),
+        (("--schedules", "2", "--gpu"), "--schedules belongs to --emulate"),
+        (("--jobs", "1"), "--jobs belongs to --gpu and --emulate"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_misuse(zoo_command, two_variants, arguments, words):
+    result = zoo_command("--cubins", two_variants, "verify", *arguments)
+    assert result.exit_code == 2 and words in result.stderr and result.stdout == ""

@@ -321,3 +321,29 @@ def test_a_broken_entry_is_a_manifest_error(path):
     del broken[path[0]]
     with pytest.raises(ManifestError, match="malformed"):
         parse_kernel(NAME, broken)
+
+
+def test_two_descriptions_of_the_same_memory_are_equal_whoever_keeps_it():
+    """And who does so is not printed, however large that is."""
+    plain = Array(4096, "f32", (2, 3), (3, 1))
+    kept = Array(4096, "f32", (2, 3), (3, 1), 0, False, object())
+    assert plain == kept and hash(plain) == hash(kept) and repr(plain) == repr(kept)
+    assert (plain.device, plain.readonly, plain.owner) == (0, False, None)
+    for other in ({"address": 0}, {"dtype": "i32"}, {"shape": (3, 2)}, {"strides": (4, 1)}, {"device": HOST}, {"readonly": True}):
+        assert dataclasses.replace(plain, **other) != plain
+
+
+@pytest.mark.parametrize(("place", "offset", "bits"), [(2, 16, 64), (3, 24, 32)], ids=["i64", "i32"])
+def test_a_parameter_takes_every_number_of_its_bits_and_no_other(place, offset, bits):
+    def packed(value):
+        made = entry()
+        made["launches"]["default"]["parameters"][place]["value"] = value
+        return resolve(parse_kernel(NAME, made), arguments(), HOPPER, SMS).block[offset : offset + bits // 8]
+
+    most = 2 ** (bits - 1) - 1
+    for text, value in ((str(most), most), (f"-{most} - 1", -most - 1), ("-1", -1), ("0", 0)):
+        assert packed(text) == value.to_bytes(bits // 8, "little", signed=True)
+    if bits == 32:  # expressions have 64 bits themselves
+        for text in (str(most + 1), f"-{most} - 2"):
+            with pytest.raises(ConstraintError, match=r"= -?21474836\d\d does not fit 32 bits"):
+                packed(text)

@@ -63,6 +63,12 @@ def test_an_mbarrier_counts_to_its_limits(body, count, kind, words):
     assert kind is None or words in messages[0]
 
 
+def test_an_arrival_too_many_is_one_finding_and_ends_the_phase_as_the_last_would():
+    body = "mbarrier.arrive.shared.b64 _, [%r1], 3;" + TEST.format(0) + "selp.u64 %rd2, 1, 0, %p1; st.global.u64 [%rd0], %rd2;" + 2 * ARRIVE
+    kinds, messages, seen = run(body)
+    assert kinds == ["mbarrier-misuse"] and seen[0] == 1, messages
+
+
 def test_a_state_is_the_phase_and_what_was_pending_before_the_arrive():
     body = "mbarrier.arrive.shared.b64 %rd1, [%r1]; st.global.u64 [%rd0], %rd1; mbarrier.arrive.shared.b64 %rd1, [%r1]; st.global.u64 [%rd0+8], %rd1;"
     body += TEST.format(0) + "mbarrier.arrive.shared.b64 %rd1, [%r1], 2; st.global.u64 [%rd0+16], %rd1;"
@@ -105,3 +111,23 @@ def test_threads_that_arrive_with_different_counts_are_told_both():
             "threads arrive with different counts at one barrier: 128 and 96 (named barrier 2)",
         )
     )
+
+
+INVAL = "mbarrier.inval.shared.b64 [%r1];"
+
+
+@pytest.mark.parametrize(
+    ("body", "right"),
+    [
+        ("st.shared.u8 [%r1], %r0;", False),
+        ("st.shared.u8 [%r1+7], %r0;", False),
+        ("ld.shared.u32 %r2, [%r1+4];", False),
+        ("st.shared.u8 [%r1+8], %r0; ld.shared.u8 %r2, [%r1+8];", True),
+        (INVAL + "st.shared.u64 [%r1], %rd0; ld.shared.u64 %rd1, [%r1];", True),
+        (INVAL + "ld.shared.u64 %rd1, [%r1];", False),
+        (INVAL + "mbarrier.init.shared.b64 [%r1], 1; ld.shared.u64 %rd1, [%r1];", False),
+    ],
+)
+def test_a_live_barrier_is_opaque_to_its_last_byte_and_its_place_is_free_afterwards(body, right):
+    kinds, messages, _ = run("setp.ne.u32 %p1, %r0, 0; @%p1 bra END; " + body + " END:", count=1)
+    assert (kinds == []) == right, messages

@@ -265,3 +265,11 @@ def test_a_report_says_what_moved_and_what_was_found():
     assert str(report).endswith(" bytes\n  one") and not report.ok
     report.findings, report.completed = [], False
     assert str(report).startswith("k: did not complete, 9") and not report.ok
+
+
+def test_a_variable_of_a_module_lies_at_one_place_from_its_first_use_on():
+    module = emulator.Module(EMPTY.replace(".visible .entry", ".global .align 4 .b8 table[6] = {1, 2, 3};\n.visible .entry"))
+    device = emulator.Device()
+    first = device.symbol(module, "table")
+    assert type(first) is int and device.symbol(module, "table") == first
+    assert device.read(first, 6, np.uint8).tolist() == [1, 2, 3, 0, 0, 0]

@@ -119,6 +119,15 @@ def test_a_number_past_all_floats_is_refused_wherever_it_stands(tmp_path):
         Evidence(tmp_path)
 
 
+def test_evidence_may_have_16_mib_to_the_byte(tmp_path):
+    path = tmp_path / "evidence.json"
+    path.write_bytes(b"{}".ljust(16 << 20))
+    assert Evidence(tmp_path).path == path
+    path.write_bytes(b"{}".ljust((16 << 20) + 1))
+    with pytest.raises(ManifestError, match="more than the 16,777,216 bytes"):
+        Evidence(tmp_path)
+
+
 def test_evidence_of_gigabytes_is_not_read(tmp_path):
     with open(tmp_path / "evidence.json", "wb") as file:
         file.truncate(1 << 40)

@@ -14,9 +14,10 @@ from zoo.contract import limits
 from zoo.contract.expressions import Expression
 from zoo.contract.files import is_file_name
 from zoo.contract.manifest import Manifest, parse_kernel
+from zoo.contract.matching import matching
 from zoo.contract.resolve import resolve
 from zoo.emulator import Device, Module
-from zoo.errors import ConstraintError, ManifestError
+from zoo.errors import ConstraintError, ManifestError, UnknownKernelError
 from zoo.shipped import integrity
 from zoo.shipped.cubin_file import read_cubin
 from zoo.shipped.integrity import disagreements
@@ -182,3 +183,26 @@ def test_an_arrive_that_may_not_complete_is_found_where_it_does(count, misuse):
 def test_limits_are_what_the_hardware_has():
     assert (limits.GRID, limits.THREADS, limits.CLUSTER) == ((2**31 - 1, 65535, 65535), 1024, 16)
     assert (limits.REGISTERS, limits.SHARED, limits.RESERVED_SHARED) == (65536, 227 * 1024, 1024)
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("i32", 32), ("i64", 64)])
+def test_a_default_is_one_of_all_the_numbers_of_its_dtype(dtype, bits):
+    def parsed(value):
+        made = entry()
+        made["arguments"][6].update(dtypes=[dtype], default=value)
+        return parse_kernel(NAME, made).arguments["splits"].default
+
+    most = 2 ** (bits - 1) - 1
+    for value in (most, -most - 1, 0, -1, None):
+        assert parsed(value) == value
+    for value in (most + 1, -most - 2, 1.0, True):
+        with pytest.raises(ManifestError, match="default"):
+            parsed(value)
+
+
+def test_what_is_written_for_a_kernel_means_a_name_before_a_pattern_before_a_part():
+    names = ["a.b", "a.bc", "c"]
+    for written, found in (("a.b", ["a.b"]), ("b", ["a.b", "a.bc"]), ("a.*", ["a.b", "a.bc"]), ("?", ["c"]), ("[cd]", ["c"]), ("d", [])):
+        assert matching(written, names) == found
+    with pytest.raises(UnknownKernelError, match="an empty word names no kernel"):
+        matching("", names)

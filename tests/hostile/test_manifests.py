@@ -61,6 +61,19 @@ def test_what_is_no_plain_json_is_refused(tmp_path, what):
     refusal(tmp_path, TEXTS[what])
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        (b'"kernels": {', b'"kernels": {}, "kernels": {', "kernels"),
+        (b'"schema": 2,', b'"schema": 2, "schema": 2,', "schema"),
+        (b'"default": null', b'"default": null, "default": null', "default"),
+    ],
+)
+def test_a_key_that_comes_twice_is_named_even_where_it_says_the_same_twice(tmp_path, old, new, key):
+    assert old in TEXT
+    assert f"the key '{key}' comes twice in one table" in refusal(tmp_path, TEXT.replace(old, new, 1))
+
+
 @pytest.mark.parametrize("number", ["1e999", "-" + "9" * 400, str(2**63)])
 def test_a_number_past_all_floats_is_no_default(tmp_path, number):
     """JSON spells 1e999, Python reads infinity; and 400 digits, of which Python makes no float."""

@@ -59,10 +59,11 @@ def test_a_truncation_at_any_kib_says_how_many_bytes_are_missing(folder):
         path.write_bytes(data)
 
 
-def test_bytes_too_many(folder):
+@pytest.mark.parametrize("more", [1, 2, 3])
+def test_bytes_too_many_are_counted(folder, more):
     path = folder / "sm_100f/gemm_fp8b128_dense__f32_m64.cubin"
-    path.write_bytes(path.read_bytes() + b"\0\0\0")
-    assert problems(folder)["sm_100f/gemm_fp8b128_dense__f32_m64.cubin"].startswith("3 bytes longer than the ")
+    path.write_bytes(path.read_bytes() + bytes(more))
+    assert problems(folder)["sm_100f/gemm_fp8b128_dense__f32_m64.cubin"].startswith(f"{more} bytes longer than the ")
 
 
 def test_any_single_flipped_bit_is_refused():

@@ -141,3 +141,10 @@ def test_a_pointer_that_means_nothing_is_refused_where_it_is_made(given, words):
     with pytest.raises(zoo.ArgumentError) as refusal:
         zoo.ptr(**{**good, **given})
     assert str(refusal.value).startswith(words)
+
+
+def test_streams_must_agree_of_owners_that_order_their_data_and_of_no_others():
+    """A subclass of torch's tensor orders as torch does; JAX, DLPack, numpy and a bare pointer know no stream of their own."""
+    assert arrays.TORCH.binding and arrays._TORCH_SUBCLASS.binding and arrays._CUPY.binding and arrays._INTERFACE.binding
+    assert kind_of(zoo.empty((0,), "f32")).binding
+    assert not any(kind.binding for kind in (arrays._JAX, arrays._POINTER, arrays._DLPACK, arrays._NUMPY, arrays.VIEW))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy
@@ -10,6 +11,12 @@ import pytest
 
 import zoo
 from tests import recorder
+from zoo.contract.dtypes import DTYPES
+from zoo.errors import StreamError
+from zoo.runtime import streams
+from zoo.runtime.arrays import _bits_of_unknown
+from zoo.runtime.device_array import DeviceArray
+from zoo.runtime.dlpack import read_dlpack
 
 WHOLE = numpy.arange(7 * 12, dtype=numpy.int32).reshape(7, 12)
 
@@ -220,3 +227,76 @@ print(x[:, 512:].address)
     )
     (launch,) = log.launches
     assert int(log.stdout) in [int.from_bytes(one, "little") for one in launch.parameters if len(one) == 8]
+
+
+@pytest.fixture
+def waited(monkeypatch):
+    """How often the device was waited for. There is none: an array of no bytes needs no driver, and views of it lie where the test says."""
+    calls = []
+    monkeypatch.setattr(DeviceArray, "_wait", lambda self: calls.append(self))
+    return calls
+
+
+def test_an_array_of_no_bytes_lies_nowhere_on_the_first_device(waited):
+    for nothing in (DeviceArray((0, 4), "f32"), zoo.empty((0, 4), "f32"), zoo.to_device(numpy.zeros((0, 4), numpy.float32))):
+        assert (nothing.address, nothing.device, nothing.nbytes, nothing.shape) == (0, 0, 0, (0, 4))
+    assert zoo.empty((0,), "f32", 3).device == zoo.to_device(numpy.zeros(0, numpy.float32), 3).device == 3
+
+
+TYPESTRS = {
+    "bf16": "<V2",
+    "f16": "<f2",
+    "f32": "<f4",
+    "i32": "<i4",
+    "i64": "<i8",
+    "u8": "|u1",
+    "e4m3": "|u1",
+    "ue8m0": "|u1",
+    "e2m1x2": "|u1",
+}
+
+
+@pytest.mark.parametrize("dtype", TYPESTRS)
+def test_what_others_are_told_of_an_array_is_what_it_is(waited, dtype):
+    size = DTYPES[dtype].bytes
+    for strides, given in (((3, 1), None), ((8, 1), (8, 1)), ((1, 2), (1, 2))):
+        view = zoo.empty((0,), dtype, 2)._view(4096, (2, 3), strides)
+        assert view.__cuda_array_interface__ == {
+            "shape": (2, 3), "typestr": TYPESTRS[dtype], "data": (4096, False), "version": 3,
+            "strides": given and tuple(stride * size for stride in given),
+        }  # fmt: skip
+        assert len(waited) == 1 and view.__dlpack_device__() == (2, 2)
+        for asked, waits in (({}, 2), ({"stream": 1}, 3), ({"stream": -1}, 3), ({"copy": False, "dl_device": (2, 2), "stream": -1}, 3)):
+            capsule = view.__dlpack__(**asked)
+            producer = SimpleNamespace(__dlpack__=lambda capsule=capsule, **asked: capsule)
+            address, (kind, shape, said, device, readonly, _) = read_dlpack(producer)
+            assert (address, kind, shape, said, device, readonly) == (4096, DTYPES[dtype].dlpack, (2, 3), given, 2, False)
+            assert len(waited) == waits
+        for asked in ({"copy": True}, {"dl_device": (2, 0)}, {"dl_device": (1, 0)}):
+            with pytest.raises(BufferError, match="no copy, and no other device"):
+                view.__dlpack__(**asked)
+        waited.clear()
+
+
+@pytest.mark.parametrize(
+    ("given", "handle"), [(0, 0), (1, 1), (2**64 - 1, 2**64 - 1), (-1, None), (2**64, None), (1.0, None), (True, None)]
+)
+def test_a_stream_is_a_number_of_64_bits(given, handle):
+    protocol = SimpleNamespace(__cuda_stream__=lambda: (0, given))
+    for one in (given, protocol, SimpleNamespace(__cuda_stream__=(0, given))):
+        if handle is not None:
+            assert streams.handle_of(one) == handle
+        else:
+            with pytest.raises(StreamError, match="is no stream; pass an int"):
+                streams.handle_of(one)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("torch.uint16", 16), ("float8_e4m3b11fnuz", 8), ("<V2", 16), ("|V1", 8), ("DLPack type (1, 16, 1)", 16), ("DLPack type (2, 8, 4)", 32),
+        ("bool", 8), ("torch.bool", 8), ("object", None),
+    ],
+)  # fmt: skip
+def test_an_element_of_a_dtype_without_a_name_here_has_the_bits_that_its_own_name_says(name, bits):
+    assert _bits_of_unknown(name) == bits

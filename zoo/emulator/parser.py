@@ -20,8 +20,7 @@ TYPE_BYTES = {
 
 def width_class(type):
     """The storage class of a register of this declared type."""
-    size = TYPE_BYTES[type]
-    return "pred" if type == "pred" else "b16" if size <= 2 else f"b{size * 8}"
+    return "pred" if type == "pred" else f"b{8 * max(TYPE_BYTES[type], 2)}"
 
 
 MOST_CHARACTERS = 1 << 22

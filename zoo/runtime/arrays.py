@@ -201,7 +201,7 @@ def ptr(
 ) -> Pointer:
     """Describes raw device memory. `strides` in elements (contiguous if left out); `device` is asked of the driver if left out."""
     dtype = dtype_name(dtype, "ptr")
-    address = whole(address, "ptr: address", 0, HIGHEST_ADDRESS)
+    address = whole(address, "ptr: address", largest=HIGHEST_ADDRESS)
     shape = whole_tuple(shape, "ptr: shape")
     strides = contiguous_strides(shape) if strides is None else whole_tuple(strides, "ptr: strides", -(2**63))
     if len(strides) != len(shape):
@@ -300,7 +300,7 @@ def _read_torch_subclass(tensor: Any) -> tuple[int, Signature]:
             strides = tensor.is_contiguous() is True or whole_tuple(tensor.stride(), f"the strides of a {name}")
             shape = whole_tuple(tensor.shape, f"the shape of a {name}")
             device = whole(tensor.get_device(), f"the device of a {name}", HOST)
-            address = whole(tensor.data_ptr(), f"the address of a {name}", 0, HIGHEST_ADDRESS)
+            address = whole(tensor.data_ptr(), f"the address of a {name}", largest=HIGHEST_ADDRESS)
             dtype = tensor.dtype
     except ArgumentError:
         raise
@@ -317,7 +317,7 @@ def _possible(address: Any, array: object) -> int:
     """The address that an array says, which is asked of each call: what is remembered of a form holds for others too."""
     if type(address) is int and 0 <= address <= HIGHEST_ADDRESS:
         return address
-    return whole(address, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
+    return whole(address, f"the address of a {type(array).__name__}", largest=HIGHEST_ADDRESS)
 
 
 # CuPy
@@ -371,7 +371,7 @@ def _read_interface(array: Any) -> tuple[int, Signature]:
         typestr = interface["typestr"]
     except Exception as error:
         raise ArgumentError(f"the __cuda_array_interface__ of a {type(array).__name__} is malformed: {shown(error)}") from None
-    address = whole(address, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
+    address = whole(address, f"the address of a {type(array).__name__}", largest=HIGHEST_ADDRESS)
     device = driver.device_of(address) if address else 0
     return address, (typestr, shape, strides, device, readonly, *more)
 

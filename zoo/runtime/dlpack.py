@@ -111,7 +111,7 @@ def read_dlpack(array: Any) -> tuple[int, tuple[Any, ...]]:
     device = tensor.device.id if tensor.device.type in (_CUDA, _CUDA_MANAGED) else HOST
     dtype = (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes)
     # Not consumed: the capsule's own destructor gives the producer its reference back.
-    address = whole((tensor.data or 0) + tensor.byte_offset, f"the address of a {type(array).__name__}", 0, HIGHEST_ADDRESS)
+    address = whole((tensor.data or 0) + tensor.byte_offset, f"the address of a {type(array).__name__}", largest=HIGHEST_ADDRESS)
     return address, (dtype, shape, strides, device, readonly, Export(capsule))
 
 
