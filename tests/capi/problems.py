@@ -96,7 +96,7 @@ class Maker:
         self.kernel = kernel
         self.random = random.Random(seed)
 
-    def valid(self, variant: Variant, tries: int = 400) -> Problem:
+    def valid(self, variant: Variant, tries: int = 8000) -> Problem:
         for _ in range(tries):
             problem = self.make(variant)
             if problem is not None and isinstance(problem.resolve(), Launch):

@@ -28,7 +28,7 @@ def test_demo_without_a_gpu_emulates_every_arch_and_says_so_and_what_to_do_next(
     assert result.returncode == 0, result.stderr
     found = words(result.stdout)
     assert "no GPU emulated instead: " in found and "a smaller matrix" in found and "result (emulated sm_90a)" in found
-    assert found.count("every bit equal") == 2 and "sm_90a " in found and "sm_100f " in found and "us," not in found
+    assert found.count("every bit equal") == 3 and "sm_90a " in found and "sm_100f " in found and "us," not in found
     assert max(map(len, result.stdout.splitlines())) <= 60
     for command in ("list", "show quantize.mxfp8.rows", "verify --emulate", "doctor"):
         assert f"`zoo {command}`" in found.partition(" Next: ")[2]
@@ -361,7 +361,7 @@ def test_doctor_on_a_gpu_says_which_kernels_run_on_which_device(with_stand_in, d
     said = "Recorder 10.3, compute capability 10.3, 152 multiprocessors"
     assert found["device 1"] == {"state": "ok", "what": "device 1", "words": f"{said}: 1 of 1 kernel, by sm_100f", "facts": facts}
     text = with_stand_in("--cubins", demos_zoo, "doctor", devices="8.0:108,10.3:152").stdout
-    assert text.splitlines()[0].startswith("ok   zoo            ") and words(text).endswith("Kernels run here. Try `zoo demo`.")
+    assert text.splitlines()[0].startswith("ok   zoo            ") and "Kernels run here. Try `zoo demo`" in words(text) and words(text).endswith("`zoo first-run` (docs/first_run.md).")
 
 
 @pytest.mark.parametrize("columns", [40, 60])

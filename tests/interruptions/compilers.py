@@ -17,7 +17,8 @@ CUBINS, SOURCES = ROOT / "tests/zoo_cubins", ROOT / "tests/zoo_src"
 
 
 class Remembering:
-    """Gives each unit the committed cubin, with one byte of its instructions exchanged for `edition`: other sources, other bytes."""
+    """Gives each unit the committed cubin, with one byte of the padding after its instructions exchanged for `edition`: other sources,
+    other bytes, which can be disassembled as well."""
 
     def __init__(self, edition: int):
         self.edition, self.record = edition, {"nvcc": "of the tests"}
@@ -32,7 +33,7 @@ class Remembering:
         entry = self._entry(unit, arch)
         data = (CUBINS / entry["file"]).read_bytes()
         (code,) = (section.data for section in sections_of(data) if section.name == b".text." + entry["symbol"].encode())
-        at = data.index(code)
+        at = data.index(code) + len(code) - 12  # in the last NOP
         made = data[:at] + bytes([self.edition]) + data[at + 1 :]
         assert made != data and read_cubin(made)
         return Compiled(self.text(unit, arch, roots), made, 0, 0)

@@ -60,7 +60,7 @@ def variants_text(kernel: Kernel, evidence: Evidence) -> str:
 
 
 def origin(kernel: Kernel) -> str:
-    return f"source  src_cu/{kernel.source}\ntable   src_cu/{kernel.table}"
+    return f"source src_cu/{kernel.source}\ntable  src_cu/{kernel.table}"
 
 
 def argument_rows(kernel: Kernel) -> Iterable[tuple[str, str, str, str]]:

@@ -40,7 +40,7 @@ def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> s
     chosen = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
     lines = [
         *textwrap.wrap(f"# a call that runs as it is, in the emulator: {chosen}", width, subsequent_indent="# "),
-        *_imports(one.dtype for name, one in arrays.items() if access[name] != "write" and one.content is None),
+        *_imports((one.dtype for name, one in arrays.items() if access[name] != "write" and one.content is None), width),
         *_device(kernel.archs[0], width),
         *(f"{name} = {_made(access[name], one)}" for name, one in arrays.items()),
         *([f"own = zoo.Zoo({str(directory.resolve())!r})"] if directory is not None else ()),
@@ -50,9 +50,11 @@ def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> s
     return "\n".join(lines)
 
 
-def _imports(dtypes: Iterable[str]) -> list[str]:
+def _imports(dtypes: Iterable[str], width: int) -> list[str]:
     small_floats = dict.fromkeys(DTYPES[dtype].numpy for dtype in dtypes if _is_small(dtype))
-    return ["import numpy, zoo", *([f"from ml_dtypes import {', '.join(small_floats)}"] if small_floats else ())]
+    together = f"from ml_dtypes import {', '.join(small_floats)}"
+    lines = [together] if len(together) <= width else [f"from ml_dtypes import {name}" for name in small_floats]
+    return ["import numpy, zoo", *(lines if small_floats else ())]
 
 
 def _device(arch: str, width: int) -> list[str]:
