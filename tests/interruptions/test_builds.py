@@ -72,7 +72,9 @@ def test_a_build_that_is_stopped_at_any_operation_is_repaired_by_the_next(checko
         if how != KILL:
             assert not hidden(left), "temporary files stay behind"
         if how == FULL and disk.stopped != "replace":
-            assert disk.renamed in (0, 5, 7), "the cubin, the PTX, the manifest, the report on machine code and its pin, then the evidence and its pin: all or none"
+            assert disk.renamed in (0, 5, 7), (
+                "the cubin, the PTX, the manifest, the report on machine code and its pin, then the evidence and its pin: all or none"
+            )
         if not disk.renamed:
             assert {name: data for name, data in left.items() if name not in hidden(left)} == old and sound(root)
         build.run(Selection())
