@@ -207,9 +207,9 @@ def test_the_bytes_of_every_output_are_told_before_it_is_made(zoo, recorder, tmp
             made = {other for other, a in kernel.arguments.items() if a.kind == "array" and a.written and not a.optional}
             given, dtypes = problem.arguments[name], kernel.arguments[name].dtypes
             usual = [dtype for dtype in dtypes if DTYPES[dtype].bytes == DTYPES[dtypes[0]].bytes]
-            its = [dtype for dtype in dtypes if DTYPES[dtype].dlpack == given.dtype] or usual[
-                :1
-            ]  # bytes are taken for the one that they can be
+            its = [dtype for dtype in dtypes if DTYPES[dtype].dlpack == given.dtype]
+            if not its:  # bytes are taken for the first that they can be
+                its = [dtype for dtype in dtypes if 8 * DTYPES[dtype].bytes == given.dtype[1]][:1]
             for way, arguments, answer in (
                 ("all but it", rest, _contiguous(problem, name, usual)),
                 ("inputs alone", {other: value for other, value in rest.items() if other not in made}, _contiguous(problem, name, usual)),

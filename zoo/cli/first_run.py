@@ -50,7 +50,7 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     """Check and time everything on a GPU that is new to zoo, and write a file to attach to an issue.
 
     Every variant that this GPU runs is held against the reference; then every product is timed, with the variant that its sizes choose,
-    beside cuBLASLt and torch's scaled_mm where they have the same product. docs/first_run.md says how long it takes and what is in the file.
+    beside cuBLASLt and torch's scaled_mm where they have the same product. docs/first_run.md says what is in the file.
 
     Exit status: 0 all is right, 1 something is wrong.
     """
