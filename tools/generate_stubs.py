@@ -22,9 +22,10 @@ sys.path.insert(0, str(ROOT))
 
 import zoo
 from zoo.contract.manifest import Argument, Kernel, Manifest, Option
+from zoo.contract.shapes import sizes
 
 STUB = ROOT / "zoo" / "__init__.pyi"
-_OVERLOADED = ("launch", "prepare")
+_OVERLOADED = ("launch", "prepare", "call")
 _WRITTEN = (*_OVERLOADED, "find", "kernel")  # the rest is imported
 _WIDTH = 140
 
@@ -99,7 +100,7 @@ def _overloads(name: str, function: Callable[..., object], kernels: Iterable[Ker
     """
     named: dict[str, list[str]] = {}
     for kernel in kernels:
-        named.setdefault(_keywords(kernel), []).append(kernel.name)
+        named.setdefault(_keywords(kernel, returns=name == "call"), []).append(kernel.name)
     result = _returns(function)
     forms = [
         f"@overload\ndef {name}(\n    name: {_literal(names, 4)},\n    /,\n    *,\n"
@@ -113,10 +114,20 @@ def _overloads(name: str, function: Callable[..., object], kernels: Iterable[Ker
     return "".join(forms)
 
 
-def _keywords(kernel: Kernel) -> str:
-    lines = [f"{argument.name}: {_argument(argument)}" for argument in kernel.arguments.values()]
+def _keywords(kernel: Kernel, returns: bool = False) -> str:
+    """Of a call that returns what it writes, an output is what exists, a dtype, or True; and a size that no input tells may be said."""
+    lines = [
+        f"{argument.name}: {_output(argument) if returns and argument.written else _argument(argument)}"
+        for argument in kernel.arguments.values()
+        if not (returns and argument.access == "workspace")
+    ]
+    lines += [f"{symbol}: int | None = None" for symbol in sizes(kernel) if returns]
     lines += [f"{name}: {_option(option)}" for name, option in kernel.options.items()]
     return "".join(f"    {line},\n" for line in lines)
+
+
+def _output(argument: Argument) -> str:
+    return f"_Array | {_literal(argument.dtypes)} | bool | None = None"
 
 
 def _argument(argument: Argument) -> str:

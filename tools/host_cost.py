@@ -19,6 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import zoo
+import zoo.torch
 from zoo.runtime import driver
 
 NAME = "quantize.mxfp8.rows"
@@ -89,6 +90,8 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
     config, function, block = plan._configure(stream), plan._function, plan._parameters
     packed = [(each._configure(stream), each._function, each._parameters, 0) for each in plans]
     keep = [plan, *plans]  # whose memory the packed blocks are
+    inputs = [{"x": given["x"]} for given in (one, *many)]
+    operator, operator_out = torch.ops.zoo.quantize_mxfp8_rows.default, torch.ops.zoo.quantize_mxfp8_rows.out
     a, b = torch.ones(16, device="cuda"), torch.ones(16, device="cuda")
     return {
         "bare cuLaunchKernelEx": lambda index, keep=keep: cuda.cuLaunchKernelEx(config, function, block, 0),  # type: ignore[misc]
@@ -102,6 +105,14 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
         "zoo.launch, new pointers": lambda index: zoo.launch(NAME, **sets[index % 8]),
         "zoo.launch, pointers never seen": lambda index: zoo.launch(NAME, **fresh.calls[index]),
         "zoo.launch, new pointers, stream=": lambda index: zoo.launch(NAME, stream=stream, **sets[index % 8]),
+        "torch.empty of q and scales": lambda index: (
+            torch.empty((ROWS, COLUMNS), dtype=torch.float8_e4m3fn, device="cuda"),
+            torch.empty((ROWS, COLUMNS // 32), dtype=torch.float8_e8m0fnu, device="cuda"),
+        ),
+        "zoo.call": lambda index: zoo.call(NAME, **inputs[0]),
+        "zoo.call, 64 shapes in turn": lambda index: zoo.call(NAME, **inputs[1 + index % SHAPES]),
+        "torch.ops.zoo": lambda index: operator(one["x"]),
+        "torch.ops.zoo, out": lambda index: operator_out(one["x"], q=one["q"], scales=one["scales"]),
         "torch add_": lambda index: a.add_(b),
     }
 

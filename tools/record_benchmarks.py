@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 from zoo.benchmark.arguments import check_call, named_sizes
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.measure import measure
-from zoo.benchmark.record import record, words_of
+from zoo.benchmark.record import line_of, record, words_of
 from zoo.benchmark.shapes import usual_shapes
 from zoo.catalog import Zoo
 from zoo.checks.gpu import runnable
@@ -70,13 +70,18 @@ def calls(kernel: Kernel, device: driver.Device) -> Iterator[Call]:
     grouped = "offsets" in kernel.arguments
     if grouped and kernel.fields["op"] == "quantize":
         shapes = [sizes for sizes in shapes if sizes["M"] in (8192, 32768)]
-    few = [shapes[0], shapes[-1]] if grouped else [shapes[len(shapes) // 2], shapes[-3]]
     for variant in runnable(kernel, device):
         main = all(dtype not in ("f16", "f32", "e5m2") for name, dtype in variant.dtypes.items() if not name.startswith("scales"))
         for settings in settings_of(kernel, variant, main):
-            for sizes in shapes if main else few:
+            for sizes in shapes if main else [shapes[0], shapes[-1]] if grouped else few(kernel, variant, settings, shapes):
                 for groups in group_sizes(main, shapes.index(sizes)) if grouped else [None]:
                     yield variant, settings, sizes, groups
+
+
+def few(kernel: Kernel, variant: Variant, settings: Settings, shapes: list[dict[str, int]]) -> list[dict[str, int]]:
+    """Two of the sizes that a lesser variant takes, or the only one."""
+    own = [sizes for sizes in shapes if takes(kernel, variant, settings, sizes, None)]
+    return [own[place] for place in dict.fromkeys((len(own) // 2, max(len(own) - 3, 0)))] if own else []
 
 
 def group_sizes(main: bool, place: int) -> list[Groups]:
@@ -105,8 +110,9 @@ def takes(kernel: Kernel, variant: Variant, settings: Settings, sizes: dict[str,
 
 def is_recorded(evidence: Evidence, kernel: Kernel, call: Call) -> bool:
     variant, settings, sizes, groups = call
-    line = " ".join(f"{name}={value}" for name, value in words_of(kernel, sizes, settings, groups).items())
-    return line in evidence.of(variant).get("benchmark", {}).get("shapes", {})
+    return line_of(kernel, variant, words_of(kernel, sizes, settings, groups)) in evidence.of(variant).get("benchmark", {}).get(
+        "shapes", {}
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Problems of some variants for NVIDIA's compute-sanitizer: arrays end where their memory ends, and only what may be read is written.
 
-    compute-sanitizer --report-api-errors no --tool memcheck python tools/sanitize.py 'gemm.fp8b128.dense bf16_t128*'
+    compute-sanitizer --report-api-errors no --tool memcheck python tools/sanitize.py 'gemm.fp8b128.dense t128*'
 
 Those of `zoo verify --gpu`, whose guard bytes would hide the first byte past an array and whose poison would count as written; which
 alone sees what is written between the rows of an array, or into rows of nobody.
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from zoo import checks
 from zoo.catalog import Zoo
 from zoo.checks.gpu import run, runnable
-from zoo.checks.problem import FEW_MULTIPROCESSORS, GUARD, POISONS, Buffer, Laid
+from zoo.checks.problem import FEW_MULTIPROCESSORS, GUARD, POISONS, Buffer, Laid, number_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.runtime import driver
 from zoo.runtime.arrays import ptr
@@ -67,7 +67,11 @@ class Exactly:
         self.zoo, self.device = zoo, device
 
     def __call__(
-        self, kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping[str, Any]
+        self,
+        kernel: Kernel,
+        variant: Variant,
+        buffers: Mapping[str, Buffer],
+        settings: Mapping[str, Any],
     ) -> dict[str, numpy.ndarray]:
         cuda = driver.bindings()
         with self.device.current():
@@ -80,7 +84,7 @@ class Exactly:
                 name: ptr(places[name] + buffer.laid.offset, buffer.laid.shape, buffer.laid.dtype, buffer.laid.strides, self.device.ordinal)
                 for name, buffer in buffers.items()
             }
-            run(self.zoo, self.device, FEW_MULTIPROCESSORS, kernel, variant, {**arrays, **settings})
+            run(self.zoo, self.device, number_of_multiprocessors(), kernel, variant, {**arrays, **settings})
             after = {name: buffer.image.copy() for name, buffer in buffers.items()}
             for name, buffer in buffers.items():
                 for first, end in _runs(buffer.laid):

@@ -25,6 +25,7 @@ import numpy
 import torch
 
 import zoo
+from zoo.checks.shared_rest import shared, shares_rest
 from zoo.contract.manifest import Kernel
 from zoo.errors import VariantError
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, gemm_fp8b128_k_grouped
@@ -323,8 +324,30 @@ class Problem:
             given["workspace"] = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
         return given | {name: torch.tensor(values, dtype=torch.int32, device="cuda") for name, values in self.own.items()}
 
-    def expected(self, kernels: cupy.RawModule, splits: int) -> list[torch.Tensor]:
-        """What the buffers of the outputs must hold."""
+    def expected(self, kernels: cupy.RawModule, splits: int, where: numpy.ndarray | None) -> list[torch.Tensor]:
+        """What the buffers of the outputs must hold; K is split for elements `where` this is true, or for all."""
+        sums = self.products(kernels, splits)
+        if where is not None:
+            sums = torch.where(torch.from_numpy(where).cuda(), sums, self.products(kernels, 1))
+        self.sums, added, owned = sums, sums, self.group >= 0
+        if self.epilogue:
+            added = torch.zeros((self.M, self.N // 2), device="cuda")
+            step, to_up = (1, self.N // 2) if self.settings["gates"] == "halves" else (2, 1)
+            values = (sums.data_ptr(), added.data_ptr(), *map(numpy.int32, (self.M, self.N // 2, step, to_up)))
+            kernels.get_function("activated")((-(-self.M * self.N // 256),), (128,), values)
+        if self.row_scale is not None:
+            added = added * self.row_scale[:, None]
+        if self.c is not None:
+            added = self.c.float() + added
+        if self.accumulated:
+            flushed = _flushed if self.dtype == "f32" else torch.clone
+            before = self.outputs[0].values(self.outputs[0].before).flatten(0, 1).float()
+            added = flushed(flushed(before) + flushed(sums))
+        self.answers = [added] if self.dtype != "e4m3" else _quantised(added, self.settings["scaling"] == "pow2")
+        return [output.expected(answer, owned) for output, answer in zip(self.outputs, self.answers, strict=True)]
+
+    def products(self, kernels: cupy.RawModule, splits: int) -> torch.Tensor:
+        """The f32 sums."""
         sums = torch.zeros((self.M, self.N), device="cuda")
         count = self.M * self.N
         arrays: tuple[Any, ...] = (
@@ -343,22 +366,7 @@ class Problem:
         strides = (self.a.stride(0), *self.a_scale.stride(), *self.b.stride()[:2], *self.b_scale.stride())
         values = (*(x.data_ptr() for x in arrays), *map(numpy.int32, numbers), *map(numpy.int64, strides))
         kernels.get_function("sums_of")((-(-count // 128),), (128,), values)
-        self.sums, added, owned = sums, sums, self.group >= 0
-        if self.epilogue:
-            added = torch.zeros((self.M, self.N // 2), device="cuda")
-            step, to_up = (1, self.N // 2) if self.settings["gates"] == "halves" else (2, 1)
-            values = (sums.data_ptr(), added.data_ptr(), *map(numpy.int32, (self.M, self.N // 2, step, to_up)))
-            kernels.get_function("activated")((-(-count // 256),), (128,), values)
-        if self.row_scale is not None:
-            added = added * self.row_scale[:, None]
-        if self.c is not None:
-            added = self.c.float() + added
-        if self.accumulated:
-            flushed = _flushed if self.dtype == "f32" else torch.clone
-            before = self.outputs[0].values(self.outputs[0].before).flatten(0, 1).float()
-            added = flushed(flushed(before) + flushed(sums))
-        self.answers = [added] if self.dtype != "e4m3" else _quantised(added, self.settings["scaling"] == "pow2")
-        return [output.expected(answer, owned) for output, answer in zip(self.outputs, self.answers, strict=True)]
+        return sums
 
     def by_reference(self, splits: int) -> numpy.ndarray:
         """The sums, by zoo.reference."""
@@ -380,9 +388,11 @@ class Problem:
                 sums[rows] = gemm_fp8b128(own, numpy.where(there, a_scale[source[rows]], numpy.float32(0)), b[g], b_scale[g], splits)
         return sums
 
-    def differs_from_reference(self, splits: int) -> bool:
+    def differs_from_reference(self, splits: int, where: numpy.ndarray | None) -> bool:
         """This file's answers, not the GPU's."""
         sums, owned = self.by_reference(splits), (self.group >= 0).cpu().numpy()
+        if where is not None:
+            sums = numpy.where(where, sums, self.by_reference(1))
         differ = not numpy.array_equal(self.sums.cpu().numpy(), sums, equal_nan=True)
         if self.epilogue:
             factors = None if self.row_scale is None else self.row_scale.cpu().numpy()
@@ -426,8 +436,8 @@ def _quantised(h: torch.Tensor, pow2: bool) -> list[torch.Tensor]:
     return [(whole * inverse[:, :, None]).flatten(1)[:, : h.shape[1]], scales]
 
 
-def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[str, str]]) -> tuple[str, int]:
-    """(variant, its splits); the results are in the buffers of the problem's outputs then."""
+def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[str, str]]) -> tuple[str, int, numpy.ndarray | None]:
+    """(variant, its splits, which elements of D they are for, unless all); the results are in the buffers of the problem's outputs then."""
     arguments = problem.arguments()
     kernel = collection.kernel(problem.name)
     names = [v.name for v in kernel.variants if v.arch == "sm_90a" and v.dtypes.get("d", problem.dtype) == problem.dtype]
@@ -443,7 +453,11 @@ def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[st
         torch.cuda.synchronize()  # what made b has ended
     plan(torch.cuda.current_stream().cuda_stream)
     variant = plan.launch.variant
-    return variant.name, variant.constants.get("SPLITS", 1)
+    if problem.grouping == "dense" and shares_rest(variant):
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+        invariant = problem.settings.get("batch_invariant") == "yes"
+        return variant.name, *shared(kernel, variant, (problem.M, problem.N, problem.K), count, invariant)
+    return variant.name, variant.constants.get("SPLITS", 1), None
 
 
 def main() -> int:
@@ -470,10 +484,10 @@ def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, argumen
             break
         seed = arguments.seed * 1_000_000 + number
         problem = Problem(collection.kernel(names[number % len(names)]), seed, arguments.small)
-        variant, splits = run(collection, problem, ran)
-        expected = problem.expected(kernels, splits)
+        variant, splits, where = run(collection, problem, ran)
+        expected = problem.expected(kernels, splits, where)
         if number < 6 * len(names) and problem.M * problem.N * problem.K < 4e6:  # is the answer right?
-            if problem.differs_from_reference(splits):
+            if problem.differs_from_reference(splits, where):
                 print(f"seed {seed}: {problem.words()}: this file's answers differ from zoo.reference", flush=True)
                 wrong += 1
             for output, right in zip(problem.outputs, expected, strict=True):

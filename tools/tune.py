@@ -48,7 +48,8 @@ Regret = tuple[float, Shape, str, str]  # chosen / best, of which shape, the nam
 class Rule:
     """A tile's cost with its numbers taken out. A word of the table's formats is a number for each of them."""
 
-    def __init__(self, tile: dict[str, Any], formats: list[Format]):
+    def __init__(self, tile: dict[str, Any], formats: list[Format], timed_as: str):
+        self.timed_as = timed_as
         self.name, self.when = tile["name"], Expression(str(tile.get("when", "1")))
         self.formats = [format for format in formats if format.is_meant(tile)]
         self.text = str(tile.get("cost", "0"))
@@ -78,7 +79,7 @@ class Sweep:
         derived = [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
         formats = {format.name for rule in rules for format in rule.formats} or {""}
         kernels = {table["name"].replace("{format}", name): name for name in formats}
-        named = {rule.name: rule for rule in rules}
+        named = {rule.timed_as: rule for rule in rules}
         self.cases = []
         for result in (result for file in files for result in json.loads(file.read_text())):
             if result["kernel"] not in kernels:
@@ -288,7 +289,16 @@ def read(path: Path) -> tuple[str, dict[str, Any], list[Rule]]:
     text, documents = path.read_text(), Documents(path.parents[1])
     table = included(tomllib.loads(text), documents)
     formats = formats_of(table, documents) if "formats" in table else []
-    return text, table, [Rule(tile, formats) for tile in table["variants"]["tiles"]]
+    tiles = table["variants"]["tiles"]
+    tiles = [tile for tile in tiles if tile.get("arch") == tiles[0].get("arch")]  # a sweep is of one machine
+    names = [tile["name"] for tile in tiles]
+
+    def timed_as(tile: dict[str, Any]) -> str:
+        """The name in a sweep: with its dtype, where a tile of the same name takes several."""
+        alone = names.count(tile["name"]) == 1 or "d" in tile.get("uncompiled", ())
+        return str(tile["name"]) if alone else f"{tile['dtypes']['d'][0]}_{tile['name']}"
+
+    return text, table, [Rule(tile, formats, timed_as(tile)) for tile in tiles]
 
 
 def rewritten(text: str, rules: list[Rule]) -> str:

@@ -21,6 +21,8 @@ _HOME = {
     "Stream": "zoo.runtime.streams",
     "stream": "zoo.runtime.streams",
     "launch": "zoo.shipped.packaged",
+    "call": "zoo.shipped.packaged",
+    "shapes": "zoo.shipped.packaged",
     "prepare": "zoo.shipped.packaged",
     "find": "zoo.shipped.packaged",
     "load": "zoo.shipped.packaged",

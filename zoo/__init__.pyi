@@ -4,6 +4,7 @@
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from zoo import emulator as emulator
+from typing import Any
 from zoo.catalog import Zoo as Zoo
 from zoo.contract.manifest import Kernel
 from zoo.emulator.plan import EmulatedPlan
@@ -31,6 +32,7 @@ from zoo.runtime.plan import Plan as Plan
 from zoo.runtime.streams import Stream as Stream
 from zoo.runtime.streams import stream as stream
 from zoo.shipped.packaged import load as load
+from zoo.shipped.packaged import shapes as shapes
 
 __version__: str
 
@@ -46,6 +48,22 @@ _KernelName: TypeAlias = Literal[
     "dequantize.mxfp8.squares",
     "dequantize.nvfp4.rows",
     "dequantize.nvfp4.squares",
+    "gemm.bf16_mxfp4.dense",
+    "gemm.bf16_mxfp4.m_grouped_contiguous",
+    "gemm.bf16_mxfp4.m_grouped_gather",
+    "gemm.bf16_mxfp4.m_grouped_masked",
+    "gemm.bf16_nvfp4.dense",
+    "gemm.bf16_nvfp4.m_grouped_contiguous",
+    "gemm.bf16_nvfp4.m_grouped_gather",
+    "gemm.bf16_nvfp4.m_grouped_masked",
+    "gemm.fp8_mxfp4.dense",
+    "gemm.fp8_mxfp4.m_grouped_contiguous",
+    "gemm.fp8_mxfp4.m_grouped_gather",
+    "gemm.fp8_mxfp4.m_grouped_masked",
+    "gemm.fp8_nvfp4.dense",
+    "gemm.fp8_nvfp4.m_grouped_contiguous",
+    "gemm.fp8_nvfp4.m_grouped_gather",
+    "gemm.fp8_nvfp4.m_grouped_masked",
     "gemm.fp8b128.dense",
     "gemm.fp8b128.dense.swiglu",
     "gemm.fp8b128.dense.swiglu_fp8b128",
@@ -54,6 +72,8 @@ _KernelName: TypeAlias = Literal[
     "gemm.fp8b128.m_grouped_contiguous.swiglu",
     "gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128",
     "gemm.fp8b128.m_grouped_gather",
+    "gemm.fp8b128.m_grouped_gather.swiglu",
+    "gemm.fp8b128.m_grouped_gather.swiglu_fp8b128",
     "gemm.fp8b128.m_grouped_masked",
     "gemm.fp8b128.m_grouped_masked.swiglu",
     "gemm.fp8b128.m_grouped_masked.swiglu_fp8b128",
@@ -104,6 +124,8 @@ _KernelName: TypeAlias = Literal[
     "gemm.nvfp4.m_grouped_masked.swiglu",
     "gemm.nvfp4.m_grouped_masked.swiglu_nvfp4",
     "pack.mxfp4",
+    "pack.mxfp4.fragments",
+    "pack.nvfp4.fragments",
     "quantize.amax",
     "quantize.amax.m_grouped_contiguous",
     "quantize.fp8b128.both",
@@ -116,6 +138,8 @@ _KernelName: TypeAlias = Literal[
     "quantize.fp8b128.rows.m_grouped_padded",
     "quantize.fp8b128.rows.swiglu",
     "quantize.fp8b128.squares",
+    "quantize.fp8token.rows",
+    "quantize.fp8token.rows.swiglu",
     "quantize.mxfp4.both",
     "quantize.mxfp4.cols",
     "quantize.mxfp4.cols.experts",
@@ -156,6 +180,8 @@ _KernelName: TypeAlias = Literal[
     "scales.unblocked",
     "scales.unblocked.k_grouped",
     "scales.unblocked.m_grouped_contiguous",
+    "unpack.mxfp4.fragments",
+    "unpack.nvfp4.fragments",
 ]
 
 def kernel(name: _KernelName | str) -> Kernel: ...
@@ -215,6 +241,270 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["gemm.bf16_mxfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_mxfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> None: ...
+@overload
+def launch(
     name: Literal["gemm.fp8b128.dense"],
     /,
     *,
@@ -347,6 +637,42 @@ def launch(
     workspace: _Array | None = None,
     d: _Array,
     row_scale: _Array | None = None,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8b128.m_grouped_gather.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    row_scale: _Array | None = None,
+    d: _Array,
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.fp8b128.m_grouped_gather.swiglu_fp8b128"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    row_scale: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
 ) -> None: ...
 @overload
 def launch(
@@ -840,6 +1166,32 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["pack.mxfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array,
+    row_scale: _Array,
+    rounded: _Array | None = None,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["pack.nvfp4.fragments", "unpack.nvfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> None: ...
+@overload
+def launch(
     name: Literal["quantize.amax"],
     /,
     *,
@@ -980,6 +1332,32 @@ def launch(
     q_cols: _Array | None = None,
     scales_cols: _Array | None = None,
     scaling: Literal["exact", "pow2"] = "exact",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.fp8token.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    order: Literal["plain", "fragments"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.fp8token.rows.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array,
+    scales: _Array,
+    order: Literal["plain", "fragments"] = "plain",
+    gates: Literal["halves", "interleaved"] = "halves",
 ) -> None: ...
 @overload
 def launch(
@@ -1339,6 +1717,19 @@ def launch(
     blocked: _Array,
     offsets: _Array,
     scales: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["unpack.mxfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array,
+    row_scale: _Array,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
 ) -> None: ...
 @overload
 def launch(
@@ -1406,6 +1797,270 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["gemm.bf16_mxfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_mxfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["gemm.fp8b128.dense"],
     /,
     *,
@@ -1538,6 +2193,42 @@ def prepare(
     workspace: _Array | None = None,
     d: _Array,
     row_scale: _Array | None = None,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8b128.m_grouped_gather.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    row_scale: _Array | None = None,
+    d: _Array,
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.fp8b128.m_grouped_gather.swiglu_fp8b128"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    row_scale: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -2031,6 +2722,32 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["pack.mxfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array,
+    row_scale: _Array,
+    rounded: _Array | None = None,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["pack.nvfp4.fragments", "unpack.nvfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["quantize.amax"],
     /,
     *,
@@ -2171,6 +2888,32 @@ def prepare(
     q_cols: _Array | None = None,
     scales_cols: _Array | None = None,
     scaling: Literal["exact", "pow2"] = "exact",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.fp8token.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    order: Literal["plain", "fragments"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.fp8token.rows.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array,
+    scales: _Array,
+    order: Literal["plain", "fragments"] = "plain",
+    gates: Literal["halves", "interleaved"] = "halves",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -2533,6 +3276,19 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["unpack.mxfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array,
+    row_scale: _Array,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: str,
     /,
     *,
@@ -2542,22 +3298,1730 @@ def prepare(
     **arguments: Any,
 ) -> Plan | EmulatedPlan: ...
 
+@overload
+def call(
+    name: Literal["dequantize.fp8b128.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    out: _Array | Literal["bf16", "f32"] | bool | None = None,
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["dequantize.fp8b128.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    out: _Array | Literal["bf16", "f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["dequantize.mxfp4.rows", "dequantize.mxfp4.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    out: _Array | Literal["bf16", "f32"] | bool | None = None,
+    C: int | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["dequantize.mxfp8.rows", "dequantize.mxfp8.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    out: _Array | Literal["bf16", "f32"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["dequantize.nvfp4.rows", "dequantize.nvfp4.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    tensor_scale: _Array,
+    out: _Array | Literal["bf16", "f32"] | bool | None = None,
+    C: int | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_mxfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    expected_rows: int = 0,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    expected_rows: int = 0,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_mxfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_mxfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    expected_rows: int = 0,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8_nvfp4.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array | None = None,
+    b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    expected_rows: int = 0,
+    N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    c: _Array | None = None,
+    row_scale: _Array | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+    b_constant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.dense.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16"] | bool | None = None,
+    gates: Literal["halves", "interleaved"] = "halves",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.dense.swiglu_fp8b128"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    row_scale: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    gates: Literal["halves", "interleaved"] = "halves",
+    batch_invariant: Literal["no", "yes"] = "no",
+    scaling: Literal["exact", "pow2"] = "exact",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.k_grouped"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f32"] | bool | None = None,
+    accumulate: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array | None = None,
+    m_indices: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    row_scale: _Array | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_contiguous.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array | None = None,
+    m_indices: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16"] | bool | None = None,
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array | None = None,
+    m_indices: _Array | None = None,
+    row_scale: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_gather"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    row_scale: _Array | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_gather.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16"] | bool | None = None,
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_gather.swiglu_fp8b128"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    row_scale: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_masked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_masked.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16"] | bool | None = None,
+    expected_rows: int = 0,
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.fp8b128.m_grouped_masked.swiglu_fp8b128"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    row_scale: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    expected_rows: int = 0,
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp4.dense", "gemm.mxfp8.dense", "gemm.mxfp8_mxfp4.dense", "gemm.nvfp4.dense"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    c: _Array | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
+        "gemm.mxfp4.dense.swiglu",
+        "gemm.mxfp8.dense.swiglu",
+        "gemm.mxfp8_mxfp4.dense.swiglu",
+        "gemm.nvfp4.dense.swiglu",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp4.k_grouped", "gemm.mxfp8.k_grouped", "gemm.nvfp4.k_grouped"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    accumulate: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
+        "gemm.mxfp4.m_grouped_contiguous",
+        "gemm.mxfp8.m_grouped_contiguous",
+        "gemm.mxfp8_mxfp4.m_grouped_contiguous",
+        "gemm.nvfp4.m_grouped_contiguous",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
+        "gemm.mxfp4.m_grouped_contiguous.swiglu",
+        "gemm.mxfp8.m_grouped_contiguous.swiglu",
+        "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu",
+        "gemm.nvfp4.m_grouped_contiguous.swiglu",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
+        "gemm.mxfp4.m_grouped_gather",
+        "gemm.mxfp8.m_grouped_gather",
+        "gemm.mxfp8_mxfp4.m_grouped_gather",
+        "gemm.nvfp4.m_grouped_gather",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
+        "gemm.mxfp4.m_grouped_masked",
+        "gemm.mxfp8.m_grouped_masked",
+        "gemm.mxfp8_mxfp4.m_grouped_masked",
+        "gemm.nvfp4.m_grouped_masked",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
+        "gemm.mxfp4.m_grouped_masked.swiglu",
+        "gemm.mxfp8.m_grouped_masked.swiglu",
+        "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu",
+        "gemm.nvfp4.m_grouped_masked.swiglu",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.dense.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.dense.swiglu_mxfp8", "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.m_grouped_masked.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.dense.nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.dense.swiglu_nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    batch_invariant: Literal["no", "yes"] = "no",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.m_grouped_contiguous.nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.m_grouped_contiguous.swiglu_nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.m_grouped_masked.nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.m_grouped_masked.swiglu_nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    rows: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["pack.mxfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    packed: _Array | Literal["e2m1x2"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["pack.mxfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array | Literal["u8"] | bool | None = None,
+    row_scale: _Array | Literal["ue8m0"] | bool | None = None,
+    rounded: _Array | Literal["i32"] | bool | None = None,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["pack.nvfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    b: _Array | Literal["u8"] | bool | None = None,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.amax"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    amax: _Array | Literal["f32"] | bool | None = None,
+    tensor_scale: _Array | Literal["f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.amax.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    amax: _Array | Literal["f32"] | bool | None = None,
+    tensor_scale: _Array | Literal["f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.both"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q_rows: _Array | Literal["e4m3"] | bool | None = None,
+    scales_rows: _Array | Literal["f32"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3"] | bool | None = None,
+    scales_cols: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.cols", "quantize.fp8b128.cols.experts", "quantize.fp8b128.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.cols.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.cols.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.rows.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.rows.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.rows.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3"] | bool | None = None,
+    scales_cols: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8token.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    order: Literal["plain", "fragments"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8token.rows.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    order: Literal["plain", "fragments"] = "plain",
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.both"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q_rows: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.cols", "quantize.mxfp4.cols.experts", "quantize.mxfp4.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.cols.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.cols.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.rows.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.rows.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["blocked"] = "blocked",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.both"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q_rows: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_rows: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.cols", "quantize.mxfp8.cols.experts", "quantize.mxfp8.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.cols.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.cols.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.rows.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.rows.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["blocked"] = "blocked",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.rows.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales_cols: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.both"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q_rows: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_rows: _Array | Literal["e4m3"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts", "quantize.nvfp4.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.cols.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.cols.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.rows.amax"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    amax_before: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    amax: _Array | Literal["f32"] | bool | None = None,
+    tensor_scale: _Array | Literal["f32"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.rows.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.rows.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    layout: Literal["blocked"] = "blocked",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.rows.swiglu"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+    gates: Literal["halves", "interleaved"] = "halves",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    q_cols: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales_cols: _Array | Literal["e4m3"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["requantize.fp8b128.rows", "requantize.fp8b128.squares"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array,
+    scales: _Array,
+    q_out: _Array | Literal["e4m3"] | bool | None = None,
+    scales_out: _Array | Literal["f32", "ue8m0"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.blocked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    scales: _Array,
+    blocked: _Array | Literal["u8"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.blocked.k_grouped"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    scales: _Array,
+    offsets: _Array,
+    blocked: _Array | Literal["u8"] | bool | None = None,
+    block: int = 32,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.blocked.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    scales: _Array,
+    offsets: _Array,
+    blocked: _Array | Literal["u8"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.mn_major"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    scales: _Array,
+    transposed: _Array | Literal["f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.ue8m0_words"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    scales: _Array,
+    words: _Array | Literal["i32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.unblocked"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    blocked: _Array,
+    scales: _Array | Literal["u8"] | bool | None = None,
+    M: int | None = None,
+    C: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.unblocked.k_grouped"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    blocked: _Array,
+    offsets: _Array,
+    scales: _Array | Literal["u8"] | bool | None = None,
+    block: int = 32,
+    R: int | None = None,
+    C: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["scales.unblocked.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    blocked: _Array,
+    offsets: _Array,
+    scales: _Array | Literal["u8"] | bool | None = None,
+    M: int | None = None,
+    C: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["unpack.mxfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    b: _Array,
+    row_scale: _Array,
+    N: int | None = None,
+    KB: int | None = None,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["unpack.nvfp4.fragments"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    b: _Array,
+    N: int | None = None,
+    KB: int | None = None,
+    gates: Literal["plain", "halves", "interleaved"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: str,
+    /,
+    *,
+    name_known_at_run_time: object,
+    stream: Any = None,
+    variant: Any = None,
+    **arguments: Any,
+) -> Any: ...
+
 def find(
     pattern: str = "*",
     *,
     arch: Literal["sm_90a", "sm_100f"] | None = ...,
-    op: Literal["dequantize", "gemm", "pack", "quantize", "requantize", "scales"] | None = ...,
-    formats: Literal["fp8b128", "mxfp4", "mxfp8", "nvfp4", "mxfp8_mxfp4"] | None = ...,
+    op: Literal["dequantize", "gemm", "pack", "quantize", "requantize", "scales", "unpack"] | None = ...,
+    formats: Literal[
+        "fp8b128",
+        "mxfp4",
+        "mxfp8",
+        "nvfp4",
+        "bf16_mxfp4",
+        "bf16_nvfp4",
+        "fp8_mxfp4",
+        "fp8_nvfp4",
+        "mxfp8_mxfp4",
+        "fp8token",
+    ] | None = ...,
     direction: Literal["rows", "squares", "both", "cols"] | None = ...,
     grouping: Literal[
         "dense",
-        "k_grouped",
         "m_grouped_contiguous",
         "m_grouped_gather",
         "m_grouped_masked",
+        "k_grouped",
         "experts",
         "m_grouped_padded",
     ] | None = ...,
     extra: Literal["swiglu", "swiglu_fp8b128", "mxfp8", "swiglu_mxfp8", "nvfp4", "swiglu_nvfp4", "amax"] | None = ...,
-    arrangement: Literal["blocked", "mn_major", "ue8m0_words", "unblocked"] | None = ...,
+    arrangement: Literal["fragments", "blocked", "mn_major", "ue8m0_words", "unblocked"] | None = ...,
 ) -> list[Kernel]: ...

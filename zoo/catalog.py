@@ -7,16 +7,21 @@ import reprlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from zoo import calls
+from zoo.calls import Shape
+from zoo.contract.array import HOST, Array
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.matching import matching
 from zoo.contract.names import FIELDS, words_of
 from zoo.contract.nearest import a_few, afterthought, suggestion
-from zoo.contract.resolve import pick_arch, resolve
+from zoo.contract.resolve import Launch, pick_arch, resolve
+from zoo.contract.shapes import forgiven
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
+from zoo.runtime.allocation import allocator_of
 from zoo.runtime.arrays import Call, plain, read
 from zoo.runtime.library import Library
 from zoo.runtime.plan import Plan
@@ -46,7 +51,7 @@ class Zoo:
 
     def kernel(self, name: str) -> Kernel:
         """The manifest's entry of a kernel."""
-        if not isinstance(name, str):
+        if not issubclass(type(name), str):
             raise UnknownKernelError(f"a kernel's name is a text, got {shown(name)}")
         kernel = self.manifest.kernel(name)
         if kernel is None:
@@ -136,6 +141,64 @@ class Zoo:
         else:
             self._first(name, Call(arguments, form, addresses), variant, stream, form)
 
+    def call(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> Any:
+        """Starts a kernel on the inputs given and returns its outputs by name, allocated by the framework that owns the inputs, on their
+        device and stream.
+
+        An output under its own name may be an array that exists, or the dtype that it shall have; an optional one may be True. A size that
+        no input tells is given by its symbol. Workspaces are zoo's business.
+        """
+        form, addresses = read(arguments, variant)
+        try:
+            made = self._local.calls[name]
+            if made.latest_form != form:
+                made.latest = made[tuple(form)]
+                made.latest_form = made.latest.form
+            repeated = made.latest
+        except Exception:  # as in `launch`
+            repeated = None
+        if repeated is not None:
+            result = repeated(addresses[:], arguments, stream)
+            if result is not None:
+                return result
+        return self._first_call(name, arguments, form, addresses, variant, stream)
+
+    def shapes(self, name: str, /, **arguments: object) -> dict[str, Shape]:
+        """What `call` would make of inputs like these, which may be arrays or (shape, dtype) of them. Touches no driver."""
+        return calls.shapes(self.kernel(name), arguments)
+
+    def _first_call(
+        self, name: str, arguments: Mapping[str, object], form: list[object], addresses: list[int], variant: str | None, stream: object
+    ) -> Any:
+        """Calls like no call that this thread remembers, or one whose arrays may not lie where they do."""
+        kernel = self.kernel(name)
+        call = Call(arguments, form, addresses)
+        settled = calls.settled(kernel, call.values)
+        first = next((array for array, one in settled.arrays.items() if one.device != HOST), None)
+        if first is None:
+            raise ArgumentError(
+                f"{name}: {next(iter(settled.arrays), 'its inputs')}: expected arrays in device memory; "
+                "copy them to the device, or use zoo.torch, whose operators work by the rule on the CPU"
+            )
+        device, source = call.device, call.stream_source()
+        handle = source() if stream is None else streams.handle_of(stream)
+        where = settled.arrays[first].device
+        repeated = calls.Repeated(kernel, settled, allocator_of(arguments[first]), where, source)
+
+        def planned(made: Mapping[str, int]) -> Plan | EmulatedPlan:
+            shapes = settled.made
+            arrays = {one: Array(at, shapes[one].dtype, shapes[one].shape, shapes[one].strides, where) for one, at in made.items()}
+            launch = self._resolve(kernel, {**settled.others, **settled.arrays, **arrays}, device, variant)
+            return device.plan(launch, self.library, dict.fromkeys((*call.arrays, *made)), source, handle)
+
+        result = repeated.first(arguments, planned, stream)
+        if repeated.movable:
+            form = [plain(part) for part in form]
+            remembered = self._local.__dict__.setdefault("calls", {}).setdefault(name, Recent(MOST_FORMS))
+            remembered[tuple(form)] = remembered.latest = repeated
+            remembered.latest_form = repeated.form = form
+        return result
+
     def _first(self, name: str, call: Call, variant: str | None, stream: object, form: list[object]) -> None:
         """Launches a call like none that this thread remembers, or one whose arrays may not lie where they do."""
         plan, handle = self._plan(name, call, variant, stream, dict.fromkeys(call.arrays))
@@ -152,20 +215,23 @@ class Zoo:
     ) -> tuple[Plan | EmulatedPlan, int | None]:
         """The plan of a call, and the stream it was asked to run on or that its owners work on now."""
         kernel = self.kernel(name)
-        if variant is not None and not isinstance(variant, str):
-            raise VariantError(f"{name}: a variant's name is a text, got {shown(variant)}")
         call.check_kinds(kernel)
         device = call.device
-        try:
-            launch = resolve(kernel, call.values, device.capability, device.multiprocessors, variant)
-        except (ArgumentError, VariantError) as error:
-            hint = _meant(kernel, call.values, device, variant if isinstance(error, VariantError) else None)
-            if not hint:
-                raise
-            raise type(error)(f"{error}{hint}") from None
+        launch = self._resolve(kernel, forgiven(kernel, call.values), device, variant)
         source = call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)
         return device.plan(launch, self.library, arrays, source, handle), handle
+
+    def _resolve(self, kernel: Kernel, values: Mapping[str, Any], device: driver.Device | EmulatedDevice, variant: str | None) -> Launch:
+        if variant is not None and not issubclass(type(variant), str):
+            raise VariantError(f"{kernel.name}: a variant's name is a text, got {shown(variant)}")
+        try:
+            return resolve(kernel, values, device.capability, device.multiprocessors, variant)
+        except (ArgumentError, VariantError) as error:
+            hint = _meant(kernel, values, device, variant if isinstance(error, VariantError) else None)
+            if not hint:
+                raise
+            raise type(error)(f"{error}{hint}") from None
 
 
 def _runnable(kernels: Iterable[Kernel], device: driver.Device | EmulatedDevice) -> Iterator[Variant]:

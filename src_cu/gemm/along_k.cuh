@@ -27,6 +27,7 @@
 #include "common/tensor_copy.cuh"
 #include "gemm/fp8b128_tile.cuh"
 #include "gemm/operands.cuh"
+#include "gemm/parked.cuh"
 #include "gemm/store_rows.cuh"
 #include "gemm/tile_order.cuh"
 #include "gemm/two_scales.cuh"
@@ -299,26 +300,6 @@ __device__ __forceinline__ void store_waves(const MatrixOfEachGroup<D>& d, Stage
     static_assert(WAVES <= 2);
     store<0>(d, staged, work, row, sums[0]);
     if constexpr (WAVES == 2) store<1>(d, staged, work, row + WGMMA_ROWS, sums[1]);
-}
-
-// Eight numbers, the same in all lanes of a warp, out of its registers and back. In assembly, or the compiler keeps them.
-__device__ __forceinline__ void park(int* place, const int (&numbers)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; i += 4)
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(place + i)), "r"(numbers[i]),
-                     "r"(numbers[i + 1]), "r"(numbers[i + 2]), "r"(numbers[i + 3])
-                     : "memory");
-    __syncwarp();
-}
-
-__device__ __forceinline__ void fetch(const int* place, int (&numbers)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; i += 4)
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(numbers[i]), "=r"(numbers[i + 1]), "=r"(numbers[i + 2]), "=r"(numbers[i + 3])
-                     : "r"(shared_address(place + i))
-                     : "memory");
-    __syncwarp();
 }
 
 // The multiplication of a tile, while what its warps do not need waits elsewhere.

@@ -10,12 +10,13 @@
 //     tile_order.cuh         who computes which tile, when
 //     shared_tokens.cuh      what several CTAs of a cluster take together
 //     store_rows.cuh, store_reduced.cuh, pushed_sums.cuh, sum.cuh     from sums to D
-//     many_tokens.cuh, tiles_ahead.cuh, few_tokens.cuh, split_rows.cuh     the ways of putting them together
+//     shared_rest.cuh, many_tokens.cuh, tiles_ahead.cuh, few_tokens.cuh, split_rows.cuh     the ways of putting them together
 
 #include <type_traits>
 
 #include "gemm/few_tokens.cuh"
 #include "gemm/many_tokens.cuh"
+#include "gemm/shared_rest.cuh"
 #include "gemm/shared_tokens.cuh"
 #include "gemm/split_rows.cuh"
 #include "gemm/sum.cuh"
@@ -35,15 +36,19 @@ constexpr bool SHARES = sharers<Variant>() > 1, MANY = !Variant::SWAPPED && Vari
 using OwnTile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Tile = std::conditional_t<SHARES, SharingTile<OwnTile, sharers<Variant>()>, OwnTile>;
-using From = std::conditional_t<SHARES, SharedOperands<Tile>, std::conditional_t<MANY, Operands<Tile>, FewOperands<Tile>>>;
+constexpr bool RESTS = shares_rest<Variant>;
+using Own = std::conditional_t<MANY && !RESTS, Operands<Tile>, FewOperands<Tile>>;
+using From = std::conditional_t<SHARES, SharedOperands<Tile>, Own>;
 constexpr bool PUSHED = Variant::SWAPPED && Variant::SPLITS > 1, SENT = !Variant::SWAPPED && Variant::SPLITS > 1;
 using Apart = std::conditional_t<SENT, SplitRows<Tile>, FewTokens<Tile, Variant::SPLITS>>;
 using Split = std::conditional_t<PUSHED, FewTokensPushed<Tile, Variant::SPLITS>, Apart>;
 using Few = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;
 using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyTokens<Tile>>;
-using Way = std::conditional_t<MANY, Many, Few>;
+using Way = std::conditional_t<RESTS, SharedRest<Tile>, std::conditional_t<MANY, Many, Few>>;
 using OfCluster = std::conditional_t<SHARES, SharedOrder<Tile, Variant::SPLITS>, SplitOrder<Tile, Variant::SPLITS>>;
-using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, OfCluster>;
+using Whole = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, OfCluster>;
+using Order = std::conditional_t<RESTS, RestOrder<Tile, Variant::BAND>, Whole>;
+using D = ElementsOfD<Variant>::Type;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 // With two waves a warpgroup has no registers left for C and factors.
@@ -55,12 +60,13 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
                const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
                int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, uint8_t* c, int64_t c_stride, int c_is_bf16,
-               const float* row_scale, int b_is_constant) {
+               const float* row_scale, int b_is_constant, int d_is_f16) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
     const zoo::From operands{a, b, a_scales, b_scales, 0, 0, 0, N};
-    const zoo::Sum<Variant::d> sum{{d, d_stride, N}, zoo::ADDS ? c : nullptr, c_stride, c_is_bf16 != 0};
-    const zoo::Scaled<zoo::Sum<Variant::d>> target{sum, zoo::ADDS ? row_scale : nullptr};
+    const auto matrix = zoo::matrix_of<zoo::D>(d, d_stride, N, d_is_f16);
+    const zoo::Sum<zoo::D> sum{matrix, zoo::ADDS ? c : nullptr, c_stride, c_is_bf16 != 0};
+    const zoo::Scaled<zoo::Sum<zoo::D>> target{sum, zoo::ADDS ? row_scale : nullptr};
     reinterpret_cast<zoo::Way*>(memory)->run(zoo::Order(M, N, blocks), operands, target, {true, b_is_constant != 0});
 }

@@ -48,7 +48,8 @@ struct GroupsAlongK {
 };
 
 struct RowsAlongK {
-    static constexpr bool ROWS_OF_WEIGHTS = true, ENDS_WITHIN_STEPS = true;
+    static constexpr int SCALES_OF_WEIGHTS = 4;  // of 128, in each lane
+    static constexpr bool ENDS_WITHIN_STEPS = true;
     __device__ __forceinline__ int64_t place(const ScaleMatrix&, const ScaledWork& work, int token) const {
         return work.token + token;
     }

@@ -17,6 +17,7 @@
 
 #include "common/mbarrier.cuh"
 #include "common/wgmma.cuh"
+#include "common/wgmma_widths.cuh"
 #include "gemm/fp8b128_tile.cuh"
 #include "gemm/operands.cuh"
 
@@ -229,9 +230,9 @@ template <class Tile>
 struct Factors<Tile, true> {  // columns are tokens: the loaders have multiplied; a thread has two of every eight
     static constexpr int SUMS = Tile::SUMS < 8 ? 4 : 8, PIECES = Tile::SUMS / SUMS;  // a piece is for so many sums
     // Pieces that are read while the wgmmas run: all, and the stage is free when they are over, or as many as there are registers.
-    static constexpr int AHEAD = PIECES <= 2 || Tile::WARPGROUPS < 3 && !Tile::OVERLAPPED ? PIECES
-                                 : PIECES == 8 && Tile::WARPGROUPS == 1                   ? 4
-                                                                                          : 1;
+    static constexpr int AHEAD = PIECES <= 2 || PIECES <= 8 && Tile::WARPGROUPS < 3 && !Tile::OVERLAPPED ? PIECES
+                                 : PIECES == 8 && Tile::WARPGROUPS == 1                                  ? 4
+                                                                                                         : 1;
     static constexpr bool IN_THE_STAGE = AHEAD < PIECES;
     struct alignas(SUMS * 2) Piece {
         float of[SUMS / 2];

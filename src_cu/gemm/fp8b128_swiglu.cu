@@ -35,6 +35,7 @@ static_assert(!(PAIRS && Variant::GROUPING == 3), "an order by m_indices may go 
 template <class Order>
 using Paired = std::conditional_t<PAIRS, OrderOfPairs<Order, Tile>, Order>;
 
+// QUANTISED: 0 no, 1 yes, 2 as the launch says, in tiles that have whole blocks of the result.
 // GROUPING: 0 dense, 1 m_grouped_contiguous by offsets, 2 m_grouped_masked, 3 m_grouped_contiguous by m_indices.
 __device__ __forceinline__ auto order_of(const int* places, int groups, int rows, int columns, int blocks) {
     if constexpr (Variant::GROUPING == 1)
@@ -52,7 +53,7 @@ __device__ __forceinline__ auto order_of(const int* places, int groups, int rows
 
 }  // namespace zoo
 
-// rows: of A, or of a group's place. The last four are for a quantised result only.
+// rows: of A, or of a group's place. The last five are for a quantised result; where it is not, `scales` is null.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
                const float* b_scale, const float* row_scale, uint8_t* d, const int* places, int groups, int rows, int columns,
@@ -67,10 +68,11 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
         {a, b, a_scales, b_scales, a_scale_group, b_scale_group, rows_of_place, 0}, gate_step, gate_to_up};
     const auto order = zoo::order_of(places, groups, rows, columns, blocks);
     zoo::Way& way = *reinterpret_cast<zoo::Way*>(memory);
-    if constexpr (Variant::QUANTISED) {
+    if constexpr (Variant::QUANTISED != 0) {
+        using Out = std::conditional_t<Variant::QUANTISED == 2, zoo::EitherMatrix, zoo::QuantisedMatrix>;
         const zoo::QuantisedMatrix out{d,          d_stride,     columns,       scales,     scales_group,
                                        scales_row, scales_block, rows_of_place, {pow2 != 0}};
-        way.run(order, operands, zoo::Activated<zoo::QuantisedMatrix>{out, row_scale});
+        way.run(order, operands, zoo::Activated<Out>{{out}, row_scale});
     } else {
         way.run(order, operands, zoo::Activated<zoo::RoundedMatrix>{{{d, d_stride, columns}}, row_scale});
     }

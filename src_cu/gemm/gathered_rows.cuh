@@ -8,6 +8,7 @@
 // Weights come as everywhere, by the copying thread, whose announced bytes are the weights' alone.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "common/async_copy.cuh"
@@ -79,6 +80,14 @@ struct GatheredOperands {
         return b_scales.first + work.group * b_scales_group_stride + work.weight / SCALE_BLOCK * b_scales.row_stride +
                block * b_scales.block_stride;
     }
+    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int) const {
+        scales.begin({weight_scales(work, work.first_block), 0, b_scales.block_stride, 1}, 0, 0);
+    }
+};
+
+template <class Operands>
+concept ThroughAnIndex = requires(const Operands& operands) {
+    { operands.a } -> std::convertible_to<GatheredRows>;
 };
 
 // What one thread of several copies of every block of K of a tile: a piece of each row STEP apart, and the scales of rows THREADS
@@ -186,18 +195,23 @@ __device__ __forceinline__ void gather_rows(Tile& tile, Order order, const Gathe
 
 // The same where tokens are columns: a thread has pieces of eight rows and the factors of one, as in load_factors(). Tiles are
 // few and wait for weights, so nothing is saved.
-template <class Tile, class Order>
-__device__ __forceinline__ void gather_columns(Tile& tile, Order order, const GatheredOperands<Tile>& operands, int thread) {
-    constexpr int AHEAD = RowScales::AHEAD;
-    static_assert(Tile::SCALE_THREADS == Tile::TOKENS && Tile::WEIGHT_SCALES == 1);
+template <class Tile, class Order, class Operands>
+__device__ __forceinline__ void gather_columns(Tile& tile, Order order, const Operands& operands, int thread) {
+    constexpr int AHEAD = RowScales::AHEAD, ENTRIES = Tile::WEIGHT_SCALES;
+    static_assert(Tile::SCALE_THREADS == Tile::TOKENS);
     GatheringThread<Tile> mine(thread);
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         mine.look_up(operands, work);
-        RowScales token, weight;
+        RowScales token, weights[ENTRIES];
         token.begin(mine.scales_of_row(operands), 0, 0);
-        weight.begin({operands.weight_scales(work, work.first_block), 0, operands.b_scales.block_stride, 1}, 0, 0);
-        auto read = [&](int left) { token.read(left), weight.read(left); };
+#pragma unroll
+        for (int entry = 0; entry < ENTRIES; entry++) operands.begin_weight(weights[entry], work, entry);
+        auto read = [&](int left) {
+            token.read(left);
+#pragma unroll
+            for (int entry = 0; entry < ENTRIES; entry++) weights[entry].read(left);
+        };
         read(work.end_block - work.first_block);
         for (int first = work.first_block; first < work.end_block; first += AHEAD) {
             read(work.end_block - first - AHEAD);
@@ -207,7 +221,9 @@ __device__ __forceinline__ void gather_columns(Tile& tile, Order order, const Ga
                 tile.wait_until_empty(ring);
                 mine.template copy_elements<true>(tile, ring.stage, operands, first + ahead);
                 arrive_after_copies(&tile.full[ring.stage]);
-                tile.factor(ring.stage, 0, thread) = token.of(ahead) * weight.of(ahead);
+#pragma unroll
+                for (int entry = 0; entry < ENTRIES; entry++)
+                    tile.factor(ring.stage, entry, thread) = token.of(ahead) * weights[entry].of(ahead);
                 __syncwarp();
                 if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
                 ring.advance();
@@ -217,8 +233,8 @@ __device__ __forceinline__ void gather_columns(Tile& tile, Order order, const Ga
 }
 
 // By the loading warps: the first copies weights, the others rows and scales.
-template <class Tile, class Order>
-__device__ __forceinline__ void load(Tile& tile, Order order, const GatheredOperands<Tile>& operands, int = 0) {
+template <class Tile, class Order, ThroughAnIndex Operands>
+__device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands, int = 0) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread >= 32) {
         if constexpr (Tile::SWAPPED)

@@ -62,8 +62,8 @@ struct LaidSums {
 template <class D>
 __device__ __forceinline__ void store_eight(const Matrix<D>& d, int row, int column, const float (&values)[8]) {
     *reinterpret_cast<uint4*>(d.at(row, column)) =
-        make_uint4(encode_pair<D>(values[0], values[1]), encode_pair<D>(values[2], values[3]),
-                   encode_pair<D>(values[4], values[5]), encode_pair<D>(values[6], values[7]));
+        make_uint4(encode_two(d, values[0], values[1]), encode_two(d, values[2], values[3]), encode_two(d, values[4], values[5]),
+                   encode_two(d, values[6], values[7]));
 }
 
 __device__ __forceinline__ void store_eight(const Matrix<f32>& d, int row, int column, const float (&values)[8]) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "common/either16.cuh"
 #include "common/global_memory.cuh"
 #include "common/half.cuh"
 #include "common/matrix_store.cuh"
@@ -29,6 +30,43 @@ struct Matrix {
     __device__ __forceinline__ uint8_t* at(int row, int column) const { return first + (row * stride + column) * BYTES<D>; }
 };
 
+template <>
+struct Matrix<Either16> {
+    uint8_t* first;
+    int64_t stride;
+    int columns;
+    bool is_f16;
+
+    __device__ __forceinline__ uint8_t* at(int row, int column) const { return first + (row * stride + column) * 2; }
+};
+
+// What D has for elements: the dtype that a variant is compiled for, or one of 16 bits that the launch says.
+template <class V>
+struct ElementsOfD {
+    using Type = Either16;
+};
+template <class V>
+    requires requires { typename V::d; }
+struct ElementsOfD<V> {
+    using Type = typename V::d;
+};
+
+template <class D>
+__device__ __forceinline__ Matrix<D> matrix_of(uint8_t* first, int64_t stride, int columns, int is_f16) {
+    if constexpr (requires(Matrix<D> matrix) { matrix.is_f16; })
+        return {first, stride, columns, is_f16 != 0};
+    else
+        return {first, stride, columns};
+}
+
+template <class D>
+__device__ __forceinline__ uint32_t encode_two(const Matrix<D>&, float first, float second) {
+    return encode_pair<D>(first, second);
+}
+__device__ __forceinline__ uint32_t encode_two(const Matrix<Either16>& d, float first, float second) {
+    return encode_pair_of_either(first, second, d.is_f16);
+}
+
 constexpr int STAGED_ROWS = 16, STAGED_COLUMNS = 64;
 
 // Of one warp.
@@ -46,8 +84,8 @@ __device__ __forceinline__ void store_part(const Matrix<D>& d, StagedRows& stage
 #pragma unroll
     for (int i = 0; i < COLUMNS / 16; i++) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
         const float* eight = &sums[i * 8];
-        const uint32_t matrices[4] = {encode_pair<D>(eight[0], eight[1]), encode_pair<D>(eight[2], eight[3]),
-                                      encode_pair<D>(eight[4], eight[5]), encode_pair<D>(eight[6], eight[7])};
+        const uint32_t matrices[4] = {encode_two(d, eight[0], eight[1]), encode_two(d, eight[2], eight[3]),
+                                      encode_two(d, eight[4], eight[5]), encode_two(d, eight[6], eight[7])};
         store_matrices(staged.piece(lane % 16, 2 * i + lane / 16), matrices);
     }
     __syncwarp();

@@ -66,7 +66,13 @@ struct RoundedMatrix : Matrix<bf16> {
     static constexpr bool IN_BLOCKS = false;
 };
 
-// Out: one of the two.
+// Either of the two, as the launch says: what has no scales is bf16.
+struct EitherMatrix : QuantisedMatrix {
+    __device__ __forceinline__ bool quantised() const { return scales != nullptr; }
+    __device__ __forceinline__ Matrix<bf16> rounded() const { return {first, stride, columns}; }
+};
+
+// Out: one of these.
 template <class Out>
 struct Activated {
     Out out;
@@ -142,6 +148,15 @@ __device__ __forceinline__ void store_activated(const QuantisedMatrix& q, Staged
     quantise_and_store(q, staged, work, row, largest, h);
 }
 
+template <int SUMS>
+__device__ __forceinline__ void store_activated(const EitherMatrix& d, StagedRows& staged, const Work& work, int row,
+                                                const float (&h)[SUMS]) {
+    if (d.quantised())
+        store_activated(static_cast<const QuantisedMatrix&>(d), staged, work, row, h);
+    else
+        store_activated(d.rounded(), staged, work, row, h);
+}
+
 // The first half of all sums are gates, the other the ups of the same places.
 template <class Out, int WAVES, int SUMS>
 __device__ __forceinline__ void activate(const Activated<Out>& target, const Work& work, int row,
@@ -209,6 +224,14 @@ __device__ __forceinline__ void store_activated(const QuantisedMatrix& q, const 
     if (!ours) return;
     *reinterpret_cast<uint2*>(q.at(row, column)) = make_uint2(words[0], words[1]);
     if (column % SCALE_BLOCK == 0) q.store_scale(work, row, column, scale);
+}
+
+__device__ __forceinline__ void store_activated(const EitherMatrix& d, const Work& work, int row, int column, bool ours,
+                                                const float (&h)[8]) {
+    if (d.quantised())
+        store_activated(static_cast<const QuantisedMatrix&>(d), work, row, column, ours, h);
+    else
+        store_activated(d.rounded(), work, row, column, ours, h);
 }
 
 // By the CTAs of a cluster, each some of the tokens. To be quantised, a token's whole block, whose parts are of PARTS of them.

@@ -131,6 +131,14 @@ def test_variants_of_several_archs_are_one_list_of_tiles_that_say_theirs(documen
     }
 
 
+def test_one_of_several_variants_may_be_a_files(documents):
+    other = {"arch": ["sm_100f"], "tiles": [{"name": "a"}]}
+    alone = read(documents, variants="two")["variants"]["tiles"]
+    both = read(documents, variants=[other, {"use": "two"}])["variants"]
+    assert both["arch"] == ["sm_100f", "sm_90a"]
+    assert both["tiles"] == [{"arch": ["sm_100f"], "name": "a"}, *({"arch": ["sm_90a"], **tile} for tile in alone)]
+
+
 def test_a_table_without_names_is_itself():
     plain = {"arguments": [X], "options": {"mode": {}}, "derived": {"SIZE": "M"}, "launch": {"default": {"parameters": [{"pointer": "x"}]}}}
     assert included(plain, Documents()) == plain
@@ -199,7 +207,7 @@ MISTAKES = {
     ),
     "a misspelt key of one of several variants": (
         {"variants": [{"arch": ["sm_90a"], "tiles": [], "constant": {}}]},
-        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, uncompiled",
+        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, cubins_of, uncompiled",
     ),
     "include that is no list": ({"include": "family/parts/part.toml"}, "'include' must be a list of paths, got 'family/parts/part.toml'"),
 }

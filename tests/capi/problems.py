@@ -17,7 +17,7 @@ from zoo.errors import ExpressionError, ZooError
 # ordinal -> (capability, multiprocessors); what the recorder is told to be
 DEVICES = [((9, 0), 132), ((10, 0), 148), ((10, 3), 160), ((8, 0), 108), ((9, 0), 78)]
 RECORDER_DEVICES = ",".join(f"{major}.{minor}:{count}" for (major, minor), count in DEVICES)
-_SIZES = (0, 1, 2, 3, 8, 16, 31, 32, 33, 64, 96, 100, 127, 128, 129, 160, 192, 256, 320, 384, 512, 640, 1000, 1024, 2048, 4096, 7168)
+_SIZES = (0, 1, 2, 3, 8, 16, 31, 32, 33, 64, 96, 100, 127, 128, 129, 160, 192, 256, 320, 384, 512, 640, 1000, 1024, 2048, 4096, 7168, 17408)
 _PADS = (0, 0, 0, 16, 32, 48, 64, 128, 256, 1, 8)
 _DLPACK_CUDA, _DLPACK_MANAGED, _DLPACK_CPU, _DLPACK_PINNED = 2, 13, 1, 3
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from zoo.checks import gemm, gemm_swiglu
+from zoo.checks import gemm
 from zoo.checks.checked_format import format_of
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.block_formats import FORMATS
@@ -112,7 +112,6 @@ def remembered_product(*given):
 def products_are_worked_out_once():
     """The operands are what a made-up kernel reads out of its buffers, so wrong ones are still other ones."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (gemm, gemm_swiglu):
-            patch.setattr(module, "gemm_fp8b128", remembered_product)
+        patch.setattr(gemm, "gemm_fp8b128", remembered_product)
         yield
     _PRODUCTS.clear()

@@ -217,7 +217,7 @@ def test_a_variant_that_no_problem_fits_has_not_passed():
 @pytest.mark.parametrize(
     ("name", "like", "what"),
     [
-        ("gemm.bf16_nvfp4.dense", "gemm.fp8b128.dense", "products of bf16_nvfp4"),
+        ("gemm.fp8token.dense", "gemm.fp8b128.dense", "products of fp8token"),
         ("gemm.nvfp4.dense.swiglu", "gemm.fp8b128.dense.swiglu", "one without alpha"),
         ("quantize.fp8_nvfp4.rows", "quantize.mxfp8.rows", "the format 'fp8_nvfp4'"),
         ("dequantize.bf16_mxfp4.rows", "dequantize.mxfp8.rows", "the format 'bf16_mxfp4'"),

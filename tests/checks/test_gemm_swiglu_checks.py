@@ -10,11 +10,13 @@ from tests.checks.described import has_rows, products_are_worked_out_once, remem
 from zoo import checks
 from zoo.errors import VariantError
 from zoo.reference.gemm import activated, activated_and_quantised, rounded
+from zoo.reference.gemm_powers_of_two import gemm_fp8b128_of_powers
+from zoo.reference.groups import gather
 
-GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked")
+GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 EPILOGUES = ("swiglu", "swiglu_fp8b128")
 ALIGNMENTS = {"a": 16, "b": 16, "d": 16, "q": 16} | dict.fromkeys(
-    ("a_scale", "b_scale", "offsets", "m_indices", "rows", "row_scale", "scales"), 4
+    ("a_scale", "b_scale", "offsets", "m_indices", "index", "rows", "row_scale", "scales"), 4
 )
 FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn)
 FLOATS |= dict.fromkeys(("a_scale", "b_scale", "row_scale"), numpy.float32)
@@ -22,8 +24,8 @@ MOST_ELEMENTS = 60_000
 OTHER = {"halves": "interleaved", "interleaved": "halves"}
 
 
-def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **changed):
-    """The reference with, perhaps, one thing changed: `sums`, `gates`, `scaling`, `h`, `row_scale`, `scales`."""
+def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, product=remembered_product, **changed):
+    """The reference with, perhaps, one thing changed: `sums`, `gates`, `scaling`, `h`, `row_scale`, `scales`, `index`."""
 
     def change(what, value):
         return changed.get(what, lambda value: value)(value)
@@ -33,7 +35,7 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **
 
         def read(name):
             elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
-            return elements.view(FLOATS.get(name, numpy.int32))
+            return elements.view(numpy.uint8 if buffers[name].laid.dtype == "ue8m0" else FLOATS.get(name, numpy.int32))
 
         def target(name):
             return buffers[name].laid.elements(after[name])
@@ -42,11 +44,15 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **
             raise VariantError("splits K")
         a, a_scale, b, b_scale = (read(name) for name in ("a", "a_scale", "b", "b_scale"))
         row_scale = read("row_scale") if "row_scale" in buffers else None
+        if "index" in buffers:
+            index = change("index", read("index"))
+            taken = numpy.where((index >= 0) & (index < len(a)), index, -1)
+            a, a_scale = (gather(array, taken) for array in (a, a_scale))
 
         def multiply(place, weights, weight_scales):
             if a[place].size == 0:
                 return
-            sums = change("sums", remembered_product(a[place], a_scale[place], weights, weight_scales, splits))
+            sums = change("sums", product(a[place], a_scale[place], weights, weight_scales, splits))
             factors = None if row_scale is None else change("row_scale", row_scale[place])
             gates = change("gates", settings["gates"])
             if "d" in buffers:
@@ -80,14 +86,21 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, **
     return execute
 
 
-def described(grouping, epilogue, splits=1, by_index=False):
+def as_numbers(scales):
+    """f32 or ue8m0 bytes in float64."""
+    if scales.dtype != numpy.uint8:
+        return scales.astype(numpy.float64)
+    return numpy.where(scales == 255, numpy.nan, numpy.exp2(scales.astype(numpy.float64) - 127))
+
+
+def described(grouping, epilogue, splits=1, by_index=False, arch="sm_90a"):
     arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
     fields = {"op": "gemm", "formats": "fp8b128", "grouping": grouping, "extra": epilogue}
     kernel = SimpleNamespace(
         name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments, options=("gates", "scaling", "batch_invariant")
     )
     constants = {"SPLITS": splits, "GROUPING": 3 * by_index}
-    return kernel, SimpleNamespace(dtypes={}, constants=constants, options={})
+    return kernel, SimpleNamespace(dtypes={}, constants=constants, options={}, arch=arch)
 
 
 def problems(grouping, epilogue, **chosen):
@@ -103,6 +116,23 @@ def check(grouping, epilogue, execute, **chosen):
 def test_a_right_kernel_passes(grouping, epilogue):
     outcome = check(grouping, epilogue, executor())
     assert outcome.error is None and outcome.checks >= 8
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_on_blackwell_scales_are_powers_of_two_and_sums_exact_in_any_order(grouping, epilogue):
+    def product(a, a_scale, b, b_scale, splits):
+        sums = gemm_fp8b128_of_powers(a, a_scale, b, b_scale)
+        left, right = (as_numbers(scales) for scales in (a_scale, b_scale))
+        left = a.astype(numpy.float64) * numpy.repeat(left, 128, 1)[:, : a.shape[1]]
+        right = b.astype(numpy.float64) * numpy.repeat(numpy.repeat(right, 128, 1)[:, : a.shape[1]], 128, 0)[: len(b)]
+        assert numpy.array_equal(sums, left @ right.T, equal_nan=True)
+        return sums
+
+    outcome = check(grouping, epilogue, executor(product=product), arch="sm_100f")
+    assert outcome.error is None and outcome.checks >= 8
+    stored = {problem.inputs[name].dtype for problem in problems(grouping, epilogue, arch="sm_100f") for name in ("a_scale", "b_scale")}
+    assert stored == {None, "ue8m0"}
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)
@@ -192,3 +222,17 @@ def test_a_row_of_nobody_written_is_caught(grouping, epilogue):
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_the_weights_of_another_group_are_caught(epilogue):
     assert "elements are wrong" in check("m_grouped_contiguous", epilogue, executor(other_group=1)).error
+
+
+def last_row_for_none(index):
+    return numpy.where(index < 0, index.max(initial=0, where=index < 2**31 - 1), index)
+
+
+def next_row(index):
+    return numpy.where((index >= 0) & (index < 2**31 - 1), numpy.maximum(index - 1, 0), index)
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+@pytest.mark.parametrize("changed", [last_row_for_none, next_row, numpy.zeros_like])
+def test_another_row_than_the_index_says_is_caught(changed, epilogue):
+    assert "elements are wrong" in check("m_grouped_gather", epilogue, executor(index=changed)).error

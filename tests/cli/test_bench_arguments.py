@@ -12,6 +12,7 @@ from zoo.benchmark.arguments import Described, describe_arguments, named_sizes, 
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.shapes import usual_shapes
 from zoo.benchmark.work import operations, product_sizes
+from zoo.cli import bench
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import parse_kernel
 from zoo.contract.resolve import resolve
@@ -139,3 +140,16 @@ def test_a_byte_of_two_elements_counts_as_two_of_k():
     kernel.arguments = {"a": SimpleNamespace(dtypes=("e2m1x2",))}
     arrays = {"a": Described((100, 128), "e2m1x2", False), "b": Described((64, 128), "e2m1x2", False)}
     assert product_sizes(kernel, arrays) == (100, 64, 256) and operations(kernel, arrays) == 2 * 100 * 64 * 256
+
+
+@pytest.mark.parametrize("given", ["layout", "=blocked", "layout=", "="])
+def test_a_setting_without_a_name_or_a_value_is_refused_as_it_was_written(zoo_command, given):
+    said = zoo_command("bench", GEMM.name, "--set", "splits=3", "--set", given)
+    assert said.exit_code == 2 and f"splits=3, {given}: expected NAME=VALUE, such as layout=blocked" in " ".join(said.stderr.split())
+
+
+def test_settings_are_cut_at_their_first_sign():
+    assert (
+        bench._settings(None, None, ("layout=blocked", "a=b=c")) == {"layout": "blocked", "a": "b=c"}
+        and bench._settings(None, None, ()) == {}
+    )

@@ -19,11 +19,12 @@ def test_list_is_a_line_for_each_kernel_and_a_total(zoo_command):
     for line, kernel in zip(listed.splitlines(), packaged.find(), strict=True):
         shown = line.removeprefix(kernel.name).strip()
         assert len(shown) > 10 and kernel.summary.startswith(shown.removesuffix("...")), line
-    variants = [variant for kernel in packaged.find() for variant in kernel.variants]
-    megabytes = sum({variant.file: variant.bytes for variant in variants}.values()) / 1e6
-    assert total.startswith(f"{len(packaged.manifest.names)} kernels, {len(variants)} cubins, {megabytes:.1f} MB\n")
+    cubins = {variant.file: variant for kernel in packaged.find() for variant in kernel.variants}  # of which some have several names
+    assert len(cubins) < sum(len(kernel.variants) for kernel in packaged.find())
+    megabytes = sum(variant.bytes for variant in cubins.values()) / 1e6
+    assert total.startswith(f"{len(packaged.manifest.names)} kernels, {len(cubins)} cubins, {megabytes:.1f} MB\n")
     for arch in ("sm_90a", "sm_100f"):
-        assert f"{arch}: {sum(variant.arch == arch for variant in variants)} cubins, " in " ".join(total.split())
+        assert f"{arch}: {sum(variant.arch == arch for variant in cubins.values())} cubins, " in " ".join(total.split())
 
 
 def test_the_total_is_of_what_is_listed(zoo_command, cubins):
@@ -67,7 +68,10 @@ def test_list_filters(zoo_command):
         (("--arch", "sm_90"), "no kernel has --arch sm_90; did you mean sm_90a? There are sm_90a and sm_100f"),
         (("--arch", "sm_70"), "no kernel has --arch sm_70; there are sm_90a and sm_100f"),
         (("nothing.*",), "no kernel matches 'nothing.*'; `zoo list` shows all "),
-        (("swiglu", "--op", "scales"), "none of the 30 kernels that 'swiglu' means has all that the options ask for"),
+        (
+            ("swiglu", "--op", "scales"),
+            f"none of the {len(packaged.find('swiglu'))} kernels that 'swiglu' means has all that the options ask for",
+        ),
     ],
 )
 def test_list_of_nothing_fails_and_says_what_is_near(zoo_command, arguments, words):
@@ -132,3 +136,26 @@ def test_the_evidence_is_indented_under_its_kernels(zoo_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     lines = zoo_command("list", "--evidence", NAME).output.splitlines()
     assert lines[0] == NAME and [line[:5] for line in lines[1:]] == ["  sm_"] * (len(lines) - 1)
+
+
+def test_formats_that_do_not_fit_a_line_hang_under_their_name(monkeypatch):
+    from zoo.shipped import evidence
+
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setattr(evidence, "summary", lambda seen, variants: "never run")
+    kernels = [
+        SimpleNamespace(
+            name=f"quantize.{format}.rows",
+            fields={"formats": format},
+            archs=archs,
+            variants=[SimpleNamespace(arch=arch, file=f"{arch}/{format}.cubin") for arch in archs],
+        )
+        for format, archs in (("mxfp8", ["sm_90a"]), ("nvfp4", ["sm_90a", "sm_100f"]), ("fp8b128", ["sm_100f"]))
+    ]
+    assert list_kernels._folded(kernels, None, "*") == (
+        "quantize.*.rows: mxfp8, nvfp4,\n"
+        "  fp8b128\n"
+        "  sm_90a   2 cubins  never run\n"
+        "  sm_100f  2 cubins  never run"
+    )  # fmt: skip
+    assert list_kernels._folded(kernels[:1], None, "sm_9*") == "quantize.mxfp8.rows\n  sm_90a  1 cubin  never run"

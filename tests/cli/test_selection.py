@@ -18,7 +18,7 @@ NAMES = packaged.manifest.names
         ("quantize.mxfp8.rows", ["quantize.mxfp8.rows"]),  # though other names begin with it
         ("mxfp8.rows.swiglu", ["quantize.mxfp8.rows.swiglu"]),
         ("scales.mn", ["scales.mn_major"]),
-        ("quantize.*.rows", [f"quantize.{formats}.rows" for formats in ("fp8b128", "mxfp4", "mxfp8", "nvfp4")]),
+        ("quantize.*.rows", [f"quantize.{formats}.rows" for formats in ("fp8b128", "fp8token", "mxfp4", "mxfp8", "nvfp4")]),
         ("*.m?_major", ["scales.mn_major"]),
         ("quantize.[n]vfp4.both", ["quantize.nvfp4.both"]),
         ("swiglu*", []),  # a pattern is of the whole name

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import zoo
+from zoo.cli import contract
 from zoo.cli.example_call import example_call
 from zoo.cli.overview import overview
 from zoo.contract.manifest import parse_kernel
@@ -156,7 +157,9 @@ def test_json_is_the_manifest_entry(zoo_command):
 
 def test_a_name_gives_one_object_and_anything_else_a_list_even_of_one(zoo_command):
     several = json.loads(zoo_command("show", "quantize.*.rows", "--json").output)
-    assert [one["name"] for one in several] == [f"quantize.{formats}.rows" for formats in ("fp8b128", "mxfp4", "mxfp8", "nvfp4")]
+    assert [one["name"] for one in several] == [
+        f"quantize.{formats}.rows" for formats in ("fp8b128", "fp8token", "mxfp4", "mxfp8", "nvfp4")
+    ]
     (only,) = json.loads(zoo_command("show", "mxfp8.rows.swiglu", "--json").output)
     assert only["name"] == "quantize.mxfp8.rows.swiglu"
 
@@ -165,3 +168,13 @@ def test_a_misspelt_kernel_is_told_which_was_meant(zoo_command):
     result = zoo_command("show", "quantise.mxfp8.rows")
     assert result.exit_code == 1
     assert result.output.startswith("Error: no kernel is named 'quantise.mxfp8.rows'; did you mean quantize.mxfp8.rows")
+
+
+def test_the_lines_of_a_constraint_stand_below_their_heading_alike():
+    text = contract.arguments_text(packaged.manifest.kernel("gemm.fp8b128.dense"))
+    below = text.partition("\nconstraints\n")[2].partition("\n\n")[0].splitlines()
+    assert len(below) > 3 and {len(line) - len(line.lstrip()) for line in below} == {2, 4}  # 4: what goes on
+
+
+def test_numbers_that_are_all_alike_are_no_range():
+    assert contract._range([3, 3]) == "3" and contract._range([5, 3, 4]) == "3-5"

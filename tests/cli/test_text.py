@@ -125,6 +125,12 @@ def test_a_refusal_on_a_terminal_is_folded_to_it(terminal, size, chosen, wanted)
     assert seen.readouterr().err == f"{exact}\n  kept\n{longer.replace(' ', chr(10))}\n"
 
 
+def test_a_refusal_breaks_no_word_and_no_path_in_two(terminal):
+    seen = terminal(30)
+    text.echo_refusal("cannot read a/path-that-is/too-long-to/fit-in-a-line: tried-twice")
+    assert seen.readouterr().err == "cannot read\na/path-that-is/too-long-to/fit-in-a-line:\ntried-twice\n"
+
+
 def test_a_refusal_into_a_file_stays_as_it_is(capsys):
     text.echo_refusal("word " * 60 + "\n")
     assert capsys.readouterr().err == "word " * 60 + "\n"

@@ -9,6 +9,7 @@ from zoo.shipped.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 SPLITTING = [kernel.name for kernel in packaged.find("gemm.*") if "batch_invariant" in kernel.options]
+MANY = [(M, N, 7168) for M in (200, 300, 1000, 1100, 2000) for N in (576, 2112, 4096, 5120)]
 FEW = [
     (M, N, K) for M in (1, 8, 16, 32, 64, 128, 256, 512) for N, K in ((640, 7168), (7168, 16384), (2048, 7168), (4096, 7168), (24576, 1536))
 ]
@@ -30,10 +31,11 @@ def resolved(*sizes, **settings):
 
 
 def splits(*sizes, **settings):
-    """Over how many CTAs K is split: a variant's constant or, on Blackwell, what of a launch's cluster are no pairs."""
+    """Over how many CTAs K is split: what of a launch's cluster are no pairs, do not share tokens, nor a block of the result."""
     launch = launched(*sizes, **settings)
     constants = launch.variant.constants
-    return constants["SPLITS"] if "SPLITS" in constants else launch.cluster[0] // constants["CTAS"]
+    together = constants.get("SHARERS", 1) * constants.get("PARTS", 1) if "SPLITS" in constants else constants["CTAS"]
+    return max(launch.cluster[0] // together, 1)  # parts of a tile may be in one CTA
 
 
 @pytest.mark.parametrize("name", SPLITTING)
@@ -48,8 +50,13 @@ def test_few_tokens_are_split_if_nobody_asks(name):
     assert any(splits(*sizes, kernel=kernel) > 1 for sizes in FEW), "else the option means nothing"
 
 
+def test_tiles_that_fill_no_wave_are_shared_unless_somebody_asks():
+    assert any(splits(*sizes) > 1 for sizes in MANY)
+    assert all(splits(*sizes, batch_invariant="yes") == 1 for sizes in MANY)
+
+
 def test_a_split_that_is_pinned_is_no_answer_to_batch_invariant():
-    split = next(v.name for v in DENSE.variants if v.constants.get("SPLITS", 1) > 1 and v.dtypes["d"] == "bf16")
+    split = next(v.name for v in DENSE.variants if v.constants.get("SPLITS", 1) > 1 and "d" not in v.dtypes)
     assert resolved(8, 576, 7168, split).name == split
     with pytest.raises(VariantError, match=f"{split}.* it takes calls with .*batch_invariant.no"):
         resolved(8, 576, 7168, split, batch_invariant="yes")

@@ -12,7 +12,7 @@ from zoo.shipped.packaged import packaged
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 
 
-def last_word(M, N, K, **settings):
+def word_of_b(M, N, K, **settings):
     """Of the parameter block: whether b is a constant."""
     arrays, keywords = describe_arguments(DENSE, {"M": M, "N": N, "K": K}, settings)
     arrays = {
@@ -20,9 +20,9 @@ def last_word(M, N, K, **settings):
         for place, (name, one) in enumerate(arrays.items())
     }
     launch = resolve_without_device(DENSE, {**arrays, **keywords}, None)
-    last = launch.variant.launch.parameters[-1]
-    assert (last.offset, last.size) == (launch.variant.launch.parameter_bytes - 4, 4)
-    return struct.unpack_from("<i", launch.logical_block(), last.offset)[0]
+    place = launch.variant.launch.parameters[-2]  # before what the elements of D are
+    assert (place.offset, place.size) == (launch.variant.launch.parameter_bytes - 8, 4)
+    return struct.unpack_from("<i", launch.logical_block(), place.offset)[0]
 
 
 SIZES = [(1, 576, 7168), (16, 24576, 1536), (64, 7168, 16384), (128, 32768, 512), (4096, 4096, 7168)]  # each way of launching
@@ -30,14 +30,14 @@ SIZES = [(1, 576, 7168), (16, 24576, 1536), (64, 7168, 16384), (128, 32768, 512)
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_weights_that_a_kernel_ahead_may_still_write_are_waited_for(sizes):
-    assert last_word(*sizes) == last_word(*sizes, b_constant="no") == 0
+    assert word_of_b(*sizes) == word_of_b(*sizes, b_constant="no") == 0
 
 
 @pytest.mark.parametrize("sizes", SIZES)
 def test_a_promise_reaches_the_kernel(sizes):
-    assert last_word(*sizes, b_constant="yes") == 1
+    assert word_of_b(*sizes, b_constant="yes") == 1
 
 
 def test_a_promise_in_other_words_is_refused():
     with pytest.raises(ZooError, match="b_constant"):
-        last_word(1, 576, 7168, b_constant="maybe")
+        word_of_b(1, 576, 7168, b_constant="maybe")

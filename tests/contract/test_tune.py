@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = {"M": 32768, "N": 4096, "K": 4096, "G": 8, "row_scale.present": 0}
+GROUPS = {"d.f32": 0, "M": 32768, "N": 4096, "K": 4096, "G": 8, "row_scale.present": 0}
 OFFSETS = {"offsets.present": 1, "m_indices.present": 0}
 INDICES = {"offsets.present": 0, "m_indices.present": 1}
 DENSE = {
+    "d.f32": 0,
     "M": 4096,
     "N": 4096,
     "K": 7168,
@@ -24,15 +25,15 @@ DENSE = {
 }
 SWIGLU = {"gates.interleaved": 0}
 CASES = (
-    ("dense", "", "bf16_t128", "bf16_t192", DENSE),
-    ("m_grouped_contiguous", "", "bf16_t128", "bf16_t192", GROUPS | OFFSETS),
-    ("m_grouped_contiguous", "", "bf16_t128_indices", "bf16_t192_indices", GROUPS | INDICES),
+    ("dense", "", "t128", "t192", DENSE),
+    ("m_grouped_contiguous", "", "t128", "t192", GROUPS | OFFSETS),
+    ("m_grouped_contiguous", "", "t128_indices", "t192_indices", GROUPS | INDICES),
     (
         "m_grouped_masked",
         "",
-        "bf16_t128",
-        "bf16_t192",
-        {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192, "row_scale.present": 0},
+        "t128",
+        "t192",
+        {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192, "row_scale.present": 0, "d.f32": 0},
     ),
     ("m_grouped_gather", "", "t192", "t192_moved", GROUPS | {"T": 32768, "workspace.present": 1}),
     ("k_grouped", "", "f32_t192", "f32_t256", {"M": 4096, "N": 7168, "K": 34304, "G": 4}),
@@ -69,7 +70,7 @@ def test_the_regret_of_a_sweep_is_that_of_the_variant_the_rule_chooses(tune, tmp
     regrets = []
     for slower in (one, other):
         ((regret, _, _, best),) = sweep(tune, tmp_path / "sweep.json", name, format, {one: 100, other: 100, slower: 150}, symbols).regrets()
-        assert slower not in (best, f"bf16_{best}")
+        assert slower not in (best, f"f32_{best}")
         regrets.append(regret)
     assert sorted(regrets) == [1, 1.5], "the rule chooses by sizes, not by times"
 
@@ -77,7 +78,7 @@ def test_the_regret_of_a_sweep_is_that_of_the_variant_the_rule_chooses(tune, tmp
 @pytest.mark.parametrize("chosen", ["no", "yes"])
 def test_a_rule_is_judged_under_the_options_of_its_sweep(tune, tmp_path, chosen):
     symbols = DENSE | {"M": 1, "b_constant.no": int(chosen == "no"), "b_constant.yes": int(chosen == "yes")}
-    one = sweep(tune, tmp_path / "few.json", "dense", "", {"bf16_t128": 100}, symbols, options={"b_constant": chosen})
+    one = sweep(tune, tmp_path / "few.json", "dense", "", {"t128": 100}, symbols, options={"b_constant": chosen})
     ((shape, values, _),) = one.cases
     assert (values["b_constant.no"], values["b_constant.yes"]) == (int(chosen == "no"), int(chosen == "yes"))
     assert shape == ("dense", chosen), "so that a report says which"
@@ -86,7 +87,7 @@ def test_a_rule_is_judged_under_the_options_of_its_sweep(tune, tmp_path, chosen)
 def test_what_no_choice_by_sizes_can_avoid_is_told(tune, tmp_path):
     _, table, rules = read(tune, "m_grouped_contiguous")
     symbols = GROUPS | OFFSETS
-    ways = [{"bf16_t128": 100, "bf16_t192": 121}, {"bf16_t128": 121, "bf16_t192": 100}]
+    ways = [{"t128": 100, "t192": 121}, {"t128": 121, "t192": 100}]
     file = tmp_path / "sweep.json"
     file.write_text(json.dumps([{"kernel": table["name"], "shape": [8], "times": times, "symbols": symbols} for times in ways]))
     assert tune.Sweep(table, rules, [file]).unavoidable() == pytest.approx((1.1, 1.21))
@@ -99,8 +100,9 @@ def test_fitted_numbers_are_written_where_they_were(tune):
     rule.numbers = {name: number + 1000 for name, number in rule.numbers.items()}
     changed = tomllib.loads(tune.rewritten(text, rules))
     for case, as_was in zip(changed["words"], tomllib.loads(text)["words"], strict=True):
-        assert case == as_was | {"TILE_OF_192": as_was["TILE_OF_192"] + 1000}
-    before, after = (one["variants"]["tiles"] for one in (tomllib.loads(text), changed))
+        assert case == as_was | {name: number + 1000 for name, number in as_was.items() if name == "TILE_OF_192"}
+    assert sum("TILE_OF_192" in case for case in changed["words"]) == 2
+    before, after = ([tile for part in one["variants"] for tile in part.get("tiles", ())] for one in (tomllib.loads(text), changed))
     assert [one["name"] for one, other in zip(before, after, strict=True) if one != other] == ["t192"]
 
 

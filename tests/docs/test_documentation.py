@@ -43,7 +43,8 @@ def test_there_is_an_example_for_each_framework():
 def test_examples_use_names_that_exist(page, text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "zoo":
-            assert hasattr(zoo, node.attr), f"{page.name}: zoo.{node.attr}"
+            known = hasattr(zoo, node.attr) or (ROOT / "zoo" / node.attr / "__init__.py").exists()
+            assert known, f"{page.name}: zoo.{node.attr}"
 
 
 def bound_names(tree: ast.AST) -> set[str]:
@@ -55,6 +56,8 @@ def bound_names(tree: ast.AST) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.arg):
             found.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            found.add(node.name)
         elif isinstance(node, ast.alias):
             found.add((node.asname or node.name).partition(".")[0])
     return found
@@ -75,9 +78,15 @@ def stand_in(tmp_path_factory):
     return build(tmp_path_factory.mktemp("recorder"))
 
 
+def works_inside_a_framework(text: str) -> bool:
+    """A stand-in for the framework will not do; the tests of zoo.jax run these in it."""
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import)]
+    return any(alias.name in {f"zoo.{framework}" for framework in _FRAMEWORKS} for node in imports for alias in node.names)
+
+
 def programs(*frameworks: str) -> list:
     """The examples that are whole programs and import these frameworks, and no other."""
-    whole = [one for one in PYTHON if "zoo" in imported(one.values[1])]
+    whole = [one for one in PYTHON if "zoo" in imported(one.values[1]) and not works_inside_a_framework(one.values[1])]
     return [one for one in whole if imported(one.values[1]) & _FRAMEWORKS == set(frameworks)]
 
 
@@ -214,7 +223,7 @@ def test_a_page_out_of_date_is_found(copy):
 
 def test_new_evidence_is_a_new_picture_and_new_tables(copy):
     evidence = copy / "cubins" / "evidence.json"
-    slower = re.sub(r'("torch_product_microseconds": )22\.504', r"\g<1>11.25", evidence.read_text(), count=1)
+    slower = re.sub(r'("torch_product_microseconds": )([0-9.]+)', lambda found: f"{found[1]}{float(found[2]) / 2}", evidence.read_text())
     evidence.write_text(slower)
     done = subprocess.run([sys.executable, copy / "tools" / "generate_docs.py", "--check"], capture_output=True, text=True)
     for name in ("README.md", "docs/performance.md", "docs/pictures/tokens_dark.svg", "docs/pictures/tokens_light.svg"):

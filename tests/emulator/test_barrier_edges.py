@@ -131,3 +131,47 @@ INVAL = "mbarrier.inval.shared.b64 [%r1];"
 def test_a_live_barrier_is_opaque_to_its_last_byte_and_its_place_is_free_afterwards(body, right):
     kinds, messages, _ = run("setp.ne.u32 %p1, %r0, 0; @%p1 bra END; " + body + " END:", count=1)
     assert (kinds == []) == right, messages
+
+
+NAMED, CLUSTERS = "bar.sync 0;", "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+RELAXED = CLUSTERS.replace("arrive.", "arrive.relaxed.")
+
+
+@pytest.mark.parametrize("body", [3 * NAMED, 3 * CLUSTERS, 3 * RELAXED, "bar.sync 1, 64; bar.sync 2, 64; bar.sync 1, 64;"])
+@pytest.mark.parametrize("scheduling", ["issue", *range(6)])
+def test_warps_that_meet_again_and_again_are_no_deadlock_in_whatever_order_they_come(body, scheduling):
+    order = {"scheduling": "issue"} if scheduling == "issue" else {"scheduling": "random", "seed": scheduling}
+    report = launch(kernel(body, parameters=0), block=64, grid=2, cluster=2, **order)
+    assert report.completed and not report.findings
+
+
+PEERS = """
+    mov.u32 %r1, bar;
+    setp.eq.u32 %p1, %r0, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1], 32;
+    {fence}
+    {meet}
+    mov.u32 %r5, %cluster_ctarank;
+    xor.b32 %r6, %r5, 1;
+    mapa.shared::cluster.u32 %r7, %r1, %r6;
+    mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7];
+W:  mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p2, [%r1], 0;
+    @!%p2 bra W;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+"""
+
+
+@pytest.mark.parametrize(
+    ("fence", "meet", "right"),
+    [
+        ("fence.mbarrier_init.release.cluster;", RELAXED, True),
+        ("", CLUSTERS, True),
+        ("", RELAXED, False),
+    ],
+)
+@pytest.mark.parametrize("scheduling", ["issue", "random"])
+def test_a_barrier_is_known_to_another_cta_once_its_init_was_published(fence, meet, right, scheduling):
+    text = kernel(PEERS.format(fence=fence, meet=meet), shared=SHARED, parameters=0)
+    found = {one.kind for one in launch(text, grid=2, cluster=2, scheduling=scheduling).findings}
+    assert (found == set()) == right and found <= {"mbarrier-misuse"}, found

@@ -62,7 +62,9 @@ def test_a_variant_gives_the_references_bytes_under_any_schedule(kernel, variant
     assert ran, "no small problem has sizes that this variant takes; add one to its checks"
 
 
-SHARING = [(kernel, variant) for kernel, variant in VARIANTS if "SHARERS" in variant.constants and variant.dtypes["d"] == "bf16"]
+SHARING = [
+    (kernel, variant) for kernel, variant in VARIANTS if "SHARERS" in variant.constants and variant.dtypes.get("d", "bf16") == "bf16"
+]
 
 
 @pytest.mark.parametrize(("kernel", "variant"), SHARING, ids=[f"{kernel.name} {variant.name}" for kernel, variant in SHARING])

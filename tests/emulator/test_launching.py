@@ -129,7 +129,7 @@ def test_ptx_that_is_not_the_manifests_is_refused(tmp_path, damage, words):
 def test_every_cubin_has_its_ptx_and_every_ptx_its_cubin():
     texts = ptx.read(cubins_directory() / ptx.FILE)
     variants = [variant for kernel in zoo.find() for variant in kernel.variants]
-    assert sorted(texts) == sorted(ptx.name_of(variant.file) for variant in variants)
+    assert sorted(texts) == sorted({ptx.name_of(variant.file) for variant in variants})
     for variant in variants:
         text = texts[ptx.name_of(variant.file)].decode()
         assert f".target {variant.arch}" in text and re.findall(r"\.entry (\w+)\(", text) == [variant.symbol]

@@ -12,7 +12,7 @@ import threading
 import numpy
 
 from zoo.emulator import machine
-from zoo.emulator.instructions import TABLE
+from zoo.emulator.instructions import TABLE, load_tables
 
 
 class InFlight:
@@ -55,6 +55,7 @@ class InFlight:
             waits = ins.choice("wait", "launch_dependents") == "wait" and flight._waits
             return lambda warp, lanes: flight._wait_for_the_launch_ahead() if waits else None
 
+        load_tables()  # or they would be loaded with one instruction registered already
         monkeypatch.setattr(machine.Warp, "run", run_of_a_warp)
         monkeypatch.setitem(TABLE, "griddepcontrol", grid_dependency)
 

@@ -1,9 +1,10 @@
 """Deliberate bugs in the PTX of the block-scaled products, made mechanically: every kind at every place where it applies, drawn by seed.
 
-    python -m tests.gemm_blackwell.mutants [--each 3] [--seed 0] [words of a kind, kernel or variant...]
+    python -m tests.gemm_blackwell.mutants [--each 3] [--seed 0] [--jobs 1] [--of fp8b128] [words of a kind, kernel or variant...]
 
 prints the table of all that are drawn and exits with 1 when fewer than 97 % are found. A mutant is found when the emulator reports a
-finding or a deadlock, or an element of D is not the reference's. The edits are those of the proof kernels' mutants.
+finding or a deadlock, or an element of D is not the reference's. The edits are those of the proof kernels' mutants. Without --of they are of
+three formats' dense products; fp8b128 is its SwiGLU, quantised, of groups.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -24,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator" / "mutants"))
 from mutant_edits import change, delete, duplicate, move, mutate, skip_wait, substitute
 
 from tests.gemm_blackwell.which import CUBINS, ZOO
-from zoo.checks import emulated
+from zoo.checks import emulated, gemm_swiglu
 from zoo.checks.block_scaled import dense_problem, finishing_steps, random_operands
 from zoo.checks.problem import POISONS, Problem, difference
 from zoo.emulator import Device, machine
@@ -34,13 +36,15 @@ from zoo.reference.block_scaled_gemm import KINDS as KINDS_OF_FORMATS
 from zoo.shipped.ptx import Texts
 
 GOAL = 0.97
-INSTRUCTION_LIMIT = 200_000  # ten times what the largest problem here takes: what never ends is a livelock
+FORMATS = ("mxfp8", "mxfp4", "nvfp4")
+INSTRUCTION_LIMIT = 600_000  # several times what the largest problem here takes: what never ends is a livelock
 
 # instructions, as regular expressions
 WAIT, EXPECT, INIT = r"mbarrier\.try_wait", r"mbarrier\.arrive\.expect_tx", r"mbarrier\.init"
 ARRIVE = r"mbarrier\.arrive\.shared"
 LOAD, COPY, MMA = r"cp\.async\.bulk\.tensor\.2d", r"tcgen05\.cp", r"tcgen05\.mma"
 COMMIT, COMMIT_TO_BOTH = r"tcgen05\.commit", r"tcgen05\.commit\S*multicast"
+ST, WAIT_ST = r"tcgen05\.st", r"tcgen05\.wait::st"
 LD, WAIT_LD, ALLOC, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.alloc", r"tcgen05\.dealloc"
 CTA_BARRIER, CLUSTER_BARRIER = r"bar(rier)?\.sync", r"barrier\.cluster\.(arrive|wait)"
 STORE, STORE_SHARED = r"st\.global", r"st\.shared"
@@ -137,6 +141,10 @@ KINDS: dict[str, tuple[str, Callable[[At], Edit]]] = {
     "sums are read one column further on": (LD, operand((1, 0), add=1)),
     "sums are read from the next lanes": (LD, operand((1, 0), add=1 << 16)),
     "sums are used before they are read": (WAIT_LD, delete),
+    "results are not put back": (ST, delete),
+    "results are put back one column further on": (ST, operand((0, 0), add=1)),
+    "results are put back to the next lanes": (ST, operand((0, 0), add=1 << 16)),
+    "results are used before they are put back": (WAIT_ST, delete),
     "half of tensor memory": (ALLOC, operand(1, to=256)),
     "tensor memory is not freed": (DEALLOC, delete),
     "half of tensor memory is freed": (DEALLOC, operand(1, to=256)),
@@ -182,11 +190,11 @@ class Mutant:
 
 
 def kernel_of(formats: str):
-    return ZOO.kernel(f"gemm.{formats}.dense")
+    return ZOO.kernel("gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128" if formats == "fp8b128" else f"gemm.{formats}.dense")
 
 
 def variant_of(formats: str, name: str):
-    return next(variant for variant in kernel_of(formats).variants if variant.name == name)
+    return next(variant for variant in kernel_of(formats).variants if variant.name == name and variant.arch == "sm_100f")
 
 
 @functools.cache
@@ -194,10 +202,10 @@ def text_of(formats: str, variant: str) -> str:
     return Texts(Path(CUBINS)).of(variant_of(formats, variant), ZOO.manifest)
 
 
-def every_place() -> dict[str, list[Mutant]]:
+def every_place(of: Sequence[str] = FORMATS) -> dict[str, list[Mutant]]:
     found: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
-    for formats in ("mxfp8", "mxfp4", "nvfp4"):
-        for variant in kernel_of(formats).variants:
+    for formats in of:
+        for variant in (variant for variant in kernel_of(formats).variants if variant.arch == "sm_100f"):
             lines = text_of(formats, variant.name).splitlines()
             for kind, (pattern, _) in KINDS.items():
                 for number, line in enumerate(places(lines, pattern)):
@@ -205,9 +213,9 @@ def every_place() -> dict[str, list[Mutant]]:
     return found
 
 
-def drawn(seed: int) -> Iterator[list[Mutant]]:
+def drawn(seed: int, of: Sequence[str] = FORMATS) -> Iterator[list[Mutant]]:
     """Of each kind all that there are, in an order of their own."""
-    for kind, mutants in every_place().items():
+    for kind, mutants in every_place(of).items():
         yield random.Random(f"{seed} {kind}").sample(mutants, len(mutants))
 
 
@@ -222,6 +230,21 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
         )
     if "elect.sync" in lines[place] and lines[next(i for i in places(lines, f"({OPERATIONS}|{PREFETCH})") if i > place)].count("prefetch"):
         return "a tensor map that is fetched ahead by all lanes is fetched ahead"
+    factor = re.search(r"mul\.rn\.f32\s+\S+, \S+, (%r\d+);", lines[place])
+    if factor and any(re.search(rf"mov\.b32\s+{factor[1]}, 0f3F800000;", line) for line in lines):
+        return "a factor of 1 is left out"
+    return reason_of_squares(mutant) if mutant.formats == "fp8b128" else None
+
+
+def reason_of_squares(mutant: Mutant) -> str | None:
+    """Of scales for 128 x 128, and of few tokens that never ask for a further tile."""
+    few = mutant.variant == "few128"
+    if mutant.kind.endswith("scale of another step"):
+        return "the four steps of a line have one scale"
+    if mutant.kind == "scales are copied with half the stride" and (mutant.number == 0) == few:
+        return "weights that share a scale: all lines of their tile are the same 16 bytes"
+    if mutant.kind == "a barrier is not initialised" and few and mutant.number >= 7:
+        return "those of answers, for which nobody asks"
     return None
 
 
@@ -240,7 +263,10 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
 def problems(formats: str, variant_name: str) -> list[Problem]:
     """Several tiles a CTA; more lines than stages, shared where that is done; all steps of finishing; all dtypes of D; whole and half
     steps of K; scales of a second tile of columns."""
-    kernel, variant, line = kernel_of(formats), variant_of(formats, variant_name), KINDS_OF_FORMATS[formats].line
+    kernel, variant = kernel_of(formats), variant_of(formats, variant_name)
+    if formats == "fp8b128":
+        return problems_of_groups(kernel, variant)
+    line = KINDS_OF_FORMATS[formats].line
     steps, found = list(finishing_steps(130, 32)), []
     for M, N, K, dtype, finish in (
         (130, 32, 224, "f32", steps[4]),
@@ -251,6 +277,20 @@ def problems(formats: str, variant_name: str) -> list[Problem]:
     ):
         found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(formats, M, N, K), dtype, 1, finish))
     return found
+
+
+def problems_of_groups(kernel, variant) -> list[Problem]:
+    """Gates in both orders, ups that have two scales in 128 rows; several tiles a CTA, ragged ends; more lines than stages."""
+    groups = (
+        (9, 192, 16, (5, 0), "halves"),
+        (131, 16, 48, (129, 1), "interleaved"),
+        (3, 16, 9 * 128 + 16, (1, 2), "interleaved"),
+        (40, 144, 144, (33,), "interleaved"),
+    )
+    runs = tuple((columns, K, ((0, sizes[0]), (-1, 1), (1, max(sizes[-1], 1))), gates) for _, columns, K, sizes, gates in groups)
+    with mock.patch.multiple(gemm_swiglu, _GROUPS=groups, _RUNS=runs):
+        made = list(gemm_swiglu.problems(kernel, variant))
+    return made[: len(runs)] if variant.constants["INDEXED"] else made[::2]
 
 
 @functools.cache
@@ -315,12 +355,20 @@ def verdict_on(formats: str, variant_name: str, ptx: str, mutant: Mutant | None 
     return Verdict(mutant, "", "no finding, no deadlock and the right bits")
 
 
-def judged(each: int, seed: int, words: Sequence[str] = ()) -> Iterator[Verdict]:
+def chosen(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = FORMATS) -> Iterator[Mutant]:
     """So many mutants of each kind, leaving out what is no mutant and what none of the problems executes."""
-    for mutants in drawn(seed):
-        chosen = (mutant for mutant in mutants if all(word in mutant.name for word in words))
-        there = (mutant for mutant in chosen if reason_it_is_none(mutant) is None and is_reached(mutant))
-        yield from map(judge, itertools.islice(there, each))
+    for mutants in drawn(seed, of):
+        named = (mutant for mutant in mutants if all(word in mutant.name for word in words))
+        there = (mutant for mutant in named if reason_it_is_none(mutant) is None and is_reached(mutant))
+        yield from itertools.islice(there, each)
+
+
+def judged(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = FORMATS, jobs: int = 1) -> Iterator[Verdict]:
+    if jobs == 1:
+        yield from map(judge, chosen(each, seed, words, of))
+    else:
+        with ProcessPoolExecutor(jobs) as pool:
+            yield from pool.map(judge, chosen(each, seed, words, of))
 
 
 def main() -> None:
@@ -328,9 +376,11 @@ def main() -> None:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--each", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--of", nargs="+", default=FORMATS)
     asked = parser.parse_args()
     verdicts = []
-    for verdict in judged(asked.each, asked.seed, asked.words):
+    for verdict in judged(asked.each, asked.seed, asked.words, asked.of, asked.jobs):
         verdicts.append(verdict)
         print(verdict, flush=True)
     found = [verdict for verdict in verdicts if verdict.found_by]

@@ -27,10 +27,10 @@ import numpy
 
 from tests.gemm_blackwell.which import ZOO
 from zoo import checks
-from zoo.checks import block_scaled_epilogues, block_scaled_groups, gemm
+from zoo.checks import block_scaled_epilogues, block_scaled_groups, gemm, gemm_swiglu
 from zoo.checks.block_scaled import DTYPES, dense_problem, finishing_steps, random_operands
 from zoo.checks.emulated import executor
-from zoo.checks.problem import POISONS, Problem, difference
+from zoo.checks.problem import POISONS, Problem, difference, on_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.errors import VariantError, ZooError
 from zoo.reference.swiglu import ACTIVATIONS
@@ -108,11 +108,22 @@ def random_problem(kernel: Kernel, variant: Variant, number: int) -> Problem:
         if (rows if grouping != "k_grouped" else M) * depth + weights * depth < MOST_RANDOM:
             break
     turn = int(random.integers(6))
+    multiprocessors = int(random.choice([1, 3, 4, 7, 132, 148, 152, 160]))
+    if "extra" in kernel.fields and formats == "fp8b128":
+        order = ("interleaved", "halves")[turn % 2]
+        columns = -(-N // 64) * 64 if order == "halves" else -(-N // 16) * 16
+        runs = runs_of(columns, K, sizes, nobody)
+        shapes = {
+            "_SHAPES": ((M, columns, K, order),) * 6, "_GROUPS": ((rows, columns, K, sizes, order),) * 6,
+            "_RUNS": ((*runs, order),) * 6, "_PLACES": ((columns, K, max((1, *sizes)) + nobody, sizes, order),) * 6,
+        }  # fmt: skip
+        with on_multiprocessors(multiprocessors):
+            return chosen(kernel, variant, turn, gemm_swiglu, **shapes)
     if "extra" in kernel.fields:
         columns = -(-N // 32) * 32
         if grouping == "dense":
             activation = list(ACTIVATIONS)[turn % 3]
-            of_matrix = block_scaled_epilogues._Problems(kernel, itertools.count(turn))
+            of_matrix = block_scaled_epilogues._Problems(kernel, itertools.count(turn), itertools.repeat(multiprocessors))
             return of_matrix._usual(M, columns, K, activation)
         return chosen(kernel, variant, turn, block_scaled_epilogues, _GROUPS=((columns, K, sizes, nobody),) * 6)
     if formats == "fp8b128":
@@ -125,13 +136,15 @@ def random_problem(kernel: Kernel, variant: Variant, number: int) -> Problem:
             shapes["_ALONG_K"] = ((M, N, max(16, sum(sizes)), sizes),) * 6
         if grouping == "m_grouped_masked":
             shapes["_PLACES"] = ((N, K, max((1, *sizes)) + nobody, sizes),) * 6
-        return chosen(kernel, variant, turn, gemm, **shapes)
+        with on_multiprocessors(multiprocessors):
+            return chosen(kernel, variant, turn, gemm, **shapes)
     if grouping == "dense":
         steps = [{}, *finishing_steps(M, N, turn)]
         options = {"batch_invariant": ("no", "yes")[turn % 2]}
         words = f"{M} x {N} x {K}, random sizes"
         operands = random_operands(formats, M, N, K, turn)
-        return dense_problem(kernel, variant, words, operands, DTYPES[turn % 3], turn % 4, steps[int(random.integers(len(steps)))], options)
+        finish = steps[int(random.integers(len(steps)))]
+        return dense_problem(kernel, variant, words, operands, DTYPES[turn % 3], turn % 4, finish, options, multiprocessors)
     places = ((N, K, max((1, *sizes)) + nobody, sizes),) * 2
     along_k = ((M, N, tuple(min(size, 140) for size in sizes[:12]), nobody),) * 2
     return chosen(kernel, variant, turn, block_scaled_groups, _GROUPS=((rows, N, K, sizes),) * 2, _PLACES=places, _ALONG_K=along_k)

@@ -5,6 +5,7 @@ in float64, without zoo.reference. ZOO_CUBINS is another folder than the package
 """
 
 import os
+from dataclasses import replace
 
 import ml_dtypes
 import numpy
@@ -251,3 +252,110 @@ def test_what_was_requantised_multiplies_to_the_same_within_what_elements_lose()
     magnitudes = product(abs(a.astype(numpy.float32)), a_scale, abs(b.astype(numpy.float32)), b_scale)
     assert (abs(found - exact) <= magnitudes * (2.0**-3 + 2.0**-8)).all()  # half a unit of three bits of each factor
     assert (found != exact.astype(numpy.float32)).any()
+
+
+# ---- SwiGLU. Gates of 128 and more are their own silu, to the bit. --------------------------------------------------------------------
+
+GATED = [
+    f"gemm.fp8b128.{grouping}.{result}"
+    for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked")
+    for result in ("swiglu", "swiglu_fp8b128")
+]
+
+
+def gates_and_ups(random, columns, K, order):
+    """B of twice as many rows in this order, its scales, and its elements with them."""
+    gates, ups = random.integers(1, 5, (columns, K)), random.integers(-4, 5, (columns, K))
+    b = numpy.concatenate([gates, ups]) if order == "halves" else numpy.stack([gates, ups], 1).reshape(2 * columns, K)
+    b_scale = numpy.exp2(random.integers(0, 2, (-(-2 * columns // 128), -(-K // 128)))).astype(numpy.float32)
+    return b.astype(ml_dtypes.float8_e4m3fn), b_scale
+
+
+def h_of(a, a_scale, b, b_scale, order, row_scale):
+    sums = product(a, a_scale, b, b_scale).astype(numpy.float32)
+    half = sums.shape[1] // 2
+    gates, ups = (sums[:, :half], sums[:, half:]) if order == "halves" else (sums[:, 0::2], sums[:, 1::2])
+    assert (gates >= 128).all()
+    return gates * ups * row_scale[:, None]
+
+
+def quantised(h, scaling):
+    blocks = -(-h.shape[1] // 128)
+    q, found = numpy.zeros(h.shape, ml_dtypes.float8_e4m3fn), numpy.ones((len(h), blocks), numpy.float32)
+    for block in range(blocks):
+        own = slice(128 * block, 128 * block + 128)
+        largest = abs(h[:, own]).max(1)
+        exact = largest / numpy.float32(448)
+        scale = (
+            exact if scaling == "exact" else numpy.exp2(numpy.ceil(numpy.log2(numpy.where(largest == 0, 448, largest).astype(float) / 448)))
+        )
+        found[:, block] = numpy.where(largest == 0, 1, scale)
+        q[:, own] = h[:, own] * (numpy.float32(1) / found[:, block, None])
+    return q, found
+
+
+def swiglu(kernel, variant, columns, K, sizes, order, scaling, seed):
+    """Groups of these sizes, the last rows nobody's; of dense one group."""
+    random, grouping = numpy.random.default_rng(seed), kernel.fields["grouping"]
+    more = 0 if grouping == "dense" else 3
+    R = max(sizes) + more
+    places = [group * R if grouping == "m_grouped_masked" else sum(sizes[:group]) for group in range(len(sizes))]
+    M = R * len(sizes) if grouping == "m_grouped_masked" else sum(sizes) + more
+    a = random.integers(1, 5, (M, K)).astype(ml_dtypes.float8_e4m3fn)
+    a_scale = numpy.exp2(random.integers(0, 2, (M, -(-K // 128)))).astype(numpy.float32)
+    row_scale = random.choice([0.25, 0.5, 1, 3], M).astype(numpy.float32)
+    weights = [gates_and_ups(random, columns, K, order) for _ in sizes]
+    owner, h = numpy.full(M, -1, numpy.int32), numpy.zeros((M, columns), numpy.float32)
+    for group, (begin, size) in enumerate(zip(places, sizes, strict=True)):
+        rows = slice(begin, begin + size)
+        owner[rows], h[rows] = group, h_of(a[rows], a_scale[rows], *weights[group], order, row_scale[rows])
+    a[owner < 0], a_scale[owner < 0] = numpy.nan, numpy.nan
+
+    def shaped(array):
+        return array.reshape(len(sizes), R, *array.shape[1:]) if grouping == "m_grouped_masked" else array
+
+    b, b_scale = (numpy.stack(parts) if grouping != "dense" else parts[0] for parts in zip(*weights, strict=True))
+    inputs = {"a": Placed(shaped(a)), "a_scale": placed_scales(shaped(a_scale), ("f32", "ue8m0")[seed % 2]), "b": Placed(b)}
+    inputs |= {"b_scale": placed_scales(b_scale, ("ue8m0", "f32")[seed % 2]), "row_scale": Placed(shaped(row_scale))}
+    if grouping == "m_grouped_masked":
+        inputs["rows"] = Placed(numpy.array(sizes, numpy.int32))
+    elif grouping == "m_grouped_contiguous":
+        ends = numpy.cumsum(sizes).astype(numpy.int32)
+        inputs |= {"m_indices": Placed(owner)} if variant.constants["INDEXED"] else {"offsets": Placed(ends)}
+    results = {"d": h.astype(ml_dtypes.bfloat16)}
+    if kernel.fields["extra"] != "swiglu":
+        results = dict(zip(("q", "scales"), quantised(h, scaling), strict=True))
+    outputs = {
+        name: Placed(shaped(array), untouched=numpy.broadcast_to(shaped(owner < 0)[..., None], shaped(array).shape))
+        for name, array in results.items()
+    }
+    settings = {"gates": order} | ({"scaling": scaling} if "q" in results else {})
+    return Problem(f"{sizes} x {columns} x {K}, {order}, {scaling}", inputs, outputs, settings)
+
+
+@variants(*GATED)
+def test_ups_of_128_columns_have_two_scales_where_gates_are_an_odd_number_of_64(kernel, variant):
+    assert wrong(swiglu(kernel, variant, 192, 144, (5,), "halves", "exact", 1), kernel, variant) is None
+    assert wrong(swiglu(kernel, variant, 64, 144, (33,), "halves", "pow2", 2), kernel, variant, 1) is None
+
+
+@variants(*GATED)
+def test_a_last_block_of_the_result_may_be_short_and_a_tile_have_few_rows(kernel, variant):
+    assert wrong(swiglu(kernel, variant, 144, 160, (131,), "interleaved", "pow2", 3), kernel, variant, 1) is None
+    sizes = (3,) if kernel.fields["grouping"] == "dense" else (3, 0, 7, 1)
+    assert wrong(swiglu(kernel, variant, 16, 272, sizes, "interleaved", "exact", 4), kernel, variant) is None
+
+
+@pytest.mark.parametrize("multiprocessors", [3, 148, 160])
+@variants("gemm.fp8b128.dense", "gemm.fp8b128.dense.swiglu_fp8b128")
+def test_k_is_shared_by_as_many_as_the_multiprocessors_allow(kernel, variant, multiprocessors):
+    if not variant.constants["SWAPPED"]:
+        pytest.skip("few tokens only")
+    K = 128 * 32 + 16
+    problem = swiglu(kernel, variant, 16, K, (2,), "interleaved", "exact", 5) if "extra" in kernel.fields else dense(2, 8, K)
+    values = {"M": 2, "N": 32 if "extra" in kernel.fields else 8, "K": K, "sms": multiprocessors}
+    values |= {"batch_invariant.yes": 0, "batch_invariant.no": 1, "gates.interleaved": 1}
+    for name, expression in kernel.derived:
+        values[name] = expression.evaluate(values)
+    assert values["SHARES"] == (2 if multiprocessors == 3 else 8)
+    assert wrong(replace(problem, multiprocessors=multiprocessors), kernel, variant, 1) is None

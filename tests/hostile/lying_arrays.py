@@ -106,7 +106,7 @@ CASES |= {
     "interface of endless extents": (lambda call: Interface(call, shape=itertools.count()), "malformed"),
     "interface of endless strides": (lambda call: Interface(call, strides=itertools.repeat(2)), "malformed"),
     "interface of ten thousand dimensions": (lambda call: Interface(call, shape=(1,) * 10_000), "more than 64 dimensions"),
-    "interface of one dimension": (lambda call: Interface(call, shape=(256,)), "expected 2 dimensions"),
+    "interface of one dimension": (lambda call: Interface(call, shape=(256,)), "= (M, K), got ("),
     "interface of more than memory": (lambda call: Interface(call, shape=(2**62, 512)), "does not fit 64 bits"),
     "interface of backward strides": (lambda call: Interface(call, strides=(-1024, 2)), "a negative stride"),
     "interface that says only where": (lambda call: Interface(call, data=(call.address,)), "malformed"),

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from zoo.contract import files
-from zoo.contract.files import read_file
+from zoo.contract.files import read_file, write_file
 
 
 def test_a_file_is_read_to_its_last_byte_and_no_longer_one(tmp_path):
@@ -47,3 +47,10 @@ def test_a_folder_and_a_link_to_nothing_are_told_apart(tmp_path):
     (tmp_path / "link").symlink_to("nothing")
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "link", 10)
+
+
+def test_a_file_is_written_over_what_was_there_and_nothing_is_left_beside_it(tmp_path):
+    path = tmp_path / "file"
+    for data in (b"first and longer", b"second"):
+        write_file(path, data)
+        assert path.read_bytes() == data and list(tmp_path.iterdir()) == [path]

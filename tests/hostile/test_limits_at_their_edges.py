@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -101,6 +102,21 @@ def test_a_cta_has_227_kib_of_shared_memory():
     static = Manifest(CUBINS / "manifest.json").kernel(KERNEL).variants[0].static_shared
     for shared, wrong in ((232448 - static, False), (232449 - static, True)):
         assert problem("bytes of shared memory", {}, shared=shared) == wrong
+
+
+def test_a_parameter_block_ends_where_its_last_parameter_does():
+    kernel = Manifest(CUBINS / "manifest.json").kernel(KERNEL)
+    variant = kernel.variants[0]
+    compiled = read_cubin((CUBINS / variant.file).read_bytes()).kernels[variant.symbol]
+    for more, said in ((0, []), (8, ["the parameter block has {0} bytes by the table, {1} in the kernel"])):
+        longer = replace(compiled, parameter_bytes=compiled.parameter_bytes + more)
+        expected = [one.format(compiled.parameter_bytes, longer.parameter_bytes) for one in said]
+        assert integrity._parameter_problems(variant, longer) == expected
+    moved = replace(compiled.parameters[-1], offset=compiled.parameters[-1].offset + 4)
+    (one,) = integrity._parameter_problems(variant, replace(compiled, parameters=(*compiled.parameters[:-1], moved), parameter_bytes=0))
+    assert one.startswith(f"parameter {len(compiled.parameters) - 1} (") and one.endswith(
+        f"{moved.size} bytes at {moved.offset} in the kernel"
+    )
 
 
 def test_a_cluster_has_1_to_16_ctas():

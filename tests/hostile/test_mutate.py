@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutate import TESTS, Copy, draw, judges_of, mutants, survivors
+from tools.mutate import TESTS, Judging, draw, judges_of, mutants, survivors
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = b'''"""A text with 3 numbers."""
@@ -44,13 +44,14 @@ def toy(tmp_path, monkeypatch):
 def test_survivors_are_the_changes_that_no_test_sees(toy):
     root, folder = toy
     tests = {"module.py": ("test_module.py",)}
-    alive, tried = survivors(Copy(root, folder), tests, draw(root, tests, 1), 100, 300)
+    alive, tried = survivors(Judging(root, folder, tests), draw(root, tests, 1), 100, 300)
     assert tried == len(mutants("module.py", MODULE)) == 7
     seen = {(mutant.was, mutant.text) for mutant in alive}
     assert seen == {
         ("a > b", "(a >= b)"), ("a + 7", "(a - 7)"), ("7", "(8)"), ("7", "(7 - 1)"), ("return a + 7", "return None"),
     }  # fmt: skip
-    assert (folder / "module.py").read_bytes() == MODULE == (root / "module.py").read_bytes()
+    (copy,) = folder.iterdir()
+    assert (copy / "module.py").read_bytes() == MODULE == (root / "module.py").read_bytes()
 
 
 def test_a_seed_draws_the_same_changes_again(toy):
@@ -71,6 +72,7 @@ def test_every_change_is_python_and_is_a_change():
 
 UNSEEN = b"""
 Pair = tuple[int, int]
+_T = TypeVar("_T")
 __slots__ = ("a", "b")
 __all__ = ["a" if 1 < 2 else "b"]
 
@@ -95,7 +97,7 @@ def test_who_uses_a_module_is_asked_where_its_own_tests_see_nothing(toy):
     root, folder = toy
     (root / "test_user.py").write_text("from module import unheeded\n\ndef test():\n    assert unheeded(1) == 8\n")
     tests = {"module.py": ("test_module.py", "test_user.py")}
-    alive, tried = survivors(Copy(root, folder), tests, draw(root, tests, 1), 100, 300)
+    alive, tried = survivors(Judging(root, folder, tests), draw(root, tests, 1), 100, 300)
     assert tried == 7 and [(mutant.was, mutant.text) for mutant in alive] == [("a > b", "(a >= b)")]
 
 
@@ -103,7 +105,7 @@ def test_changes_that_the_tests_are_not_fit_to_judge_are_not_counted(toy, capsys
     root, folder = toy
     (root / "test_module.py").write_text("def test():\n    assert False\n")
     tests = {"module.py": ("test_module.py",)}
-    assert survivors(Copy(root, folder), tests, draw(root, tests, 1), 100, 300) == ([], 0)
+    assert survivors(Judging(root, folder, tests), draw(root, tests, 1), 100, 300) == ([], 0)
     assert "fail as they are" in capsys.readouterr().err
 
 
@@ -111,8 +113,8 @@ def test_what_only_unfit_tests_could_still_notice_is_not_counted(toy):
     root, folder = toy
     (root / "test_user.py").write_text("def test():\n    assert False\n")
     quick, both = ({"module.py": named} for named in (("test_module.py",), ("test_module.py", "test_user.py")))
-    alive, tried = survivors(Copy(root, folder), quick, draw(root, quick, 1), 100, 300)
-    assert alive and survivors(Copy(root, folder), both, draw(root, both, 1), 100, 300) == ([], tried - len(alive))
+    alive, tried = survivors(Judging(root, folder, quick), draw(root, quick, 1), 100, 300)
+    assert alive and survivors(Judging(root, folder, both), draw(root, both, 1), 100, 300) == ([], tried - len(alive))
 
 
 def test_every_test_that_is_named_exists():

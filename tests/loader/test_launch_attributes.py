@@ -29,7 +29,7 @@ def library(tmp_path_factory):
     return recorder.build(tmp_path_factory.mktemp("recorder"))
 
 
-VARIANTS = ["bf16_t128", "bf16_t128_split2", "bf16_few8_w64", "bf16_few8_w64_4_stages"]
+VARIANTS = ["t128", "few8_w64_split4", "few8_w64", "few16_w64_4_stages"]
 
 
 def test_each_variants_cluster_shared_memory_and_programmatic_start_reach_the_driver(library):

@@ -142,6 +142,35 @@ def test_sums_are_those_of_the_emulators_tensor_core(formats, K, scales):
     assert (found == 0x7FFFFFFF).any() == (scales == "with NaN" or (scales == "all" and (found & 0x7FFFFFFF > 0x7F800000).any()))
 
 
+@pytest.mark.parametrize(("value", "times", "found"), [(1.5, 3, 1), (1.0, 4, 2), (1.0, 3, 1), (1.0, 7, 2)])
+def test_products_below_all_normal_numbers_are_cut_where_those_at_the_edge_are(value, times, found):
+    """Beside a sum of 2^-149, whose exponent is -126: products of 2^-151 are kept, what is half of that is not."""
+    a, b = np.zeros((1, 64), E4M3), np.ones((1, 64), E4M3)
+    a[0, 0], a[0, 32 : 32 + times] = 1, value
+    scales = np.array([[0, 0]], np.uint8), np.array([[105, 103]], np.uint8)
+    for left, right in ((a, b), (b, a)):
+        assert gemm_block_scaled(left, scales[0], right, scales[1], "mxfp8")[0, 0] == found * 2.0**-149
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+def test_a_bound_has_a_rounding_for_each_step_that_is_done_and_for_d(dtype):
+    """Of a product of 3 that is exact so far; and of nothing, where the smallest numbers count."""
+    zero, three, one = np.zeros((1, 1)), np.full((1, 1), 3.0), np.ones(1, np.float32)
+    step, smallest = {"bf16": (2.0**-8, 2.0**-133), "f16": (2.0**-11, 2.0**-24), "f32": (0.0, 0.0)}[dtype]
+    assert error_bound(zero, 100)[0, 0] == 116 * 2.0**-149 and error_bound(three, 84)[0, 0] == 100 * (3 * 2.0**-23 + 2.0**-149)
+    for name, given in {"alpha": 2.0, "bias": one, "row_scale": 2 * one, "c": np.ones((1, 1), np.float32)}.items():
+        middle, bound = finished_bound(zero, zero, dtype, **{name: given})
+        rounding = 2.0**-149 + 2.0**-24 * middle[0, 0]
+        assert middle == (1 if name in ("bias", "c") else 0)
+        assert bound == rounding + step * (middle + rounding) + smallest
+        middle, bound = finished_bound(three, 0.5 + zero, dtype, **{name: given})
+        before = 0.5 if name in ("bias", "c") else 1.0
+        rounding = before + 2.0**-24 * (middle[0, 0] + before) + 2.0**-149
+        assert middle == (4 if name in ("bias", "c") else 6) and bound == rounding + step * (middle + rounding) + smallest
+    middle, bound = finished_bound(-three, zero, dtype)
+    assert middle == -3 and bound == 3 * step + smallest
+
+
 # ---- what users rely on ------------------------------------------------------------------------------------------------------------
 
 

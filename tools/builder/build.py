@@ -73,19 +73,14 @@ class Build:
             check_scope(table)
         sources = Sources(roots)
         self.units = []
+        variants: list[Variant] = []
         for table in self.tables:
-            for variant in expand(table):
-                text = variant.unit()
-                self.units.append(Unit(variant, text, sources.digest(text)))
-        self._refuse_same_files()
+            variants += expand(table)
+        owners = _owners(variants)
+        for variant in variants:
+            text = owners[variant.file].unit()
+            self.units.append(Unit(variant, text, sources.digest(text)))
         self.count = len(self.units)
-
-    def _refuse_same_files(self) -> None:
-        files: dict[str, Variant] = {}
-        for unit in self.units:
-            other = files.setdefault(unit.variant.file, unit.variant)
-            if other is not unit.variant:
-                raise BuildError(f"{unit.variant.words} and {other.words} have one symbol, {other.symbol}; rename a tile")
 
     def run(self, selection: Selection) -> str:
         """Builds what changed and is selected, writes it, and says what was done."""
@@ -108,7 +103,8 @@ class Build:
         manifest = Manifest(self.output / "manifest.json")
         self._trim_evidence(variant for kernel in manifest.kernels for variant in kernel.variants)
         total = sum(map(len, fresh.cubins.values()))
-        said = f"{len(fresh.cubins)} variants, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
+        variants = sum(unit.variant.file in fresh.cubins for unit in self.units)
+        said = f"{variants} variants, {len(fresh.cubins)} cubins, {total / 1e6:.2f} MB: {fresh.compiled} compiled, {written} changed, {removed} removed"
         if fresh.missing:
             said += f"\n{fresh.missing} variants are out of date or not built yet, and not in the manifest; run without --arch and --only"
         return said
@@ -188,20 +184,21 @@ class Build:
             return {}  # no manifest, or not ours: build everything
 
     def _build(self, selection: Selection, previous: dict[str, dict[str, Any]]) -> Fresh:
-        waiting, kept, missing = [], {}, 0
+        waiting: dict[str, Unit] = {}
+        kept, missing = {}, 0
         for unit in self.units:
             entry = previous.get(unit.variant.file)
             if entry and entry["source_sha256"] == unit.source_sha256:
                 kept[unit.variant.file] = entry
             elif selection.holds(unit.variant):
-                waiting.append(unit)
+                waiting.setdefault(unit.variant.file, unit)
             else:
                 missing += 1  # an old cubin under the new table's constants and grid would be worse than none
 
         def compile_one(unit: Unit) -> Compiled:
             return self.compiler.compiled(unit.text, unit.variant.arch, self.roots)
 
-        compiled = {unit.variant.file: result for unit, result in self._each(waiting, compile_one)}
+        compiled = {unit.variant.file: result for unit, result in self._each(list(waiting.values()), compile_one)}
         texts = self._texts(kept) | {ptx.name_of(file): result.text.ptx.encode() for file, result in compiled.items()}
         kernels, cubins = {}, {}
         for table in self.tables:
@@ -290,6 +287,24 @@ class Build:
             evidence = Evidence(self.output)
             evidence.keep_only(variants)
             evidence.write()
+
+
+def _owners(variants: Iterable[Variant]) -> dict[str, Variant]:
+    """file -> the variant whose unit it is made of."""
+    owners: dict[str, Variant] = {}
+    others = []
+    for variant in variants:
+        if variant.owner != variant.table.name:
+            others.append(variant)
+        elif (other := owners.setdefault(variant.file, variant)) is not variant:
+            raise BuildError(f"{variant.words} and {other.words} have one symbol, {other.symbol}; rename a tile")
+    for variant in others:
+        owner = owners.get(variant.file)
+        if owner is None or owner.table.name != variant.owner:
+            raise BuildError(f"{variant.words}: {variant.owner} has no variant {variant.name} for {variant.arch}, whose cubin it would be")
+        if (owner.source, owner.constants) != (variant.source, variant.constants):
+            raise BuildError(f"{variant.words}: its cubin is that of {owner.words}, which has another source or other constants")
+    return owners
 
 
 # what the compiler says of a variant and its cubin does not hold

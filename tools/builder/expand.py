@@ -35,8 +35,13 @@ class Variant:
         return self.table.source if self.tile.source is None else self.table.path.parent / self.tile.source
 
     @property
+    def owner(self) -> str:
+        """The kernel whose cubin this is, which may be started under several names."""
+        return self.tile.cubins_of or self.table.name
+
+    @property
     def symbol(self) -> str:
-        return f"{self.table.name.replace('.', '_')}__{self.name}"
+        return f"{self.owner.replace('.', '_')}__{self.name}"
 
     @property
     def file(self) -> str:

@@ -12,11 +12,11 @@ grid = ["1", "1", "1"]
 
 variants = "t256"                          # instead of [variants]: a file's [variants.t256]
 
-[[variants]]                               # or several, each for archs of its own
+[[variants]]                               # or several, each for archs of its own; `use = "t256"`: a file's
 arch = ["sm_90a"]
 
 A name in a list stands for the piece, `{ use = "name", ... }` for the piece with some of its keys anew. A piece may itself be
-`{ use = ... }`, a parameter also a list of several. `constants`, `dtypes`, `source` and `uncompiled` of [variants] are those that a
+`{ use = ... }`, a parameter also a list of several. `constants`, `dtypes`, `source`, `cubins_of` and `uncompiled` of [variants] are those that a
 tile does not state.
 """
 
@@ -29,7 +29,7 @@ from tools.builder import BuildError
 from tools.builder.documents import Documents, did_you_mean
 
 LISTS = {"arguments": "argument", "options": "option", "constraints": "constraint", "parameters": "parameter", "derived": "symbols"}
-SHARED = ("constants", "dtypes", "source", "uncompiled")  # of [variants], what its tiles may leave out
+SHARED = ("constants", "dtypes", "source", "cubins_of", "uncompiled")  # of [variants], what its tiles may leave out
 KINDS = (*LISTS.values(), "launch", "variants")
 _Table = dict[str, Any]
 
@@ -52,7 +52,7 @@ def included(data: _Table, documents: Documents) -> _Table:
     if isinstance(data.get("variants"), str):
         made["variants"] = pieces.take("variants", data["variants"], "variants")
     if isinstance(made.get("variants"), list):
-        made["variants"] = _of_several_archs(made["variants"])
+        made["variants"] = _of_several_archs([pieces.variants(group) for group in made["variants"]])
     elif isinstance(made.get("variants"), dict):
         made["variants"] = _with_shared(made["variants"])
     pieces.refuse_unused()
@@ -101,6 +101,10 @@ class _Pieces:
         if kind in ("argument", "option") and (nameless := [item for item in made if "name" not in item]):
             raise BuildError(f"{key}: {nameless[0]!r} has no name")
         return made
+
+    def variants(self, group: Any) -> Any:
+        """One of several [[variants]], which may be a file's."""
+        return self.take("variants", group["use"], "variants") if isinstance(group, dict) and group.keys() == {"use"} else group
 
     def launch(self, launch: Any, seen: tuple[str, ...]) -> _Table:
         if not isinstance(launch, dict):

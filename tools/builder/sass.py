@@ -27,10 +27,10 @@ from zoo.shipped.integrity import MACHINE_CODE
 FILE = MACHINE_CODE
 PACKAGE, VERSION = "nvidia-cuda-nvdisasm", "13.5.37"  # the `build` extra of pyproject.toml installs the same
 
-_BATCH = 2 << 20  # bytes of code for one nvdisasm
+_BATCH = 2_000_000  # bytes of code for one nvdisasm
 _BYTES = 16  # of an instruction
 _LINE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:@!?\w+ )?\s*([A-Z][\w.]*)(?: ([^;]*?))?\s*;", re.MULTILINE)
-_BACK = re.compile(r"0x([0-9a-f]+)\s*$")
+_TARGET = re.compile(r"0x[0-9a-f]+\s*$")
 
 # Products of warps, warpgroups and (UTC...) tensor memory; of the last the operands are registers of the whole warp.
 _PRODUCT = re.compile(r"(?:[HIQBDO]|BM|OM)MMA\b|[A-Z]*GMMA\b|UTC[A-Z]*MMA\b")
@@ -109,14 +109,11 @@ def _words(counts: Mapping[str, int]) -> str:
 def disassembled(cubins: Mapping[str, bytes], jobs: int) -> Iterator[tuple[str, list[Line]]]:
     """Each cubin's instructions."""
     batches: list[tuple[str, list[tuple[str, bytes]]]] = []
-    size = 0
-    for file in sorted(cubins, key=lambda file: (file.partition("/")[0], file)):
+    for file in sorted(cubins):
         arch, code = file.partition("/")[0], _code(cubins[file])
-        if not batches or batches[-1][0] != arch or size + len(code) > _BATCH:
+        if not batches or batches[-1][0] != arch or sum(len(one) for _, one in batches[-1][1]) + len(code) > _BATCH:
             batches.append((arch, []))
-            size = 0
         batches[-1][1].append((file, code))
-        size += len(code)
     if not batches:
         return
     tool = disassembler()
@@ -172,23 +169,18 @@ def _loops_of_tensor_memory(lines: list[Line]) -> list[dict[str, int]]:
     """The smallest loops around products of tensor memory: their instructions, products, and what makes operands the warp's own there:
     R2UR takes a value from a lane's register each time round, which a value that all lanes share from the start need not."""
     products = [index for index, line in enumerate(lines) if line.opcode.startswith("UTC") and _PRODUCT.match(line.opcode)]
-    if not products:
-        return []
-    first = lines[0].at
-    backward = []
-    for index, line in enumerate(lines):
-        if line.opcode.startswith("BRA") and (target := _BACK.search(line.operands)):
-            to = (int(target[1], 16) - first) // _BYTES
-            if 0 <= to < index:
-                backward.append((to, index))
-    found: dict[tuple[int, int], int] = {}
+    jumps = [
+        (index + (int(target[0], 16) - line.at) // _BYTES, index)
+        for index, line in enumerate(lines)
+        if line.opcode.startswith("BRA") and (target := _TARGET.search(line.operands))
+    ]
+    found: Counter[tuple[int, int]] = Counter()
     for product in products:
-        around = [(to, index) for to, index in backward if to <= product <= index]
+        around = [(to, index) for to, index in jumps if to <= product <= index]
         if around:
-            smallest = min(around, key=lambda loop: loop[1] - loop[0])
-            found[smallest] = found.get(smallest, 0) + 1
+            found[min(around, key=lambda loop: loop[1] - loop[0])] += 1
     return [
-        {"instructions": index - to + 1, "products": count, "R2UR": _opcodes(lines[to : index + 1], "R2UR")}
+        {"instructions": index - to + 1, "products": count, "R2UR": _opcodes(lines[to:index], "R2UR")}
         for (to, index), count in sorted(found.items())
     ]
 
@@ -199,7 +191,7 @@ def _opcodes(lines: Iterable[Line], name: str) -> int:
 
 def _code(cubin: bytes) -> bytes:
     """The machine code of a cubin of one kernel, whose structure the manifest's reader has checked."""
-    sections_at, count, names_index = struct.unpack_from("<Q", cubin, 0x28)[0], *struct.unpack_from("<HH", cubin, 0x3C)
+    (sections_at,), (count, names_index) = struct.unpack_from("<Q", cubin, 0x28), struct.unpack_from("<HH", cubin, 0x3C)
     sections = [struct.unpack_from("<IIQQQQ", cubin, sections_at + 64 * index) for index in range(count)]
     names = sections[names_index][4]
     for name, _, _, _, offset, size in sections:

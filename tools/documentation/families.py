@@ -17,6 +17,7 @@ FAMILIES = {
     "[quantise groups of rows](docs/quantize.md#groups), mixture of experts": ("quantize.*.m_grouped_*",),
     "[quantise weights](docs/quantize.md#directions): squares, experts": ("quantize.*.squares", "quantize.*.experts"),
     "[dequantise](docs/quantize.md#what-do-i-need)": ("dequantize.*",),
+    "[pack 4-bit weights](docs/four_bit_weights.md#packed-weights) for Hopper, and back": ("pack.*.fragments", "unpack.*"),
     "[rearrange scales, pad packed rows, round scales up](docs/quantize.md#layouts-of-scales)": ("scales.*", "pack.*", "requantize.*"),
     "[GEMM](docs/gemm.md), one matrix": ("gemm.*.dense",),
     "[GEMM of groups](docs/gemm.md): contiguous, masked, gathered": tuple(
@@ -49,7 +50,7 @@ def _family(kernel: Kernel) -> str:
 
 def _seen(evidence: Evidence, variants: Iterable[Variant]) -> str:
     """`92 cubins: 92 on NVIDIA H200, 92 emulated`."""
-    variants = list(variants)
+    variants = list({variant.file: variant for variant in variants}.values())  # of which some have several names
     if not variants:
         return "none"
     found = seen(evidence, variants)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tools.documentation.text import NOTE, code, table
 from zoo.benchmark.arguments import size_symbols
+from zoo.benchmark.record import timings
 from zoo.cli.contract import argument_rows, launches, parameter_text
 from zoo.cli.list_kernels import families
 from zoo.contract.manifest import Kernel
@@ -77,7 +78,7 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
         (one.arch, code(one.name), record["device"], size, figures["microseconds"], f"{figures['of_copy']:.3f}")
         for one in kernel.variants
         if (record := evidence.of(one).get("benchmark"))
-        for size, figures in record["shapes"].items()
+        for size, figures in timings(evidence, kernel, one).items()
     ]
     if measured:
         words = "`of copy` is the share of the bandwidth of the faster copy of the same bytes, measured in the same run.\n\n"

@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 
 from tools.documentation.text import code, table
+from zoo.benchmark.record import timings
 from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence
 
@@ -47,7 +48,7 @@ def shares(kernel: Kernel, evidence: Evidence) -> dict[str, dict[str, list[float
         of_elements = {dtype for name, dtype in variant.dtypes.items() if not name.startswith("scales")}
         if {"f16", "f32", "e5m2"} & of_elements:
             continue
-        for words, figures in evidence.of(variant).get("benchmark", {}).get("shapes", {}).items():
+        for words, figures in timings(evidence, kernel, variant).items():
             pairs = dict(word.split("=") for word in words.split())
             setting = ", ".join(
                 _setting(name, value) for name, value in pairs.items() if not value.isdigit() and name not in ("sizes", "scales_cols")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zoo.benchmark.arguments import size_symbols
+from zoo.benchmark.record import timings
 from zoo.contract.manifest import Kernel, Variant
 from zoo.shipped.evidence import Evidence
 
@@ -49,7 +50,7 @@ def timings_of(kernel: Kernel, evidence: Evidence) -> Iterator[Timing]:
         record = evidence.of(variant).get("benchmark")
         if record is None or not _is_shown(variant):
             continue
-        for words, figures in record["shapes"].items():
+        for words, figures in timings(evidence, kernel, variant).items():
             settings = dict(word.split("=") for word in words.split())
             sizes = {symbol: int(settings.pop(symbol)) for symbol in size_symbols(kernel) if symbol in settings}
             yield Timing(f"{record['device']}, driver {record['driver']}", record["device"], variant.name, sizes, settings, figures)

@@ -1,6 +1,6 @@
 """Times gemm.fp8b128.dense and its groupings beside torch's tensor-wise FP8 product, which has no block scales to apply, in one run.
 
-    python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...,dense@1@40] [--variants 'bf16_*'] [--check] [--json FILE]
+    python tools/lab/gemm.py CUBINS [--shapes large|few|groups|masked|...,dense@1@40] [--variants 't*'] [--check] [--json FILE]
                              [--option b_constant=yes] [--unseen SEED] [--only-chosen]
 
 Calls are replayed from CUDA graphs over rotating operands that exceed the L2 cache three times over, all variants of a
@@ -475,10 +475,13 @@ def main() -> int:
         result = measure(collection, shape, arguments.variants, arguments.check, options)
         torch.cuda.empty_cache()
         results.append(result)
+        if arguments.json:  # as they come: a run that is cut off has been paid for
+            with open(arguments.json, "w") as file:
+                json.dump(results, file, indent=1)
         times = dict(result["times"])
         tw, dense = times.pop("tw"), times.pop("dense", None)
         order = sorted(times, key=times.get)
-        shown = "  ".join(f"{name.removeprefix('bf16_')} {times[name]:.1f} ({times[name] / tw:.2f})" for name in order[: arguments.best])
+        shown = "  ".join(f"{name} {times[name]:.1f} ({times[name] / tw:.2f})" for name in order[: arguments.best])
         rate = result["operations"] / min(times.values(), default=tw) / 1e6
         beside = f"tw {tw:.1f}" + (f" dense {dense:.1f}" if dense else "")
         print(f"{' '.join(map(str, shape))}: limit {result['limit']:.1f} {beside} | {shown} | {rate:.0f} TFLOPS", flush=True)
@@ -499,9 +502,6 @@ def main() -> int:
     if arguments.unseen is not None:
         print_bands(results)
     print("largest error of its bound", max((e for r in results for e in r["errors"].values()), default=None))
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(results, file, indent=1)
     return 1 if wrong else 0
 
 

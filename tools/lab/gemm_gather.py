@@ -1,6 +1,6 @@
 """Times gemm.fp8b128.m_grouped_gather and the m_indices form of m_grouped_contiguous beside m_grouped_contiguous on the same work.
 
-    python tools/lab/gemm_gather.py CUBINS [--cases sweep|unseen|groups@1@20] [--variants 'bf16_*'] [--skews even,zipf] [--json FILE]
+    python tools/lab/gemm_gather.py CUBINS [--cases sweep|unseen|groups@1@20] [--variants 't*'] [--skews even,zipf] [--json FILE]
 
 `permuted`: each token is taken once, in random order. `top8`: an eighth as many tokens, each taken by eight groups, as a mixture of
 experts does. Both are compared, to the bit, with m_grouped_contiguous of the rows that torch has gathered. Figures are
@@ -73,7 +73,7 @@ def main() -> int:
     parser.add_argument("cubins")
     parser.add_argument("--cases", default="default", help="default, sweep, unseen, or drawn: groups@1@20")
     parser.add_argument("--skews", default="even,uniform")
-    parser.add_argument("--variants", default="bf16_*")
+    parser.add_argument("--variants", default="*")
     parser.add_argument("--words", default="*", help="of permuted, top8, permuted_row_major_scales, indices")
     parser.add_argument("--json", help="times of gather's variants, for tools/tune.py")
     arguments = parser.parse_args()
@@ -109,11 +109,16 @@ def measure(collection: zoo.Zoo, groups: int, rows: int, n: int, k: int, skew: s
             continue
         chosen = collection.prepare(kernel, stream=own, **operands[0]).launch.variant.name
         for variant in collection.kernel(kernel).variants:
-            if not fnmatch.fnmatch(variant.name, pattern) or variant.name.endswith("_indices") != (word == "indices"):
+            if (
+                variant.arch != "sm_90a"
+                or "d" in variant.dtypes
+                or not fnmatch.fnmatch(variant.name, pattern)
+                or variant.name.endswith("_indices") != (word == "indices")
+            ):
                 continue
             plans = [collection.prepare(kernel, stream=own, variant=variant.name, **one) for one in operands]
             calls = calls_of(sets, 1e6 * max(2 * m * n * k / PEAK, moved / BANDWIDTH))
-            name = f"{word} {variant.name.removeprefix('bf16_').removesuffix('_indices')}{'*' * (variant.name == chosen)}"
+            name = f"{word} {variant.name.removesuffix('_indices')}{'*' * (variant.name == chosen)}"
             replays[name] = Replay([plans[i % sets] for i in range(calls)], own)
             wrong += not same(collection, word, plans[0], operands[0], rotating[0], stream, name)
     times = take_turns({name: replay.microseconds for name, replay in replays.items()})

@@ -1,16 +1,23 @@
-"""Timings as evidence: under the digest of the variant that ran, a line for each size and setting."""
+"""Timings as evidence: under the digest of the variant that ran, a line for each size and setting.
+
+A cubin may be started under several names. Lines of the name that it was built for are sizes and settings alone; those of others begin with
+kernel=NAME.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from zoo.benchmark.groups import Groups
 from zoo.benchmark.measure import Measurement
-from zoo.contract.manifest import Kernel
+from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.resolve import runs_on
 from zoo.runtime.hardware import Hardware
 from zoo.shipped.evidence import Evidence
+
+_KERNEL = "kernel="
 
 
 def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups: Groups | None = None) -> dict[str, str | int]:
@@ -19,23 +26,40 @@ def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, st
     return {**sizes, **besides, **({} if groups is None else {"groups": groups.count, "sizes": groups.distribution})}
 
 
+def line_of(kernel: Kernel, variant: Variant, words: Mapping[str, str | int]) -> str:
+    return _beginning(kernel, variant) + " ".join(f"{name}={value}" for name, value in words.items())
+
+
+def timings(evidence: Evidence, kernel: Kernel, variant: Variant) -> dict[str, dict[str, Any]]:
+    """What was measured of a variant under this name: sizes and settings -> figures."""
+    beginning = _beginning(kernel, variant)
+    shapes: dict[str, dict[str, Any]] = evidence.of(variant).get("benchmark", {}).get("shapes", {})
+    found = {line.removeprefix(beginning): figures for line, figures in shapes.items() if line.startswith(beginning)}
+    return {line: figures for line, figures in found.items() if not line.startswith(_KERNEL)}
+
+
 def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]) -> None:
     """Adds to what was measured on the same device of the same bytes."""
     major, minor = (int(part) for part in machine.capability.split("."))
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, list[tuple[Mapping[str, str | int], dict[str, float]]]] = {}
     for words, seen in measured:
-        line = " ".join(f"{name}={value}" for name, value in words.items())
         figures = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4), "bytes": seen.bytes}
         if seen.operations:
             figures["operations"] = seen.operations
         if seen.torch_product_microseconds is not None:
             figures["torch_product_microseconds"] = round(seen.torch_product_microseconds, 3)
-        found.setdefault(seen.variant, {})[line] = figures
+        found.setdefault(seen.variant, []).append((words, figures))
     for variant in kernel.variants:
         if variant.name in found and runs_on(variant.arch, (major, minor)):
             before = evidence.of(variant).get("benchmark", {})
             kept = before.get("shapes", {}) if before.get("device") == machine.device else {}
-            evidence.add(variant, "benchmark", {**asdict(machine), "shapes": kept | found[variant.name]})
+            lines = {line_of(kernel, variant, words): figures for words, figures in found[variant.name]}
+            evidence.add(variant, "benchmark", {**asdict(machine), "shapes": kept | lines})
+
+
+def _beginning(kernel: Kernel, variant: Variant) -> str:
+    """Of lines under this name: nothing, where the cubin was built for it."""
+    return "" if variant.symbol == f"{kernel.name.replace('.', '_')}__{variant.name}" else f"{_KERNEL}{kernel.name} "
 
 
 def _shows_in_variant(kernel: Kernel, name: str) -> bool:

@@ -9,6 +9,7 @@ from zoo.errors import ArgumentError
 _FEW_TOKENS = ((128, 2048), (128, 7168), (512, 2048), (512, 7168), (2048, 2048), (2048, 7168))
 _ACTIVATIONS = (*_FEW_TOKENS, (8192, 2048), (8192, 7168), (32768, 2048), (32768, 7168), (131072, 2048), (131072, 7168))
 _WEIGHTS = ((1, 2048, 7168), (1, 8192, 8192), (8, 4096, 7168), (64, 2048, 7168))
+_PACKED = ((32, 5760, 1440), (32, 2880, 1440), (8, 4096, 3584), (32, 7168, 1024))  # experts, rows, bytes of a row: gpt-oss, DeepSeek
 _SCALES = ((8192, 224), (32768, 224), (131072, 64), (131072, 224), (524288, 64))  # one for every 32 elements
 _COLUMN_SCALES = ((2048, 1280), (7168, 1280), (2048, 4352), (7168, 4352), (7168, 16640))  # of weight gradients
 
@@ -27,11 +28,15 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
     op, symbols = kernel.fields["op"], size_symbols(kernel)
     if op == "gemm":
         return [_of_a_product(kernel, symbols, shape) for shape in _PRODUCTS.get(kernel.fields["grouping"], [{}])]
-    if kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
+    if kernel.fields.get("arrangement") == "fragments":
+        shapes = [{"G": experts, "N": rows, "KB": half} for experts, rows, half in _PACKED]
+    elif kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
         shapes = [{"E": experts, "M": rows, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
     else:
         along_columns = _COLUMN_SCALES if kernel.fields.get("grouping") == "k_grouped" else _SCALES
         pairs = along_columns if op == "scales" else _ACTIVATIONS
+        if kernel.fields.get("formats") == "fp8token":  # which has a kernel of its own for long rows
+            pairs = (*pairs, (8192, 16384))
         # COLUMNS: of gates and ups, so that the result is as wide as elsewhere
         shapes = [{"M": rows, "R": rows, "K": columns, "C": columns, "COLUMNS": 2 * columns} for rows, columns in pairs]
     return [[{**shape, "T": 1}[symbol] for symbol in symbols] for shape in shapes]

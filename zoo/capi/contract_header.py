@@ -25,7 +25,7 @@ MOST = {
 
 # What the hardware and the driver allow.
 LIMITS = {
-    "grid x": limits.GRID[0], "grid y": limits.GRID[1], "grid z": limits.GRID[2], "cluster": limits.CLUSTER,
+    **dict(zip(("grid x", "grid y", "grid z"), limits.GRID, strict=True)), "cluster": limits.CLUSTER,
     "map extent bits": limits.MAP_EXTENT_BITS, "map stride bits": limits.MAP_STRIDE_BITS, "map box": limits.MAP_BOX,
     "map step": limits.MAP_STEP, "map alignment": limits.MAP_ALIGNMENT, "map box row": limits.MAP_BOX_ROW,
     "map packed alignment": limits.MAP_PACKED_ALIGNMENT, "map packed row": limits.MAP_PACKED_ROW,

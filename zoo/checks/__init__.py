@@ -42,6 +42,8 @@ _MODULES = {
     "scales.mn_major": "scales",
     "scales.ue8m0_words": "scales",
     "pack": "pack",
+    "pack.fragments": "fragments",
+    "unpack.fragments": "fragments",
     "gemm.dense": "gemm",
     "gemm.m_grouped_contiguous": "gemm",
     "gemm.m_grouped_masked": "gemm",
@@ -53,7 +55,12 @@ _MODULES = {
     "gemm.m_grouped_contiguous.swiglu_fp8b128": "gemm_swiglu",
     "gemm.m_grouped_masked.swiglu": "gemm_swiglu",
     "gemm.m_grouped_masked.swiglu_fp8b128": "gemm_swiglu",
+    "gemm.m_grouped_gather.swiglu": "gemm_swiglu",
+    "gemm.m_grouped_gather.swiglu_fp8b128": "gemm_swiglu",
 }
+
+# The same for the format whose scales belong to whole rows.
+_TOKENS = {"quantize.rows": "quantize_tokens", "quantize.rows.swiglu": "quantize_tokens"}
 
 # The same for products of these formats, whose scales are part of the multiplication itself.
 _BLOCK_SCALED_FORMATS = ("mxfp8", "mxfp4", "nvfp4", "mxfp8_mxfp4")
@@ -70,6 +77,10 @@ _BLOCK_SCALED = {
     },
 }
 
+# The same for products whose weights have 4 bits and are packed for the registers of wgmma.
+_FOUR_BIT_FORMATS = ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
+_FOUR_BIT = {f"gemm.{grouping}": "gemm_four_bit" for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")}
+
 __all__ = ["NoChecks", "Outcome", "check", "problems"]
 
 
@@ -84,7 +95,16 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     """The problems of a variant. Their arrays are large: take them one by one."""
     formats = kernel.fields.get("formats")
     family = kernel.name.replace(f".{formats}", "", 1)  # once: an epilogue may be named as a format
-    module = (_BLOCK_SCALED if formats in _BLOCK_SCALED_FORMATS else {}).get(family) or _MODULES.get(family)
+    own = (
+        _TOKENS
+        if formats == "fp8token"
+        else _BLOCK_SCALED
+        if formats in _BLOCK_SCALED_FORMATS
+        else _FOUR_BIT
+        if formats in _FOUR_BIT_FORMATS
+        else {}
+    )
+    module = own.get(family) or _MODULES.get(family)
     if module is None:
         raise NoChecks(kernel, f"kernels such as {family}", "add a module to zoo/checks and name it in zoo/checks/__init__.py")
     found: Iterator[Problem] = importlib.import_module(f"zoo.checks.{module}").problems(kernel, variant)

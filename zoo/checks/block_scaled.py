@@ -16,7 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy
 
-from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem
+from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, numbers_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_gemm import KINDS, Kind, error_bound, exact, finished, finished_bound, gemm_block_scaled
 from zoo.reference.layouts import blocked_shape, to_blocked
@@ -54,19 +54,21 @@ def dense_problem(
     gap: int = 0,
     finish: Mapping[str, numpy.ndarray] = MappingProxyType({}),
     options: Mapping[str, str] = MappingProxyType({}),
+    multiprocessors: int = FEW_MULTIPROCESSORS,
 ) -> Problem:
     """D of one matrix in this dtype; rows of all arrays so many times 16 bytes, or more, further apart than they must be."""
-    splits = splits_of(kernel, variant, operands.sizes, options)
+    splits = splits_of(kernel, variant, operands.sizes, options, multiprocessors)
     words = f"{words}, D of {dtype}" + f", K shared by {splits}" * (splits > 1)
     inputs = operands.placed(gap) | {name: placed_finish(name, array, gap) for name, array in finish.items()}
-    return Problem(words, inputs, operands.d(dtype, splits, (operands.sizes[1] + 8 * gap, 1), finish), options)
+    outputs = operands.d(dtype, splits, (operands.sizes[1] + 8 * gap, 1), finish)
+    return Problem(words, inputs, outputs, options, multiprocessors=multiprocessors)
 
 
 def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    formats, dtypes = kernel.fields["formats"], itertools.cycle(DTYPES)
+    formats, dtypes, numbers = kernel.fields["formats"], itertools.cycle(DTYPES), numbers_of_multiprocessors()
 
     def problem(words: str, operands: Operands, **how: Any) -> Problem:
-        return dense_problem(kernel, variant, words, operands, next(dtypes), **how)
+        return dense_problem(kernel, variant, words, operands, next(dtypes), multiprocessors=next(numbers), **how)
 
     for index, shape in enumerate(_SHAPES):
         yield problem(f"{' x '.join(map(str, shape))}, random", random_operands(formats, *shape, index), gap=index % 3)
@@ -93,13 +95,19 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     yield problem("no rows", random_operands(formats, 0, 16, 32))
 
 
-def splits_of(kernel: Kernel, variant: Variant, sizes: tuple[int, int, int], options: Mapping[str, str]) -> int:
-    """Over how many CTAs the launch shares K, on as many multiprocessors as the emulator has."""
+def splits_of(
+    kernel: Kernel,
+    variant: Variant,
+    sizes: tuple[int, int, int],
+    options: Mapping[str, str],
+    multiprocessors: int = FEW_MULTIPROCESSORS,
+) -> int:
+    """Over how many CTAs the launch shares K."""
     if not any("SPLITS" in extent.names for extent in variant.launch.cluster):
         return 1
     M, N, K = sizes
     values: dict[str, Any] = {"M": M, "N": N, "K": K, "KB": K // (1 + all(KINDS[kernel.fields["formats"]].packed))}
-    values |= variant.constants | {"sms": FEW_MULTIPROCESSORS}
+    values |= variant.constants | {"sms": multiprocessors}
     for name, option in kernel.options.items():
         values |= {f"{name}.{value}": int(options.get(name, option.default) == value) for value in option.values}
     for name, expression in kernel.derived:

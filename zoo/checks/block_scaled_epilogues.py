@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy
 
 from zoo.checks.block_scaled import DTYPES, Operands, argument_has_nan, placed_finish, placed_scales, whole_numbers
-from zoo.checks.problem import Later, Placed, Problem
+from zoo.checks.problem import Later, Placed, Problem, numbers_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat, block_format
 from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
@@ -49,6 +49,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
 class _Problems:
     kernel: Kernel
     turns: Iterator[int] = field(default_factory=itertools.count)
+    numbers: Iterator[int] = field(default_factory=numbers_of_multiprocessors)
 
     @property
     def formats(self) -> str:
@@ -98,7 +99,7 @@ class _Problems:
         tensor_scale: float = 0.013,
         batch_invariant: bool = False,
     ) -> Problem:
-        turn = next(self.turns)
+        turn, number = next(self.turns), next(self.numbers)
         N, gap = 2 * columns if self.gated else columns, turn % 2
         order = "halves" if columns % 128 == 0 and turn % 2 else "interleaved"
         gates = Gates(order, activation, numpy.float32((0.5, 7.0)[turn % 2])) if self.gated else None
@@ -132,16 +133,17 @@ class _Problems:
         if self.result is None:
             dtype = DTYPES[turn % len(DTYPES)]
             outputs = Later(lambda: {"d": Placed(rounded(h(), dtype), (columns + 8 * gap, 1))})
-            return Problem(f"{name}, D of {dtype}", inputs, outputs, settings)
+            return Problem(f"{name}, D of {dtype}", inputs, outputs, settings, multiprocessors=number)
         if self.result == "nvfp4":
             scale = numpy.array([tensor_scale], numpy.float32)
             inputs["tensor_scale"] = Placed(scale)
             with numpy.errstate(all="ignore"):
-                return Problem(name, inputs, _quantised(h, block_format("nvfp4", tensor_scale=scale), M, columns, gap), settings)
+                outputs = _quantised(h, block_format("nvfp4", tensor_scale=scale), M, columns, gap)
+            return Problem(name, inputs, outputs, settings, multiprocessors=number)
         rounding, element = ("floor", "rceil")[turn // 2 % 2], ("e4m3", "e5m2")[turn // 3 % 2]
         settings |= {"rounding": rounding}
         outputs = _quantised(h, block_format("mxfp8", element=element, rounding=rounding), M, columns, gap)
-        return Problem(f"{name}, {element}, {rounding}", inputs, outputs, settings)
+        return Problem(f"{name}, {element}, {rounding}", inputs, outputs, settings, multiprocessors=number)
 
 
 class _ProblemsOfGroups(_Problems):

@@ -15,7 +15,7 @@ import numpy
 from zoo import checks
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
-from zoo.checks.problem import FEW_MULTIPROCESSORS, POISONS, Buffer, Executor, Laid
+from zoo.checks.problem import POISONS, Buffer, Executor, Laid, number_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.emulator import Device
 from zoo.errors import EmulationError
@@ -39,10 +39,10 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
 
     def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
         after: dict[str, numpy.ndarray] = {}
-        first = ""
+        first, multiprocessors = "", number_of_multiprocessors()
         for seed in range(schedules):
             schedule: Literal["random", "last"] = "random" if seed else "last"
-            device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=FEW_MULTIPROCESSORS)
+            device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=multiprocessors)
             found = _run(zoo, device, kernel, variant, buffers, settings, f"scheduling {schedule}, seed {seed}")
             if not seed:
                 after, first = found, schedule

@@ -13,7 +13,8 @@ import ml_dtypes
 import numpy
 
 from zoo.checks.gemm_bounds import with_bounds
-from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of
+from zoo.checks.problem import FEW_MULTIPROCESSORS, Later, NoChecks, Placed, Problem, dtype_of, numbers_of_multiprocessors
+from zoo.checks.shared_rest import shared, shares_rest, with_a_rest
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
@@ -99,7 +100,7 @@ def arithmetic_of(variant: Variant) -> Arithmetic:
     return BLACKWELL if variant.arch.startswith("sm_10") else HOPPER
 
 
-def _as_ue8m0(placed: dict[str, Placed], names: tuple[str, ...] = ("a_scale", "b_scale")) -> dict[str, Placed]:
+def as_ue8m0(placed: dict[str, Placed], names: tuple[str, ...] = ("a_scale", "b_scale")) -> dict[str, Placed]:
     """The same scales as bytes."""
     made = {name: replace(placed[name], values=ue8m0_of_powers(placed[name].values), dtype="ue8m0") for name in names}
     return {**placed, **made}
@@ -124,12 +125,17 @@ def _d(
 
 def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
     """For ever: the one that a variant has, or in turn all that it takes."""
-    one = dtype_of(kernel, variant, "d")
-    return itertools.repeat(one) if "d" in variant.dtypes else itertools.cycle(kernel.arguments["d"].dtypes)
+    if "d" in variant.dtypes:
+        return itertools.repeat(variant.dtypes["d"])
+    dtype_of(kernel, variant, "d")
+    dtypes = kernel.arguments["d"].dtypes
+    return itertools.cycle([dtype for dtype in dtypes if dtype != "f32" or arithmetic_of(variant) is BLACKWELL])
 
 
 def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+    rests = shares_rest(variant)
+    numbers = itertools.cycle((132, 4)) if rests else numbers_of_multiprocessors() if on is BLACKWELL else itertools.repeat(None)
 
     def problem(
         name: str,
@@ -140,12 +146,17 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         row_scale: numpy.ndarray | None = None,
         aligned: int = 0,
         options: Mapping[str, str] = MappingProxyType({}),
+        multiprocessors: int | None = None,
     ) -> Problem:
         a, a_scale, b, b_scale = operands.arrays
-        splits = 1 if options.get("batch_invariant") == "yes" else splits_of(kernel, variant, len(a), len(b), a.shape[1])
+        number, sizes = multiprocessors or next(numbers), (len(a), len(b), a.shape[1])
+        splits = 1 if options.get("batch_invariant") == "yes" else splits_of(kernel, variant, *sizes, number)
 
         def sums() -> numpy.ndarray:
             found = operands.row_by_row if options.get("batch_invariant") == "yes" else operands.product(splits)
+            if rests and number:
+                cut, where = shared(kernel, variant, sizes, number, options.get("batch_invariant") == "yes")
+                found = numpy.where(where, operands.product(cut), found) if where.any() else found
             found = found if row_scale is None else scaled(found, row_scale)
             with numpy.errstate(all="ignore"):
                 return found if c is None else c.astype(numpy.float32) + found
@@ -162,9 +173,13 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         if row_scale is not None:
             placed["row_scale"] = Placed(row_scale)
         if on is BLACKWELL and gap == 1:
-            placed, name = _as_ue8m0(placed), name + ", scales as bytes"
-        return Problem(name, placed, _d(sums, next(dtypes), (len(b) + 8 * gap, 1)), options)
+            placed, name = as_ue8m0(placed), name + ", scales as bytes"
+        return Problem(name, placed, _d(sums, next(dtypes), (len(b) + 8 * gap, 1)), options, multiprocessors=number)
 
+    if rests:
+        for count, shape in with_a_rest(variant):
+            words = f"{' x '.join(map(str, shape))} on {count} multiprocessors, what fills no wave is shared along K"
+            yield problem(words, _random(*shape, on=on), multiprocessors=count)
     if "SHARERS" in variant.constants:
         # CTAs that write into each other's stages: more blocks than stages, several tiles with weights in a cluster, rows in every part
         yield problem("64 x 136 x 2064, stages that other CTAs write into", _random(64, 136, 2064, on=on))
@@ -199,11 +214,12 @@ def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     yield problem("no rows", _random(0, 16, 32, on=on))
 
 
-def splits_of(kernel: Kernel, variant: Variant, M: int, N: int, K: int) -> int:
-    """Over how many CTAs K is split where there are as many multiprocessors as in the emulator."""
+def splits_of(kernel: Kernel, variant: Variant, M: int, N: int, K: int, multiprocessors: int | None = None) -> int:
+    """Over how many CTAs K is split."""
     if "SPLITS" in variant.constants or arithmetic_of(variant) is HOPPER:
         return variant.constants.get("SPLITS", 1)
-    values = {"M": M, "N": N, "K": K, "sms": FEW_MULTIPROCESSORS, "batch_invariant.yes": 0}
+    sms = multiprocessors or FEW_MULTIPROCESSORS
+    values = {"M": M, "N": N, "K": K, "sms": sms, "batch_invariant.yes": 0, "batch_invariant.no": 1}
     for name, expression in kernel.derived:
         values[name] = expression.evaluate(values)
     return variant.launch.cluster[0].evaluate(values | variant.constants) // variant.constants["CTAS"]
@@ -239,7 +255,7 @@ def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             "b_scale": Placed(b_scale),
             "m_indices": Placed(m_indices),
         }
-        inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
+        inputs = as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
         nobody = numpy.broadcast_to((m_indices < 0)[:, None], (M, N))
         words = f"N {N}, K {K}, rows {', '.join(f'{count} of {group}' for group, count in runs)}, NaN in those of -1"
         yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody))
@@ -280,7 +296,7 @@ def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]
                 inputs["offsets"] = Placed(ends)
             if gap and what == "random":
                 inputs["a_scale"] = Placed(arrays["a_scale"], strides["a_scale"], aligned=16)
-            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
+            inputs = as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} x {N} x {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}, {what}"
             yield Problem(words, inputs, _d(sums, next(dtypes), d_strides, nobody))
@@ -314,7 +330,7 @@ def _m_grouped_gather(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             if gap:
                 strides["a_scale"] = (1, -(-tokens // 4) * 4)
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
-            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
+            inputs = as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
             workspaces = {"workspace": Placed(_gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
@@ -390,7 +406,7 @@ def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
                 "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
                 "rows": Placed(numpy.array(used, numpy.int32)),
             }
-            inputs = _as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
+            inputs = as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             shape = (G, rows, N)
             untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
@@ -435,7 +451,7 @@ def _k_grouped(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             strides |= {"a_scale": (-(-M // 4) * 4 + 4 * gap, 1), "b_scale": (N + 8 * gap, 1)}
             inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
             inputs["offsets"] = Placed(numpy.cumsum(sizes).astype(numpy.int32))
-            inputs = _as_ue8m0(inputs) if index % 3 == 1 and on is BLACKWELL else inputs
+            inputs = as_ue8m0(inputs) if index % 3 == 1 and on is BLACKWELL else inputs
             before = None
             if accumulate == "yes":
                 random, whole = numpy.random.default_rng(index), (len(sizes), M, N)

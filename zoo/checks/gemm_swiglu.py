@@ -1,18 +1,35 @@
-"""Problems for FP8 GEMMs whose epilogue is SwiGLU; every answer is that of zoo.reference, to the bit."""
+"""Problems for FP8 GEMMs whose epilogue is SwiGLU; every answer is that of zoo.reference, to the bit.
+
+A quantised element may jump where a sum moves by its last bit. On Blackwell, whose order of addition no GPU has confirmed, elements are
+small whole numbers and scales powers of two, so that sums are exact in any order.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Protocol
 
 import ml_dtypes
 import numpy
 
-from zoo.checks.gemm import Sums, group_of_rows, refuse_other_formats, sums_of_groups, sums_of_indexed
-from zoo.checks.problem import Later, Placed, Problem
+from zoo.checks.gemm import (
+    BLACKWELL,
+    Arithmetic,
+    Sums,
+    arithmetic_of,
+    as_ue8m0,
+    group_of_rows,
+    refuse_other_formats,
+    sums_of_groups,
+    sums_of_indexed,
+)
+from zoo.checks.problem import Later, Placed, Problem, numbers_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
-from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, rounded
+from zoo.reference.gemm import activated, activated_and_quantised, rounded
+from zoo.reference.groups import gather
 
 BLOCK = 128
 Make = Callable[[int, int, int], dict[str, numpy.ndarray]]  # the operands of M, I and K
@@ -78,9 +95,21 @@ _PLACES = (
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     refuse_other_formats(kernel)
-    makers = {"dense": _dense, "m_grouped_contiguous": _m_grouped_contiguous, "m_grouped_masked": _m_grouped_masked}
+    makers = {
+        "dense": _dense,
+        "m_grouped_contiguous": _m_grouped_contiguous,
+        "m_grouped_masked": _m_grouped_masked,
+        "m_grouped_gather": _m_grouped_gather,
+    }
     results = _Rounded() if kernel.fields["extra"] == "swiglu" else _Quantised()
-    return makers[kernel.fields["grouping"]](variant, results)
+    made = makers[kernel.fields["grouping"]](variant, results)
+    return map(_scales_as_bytes_in_turn, made, itertools.count()) if arithmetic_of(variant) is BLACKWELL else made
+
+
+def _scales_as_bytes_in_turn(problem: Problem, turn: int) -> Problem:
+    """ue8m0 of a, of b, of both, of none."""
+    names = tuple(name for bit, name in enumerate(("a_scale", "b_scale")) if turn >> bit & 1)
+    return replace(problem, inputs=as_ue8m0(dict(problem.inputs), names), name=f"{problem.name}, {' and '.join(names) or 'none'} as bytes")
 
 
 class _Results(Protocol):
@@ -167,7 +196,8 @@ def _scale_strides(shape: tuple[int, ...], mn_major: bool, gap: int) -> tuple[in
 
 
 def _dense(variant: Variant, results: _Results) -> Iterator[Problem]:
-    splits = variant.constants.get("SPLITS", 1)
+    splits, on = variant.constants.get("SPLITS", 1), arithmetic_of(variant)
+    numbers = numbers_of_multiprocessors() if on is BLACKWELL else itertools.repeat(None)
 
     def problem(
         name: str,
@@ -178,7 +208,7 @@ def _dense(variant: Variant, results: _Results) -> Iterator[Problem]:
         row_scale: numpy.ndarray | None = None,
         invariant: bool = False,
     ) -> Problem:
-        arrays, sums = _row_by_row(make, *shape) if invariant else _multiplied(make, *shape, splits)
+        arrays, sums = _row_by_row(make, *shape, on) if invariant else _multiplied(make, *shape, splits, on)
         outputs, settings, words = results(sums, shape[:2], gates, row_scale, turn)
         if invariant:
             settings["batch_invariant"] = "yes"
@@ -188,7 +218,7 @@ def _dense(variant: Variant, results: _Results) -> Iterator[Problem]:
         inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
         if row_scale is not None:
             inputs["row_scale"] = Placed(row_scale)
-        return Problem(f"{' x '.join(map(str, shape))}{name}, {gates}{words}", inputs, outputs, settings)
+        return Problem(f"{' x '.join(map(str, shape))}{name}, {gates}{words}", inputs, outputs, settings, multiprocessors=next(numbers))
 
     for turn, (M, columns, K, gates) in enumerate(_SHAPES):
         if results.takes(columns):
@@ -202,39 +232,52 @@ def _dense(variant: Variant, results: _Results) -> Iterator[Problem]:
         yield problem(": a NaN scale of b stays in its 128 rows", _nan_in_b_scale, shape, gates, turn + 3)
         yield problem(": gates and ups of all magnitudes", _wild, shape, gates, turn + 1)
         yield problem(": rows of zeros have the scale 1", _zero_rows, shape, gates, turn)
-        yield problem(": sums too small for a number, half of them -0", _underflowing, shape, gates, turn)
+        if on is not BLACKWELL:  # what is below all numbers decides over a scale, and may differ from GPU to GPU
+            yield problem(": sums too small for a number, half of them -0", _underflowing, shape, gates, turn)
         factors = _row_scales(shape[0])
         odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)[: shape[0]]
         factors[: len(odd)] = odd
         yield problem(": rows scaled by zero, -1, infinity, NaN, tiny and huge", _operands, shape, gates, turn, factors)
     for turn, shape in enumerate(((5, 16, 528), (33, 64, 528))):  # variants that split K refuse
-        yield problem(", batch_invariant: each row as it comes out alone", _cancelling, shape, "interleaved", turn, invariant=True)
+        make = _operands if on is BLACKWELL else _cancelling
+        yield problem(", batch_invariant: each row as it comes out alone", make, shape, "interleaved", turn, invariant=True)
     yield problem(": no rows", _operands, (0, 64, 32), "halves", 0)
 
 
 @lru_cache(maxsize=64)
-def _multiplied(make: Make, M: int, columns: int, K: int, splits: int) -> tuple[dict[str, numpy.ndarray], Sums]:
+def _multiplied(make: Make, M: int, columns: int, K: int, splits: int, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
     """The operands, and their sums, which all variants that split K alike share."""
-    arrays = make(M, columns, K)
-    return arrays, cache(lambda: gemm_fp8b128(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], splits))
+    arrays = _for(on, make(M, columns, K))
+    return arrays, cache(lambda: on.product(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], splits))
+
+
+def _for(on: Arithmetic, arrays: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
+    """As an arch takes them."""
+    if on is not BLACKWELL:
+        return arrays
+    elements = {name: numpy.rint(2 * arrays[name].astype(numpy.float32)).clip(-6, 6).astype(arrays[name].dtype) for name in ("a", "b")}
+    with numpy.errstate(all="ignore"):
+        halves = {"a_scale": 0.5 * arrays["a_scale"], "b_scale": 0.5 * arrays["b_scale"]}
+        return {**arrays, **elements, **{name: on.scales(scales) for name, scales in halves.items()}}
 
 
 @lru_cache(maxsize=8)
-def _row_by_row(make: Make, M: int, columns: int, K: int) -> tuple[dict[str, numpy.ndarray], Sums]:
-    arrays = make(M, columns, K)
+def _row_by_row(make: Make, M: int, columns: int, K: int, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
+    arrays = _for(on, make(M, columns, K))
     a, a_scale, b, b_scale = (arrays[name] for name in ("a", "a_scale", "b", "b_scale"))
-    return arrays, cache(lambda: numpy.vstack([gemm_fp8b128(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(M)]))
+    return arrays, cache(lambda: numpy.vstack([on.product(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(M)]))
 
 
-def _m_indices(results: _Results) -> Iterator[Problem]:
+def _m_indices(results: _Results, on: Arithmetic) -> Iterator[Problem]:
     for turn, (columns, K, runs, gates) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, row_scale = len(m_indices), 5, _row_scales(len(m_indices)) if turn % 2 else None
         arrays = _operands(M, columns, K)
         weights = [_operands(0, columns, K, group) for group in range(groups)]
         arrays |= {name: numpy.stack([one[name] for one in weights]) for name in ("b", "b_scale")}
+        arrays = _for(on, arrays)
         arrays["a"][m_indices < 0], arrays["a_scale"][m_indices < 0] = numpy.nan, numpy.nan
-        sums = sums_of_indexed(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], m_indices)
+        sums = sums_of_indexed(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], m_indices, on)
         outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn, m_indices < 0)
         inputs = {name: Placed(array) for name, array in arrays.items()} | {"m_indices": Placed(m_indices)}
         if row_scale is not None:
@@ -244,13 +287,13 @@ def _m_indices(results: _Results) -> Iterator[Problem]:
 
 
 def _m_grouped_contiguous(variant: Variant, results: _Results) -> Iterator[Problem]:
-    by_index = variant.constants.get("GROUPING") == 3
+    by_index, on = variant.constants.get("GROUPING") == 3 or variant.constants.get("INDEXED") == 1, arithmetic_of(variant)
     if by_index:
-        yield from _m_indices(results)
+        yield from _m_indices(results, on)
     for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
         for special in (False, True):
             row_scale = _row_scales(M) if special and turn % 2 else None
-            arrays, sums = _grouped(M, columns, K, sizes, special)
+            arrays, sums = _grouped(M, columns, K, sizes, special, on)
             ends = numpy.cumsum(sizes).astype(numpy.int32)
             outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
             gap = turn % 2
@@ -275,7 +318,7 @@ def _m_grouped_masked(variant: Variant, results: _Results) -> Iterator[Problem]:
             G, gap = len(used), turn % 2
             row_scale = _row_scales(G * rows) if special and not turn % 2 else None
             sizes = tuple(size for count in used for size in (count, rows - count))  # every second group is nobody's
-            arrays, sums = _grouped(G * rows, columns, K, sizes, False)
+            arrays, sums = _grouped(G * rows, columns, K, sizes, False, arithmetic_of(variant))
             nobody = numpy.arange(rows)[None, :] >= numpy.array(used)[:, None]
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
@@ -293,6 +336,42 @@ def _m_grouped_masked(variant: Variant, results: _Results) -> Iterator[Problem]:
                 inputs["row_scale"] = Placed(row_scale.reshape(G, rows))
             name = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, {columns} x {K}, {gates}{words}"
             yield Problem(name + ", NaN in the others" * special, inputs, outputs, settings)
+
+
+def _m_grouped_gather(variant: Variant, results: _Results) -> Iterator[Problem]:
+    on = arithmetic_of(variant)
+    for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
+        for special in (False, True):
+            arrays, sums = _gathered(M, columns, K, sizes, special, on)
+            row_scale = _row_scales(M) if special != (turn % 2 == 1) else None
+            outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
+            gap = turn % 2
+            strides = {"a": (K + 16 * gap, 1), "b": (2 * columns * (K + 16 * gap), K + 16 * gap, 1)}
+            strides["a_scale"] = _scale_strides(arrays["a_scale"].shape, gap == 1, 0)
+            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
+            if row_scale is not None:
+                inputs["row_scale"] = Placed(row_scale)
+            groups = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
+            name = f"{M} rows of {len(arrays['a'])}, {columns} x {K}, {gates}, groups {groups}{words}"
+            yield Problem(name + ", NaN in some rows, none in others" * special, inputs, outputs, settings)
+
+
+@lru_cache(maxsize=32)
+def _gathered(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
+    """The inputs and the sums of every row of the result. `special`: a row of NaN that nobody takes, one that some take, and rows of none."""
+    tokens, random = max(1, M // 3), numpy.random.default_rng(M * 31 + len(sizes))
+    index = random.integers(0, tokens, M, dtype=numpy.int32)
+    arrays = _operands(tokens, columns, K)
+    weights = [_operands(0, columns, K, group) for group in range(max(1, len(sizes)))]
+    arrays |= {name: numpy.stack([one[name] for one in weights])[: len(sizes)] for name in ("b", "b_scale")}
+    arrays = _for(on, arrays)
+    if special:
+        arrays["a"][0], arrays["a_scale"][0], arrays["a"][-1, -1] = numpy.nan, numpy.nan, numpy.nan
+        index[(index == 0) | (random.random(M) < 0.2)] = -1
+    rows, scales = (gather(arrays[name], index) for name in ("a", "a_scale"))
+    sums = sums_of_groups(rows, scales, arrays["b"], arrays["b_scale"], sizes, on)
+    index[sum(sizes) :] = 2**31 - 1  # not to be looked up
+    return {**arrays, "index": index, "offsets": numpy.cumsum(sizes).astype(numpy.int32)}, sums
 
 
 def _row_scales(M: int) -> numpy.ndarray:
@@ -369,15 +448,15 @@ def _zero_rows(M: int, columns: int, K: int) -> dict[str, numpy.ndarray]:
 
 
 @lru_cache(maxsize=32)
-def _grouped(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool) -> tuple[dict[str, numpy.ndarray], Sums]:
+def _grouped(M: int, columns: int, K: int, sizes: tuple[int, ...], special: bool, on: Arithmetic) -> tuple[dict[str, numpy.ndarray], Sums]:
     """(a, a_scale, b of each group, b_scale of each group; the sums of every row, of nobody's zeros)."""
     arrays = _operands(M, columns, K)
     weights = [_operands(0, columns, K, group) for group in range(max(1, len(sizes)))]
     arrays |= {name: numpy.stack([one[name] for one in weights])[: len(sizes)] for name in ("b", "b_scale")}
-    ends = numpy.cumsum(sizes)
+    arrays, ends = _for(on, arrays), numpy.cumsum(sizes)
     if special:
         arrays["a"][sum(sizes) :, 0] = numpy.nan
         for size, end in list(zip(sizes, ends, strict=True))[::2]:
             if size:
                 arrays["a"][end - size, -1] = numpy.nan
-    return arrays, sums_of_groups(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], sizes)
+    return arrays, sums_of_groups(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], sizes, on)

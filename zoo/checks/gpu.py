@@ -15,7 +15,7 @@ import numpy
 from zoo import checks
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
-from zoo.checks.problem import FEW_MULTIPROCESSORS, Buffer, Executor
+from zoo.checks.problem import FEW_MULTIPROCESSORS, Buffer, Executor, number_of_multiprocessors, on_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.resolve import pick_arch, resolve
 from zoo.runtime import driver
@@ -37,12 +37,13 @@ class OnGpu:
     ordinal: int = 0
 
     def check(self, zoo: Zoo, kernel: Kernel, variant: Variant) -> Outcome:
-        return checks.check(kernel, variant, executor(zoo, self.ordinal), exactly=False)
+        with on_multiprocessors(driver.device(self.ordinal).multiprocessors, FEW_MULTIPROCESSORS):
+            return checks.check(kernel, variant, executor(zoo, self.ordinal), exactly=False)
 
 
 def executor(zoo: Zoo, ordinal: int = 0) -> Executor:
     device = driver.device(ordinal)
-    multiprocessors = [device.multiprocessors, FEW_MULTIPROCESSORS]
+    in_turn = [device.multiprocessors, FEW_MULTIPROCESSORS]
 
     def execute(kernel: Kernel, variant: Variant, buffers: Mapping[str, Buffer], settings: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
         held: dict[str, DeviceArray] = {}
@@ -51,8 +52,8 @@ def executor(zoo: Zoo, ordinal: int = 0) -> Executor:
             held[name] = empty((buffer.laid.bytes,), "u8", ordinal).copy_from(buffer.image)
             address, laid = held[name].address + buffer.laid.offset, buffer.laid
             arguments[name] = ptr(address, laid.shape, laid.dtype, laid.strides, ordinal)
-        run(zoo, device, multiprocessors[0], kernel, variant, {**arguments, **settings})
-        multiprocessors.reverse()
+        run(zoo, device, number_of_multiprocessors(in_turn[0]), kernel, variant, {**arguments, **settings})
+        in_turn.reverse()
         return {name: array.numpy() for name, array in held.items()}
 
     return execute

@@ -12,7 +12,10 @@ its elements may be off; a run on a GPU allows that, an emulator, whose rule it 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,6 +30,31 @@ GUARD = 512
 _AROUND_INPUTS = 0xFF
 POISONS = (0xA5, 0x5A)
 FEW_MULTIPROCESSORS = 3  # so that kernels with a grid of the device's size take several turns
+# Where they decide how a sum is split, problems are as if there were so many, in turn: few, and those of chips that there are. On a chip,
+# those that it has, and few.
+_USUAL = (FEW_MULTIPROCESSORS, 148, FEW_MULTIPROCESSORS, 132, FEW_MULTIPROCESSORS, 160)
+_NUMBERS: ContextVar[tuple[int, ...]] = ContextVar("numbers of multiprocessors", default=_USUAL)
+_NUMBER: ContextVar[int | None] = ContextVar("the number of a problem", default=None)
+
+
+def numbers_of_multiprocessors() -> Iterator[int]:
+    """For ever: as if on how many a problem is."""
+    return itertools.cycle(_NUMBERS.get())
+
+
+def number_of_multiprocessors(usual: int = FEW_MULTIPROCESSORS) -> int:
+    """On how many the problem that is run now is started, if it does not matter on so many."""
+    return _NUMBER.get() or usual
+
+
+@contextlib.contextmanager
+def on_multiprocessors(*numbers: int) -> Iterator[None]:
+    """Problems are as if there were one of these."""
+    before = _NUMBERS.set(numbers)
+    try:
+        yield
+    finally:
+        _NUMBERS.reset(before)
 
 
 class NoChecks(ZooError):
@@ -94,6 +122,7 @@ class Problem:
     outputs: Mapping[str, Placed]
     settings: Mapping[str, str | int | float] = field(default_factory=dict)  # options and scalars
     workspaces: Mapping[str, Placed] = field(default_factory=dict)  # as they are found; how they are left is nobody's business
+    multiprocessors: int | None = None  # as if there were so many, where the result depends on it
 
     @property
     def elements(self) -> int:
@@ -185,7 +214,11 @@ def difference(
     for poison in poisons:
         before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid, True) for name, laid in (inputs | workspaces).items()}
         before |= {name: laid.output(poison) for name, laid in outputs.items()}
-        after = execute(kernel, variant, before, problem.settings)
+        number = _NUMBER.set(problem.multiprocessors)
+        try:
+            after = execute(kernel, variant, before, problem.settings)
+        finally:
+            _NUMBER.reset(number)
         for name, laid in inputs.items():
             if not numpy.array_equal(after[name], before[name].image):
                 return f"{name}: the kernel changed an input, first at {_place(laid, before[name].image, after[name])}"

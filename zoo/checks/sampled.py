@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import numpy
 
-from zoo.checks import amax, dequantize, scales
+from zoo.checks import amax, dequantize, quantize_tokens, scales
 from zoo.checks.block_inputs import cast, random_bits, spread
 from zoo.checks.checked_format import finite, format_of
 from zoo.checks.problem import Placed, Problem, dtype_of, values_of
@@ -81,7 +81,22 @@ def sample(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
         groups = _group_sizes(choose, rows) if "grouping" in kernel.fields else None
         gap = choose.of((0, 1, 16))
         return amax.problem(_numbers(choose), x, groups, gap, f"{x.shape}, groups of {groups}, rows {gap} apart")
+    if kernel.fields["formats"] == "fp8token":
+        return _token_rows(kernel, variant, choose)
     return _Quantiser(kernel, variant, choose).problem()
+
+
+def _token_rows(kernel: Kernel, variant: Variant, choose: Choose) -> Problem:
+    settings = {name: choose.of(option.values) for name, option in kernel.options.items()}
+    rows, gap = choose.integer(0, 60), choose.of((0, 1, 3))
+    columns = 16 * choose.integer(0, min(160, _MOST_ELEMENTS // max(rows, 1) // 16))
+    index = None
+    if "index" in kernel.arguments and choose.of((True, False)):
+        index = _numbers(choose).integers(-1, max(rows, 1), choose.integer(0, 40), dtype=numpy.int32)
+        rows = max(rows, 1)
+    x = _values(choose, (rows, columns * (2 if "gates" in settings else 1)), dtype_of(kernel, variant, "x"), 16)
+    name = f"x {x.shape}, {settings}, rows {gap} apart" + ("" if index is None else f", {len(index)} gathered")
+    return quantize_tokens.problem(name, x, settings, gap, index)
 
 
 def _numbers(choose: Choose) -> numpy.random.Generator:

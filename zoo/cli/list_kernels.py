@@ -87,12 +87,12 @@ def _total(kernels: Sequence[Kernel], evidence: Evidence, pattern: str) -> str:
     from zoo.cli.text import columns, count, paragraph
     from zoo.shipped.evidence import summary
 
-    by_arch: dict[str, list[Variant]] = {}
+    by_arch: dict[str, dict[str, Variant]] = {}
     for kernel in kernels:
         for arch, variants in _archs(kernel, pattern):
-            by_arch.setdefault(arch, []).extend(variants)
-    cubins = {variant.file: variant.bytes for variants in by_arch.values() for variant in variants}
-    rows = [(f"{arch}:", f"{count(len(variants), 'cubin')}, {summary(evidence, variants)}") for arch, variants in by_arch.items()]
+            by_arch.setdefault(arch, {}).update({variant.file: variant for variant in variants})
+    cubins = {file: variant.bytes for files in by_arch.values() for file, variant in files.items()}
+    rows = [(f"{arch}:", f"{count(len(files), 'cubin')}, {summary(evidence, files.values())}") for arch, files in by_arch.items()]
     return "\n".join(
         (
             f"{count(len(kernels), 'kernel')}, {count(len(cubins), 'cubin')}, {sum(cubins.values()) / 1e6:.1f} MB",
@@ -113,8 +113,8 @@ def _folded(kernels: Iterable[Kernel], evidence: Evidence, pattern: str) -> str:
         lines.append(paragraph(name + formats, hanging=2))
         rows = []
         for arch in dict.fromkeys(arch for kernel in members for arch, _ in _archs(kernel, pattern)):
-            variants = [variant for kernel in members for variant in kernel.variants if variant.arch == arch]
-            rows.append((arch, count(len(variants), "cubin"), summary(evidence, variants)))
+            files = {variant.file: variant for kernel in members for variant in kernel.variants if variant.arch == arch}
+            rows.append((arch, count(len(files), "cubin"), summary(evidence, files.values())))
         lines.append(columns(rows, indent=2))
     return "\n".join(lines)
 

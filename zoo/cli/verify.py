@@ -12,7 +12,8 @@ from zoo.cli import collection
 
 if TYPE_CHECKING:
     from zoo.catalog import Zoo
-    from zoo.contract.manifest import Kernel
+    from zoo.checks import Outcome
+    from zoo.contract.manifest import Kernel, Variant
     from zoo.shipped.evidence import Evidence
 
 
@@ -89,7 +90,7 @@ def _integrity(zoo: Zoo, kernels: Sequence[Kernel]) -> bool:
 
     names, every = {kernel.name for kernel in kernels}, zoo.manifest.names
     expected = sum(len(zoo.kernel(name).variants) for name in every)
-    failures, files, size = [], 0, 0
+    failures, sizes = [], {}
     with progress(verify_integrity(zoo.directory, zoo.manifest), expected, "integrity") as results:
         for result in results:
             if result.kernel not in names and not (result.kernel is None and len(names) == len(every)):
@@ -97,12 +98,11 @@ def _integrity(zoo: Zoo, kernels: Sequence[Kernel]) -> bool:
             if result.problem is not None:
                 failures.append(result)
             elif result.kernel is not None:
-                files += 1
-                size += (zoo.directory / result.file).stat().st_size
+                sizes[result.file] = (zoo.directory / result.file).stat().st_size
     for failure in failures:
         click.echo(fact("FAILED", f"{failure.file}: {failure.problem}"), err=True)
     state = "as the manifest says" if not failures else f"as the manifest says, {len(failures)} not"
-    click.echo(fact("integrity", f"{count(files, 'cubin')}, {count(size, 'byte')}: {state}"))
+    click.echo(fact("integrity", f"{count(len(sizes), 'cubin')}, {count(sum(sizes.values()), 'byte')}: {state}"))
     if zoo.digest is None:
         click.echo(
             fact("unpinned", "nothing says whose manifest this is: keep what `zoo digest` prints elsewhere, and give it as --digest")
@@ -125,6 +125,7 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, eviden
     work = [(kernel, variant) for kernel in kernels for variant in runnable(kernel, device)]
     ran = 0
     failures: dict[int, str] = {}
+    of_cubins: dict[str, Outcome] = {}
     with kept(evidence if work else None), progress(outcomes(zoo, work, OnGpu(ordinal), jobs), len(work), "gpu") as items:
         for number, outcome in items:
             kernel, variant = work[number]
@@ -132,7 +133,8 @@ def _on_gpu(zoo: Zoo, kernels: Sequence[Kernel], ordinal: int, jobs: int, eviden
             if outcome.error is not None:
                 failures[number] = f"{kernel.name} {variant.name}: {outcome.error}"
             if evidence is not None:
-                evidence.add(variant, "gpu", {**machine, "checks": outcome.checks, "error": outcome.error})
+                seen = _of_cubin(of_cubins, variant, outcome)
+                evidence.add(variant, "gpu", {**machine, "checks": seen.checks, "error": seen.error})
     for number in sorted(failures):
         click.echo(fact("FAILED", failures[number]), err=True)
     state = "all right" if not failures else f"{count(len(failures), 'variant')} wrong"
@@ -156,6 +158,7 @@ def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, ev
     work = [(kernel, variant) for kernel in kernels for variant in kernel.variants]
     ran = left_out = 0
     failures: dict[int, str] = {}
+    of_cubins: dict[str, Outcome] = {}
     with kept(evidence), progress(outcomes(zoo, work, Emulation(schedules), jobs), len(work), "emulator") as items:
         for number, outcome in items:
             kernel, variant = work[number]
@@ -164,7 +167,8 @@ def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, ev
             if outcome.error is not None:
                 failures[number] = f"{kernel.name} {variant.name} ({variant.arch}): {outcome.error}"
             if evidence is not None:
-                evidence.add(variant, "emulator", {"checks": outcome.checks, "schedules": schedules, "error": outcome.error})
+                seen = _of_cubin(of_cubins, variant, outcome)
+                evidence.add(variant, "emulator", {"checks": seen.checks, "schedules": schedules, "error": seen.error})
     for number in sorted(failures):
         click.echo(fact("FAILED", failures[number]), err=True)
     state = "all right" if not failures else f"{count(len(failures), 'variant')} wrong"
@@ -178,3 +182,12 @@ def _emulated(zoo: Zoo, kernels: Sequence[Kernel], schedules: int, jobs: int, ev
             )
         )
     return not failures
+
+
+def _of_cubin(seen: dict[str, Outcome], variant: Variant, outcome: Outcome) -> Outcome:
+    """What has been seen of the variant's cubin, which may be started under several names, each of them checked."""
+    from zoo.checks import Outcome
+
+    before = seen.get(variant.sha256, Outcome(0, None))
+    seen[variant.sha256] = Outcome(before.checks + outcome.checks, before.error or outcome.error)
+    return seen[variant.sha256]

@@ -107,7 +107,7 @@ class Expression:
                     result = _COMPUTE["subtract" if opcode == "negate" else opcode](left, right)
                 except ZeroDivisionError:
                     raise ExpressionError(f"'{self.text}' divides by zero") from None
-                if not SMALLEST <= result <= LARGEST:
+                if type(result) is int and not SMALLEST <= result <= LARGEST:  # what a framework traces is no int yet
                     raise ExpressionError(f"'{self.text}' does not fit 64 bits")
                 stack.append(result)
         return stack.pop()

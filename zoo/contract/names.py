@@ -19,6 +19,7 @@ QUANTISED_GROUPINGS = ("m_grouped_contiguous", "m_grouped_padded", "experts")
 SCALE_GROUPINGS = ("m_grouped_contiguous", "k_grouped")
 DIRECTIONS = ("rows", "cols", "both", "squares")
 ARRANGEMENTS = ("blocked", "unblocked", "mn_major", "ue8m0_words")
+PACKED = ("fragments",)
 EPILOGUES = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
 
 FieldRule = tuple[str, tuple[str, ...], bool]  # the field's name, the words it may be, whether it may be left out
@@ -32,7 +33,8 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "dequantize": ((("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", QUANTISED_GROUPINGS, True)),),
     "requantize": ((("formats", FORMATS, False), ("direction", DIRECTIONS, False)),),
     "scales": ((("arrangement", ARRANGEMENTS, False), ("grouping", SCALE_GROUPINGS, True)),),
-    "pack": ((("formats", FORMATS, False),),),
+    "pack": ((("formats", FORMATS, False), ("arrangement", PACKED, True)),),
+    "unpack": ((("formats", FORMATS, False), ("arrangement", PACKED, False)),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EPILOGUES, True)),),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))

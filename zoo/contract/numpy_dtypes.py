@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.nearest import suggestion
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -42,20 +43,21 @@ def numpy_dtype(name: str) -> numpy.dtype[Any]:
 
 def dtype_name(given: str | DTypeLike, what: str) -> str:
     """zoo's name of a dtype that a caller gave by that name, by numpy's name or as numpy's; `what` it was for is in the refusal."""
-    if isinstance(given, str):
-        if given in DTYPES:
-            return given
-        if given in BY_NUMPY_NAME:
-            return BY_NUMPY_NAME[given]
-        hint = suggestion(given, [*DTYPES, *BY_NUMPY_NAME], f"zoo knows {', '.join(DTYPES)}, and numpy's names of them")
-        raise ArgumentError(f"{what}: unknown dtype '{given}'; {hint}")
+    text: Any = given
+    if issubclass(type(text), str):
+        if text in DTYPES:
+            return DTYPES[text].name
+        if text in BY_NUMPY_NAME:
+            return BY_NUMPY_NAME[text]
+        hint = suggestion(text, [*DTYPES, *BY_NUMPY_NAME], f"zoo knows {', '.join(DTYPES)}, and numpy's names of them")
+        raise ArgumentError(f"{what}: unknown dtype {shown(text)}; {hint}")
     import numpy
 
     try:
         spelled = "" if given is None else numpy.dtype(given).name  # numpy takes None for float64
-    except TypeError:
+    except Exception:  # numpy reads texts, tuples, lists, mappings, and what any object says its dtype is
         spelled = ""
     name = BY_NUMPY_NAME.get(spelled)
     if name is None:
-        raise ArgumentError(f"{what}: zoo has no dtype for numpy's {spelled or repr(given)}; it knows {', '.join(BY_NUMPY_NAME)}")
+        raise ArgumentError(f"{what}: zoo has no dtype for numpy's {spelled or shown(given)}; it knows {', '.join(BY_NUMPY_NAME)}")
     return name

@@ -19,6 +19,7 @@ from zoo.contract.expressions import LARGEST, Expression
 from zoo.contract.manifest import Argument, Form, Kernel, MapRecipe, Variant
 from zoo.contract.placement import Placement, Span
 from zoo.contract.tensor_map import TensorMap
+from zoo.contract.whole_numbers import LONGEST
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
 
 
@@ -85,7 +86,7 @@ class _Resolution:
         self.capability = capability
         self.values: dict[str, int] = {"sms": multiprocessors}
         self.arrays: dict[str, Array] = {}
-        self.scalars: dict[str, int | float] = {}
+        self.scalars: dict[str, float] = {}  # whole numbers are among `values`
         self.options: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.strides: dict[str, tuple[int, ...]] = {}  # with those of short dimensions made contiguous
@@ -129,17 +130,17 @@ class _Resolution:
             if value is None and not argument.optional:
                 self._fail(f"{name}: missing; {argument.help}")
             if argument.kind == "scalar":
-                self.scalars[name] = self._scalar(argument, value)
+                self._scalar(argument, value)
             elif value is not None:
                 self.arrays[name] = value
         for name, option in kernel.options.items():
             value = given.get(name)
             value = option.default if value is None else value
-            if value not in option.values:
+            if not issubclass(type(value), str) or value not in option.values:
                 self._fail(f"{name}: expected {_either(option.values)}, got '{_text(value)}'")
             self.options[name] = value
 
-    def _scalar(self, argument: Argument, value: Any) -> int | float:
+    def _scalar(self, argument: Argument, value: Any) -> None:
         dtype = argument.dtypes[0]
         if dtype == "f32":
             try:
@@ -148,12 +149,12 @@ class _Resolution:
                 struct.pack("<f", value)
             except (TypeError, OverflowError, struct.error):
                 self._fail(f"{argument.name}: expected a number that fits 32 bits, got {_text(value)}")
-            return float(value)
+            self.scalars[argument.name] = float(value)
+            return
         bits = 8 * DTYPES[dtype].bytes
         if isinstance(value, bool) or not isinstance(value, int) or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             self._fail(f"{argument.name}: expected a whole number of {bits} bits, got {_text(value)}")
         self.values[argument.name] = value
-        return value
 
     # 2. arrays one by one
     def _flags_and_forms(self) -> None:
@@ -411,9 +412,10 @@ def _tuple(numbers: Sequence[int]) -> str:
 def _text(value: object) -> str:
     """What a caller gave; what has no text (a number of thousands of digits) is called by its type."""
     try:
-        return str(value)
+        text = str(value)
     except Exception:
         return f"a {type(value).__name__} without a text"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 def _either(names: Sequence[str]) -> str:

@@ -286,7 +286,7 @@ class Variant:
 @dataclass(eq=False, repr=False)
 class Tile:
     """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for. `constants`,
-    `source`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
+    `source`, `cubins_of`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
 
     stands_in: ClassVar[str] = TABLE
 
@@ -306,6 +306,14 @@ class Tile:
     )
     source: str | None = field(
         metadata=says(FileName(), "The CUDA source of its variants, beside the table.", default=None, default_words="the table's")
+    )
+    cubins_of: str | None = field(
+        metadata=says(
+            Text("the name of a kernel"),
+            "Whose cubins its variants are started from: those of that kernel's variants of the same names, source and constants.",
+            default=None,
+            default_words="the table's own",
+        )
     )
     dtypes: dict[str, list[str]] = field(
         metadata=says(

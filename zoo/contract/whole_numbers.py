@@ -10,7 +10,7 @@ from typing import Any, cast
 from zoo.errors import ArgumentError
 
 MOST_DIMENSIONS = 64  # of an array, as numpy has it; a caller's tuple may have no end
-_LONGEST = 200  # of what a message shows
+LONGEST = 200  # of what a message shows
 
 
 def whole(given: Any, what: str, smallest: int = 0, largest: int = 2**63 - 1) -> int:
@@ -45,4 +45,4 @@ def shown(given: object) -> str:
         text = repr(given)
     except Exception:
         return f"a {type(given).__name__}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -406,8 +406,6 @@ def _pack_one(variable, value, what):
         if len(value) != size:
             raise EmulatorError(f"{what} has {size} bytes, {len(value)} were given")
         return bytes(value)
-    if isinstance(value, bool):
-        value = int(value)
     if isinstance(value, (OwnArray, Pointer)):
         raise EmulatorError(f"{what}: of an array the launch takes its .address")
     if isinstance(value, float) or (variable.type in ("f32", "f64") and isinstance(value, int)):

@@ -16,7 +16,7 @@ import numpy as np
 from zoo.reference.gemm import rounded
 from zoo.reference.small_floats import E2M1, E4M3, E5M2, ElementFormat, decode, decode_e8m0, unpack_e2m1
 
-_NOTHING = -10000  # the exponent of a zero: never the largest
+_NOTHING = -1000  # the exponent of a zero: never the largest
 _PRODUCTS_AT_ONCE = 1 << 20
 _GROUP = 16  # products of two e2m1 that are added up exactly
 
@@ -123,11 +123,7 @@ def _add_wide(sums: np.ndarray, left: Operand, right: Operand, elements: slice, 
     exponents = exponents + left.scale_exponents[:, None, block] + right.scale_exponents[None, :, block]
     unit = _unit(np.maximum(exponents, _exponents_of_sums(sums)), 25)
     total = np.trunc(sums / unit) + np.trunc(products / unit[:, :, None]).sum(axis=2)
-    found = _to_f32_towards_zero(total * unit)
-    special = ~(np.isfinite(products).all(axis=2) & np.isfinite(sums))
-    if special.any():
-        found[special] = (products.sum(axis=2) + sums)[special]
-    return found
+    return _to_f32_towards_zero(total * unit)
 
 
 def _add_packed(sums: np.ndarray, left: Operand, right: Operand, elements: slice, kind: Kind) -> np.ndarray:
@@ -146,12 +142,11 @@ def _add_packed(sums: np.ndarray, left: Operand, right: Operand, elements: slice
     total = np.trunc(sums / unit)
     for term in terms:
         total += np.trunc(term / unit)
-    found = _to_f32_towards_zero(total * unit)
-    return np.asarray(np.where(np.isfinite(sums) & np.isfinite(terms).all(axis=0), found, sum(terms, sums)), np.float32)
+    return _to_f32_towards_zero(total * unit)
 
 
 def _unit(exponents: np.ndarray, fraction_bits: int) -> np.ndarray:
-    return np.asarray(np.ldexp(1.0, np.where(exponents < _NOTHING // 2, 0, exponents) - fraction_bits))
+    return np.asarray(np.ldexp(1.0, np.maximum(exponents, _NOTHING) - fraction_bits))
 
 
 def _exponents_of_sums(sums: np.ndarray) -> np.ndarray:

@@ -96,21 +96,34 @@ def partial_sums(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     Every product and the sum so far are cut, towards zero, to 13 fraction bits below the largest exponent among them
     (of a product: the sum of its factors'), added exactly, and the sum is cut to 13 fraction bits.
     """
-    left, right = decode(a, E4M3).astype(np.float64).T[:, :, None], decode(b, E4M3).astype(np.float64).T[:, None, :]
-    left_exponents, right_exponents = _exponents(a).T[:, :, None], _exponents(b).T[:, None, :]
-    sums = np.zeros((len(a), len(b)))
-    for first in range(0, a.shape[1], _DEPTH):
-        instruction = range(first, min(first + _DEPTH, a.shape[1]))
+    left, right = decode(a, E4M3).astype(np.float64), decode(b, E4M3).astype(np.float64)
+    return chained_sums(left, right, _exponents(a), _exponents(b), _DEPTH, _FRACTION_BITS, _FRACTION_BITS)
+
+
+def chained_sums(
+    left: np.ndarray,
+    right: np.ndarray,
+    left_exponents: np.ndarray,
+    right_exponents: np.ndarray,
+    depth: int,
+    fraction_bits: int,
+    kept_bits: int,
+) -> np.ndarray:
+    """The same for operands as float64 and the exponents that count for their alignment, of instructions `depth` along K."""
+    left, right = left.T[:, :, None], right.T[:, None, :]
+    left_exponents, right_exponents = left_exponents.T[:, :, None], right_exponents.T[:, None, :]
+    sums = np.zeros((left.shape[1], right.shape[2]))
+    for first in range(0, len(left), depth):
+        instruction = range(first, min(first + depth, len(left)))
         top = np.where(sums == 0, _NOTHING, np.frexp(sums)[1] - 1).astype(np.int16)
         for k in instruction:
             np.maximum(top, left_exponents[k] + right_exponents[k], out=top)
-        unit = np.ldexp(1.0, np.where(top < _NOTHING // 2, 0, top) - _FRACTION_BITS)
+        unit = np.ldexp(1.0, np.maximum(top, _NOTHING) - fraction_bits)
         total = np.trunc(sums / unit)
         for k in instruction:
             total += np.trunc(left[k] * right[k] / unit)
         mantissa, exponent = np.frexp(total * unit)
-        sums = np.ldexp(np.trunc(np.ldexp(mantissa, _FRACTION_BITS + 1)), exponent - _FRACTION_BITS - 1)
-        sums = np.where(sums == 0, 0.0, sums)  # never -0
+        sums = np.ldexp(np.trunc(np.ldexp(mantissa, kept_bits + 1)), exponent - kept_bits - 1)
     return sums.astype(np.float32)
 
 

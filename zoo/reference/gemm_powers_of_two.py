@@ -17,9 +17,8 @@ def gemm_fp8b128_of_powers(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
     A product of gemm.mxfp8 whose scales are the same for four blocks of 32, and for 128 rows of b. A scale that is no power of two
     is NaN, and 0 is 2^-127.
     """
-    steps = -(-a.shape[1] // (BLOCK // _STEPS))
-    left = np.repeat(ue8m0_of_powers(a_scale), _STEPS, axis=1)[:, :steps]
-    right = np.repeat(np.repeat(ue8m0_of_powers(b_scale), _STEPS, axis=1)[:, :steps], BLOCK, axis=0)[: len(b)]
+    left = np.repeat(ue8m0_of_powers(a_scale), _STEPS, axis=1)  # those of steps beyond K are not looked at
+    right = np.repeat(np.repeat(ue8m0_of_powers(b_scale), _STEPS, axis=1), BLOCK, axis=0)[: len(b)]
     return gemm_block_scaled(a, left, b, right, "mxfp8", splits)
 
 
@@ -32,16 +31,14 @@ def gemm_fp8b128_k_grouped_of_powers(
     begin = block = 0
     for group, end in enumerate(np.asarray(offsets).tolist()):
         blocks = slice(block, block + -(-(end - begin) // BLOCK))
-        steps = -(-(end - begin) // (BLOCK // _STEPS))
-        of_a, of_b = (np.repeat(scales[:, blocks], _STEPS, axis=1)[:, :steps] for scales in (left, right))
+        of_a, of_b = (np.repeat(scales[:, blocks], _STEPS, axis=1) for scales in (left, right))
         sums[group] = gemm_block_scaled(a[:, begin:end], of_a, b[:, begin:end], of_b, "mxfp8")
         begin, block = end, blocks.stop
     return sums
 
 
 def ue8m0_of_powers(scales: np.ndarray) -> np.ndarray:
-    """Bytes of the last two dimensions' scales, as scales.ue8m0_words makes them; of bytes themselves."""
+    """Bytes of scales, as scales.ue8m0_words makes them; of bytes themselves."""
     if scales.dtype != np.float32:
         return np.asarray(scales.view(np.uint8))
-    rows = scales.reshape(-1, scales.shape[-1])
-    return unpack_ue8m0(pack_ue8m0(rows), rows.shape[1]).reshape(scales.shape)
+    return unpack_ue8m0(pack_ue8m0(scales.reshape(1, -1)), scales.size).reshape(scales.shape)

@@ -64,7 +64,6 @@ def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[l
     Calls of one form differ in addresses alone."""
     form: list[Any] = [variant]
     addresses: list[int] = []
-    name = ""
     try:
         for name, value in arguments.items():
             cls = type(value)
@@ -84,7 +83,7 @@ def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[l
             elif cls is int or cls is str:
                 form += (name, cls, value)
             else:
-                number = _number(value)
+                number = plain_number(value)
                 # Equal must mean the same bits: -0.0 is not 0.0, a NaN is itself, and 1 is not 1.0.
                 form += (name, type(number), number.hex() if isinstance(number, float) else number)
     except ArgumentError as error:
@@ -109,7 +108,7 @@ def plain(part: Any) -> Any:
     return index(part) if hasattr(cls, "__index__") else part
 
 
-def _number(value: object) -> object:
+def plain_number(value: object) -> object:
     """numpy's numbers become Python's, and so do those of other subclasses of Python's."""
     cls: Any = type(value)
     if cls is bool:
@@ -145,7 +144,7 @@ class Call:
                 except Exception as error:
                     raise ArgumentError(f"{name}: a {type(arguments[name]).__name__} that cannot be read: {shown(error)}") from None
             else:
-                self.values[name] = _number(arguments[name])
+                self.values[name] = plain_number(arguments[name])
 
     @classmethod
     def read(cls, arguments: Mapping[str, object]) -> Call:

@@ -177,9 +177,9 @@ def make_capsule(
 ) -> object:
     """A DLPack capsule over device memory that keeps `owner` alive. Strides are in elements, None for contiguous memory."""
     size, rank = ctypes.sizeof(_DLManagedTensor), len(shape)
-    numbers = ctypes.c_int64 * (2 * rank)
+    numbers = ctypes.c_int64 * len((*shape, *(strides or ())))
     where = _libc.malloc(size + ctypes.sizeof(numbers))
-    numbers.from_address(where + size)[:] = [*shape, *(strides or (0,) * rank)]
+    numbers.from_address(where + size)[:] = [*shape, *(strides or ())]
     pointer = ctypes.POINTER(ctypes.c_int64)
     managed = _DLManagedTensor.from_address(where)
     managed.tensor = _DLTensor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,14 +27,14 @@ class Block:
         """`order`: the arrays, as `pointers` holds their addresses; the kernel's pointer parameters are read from there."""
         self._memory = (ctypes.c_uint8 * (len(launch.block) + _ALIGNMENT))()
         start = ctypes.addressof(self._memory)
-        self.address = (start + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT
+        self.address = -(-start // _ALIGNMENT) * _ALIGNMENT
         ctypes.memmove(self.address, launch.block, len(launch.block))
         self.pointers = (ctypes.c_uint64 * len(order))()
         cells = {name: ctypes.addressof(self.pointers) + 8 * index for index, name in enumerate(order)}
         places = {parameter.offset: self.address + parameter.offset for parameter in launch.variant.launch.parameters}
         for offset, name in launch.pointers:
             places[offset] = cells[name]
-            self.pointers[order.index(name)] = int.from_bytes(launch.block[offset : offset + 8], "little")
+            (self.pointers[order.index(name)],) = struct.unpack_from("<Q", launch.block, offset)
         self._parameters = (ctypes.c_void_p * len(places))(*places.values())
         self.parameters = ctypes.addressof(self._parameters)
 

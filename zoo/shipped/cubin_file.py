@@ -107,7 +107,7 @@ class _Reader:
     def _text(self, start: int, index: int, end: int, what: str, longest: int = _LONGEST_NAME) -> str:
         """The zero-terminated text at `start + index` of a string table that stops at `end`."""
         end = min(end, start + index + longest + 1)
-        stop = self.data.find(b"\0", start + index, end) if start + index < end else -1
+        stop = self.data.find(b"\0", start + index, end)
         if stop < 0:
             self._fail(start + index, f"{what}, zero-terminated before {end:#x}")
         self.names_left -= stop - start - index

@@ -9,6 +9,8 @@ from zoo.shipped.places import cubins_directory as cubins_directory
 packaged = Zoo(cubins_directory(), MANIFEST_SHA256)
 
 launch = packaged.launch
+call = packaged.call
+shapes = packaged.shapes
 prepare = packaged.prepare
 find = packaged.find
 load = packaged.load

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "7478d1df536e165ab0553be596672e9e3fcefff4269e38708af7aa55d059128f"
+MANIFEST_SHA256 = "d219d1363d70c90db9ca398b3f38f8474c7747b30b6458fb06383262a3afc6f6"

@@ -1,0 +1,72 @@
+"""A mixture-of-experts layer in one compiled JAX program: routing by JAX, the experts' products by zoo's kernels.
+
+    pip install cubin-zoo "jax[cuda13]"        (without a GPU: pip install cubin-zoo jax)
+    python examples/jax_mixture_of_experts.py
+
+Tokens are sorted by the expert that they go to, each as often as it has experts. No copy of them is made for that: the quantiser takes
+rows of x through an index. Then two products for groups of rows: the first ends in SwiGLU and in FP8 operands for the second, whose rows
+are multiplied by their routing weights. On a CPU the same program is computed by zoo's written rules, slowly.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+import zoo.jax
+
+TOKENS, WIDTH, HIDDEN, EXPERTS, CHOSEN = 48, 128, 64, 4, 2
+
+
+@jax.jit
+def quantised_weights(w):
+    """(E, N, K) in any float: elements and a scale for each 128 x 128 of them."""
+    found = zoo.jax.call("quantize.fp8b128.squares", x=w, scaling="pow2")
+    return found.q, found.scales
+
+
+@functools.partial(jax.jit, static_argnames="chosen")
+def mixture(x, router, gates_and_ups, down, chosen=CHOSEN):
+    """x (T, K); router (E, K); quantised weights (E, 2 I, K) and (E, K, I)."""
+    weights, experts = jax.lax.top_k(jax.nn.softmax(x.astype(jnp.float32) @ router.T), chosen)
+    order = jnp.argsort(experts.reshape(-1), stable=True)  # rows of the products: tokens by their experts
+    token = (order // chosen).astype(jnp.int32)
+    offsets = jnp.cumsum(jnp.bincount(experts.reshape(-1), length=len(router))).astype(jnp.int32)
+
+    a = zoo.jax.call("quantize.fp8b128.rows.m_grouped_contiguous", x=x, index=token, offsets=offsets, scaling="pow2")
+    h = zoo.jax.call(
+        "gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128",
+        a=a.q, a_scale=a.scales, b=gates_and_ups[0], b_scale=gates_and_ups[1], offsets=offsets, scaling="pow2",
+    )  # fmt: skip
+    y = zoo.jax.call(
+        "gemm.fp8b128.m_grouped_contiguous",
+        a=h.q, a_scale=h.scales, b=down[0], b_scale=down[1], offsets=offsets, row_scale=weights.reshape(-1)[order],
+    )  # fmt: skip
+    return jnp.zeros(x.shape, jnp.float32).at[token].add(y.d.astype(jnp.float32))
+
+
+@functools.partial(jax.jit, static_argnames="chosen")
+def in_float32(x, router, gates_and_ups, down, chosen=CHOSEN):
+    """What the layer would be without any rounding to 8 bits: every expert on every token."""
+    x = x.astype(jnp.float32)
+    weights, experts = jax.lax.top_k(jax.nn.softmax(x @ router.T), chosen)
+    gates, ups = jnp.split(jnp.einsum("tk,eik->tei", x, gates_and_ups), 2, axis=2)
+    every = jnp.einsum("tei,eki->tek", jax.nn.silu(gates) * ups, down)
+    return jnp.einsum("tc,tck->tk", weights, jnp.take_along_axis(every, experts[:, :, None], axis=1))
+
+
+def main():
+    keys = jax.random.split(jax.random.key(0), 4)
+    x = jax.random.normal(keys[0], (TOKENS, WIDTH), jnp.bfloat16)
+    router = jax.random.normal(keys[1], (EXPERTS, WIDTH))
+    gates_and_ups = jax.random.normal(keys[2], (EXPERTS, 2 * HIDDEN, WIDTH)) / WIDTH**0.5
+    down = jax.random.normal(keys[3], (EXPERTS, WIDTH, HIDDEN)) / HIDDEN**0.5
+    y = mixture(x, router, quantised_weights(gates_and_ups), quantised_weights(down))
+    wanted = in_float32(x, router, gates_and_ups, down)
+    error = float(jnp.linalg.norm(y - wanted) / jnp.linalg.norm(wanted))
+    print(f"{TOKENS} tokens, {CHOSEN} of {EXPERTS} experts each, on {jax.devices()[0]}: {100 * error:.1f} % from the layer in float32")
+    return error
+
+
+if __name__ == "__main__":
+    main()

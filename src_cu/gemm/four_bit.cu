@@ -1,0 +1,58 @@
+// gemm.fp8_nvfp4.<grouping> and gemm.fp8_mxfp4.<grouping>: D = A B^T of e4m3 A, whose rows are called tokens, and 4-bit B, whose rows are
+// called weights, on Hopper, whose tensor cores know no 4-bit numbers: each weight becomes an e4m3 in a register on its way there.
+//
+// One warp copies (and three gather, where rows come through an index), one or two warpgroups unpack, multiply, promote and store:
+//
+//     four_bit/fragments.cuh     from packed codes and scales to registers
+//     four_bit/tile.cuh          the tile and its ring of stages
+//     four_bit/load.cuh          where operands come from
+//     four_bit/multiply.cuh      the loop over K
+//     four_bit/finish.cuh        from sums to D
+//     four_bit/product.cuh       the ways of putting them together
+//     tile_order.cuh, pushed_sums.cuh     who computes which tile, and how a cluster's sums meet: as FP8's
+
+#include <type_traits>
+
+#include "gemm/four_bit/product.cuh"
+
+namespace zoo {
+
+// GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked, 3 m_grouped_gather.
+constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2, GATHERS = Variant::GROUPING == 3;
+using Tile =
+    FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::WARPGROUPS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
+using Places = std::conditional_t<IN_PLACES, EachInItsPlace, OneAfterTheOther>;
+using OfGroups = GroupedOrder<Tile, Variant::BAND, Places>;
+using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
+using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
+using Way = FourBitProduct<Tile, Order, Variant::SPLITS>;
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
+
+__device__ __forceinline__ OneAfterTheOther places_of(OneAfterTheOther, const int* places, int) { return {places}; }
+__device__ __forceinline__ EachInItsPlace places_of(EachInItsPlace, const int* places, int rows) { return {places, rows}; }
+
+template <class Order>
+__device__ __forceinline__ Order order_of(const int* places, int groups, int rows, int N, int blocks) {
+    if constexpr (DENSE)
+        return Order(rows, N, blocks);
+    else
+        return Order(places_of(Places{}, places, rows), groups, N, blocks);
+}
+
+}  // namespace zoo
+
+// rows: of D, or of a group's place; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
+extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const uint8_t* a_first, int64_t a_stride, const uint8_t* b, uint8_t* d,
+               int64_t d_stride, int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows,
+               int N, int tiles, int chunks, const float* a_scale, const float* alpha, const uint8_t* largest,
+               const uint8_t* bias, int bias_is_bf16, const float* row_scale) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows};
+    const zoo::IndexedRows indexed{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
+    const zoo::FourBitResult<zoo::Tile::FORMAT> result{
+        d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
+        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
+    const auto order = zoo::order_of<zoo::Order>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
+}

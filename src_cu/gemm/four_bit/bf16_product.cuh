@@ -1,0 +1,72 @@
+// A product of bf16 and 4-bit weights put together: as product.cuh, with threads that copy tokens.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/cluster.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/registers.cuh"
+#include "gemm/four_bit/bf16_load.cuh"
+#include "gemm/four_bit/bf16_multiply.cuh"
+#include "gemm/four_bit/finish.cuh"
+#include "gemm/four_bit/product.cuh"
+#include "gemm/pushed_sums.cuh"
+#include "gemm/tile_order.cuh"
+
+namespace zoo {
+
+template <class Tile, class Order, int SPLITS>
+struct Bf16Product {
+    Tile tile;
+    StagedTokens staged[Tile::MATH_WARPS];
+    std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
+    std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
+
+    template <class Result>
+    __device__ __forceinline__ void run(Order order, const PackedMatrices& b, const IndexedRows& a, const Result& d) {
+        let_next_kernel_launch();
+        tile.initialise();
+        if constexpr (SPLITS > 1)
+            if (threadIdx.x == 0) pushed.initialise();
+        __syncthreads();
+        if constexpr (SPLITS > 1) arrive_at_cluster();  // when all have, they may be sent to
+        wait_for_previous_kernel();
+
+        if (threadIdx.x >= Tile::MATH_THREADS) {
+            if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
+            const int warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0) - Tile::MATH_WARPS, lane = threadIdx.x % 32;
+            if (warp < Tile::COPYING_WARPS)
+                copy_tokens(tile, order, a, warp, lane);
+            else if (OfWarps<Order> || lane == 0)
+                load_weights(tile, order, b, lane);
+            __syncwarp();
+            if constexpr (SPLITS > 1) wait_for_cluster();
+        } else {
+            if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
+            if constexpr (SPLITS > 1) wait_for_cluster();
+            Ring<Tile::STAGES> ring;
+            for (Work work; order.next(work);) {
+                const int heights = b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
+                const int chunks = min(b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
+                float sums[Tile::PARTS][Tile::SUMS];
+                if constexpr (Tile::PARKS) parked.park(order, work);
+                multiply_bf16(tile, ring, max(chunks, 0), tiles_of(max(heights, 0), Tile::WARPGROUPS), sums);
+                if constexpr (Tile::PARKS) parked.fetch(order, work);
+                if constexpr (SPLITS > 1) {
+                    pushed.push(sums[0]);
+                } else {
+                    const auto mine = d.of(work.group);
+#pragma unroll
+                    for (int p = 0; p < Tile::PARTS; p++) {
+                        finish_and_store<Tile>(mine, staged[thread_index_anew() / 32], work, sums[p]);
+                        work.weight += Tile::WARPGROUPS * CHUNK_ROWS;
+                    }
+                }
+            }
+        }
+        if constexpr (SPLITS > 1) pushed.template add_up_and_store<Tile::THREADS / 32>(d, order.work);
+    }
+};
+
+}  // namespace zoo

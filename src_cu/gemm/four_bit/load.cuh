@@ -1,0 +1,112 @@
+// Where the operands of a product with 4-bit weights come from: packed weights by plain bulk copies, for they lie as a tile wants them;
+// tokens by tensor copies, or through an index by threads.
+#pragma once
+
+#include <cstdint>
+
+#include "common/async_copy.cuh"
+#include "common/tensor_copy.cuh"
+#include "gemm/four_bit/tile.cuh"
+#include "gemm/operands.cuh"
+
+namespace zoo {
+
+// B: for each group `tiles` tiles of 64 rows, each `chunks` chunks along K, one after the other.
+struct PackedMatrices {
+    const uint8_t* first;
+    int tiles, chunks;
+};
+
+template <class Tile>
+struct FourBitOperands {
+    const TensorMap& a;
+    PackedMatrices b;
+    int token_rows;  // of a box
+
+    // By one thread: CHUNKS from `chunk` on. What lies behind the last is not copied, but for tokens: there zeros come.
+    __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
+        const int chunks = max(min(b.chunks - chunk, Tile::CHUNKS), 0), first = work.weight / CHUNK_ROWS;
+        const int groups = min(b.tiles - first, Tile::WARPGROUPS);
+        const uint32_t bytes = chunks * Tile::CHUNK_BYTES;
+        Barrier* full = &tile.full[stage];
+        arrive_expecting_bytes(full, groups * bytes + (Tile::GATHERS ? 0 : Tile::LINES * token_rows * 128));
+        const uint8_t* from = b.first + ((int64_t(work.group) * b.tiles + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
+        if (bytes > 0)
+            for (int i = 0; i < groups; i++)
+                load_bytes(tile.weights[stage][i], from + int64_t(i) * b.chunks * Tile::CHUNK_BYTES, bytes, full);
+        if constexpr (!Tile::GATHERS)
+#pragma unroll
+            for (int line = 0; line < Tile::LINES; line++)
+                load_box(tile.tokens[stage][line], a, (chunk / 2 + line) * 128, work.token, full);
+    }
+
+    // By all threads, before they synchronise: rows that no box brings. As clear_missing_tokens().
+    __device__ __forceinline__ void clear_missing_tokens(Tile& tile) const {
+        if constexpr (!Tile::GATHERS) {
+            for (int piece = token_rows * 8 + threadIdx.x; piece < Tile::TOKENS * 8; piece += Tile::THREADS)
+#pragma unroll
+                for (int stage = 0; stage < Tile::STAGES; stage++)
+#pragma unroll
+                    for (int line = 0; line < Tile::LINES; line++)
+                        reinterpret_cast<uint4*>(tile.tokens[stage][line])[piece] = uint4{};
+            let_copies_see_shared_memory();
+        }
+    }
+};
+
+// By one thread, or by its warp where the order takes one.
+template <class Tile, class Order>
+__device__ __forceinline__ void load_operands(Tile& tile, Order order, const FourBitOperands<Tile>& operands, int lane) {
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        if (OfWarps<Order> && lane > 0) continue;
+        for (int chunk = work.first_block * PROMOTED_CHUNKS; chunk < work.end_block * PROMOTED_CHUNKS; chunk += Tile::CHUNKS) {
+            tile.wait_until_empty(ring);
+            operands.load(tile, ring.stage, work, chunk);
+            ring.advance();
+        }
+    }
+}
+
+// A (rows, K), of which row i of D takes row index[i]; a row of zeros where that is none of A's.
+struct IndexedRows {
+    const uint8_t* first;
+    int64_t stride;
+    int rows, K;
+    const int* index;
+};
+
+// Eight lanes copy 128 bytes of a row, 16 each, to where a tensor copy would. Which row of A a token is waits in shared memory: a lane
+// has up to 16 of them, and fewer registers. -1 is none.
+template <class Tile, class Order>
+__device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const IndexedRows& a, int thread) {
+    constexpr int STEP = Tile::GATHERING_THREADS / 8;
+    const int piece = thread % 8, first = thread / 8;
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        for (int r = first; r < Tile::TOKENS; r += STEP) {  // eight lanes write the same
+            const int token = work.token + r, row = token < work.end_token ? a.index[token] : -1;
+            tile.rows[r] = uint32_t(row) < uint32_t(a.rows) ? row : -1;
+        }
+        __syncwarp();
+        for (int chunk = work.first_block * PROMOTED_CHUNKS; chunk < work.end_block * PROMOTED_CHUNKS; chunk += Tile::CHUNKS) {
+            tile.wait_until_empty(ring);
+#pragma unroll 1
+            for (int line = 0; line < Tile::LINES; line++) {
+                const int column = (chunk / 2 + line) * 128 + piece * 16;
+                const uint32_t to = shared_address(tile.tokens[ring.stage][line]);
+#pragma unroll 4
+                for (int r = first; r < Tile::TOKENS; r += STEP) {
+                    const int row = tile.rows[r];
+                    const bool exists = row >= 0 && column < a.K;
+                    copy_16_bytes(to + r * 128 + (piece ^ r % 8) * 16, a.first + (exists ? row * a.stride + column : 0), exists);
+                }
+            }
+            arrive_after_copies(&tile.full[ring.stage]);
+            ring.advance();
+        }
+        __syncwarp();
+    }
+}
+
+}  // namespace zoo

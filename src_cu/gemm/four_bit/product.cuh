@@ -1,0 +1,119 @@
+// The two ways of putting a product with 4-bit weights together: persistent CTAs, which take tile after tile while copies run ahead, and
+// clusters whose CTAs share K, where tiles do not fill the chip. Orders and the way sums meet are those of fp8b128.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/cluster.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/registers.cuh"
+#include "gemm/four_bit/finish.cuh"
+#include "gemm/four_bit/load.cuh"
+#include "gemm/four_bit/multiply.cuh"
+#include "gemm/pushed_sums.cuh"
+#include "gemm/tile_order.cuh"
+
+namespace zoo {
+
+struct Nothing {};
+
+// The numbers that an order and a tile of it are.
+template <class Tile, int BAND, class Each>
+__device__ __forceinline__ void each_number(DenseOrder<Tile, BAND>& order, const Each& each) {
+    each(order.M), each(order.rows), each(order.columns), each(order.blocks), each(order.index);
+}
+template <class Tile, int BAND, class Groups, class Each>
+__device__ __forceinline__ void each_number(GroupedOrder<Tile, BAND, Groups>& order, const Each& each) {
+    each(order.columns), each(order.blocks), each(order.index), each(order.first_group), each(order.end_index);
+    each(order.begin), each(order.end), each(order.own_end_index);
+}
+template <class Each>
+__device__ __forceinline__ void each_number(Work& work, const Each& each) {
+    each(work.token), each(work.weight), each(work.end_token), each(work.group);
+}
+
+// What a multiplying thread knows of its order and its tile, out of its registers and back: each number of all threads together. In
+// assembly, or the compiler keeps them.
+template <class Tile>
+struct Parked {
+    static constexpr int NUMBERS = 12;
+    int numbers[NUMBERS][Tile::MATH_THREADS];
+
+    template <class Order>
+    __device__ __forceinline__ void park(Order& order, Work& work) {
+        uint32_t at = shared_address(&numbers[0][thread_index_anew()]);
+        auto store = [&](int number) {
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(number) : "memory");
+            at += sizeof(numbers[0]);
+        };
+        each_number(order, store);
+        each_number(work, store);
+    }
+    template <class Order>
+    __device__ __forceinline__ void fetch(Order& order, Work& work) const {
+        uint32_t at = shared_address(&numbers[0][thread_index_anew()]);
+        auto load = [&](int& number) {
+            asm volatile("ld.shared.u32 %0, [%1];" : "=r"(number) : "r"(at) : "memory");
+            at += sizeof(numbers[0]);
+        };
+        each_number(order, load);
+        each_number(work, load);
+    }
+};
+
+template <class Tile, class Order, int SPLITS>
+struct FourBitProduct {
+    Tile tile;
+    StagedTokens staged[Tile::MATH_WARPS];
+    std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
+    std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
+
+    template <class Result>
+    __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& rows,
+                                        const Result& d) {
+        let_next_kernel_launch();
+        tile.initialise();
+        if (threadIdx.x == 0) {
+            if constexpr (!Tile::GATHERS) prefetch(operands.a);
+            if constexpr (SPLITS > 1) pushed.initialise();
+        }
+        operands.clear_missing_tokens(tile);
+        __syncthreads();
+        if constexpr (SPLITS > 1) arrive_at_cluster();  // when all have, they may be sent to
+        wait_for_previous_kernel();
+
+        if (threadIdx.x >= Tile::MATH_THREADS) {
+            if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
+            const int thread = threadIdx.x - Tile::MATH_THREADS;
+            if (thread < 32) {
+                if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
+            } else if (thread - 32 < Tile::GATHERING_THREADS) {
+                if constexpr (Tile::GATHERS) gather_tokens(tile, order, rows, thread - 32);
+            }
+            __syncwarp();
+            if constexpr (SPLITS > 1) wait_for_cluster();
+        } else {
+            if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
+            if constexpr (SPLITS > 1) wait_for_cluster();
+            Ring<Tile::STAGES> ring;
+            for (Work work; order.next(work);) {
+                const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.tiles;
+                int end = operands.b.chunks;
+                if constexpr (SPLITS > 1) end = min(end, work.end_block * PROMOTED_CHUNKS);  // of this CTA's share
+                const int left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;
+                float sums[Tile::SUMS];
+                if constexpr (Tile::PARKS) parked.park(order, work);
+                multiply_packed(tile, ring, work.end_block - work.first_block, left, sums);
+                if constexpr (Tile::PARKS) parked.fetch(order, work);
+                if constexpr (SPLITS > 1)
+                    pushed.push(sums);
+                else
+                    finish_and_store<Tile>(d.of(work.group), staged[thread_index_anew() / 32], work, sums);
+            }
+        }
+        if constexpr (SPLITS > 1) pushed.template add_up_and_store<Tile::THREADS / 32>(d, order.work);
+    }
+};
+
+}  // namespace zoo

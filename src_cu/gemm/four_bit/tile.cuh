@@ -1,0 +1,79 @@
+// The tile of a product with 4-bit weights and the ring of stages that feeds it. Weights are the 64 rows of a warpgroup's wgmma,
+// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory.
+//
+// A stage holds CHUNKS of 64 of K:
+//
+//     tokens      for each 128 of K: TOKENS x 128 bytes of A, with the swizzle of 128 bytes
+//     weights     for each warpgroup: CHUNKS packed chunks of its 64 rows, as they lie in memory: one copy
+//
+//     full[stage]     the copying thread announces its bytes; where rows are gathered, each gathering thread arrives by its copies
+//     empty[stage]    every multiplying warp arrives when its wgmmas on that stage are over
+#pragma once
+
+#include <cstdint>
+
+#include "common/mbarrier.cuh"
+#include "common/tensor_copy.cuh"
+#include "common/wgmma.cuh"
+#include "gemm/four_bit/fragments.cuh"
+
+namespace zoo {
+
+constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor core together: a block
+
+template <Weights WEIGHTS_, int TOKENS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_>
+struct FourBitTile {
+    static constexpr Weights FORMAT = WEIGHTS_;
+    static constexpr int TOKENS = TOKENS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
+    static constexpr bool GATHERS = GATHERS_;
+    static constexpr int WEIGHTS = WARPGROUPS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int LINES = CHUNKS / 2;  // of 128 bytes of a token
+    static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
+    static_assert(CHUNKS == PROMOTED_CHUNKS);
+
+    // What gemm/pushed_sums.cuh asks of a tile.
+    static constexpr bool SWAPPED = true;
+    static constexpr int WAVES = 1, SHARERS = 1;
+
+    // 192 tokens are 96 sums, 96 partial sums and 16 words of weights a lane: the loading warps give registers away, and, from 176 on,
+    // what the loop over K does not need waits in shared memory.
+    static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
+    static constexpr bool HUNGRY = WARPGROUPS == 2 && TOKENS >= 128;
+    static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
+    static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : 32);
+    static constexpr bool PARKS = WARPGROUPS == 2 && TOKENS > 128;
+    static constexpr int LOADER_REGISTERS = PARKS ? 72 : 88, MATH_REGISTERS = PARKS ? 216 : 208;
+    static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
+
+    alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
+    alignas(128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
+    uint2 table[128];
+    int rows[GATHERS ? TOKENS : 1];  // of A, that a tile's tokens are
+    Barrier full[STAGES], empty[STAGES];
+
+    // By all threads, which then synchronise.
+    __device__ __forceinline__ void initialise() {
+        if (threadIdx.x == 0) {
+#pragma unroll
+            for (int stage = 0; stage < STAGES; stage++) {
+                zoo::initialise(&full[stage], FULL_ARRIVALS);
+                zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
+            }
+        }
+        if (threadIdx.x < 128) table[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
+    }
+
+    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
+    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
+        wait(&full[ring.stage], ring.parity);
+        if constexpr (GATHERS) let_copies_see_shared_memory();
+    }
+
+    // By a whole warp.
+    __device__ __forceinline__ void release(int stage) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
+    }
+};
+
+}  // namespace zoo

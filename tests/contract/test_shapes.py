@@ -1,0 +1,165 @@
+"""What `zoo.call` makes, and what `zoo.launch` forgives: from the manifest alone, without a driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import zoo
+from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.shapes import forgiven, made, settle, sizes
+
+
+def array(dtype: str, *shape: int, strides: tuple[int, ...] | None = None) -> Array:
+    return Array(256, dtype, shape, strides or contiguous_strides(shape))
+
+
+def test_outputs_have_the_shapes_that_the_manifest_says():
+    found = zoo.shapes("quantize.fp8b128.rows", x=((100, 7168), "bf16"))
+    assert found["q"] == ((100, 7168), "e4m3", (7168, 1), "write")
+    assert found["scales"] == ((100, 56), "f32", (56, 1), "write")
+
+
+def test_scales_with_m_contiguous_come_as_the_view_that_products_read():
+    found = zoo.shapes("quantize.fp8b128.rows", x=((102, 7168), "bf16"), layout="mn_major")["scales"]
+    assert found.shape == (102, 56) and found.strides == (1, 104)  # rows of the (56, 102) begin at multiples of 16 bytes
+
+
+def test_a_pitch_that_the_kernel_refuses_is_rounded_up():
+    assert zoo.shapes("quantize.fp8b128.cols", x=((100, 512), "bf16"))["q"].strides == (112, 1)
+    assert zoo.shapes("quantize.fp8b128.cols", x=((112, 512), "bf16"))["q"].strides == (112, 1)
+    assert zoo.shapes("pack.mxfp4", q=((5, 80), "u8"))["packed"].strides == (128, 1)
+
+
+def test_workspaces_are_made_although_a_launch_may_do_without():
+    inputs = dict(a=((10, 512), "e4m3"), a_scale=((10, 4), "f32"), b=((2, 256, 512), "e4m3"), b_scale=((2, 2, 4), "f32"))
+    found = zoo.shapes("gemm.fp8b128.m_grouped_gather", **inputs, index=((20,), "i32"), offsets=((2,), "i32"))
+    assert found["workspace"].access == "workspace" and found["d"].shape == (20, 256)
+
+
+def test_optional_outputs_are_made_where_asked_for_alone():
+    x = ((256, 512), "bf16")
+    assert set(zoo.shapes("quantize.mxfp8.squares", x=x)) == {"q", "scales"}
+    found = zoo.shapes("quantize.mxfp8.squares", x=x, q_cols=True, scales_cols=True)
+    assert found["q_cols"].shape == (512, 256)
+
+
+def test_an_open_dtype_is_the_first_unless_said():
+    inputs = dict(a=((10, 512), "e4m3"), a_scale=((10, 4), "f32"), b=((256, 512), "e4m3"), b_scale=((2, 4), "f32"))
+    assert zoo.shapes("gemm.fp8b128.dense", **inputs)["d"].dtype == "bf16"
+    assert zoo.shapes("gemm.fp8b128.dense", **inputs, d="f32")["d"].dtype == "f32"
+    with pytest.raises(zoo.ArgumentError, match=r"d: expected an array, or one of its dtypes: bf16, f16 or f32; got 'e4m3'"):
+        zoo.shapes("gemm.fp8b128.dense", **inputs, d="e4m3")
+
+
+@pytest.mark.parametrize(("format", "bytes"), [("nvfp4", 2304), ("mxfp4", 2176)])
+def test_rows_of_packed_weights_are_asked_for_unless_an_optional_input_tells_them(format, bytes):
+    inputs = dict(a=((5, 128), "e4m3"), b=((2, 2, bytes), "u8"))
+    inputs |= {} if format == "nvfp4" else dict(b_row_scale=((128,), "ue8m0"))
+    with pytest.raises(zoo.ArgumentError, match=r"d: no input tells N of its shape \(M, N\); pass N="):
+        zoo.shapes(f"gemm.fp8_{format}.dense", **inputs)
+    assert zoo.shapes(f"gemm.fp8_{format}.dense", **inputs, N=72)["d"].shape == (5, 72)
+    assert zoo.shapes(f"gemm.fp8_{format}.dense", **inputs, bias=((72,), "f32"))["d"].shape == (5, 72)
+
+
+def test_a_size_that_no_input_tells_is_asked_for_by_its_symbol():
+    with pytest.raises(zoo.ArgumentError, match=r"scales: no input tells M of its shape \(M, C\); pass M="):
+        zoo.shapes("scales.unblocked", blocked=((128, 8), "u8"))
+    assert zoo.shapes("scales.unblocked", blocked=((128, 8), "u8"), M=100, C=7)["scales"].shape == (100, 7)
+    with pytest.raises(zoo.ArgumentError, match="M: expected a whole number"):
+        zoo.shapes("scales.unblocked", blocked=((128, 8), "u8"), M=True, C=7)
+    with pytest.raises(zoo.ArgumentError, match="no argument is named 'M'"):
+        zoo.shapes("quantize.mxfp8.rows", x=((4, 64), "bf16"), M=4)
+
+
+def test_two_codes_a_byte_make_an_even_row_unless_said():
+    inputs = dict(q=((10, 32), "u8"), scales=((10, 4), "e4m3"), tensor_scale=((1,), "f32"))
+    assert zoo.shapes("dequantize.nvfp4.rows", **inputs)["out"].shape == (10, 64)
+    assert zoo.shapes("dequantize.nvfp4.rows", **inputs, C=63)["out"].shape == (10, 63)
+
+
+def test_what_a_kernel_adds_to_must_be_given():
+    inputs: dict[str, Any] = dict(a=((128, 256), "e4m3"), a_scale=((3, 128), "f32"), b=((64, 256), "e4m3"), b_scale=((3, 64), "f32"))
+    found = zoo.shapes("gemm.fp8b128.k_grouped", **inputs, offsets=((1,), "i32"))
+    assert found["d"].shape == (1, 128, 64)
+    with pytest.raises(zoo.ArgumentError, match="d: missing; the kernel adds to what is there"):
+        zoo.shapes("gemm.fp8b128.k_grouped", **inputs, offsets=((1,), "i32"), accumulate="yes")
+
+
+def test_every_kernel_but_those_of_padded_scales_and_packed_weights_tells_its_sizes():
+    asks = {kernel.name for kernel in zoo.find() if sizes(kernel)}
+    products = tuple(f"gemm.{tokens}_{weights}." for tokens in ("fp8", "bf16") for weights in ("nvfp4", "mxfp4"))
+    assert all(name.startswith(("scales.unblocked", "dequantize.", "unpack.", *products)) for name in asks)
+
+
+@pytest.mark.parametrize("kernel", zoo.find(), ids=lambda kernel: kernel.name)
+def test_strides_of_what_is_made_are_found_for_each_kernel(kernel):
+    """No output is left without a stride that its own kernel takes: tests/torch runs each call; here, that none needs an input's."""
+    for argument in kernel.arguments.values():
+        if argument.written and argument.kind == "array":
+            for form in argument.forms:
+                symbols = {stride.text for stride in form.strides or () if stride.names == (stride.text,)}
+                inputs = {s.text for a in kernel.arguments.values() if not a.written for f in a.forms for s in f.strides or ()}
+                assert not symbols & inputs
+
+
+# what a launch forgives
+
+
+def test_a_matrix_stands_for_a_batch_of_one_and_comes_back_without_it():
+    kernel = zoo.kernel("quantize.fp8b128.squares")
+    call = settle(kernel, {"x": array("bf16", 256, 512)})
+    assert call.arrays["x"].shape == (1, 256, 512)
+    assert call.made["q"].shape == (1, 256, 512) and call.made["q"].returned()[0] == (256, 512)
+    batch = settle(kernel, {"x": array("bf16", 1, 256, 512)})
+    assert batch.made["q"].returned()[0] == (1, 256, 512)
+
+
+def test_scales_are_taken_in_either_orientation_of_the_same_memory():
+    kernel = zoo.kernel("dequantize.fp8b128.rows")
+    given = {"q": array("e4m3", 102, 7168), "scales": array("f32", 102, 56, strides=(1, 104)), "layout": "mn_major"}
+    scales = forgiven(kernel, given)["scales"]
+    assert scales.shape == (56, 102) and scales.strides == (104, 1)
+
+
+def test_scales_of_another_order_in_memory_are_not_taken_for_a_view():
+    kernel = zoo.kernel("dequantize.fp8b128.rows")
+    given = {"q": array("e4m3", 102, 7168), "scales": array("f32", 102, 56), "layout": "mn_major"}
+    assert forgiven(kernel, given)["scales"].shape == (102, 56)  # which resolving refuses
+
+
+def test_a_square_matrix_of_scales_is_taken_as_it_is_since_it_could_be_either():
+    kernel = zoo.kernel("dequantize.fp8b128.rows")
+    given = {"q": array("e4m3", 56, 7168), "scales": array("f32", 56, 56, strides=(1, 56)), "layout": "mn_major"}
+    assert forgiven(kernel, given)["scales"].strides == (1, 56)
+
+
+def test_a_matrix_whose_rows_are_apart_tells_no_size_before_others_have():
+    kernel = zoo.kernel("gemm.fp8b128.k_grouped")
+    given = {
+        "a": array("e4m3", 128, 256), "a_scale": array("f32", 128, 4, strides=(1, 128)), "b": array("e4m3", 64, 256),
+        "b_scale": array("f32", 4, 64), "offsets": array("i32", 2), "d": array("f32", 2, 128, 64),
+    }  # fmt: skip
+    assert forgiven(kernel, given)["a_scale"].shape == (4, 128)
+
+
+def test_a_transposed_input_matrix_is_not_forgiven():
+    kernel = zoo.kernel("quantize.fp8b128.rows")
+    given = {"x": array("bf16", 256, 512, strides=(1, 256)), "q": array("e4m3", 256, 512), "scales": array("f32", 256, 4)}
+    assert forgiven(kernel, given)["x"].strides == (1, 256)
+
+
+def test_symbolic_extents_are_no_numbers_to_check():
+    class Traced:  # what torch traces: it multiplies, and is no int
+        def __init__(self, text: str):
+            self.text = text
+
+        def __mul__(self, other: object) -> Traced:
+            return Traced(f"({self.text} * {other})")
+
+        __rmul__ = __mul__
+
+    x = Array(0, "bf16", (Traced("m"), 512), (512, 1))  # type: ignore[arg-type]
+    q = made(zoo.kernel("quantize.fp8b128.rows"), {"x": x})["q"]
+    assert isinstance(q.shape[0], Traced) and q.strides == (512, 1)

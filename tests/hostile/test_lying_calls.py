@@ -1,0 +1,130 @@
+"""What stands for a size, a number, an option, a dtype or an array in `zoo.call` and `zoo.shapes`: a result or a refusal in a sentence."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import zoo
+import zoo.emulator
+
+HUGE = 10**5000  # has no decimal text in Python
+
+
+class Wordless:
+    def __repr__(self):
+        raise RuntimeError("no text")
+
+
+class Incomparable:
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise OSError("not to be compared")
+
+
+class Classless:
+    @property
+    def __class__(self):
+        raise RuntimeError("no class")
+
+
+class Index:
+    def __init__(self, number):
+        self.number = number
+
+    def __index__(self):
+        return self.number()
+
+
+class Interface:
+    def __init__(self, **changes):
+        self.__cuda_array_interface__ = dict(shape=(4, 64), typestr="<f4", data=(1 << 20, False), version=3, strides=None) | changes
+
+
+class Gone:
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("gone")
+
+
+LOOP: list[object] = []
+LOOP.append(LOOP)
+LIES = {
+    "huge": HUGE, "negative": -5, "huge and negative": -HUGE, "more than 63 bits": 2**63, "float": 1.5, "not a number": float("nan"),
+    "text": "M", "bytes": b"x", "wordless": Wordless(), "incomparable": Incomparable(), "classless": Classless(), "loop": LOOP,
+    "index that raises": Index(lambda: 1 // 0), "index of many digits": Index(lambda: HUGE), "index of a text": Index(lambda: "a"),
+    "list": [1], "mapping": {}, "function": len, "class": Wordless, "words": "w" * 10**6, "surrogate": "\ud800", "numbers": numpy.zeros((4, 64)),
+    "interface of negative extents": Interface(shape=(-4, 64)), "interface of many digits": Interface(shape=(HUGE, 64)),
+    "interface of 65 dimensions": Interface(shape=(1,) * 65), "interface of no shape": Interface(shape=None), "interface that is gone": Gone(),
+    "pair of many digits": ((HUGE, 64), "f32"), "pair of negative extents": ((-4, 64), "f32"), "pair of 100 dimensions": (list(range(100)), "f32"),
+    "pair of nothing": ((4, 64), None), "pair of objects": ((4, 64), object), "pair of a wordless dtype": ((4, 64), Wordless()),
+    "pair of a loop": ((4, 64), LOOP), "pair of records": ((4, 64), [("a", "f4")]), "pair of a loop of extents": ((LOOP, 4), "f32"),
+    "pair of an extent that raises": ((Index(lambda: 1 // 0), 64), "f32"), "pair of words": ((4, 64), "w" * 10**6),
+}  # fmt: skip
+X = ((4, 64), "f32")
+PLACES = {
+    "an input": ("quantize.mxfp8.rows", "x", {}),
+    "an output": ("quantize.mxfp8.rows", "q", dict(x=X)),
+    "an option": ("quantize.mxfp8.rows", "layout", dict(x=X)),
+    "an optional output": ("quantize.mxfp8.squares", "q_cols", dict(x=X)),
+    "a size": ("scales.unblocked", "M", dict(blocked=((128, 8), "u8"), C=7)),
+    "a number": ("scales.unblocked.k_grouped", "block", dict(blocked=((128, 8), "u8"), offsets=((2,), "i32"), R=100, C=7)),
+    "packed weights": ("unpack.nvfp4.fragments", "b", {}),
+    "rows of packed weights": ("unpack.nvfp4.fragments", "N", dict(b=((1, 1, 2304), "u8"), K=64)),
+}
+
+
+def refusal(function):
+    """The words of a refusal; None where there is none. Anything else goes through, and fails the test."""
+    try:
+        function()
+    except zoo.ZooError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("lie", LIES)
+def test_shapes_refuses_it_in_a_sentence(lie, place):
+    name, argument, others = PLACES[place]
+    words = refusal(lambda: zoo.shapes(name, **others, **{argument: LIES[lie]}))
+    # of another dtype, and a block of -5 elements: said when the call is resolved
+    assert words is not None or (lie == "numbers" and "number" not in place) or (lie, place) == ("negative", "a number"), (lie, place)
+    assert words is None or (argument in words and len(words) < 1500)
+
+
+@pytest.fixture(scope="module")
+def x():
+    return zoo.emulator.Device(arch="sm_90a").array(numpy.ones((4, 64), numpy.float32))
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_call_refuses_it_in_a_sentence(lie, x):
+    for argument in ("q", "scales", "layout", "x"):
+        assert refusal(lambda given=argument: zoo.call("quantize.mxfp8.rows", **{"x": x, given: LIES[lie]})), argument
+        assert refusal(lambda given=argument: zoo.launch("quantize.mxfp8.rows", **{"x": x, "q": x, "scales": x, given: LIES[lie]})), (
+            argument
+        )
+    assert refusal(lambda: zoo.call("quantize.mxfp8.rows", x=x, variant=LIES[lie]))
+    assert refusal(lambda: zoo.call(LIES[lie], x=x))
+
+
+def test_a_size_of_numpys_numbers_does_not_wrap():
+    blocked = ((128, 8), "u8")
+    assert zoo.shapes("scales.unblocked", blocked=blocked, M=numpy.int32(100), C=numpy.int8(7))["scales"].shape == (100, 7)
+    assert zoo.shapes("scales.unblocked", blocked=blocked, M=Index(lambda: 100), C=7)["scales"].shape == (100, 7)
+
+
+def test_outputs_that_overlap_or_lie_on_an_input_are_refused(x):
+    device = x.device
+    q = device.empty((4, 64), "e4m3")
+    lies = {
+        "q: overlaps x": dict(q=zoo.ptr(x.address, (4, 64), "e4m3", device=0)),
+        "scales: overlaps q": dict(q=q, scales=zoo.view(q.reshape(-1)[:8].reshape(4, 2), "ue8m0")),
+    }
+    for words, given in lies.items():
+        for function in (zoo.call, zoo.launch):
+            more = {} if function is zoo.call else {"q": q, "scales": device.empty((4, 2), "ue8m0")}
+            found = refusal(lambda function=function, more=more, given=given: function("quantize.mxfp8.rows", x=x, **{**more, **given}))
+            assert found is not None and (words in found or "lies on device" in found), found

@@ -1,0 +1,126 @@
+"""`zoo.call`: outputs are allocated where the inputs lie, repeated calls are remembered, and workspaces are a stream's own."""
+
+from __future__ import annotations
+
+import shutil
+
+import ml_dtypes
+import numpy
+import pytest
+
+import zoo
+import zoo.emulator
+from tests import recorder
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    return zoo.emulator.Device(arch="sm_90a")
+
+
+def matrix(device, *shape):
+    return device.array(numpy.random.default_rng(1).standard_normal(shape).astype(ml_dtypes.bfloat16))
+
+
+def test_outputs_come_back_by_name_and_feed_the_next_call(emulated):
+    x = matrix(emulated, 20, 256)
+    made = zoo.call("quantize.fp8b128.rows", x=x, layout="mn_major")
+    assert made._fields == ("q", "scales") and made.scales.shape == (20, 2) and made.scales.strides == (1, 20)
+    (out,) = zoo.call("dequantize.fp8b128.rows", q=made.q, scales=made.scales, layout="mn_major", out="f32")
+    assert out.dtype == "f32"
+    assert abs(out.numpy() - x.numpy().astype(numpy.float32)).max() < 0.2
+
+
+def test_a_matrix_of_weights_needs_no_batch_of_one(emulated):
+    w = matrix(emulated, 128, 256)
+    alone, batch = zoo.call("quantize.fp8b128.squares", x=w), zoo.call("quantize.fp8b128.squares", x=w.reshape(1, 128, 256))
+    assert alone.q.shape == (128, 256) and batch.q.shape == (1, 128, 256)
+    assert (alone.q.numpy() == batch.q.numpy()[0]).all()
+
+
+def test_an_output_that_exists_is_written_and_returned(emulated):
+    x, q = matrix(emulated, 4, 256), emulated.empty((4, 256), "e4m3")
+    made = zoo.call("quantize.fp8b128.rows", x=x, q=q)
+    assert made.q is q and made.scales.shape == (4, 2)
+
+
+def test_a_launch_takes_what_a_call_returned(emulated):
+    x = matrix(emulated, 6, 512)
+    made = zoo.call("quantize.fp8b128.rows", x=x, layout="mn_major")
+    again = emulated.empty((6, 512), "e4m3")
+    zoo.launch("quantize.fp8b128.rows", x=x, q=again, scales=made.scales, layout="mn_major")
+    assert (again.numpy() == made.q.numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x: zoo.call("quantize.amax", x=numpy.ones((4, 4), numpy.float32)), "x: expected arrays in device memory"),
+        (lambda x: zoo.call("quantize.mxfp8.rows"), "x: missing"),
+        (lambda x: zoo.call("quantize.mxfp8.rows", x=x, scale=x), "no argument is named 'scale'"),
+        (lambda x: zoo.call("quantize.mxfp8.rows", x=3), "x: expected an array, got 3"),
+        (lambda x: zoo.call("quantize.mxfp8.rows", x=x, layout="round"), "layout: expected plain or blocked, got 'round'"),
+        (lambda x: zoo.call("quantize.mxfp8.row", x=x), "no kernel is named 'quantize.mxfp8.row'"),
+        (lambda x: zoo.call("scales.unblocked.k_grouped", blocked=x, offsets=x, block=x, R=1, C=1), "block: expected a number"),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused_in_a_sentence(emulated, call, words):
+    with pytest.raises(zoo.ZooError, match=words):
+        call(matrix(emulated, 4, 64))
+
+
+START = """
+import collections, zoo
+from zoo import calls, catalog
+count = collections.Counter()
+def counted(owner, name):
+    inner = getattr(owner, name)
+    def outer(*given, **named):
+        count[name] += 1
+        return inner(*given, **named)
+    setattr(owner, name, outer)
+counted(catalog, "resolve"), counted(calls, "settle")
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    if shutil.which("cc") is None:
+        pytest.skip("the stand-in for libcuda needs a C compiler")
+    return recorder.build(tmp_path_factory.mktemp("recorder"))
+
+
+def test_a_repeated_call_resolves_nothing_and_gets_new_memory(driver):
+    run = recorder.python(
+        driver,
+        START
+        + """
+x = zoo.empty((128, 512), "bf16")
+kept = [zoo.call("quantize.mxfp8.rows", x=x) for _ in range(5)]
+assert len({made.q.address for made in kept}) == 5 and all(made.q.shape == (128, 512) for made in kept)
+assert count["resolve"] == count["settle"] == 1, count
+zoo.call("quantize.mxfp8.rows", x=x, q="e5m2")
+zoo.call("quantize.mxfp8.rows", x=x[:64, :])
+assert count["resolve"] == 3, count
+""",
+    )
+    assert len(run.launches) == 7 and not run.faults
+
+
+def test_a_stream_has_one_workspace_and_another_stream_another(driver):
+    run = recorder.python(
+        driver,
+        START
+        + """
+x = zoo.empty((128, 512), "bf16")
+for _ in range(3):
+    zoo.call("quantize.amax", x=x)
+other = zoo.runtime.streams.Stream(zoo.runtime.driver.device(0))
+zoo.call("quantize.amax", x=x, stream=other)
+""",
+    )
+    kernel = zoo.kernel("quantize.amax")
+    place = next(i for i, one in enumerate(kernel.variants[0].launch.parameters) if one.argument == "workspace")
+    workspaces = [launch.parameters[place] for launch in run.launches]
+    assert len(set(workspaces[:3])) == 1 and not run.faults
+    assert workspaces[3] != workspaces[0]

@@ -1,0 +1,63 @@
+"""One call of every kernel from its entry in the manifest alone: even sizes, drawn numbers, groups of equal parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+import torch
+
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Kernel
+from zoo.contract.numpy_dtypes import numpy_dtype
+from zoo.contract.shapes import sizes
+
+SIZES = {"M": 128, "N": 256, "K": 256, "R": 128, "C": 256, "KB": 256, "COLUMNS": 512, "G": 2, "E": 2, "T": 1, "S": 1, "ALPHAS": 1}
+
+
+def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Inputs, and the sizes that no input tells."""
+    values: dict[str, Any] = {**SIZES, "T": 128 if "m_grouped_gather" in kernel.name else 1, **chosen}
+    random = numpy.random.default_rng(19)
+    for name, option in kernel.options.items():
+        values |= {f"{name}.{one}": int(one == option.default) for one in option.values}
+    arrays = [one for one in kernel.arguments.values() if one.kind == "array"]
+    for one in arrays:
+        values |= {f"{one.name}.{dtype}": int(dtype == one.dtypes[0]) for dtype in one.dtypes}
+        values |= {f"{one.name}.present": int(not one.optional), f"{one.name}.itemsize": DTYPES[one.dtypes[0]].bytes}
+    derived = dict(kernel.derived)
+    values = {name: value for name, value in values.items() if name not in derived}
+
+    class Known(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:
+            return derived[name].evaluate(self)
+
+    known = Known(values)
+    inputs = {}
+    for one in arrays:
+        if one.access == "read" and (not one.optional or one.name == "offsets"):
+            form = next(form for form in one.forms if form.when.evaluate(known))
+            shape = tuple(expression.evaluate(known) for expression in form.shape)
+            inputs[one.name] = _tensor(one.name, one.dtypes[0], shape, known, kernel, random).to(device)
+    return inputs, {symbol: values[symbol] for symbol in sizes(kernel)}
+
+
+def _tensor(name: str, dtype: str, shape: tuple[int, ...], known: Any, kernel: Kernel, random: numpy.random.Generator) -> torch.Tensor:
+    if dtype == "i32":
+        columns = "k_grouped" in kernel.name
+        extent = (known["C"] * 32 // 2 if kernel.name.startswith("scales") else known["K"]) if columns else known["M"]
+        numbers = {
+            "offsets": [extent * (group + 1) // shape[0] for group in range(shape[0])],
+            "rows": [known["R"]] * shape[0],
+            "index": list(range(shape[0])),
+        }
+        return torch.tensor(numbers[name], dtype=torch.int32)
+    if dtype == "e2m1x2" or dtype == "u8":
+        bits = random.integers(0, 256, shape, dtype=numpy.uint8) & 0xBF  # no NaN of any format, which opcheck of torch 2.6 cannot compare
+    elif dtype == "ue8m0":
+        bits = random.integers(120, 134, shape, dtype=numpy.uint8)
+    else:
+        numbers = random.standard_normal(shape) if dtype != "e4m3" or "scale" not in name else random.uniform(0.5, 2, shape)
+        cast = (abs(numbers) + 0.1 if "scale" in name else numbers).astype(numpy_dtype(dtype))
+        bits = cast.view({1: numpy.uint8, 2: numpy.int16, 4: numpy.int32}[cast.itemsize])
+    return torch.from_numpy(bits).view(getattr(torch, DTYPES[dtype].torch, torch.uint8))

@@ -1,0 +1,143 @@
+"""torch.ops.zoo as torch sees it: registered late, traced, exported, and refusing in sentences what no kernel can do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import zoo
+import zoo.torch
+
+ROOT = Path(__file__).parents[2]
+
+
+def rows(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+
+
+class TwoKernels(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, scales = torch.ops.zoo.quantize_fp8b128_rows(x, layout="mn_major")
+        return torch.ops.zoo.dequantize_fp8b128_rows(q, scales, layout="mn_major")
+
+
+def test_importing_reads_no_manifest_and_registers_nothing():
+    code = "import sys, torch, zoo.torch; print('zoo.contract.manifest' in sys.modules, len(zoo.torch.operators._registered))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "0"]
+
+
+def test_an_operator_that_is_none_is_refused_as_torch_does():
+    with pytest.raises(AttributeError):
+        torch.ops.zoo.quantize_mxfp9_rows  # noqa: B018
+    with pytest.raises(zoo.UnknownKernelError, match=r"no kernel is named 'quantize.mxfp9.rows'"):
+        zoo.torch.register("quantize.mxfp9.rows")
+
+
+def test_a_compiled_function_of_any_number_of_rows_gives_the_same_bits():
+    compiled = torch.compile(TwoKernels(), fullgraph=True, dynamic=True, backend="aot_eager")
+    for count in (16, 40, 41):
+        assert torch.equal(compiled(rows(count, 256)), TwoKernels()(rows(count, 256)))
+
+
+def exported() -> torch.export.ExportedProgram:
+    dynamic = {"x": {0: torch.export.Dim("m", min=3, max=4096)}}
+    return torch.export.export(TwoKernels(), (rows(16, 256),), dynamic_shapes=dynamic)
+
+
+def test_an_exported_program_takes_any_number_of_rows():
+    assert torch.equal(exported().module()(rows(41, 256)), TwoKernels()(rows(41, 256)))
+
+
+def test_an_exported_program_is_saved_and_loaded(tmp_path):
+    from torch._export.serde import serialize
+
+    if torch.float8_e4m3fn not in serialize._TORCH_TO_SERIALIZE_DTYPE:
+        pytest.skip("the files of this torch know no fp8")
+    torch.export.save(exported(), tmp_path / "program.pt2")
+    loaded = torch.export.load(tmp_path / "program.pt2").module()
+    assert torch.equal(loaded(rows(41, 256)), TwoKernels()(rows(41, 256)))
+
+
+def test_a_pitch_of_padded_rows_is_the_same_on_fake_tensors():
+    x = rows(100, 512)
+    q, _ = torch.ops.zoo.quantize_fp8b128_cols(x)
+    fake, _ = torch.ops.zoo.quantize_fp8b128_cols(x.to("meta"))
+    assert q.stride() == fake.stride() == (112, 1)
+
+
+def test_a_gradient_that_has_no_formula_is_refused_and_none_is_not():
+    x = rows(4, 256).requires_grad_()
+    for operator in (torch.ops.zoo.quantize_mxfp8_rows, torch.ops.zoo.quantize_mxfp8_rows.default):
+        with pytest.raises(zoo.ArgumentError, match=r"quantize.mxfp8.rows: x: requires a gradient"):
+            operator(x)
+    with torch.no_grad():
+        torch.ops.zoo.quantize_mxfp8_rows(x)
+    torch.ops.zoo.quantize_mxfp8_rows(x.detach())
+
+
+def test_functorch_is_refused_where_it_asks_for_a_gradient():
+    with pytest.raises(zoo.ArgumentError, match="requires a gradient"):
+        torch.func.grad(lambda x: torch.ops.zoo.dequantize_mxfp8_rows(*torch.ops.zoo.quantize_mxfp8_rows(x), out="f32").sum())(
+            rows(4, 64).float()
+        )
+
+
+def test_writing_into_a_tensor_that_autograd_saved_is_noticed():
+    q, scales = torch.ops.zoo.quantize_mxfp8_rows(rows(4, 256))
+    before = q._version
+    torch.ops.zoo.quantize_mxfp8_rows.out(rows(4, 256), q=q, scales=scales)
+    assert q._version == before + 1 and scales._version > 0
+
+
+def test_autocast_changes_nothing():
+    x = rows(4, 256).float()
+    q, scales = torch.ops.zoo.quantize_mxfp8_rows(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        again = torch.ops.zoo.quantize_mxfp8_rows(x)
+    assert torch.equal(q.view(torch.uint8), again[0].view(torch.uint8)) and torch.equal(
+        scales.view(torch.uint8), again[1].view(torch.uint8)
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(4, 33)), "K must be a multiple of 32"),
+        (lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64).double()), "x: expected bf16 or f16 or f32, got torch.float64"),
+        (lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(64, 64).t()), "x"),
+        (lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64), layout="round"), "layout: expected plain or blocked, got 'round'"),
+        (
+            lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64), q="f32"),
+            "q: expected an array, or one of its dtypes: e4m3 or e5m2; got 'f32'",
+        ),
+        (lambda: torch.ops.zoo.scales_unblocked(torch.zeros(128, 4, dtype=torch.uint8)), "no input tells M"),
+        (lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(2, 2, 64)), r"x: expected 2 dimensions \(M, K\), got 3"),
+        (lambda: zoo.call("quantize.mxfp8.rows", x=rows(4, 64)), "x: expected arrays in device memory"),
+        (lambda: zoo.call("quantize.mxfp8.rows", x=rows(4, 64).to("meta")), "without memory"),
+        (lambda: torch.vmap(lambda x: zoo.call("quantize.mxfp8.rows", x=x).q)(rows(2, 4, 64)), "x: "),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(call, words):
+    with pytest.raises(zoo.ZooError, match=words):
+        call()
+
+
+def test_a_fake_tensor_has_shapes_in_an_operator_and_no_memory_for_a_launch():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.empty(4, 64, dtype=torch.bfloat16)
+        q, _ = torch.ops.zoo.quantize_mxfp8_rows(x)
+        assert q.shape == (4, 64)
+        with pytest.raises(zoo.ArgumentError, match="x: "):
+            zoo.call("quantize.mxfp8.rows", x=x)
+
+
+def test_tensors_of_two_devices_are_refused_before_anything_is_made():
+    with pytest.raises(zoo.ArgumentError, match="lies on cpu, another argument on meta"):
+        torch.ops.zoo.quantize_nvfp4_rows(rows(4, 64).to("meta"), torch.ones(1))

@@ -1,0 +1,165 @@
+"""Quantized: what it stands for, which product multiplies it, and what files keep of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import zoo
+import zoo.torch as zt
+
+FORMATS = {"fp8b128": 0.04, "mxfp8": 0.05, "mxfp4": 0.2, "nvfp4": 0.18}  # relative error of a product of normal numbers, at most
+every_format = pytest.mark.parametrize("format", FORMATS)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(torch.bfloat16)
+
+
+def error(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found.float() - exact.float()).norm() / exact.float().norm())
+
+
+@every_format
+@pytest.mark.parametrize("direction", ["rows", "cols", "squares"])
+def test_it_stands_for_the_matrix_it_was_made_of(format, direction):
+    x = normal(48, 256)
+    made = zt.quantize(x, format, direction=direction)
+    assert made.direction == direction and made.shape == x.shape
+    assert error(made.dequantize(), x) < FORMATS[format]
+    assert torch.equal(made.t().dequantize("f32"), made.dequantize("f32").t())
+
+
+@every_format
+def test_a_product_by_the_transpose_is_that_of_a_linear_layer(format):
+    x, w = normal(48, 256), normal(128, 256)
+    for direction in ("rows", "squares") if format != "fp8b128" else ("squares",):
+        a, b = zt.quantize(x, format), zt.quantize(w, format, direction=direction).t()
+        assert zt.kernel_of(a, b) == f"gemm.{format}.dense"
+        assert error(zt.matmul(a, b), x.float() @ w.float().t()) < FORMATS[format]
+        assert error(zt.matmul(a, b, dtype="f32"), a.dequantize("f32") @ b.dequantize("f32")) < 1e-3
+
+
+@every_format
+def test_b_by_its_columns_is_b_as_well(format):
+    if format == "fp8b128":
+        pytest.skip("its weights are squares")
+    x, b = normal(48, 256), normal(256, 128)
+    assert error(zt.matmul(zt.quantize(x, format), zt.quantize(b, format, direction="cols")), x.float() @ b.float()) < FORMATS[format]
+
+
+@every_format
+def test_groups_of_rows_meet_the_weights_of_their_group_and_an_empty_group_none(format):
+    x, w = normal(60, 256), normal(3, 128, 256)
+    ends = torch.tensor([20, 20, 60], dtype=torch.int32)
+    a, b = zt.quantize(x, format, groups=ends), zt.quantize(w, format, direction="squares").t()
+    assert zt.kernel_of(a, b, ends) == f"gemm.{format}.m_grouped_contiguous"
+    found = zt.matmul(a, b, groups=ends)
+    assert error(found[:20], x[:20].float() @ w[0].float().t()) < FORMATS[format]
+    assert error(found[20:], x[20:].float() @ w[2].float().t()) < FORMATS[format]
+
+
+@every_format
+def test_several_matrices_use_the_rows_that_are_said(format):
+    x, w = normal(2, 30, 256), normal(2, 128, 256)
+    used = torch.tensor([30, 7], dtype=torch.int32)
+    a, b = zt.quantize(x, format), zt.quantize(w, format, direction="squares").t()
+    assert zt.kernel_of(a, b, used) == f"gemm.{format}.m_grouped_masked"
+    found = zt.matmul(a, b, groups=used)
+    assert error(found[1, :7], x[1, :7].float() @ w[1].float().t()) < FORMATS[format]
+
+
+def test_a_weight_gradient_sums_over_each_group_alone():
+    dy, x = normal(48, 128), normal(48, 256)
+    ends = torch.tensor([16, 48], dtype=torch.int32)
+    along = dict(direction="cols", layout="mn_major", groups=ends)
+    a, b = zt.quantize(dy, "fp8b128", **along).t(), zt.quantize(x, "fp8b128", **along)
+    assert zt.kernel_of(a, b, ends) == "gemm.fp8b128.k_grouped"
+    found = zt.matmul(a, b, groups=ends)
+    assert error(found[0], dy[:16].float().t() @ x[:16].float()) < 0.05
+    assert error(found[1], dy[16:].float().t() @ x[16:].float()) < 0.05
+
+
+def test_mxfp8_tokens_meet_mxfp4_weights():
+    x, w = normal(48, 256), normal(128, 256)
+    a, b = zt.quantize(x, "mxfp8"), zt.quantize(w, "mxfp4").t()
+    assert zt.kernel_of(a, b) == "gemm.mxfp8_mxfp4.dense"
+    assert error(zt.matmul(a, b), x.float() @ w.float().t()) < FORMATS["mxfp4"]
+
+
+@pytest.mark.parametrize("rows", [128, 40])
+@every_format
+def test_layouts_are_the_same_matrix(format, rows):
+    if format == "fp8b128":
+        pytest.skip("it has no tiles of scales")
+    for x in (normal(rows, 256), normal(2, rows, 256)):
+        made = zt.quantize(x, format)
+        plain = made.laid("plain")
+        assert made.layout == "blocked" and plain.layout == "plain"
+        assert torch.equal(plain.dequantize("f32"), made.dequantize("f32"))
+        assert torch.equal(plain.laid("blocked").scales.view(torch.uint8), made.scales.view(torch.uint8))
+
+
+def test_a_compiled_function_finds_the_product():
+    x, w = normal(48, 256), zt.quantize(normal(128, 256), "fp8b128", direction="squares")
+
+    def layer(x: torch.Tensor, w: zt.Quantized) -> torch.Tensor:
+        return zt.matmul(zt.quantize(x, "fp8b128"), w.t())
+
+    assert torch.equal(torch.compile(layer, fullgraph=True, backend="aot_eager")(x, w), layer(x, w))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda x, w: zt.quantize(x, "fp9"), "no format 'fp9'; there are fp8b128"),
+        (lambda x, w: zt.quantize(x, "mxfp8", direction="up"), "no direction 'up'"),
+        (lambda x, w: zt.quantize(x, "fp8b128", direction="squares", layout="blocked"), "squares of fp8b128 have one layout"),
+        (lambda x, w: zt.quantize(x, "mxfp8", direction="squares", groups=x), "squares have no groups"),
+        (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), zt.quantize(w, "mxfp8")), r"multiply by b.t\(\) if you mean its transpose"),
+        (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8", direction="cols"), zt.quantize(w, "mxfp8").t()), "a is Quantized"),
+        (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), zt.quantize(w, "nvfp4").t()), "no kernel multiplies mxfp8 by nvfp4"),
+        (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), zt.quantize(normal(2, 128, 256), "mxfp8").t()), "needs groups="),
+        (lambda x, w: zt.quantize(x, "fp8b128").laid("blocked"), "cannot become 'blocked'"),
+        (lambda x, w: zt.matmul(zt.quantize(x, "fp8b128"), zt.quantize(w, "fp8b128").t()), "quantise b with direction='squares'"),
+        (lambda x, w: zt.matmul(x, zt.quantize(w, "mxfp8").t()), "a is a Tensor; quantise it first"),
+        (lambda x, w: zt.quantize(x[0], "mxfp8"), "expected a matrix"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_to_do(call, words):
+    with pytest.raises(zoo.ZooError, match=words):
+        call(normal(48, 256), normal(128, 256))
+
+
+@every_format
+@pytest.mark.parametrize("direction", ["rows", "squares"])
+def test_a_file_gives_back_the_same_numbers(format, direction, tmp_path):
+    pytest.importorskip("safetensors")
+    layout = "plain" if direction == "squares" else None
+    weights = {"one": zt.quantize(normal(128, 256), format, direction=direction, layout=layout), "norm": torch.ones(4)}
+    weights["experts"] = zt.quantize(normal(2, 64, 256), format, direction=direction, layout=layout)
+    zt.save(tmp_path / "w.safetensors", weights)
+    loaded = zt.load(tmp_path / "w.safetensors")
+    assert set(loaded) == set(weights) and torch.equal(loaded["norm"], torch.ones(4))
+    for name in ("one", "experts"):
+        assert torch.equal(loaded[name].dequantize("f32"), weights[name].dequantize("f32"))
+
+
+def test_a_global_scale_that_divides_is_turned_round(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    made = zt.quantize(normal(128, 256), "nvfp4", layout="plain")
+    stored = {
+        "up.weight_packed": made.elements.view(torch.uint8),
+        "up.weight_scale": made.scales,
+        "up.weight_global_scale": 1 / made.tensor_scale,
+    }
+    safetensors.save_file(stored, tmp_path / "w.safetensors")
+    (loaded,) = zt.load(tmp_path / "w.safetensors").values()
+    assert error(loaded.dequantize("f32"), made.dequantize("f32")) < 1e-6
+
+
+def test_dtypes_may_be_torchs_and_the_operator_is_the_product():
+    a, b = zt.quantize(normal(48, 256), "mxfp8", q=torch.float8_e5m2), zt.quantize(normal(128, 256), "mxfp8").t()
+    assert a.elements.dtype == torch.float8_e5m2
+    assert torch.equal(zt.matmul(a, b, dtype=torch.float32), zt.matmul(a, b, dtype="f32"))
+    assert torch.equal(a @ b, zt.matmul(a, b)) and b.dequantize(torch.float32).dtype == torch.float32

@@ -1,0 +1,133 @@
+"""Products of bf16 and 4-bit weights on a GPU: random problems on which all tiles must agree, then times beside FP8's and torch's bf16.
+
+    python tools/lab/four_bit_bf16.py [--soak SECONDS] [--json FILE]
+
+A problem's result is within what 16-bit rounding and f32 sums allow of the product in float64, and the same bits come from every tile that
+does not split K. Times are of CUDA graphs over matrices of weights of 256 MB together, so that none is in the L2 cache.
+Ends with 1 where anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import zoo
+from zoo.reference.four_bit_weights import mxfp4_as_bf16, nvfp4_as_bf16
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
+
+TILES = ("few8", "few32", "t128")
+SHAPES = (  # (rows, N, K)
+    (1, 28672, 4096), (8, 28672, 4096), (16, 28672, 4096), (32, 28672, 4096), (64, 28672, 4096), (1, 4096, 4096), (16, 5760, 2880),
+    (256, 28672, 4096), (2048, 28672, 4096), (8192, 8192, 8192), (4096, 5760, 2880),
+)  # fmt: skip
+
+
+def soak(seconds: float, seed: int) -> int:
+    """How many problems were right."""
+    random, until, count = np.random.default_rng(seed), time.monotonic() + seconds, 0
+    while time.monotonic() < until:
+        M, N, K = int(random.integers(1, 300)), 8 * int(random.integers(1, 50)), 32 * int(random.integers(1, 40))
+        form, q = ("nvfp4", "mxfp4")[count % 2], random.integers(0, 256, (N, K // 2), np.uint8)
+        if form == "nvfp4":
+            scales = random.integers(0x28, 0x50, (N, K // 16), np.uint8)
+            weights, factors = nvfp4_as_bf16(q, scales), np.full(N, 8.0)
+            operands = {"b": torch.from_numpy(pack_nvfp4(q, scales)).cuda()}
+        else:
+            scales = random.integers(118, 128, (N, K // 32), np.uint8)
+            rebased, packed = mxfp4_as_bf16(q, scales), pack_mxfp4(q, scales)
+            weights, factors = rebased.weights, rebased.factors.astype(np.float64)
+            operands = {"b": torch.from_numpy(packed.b).cuda(), "b_row_scale": torch.from_numpy(packed.row_scale.view(np.uint8)).cuda()}
+        a = torch.randn(M, K, device="cuda", dtype=torch.bfloat16)
+        matrix = torch.from_numpy(weights.astype(np.float64) * factors[:, None]).cuda()
+        exact, size = a.double() @ matrix.T, a.double().abs() @ matrix.abs().T
+        found = {}
+        for tile in (*TILES, "few8_split4", "few32_split4"):
+            d = torch.full((M, N), float("nan"), device="cuda", dtype=torch.float32)
+            zoo.launch(f"gemm.bf16_{form}.dense", a=a, **operands, d=d, variant=tile)
+            found[tile] = d
+            if not bool(((d - exact).abs() <= size * 2.0**-18 + 1e-30).all()):
+                raise SystemExit(f"seed {seed}, problem {count}: {M} x {N} x {K} {form} {tile} is off by {(d - exact).abs().max()}")
+        if not all(torch.equal(found[tile], found[TILES[0]]) for tile in TILES):
+            raise SystemExit(f"seed {seed}, problem {count}: {M} x {N} x {K} {form}: tiles differ")
+        count += 1
+    return count
+
+
+def replayed(calls: list[Any], repeats: int = 12) -> float:
+    """Microseconds of one of the calls: the median of replays of all of them."""
+    for call in calls[:2]:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    begin, end, times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), []
+    for _ in range(repeats):
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3 / len(calls))
+    return float(statistics.median(times[2:]))
+
+
+def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
+    chunk, tiles, chunks = (2304, -(-N // 64), -(-K // 64)) if form == "nvfp4" else (2176, -(-N // 64), -(-K // 64))
+    copies = max(2, min(40, 2**28 // (tiles * chunks * chunk)))
+    b = torch.randint(0, 256, (copies, tiles, chunks, chunk), device="cuda", dtype=torch.uint8)
+    b[..., 2048:] = b[..., 2048:] % 16 + (0x38 if form == "nvfp4" else 112)
+    rest = {} if form == "nvfp4" else {"b_row_scale": torch.full((tiles * 64,), 127, device="cuda", dtype=torch.uint8)}
+    d = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
+    a, a8 = torch.randn(M, K, device="cuda", dtype=torch.bfloat16), torch.zeros(M, chunks * 64, device="cuda", dtype=torch.float8_e4m3fn)
+    a8[:, :K] = a.to(torch.float8_e4m3fn)
+    scale = torch.ones(M, device="cuda")
+
+    def ours(name: str, variant: str | None, **operands: Any) -> list[Any]:
+        pinned = {"variant": variant} if variant else {}
+        return [lambda one=one: zoo.launch(name, **operands, b=one, **rest, d=d, **pinned) for one in b]
+
+    found: dict[str, Any] = {"format": form, "M": M, "N": N, "K": K}
+    found["chosen"] = replayed(ours(f"gemm.bf16_{form}.dense", None, a=a))
+    for tile in ("few8", "few8_split4", "few32", "few32_split4", "t128"):
+        if M <= 64 or tile == "t128":
+            found[tile] = replayed(ours(f"gemm.bf16_{form}.dense", tile, a=a), 6)
+    found["fp8"] = replayed(ours(f"gemm.fp8_{form}.dense", None, a=a8, a_scale=scale))
+    weights = torch.randn(max(2, 2**28 // (2 * N * K)), N, K, device="cuda", dtype=torch.bfloat16)
+    found["torch"] = replayed([lambda one=one: torch.mm(a, one.T, out=d) for one in weights])
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--soak", type=float, default=10, metavar="SECONDS")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    print(f"{soak(arguments.soak, arguments.seed)} problems right")
+    results = []
+    for M, N, K in SHAPES:
+        for form in ("nvfp4", "mxfp4"):
+            results.append(times(form, M, N, K))
+            one = results[-1]
+            print(
+                " ".join(f"{what} {value:.1f}" if isinstance(value, float) else f"{what} {value}" for what, value in one.items()),
+                flush=True,
+            )
+            print(f"    of fp8's time {one['chosen'] / one['fp8']:.2f}, of torch's rate {one['torch'] / one['chosen']:.2f}", flush=True)
+            if arguments.json:
+                arguments.json.write_text(json.dumps(results))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""Problems for products of FP8 or bf16 and packed 4-bit weights; every answer is that of zoo.reference, to the bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+import ml_dtypes
+import numpy
+
+from zoo.checks.gemm import Sums
+from zoo.checks.problem import Later, NoChecks, Placed, Problem
+from zoo.contract.manifest import Kernel, Variant
+from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
+from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.gemm import rounded
+
+# (M, N, K): around 8 columns, 64 and 128 rows of weights, tiles of 8 to 168 tokens, 32 and 64 of K, blocks of 256, a ring of stages. Those
+# that an emulator can take come first.
+_SHAPES = (
+    (1, 8, 32), (7, 136, 64), (9, 8, 544), (16, 72, 96), (17, 16, 320), (33, 200, 64), (65, 8, 160), (129, 24, 64), (5, 8, 1344),
+    (31, 40, 256), (200, 16, 32), (3, 16, 2880),
+    (16, 520, 2080), (63, 392, 672), (64, 1032, 512), (128, 272, 416), (300, 264, 288), (517, 392, 2880), (177, 136, 4128),
+)  # fmt: skip
+
+# (M, N, K, sizes of groups): that end within a tile, at its edge, one after it; empty ones first, last and in a row; rows that belong to
+# nobody; more groups than lanes of a warp; one that owns everything.
+_GROUPS = (
+    (40, 72, 96, (0, 7, 0, 0, 20, 13)),
+    (130, 16, 64, (1, 128, 0, 1)),
+    (9, 8, 320, (3, 3)),
+    (33, 24, 32, (0, 0, 0)),
+    (190, 8, 32, (177,)),
+    (20, 8, 64, (3, 0, 17)),
+    (9, 8, 1344, (1, 5)),
+    (0, 8, 32, (0, 0)),
+    (3, 8, 32, ()),
+    (18, 8, 32, (0,) * 31 + (3, 4, 0, 1) + (0,) * 28 + (1, 3) + (0,) * 5),
+    (700, 264, 416, (128, 0, 129, 256, 63, 1, 64)),
+    (300, 136, 1184, (1,) * 40 + (0,) * 20 + (193,)),
+)
+
+# (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it; more groups than lanes of a warp
+_PLACES = (
+    (72, 96, 9, (0, 9, 1, 0, 5)),
+    (8, 32, 66, (64, 65, 0)),
+    (16, 32, 180, (177,)),
+    (24, 64, 4, (0, 0)),
+    (8, 1344, 3, (3, 0)),
+    (8, 32, 0, (0, 0)),
+    (8, 32, 5, ()),
+    (8, 32, 2, (0,) * 31 + (2, 1, 0, 0, 1) + (0,) * 27 + (2, 1) + (0,) * 5),
+    (264, 416, 260, (128, 0, 260, 193, 64)),
+    (136, 1184, 33, (20,) * 12),
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Weights of one group: as the kernel takes them, and the e4m3 or bf16 and powers of two that they stand for."""
+
+    b: numpy.ndarray
+    largest: numpy.ndarray | None
+    weights: numpy.ndarray
+    powers: numpy.ndarray
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is done to sums, of one group."""
+
+    alpha: float | None = None
+    bias: numpy.ndarray | None = None
+
+
+def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    makers = {"dense": _dense, "m_grouped_contiguous": _contiguous, "m_grouped_masked": _masked, "m_grouped_gather": _gather}
+    formats = kernel.fields["formats"]
+    if formats not in ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4"):
+        raise NoChecks(kernel, f"products of {formats}", "add their weights to zoo/checks/gemm_four_bit.py")
+    return makers[kernel.fields["grouping"]](kernel, variant, formats)
+
+
+def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
+    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    splits = variant.constants["SPLITS"]
+
+    def problem(
+        name: str, a: numpy.ndarray, packed: Packed, gap: int = 0, given: tuple[str, ...] = (), options: dict[str, str] | None = None
+    ) -> Problem:
+        (M, K), N = a.shape, len(packed.weights)
+        optional = {what: array for what, array in _optional(M, N, gap, formats).items() if what in given}
+        placed = {"a": _a_placed(a, gap), **_weights_placed([packed], N, K, formats, one=True)}
+        placed |= {what: Placed(array) for what, array in optional.items()}
+
+        def sums() -> numpy.ndarray:
+            found = _multiplied(a, packed.weights, splits)
+            alpha = optional["alpha"][0] if "alpha" in optional else None
+            factors = factors_of(packed.powers, alpha)
+            return finished(found, factors, optional.get("a_scale"), optional.get("bias"), optional.get("row_scale"))
+
+        return Problem(name, placed, _d(sums, next(dtypes), (N + 8 * gap, 1)), options or {})
+
+    every = ("a_scale", "alpha", "bias", "row_scale")
+    for index, (M, N, K) in enumerate(_SHAPES):
+        given = tuple(what for place, what in enumerate(every) if index >> place & 1 or index % 5 == 4)
+        words = f"{M} x {N} x {K}, with {' '.join(given) or 'nothing'}"
+        yield problem(words, _tokens(M, K, formats), _packed(N, K, formats), index % 3, given)
+    for M, N, K in ((9, 136, 160), (70, 72, 96)):
+        words = f"{M} x {N} x {K}"
+        a = _tokens(M, K, formats).copy()
+        a[M // 2, -1] = numpy.nan
+        yield problem(f"{words}: NaN in one row of a stays there", a, _packed(N, K, formats), 0, every)
+        yield problem(f"{words}: a scale of b that is NaN stays in its column", _tokens(M, K, formats), _packed(N, K, formats, "NaN"))
+        yield problem(f"{words}: scales from the smallest to the largest", _tokens(M, K, formats), _packed(N, K, formats, "spread"))
+        yield problem(f"{words}: weights of zero", _tokens(M, K, formats), _packed(N, K, formats, "zeros"))
+    yield problem("every code under every scale", _one_hot(formats), _packed(128, 128, formats, "table"))
+    if splits == 1:
+        shape = (20, 72, 544)
+        yield problem(f"{shape}, batch_invariant", _tokens(20, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"})
+    yield problem("no rows", _tokens(0, 32, formats), _packed(16, 32, formats))
+
+
+def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
+    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    for index, (M, N, K, sizes) in enumerate(_GROUPS):
+        for special in (False, True):
+            a = _tokens(M, K, formats).copy()
+            if special:
+                a[sum(sizes) :] = numpy.nan
+                if M:
+                    a[0, -1] = numpy.nan
+            groups, optional = _of_groups(N, K, formats, len(sizes)), _optional_of_groups(M, N, len(sizes), index + special, formats)
+            nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
+            gap = index % 2
+            inputs = {"a": _a_placed(a, gap), **_weights_placed(groups, N, K, formats)}
+            inputs |= {"offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
+            inputs |= {what: Placed(array) for what, array in optional.items()}
+            words = f"{M} x {N} x {K}, groups {_said(sizes)}{', NaN in the first row and in those of nobody' * special}"
+            yield Problem(words, inputs, _d(_sums_of_groups(a, groups, sizes, optional), next(dtypes), (N + 8 * gap, 1), nobody))
+
+
+def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
+    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    for index, (N, K, rows, used) in enumerate(_PLACES):
+        for special in (False, True):
+            G, gap, shape = len(used), index % 2, (len(used), rows, N)
+            nobody = numpy.arange(rows)[None, :] >= numpy.array(used)[:, None]
+            a = _tokens(G * rows, K, formats).copy()
+            if special:
+                a[nobody.reshape(-1)] = numpy.nan
+            groups, optional = _of_groups(N, K, formats, G), _optional_of_groups(G * rows, N, G, index + special, formats)
+            inputs = {
+                "a": _a_placed(a, gap, (G, rows)),
+                "rows": Placed(numpy.array(used, numpy.int32)),
+                **_weights_placed(groups, N, K, formats),
+            }
+            for what, array in optional.items():
+                inputs[what] = Placed(array.reshape(G, rows) if what in ("a_scale", "row_scale") else array)
+            sizes = tuple(size for count in used for size in (count, rows - count))
+            doubled = [packed for packed in groups for _ in range(2)]  # every second group is nobody's
+            sums = _sums_of_groups(a, doubled, sizes, {w: x.repeat(2, 0) if w in ("alpha", "bias") else x for w, x in optional.items()})
+            words = f"{G} places of {rows} rows, used {_said(used)}, N {N}, K {K}{', NaN in the others' * special}"
+            untouched = numpy.broadcast_to(nobody[:, :, None], shape)
+            strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
+            yield Problem(words, inputs, _d(sums, next(dtypes), strides, untouched, shape))
+
+
+def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
+    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    for number, (M, N, K, sizes) in enumerate(_GROUPS):
+        for special in (False, True):
+            tokens, gap = max(1, M // 3), number % 2
+            random = numpy.random.default_rng(M * 31 + len(sizes))
+            index = random.integers(0, tokens, M, dtype=numpy.int32)
+            a = _tokens(tokens, K, formats).copy()
+            optional = _optional_of_groups(M, N, len(sizes), number + special, formats)
+            if "a_scale" in optional:
+                optional["a_scale"] = optional["a_scale"][:tokens] if M else numpy.ones(tokens, numpy.float32)
+            if special:
+                a[0], a[-1, -1] = numpy.nan, numpy.nan
+                index[(index == 0) | (random.random(M) < 0.2)] = -1
+            groups, there = _of_groups(N, K, formats, len(sizes)), index >= 0
+            taken = numpy.zeros((M, K), a.dtype)
+            taken[there] = a[index[there]]
+            of_rows = dict(optional)
+            if "a_scale" in optional:
+                of_rows["a_scale"] = numpy.where(there, optional["a_scale"][numpy.where(there, index, 0)], numpy.float32(1))
+            sums = _sums_of_groups(taken, groups, sizes, of_rows)
+            index[sum(sizes) :] = 2**31 - 1  # not to be looked up
+            nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
+            inputs = {"a": _a_placed(a, gap), **_weights_placed(groups, N, K, formats)}
+            inputs |= {"index": Placed(index), "offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
+            inputs |= {what: Placed(array) for what, array in optional.items()}
+            words = f"{M} rows of {tokens}, N {N}, K {K}, groups {_said(sizes)}{', NaN in some rows, none in others' * special}"
+            yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody))
+
+
+def _said(sizes: tuple[int, ...]) -> str:
+    return " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
+
+
+def _d(sums: Sums, dtype: str, strides: tuple[int, ...], untouched: numpy.ndarray | None = None, shape: tuple[int, ...] = ()) -> Later:
+    def outputs() -> dict[str, Placed]:
+        values = rounded(sums(), dtype)
+        return {"d": Placed(values.reshape(shape or values.shape), strides, untouched=untouched)}
+
+    return Later(outputs)
+
+
+def _weights_placed(groups: list[Packed], N: int, K: int, formats: str, one: bool = False) -> dict[str, Placed]:
+    """Of one product or of groups, even of none. Rows and columns that fill tiles make a problem no larger."""
+    some = groups or [_packed(N, K, formats)]
+    b = numpy.stack([packed.b for packed in some])[: len(groups)]
+    placed = {"b": Placed(b[0] if one else b, padding=b.size - len(groups) * N * K // 2)}
+    if some[0].largest is not None:
+        largest = numpy.stack([packed.largest for packed in some if packed.largest is not None])[: len(groups)]
+        placed["b_row_scale"] = Placed(largest[0] if one else largest)
+    return placed
+
+
+def _sums_of_groups(a: numpy.ndarray, groups: list[Packed], sizes: tuple[int, ...], optional: dict[str, numpy.ndarray]) -> Sums:
+    """Of every row with the weights of its group; of nobody's zeros."""
+
+    @cache
+    def sums() -> numpy.ndarray:
+        found = numpy.zeros((len(a), len(groups[0].weights) if groups else 8), numpy.float32)
+        for group, (size, end) in enumerate(zip(sizes, numpy.cumsum(sizes), strict=True)):
+            if not size:
+                continue
+            rows, packed = slice(end - size, end), groups[group]
+            of_rows = {what: optional[what][rows] if what in optional else None for what in ("a_scale", "row_scale")}
+            factors = factors_of(packed.powers, optional["alpha"][group] if "alpha" in optional else None)
+            bias = optional["bias"][group] if "bias" in optional else None
+            whole = _multiplied(a[rows], packed.weights)
+            found[rows] = finished(whole, factors, of_rows["a_scale"], bias, of_rows["row_scale"])
+        return found
+
+    return sums
+
+
+def _is_bf16(formats: str) -> bool:
+    return formats.startswith("bf16")
+
+
+def _multiplied(a: numpy.ndarray, weights: numpy.ndarray, splits: int = 1) -> numpy.ndarray:
+    multiply = gemm_bf16_by_four_bit if a.dtype == ml_dtypes.bfloat16 else gemm_fp8_by_four_bit
+    return multiply(a, weights, splits=splits)
+
+
+def _a_placed(a: numpy.ndarray, gap: int, places: tuple[int, ...] = ()) -> Placed:
+    """bf16 as it is, FP8 in the order of fragments; (groups, rows of a place, K) where groups have places."""
+    found = a if a.dtype == ml_dtypes.bfloat16 else permuted_columns(a)
+    wide = found.shape[1] + 16 * gap
+    if not places:
+        return Placed(found, (wide, 1))
+    return Placed(found.reshape(*places, found.shape[1]), (places[1] * wide, wide, 1))
+
+
+def _optional(M: int, N: int, seed: int, formats: str) -> dict[str, numpy.ndarray]:
+    random = numpy.random.default_rng(M + N + seed)
+    kind = numpy.float32 if seed % 2 else ml_dtypes.bfloat16
+    found = {
+        "a_scale": numpy.exp2(random.uniform(-8, 8, M)).astype(numpy.float32),
+        "alpha": random.uniform(0.5, 2, 1).astype(numpy.float32),
+        "bias": (random.standard_normal(N) * 100).astype(kind),
+        "row_scale": random.uniform(0.01, 1, M).astype(numpy.float32),
+    }
+    return {what: array for what, array in found.items() if what != "a_scale" or not _is_bf16(formats)}
+
+
+def _optional_of_groups(M: int, N: int, G: int, seed: int, formats: str) -> dict[str, numpy.ndarray]:
+    """In turn all, none, and some of them."""
+    found = _optional(M, N, seed, formats)
+    random = numpy.random.default_rng(G + seed)
+    found["alpha"] = random.uniform(0.5, 2, G).astype(numpy.float32)
+    found["bias"] = (random.standard_normal((G, N)) * 100).astype(found["bias"].dtype)
+    given = (tuple(found), (), ("a_scale",), ("alpha", "row_scale"), ("bias",))[seed % 5]
+    return {what: found[what] for what in given if what in found}
+
+
+def _of_groups(N: int, K: int, formats: str, G: int) -> list[Packed]:
+    return [_packed(N, K, formats, seed=group % 7) for group in range(G)]
+
+
+@lru_cache(maxsize=64)
+def _tokens(M: int, K: int, formats: str) -> numpy.ndarray:
+    """Rows of normal numbers and rows of all magnitudes; no NaN."""
+    random = numpy.random.default_rng(M * 1009 + K)
+    if _is_bf16(formats):
+        any_number = (random.integers(0x3000, 0x4C00, (M, K)) | random.integers(0, 2, (M, K)) << 15).astype(numpy.uint16)
+        spread = random.random((M, 1)) < 0.5
+        return numpy.where(spread, any_number.view(ml_dtypes.bfloat16), random.standard_normal((M, K)).astype(ml_dtypes.bfloat16))
+    normal = random.standard_normal((M, K)).astype(ml_dtypes.float8_e4m3fn)
+    codes = random.integers(0, 256, (M, K), dtype=numpy.uint8)
+    any_number = numpy.where(codes & 0x7F == 0x7F, codes - 1, codes).view(normal.dtype)
+    return numpy.where(random.random((M, 1)) < 0.5, any_number, normal)
+
+
+def _one_hot(formats: str) -> numpy.ndarray:
+    """A row for each of 128 columns of K: a one there."""
+    return numpy.eye(128, dtype=numpy.float32).astype(ml_dtypes.bfloat16 if _is_bf16(formats) else ml_dtypes.float8_e4m3fn)
+
+
+@lru_cache(maxsize=64)
+def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> Packed:
+    """Any codes; scales near each other, of the whole range, with a NaN, codes of zero, or, "table", all codes under all scales."""
+    random = numpy.random.default_rng(N * 1009 + K + seed * 7919)
+    q: numpy.ndarray = random.integers(0, 256, (N, K // 2), dtype=numpy.uint8)
+    fp4 = formats.endswith("nvfp4")
+    shape = (N, K // (16 if fp4 else 32))
+    low, high = ((0x28, 0x50) if fp4 else (120, 128)) if kind in ("near", "NaN") else ((0, 0x7F) if fp4 else (0, 255))
+    scales = random.integers(low, high, shape, dtype=numpy.uint8)
+    if kind == "table":
+        q = numpy.broadcast_to(
+            (numpy.arange(K // 2) * 2 % 16 | (numpy.arange(K // 2) * 2 + 1) % 16 << 4).astype(numpy.uint8), (N, K // 2)
+        ).copy()
+        scales = numpy.broadcast_to(numpy.arange(N, dtype=numpy.uint8)[:, None], shape).copy()
+        if not fp4:
+            scales = (numpy.arange(N)[:, None] + 60 * (numpy.arange(shape[1]) == 1)).astype(numpy.uint8)
+    if kind == "NaN":
+        scales[N // 2, -1] = 0x7F if fp4 else 0xFF
+    if kind == "zeros":
+        q = q & 0x88
+    if fp4:
+        weights = (nvfp4_as_bf16 if _is_bf16(formats) else nvfp4_as_e4m3)(q, scales)
+        return Packed(pack_nvfp4(q, scales), None, weights, numpy.full(N, 8, numpy.float32))
+    rebased, packed = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales)
+    return Packed(packed.b, packed.row_scale, rebased.weights, rebased.factors)

@@ -1,0 +1,206 @@
+"""`zoo.jax.call`: a kernel as a function of JAX arrays, its outputs' shapes from the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from zoo.calls import result_type, settled
+from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.expressions import Expression
+from zoo.contract.manifest import Kernel
+from zoo.contract.numpy_dtypes import called
+from zoo.contract.resolve import resolve
+from zoo.contract.shapes import Settled
+from zoo.errors import ArgumentError, ConstraintError, VariantError
+from zoo.jax.described import Described, Part, storage_of
+from zoo.jax.primitive import bind
+from zoo.reference.kernels import usual_machine
+from zoo.shipped.packaged import packaged
+
+_ROW = 16  # bytes that rows must start at multiples of, where a kernel asks for any such thing
+
+
+def call(name: str, /, *, variant: str | None = None, **arguments: Any) -> Any:
+    """The outputs of a kernel, by name: a named tuple, as `zoo.call` gives it.
+
+    Arguments are those of the kernel: JAX arrays, traced or not, numbers and options. Under an output's name: a dtype, if it may have
+    several; True, for one that may be left out; or an array, whose elements stay where the kernel writes none. A size that no input
+    tells is given by its symbol (`M=300`).
+    """
+    kernel = packaged.kernel(name)
+    operands: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    for argument, value in arguments.items():
+        if value is None:
+            continue
+        array = _array(kernel, argument, value)
+        if array is None:
+            given[argument] = _plain(kernel, argument, value)
+        else:
+            operands[argument] = array
+    _one_device(kernel, operands)
+    turned = {argument for argument in operands if _lies_turned(kernel, argument, given)}
+    operands = {argument: jnp.transpose(array) if argument in turned else array for argument, array in operands.items()}
+    given |= {argument: _record(array) for argument, array in operands.items()}
+    found = _fitting(kernel, _row_major(settled(kernel, given)), variant)
+    return _bound(kernel, found, operands, variant, turned)
+
+
+def _array(kernel: Kernel, name: str, value: Any) -> Any:
+    """The array that a value is; None for what is none."""
+    argument = kernel.arguments.get(name)
+    if argument is None or argument.kind == "scalar":
+        return None
+    if isinstance(value, jax.Array):
+        array = value
+    elif type(value) is np.ndarray:
+        array = jnp.asarray(value)
+        if array.dtype != value.dtype:
+            _refuse(kernel, f"{name}: expected {' or '.join(argument.dtypes)}, got {value.dtype}")
+    elif hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (np.generic, type)):
+        _refuse(
+            kernel,
+            f"{name}: expected a JAX array, got a {type(value).__name__} of {type(value).__module__.split('.')[0]}; "
+            "jax.dlpack.from_dlpack takes over what lies on a device that JAX has",
+        )
+    else:
+        return None
+    if any(not isinstance(extent, int) for extent in array.shape):
+        _refuse(kernel, f"{name}: its shape {array.shape} is not known while JAX traces; zoo.jax needs numbers, one program for each shape")
+    return array
+
+
+def _plain(kernel: Kernel, name: str, value: Any) -> Any:
+    """A number, an option or a dtype as Python has it."""
+    if isinstance(value, jax.core.Tracer):
+        _refuse(
+            kernel,
+            f"{name}: expected a value that is known while JAX traces, got a traced one; "
+            "pass a number or a text of Python's, through jax.jit as a static argument (static_argnames)",
+        )
+    if isinstance(value, (np.generic, jax.Array)) and getattr(value, "ndim", 1) == 0:
+        return value.item()
+    return value
+
+
+def _one_device(kernel: Kernel, operands: Mapping[str, Any]) -> None:
+    """Arrays outside of a trace may lie anywhere; JAX's own refusal would not name them."""
+    first = None
+    for name, array in operands.items():
+        if isinstance(array, jax.core.Tracer) or not array.committed:
+            continue
+        devices = array.devices()
+        if first is not None and devices != first[1]:
+            _refuse(kernel, f"{name}: lies on {_listed(devices)}, {first[0]} on {_listed(first[1])}; jax.device_put moves one to the other")
+        first = first or (name, devices)
+
+
+def _listed(devices: Any) -> str:
+    return ", ".join(sorted(map(str, devices)))
+
+
+def _refuse(kernel: Kernel, reason: str) -> NoReturn:
+    raise ArgumentError(f"{kernel.name}: {reason}")
+
+
+def _record(array: Any) -> Array:
+    """An array of JAX is row-major; where it lies is XLA's business."""
+    return Array(0, called(array.dtype.name), tuple(array.shape), contiguous_strides(tuple(array.shape)))
+
+
+def _lies_turned(kernel: Kernel, name: str, given: Mapping[str, Any]) -> bool:
+    """Whether a kernel names the dimensions of mn_major scales the other way round than callers do: blocks first, rows last."""
+    argument = kernel.arguments[name]
+    layout = given.get("layout", kernel.options["layout"].default) if "layout" in kernel.options else None
+    return layout == "mn_major" and any("layout.mn_major" in form.when.names for form in argument.forms)
+
+
+def _row_major(call: Settled) -> Settled:
+    """A dimension that was put in front of an array has no stride of its own yet."""
+    return call._replace(arrays={name: replace(array, strides=contiguous_strides(array.shape)) for name, array in call.arrays.items()})
+
+
+def _fitting(kernel: Kernel, call: Settled, variant: str | None) -> Settled:
+    """The call as the kernel takes it, with rows of inputs further apart where they must start at multiples of 16 bytes and would not."""
+    try:
+        _check(kernel, call, variant)
+    except ConstraintError:
+        apart = {name: _apart(array) for name, array in call.arrays.items() if _may_be_apart(kernel, name, array)}
+        if not apart:
+            raise
+        call = call._replace(arrays={**call.arrays, **apart})
+        _check(kernel, call, variant)
+    return call
+
+
+def _check(kernel: Kernel, call: Settled, variant: str | None) -> None:
+    """All that can be said of a call without knowing the machine that will run it."""
+    values = {**call.arrays, **{name: Array(0, one.dtype, one.shape, one.strides) for name, one in call.made.items()}}
+    placed = {name: replace(array, address=number << 45) for number, (name, array) in enumerate(values.items(), 1)}
+    try:
+        resolve(kernel, {**placed, **call.others}, *usual_machine(kernel), variant)
+    except VariantError:
+        return  # another machine may have one; what compiles the program asks again
+
+
+def _may_be_apart(kernel: Kernel, name: str, array: Array) -> bool:
+    """Whether rows of an array start at odd places, the kernel reads them at any distance, and it asks something of that distance."""
+    if len(array.shape) < 2 or array.shape[-1] * DTYPES[array.dtype].bytes % _ROW == 0 or array.dtype not in DTYPES:
+        return False
+    asked = {name for rule, _ in kernel.constraints if any(opcode == "modulo" for opcode, _ in rule.code) for name in rule.names}
+    forms = [form.strides for form in kernel.arguments[name].forms if form.strides is not None and len(form.strides) == len(array.shape)]
+    return any(_is_symbol(strides[-2]) and strides[-2].text in asked for strides in forms)
+
+
+def _is_symbol(expression: Expression) -> bool:
+    return expression.names == (expression.text,)
+
+
+def _apart(array: Array) -> Array:
+    unit = _ROW // DTYPES[array.dtype].bytes
+    storage = (*array.shape[:-1], -(-array.shape[-1] // unit) * unit)
+    return replace(array, strides=contiguous_strides(storage))
+
+
+def _bound(kernel: Kernel, call: Settled, operands: Mapping[str, Any], variant: str | None, turned: set[str]) -> Any:
+    written = [name for name, argument in kernel.arguments.items() if argument.access != "read"]
+    inputs = tuple(_part(name, array) for name, array in call.arrays.items())
+    by_name = {part.name: part for part in inputs}
+    results = tuple(
+        by_name[name] if name in by_name else _part(name, call.made[name]) for name in written if name in by_name or name in call.made
+    )
+    described = Described(kernel.name, variant, inputs, results, tuple(call.others.items()))
+    found = bind([_stored(operands[part.name], part) for part in inputs], described)
+    outputs: dict[str, Any] = {}
+    for part, array in zip(results, found, strict=True):
+        if kernel.arguments[part.name].access == "workspace":
+            continue
+        if part.storage != part.shape:
+            array = array[tuple(map(slice, part.shape))]
+        made = call.made.get(part.name)
+        if made is None:
+            array = array.reshape(operands[part.name].shape)
+        elif made.squeezed:
+            array = array[0]
+        outputs[part.name] = array.T if part.name in turned or (made is not None and made.transposed) else array
+    return result_type(tuple(outputs))._make(outputs.values())
+
+
+def _part(name: str, array: Any) -> Part:
+    """`array`: a record of one that is there, or of one that is to be made."""
+    return Part(name, array.dtype, tuple(array.shape), tuple(array.strides), storage_of(array.shape, array.strides))
+
+
+def _stored(array: Any, part: Part) -> Any:
+    """The buffer that a part lies in."""
+    array = array.reshape(part.shape)
+    if part.storage == part.shape:
+        return array
+    return jnp.pad(array, [(0, more - extent) for extent, more in zip(part.shape, part.storage, strict=True)])

@@ -1,0 +1,51 @@
+"""Which rows of a product belong to which group: its pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zoo.reference.groups import group_sizes
+from zoo.reference.kernels.call import Call
+
+
+class Piece(NamedTuple):
+    group: int | None  # None: there are no groups, and the weights are one matrix
+    place: Any  # of its rows among those of the result: an index of an array (M, ...), or (G, R, ...) where groups have places
+    size: int
+
+
+def pieces(call: Call, rows: int) -> Iterator[Piece]:
+    """Those that have rows; `rows` are those of the result."""
+    for piece in _all(call, rows):
+        if piece.size or piece.group is None:
+            yield piece
+
+
+def _all(call: Call, rows: int) -> Iterator[Piece]:
+    if "rows" in call.arrays:
+        for group, used in enumerate(call.arrays["rows"].tolist()):
+            yield Piece(group, (group, slice(0, used)), used)
+    elif "m_indices" in call.arrays:
+        owners = call.arrays["m_indices"]
+        for group in range(len(call.arrays["b"])):
+            place = np.flatnonzero(owners == group)
+            yield Piece(group, place, len(place))
+    elif "offsets" in call.arrays:
+        begin = 0
+        if call.arrays["offsets"].size:
+            for group, size in enumerate(group_sizes(call.arrays["offsets"], rows).tolist()):
+                yield Piece(group, slice(begin, begin + size), size)
+                begin += size
+    else:
+        yield Piece(None, slice(0, rows), rows)
+
+
+def taken(x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Rows of x through an index; zeros where it is none of theirs."""
+    found = np.zeros((len(index), *x.shape[1:]), x.dtype)
+    there = (index >= 0) & (index < len(x))
+    found[there] = x[index[there]]
+    return found

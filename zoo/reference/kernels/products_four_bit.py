@@ -1,0 +1,69 @@
+"""The rule of `gemm.{fp8,bf16}_{nvfp4,mxfp4}.*`: FP8 or bf16 tokens by packed 4-bit weights, on Hopper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from zoo.contract.manifest import Kernel
+from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
+from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
+from zoo.reference.fragments import COLUMNS, ROWS, column_order, unpack_mxfp4, unpack_nvfp4
+from zoo.reference.gemm import rounded
+from zoo.reference.kernels.call import Call
+from zoo.reference.kernels.pieces import pieces, taken
+
+
+def rule_of(kernel: Kernel) -> Callable[[Call], None]:
+    return _of_rows
+
+
+def _of_rows(call: Call) -> None:
+    arrays, d = call.arrays, call.arrays["d"]
+    for group, place, _ in pieces(call, len(d)):
+        rows = arrays["index"][place] if "index" in arrays else None
+        a = arrays["a"][place] if rows is None else taken(arrays["a"], rows)
+        a_scale, row_scale = arrays.get("a_scale"), arrays.get("row_scale")
+        if a_scale is not None:
+            a_scale = a_scale[place] if rows is None else _taken_scales(a_scale, rows)
+        row_scale = None if row_scale is None else row_scale[place]
+        weights, powers = _weights(call, group, d.shape[-1])
+        alpha, bias = arrays.get("alpha"), arrays.get("bias")
+        alpha_of_group = None if alpha is None else alpha[group or 0]
+        bias_of_group = bias if bias is None or group is None else bias[group]
+        if _is_bf16(call):
+            sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]], call.splits)
+        else:
+            sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights, splits=call.splits)
+        sums = finished(sums, factors_of(powers, alpha_of_group), a_scale, bias_of_group, row_scale)
+        call.put("d", rounded(sums, call.dtype("d")), place)
+
+
+def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndarray]:
+    """e4m3 or bf16 of N rows, as many columns as chunks have, and the power of two of each row."""
+    b = call.arrays["b"] if group is None else call.arrays["b"][group]
+    rows, columns = b.shape[0] * ROWS, b.shape[1] * COLUMNS
+    if call.kernel.fields["formats"].endswith("nvfp4"):
+        as_numbers = nvfp4_as_bf16 if _is_bf16(call) else nvfp4_as_e4m3
+        return as_numbers(*unpack_nvfp4(b, rows, columns))[:N], np.full(N, 8, np.float32)
+    row_scale = call.arrays["b_row_scale"] if group is None else call.arrays["b_row_scale"][group]
+    rebased = (mxfp4_as_bf16 if _is_bf16(call) else mxfp4_as_e4m3)(*unpack_mxfp4(b, row_scale, rows, columns))
+    return rebased.weights[:N], rebased.factors[:N]
+
+
+def _is_bf16(call: Call) -> bool:
+    return call.kernel.fields["formats"].startswith("bf16")
+
+
+def _in_order_of_k(a: np.ndarray, columns: int) -> np.ndarray:
+    """Tokens come with their columns in the order of register fragments, in rows of whole chunks."""
+    found = np.zeros((len(a), columns), a.dtype)
+    found[:, column_order(columns)[: a.shape[1]]] = a
+    return found
+
+
+def _taken_scales(a_scale: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """1 for rows of zeros, which are no row's."""
+    there = (rows >= 0) & (rows < len(a_scale))
+    return np.where(there, a_scale[np.where(there, rows, 0)], np.float32(1))

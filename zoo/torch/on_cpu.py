@@ -1,0 +1,46 @@
+"""A kernel's call on tensors of the CPU, by the written rule: slow, and bit for bit what a GPU gives wherever the rule says every bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Kernel
+from zoo.contract.numpy_dtypes import numpy_dtype
+from zoo.errors import ArgumentError
+from zoo.reference.kernels import run as run_rule
+from zoo.runtime.arrays import View
+from zoo.torch.allocation import _NAMES, like, settled
+
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def run(kernel: Kernel, given: Mapping[str, Any], outputs: tuple[str, ...]) -> list[torch.Tensor]:
+    """Those of `outputs` that the caller did not bring. Elements that are nobody's are 0."""
+    call, device = settled(kernel, given)
+    # a workspace is among them, which a rule does not look at
+    made = {name: like(one, device) for name, one in call.made.items()}
+    values: dict[str, Any] = dict(call.others)
+    for name, tensor in made.items():
+        one = call.made[name]
+        _as_numpy(tensor, "u8" if one.dtype == "e2m1x2" else one.dtype, *one.returned())[...] = 0
+        values[name] = _as_numpy(tensor, one.dtype, one.shape, one.strides)
+    for name, array in call.arrays.items():
+        tensor = given[name]
+        if tensor.dtype not in _NAMES:
+            takes = " or ".join(kernel.arguments[name].dtypes)
+            raise ArgumentError(f"{kernel.name}: {name}: expected {takes}, got {tensor.dtype}")
+        values[name] = _as_numpy(tensor.detach(), array.dtype, array.shape, array.strides)
+    run_rule(kernel, values)
+    return [made[name] for name in outputs if name in made]
+
+
+def _as_numpy(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The same memory as an array of numpy's; of two dtypes that bytes carry, it says which."""
+    size = DTYPES[dtype].bytes
+    bits = tensor.view(_BITS[size]).as_strided(shape, strides, tensor.storage_offset())
+    array = bits.numpy().view(numpy_dtype(dtype))
+    return View(array, dtype) if dtype == "e2m1x2" else array

@@ -1,0 +1,181 @@
+"""torch.ops.zoo: an operator for every kernel, registered when it is first asked for.
+
+On CUDA an operator is `zoo.call`; on the CPU, the written rule of zoo.reference.kernels; on fake and meta tensors, shapes alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from zoo.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from zoo.contract.manifest import Kernel
+    from zoo.torch.schema import Form
+
+_library = torch.library.Library("zoo", "FRAGMENT")
+_lock = threading.RLock()
+_registered: set[str] = set()
+_begun: set[str] = set()  # by the thread that holds the lock: torch asks for an operator while it is being defined
+_tags = tuple(
+    getattr(torch.Tag, name)
+    for name in ("pt2_compliant_tag", "needs_exact_strides", "needs_fixed_stride_order")
+    if hasattr(torch.Tag, name)
+)[:2]
+
+
+class _Operators(torch._ops._OpNamespace):
+    """torch.ops.zoo, which registers an operator before torch looks for it."""
+
+    __module__ = torch._ops._OpNamespace.__module__  # by which torch finds operators again that it has saved
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            _register(name)
+        return super().__getattr__(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_kernel_names()})
+
+
+def install() -> None:
+    if not isinstance(torch.ops.__dict__.get("zoo"), _Operators):
+        torch.ops.zoo = _Operators("zoo")
+
+
+def register(*kernels: str) -> None:
+    """Registers the operators of these kernels now, or of all: for a program that finds operators by name, without `torch.ops.zoo`."""
+    names = {kernel: name for name, kernel in _kernel_names().items()}
+    for kernel in kernels or names:
+        if kernel not in names:
+            _packaged().kernel(kernel)  # which refuses it, with the nearest that there are
+        _register(names[kernel])
+
+
+def _packaged() -> Any:
+    from zoo.shipped.packaged import packaged
+
+    return packaged
+
+
+@cache
+def _kernel_names() -> dict[str, str]:
+    """operator -> kernel"""
+    from zoo.torch.schema import operator_name
+
+    return {operator_name(name): name for name in _packaged().manifest.names}
+
+
+def _register(operator: str) -> None:
+    if operator in _registered or operator not in _kernel_names():
+        return
+    with _lock:
+        if operator in _begun:
+            return
+        _begun.add(operator)
+        from zoo.torch.schema import forms
+
+        kernel = _packaged().kernel(_kernel_names()[operator])
+        for form in forms(kernel):
+            _library.define(form.schema, tags=_tags)
+            name = f"{operator}.{form.overload}" if form.overload else operator
+            _library.impl(name, _on_cuda(kernel, form), "CUDA")
+            _library.impl(name, _on_cpu(kernel, form), "CPU")
+            torch.library.register_fake(f"zoo::{name}", _on_nothing(kernel, form), lib=_library)
+            _library.impl(name, _without_gradients(kernel, form, operator), "Autograd")
+            if form.overload == "out":
+                _library.impl(name, _counting(form, operator), "ADInplaceOrView", with_keyset=True)
+        _registered.add(operator)
+
+
+def _overload(operator: str, form: Form) -> Any:
+    return getattr(getattr(torch.ops.zoo, operator), form.overload or "default")
+
+
+def _inputs(kernel: Kernel) -> tuple[str, ...]:
+    """The names of what goes by place."""
+    return tuple(one.name for one in kernel.arguments.values() if one.kind == "array" and one.access == "read" and not one.optional)
+
+
+def _result(form: Form, outputs: Any) -> Any:
+    if form.overload == "out":
+        return None
+    return tuple(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _wanted(kernel: Kernel, form: Form, named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `zoo.call`: what is optional and returned is asked for."""
+    if form.overload != "out":
+        for name in form.outputs:
+            if kernel.arguments[name].optional:
+                named.setdefault(name, True)
+    return named
+
+
+def _on_cuda(kernel: Kernel, form: Form) -> Callable[..., Any]:
+    places, call, name = _inputs(kernel), _packaged().call, kernel.name
+
+    def on_cuda(*given: Any, **named: Any) -> Any:
+        named = {one: value for one, value in named.items() if value is not None}
+        return _result(form, call(name, **dict(zip(places, given, strict=False)), **_wanted(kernel, form, named)))
+
+    return on_cuda
+
+
+def _on_cpu(kernel: Kernel, form: Form) -> Callable[..., Any]:
+    places = _inputs(kernel)
+
+    def on_cpu(*given: Any, **named: Any) -> Any:
+        from zoo.torch.on_cpu import run
+
+        return _result(form, run(kernel, dict(zip(places, given, strict=False)) | _wanted(kernel, form, named), form.outputs))
+
+    return on_cpu
+
+
+def _on_nothing(kernel: Kernel, form: Form) -> Callable[..., Any]:
+    places = _inputs(kernel)
+
+    def on_nothing(*given: Any, **named: Any) -> Any:
+        from zoo.torch.allocation import like, settled
+
+        tensors = dict(zip(places, given, strict=False)) | _wanted(kernel, form, named)
+        call, device = settled(kernel, tensors)
+        return _result(form, [like(call.made[name], device) for name in form.outputs if name in call.made])
+
+    return on_nothing
+
+
+def _without_gradients(kernel: Kernel, form: Form, operator: str) -> Callable[..., Any]:
+    places = _inputs(kernel)
+
+    def without_gradients(*given: Any, **named: Any) -> Any:
+        if torch.is_grad_enabled():
+            for name, value in (*zip(places, given, strict=False), *named.items()):
+                if isinstance(value, torch.Tensor) and value.requires_grad:
+                    raise ArgumentError(
+                        f"{kernel.name}: {name}: requires a gradient, and this kernel has no formula for one; pass x.detach(), "
+                        "call it under torch.no_grad(), or write a torch.autograd.Function around it"
+                    )
+        with torch._C._AutoDispatchBelowAutograd():
+            return _overload(operator, form)(*given, **named)
+
+    return without_gradients
+
+
+def _counting(form: Form, operator: str) -> Callable[..., Any]:
+    """Autograd counts how often a tensor was written, so that it can refuse what was saved before."""
+
+    def counting(keys: Any, *given: Any, **named: Any) -> Any:
+        for name in form.outputs:
+            if isinstance(named.get(name), torch.Tensor):
+                torch.autograd.graph.increment_version(named[name])
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            return _overload(operator, form).redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *given, **named)
+
+    return counting
