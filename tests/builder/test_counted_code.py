@@ -126,12 +126,19 @@ def test_only_cubins_that_changed_are_taken_apart_and_each_is_a_line_of_the_repo
     assert taken_apart == [("sm_90a", ["sm_90a/b"]), ("sm_90a", ["sm_90a/c"])]
     assert report == (
         f'{{"disassembler": "{sass.PACKAGE} {sass.VERSION}", "cubins": {{\n'
-        f' "sm_90a/a": {{"sha256": "{digests["sm_90a/a"]}", "instructions": 7}},\n'
-        f' "sm_90a/b": {{"sha256": "{digests["sm_90a/b"]}", "instructions": 2}},\n'
-        f' "sm_90a/c": {{"sha256": "{digests["sm_90a/c"]}", "instructions": 3}}\n'
+        f' "sm_90a/a": {{"instructions": 7, "sha256": "{digests["sm_90a/a"]}"}},\n'
+        f' "sm_90a/b": {{"instructions": 2, "sha256": "{digests["sm_90a/b"]}"}},\n'
+        f' "sm_90a/c": {{"instructions": 3, "sha256": "{digests["sm_90a/c"]}"}}\n'
         "}}\n"
     )
     assert sass.refusals(report) == []
+
+
+def test_a_report_does_not_depend_on_the_order_in_which_it_was_known(taken_apart):
+    cubins, texts = {"sm_90a/a.cubin": cubin(b"a" * 32)}, {"sm_90a/a.cubin": ""}
+    fresh = sass.report(cubins, texts, {}, 1)
+    entry = json.loads(fresh)["cubins"]["sm_90a/a.cubin"]
+    assert sass.report(cubins, texts, {"sm_90a/a.cubin": dict(reversed(entry.items()))}, 1) == fresh
 
 
 def test_local_memory_is_refused_with_what_it_is_and_a_report_on_disk_is_read_back(tmp_path):

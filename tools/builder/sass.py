@@ -80,7 +80,7 @@ def report(cubins: Mapping[str, bytes], texts: Mapping[str, str], before: Mappin
     new = {file: data for file, data in cubins.items() if file not in known}
     for file, lines in disassembled(new, jobs):
         known[file] = {"sha256": digests[file], **counted(lines, texts[file])}
-    entries = ",\n".join(f" {json.dumps(file)}: {json.dumps(known[file])}" for file in sorted(cubins))
+    entries = ",\n".join(f" {json.dumps(file)}: {json.dumps(known[file], sort_keys=True)}" for file in sorted(cubins))
     return f'{{"disassembler": "{PACKAGE} {VERSION}", "cubins": {{\n{entries}\n}}}}\n'
 
 
