@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "a33b647a3bdee5bd5e99c6b0478e1ce913c92962a97e6969faa067b5610ad502"
+EVIDENCE_SHA256 = "c44ad4bf1828f37e3669df65ee49e8b750ae62c570db81b7444be33eda108f07"
