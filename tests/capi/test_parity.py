@@ -24,8 +24,8 @@ from zoo.errors import ArgumentError, ConstraintError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 # Calls of each kernel at least, and of each variant: variants of a kernel are chosen and started by the same rules, and there are hundreds.
-VALID, VALID_OF_A_VARIANT = 120, 12
-SPOILED = 40  # of each way to spoil a call and each kernel
+VALID, VALID_OF_A_VARIANT = 48, 12
+SPOILED = 16  # of each way to spoil a call and each kernel
 ASKED = 6  # calls for which the bytes of each output are asked, in four ways
 
 
