@@ -161,6 +161,12 @@ def experts(w: torch.Tensor) -> zt.Quantized:
             "takes weights in fragments: quantise b by rows",
         ),
         (lambda x, w: zt.quantize(x[0], "mxfp8"), "expected a matrix"),
+        (lambda x, w: zt.quantize(x, "fp8token", scaling="pow2"), "quantize_fp8token_rows takes no scaling="),
+        (lambda x, w: zt.quantize(x, "mxfp8", scaling="pow2"), "quantize_mxfp8_rows takes no scaling=; it takes .*rounding"),
+        (
+            lambda x, w: zt.matmul(zt.quantize(x, "fp8b128"), zt.quantize(w, "fp8b128", direction="squares").t(), bias=x),
+            "gemm_fp8b128_dense takes no bias=; it takes .*row_scale",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(call, words):

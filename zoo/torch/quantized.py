@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,6 +158,16 @@ def _check_groups(who: str, groups: Any) -> None:
         raise ArgumentError(f"{who}: groups: expected a tensor of torch.int32 beside the matrix, got {got}: groups.to(torch.int32)")
 
 
+def _check_names(who: str, operator: Any, names: Iterable[str]) -> None:
+    """torch's own refusal of a keyword is its schemas. While it compiles it has to do: a graph holds no look at a schema."""
+    if torch.compiler.is_compiling():
+        return
+    takes = [one.name for one in operator.default._schema.arguments if one.kwarg_only]
+    for name in names:
+        if name not in takes:
+            raise ArgumentError(f"{who}: {operator.__name__} takes no {name}=; it takes {', '.join(takes)}")
+
+
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1, tensor.shape[-1])
 
@@ -255,6 +266,7 @@ def quantize(
     elif x.dim() == 3 and direction == "cols":
         name += "_experts"
     operator = getattr(torch.ops.zoo, name)
+    _check_names("quantize", operator, options)
     by_place = [_flat(x) if several else x]
     if groups is not None:
         by_place.append(groups)
@@ -284,7 +296,9 @@ def quantize(
 
 
 def _tokens(x: torch.Tensor, layout: str, options: dict[str, Any]) -> Quantized:
-    elements, scales = torch.ops.zoo.quantize_fp8token_rows(_flat(x), order=layout, **options)
+    operator = torch.ops.zoo.quantize_fp8token_rows
+    _check_names("quantize", operator, options)
+    elements, scales = operator(_flat(x), order=layout, **options)
     elements, scales = elements.view(*x.shape[:-1], -1), scales.view(x.shape[:-1])
     return Quantized(elements, scales, "fp8token", layout=layout, packed_shape=tuple(x.shape) if layout == "fragments" else None)
 
@@ -365,6 +379,7 @@ def matmul(
     """
     name = kernel_of(a, b, groups)
     operator = getattr(torch.ops.zoo, name.replace(".", "_"))
+    _check_names("matmul", operator, more)
     if groups is not None:
         more["rows" if name.endswith(".m_grouped_masked") else "offsets"] = groups
     if a.format == "fp8token":
