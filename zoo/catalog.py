@@ -178,7 +178,7 @@ class Zoo:
         if first is None:
             raise ArgumentError(
                 f"{name}: {next(iter(settled.arrays), 'its inputs')}: expected arrays in device memory; "
-                "copy them to the device, or use zoo.torch, whose operators work by the rule on the CPU"
+                "zoo.to_device copies there; without a GPU, zoo.emulator.Device(arch).array does, and zoo.torch and zoo.jax work on the CPU"
             )
         device, source = call.device, call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)

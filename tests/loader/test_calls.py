@@ -52,10 +52,16 @@ def test_a_launch_takes_what_a_call_returned(emulated):
     assert (again.numpy() == made.q.numpy()).all()
 
 
+def test_a_workspace_that_several_ctas_add_to_is_written_before(emulated):
+    x = matrix(emulated, 128, 256)
+    made = zoo.call("quantize.amax", x=x, tensor_scale=True)
+    assert made.amax.numpy() == abs(x.numpy().astype(numpy.float32)).max()
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda x: zoo.call("quantize.amax", x=numpy.ones((4, 4), numpy.float32)), "x: expected arrays in device memory"),
+        (lambda x: zoo.call("quantize.amax", x=numpy.ones((4, 4), numpy.float32)), "x: expected arrays in device memory; zoo.to_device"),
         (lambda x: zoo.call("quantize.mxfp8.rows"), "x: missing"),
         (lambda x: zoo.call("quantize.mxfp8.rows", x=x, scale=x), "no argument is named 'scale'"),
         (lambda x: zoo.call("quantize.mxfp8.rows", x=3), "x: expected an array, got 3"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -109,6 +111,14 @@ def test_a_compiled_function_finds_the_product():
     assert torch.equal(torch.compile(layer, fullgraph=True, backend="aot_eager")(x, w), layer(x, w))
 
 
+def without(one: zt.Quantized, field: str) -> zt.Quantized:
+    return replace(one, **{field: None})
+
+
+def experts(w: torch.Tensor) -> zt.Quantized:
+    return zt.quantize(w.view(2, 64, 256), "mxfp8").t()
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -122,8 +132,41 @@ def test_a_compiled_function_finds_the_product():
         (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), zt.quantize(normal(2, 128, 256), "mxfp8").t()), "needs groups="),
         (lambda x, w: zt.quantize(x, "fp8b128").laid("blocked"), "cannot become 'blocked'"),
         (lambda x, w: zt.matmul(zt.quantize(x, "fp8b128"), zt.quantize(w, "fp8b128").t()), "quantise b with direction='squares'"),
-        (lambda x, w: zt.matmul(x, zt.quantize(w, "mxfp8").t()), "a is a Tensor; quantise it first"),
+        (lambda x, w: zt.matmul(x, zt.quantize(w, "mxfp8").t()), r"a is a Tensor; quantise it first: zoo.torch.quantize\(x, 'mxfp8'\)"),
+        (lambda x, w: x @ zt.quantize(w, "nvfp4").t(), r"a is a Tensor; quantise it first: zoo.torch.quantize\(x, 'nvfp4'\)"),
+        (lambda x, w: zt.matmul(x, zt.quantize(w, "mxfp4").laid("fragments").t()), r"zoo.torch.quantize\(x, 'fp8token'\)"),
+        (lambda x, w: zt.quantize(x, "fp8token") @ w, r"b is a Tensor; quantise it first: zoo.torch.quantize\(x, 'mxfp4'\)"),
+        (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), w), r"b is a Tensor; quantise it first: zoo.torch.quantize\(x, 'mxfp8'\)"),
+        (lambda x, w: zt.quantize(x, "nvfp4") @ without(zt.quantize(w, "nvfp4"), "tensor_scale").t(), "has no tensor_scale"),
+        (lambda x, w: without(zt.quantize(w, "nvfp4"), "tensor_scale").dequantize(), "has no tensor_scale"),
+        (
+            lambda x, w: zt.quantize(x, "fp8token") @ without(zt.quantize(w, "mxfp4").laid("fragments"), "packed_shape").t(),
+            "a Quantized in fragments needs packed_shape=",
+        ),
+        (lambda x, w: zt.quantize(x.view(2, 24, 256), "mxfp8") @ zt.quantize(w, "mxfp8").t(), r"quantise x.flatten\(0, -2\)"),
+        (
+            lambda x, w: zt.quantize(x, "mxfp8", groups=torch.tensor([24, 48])),
+            "groups: expected a tensor of torch.int32 .*, got torch.int64",
+        ),
+        (
+            lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), experts(w), groups=[24, 48]),
+            "groups: expected a tensor of torch.int32 .* got a list",
+        ),
+        (
+            lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), experts(w), groups=torch.tensor([24, 48], dtype=torch.int32)),
+            "must begin anew with each group: quantise it with the same groups=, or with layout='plain'",
+        ),
+        (
+            lambda x, w: zt.kernel_of(zt.quantize(x, "fp8token"), zt.quantize(w, "mxfp4", direction="squares").t()),
+            "takes weights in fragments: quantise b by rows",
+        ),
         (lambda x, w: zt.quantize(x[0], "mxfp8"), "expected a matrix"),
+        (lambda x, w: zt.quantize(x, "fp8token", scaling="pow2"), "quantize_fp8token_rows takes no scaling="),
+        (lambda x, w: zt.quantize(x, "mxfp8", scaling="pow2"), "quantize_mxfp8_rows takes no scaling=; it takes .*rounding"),
+        (
+            lambda x, w: zt.matmul(zt.quantize(x, "fp8b128"), zt.quantize(w, "fp8b128", direction="squares").t(), bias=x),
+            "gemm_fp8b128_dense takes no bias=; it takes .*row_scale",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(call, words):

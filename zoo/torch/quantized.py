@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,9 @@ class Quantized:
     def __matmul__(self, other: Quantized) -> torch.Tensor:
         return matmul(self, other)
 
+    def __rmatmul__(self, other: Any) -> torch.Tensor:
+        return matmul(other, self)  # which says how to quantise a tensor
+
     def dequantize(self, dtype: str | torch.dtype = "bf16") -> torch.Tensor:
         """The numbers that it stands for, in bf16 or f32."""
         if self.offsets is not None and self.transposed:
@@ -96,6 +100,7 @@ class Quantized:
             )
         if self.tensor_scale is not None and self.tensor_scale.numel() > 1 and not self.squares:
             raise ArgumentError(f"Quantized.dequantize: {self} has a tensor scale for each group; dequantise the groups one by one")
+        _check_whole("Quantized.dequantize", self)
         if self.format == "fp8token":
             return _of_tokens(self, dtype)
         if self.layout == "fragments":
@@ -120,6 +125,10 @@ class Quantized:
             return _unpacked(self).laid(layout)
         if self.format in _FOUR_BITS and layout == "fragments" and not self.squares and self.offsets is None:
             return _packed(self.laid("plain"))
+        if self.format in _FOUR_BITS and layout == "fragments":
+            raise ArgumentError(
+                f"Quantized.laid: {self} cannot become 'fragments'; quantise the matrix by rows and without groups, then .laid('fragments')"
+            )
         if (self.layout, layout) == ("mn_major", "plain"):
             return self._with(scales=self.scales.contiguous(), layout=layout)
         grouped_columns = self.offsets is not None and self.transposed
@@ -133,6 +142,30 @@ class Quantized:
 def _word(dtype: Any) -> Any:
     """zoo's word for one of torch's dtypes."""
     return _WORDS.get(dtype, dtype) if isinstance(dtype, torch.dtype) else dtype
+
+
+def _check_whole(who: str, one: Quantized) -> None:
+    """What somebody who puts one together from tensors may forget, and what would be a wrong number or an odd shape later."""
+    if one.format == "nvfp4" and one.tensor_scale is None:
+        raise ArgumentError(f"{who}: {one} has no tensor_scale, which all its scales are relative to; keep w.tensor_scale beside w.scales")
+    if one.layout == "fragments" and one.packed_shape is None:
+        raise ArgumentError(f"{who}: a Quantized in fragments needs packed_shape=, the shape of its matrix; keep w.packed_shape")
+
+
+def _check_groups(who: str, groups: Any) -> None:
+    if groups is not None and not (isinstance(groups, torch.Tensor) and groups.dtype == torch.int32):
+        got = groups.dtype if isinstance(groups, torch.Tensor) else f"a {type(groups).__name__}"
+        raise ArgumentError(f"{who}: groups: expected a tensor of torch.int32 beside the matrix, got {got}: groups.to(torch.int32)")
+
+
+def _check_names(who: str, operator: Any, names: Iterable[str]) -> None:
+    """torch's own refusal of a keyword is its schemas. While it compiles it has to do: a graph holds no look at a schema."""
+    if torch.compiler.is_compiling():
+        return
+    takes = [one.name for one in operator.default._schema.arguments if one.kwarg_only]
+    for name in names:
+        if name not in takes:
+            raise ArgumentError(f"{who}: {operator.__name__} takes no {name}=; it takes {', '.join(takes)}")
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
@@ -219,6 +252,7 @@ def quantize(
         raise ArgumentError("quantize: squares have no groups; give the matrices of all groups as one tensor (G, N, K)")
     if x.dim() not in (2, 3) or (x.dim() == 3 and direction != "squares" and groups is not None):
         raise ArgumentError(f"quantize: expected a matrix, or several (G, M, K) without groups; got {tuple(x.shape)}: reshape it")
+    _check_groups("quantize", groups)
     if format == "fp8token":
         if direction != "rows" or groups is not None:
             raise ArgumentError("quantize: fp8token has a scale for each row; quantise by direction='rows', and without groups")
@@ -232,6 +266,7 @@ def quantize(
     elif x.dim() == 3 and direction == "cols":
         name += "_experts"
     operator = getattr(torch.ops.zoo, name)
+    _check_names("quantize", operator, options)
     by_place = [_flat(x) if several else x]
     if groups is not None:
         by_place.append(groups)
@@ -261,7 +296,9 @@ def quantize(
 
 
 def _tokens(x: torch.Tensor, layout: str, options: dict[str, Any]) -> Quantized:
-    elements, scales = torch.ops.zoo.quantize_fp8token_rows(_flat(x), order=layout, **options)
+    operator = torch.ops.zoo.quantize_fp8token_rows
+    _check_names("quantize", operator, options)
+    elements, scales = operator(_flat(x), order=layout, **options)
     elements, scales = elements.view(*x.shape[:-1], -1), scales.view(x.shape[:-1])
     return Quantized(elements, scales, "fp8token", layout=layout, packed_shape=tuple(x.shape) if layout == "fragments" else None)
 
@@ -273,9 +310,13 @@ def _tensor_scale(x: torch.Tensor) -> torch.Tensor:
 
 def kernel_of(a: Quantized, b: Quantized, groups: torch.Tensor | None = None) -> str:
     """The name of the kernel that `matmul` of these starts."""
-    for name, one in (("a", a), ("b", b)):
+    for name, one, other in (("a", a, b), ("b", b, a)):
         if not isinstance(one, Quantized):
-            raise ArgumentError(f"matmul: {name} is a {type(one).__name__}; quantise it first: zoo.torch.quantize(x, 'fp8b128')")
+            raise ArgumentError(
+                f"matmul: {name} is a {type(one).__name__}; quantise it first: zoo.torch.quantize(x, '{_partner(name, other)}')"
+            )
+        _check_whole("matmul", one)
+    _check_groups("matmul", groups)
     formats = a.format if a.format == b.format and a.format in _BLOCK else _MIXED.get((a.format, b.format))
     if formats is None:
         raise UnknownKernelError(
@@ -296,6 +337,11 @@ def kernel_of(a: Quantized, b: Quantized, groups: torch.Tensor | None = None) ->
     elif groups is not None and a_rank == b_rank == 2 and formats == "fp8b128":
         grouping = "k_grouped"
     else:
+        if groups is None and a_rank == 3 and b_rank == 2:
+            raise ArgumentError(
+                f"matmul: {tuple(a.shape)} by {tuple(b.shape)}: by one matrix b, rows are multiplied as one matrix: "
+                "quantise x.flatten(0, -2), and unflatten the product"
+            )
         raise ArgumentError(
             f"matmul: {tuple(a.shape)} by {tuple(b.shape)} needs groups=: the ends of the groups of a's rows, or of (G, M, K) the rows "
             "that are used of each"
@@ -304,7 +350,22 @@ def kernel_of(a: Quantized, b: Quantized, groups: torch.Tensor | None = None) ->
         raise ArgumentError(
             f"matmul: a is {a}, b is {b}; this product of fp8b128 takes a by rows and b by squares: quantise b with direction='squares'"
         )
+    if a.format == "fp8token" and (b.squares or b.offsets is not None):
+        raise ArgumentError(f"matmul: b is {b}; this product takes weights in fragments: quantise b by rows and without groups")
+    if a.layout == "blocked" and grouping == "m_grouped_contiguous" and a.offsets is None:
+        raise ArgumentError(
+            f"matmul: a is {a}, and its blocked scales must begin anew with each group: quantise it with the same groups=, or with layout='plain'"
+        )
     return f"gemm.{formats}.{grouping}"
+
+
+def _partner(name: str, other: object) -> str:
+    """A format that b, or a, may have for this product."""
+    if not isinstance(other, Quantized):
+        return "fp8b128"
+    if name == "a" and other.layout == "fragments":
+        return "fp8token"
+    return "mxfp4" if other.format == "fp8token" else other.format
 
 
 def matmul(
@@ -318,6 +379,7 @@ def matmul(
     """
     name = kernel_of(a, b, groups)
     operator = getattr(torch.ops.zoo, name.replace(".", "_"))
+    _check_names("matmul", operator, more)
     if groups is not None:
         more["rows" if name.endswith(".m_grouped_masked") else "offsets"] = groups
     if a.format == "fp8token":
