@@ -120,5 +120,5 @@ def test_what_only_unfit_tests_could_still_notice_is_not_counted(toy):
 def test_every_test_that_is_named_exists():
     for pattern, named in TESTS.items():
         assert list(ROOT.glob(pattern)), pattern
-        assert all((ROOT / one).exists() for judges in named for one in judges.split()), named
+        assert all((ROOT / one).exists() for judges in named for one in judges.partition(" -k ")[0].split()), named
     assert judges_of("zoo/shipped/ptx.py", TESTS) == ("tests/hostile/test_ptx_archive.py",)
