@@ -2,8 +2,9 @@
 
     python -m tests.checks.test_what_is_checked     writes it anew, after problems were changed on purpose
 
-A line has a kernel's problems, their elements, and a digest of their names, settings, shapes, strides and whole numbers. Other values are
-not in it, for they may differ in a last bit from one processor to another. Of variants, the first of each arch is asked.
+A line has a kernel's problems, their elements, and a digest of their names, settings, shapes, strides and whole numbers, of smaller problems
+those of the results too. Other values are not in it, for they may differ in a last bit from one processor to another. Of variants, the first
+of each arch is asked.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from zoo.contract.manifest import Kernel
 from zoo.shipped.packaged import packaged
 
 FILE = Path(__file__).with_name("problems.txt")
+MOST_ELEMENTS = 20_000  # of a problem whose results are worked out
 
 
 def _described(placed: Placed) -> str:
     values = placed.values
     whole = values.tobytes() if values.dtype == numpy.int32 else b""
-    return f"{values.dtype}{values.shape}{placed.strides}{placed.dtype}{placed.aligned}{placed.padding}{zlib.crc32(whole)}"
+    return f"{values.dtype}{values.shape}{placed.strides}{placed.dtype}{placed.aligned}{placed.padding}{placed.untouched is None}{zlib.crc32(whole)}"
 
 
 def line_of(kernel: Kernel) -> str:
@@ -35,7 +37,8 @@ def line_of(kernel: Kernel) -> str:
         variant = next(one for one in kernel.variants if one.arch == arch)
         for problem in checks.problems(kernel, variant):
             count, elements = count + 1, elements + problem.elements
-            arrays = {**problem.inputs, **problem.workspaces}
+            results = problem.outputs if problem.elements <= MOST_ELEMENTS else {}
+            arrays = {**problem.inputs, **problem.workspaces, **results}
             text = f"{problem.name}{sorted(problem.settings.items())}{problem.multiprocessors}" + "".join(
                 f"{name} {_described(arrays[name])}" for name in sorted(arrays)
             )
