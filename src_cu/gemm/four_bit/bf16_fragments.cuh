@@ -32,7 +32,17 @@ __device__ __forceinline__ uint32_t multiply_pairs(uint32_t pair, uint32_t facto
 // Both by one half of `factors`.
 template <int HALF>
 __device__ __forceinline__ uint32_t multiply_by_half(uint32_t pair, uint32_t factors) {
-    return multiply_pairs(pair, __byte_perm(factors, factors, HALF == 0 ? 0x1010 : 0x3232));
+    uint32_t product;
+    asm("{\n\t"
+        ".reg .b16 halves<2>;\n\t"
+        ".reg .b32 both;\n\t"
+        "mov.b32 {halves0, halves1}, %2;\n\t"
+        "mov.b32 both, {halves%3, halves%3};\n\t"
+        "mul.rn.bf16x2 %0, %1, both;\n\t"
+        "}"
+        : "=r"(product)
+        : "r"(pair), "r"(factors), "n"(HALF));
+    return product;
 }
 
 // All four bits of a selector count, as __byte_perm has only three: the fourth spreads a byte's sign.

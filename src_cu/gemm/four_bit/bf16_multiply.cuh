@@ -21,8 +21,8 @@ template <class Tile>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
                                               float (&sums)[Tile::PARTS][Tile::SUMS]) {
     constexpr Weights FORMAT = Tile::FORMAT;
-    constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2,
-                  INSTRUCTION = 32 / 16;  // bytes of K, in units of a descriptor's address
+    constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
+    constexpr int UNIT = 16, INSTRUCTION = 32 / UNIT;  // of a descriptor's address; bytes of K
     const int four = threadIdx.x % WARPGROUP / 4;
     const PairOfLane lane(threadIdx.x % 4);
     const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
@@ -30,13 +30,10 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     const uint32_t scales_at = weights + CODE_BYTES + four * (FORMAT == Weights::nvfp4 ? 8 : 4);
 
     PackedHalf packed[AHEAD] = {};
-    auto fetch = [&](PackedHalf& half, int stage, int place, int turn) {  // of the chunk at this place of a stage
+    auto fetch = [&](PackedHalf& half, uint32_t at, int turn) {  // of the chunk that lies so far behind the first
         const int s = turn / PARTS, p = turn % PARTS;
-        const uint32_t at = stage * sizeof(tile.weights[0]) + place * Tile::CHUNK_BYTES;
-        const uint32_t of_part = p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
-        if (p < exist)
-            load_half<FORMAT>(half, codes_at + at + of_part + s * 32,
-                              scales_at + at + of_part + s * (FORMAT == Weights::nvfp4 ? 4 : 2));
+        at += p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
+        if (p < exist) load_half<FORMAT>(half, codes_at + at + s * 32, scales_at + at + s * (FORMAT == Weights::nvfp4 ? 4 : 2));
     };
     uint32_t words[2][8];
 #pragma unroll
@@ -45,45 +42,52 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
         for (int j = 0; j < Tile::SUMS; j++) sums[p][j] = 0;
     if (chunks == 0) return;
     tile.wait_until_full(ring);
+    uint32_t at = ring.stage * sizeof(tile.weights[0]);
 #pragma unroll
-    for (int turn = 0; turn < AHEAD; turn++) fetch(packed[turn], ring.stage, 0, turn);
+    for (int turn = 0; turn < AHEAD; turn++) fetch(packed[turn], at, turn);
     unpack_half<FORMAT>(packed[0], lane, words[0]);
-    int stage = ring.stage, place = 0,
-        done = -1;  // done: a stage whose wgmmas are over as soon as those of the next turn are under way
-    for (; chunks > 0; chunks--) {
-        const uint64_t tokens = matrix_descriptor(tile.tokens[stage][place]);
-        const int this_stage = stage;
+    for (int stage, before = -1;; before = stage) {
+        stage = ring.stage;
+        const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
 #pragma unroll
-        for (int turn = 0; turn < TURNS; turn++) {
-            const int s = turn / PARTS, p = turn % PARTS;
-            hold(sums[p]);
-            fence_registers();
-            multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2], tokens + 2 * s * INSTRUCTION);
-            multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2] + 4, tokens + (2 * s + 1) * INSTRUCTION);
-            commit_multiplications();
-            hold(sums[p]);
+        for (int place = 0; place < Tile::CHUNKS; place++) {
+            auto tokens = [&](int instruction) {  // addresses end within the lower word
+                return first_tokens >> 32 << 32 |
+                       uint32_t(uint32_t(first_tokens) + place * (Tile::TOKENS * 128 / UNIT) + instruction * INSTRUCTION);
+            };
+#pragma unroll
+            for (int turn = 0; turn < TURNS; turn++) {
+                const int s = turn / PARTS, p = turn % PARTS;
+                hold(sums[p]);
+                fence_registers();
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2], tokens(2 * s));
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2] + 4, tokens(2 * s + 1));
+                commit_multiplications();
+                hold(sums[p]);
 
-            if (turn == TURNS - AHEAD && ++place == Tile::CHUNKS && chunks > 1) {
-                ring.advance();
-                tile.wait_until_full(ring);
-                stage = ring.stage, place = 0;
+                if (turn < TURNS - AHEAD) {
+                    fetch(packed[turn % AHEAD], at + place * Tile::CHUNK_BYTES, turn + AHEAD);
+                } else if (chunks > 1) {
+                    if (turn == TURNS - AHEAD && place == Tile::CHUNKS - 1) {
+                        ring.advance();
+                        tile.wait_until_full(ring);
+                        at = ring.stage * sizeof(tile.weights[0]);
+                    }
+                    fetch(packed[turn % AHEAD], at + (place + 1) % Tile::CHUNKS * Tile::CHUNK_BYTES, turn + AHEAD - TURNS);
+                }
+                wait_for_multiplications<1>();
+                hold(words[(turn + 1) % 2]);
+                if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // its wgmmas are over
+                unpack_half<FORMAT>(packed[(turn + 1) % AHEAD], lane, words[(turn + 1) % 2]);
             }
-            if (turn < TURNS - AHEAD || chunks > 1) fetch(packed[turn % AHEAD], stage, place, (turn + AHEAD) % TURNS);
-            wait_for_multiplications<1>();
-            hold(words[(turn + 1) % 2]);
-            if (turn == 0 && done >= 0) {
-                tile.release(done);
-                done = -1;
-            }
-            unpack_half<FORMAT>(packed[(turn + 1) % AHEAD], lane, words[(turn + 1) % 2]);
+            if (--chunks == 0) break;
         }
-        if (stage != this_stage) done = this_stage;
+        if (chunks == 0) break;
     }
     wait_for_multiplications<0>();
 #pragma unroll
     for (int p = 0; p < PARTS; p++) hold(sums[p]);
-    if (done >= 0) tile.release(done);
-    tile.release(stage);
+    tile.release(ring.stage);
     ring.advance();
 }
 
