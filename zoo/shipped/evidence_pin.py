@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "a33b647a3bdee5bd5e99c6b0478e1ce913c92962a97e6969faa067b5610ad502"
+EVIDENCE_SHA256 = "6b54a0e0e6d69da8d4bce8d8baf161b30473710cc861777985254ec2ba92055c"
