@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "6b54a0e0e6d69da8d4bce8d8baf161b30473710cc861777985254ec2ba92055c"
+EVIDENCE_SHA256 = "0432fcaeb722ab38dc8409e414ab5cd745763fe65773100e8cbb58ca87b8508d"
