@@ -2,14 +2,13 @@
 // called weights, on Hopper: each weight becomes a bf16, exactly, in a register on its way to the tensor core. The packed weights are those
 // of four_bit.cu.
 //
-// One warp copies weights, three copy tokens, two warpgroups unpack, multiply and store:
+// One warp copies (and three gather, where rows come through an index), two warpgroups unpack, multiply and store:
 //
 //     four_bit/bf16_fragments.cuh     from packed codes and scales to registers
 //     four_bit/bf16_tile.cuh          the tile and its ring of stages
-//     four_bit/bf16_load.cuh          where operands come from, and the order of K
 //     four_bit/bf16_multiply.cuh      the loop over K
 //     four_bit/bf16_product.cuh       all of them put together
-//     four_bit/finish.cuh, tile_order.cuh, pushed_sums.cuh     as where tokens are FP8
+//     four_bit/load.cuh, finish.cuh, tile_order.cuh, pushed_sums.cuh     as where tokens are FP8
 
 #include <type_traits>
 
@@ -18,8 +17,8 @@
 namespace zoo {
 
 // GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked, 3 m_grouped_gather.
-constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2;
-using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS>;
+constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2, GATHERS = Variant::GROUPING == 3;
+using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
 using Places = std::conditional_t<IN_PLACES, EachInItsPlace, OneAfterTheOther>;
 using OfGroups = GroupedOrder<Tile, Variant::BAND, Places>;
 using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
@@ -40,15 +39,17 @@ __device__ __forceinline__ Order order_of(const int* places, int groups, int row
 
 }  // namespace zoo
 
-// rows: of D, or of a group's place; a_rows: of A; tiles: of 64 rows of B; chunks: 64 of K each.
+// rows: of D, or of a group's place; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-    ZOO_KERNEL(const uint8_t* a, int64_t a_stride, const uint8_t* b, uint8_t* d, int64_t d_stride, int d_kind, const int* places,
-               const int* index, int groups, int rows, int a_rows, int N, int K, int tiles, int chunks, const float* alpha,
-               const uint8_t* largest, const uint8_t* bias, int bias_is_bf16, const float* row_scale) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const uint8_t* a_first, int64_t a_stride, const uint8_t* b, uint8_t* d,
+               int64_t d_stride, int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows,
+               int N, int K, int tiles, int chunks, const float* alpha, const uint8_t* largest, const uint8_t* bias,
+               int bias_is_bf16, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::IndexedRows tokens{a, 2 * a_stride, a_rows, K, index};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows};
+    const zoo::IndexedRows indexed{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_kind,  N,    nullptr,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order = zoo::order_of<zoo::Order>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
-    reinterpret_cast<zoo::Way*>(memory)->run(order, {b, tiles, chunks}, tokens, result);
+    reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

@@ -74,10 +74,9 @@ def test_bf16_sums_are_the_tensor_core_that_an_h200_confirmed(kind: str) -> None
     if kind == "one infinity":
         a[3, 40] = np.inf
     sums = np.zeros((24, 16), np.uint32)
-    whole = [np.concatenate((x, np.zeros((len(x), 32), x.dtype)), axis=1) for x in (a, b)]
-    for instruction in range(8):
-        columns = [instruction // 4 * 64 + 16 * q + 4 * (instruction % 4) + j for q in range(4) for j in range(4)]
-        left, right = (arithmetic.operand(number_formats.BF16, np.ascontiguousarray(x[:, columns]).view(np.uint16)) for x in whole)
+    for first in range(0, 96, 16):
+        columns = slice(first, first + 16)
+        left, right = (arithmetic.operand(number_formats.BF16, np.ascontiguousarray(x[:, columns]).view(np.uint16)) for x in (a, b))
         sums = arithmetic.wgmma_sum(left, right, sums, "f32", fp8=False, mode="hw")
     np.testing.assert_array_equal(gemm_bf16_by_four_bit(a, b), sums.view(np.float32))
 

@@ -2,8 +2,8 @@
 
 The weights are those of zoo.reference.four_bit_weights. Which elements of K share an instruction, and so are added up exactly, follows from
 the order in which a lane's registers hold weights (zoo.reference.fragments): of each 64, those with k / 8 even, then those with k / 8 odd.
-Of bf16 four instructions take 16 each: those with k / 4 % 4 = 0, then 1, 2 and 3. Their sums keep every bit that f32 has: they stay in the
-tensor core over all of K.
+Of bf16 an instruction takes 16 columns that follow each other. Sums of bf16 keep every bit that f32 has: they stay in the tensor core over
+all of K.
 
 Times fp8, partial sums leave the tensor core, whose sums have 13 fraction bits, and are added up in f32: every 256 of K where A has a scale for
 each row or one for all; every 128, multiplied by A's scale, where it has one for 1 x 128; or never, if a caller asks for that by name.
@@ -92,22 +92,15 @@ def factors_of(powers: np.ndarray, alpha: np.ndarray | float | None = None) -> n
         return np.asarray(np.float32(1 if alpha is None else alpha) * powers.astype(np.float32))
 
 
-def bf16_instruction_order(columns: int) -> np.ndarray:
-    """The columns of a matrix, filled up to a multiple of 64, in the order of the instructions that multiply them, 16 each."""
-    k = np.arange(-(-columns // CHUNK) * CHUNK)
-    return np.lexsort((k, k // 4 % 4, k // CHUNK))
-
-
 def gemm_bf16_by_four_bit(a: np.ndarray, weights: np.ndarray, splits: int = 1) -> np.ndarray:
-    """f32 sums (M, N) of bf16 a (M, K) and weights (N, K): sums of 16 products and the one before, cut to f32.
+    """f32 sums (M, N) of bf16 a (M, K) and weights (N, K): sums of 16 products, columns in their order, and the one before, cut to f32.
 
     With `splits`, the blocks of 256 are cut into so many shares, whose sums are added up in order.
     """
-    order = bf16_instruction_order(a.shape[1])
-    a, weights = (_ordered_bf16(x, order) for x in (a, weights))
+    a, weights = (_of_whole_chunks(x) for x in (a, weights))
     total = np.zeros((len(a), len(weights)), np.float32)
     with np.errstate(all="ignore"):
-        for begin, end in itertools.pairwise(shares_of(len(order), splits)):
+        for begin, end in itertools.pairwise(shares_of(a.shape[1], splits)):
             left, right = a[:, begin:end], weights[:, begin:end]
             share = chained_sums(left.astype(np.float64), right.astype(np.float64), _exponents(left), _exponents(right), 16, 25, 23)
             total = share if splits == 1 else total + share
@@ -126,10 +119,11 @@ def _ordered(x: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(codes[:, order]).view(x.dtype)
 
 
-def _ordered_bf16(x: np.ndarray, order: np.ndarray) -> np.ndarray:
-    whole = np.zeros((len(x), len(order)), x.dtype)
+def _of_whole_chunks(x: np.ndarray) -> np.ndarray:
+    """Filled up with zeros to a multiple of 64 columns."""
+    whole = np.zeros((len(x), -(-x.shape[1] // CHUNK) * CHUNK), x.dtype)
     whole[:, : x.shape[1]] = x
-    return np.ascontiguousarray(whole[:, order])
+    return whole
 
 
 def _exponents(x: np.ndarray) -> np.ndarray:

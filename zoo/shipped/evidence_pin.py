@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "c44ad4bf1828f37e3669df65ee49e8b750ae62c570db81b7444be33eda108f07"
+EVIDENCE_SHA256 = "d06a30b5faae5a68c059a9d424a7a5d2e696776f20c839a7ac906b131d429868"

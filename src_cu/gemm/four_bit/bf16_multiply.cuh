@@ -1,8 +1,9 @@
 // The loop over K of a product of bf16 and 4-bit weights, by one warpgroup. A turn is half a chunk of one part: two wgmmas of 16 of K.
-// While the tensor cores are at one turn, the words of the next are unpacked; the packed words of the chunk after that are on their way.
+// While the tensor cores are at one turn, the words of the next are unpacked, and the packed words of the one after it are on their way.
 //
 //     tensor cores    ####0#### ####1#### ####2#### ####3####
 //     the lanes       unpack 1  unpack 2  unpack 3  unpack 4
+//     shared memory    read 2    read 3    read 4    read 5
 //
 // Sums stay where they are over all of K: they keep all the bits that f32 has. What this adds up: zoo/reference/four_bit_gemm.py.
 #pragma once
@@ -19,22 +20,20 @@ namespace zoo {
 template <class Tile>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
                                               float (&sums)[Tile::PARTS][Tile::SUMS]) {
-    constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS,
-                  INSTRUCTION = 32 / 16;  // bytes of K, in units of a descriptor's address
-    const int thread = threadIdx.x % WARPGROUP;
+    constexpr Weights FORMAT = Tile::FORMAT;
+    constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
+    constexpr int UNIT = 16, INSTRUCTION = 32 / UNIT;  // of a descriptor's address; bytes of K
+    const int four = threadIdx.x % WARPGROUP / 4;
+    const PairOfLane lane(threadIdx.x % 4);
     const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
-    const uint32_t codes_at = weights + thread * 16;
-    const uint32_t scales_at = weights + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
-    const uint32_t multipliers = shared_address(tile.multipliers);
+    const uint32_t codes_at = weights + four * 64;
+    const uint32_t scales_at = weights + CODE_BYTES + four * (FORMAT == Weights::nvfp4 ? 8 : 4);
 
-    ScaledWeights now[PARTS], next[PARTS] = {};
-    auto fetch = [&](int stage, int place) {  // the chunk at this place of a stage
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            const uint32_t at =
-                stage * sizeof(tile.weights[0]) + p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]) + place * Tile::CHUNK_BYTES;
-            if (p < exist) next[p] = load_scaled(codes_at + at, scales_at + at, multipliers);
-        }
+    PackedHalf packed[AHEAD] = {};
+    auto fetch = [&](PackedHalf& half, uint32_t at, int turn) {  // of the chunk that lies so far behind the first
+        const int s = turn / PARTS, p = turn % PARTS;
+        at += p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
+        if (p < exist) load_half<FORMAT>(half, codes_at + at + s * 32, scales_at + at + s * (FORMAT == Weights::nvfp4 ? 4 : 2));
     };
     uint32_t words[2][8];
 #pragma unroll
@@ -43,53 +42,52 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
         for (int j = 0; j < Tile::SUMS; j++) sums[p][j] = 0;
     if (chunks == 0) return;
     tile.wait_until_full(ring);
-    fetch(ring.stage, 0);
-    unpack_bf16(next[0], 0, words[0]);
-    int stage = ring.stage, place = 0,
-        done = -1;  // done: a stage whose wgmmas are over as soon as those of the next turn are under way
-    for (; chunks > 0; chunks--) {
-        const uint64_t tokens = matrix_descriptor(tile.tokens[stage][place]);
+    uint32_t at = ring.stage * sizeof(tile.weights[0]);
 #pragma unroll
-        for (int p = 0; p < PARTS; p++) now[p] = next[p];
-        int next_stage = stage;
-        place++;
+    for (int turn = 0; turn < AHEAD; turn++) fetch(packed[turn], at, turn);
+    unpack_half<FORMAT>(packed[0], lane, words[0]);
+    for (int stage, before = -1;; before = stage) {
+        stage = ring.stage;
+        const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
 #pragma unroll
-        for (int turn = 0; turn < TURNS; turn++) {
-            const int s = turn / PARTS, p = turn % PARTS;
-            hold(sums[p]);
-            fence_registers();
-            multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2], tokens + 2 * s * INSTRUCTION);
-            multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2] + 4, tokens + (2 * s + 1) * INSTRUCTION);
-            commit_multiplications();
-            hold(sums[p]);
+        for (int place = 0; place < Tile::CHUNKS; place++) {
+            auto tokens = [&](int instruction) {  // addresses end within the lower word
+                return first_tokens >> 32 << 32 |
+                       uint32_t(uint32_t(first_tokens) + place * (Tile::TOKENS * 128 / UNIT) + instruction * INSTRUCTION);
+            };
+#pragma unroll
+            for (int turn = 0; turn < TURNS; turn++) {
+                const int s = turn / PARTS, p = turn % PARTS;
+                hold(sums[p]);
+                fence_registers();
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2], tokens(2 * s));
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2] + 4, tokens(2 * s + 1));
+                commit_multiplications();
+                hold(sums[p]);
 
-            if (turn == TURNS - 2 && chunks > 1) {
-                if (place == Tile::CHUNKS) {
-                    ring.advance();
-                    tile.wait_until_full(ring);
-                    next_stage = ring.stage, place = 0;
+                if (turn < TURNS - AHEAD) {
+                    fetch(packed[turn % AHEAD], at + place * Tile::CHUNK_BYTES, turn + AHEAD);
+                } else if (chunks > 1) {
+                    if (turn == TURNS - AHEAD && place == Tile::CHUNKS - 1) {
+                        ring.advance();
+                        tile.wait_until_full(ring);
+                        at = ring.stage * sizeof(tile.weights[0]);
+                    }
+                    fetch(packed[turn % AHEAD], at + (place + 1) % Tile::CHUNKS * Tile::CHUNK_BYTES, turn + AHEAD - TURNS);
                 }
-                fetch(next_stage, place);
+                wait_for_multiplications<1>();
+                hold(words[(turn + 1) % 2]);
+                if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // its wgmmas are over
+                unpack_half<FORMAT>(packed[(turn + 1) % AHEAD], lane, words[(turn + 1) % 2]);
             }
-            wait_for_multiplications<1>();
-            hold(words[(turn + 1) % 2]);
-            if (turn == 0 && done >= 0) {
-                tile.release(done);
-                done = -1;
-            }
-            if (turn + 1 < TURNS)
-                unpack_bf16(now[(turn + 1) % PARTS], (turn + 1) / PARTS, words[(turn + 1) % 2]);
-            else
-                unpack_bf16(next[0], 0, words[0]);
+            if (--chunks == 0) break;
         }
-        if (next_stage != stage) done = stage;
-        stage = next_stage;
+        if (chunks == 0) break;
     }
     wait_for_multiplications<0>();
 #pragma unroll
     for (int p = 0; p < PARTS; p++) hold(sums[p]);
-    if (done >= 0) tile.release(done);
-    tile.release(stage);
+    tile.release(ring.stage);
     ring.advance();
 }
 

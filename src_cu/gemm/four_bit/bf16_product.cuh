@@ -1,4 +1,4 @@
-// A product of bf16 and 4-bit weights put together: as product.cuh, with threads that copy tokens.
+// A product of bf16 and 4-bit weights put together: as product.cuh, with parts.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 #include "common/cluster.cuh"
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
-#include "gemm/four_bit/bf16_load.cuh"
 #include "gemm/four_bit/bf16_multiply.cuh"
 #include "gemm/four_bit/finish.cuh"
+#include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/product.cuh"
 #include "gemm/pushed_sums.cuh"
 #include "gemm/tile_order.cuh"
@@ -24,22 +24,27 @@ struct Bf16Product {
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
     template <class Result>
-    __device__ __forceinline__ void run(Order order, const PackedMatrices& b, const IndexedRows& a, const Result& d) {
+    __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& rows,
+                                        const Result& d) {
         let_next_kernel_launch();
         tile.initialise();
-        if constexpr (SPLITS > 1)
-            if (threadIdx.x == 0) pushed.initialise();
+        if (threadIdx.x == 0) {
+            if constexpr (!Tile::GATHERS) prefetch(operands.a);
+            if constexpr (SPLITS > 1) pushed.initialise();
+        }
+        operands.clear_missing_tokens(tile);
         __syncthreads();
         if constexpr (SPLITS > 1) arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
 
         if (threadIdx.x >= Tile::MATH_THREADS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
-            const int warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0) - Tile::MATH_WARPS, lane = threadIdx.x % 32;
-            if (warp < Tile::COPYING_WARPS)
-                copy_tokens(tile, order, a, warp, lane);
-            else if (OfWarps<Order> || lane == 0)
-                load_weights(tile, order, b, lane);
+            const int thread = threadIdx.x - Tile::MATH_THREADS;
+            if (thread < 32) {
+                if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
+            } else if (thread - 32 < Tile::GATHERING_THREADS) {
+                if constexpr (Tile::GATHERS) gather_tokens(tile, order, rows, thread - 32);
+            }
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();
         } else {
@@ -47,8 +52,8 @@ struct Bf16Product {
             if constexpr (SPLITS > 1) wait_for_cluster();
             Ring<Tile::STAGES> ring;
             for (Work work; order.next(work);) {
-                const int heights = b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
-                const int chunks = min(b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
+                const int heights = operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
+                const int chunks = min(operands.b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
                 float sums[Tile::PARTS][Tile::SUMS];
                 if constexpr (Tile::PARKS) parked.park(order, work);
                 multiply_bf16(tile, ring, max(chunks, 0), tiles_of(max(heights, 0), Tile::WARPGROUPS), sums);

@@ -3,10 +3,10 @@
 //
 // A stage holds CHUNKS of 64 of K:
 //
-//     tokens      for each chunk: TOKENS x 128 bytes, with the swizzle of 128 bytes
+//     tokens      for each chunk: TOKENS x 128 bytes of A, with the swizzle of 128 bytes
 //     weights     for each 64 rows: CHUNKS packed chunks, as they lie in memory: one copy
 //
-//     full[stage]     the copying thread announces its bytes of weights; each thread that copies tokens arrives by its copies
+//     full[stage]     the copying thread announces its bytes; where rows are gathered, each gathering thread arrives by its copies
 //     empty[stage]    every multiplying warp arrives when its wgmmas on that stage are over
 #pragma once
 
@@ -20,48 +20,47 @@
 namespace zoo {
 
 // PARTS: of 64 rows of weights, of each warpgroup: part p of warpgroup w is number p * WARPGROUPS + w.
-template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_>
+template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_>
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
+    static constexpr bool GATHERS = GATHERS_;
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int CHUNKS_A_LINE = 1, LINES = CHUNKS;  // of 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
-    static constexpr int LINE = CHUNK * 2;  // bytes of a token
     static_assert(STAGES >= 2, "a stage is given back a chunk after its last");
 
     // What gemm/pushed_sums.cuh asks of a tile.
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 
-    static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32, COPYING_WARPS = 3;
-    static constexpr int THREADS = MATH_THREADS + 128;
+    static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = SUMS * PARTS > 64,
                           PARKS = HUNGRY;  // what the loop over K does not need waits in shared memory
+    static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
+    static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : 32);
     static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
-    static constexpr uint32_t FULL_ARRIVALS = 1 + COPYING_WARPS * 32, EMPTY_ARRIVALS = MATH_WARPS;
+    static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
-    alignas(1024) uint8_t tokens[STAGES][CHUNKS][TOKENS * LINE];
+    alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
-    uint32_t multipliers[128];
-    int rows[TOKENS];  // of A, that a tile's tokens are; -1 is none
+    int rows[GATHERS ? TOKENS : 1];  // of A, that a tile's tokens are; -1 is none
     Barrier full[STAGES], empty[STAGES];
 
     // By all threads, which then synchronise.
     __device__ __forceinline__ void initialise() {
-        if (threadIdx.x == 0) {
+        if (threadIdx.x > 0) return;
 #pragma unroll
-            for (int stage = 0; stage < STAGES; stage++) {
-                zoo::initialise(&full[stage], FULL_ARRIVALS);
-                zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
-            }
+        for (int stage = 0; stage < STAGES; stage++) {
+            zoo::initialise(&full[stage], FULL_ARRIVALS);
+            zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
         }
-        if (threadIdx.x < 128) multipliers[threadIdx.x] = bf16_multiplier_of<FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
         wait(&full[ring.stage], ring.parity);
-        let_copies_see_shared_memory();
+        if constexpr (GATHERS) let_copies_see_shared_memory();
     }
 
     // By a whole warp.

@@ -6,7 +6,7 @@
 
 #include "common/async_copy.cuh"
 #include "common/tensor_copy.cuh"
-#include "gemm/four_bit/tile.cuh"
+#include "gemm/four_bit/fragments.cuh"
 #include "gemm/operands.cuh"
 
 namespace zoo {
@@ -23,10 +23,11 @@ struct FourBitOperands {
     PackedMatrices b;
     int token_rows;  // of a box
 
-    // By one thread: CHUNKS from `chunk` on. What lies behind the last is not copied, but for tokens: there zeros come.
+    // By one thread: CHUNKS from `chunk` on. What lies behind the last is not copied, but for tokens: there zeros come. A tile says how
+    // many chunks of K 128 bytes of a token are.
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         const int chunks = max(min(b.chunks - chunk, Tile::CHUNKS), 0), first = work.weight / CHUNK_ROWS;
-        const int groups = min(b.tiles - first, Tile::WARPGROUPS);
+        const int groups = min(b.tiles - first, Tile::HEIGHTS);
         const uint32_t bytes = chunks * Tile::CHUNK_BYTES;
         Barrier* full = &tile.full[stage];
         arrive_expecting_bytes(full, groups * bytes + (Tile::GATHERS ? 0 : Tile::LINES * token_rows * 128));
@@ -37,7 +38,8 @@ struct FourBitOperands {
         if constexpr (!Tile::GATHERS)
 #pragma unroll
             for (int line = 0; line < Tile::LINES; line++)
-                load_box(tile.tokens[stage][line], a, (chunk / 2 + line) * 128, work.token, full);
+                load_box(tile.tokens[stage][line], a, (chunk / Tile::CHUNKS_A_LINE + line) * (Tile::CHUNKS_A_LINE * CHUNK),
+                         work.token, full);
     }
 
     // By all threads, before they synchronise: rows that no box brings. As clear_missing_tokens().
@@ -60,7 +62,7 @@ __device__ __forceinline__ void load_operands(Tile& tile, Order order, const Fou
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         if (OfWarps<Order> && lane > 0) continue;
-        for (int chunk = work.first_block * PROMOTED_CHUNKS; chunk < work.end_block * PROMOTED_CHUNKS; chunk += Tile::CHUNKS) {
+        for (int chunk = work.first_block * Tile::CHUNKS; chunk < work.end_block * Tile::CHUNKS; chunk += Tile::CHUNKS) {
             tile.wait_until_empty(ring);
             operands.load(tile, ring.stage, work, chunk);
             ring.advance();
@@ -68,11 +70,11 @@ __device__ __forceinline__ void load_operands(Tile& tile, Order order, const Fou
     }
 }
 
-// A (rows, K), of which row i of D takes row index[i]; a row of zeros where that is none of A's.
+// A, of which row i of D takes row index[i]; a row of zeros where that is none of A's.
 struct IndexedRows {
     const uint8_t* first;
-    int64_t stride;
-    int rows, K;
+    int64_t stride;  // in bytes
+    int rows, row_bytes;
     const int* index;
 };
 
@@ -89,17 +91,17 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const Ind
             tile.rows[r] = uint32_t(row) < uint32_t(a.rows) ? row : -1;
         }
         __syncwarp();
-        for (int chunk = work.first_block * PROMOTED_CHUNKS; chunk < work.end_block * PROMOTED_CHUNKS; chunk += Tile::CHUNKS) {
+        for (int chunk = work.first_block * Tile::CHUNKS; chunk < work.end_block * Tile::CHUNKS; chunk += Tile::CHUNKS) {
             tile.wait_until_empty(ring);
 #pragma unroll 1
             for (int line = 0; line < Tile::LINES; line++) {
-                const int column = (chunk / 2 + line) * 128 + piece * 16;
+                const int byte = (chunk / Tile::CHUNKS_A_LINE + line) * 128 + piece * 16;
                 const uint32_t to = shared_address(tile.tokens[ring.stage][line]);
 #pragma unroll 4
                 for (int r = first; r < Tile::TOKENS; r += STEP) {
                     const int row = tile.rows[r];
-                    const bool exists = row >= 0 && column < a.K;
-                    copy_16_bytes(to + r * 128 + (piece ^ r % 8) * 16, a.first + (exists ? row * a.stride + column : 0), exists);
+                    const bool exists = row >= 0 && byte < a.row_bytes;
+                    copy_16_bytes(to + r * 128 + (piece ^ r % 8) * 16, a.first + (exists ? row * a.stride + byte : 0), exists);
                 }
             }
             arrive_after_copies(&tile.full[ring.stage]);

@@ -26,8 +26,8 @@ struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_;
-    static constexpr int WEIGHTS = WARPGROUPS * CHUNK_ROWS, SUMS = TOKENS / 2;
-    static constexpr int LINES = CHUNKS / 2;  // of 128 bytes of a token
+    static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
     static_assert(CHUNKS == PROMOTED_CHUNKS);
 
