@@ -155,6 +155,14 @@ def test_a_tensor_beside_weights_is_not_lost(path):
     assert set(loaded) == {"w", *others} and all(torch.equal(loaded[name], others[name]) for name in others)
 
 
+def test_a_scale_of_another_format_beside_weights_does_not_hide_them(path):
+    for format, others in {"nvfp4": ("weight_scale_inv",), "mxfp8": ("weight_scale_inv", "weight_scale_2")}.items():
+        given = {"w": zt.quantize(normal(128, 256), format), **{f"w.{end}": torch.tensor(1.0) for end in others}}
+        zt.save(path, given)
+        loaded = zt.load(path)
+        assert set(loaded) == set(given) and loaded["w"].format == format
+
+
 def test_names_that_would_be_stored_as_one_are_refused_in_either_order(path, weights):
     path.write_bytes(b"old")
     for given in ({"w": weights, "w.weight": torch.ones(3)}, {"w.weight": torch.ones(3), "w": weights}):

@@ -53,7 +53,10 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Quantized | torch.T
                 raise ArgumentError(f"save: '{made_of[stored]}' and '{name}' would both be stored as '{stored}'; rename one")
             tensors[stored], made_of[stored] = _contiguous(stored, tensor), name
     _apart(tensors)
-    _recognised(tensors, "save")  # which refuses what `load` could not tell apart
+    found = _recognised(tensors, "save")  # which refuses what `load` could not tell apart
+    for name, one in weights.items():
+        if isinstance(one, Quantized) and (name not in found or found[name].weights.format != one.format):
+            raise ArgumentError(f"save: '{name}' would be read back as something else, by the names beside it; rename it")
     partial = place.with_name(f".{place.name}.{os.getpid()}.new")
     try:
         _safetensors().save_file(tensors, str(partial))
@@ -220,23 +223,20 @@ def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Fou
         _fit(parts("_blocks", "_scales"), weight, weight.shape[:-1], scale)
         elements = weight.reshape(*weight.shape[:-2], 16 * weight.shape[-2]).view(torch_dtype("e2m1x2"))
         return _Found(Quantized(elements, scale.view(torch_dtype("ue8m0")), "mxfp4"), parts("_blocks", "_scales"))
-    if end == ".weight" and f"{name}.weight_scale_inv" in tensors:
-        scale = tensors[f"{name}.weight_scale_inv"]
-        if not _alike(weight, (torch.float8_e4m3fn,), scale, (torch.float32,)):
-            return None
+    inverse: Any = tensors.get(f"{name}.weight_scale_inv")
+    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (torch.float32,)):
         *more, rows, columns = weight.shape
         squares = (*more, -(-rows // 128), -(-columns // 128))
-        if tuple(scale.shape) != (*more, rows, -(-columns // 128)):
-            _fit(parts(".weight", ".weight_scale_inv"), weight, squares, scale)
-        of_squares = tuple(scale.shape) == squares  # also where both would do: weights have squares
-        return _Found(Quantized(weight, scale, "fp8b128", squares=of_squares), parts(".weight", ".weight_scale_inv"))
+        if tuple(inverse.shape) != (*more, rows, -(-columns // 128)):
+            _fit(parts(".weight", ".weight_scale_inv"), weight, squares, inverse)
+        of_squares = tuple(inverse.shape) == squares  # also where both would do: weights have squares
+        return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), parts(".weight", ".weight_scale_inv"))
     last = f"{name}.weight_scale_2" if end == ".weight" else f"{name}.weight_global_scale"
-    if last in tensors:
-        if not _alike(weight, _BYTES, scale, (torch.float8_e4m3fn, torch.uint8)) or not tensors[last].is_floating_point():
-            return None
+    number: Any = tensors.get(last)
+    if number is not None and number.is_floating_point() and _alike(weight, _BYTES, scale, (torch.float8_e4m3fn, torch.uint8)):
         used = (name + end, f"{name}.weight_scale", last)
         _fit(used[:2], weight, (*weight.shape[:-1], weight.shape[-1] // 8), scale)
-        number = tensors[last].float().reshape(-1)
+        number = number.float().reshape(-1)
         _check_tensor_scale(last, number, weight, divides=end == ".weight_packed")
         number = number.reciprocal() if end == ".weight_packed" else number
         scale = scale.view(torch.float8_e4m3fn)
