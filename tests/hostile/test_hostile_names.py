@@ -62,6 +62,22 @@ def test_a_refusal_quotes_nothing_that_a_terminal_obeys(words):
     assert all(letter.isprintable() or letter == "\n" for letter in ran.stderr)
 
 
+@pytest.mark.parametrize("limit", ["nan", "inf", "1e400", "1e12", "-1", "0", "x"])
+def test_a_limit_of_no_seconds_is_refused_before_anything_runs(limit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run("first-run", "--limit", limit)
+    assert ran.returncode == 2 and "--limit" in ran.stderr and "Traceback" not in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [("first-run", "-o"), ("bench", "quantize.amax", "--plot")])
+def test_a_file_that_cannot_be_written_is_told_before_the_gpu_is_asked(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = run(*words, "none/there.svg")
+    assert ran.returncode == 1 and "none/there.svg: No such file or directory" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_record_to_no_name_is_refused_and_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     ran = run("verify", "quantize.amax", "--emulate", "--record-to", "")
