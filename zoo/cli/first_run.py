@@ -47,13 +47,9 @@ def _finite(context: click.Context, parameter: click.Parameter, seconds: float) 
     "--jobs", type=click.IntRange(1), default=min(8, os.cpu_count() or 1), show_default=True, help="Processes that check a kernel."
 )
 @click.option(
-    "--limit",
-    type=click.FloatRange(1, 10**7),
-    default=900,
-    show_default="900",
-    callback=_finite,
+    "--limit", type=click.FloatRange(min=1), default=900, show_default=True, callback=_finite,
     help="Seconds after which a kernel counts as hanging.",
-)
+)  # fmt: skip
 @click.option(
     "--shape", "shapes", metavar="M,N,K", multiple=True, help="Time at these sizes alone; may be repeated. Left out: the usual ones."
 )
