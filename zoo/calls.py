@@ -13,6 +13,7 @@ from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import dtype_name
 from zoo.contract.shapes import Settled, settle
+from zoo.contract.trial import fitting
 from zoo.contract.whole_numbers import shown, whole_tuple
 from zoo.errors import ArgumentError, ExpressionError, ZooError
 from zoo.runtime.allocation import Allocator, kept_workspace
@@ -34,9 +35,11 @@ class Shape(NamedTuple):
 
 
 def shapes(kernel: Kernel, arguments: Mapping[str, object]) -> dict[str, Shape]:
-    """What a call with these inputs makes; an input is an array, or (shape, dtype) of one."""
+    """What a call with these inputs makes; an input is an array, or (shape, dtype) of one, whose rows may start at multiples of 16 bytes.
+    What no machine would take is refused, in the words of the call."""
     given = {name: _described(kernel, name, value) for name, value in arguments.items() if value is not None}
-    made = settled(kernel, given).made
+    pairs = {name for name, value in arguments.items() if type(value) is tuple}
+    made = fitting(kernel, settled(kernel, given), pairs).made
     return {name: Shape(one.returned()[0], one.dtype, one.returned()[1], one.access) for name, one in made.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 import threading
@@ -18,7 +19,7 @@ from zoo.contract.names import FIELDS, words_of
 from zoo.contract.nearest import a_few, afterthought, suggestion
 from zoo.contract.resolve import Launch, pick_arch, resolve
 from zoo.contract.shapes import forgiven
-from zoo.contract.whole_numbers import shown
+from zoo.contract.whole_numbers import LONGEST, shown
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
 from zoo.runtime.allocation import allocator_of
@@ -38,7 +39,7 @@ class Zoo:
     """The kernels of one cubin directory. `zoo.launch` and its siblings are those of the packaged one."""
 
     def __init__(self, directory: str | Path, digest: str | None = None):
-        self.directory = Path(directory)
+        self.directory = _folder(directory)
         if digest is not None and not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
             raise ArgumentError(f"a digest is the 64 hexadecimal digits that `zoo digest` prints, got {reprlib.repr(digest)}")
         self.digest = digest  # of the manifest, which it is held to; None: whatever lies there
@@ -56,7 +57,8 @@ class Zoo:
         kernel = self.manifest.kernel(name)
         if kernel is None:
             names = self.manifest.names
-            raise UnknownKernelError(f"no kernel is named '{name}'; {suggestion(name, names, f'`zoo list` shows all {len(names)}')}")
+            written = f"'{name}'" if len(name) <= LONGEST else shown(name)
+            raise UnknownKernelError(f"no kernel is named {written}; {suggestion(name, names, f'`zoo list` shows all {len(names)}')}")
         return kernel
 
     def find(self, pattern: str = "*", *, arch: str | None = None, **fields: str) -> list[Kernel]:
@@ -232,6 +234,15 @@ class Zoo:
             if not hint:
                 raise
             raise type(error)(f"{error}{hint}") from None
+
+
+def _folder(given: Any) -> Path:
+    try:
+        if b"\0" not in os.fsencode(given):
+            return Path(os.fsdecode(given))
+    except (TypeError, UnicodeError):
+        pass
+    raise ArgumentError(f"Zoo: expected the path of a directory of cubins, got {shown(given)}")
 
 
 def _runnable(kernels: Iterable[Kernel], device: driver.Device | EmulatedDevice) -> Iterator[Variant]:

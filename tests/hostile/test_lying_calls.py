@@ -7,6 +7,9 @@ import pytest
 
 import zoo
 import zoo.emulator
+from zoo.contract.array import Array
+from zoo.contract.resolve import resolve
+from zoo.contract.shapes import settle
 
 HUGE = 10**5000  # has no decimal text in Python
 
@@ -128,3 +131,43 @@ def test_outputs_that_overlap_or_lie_on_an_input_are_refused(x):
             more = {} if function is zoo.call else {"q": q, "scales": device.empty((4, 2), "ue8m0")}
             found = refusal(lambda function=function, more=more, given=given: function("quantize.mxfp8.rows", x=x, **{**more, **given}))
             assert found is not None and (words in found or "lies on device" in found), found
+
+
+REFUSED = {  # of a kernel's inputs, by the words in which a launch refuses them
+    "a size that a constraint refuses": ("quantize.mxfp8.rows", dict(x=((4, 100), "bf16")), "K must be a multiple of 32"),
+    "a size past the grid": ("quantize.mxfp8.rows", dict(x=((2**40, 64), "bf16")), "quantise it in parts"),
+    "sizes past 64 bits": ("quantize.mxfp8.rows", dict(x=((2**40, 2**40), "bf16")), "does not fit 64 bits"),
+    "a dtype of another kernel": ("quantize.mxfp8.rows", dict(x=((4, 64), "i32")), "x: expected bf16, f16 or f32, got i32"),
+    "an output of another shape": ("quantize.mxfp8.rows", dict(x=((4, 64), "f32"), q=((4, 32), "e4m3")), "q: expected (4, 64)"),
+    "a size that does not fit an input": ("scales.unblocked", dict(blocked=((128, 8), "u8"), M=1000, C=7), "blocked: expected (1024, 8)"),
+    "matrices of another K": (
+        "gemm.mxfp8.dense",
+        dict(a=((4, 128), "e4m3"), a_scale=((128, 4), "ue8m0"), b=((128, 256), "e4m3"), b_scale=((128, 8), "ue8m0")),
+        "b: expected (128, 128)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_shapes_refuses_what_a_launch_refuses_in_its_words(what):
+    name, inputs, words = REFUSED[what]
+    found = refusal(lambda: zoo.shapes(name, **inputs))
+    assert found is not None and words in found
+    if "M" not in inputs:  # which only calls that allocate take
+        at = iter(range(1 << 50, 1 << 60, 1 << 50))
+        arrays = {one: zoo.ptr(next(at), *pair, device=0) for one, pair in inputs.items()}
+        given = {one: Array(array.address, array.dtype, array.shape, array.strides, 0) for one, array in arrays.items()}
+        lacking = {
+            one: Array(next(at), made.dtype, made.shape, made.strides, 0) for one, made in settle(zoo.kernel(name), given).made.items()
+        }
+        with pytest.raises(zoo.ZooError) as caught:
+            resolve(zoo.kernel(name), {**given, **lacking}, (9, 0) if "mxfp8.rows" in name else (10, 0), 132)
+        assert str(caught.value) == found
+
+
+def test_shapes_of_rows_that_a_caller_may_still_lay_apart_are_told():
+    inputs = dict(a=((8, 100), "e4m3"), a_scale=((2, 8), "f32"), b=((16, 100), "e4m3"), b_scale=((2, 16), "f32"), offsets=((1,), "i32"))
+    assert zoo.shapes("gemm.fp8b128.k_grouped", **inputs)["d"].shape == (1, 8, 16)
+    contiguous = zoo.emulator.Device(arch="sm_90a").empty((8, 100), "e4m3")
+    found = refusal(lambda: zoo.shapes("gemm.fp8b128.k_grouped", **{**inputs, "a": contiguous}))
+    assert found is not None and "a_stride % 16 == 0" in found

@@ -280,3 +280,13 @@ def test_an_exported_program_needs_nothing_of_the_process_that_made_it(device: A
     again = jax.export.deserialize(exported.serialize())
     x = normal(4, 128)
     assert numpy.array_equal(bits(again.call(x)), bits(rows_of(x)[0]))
+
+
+def test_an_array_that_was_deleted_or_is_none_of_jaxs_is_refused_in_a_sentence(device: Any) -> None:
+    x = normal(4, 64)
+    x.delete()
+    with pytest.raises(zoo.ArgumentError, match="x: was deleted"):
+        zoo.jax.call("quantize.mxfp8.rows", x=x)
+    for x in (numpy.ones((4, 64), ">f4"), numpy.array([[object()]])):
+        with pytest.raises(zoo.ArgumentError, match="x: expected bf16 or f16 or f32, got"):
+            zoo.jax.call("quantize.mxfp8.rows", x=x)

@@ -137,11 +137,11 @@ def experts(w: torch.Tensor) -> zt.Quantized:
         (lambda x, w: zt.matmul(x, zt.quantize(w, "mxfp4").laid("fragments").t()), r"zoo.torch.quantize\(x, 'fp8token'\)"),
         (lambda x, w: zt.quantize(x, "fp8token") @ w, r"b is a Tensor; quantise it first: zoo.torch.quantize\(x, 'mxfp4'\)"),
         (lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), w), r"b is a Tensor; quantise it first: zoo.torch.quantize\(x, 'mxfp8'\)"),
-        (lambda x, w: zt.quantize(x, "nvfp4") @ without(zt.quantize(w, "nvfp4"), "tensor_scale").t(), "has no tensor_scale"),
-        (lambda x, w: without(zt.quantize(w, "nvfp4"), "tensor_scale").dequantize(), "has no tensor_scale"),
+        (lambda x, w: zt.quantize(x, "nvfp4") @ without(zt.quantize(w, "nvfp4"), "tensor_scale").t(), "tensor_scale: nvfp4 needs one"),
+        (lambda x, w: without(zt.quantize(w, "nvfp4"), "tensor_scale").dequantize(), "tensor_scale: nvfp4 needs one"),
         (
             lambda x, w: zt.quantize(x, "fp8token") @ without(zt.quantize(w, "mxfp4").laid("fragments"), "packed_shape").t(),
-            "a Quantized in fragments needs packed_shape=",
+            "in fragments it needs packed_shape=",
         ),
         (lambda x, w: zt.quantize(x.view(2, 24, 256), "mxfp8") @ zt.quantize(w, "mxfp8").t(), r"quantise x.flatten\(0, -2\)"),
         (

@@ -72,8 +72,9 @@ def _refusals_that_fit() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        from zoo.cli.text import echo_refusal
+        from zoo.cli.text import echo_refusal, printable
 
+        error.message = printable(error.message)  # type: ignore[misc]  # it may quote an argument, which may be anything
         if not sys.stderr.isatty():
             raise
         shown = io.StringIO()

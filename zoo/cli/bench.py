@@ -104,6 +104,7 @@ def command(
     from zoo.cli.recording import kept
     from zoo.cli.selection import selected
     from zoo.cli.text import progress
+    from zoo.contract.files import refuse_unwritable
     from zoo.contract.nearest import a_few
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
@@ -120,6 +121,8 @@ def command(
     evidence = recorder(zoo.directory, record_to) if record or record_to is not None else None
     if evidence is not None:
         evidence.refuse_unwritable()
+    if plot_file not in (None, _TERMINAL):
+        refuse_unwritable(Path(plot_file))
     machine = describe(driver.device(device))
     found: list[dict[str, Any]] = []
     with kept(evidence, err=True):
@@ -188,16 +191,16 @@ def _as_data(kernel: Kernel, settings: dict[str, str], machine: Hardware, measur
 
 
 def _draw(file: str, name: str, device: str, measured: Sequence[Measurement]) -> None:
-
     from zoo.benchmark.plot import plot
     from zoo.cli.svg_plot import as_svg
     from zoo.cli.terminal_plot import as_text
+    from zoo.contract.files import write_file
 
     drawn = plot(name, device, measured)
     if file == _TERMINAL:
         click.echo("\n" + as_text(drawn))
     else:
-        Path(file).write_text(as_svg(drawn))
+        write_file(Path(file), as_svg(drawn).encode())
         click.echo(f"drawn {file}", err=True)
 
 

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from zoo.contract.manifest import Kernel
 
 _ENDING = 10  # seconds between being asked to end and being made to
+_MOST_SECONDS = 10_000_000  # operating systems count no further than some hundred years
 _TAIL = 2000  # characters of what a process said
+
+
+def _finite(context: click.Context, parameter: click.Parameter, seconds: float) -> float:
+    if not seconds <= _MOST_SECONDS:  # NaN is not, either
+        raise click.BadParameter(f"{seconds}: expected a number of seconds, {_MOST_SECONDS:,} at most")
+    return seconds
 
 
 @click.command("first-run")
@@ -40,8 +47,9 @@ _TAIL = 2000  # characters of what a process said
     "--jobs", type=click.IntRange(1), default=min(8, os.cpu_count() or 1), show_default=True, help="Processes that check a kernel."
 )
 @click.option(
-    "--limit", type=click.FloatRange(min=1), default=900, show_default=True, help="Seconds after which a kernel counts as hanging."
-)
+    "--limit", type=click.FloatRange(min=1), default=900, show_default=True, callback=_finite,
+    help="Seconds after which a kernel counts as hanging.",
+)  # fmt: skip
 @click.option(
     "--shape", "shapes", metavar="M,N,K", multiple=True, help="Time at these sizes alone; may be repeated. Left out: the usual ones."
 )
@@ -58,9 +66,11 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     from zoo.cli.selection import selected
     from zoo.cli.system import ended_in_order
     from zoo.cli.text import count, fact
+    from zoo.contract.files import refuse_unwritable
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
 
+    refuse_unwritable(output)
     zoo = collection(context)
     opened = driver.device(device)
     chosen = [kernel for kernel in selected(zoo, kernels) if runnable(kernel, opened)]
@@ -137,9 +147,9 @@ def _tail(text: str) -> str:
 
 def _write(output: Path, found: Mapping[str, Any]) -> None:
     """As a whole, or not at all."""
-    partial = output.with_name(output.name + ".partial")
-    partial.write_text(json.dumps(found, indent=1) + "\n")
-    os.replace(partial, output)
+    from zoo.contract.files import write_file
+
+    write_file(output, (json.dumps(found, indent=1) + "\n").encode())
 
 
 def _libraries() -> dict[str, str | None]:

@@ -12,6 +12,7 @@ from zoo.cli.text import listed
 from zoo.contract.manifest import Kernel
 from zoo.contract.matching import is_pattern, matching
 from zoo.contract.nearest import suggestion
+from zoo.contract.whole_numbers import LONGEST, shown
 from zoo.errors import UnknownKernelError
 
 
@@ -28,5 +29,6 @@ def selected(zoo: Zoo, written: str) -> list[Kernel]:
 def refuse_unknown(option: str, written: str, known: Iterable[str]) -> None:
     """Refuses what no kernel has, such as an arch that the zoo does not ship."""
     known = list(dict.fromkeys(known))
-    if not any(fnmatch.fnmatchcase(one, written) for one in known):
-        raise click.ClickException(f"no kernel has {option} {written}; {suggestion(written, known, f'there are {listed(known)}')}")
+    if len(written) > 1000 or not any(fnmatch.fnmatchcase(one, written) for one in known):
+        said = written if len(written) <= LONGEST else shown(written)
+        raise click.ClickException(f"no kernel has {option} {said}; {suggestion(written, known, f'there are {listed(known)}')}")

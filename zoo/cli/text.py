@@ -120,6 +120,11 @@ def progress(items: Iterable[_T], length: int | None, label: str) -> ProgressBar
     return click.progressbar(items, length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
 
 
+def printable(text: str) -> str:
+    """The same with every character replaced that a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+
+
 def echo_refusal(text: str) -> None:
     """Prints a refusal on stderr: as it is, but on a terminal in lines that fit it."""
     if sys.stderr.isatty():

@@ -65,6 +65,19 @@ def write_files(files: Mapping[Path, bytes]) -> None:
         raise
 
 
+def refuse_unwritable(path: Path) -> None:
+    """Before an hour of work, not after it: the OSError of a `write_file` that could not."""
+    probe = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with named(path):
+        try:
+            probe.write_bytes(b"")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+
+
 @contextlib.contextmanager
 def named(path: Path) -> Iterator[None]:
     """An OSError inside says of which file it is: a full disk is met by a write, which knows no names."""

@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Sequence
 
 _COUNT = 3
 _ALIKE = 0.6  # as difflib measures it: the share of the letters that two words have in common, in order
+_LONGEST = 1000  # characters: nothing longer was meant to be a name
 _NEARLY = 0.15  # how much less alike than the nearest the others may be
 
 
 def nearest(written: str, names: Iterable[str]) -> list[str]:
     """At most three of `names`, the nearest first: names that are alike as a whole, else names that hold what was written
     or a word like it (`mxfp4.rows`, `swiglo`). None where nothing is near."""
+    if len(written) > _LONGEST:
+        return []
     import difflib  # only a refusal pays for it
 
     by_key = {name.casefold(): name for name in names}

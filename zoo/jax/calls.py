@@ -12,19 +12,14 @@ import numpy as np
 
 from zoo.calls import result_type, settled
 from zoo.contract.array import Array, contiguous_strides
-from zoo.contract.dtypes import DTYPES
-from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import called
-from zoo.contract.resolve import resolve
 from zoo.contract.shapes import Settled
-from zoo.errors import ArgumentError, ConstraintError, VariantError
+from zoo.contract.trial import fitting
+from zoo.errors import ArgumentError, VariantError
 from zoo.jax.described import Described, Part, storage_of
 from zoo.jax.primitive import bind
-from zoo.reference.kernels import usual_machine
 from zoo.shipped.packaged import packaged
-
-_ROW = 16  # bytes that rows must start at multiples of, where a kernel asks for any such thing
 
 
 def call(name: str, /, *, variant: str | None = None, **arguments: Any) -> Any:
@@ -61,8 +56,11 @@ def _array(kernel: Kernel, name: str, value: Any) -> Any:
     if isinstance(value, jax.Array):
         array = value
     elif type(value) is np.ndarray:
-        array = jnp.asarray(value)
-        if array.dtype != value.dtype:
+        try:
+            array = jnp.asarray(value)
+        except TypeError:  # objects, records, bytes in another order
+            array = None
+        if array is None or array.dtype != value.dtype:
             _refuse(kernel, f"{name}: expected {' or '.join(argument.dtypes)}, got {value.dtype}")
     elif hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (np.generic, type)):
         _refuse(
@@ -72,6 +70,8 @@ def _array(kernel: Kernel, name: str, value: Any) -> Any:
         )
     else:
         return None
+    if not isinstance(array, jax.core.Tracer) and array.is_deleted():
+        _refuse(kernel, f"{name}: was deleted, as an array is that was donated; pass what came back in its place")
     if any(not isinstance(extent, int) for extent in array.shape):
         _refuse(kernel, f"{name}: its shape {array.shape} is not known while JAX traces; zoo.jax needs numbers, one program for each shape")
     return array
@@ -128,45 +128,11 @@ def _row_major(call: Settled) -> Settled:
 
 
 def _fitting(kernel: Kernel, call: Settled, variant: str | None) -> Settled:
-    """The call as the kernel takes it, with rows of inputs further apart where they must start at multiples of 16 bytes and would not."""
+    """The call as the kernel takes it. What no machine seems to have a variant for, what compiles the program asks again."""
     try:
-        _check(kernel, call, variant)
-    except ConstraintError:
-        apart = {name: _apart(array) for name, array in call.arrays.items() if _may_be_apart(kernel, name, array)}
-        if not apart:
-            raise
-        call = call._replace(arrays={**call.arrays, **apart})
-        _check(kernel, call, variant)
-    return call
-
-
-def _check(kernel: Kernel, call: Settled, variant: str | None) -> None:
-    """All that can be said of a call without knowing the machine that will run it."""
-    values = {**call.arrays, **{name: Array(0, one.dtype, one.shape, one.strides) for name, one in call.made.items()}}
-    placed = {name: replace(array, address=number << 45) for number, (name, array) in enumerate(values.items(), 1)}
-    try:
-        resolve(kernel, {**placed, **call.others}, *usual_machine(kernel), variant)
+        return fitting(kernel, call, call.arrays, variant)
     except VariantError:
-        return  # another machine may have one; what compiles the program asks again
-
-
-def _may_be_apart(kernel: Kernel, name: str, array: Array) -> bool:
-    """Whether rows of an array start at odd places, the kernel reads them at any distance, and it asks something of that distance."""
-    if len(array.shape) < 2 or array.shape[-1] * DTYPES[array.dtype].bytes % _ROW == 0 or array.dtype not in DTYPES:
-        return False
-    asked = {name for rule, _ in kernel.constraints if any(opcode == "modulo" for opcode, _ in rule.code) for name in rule.names}
-    forms = [form.strides for form in kernel.arguments[name].forms if form.strides is not None and len(form.strides) == len(array.shape)]
-    return any(_is_symbol(strides[-2]) and strides[-2].text in asked for strides in forms)
-
-
-def _is_symbol(expression: Expression) -> bool:
-    return expression.names == (expression.text,)
-
-
-def _apart(array: Array) -> Array:
-    unit = _ROW // DTYPES[array.dtype].bytes
-    storage = (*array.shape[:-1], -(-array.shape[-1] // unit) * unit)
-    return replace(array, strides=contiguous_strides(storage))
+        return call
 
 
 def _bound(kernel: Kernel, call: Settled, operands: Mapping[str, Any], variant: str | None, turned: set[str]) -> Any:

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from zoo.contract.files import is_partial, read_file, remove_partials, write_files
 from zoo.contract.manifest import Variant
-from zoo.errors import IntegrityError, ManifestError, ZooError
+from zoo.errors import ArgumentError, IntegrityError, ManifestError, ZooError
 from zoo.shipped import places
 
 FILE = "evidence.json"
@@ -130,6 +130,8 @@ def evidence_of(directory: Path) -> Evidence:
 def recorder(directory: Path, file: Path | None = None) -> Evidence:
     """What new evidence is added to: `file`; else of installed cubins the user's own, and of others the file beside the manifest."""
     if file is not None:
+        if not file.name:
+            raise ArgumentError("record to a file, such as --record-to seen.json; the name that was given is empty")
         return Evidence(file, whose=_OWN)
     if places.is_packaged(directory) and not places.in_checkout():
         return Evidence(places.own_evidence(), whose=_OWN)

@@ -7,42 +7,87 @@
 | nvfp4 | `NAME.weight` bytes, `NAME.weight_scale` e4m3, `NAME.weight_scale_2` f32 | ModelOpt |
 | nvfp4, only read | `NAME.weight_packed`, `NAME.weight_scale`, `NAME.weight_global_scale`, which divides | compressed-tensors |
 | mxfp4 | `NAME_blocks` bytes (..., K/32, 16), `NAME_scales` ue8m0 as bytes | gpt-oss |
+
+Names, dtypes and the number of dimensions say what a format is; what has them and does not fit in shape is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import itertools
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.quantized import _BLOCK, Quantized
 
 _ENDS = (".weight", ".weight_packed", "_blocks")
+_LONGEST_HEADER = 16 << 20  # bytes of JSON, which describe some 150,000 tensors
+_BYTES = (torch.uint8, torch.int8, torch_dtype("e2m1x2"))
 
 
-def save(path: str | Path, weights: Mapping[str, Quantized | torch.Tensor]) -> None:
-    """Writes weights by name; a tensor is written as it is."""
+class _Found(NamedTuple):
+    weights: Quantized
+    parts: tuple[str, ...]  # the tensors that it was made of
+
+
+def save(path: str | os.PathLike[str], weights: Mapping[str, Quantized | torch.Tensor]) -> None:
+    """Writes weights by name; a tensor is written as it is. The file is the old one or the whole new one, whatever stops this."""
+    place = _place("save", path)
+    if not isinstance(weights, Mapping):
+        raise ArgumentError(f"save: expected a mapping from names to weights, got a {type(weights).__name__}")
     tensors: dict[str, torch.Tensor] = {}
+    made_of: dict[str, str] = {}
     for name, one in weights.items():
-        tensors |= _tensors(name, one) if isinstance(one, Quantized) else {name: one.contiguous()}
-    _safetensors().save_file(tensors, str(path))
+        _check_name(name)
+        for stored, tensor in (_tensors(name, one) if isinstance(one, Quantized) else {name: one}).items():
+            if stored in tensors:
+                raise ArgumentError(f"save: '{made_of[stored]}' and '{name}' would both be stored as '{stored}'; rename one")
+            tensors[stored], made_of[stored] = _contiguous(stored, tensor), name
+    _apart(tensors)
+    found = _recognised(tensors, "save")  # which refuses what `load` could not tell apart
+    for name, one in weights.items():
+        if isinstance(one, Quantized) and (name not in found or found[name].weights.format != one.format):
+            raise ArgumentError(f"save: '{name}' would be read back as something else, by the names beside it; rename it")
+    partial = place.with_name(f".{place.name}.{os.getpid()}.new")
+    try:
+        _safetensors().save_file(tensors, str(partial))
+        with open(partial, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, place)
+    except Exception as error:  # of safetensors, which has a type of its own for a full disk
+        raise ArgumentError(f"save: cannot write {place}: {_reason(error)}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
-def load(path: str | Path, device: str = "cpu") -> dict[str, Quantized | torch.Tensor]:
+def load(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> dict[str, Quantized | torch.Tensor]:
     """What a file holds, by name: weights that zoo knows as Quantized, with plain scales; all else as it is."""
-    tensors = _safetensors().load_file(str(path), device=device)
-    found: dict[str, Quantized | torch.Tensor] = {}
-    for stored in sorted(tensors):
-        end = next((end for end in _ENDS if stored.endswith(end)), None)
-        one = None if end is None else _quantized(stored.removesuffix(end), end, tensors)
-        if end is not None and one is not None:
-            found[stored.removesuffix(end)] = one
-    used = {one for name in found for one in _parts(name, tensors)}
-    return found | {name: tensor for name, tensor in tensors.items() if name not in used}
+    place = _place("load", path)
+    library = _safetensors()
+    try:
+        _check_header(place)
+        tensors = library.load_file(str(place), device=str(device))
+    except Exception as error:  # of safetensors and of torch, for a device that is not there
+        raise ArgumentError(f"load: cannot read {place} to {device}: {_reason(error)}") from None
+    found = _recognised(tensors, f"load: {place}")
+    used = {part for one in found.values() for part in one.parts}
+    others = {name: tensor for name, tensor in tensors.items() if name not in used}
+    return {name: one.weights for name, one in found.items()} | others
+
+
+def _reason(error: Exception) -> str:
+    reason = " ".join(f"{error.strerror if isinstance(error, OSError) and error.strerror else error}".split()) or type(error).__name__
+    return reason if len(reason) <= 400 else f"{reason[:400]}..."
 
 
 def _safetensors() -> Any:
@@ -51,6 +96,70 @@ def _safetensors() -> Any:
     except ImportError:
         raise ArgumentError("saving and loading weights takes safetensors, which is not installed: pip install safetensors") from None
     return safetensors.torch
+
+
+def _place(verb: str, path: object) -> Path:
+    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or "\0" in os.fspath(path):
+        raise ArgumentError(f"{verb}: expected the path of a file, got {shown(path)}")
+    place = Path(os.path.realpath(path))  # of a link, the file that it leads to is replaced, and not the link
+    if verb == "save" and (not place.name or (place.exists() and not place.is_file())):
+        raise ArgumentError(f"save: {place} is no regular file; give the path of one, or of a new one")
+    return place
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or name == "__metadata__" or (not name.isascii() and name != name.encode(errors="replace").decode()):
+        raise ArgumentError(f"save: expected a text as the name of weights, and not '__metadata__', got {shown(name)}")
+
+
+def _contiguous(stored: str, tensor: object) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentError(f"save: {stored}: expected a tensor or what zoo.torch.quantize returns, got a {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta" or _is_fake(tensor):
+        kind = "one without memory" if tensor.device.type == "meta" or _is_fake(tensor) else str(tensor.layout)
+        raise ArgumentError(f"save: {stored}: expected a dense tensor that has memory, got {kind} of {tensor.dtype}")
+    return tensor.detach().contiguous()
+
+
+def _is_fake(tensor: torch.Tensor) -> bool:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(tensor, FakeTensor)
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Two names of one memory would be two tensors when they are loaded, which safetensors refuses."""
+    spans = sorted((str(one.device), one.data_ptr(), one.nbytes, name) for name, one in tensors.items() if one.nbytes)
+    for (device, start, size, first), (other, after, _, name) in itertools.pairwise(spans):
+        if device == other and after < start + size:
+            raise ArgumentError(f"save: '{name}' lies in the memory of '{first}'; save one of them, or a .clone() of one")
+
+
+def _check_header(path: Path) -> None:
+    """A regular file, whose header is bounded and names no tensor twice; safetensors checks that the tensors fit the file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ArgumentError("it is no regular file")
+        length = int.from_bytes(file.read(8), "little")
+        if length > _LONGEST_HEADER:
+            raise ArgumentError(
+                f"its header would have {length:,} bytes, and zoo reads up to {_LONGEST_HEADER:,}; is it a safetensors file?"
+            )
+        header = file.read(length)
+    try:
+        json.loads(header, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        raise ArgumentError("its header is no JSON; is it a whole safetensors file?") from None
+
+
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ArgumentError(f"its header names {shown(name)} twice")
+        found[name] = value
+    return found
 
 
 def _tensors(name: str, one: Quantized) -> dict[str, torch.Tensor]:
@@ -74,37 +183,104 @@ def _tensors(name: str, one: Quantized) -> dict[str, torch.Tensor]:
     if one.format == "nvfp4":
         assert one.tensor_scale is not None
         number = one.tensor_scale.reshape(()) if one.tensor_scale.numel() == 1 else one.tensor_scale
-        return {f"{name}.weight": elements.view(torch.uint8), f"{name}.weight_scale": scales, f"{name}.weight_scale_2": number}
-    blocks = elements.view(torch.uint8).reshape(*elements.shape[:-1], -1, 16)
+        # of its own, as zoo.torch.quantize gives several matrices one
+        return {f"{name}.weight": elements.view(torch.uint8), f"{name}.weight_scale": scales, f"{name}.weight_scale_2": number.clone()}
+    blocks = elements.view(torch.uint8).reshape(*elements.shape[:-1], elements.shape[-1] // 16, 16)
     return {f"{name}_blocks": blocks, f"{name}_scales": scales.view(torch.uint8)}
 
 
-def _parts(name: str, tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    ends = (*_ENDS, ".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", "_scales")
-    return [name + end for end in ends if name + end in tensors]
+def _recognised(tensors: Mapping[str, torch.Tensor], what: str) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
+    for stored in sorted(tensors):
+        end = next((end for end in _ENDS if stored.endswith(end)), None)
+        if end is None:
+            continue
+        name = stored.removesuffix(end)
+        try:
+            one = _quantized(name, end, tensors)
+        except ArgumentError as error:
+            raise ArgumentError(f"{what}: {error}") from None
+        if one is None:
+            continue
+        if name in found or name in tensors:
+            other = found[name].parts[0] if name in found else name
+            raise ArgumentError(f"{what}: '{stored}' and '{other}' are both weights called '{name}'; rename one")
+        found[name] = one
+    return found
 
 
-def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> Quantized | None:
-    weight = tensors[name + end]
-    scale = tensors.get(f"{name}.weight_scale")
-    if end == "_blocks" and f"{name}_scales" in tensors:
-        elements = weight.reshape(*weight.shape[:-2], -1).view(torch_dtype("e2m1x2"))
-        return Quantized(elements, tensors[f"{name}_scales"].view(torch_dtype("ue8m0")), "mxfp4")
-    if end == ".weight_packed" and scale is not None and f"{name}.weight_global_scale" in tensors:
-        number = tensors[f"{name}.weight_global_scale"].float().reciprocal().reshape(-1)
-        return Quantized(weight.view(torch_dtype("e2m1x2")), scale, "nvfp4", tensor_scale=number)
-    if end != ".weight":
-        return None
-    if f"{name}.weight_scale_inv" in tensors:
-        scales = tensors[f"{name}.weight_scale_inv"]
-        return Quantized(weight, scales, "fp8b128", squares=scales.shape[-2] != weight.shape[-2])
-    if f"{name}.weight_scale_2" in tensors and scale is not None:
-        number = tensors[f"{name}.weight_scale_2"].float().reshape(-1)
-        return Quantized(weight.view(torch_dtype("e2m1x2")), scale, "nvfp4", tensor_scale=number)
-    if (
-        scale is not None
-        and scale.dtype in (torch.uint8, torch_dtype("ue8m0"))
-        and weight.dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
-    ):
-        return Quantized(weight, scale.view(torch_dtype("ue8m0")), "mxfp8")
+def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Found | None:
+    def parts(*ends: str) -> tuple[str, ...]:
+        return tuple(name + one for one in ends)
+
+    weight: Any = tensors[name + end]
+    scale: Any = tensors.get(f"{name}.weight_scale")
+    if end == "_blocks":
+        scale = tensors.get(f"{name}_scales")
+        if not _alike(weight, (torch.uint8,), scale, _exponents(), dimensions=(3, 4)):
+            return None
+        _fit(parts("_blocks", "_scales"), weight, (*weight.shape[:-1], 16), weight)
+        _fit(parts("_blocks", "_scales"), weight, weight.shape[:-1], scale)
+        elements = weight.reshape(*weight.shape[:-2], 16 * weight.shape[-2]).view(torch_dtype("e2m1x2"))
+        return _Found(Quantized(elements, scale.view(torch_dtype("ue8m0")), "mxfp4"), parts("_blocks", "_scales"))
+    inverse: Any = tensors.get(f"{name}.weight_scale_inv")
+    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (torch.float32,)):
+        *more, rows, columns = weight.shape
+        squares = (*more, -(-rows // 128), -(-columns // 128))
+        if tuple(inverse.shape) != (*more, rows, -(-columns // 128)):
+            _fit(parts(".weight", ".weight_scale_inv"), weight, squares, inverse)
+        of_squares = tuple(inverse.shape) == squares  # also where both would do: weights have squares
+        return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), parts(".weight", ".weight_scale_inv"))
+    last = f"{name}.weight_scale_2" if end == ".weight" else f"{name}.weight_global_scale"
+    number: Any = tensors.get(last)
+    if number is not None and number.is_floating_point() and _alike(weight, _BYTES, scale, (torch.float8_e4m3fn, torch.uint8)):
+        used = (name + end, f"{name}.weight_scale", last)
+        _fit(used[:2], weight, (*weight.shape[:-1], weight.shape[-1] // 8), scale)
+        number = number.float().reshape(-1)
+        _check_tensor_scale(last, number, weight, divides=end == ".weight_packed")
+        number = number.reciprocal() if end == ".weight_packed" else number
+        scale = scale.view(torch.float8_e4m3fn)
+        return _Found(Quantized(weight.view(torch_dtype("e2m1x2")), scale, "nvfp4", tensor_scale=number), used)
+    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn, torch.float8_e5m2), scale, _exponents()):
+        _fit(parts(".weight", ".weight_scale"), weight, (*weight.shape[:-1], -(-weight.shape[-1] // 32)), scale)
+        return _Found(Quantized(weight, scale.view(torch_dtype("ue8m0")), "mxfp8"), parts(".weight", ".weight_scale"))
     return None
+
+
+def _exponents() -> tuple[torch.dtype, ...]:
+    return (torch.uint8, torch_dtype("ue8m0"))
+
+
+def _alike(
+    weight: torch.Tensor,
+    weight_dtypes: Sequence[torch.dtype],
+    scale: torch.Tensor | None,
+    scale_dtypes: Sequence[torch.dtype],
+    dimensions: tuple[int, ...] = (2, 3),
+) -> Any:
+    """Whether two tensors are of a format, by their dtypes and dimensions: others use the same names for something else."""
+    of_blocks = dimensions != (2, 3)
+    return (
+        scale is not None
+        and weight.dtype in weight_dtypes
+        and scale.dtype in scale_dtypes
+        and weight.dim() in dimensions
+        and scale.dim() == weight.dim() - of_blocks
+    )
+
+
+def _fit(names: Sequence[str], weight: torch.Tensor, wanted: Sequence[int], got: torch.Tensor) -> None:
+    if tuple(got.shape) != tuple(wanted):
+        wrong = names[0] if got is weight else names[1]
+        beside = "" if got is weight else f" beside {names[0]} of {tuple(weight.shape)}"
+        raise ArgumentError(f"{wrong}: expected {tuple(wanted)}{beside}, got {tuple(got.shape)}")
+
+
+def _check_tensor_scale(name: str, number: torch.Tensor, weight: torch.Tensor, divides: bool) -> None:
+    several = weight.shape[0] if weight.dim() == 3 else 1
+    if number.numel() not in (1, several):
+        raise ArgumentError(f"{name}: expected one number{f', or {several}' if several > 1 else ''}, got {number.numel()}")
+    if number.device.type != "meta" and not bool((number.isfinite() & ((number > 0) if divides else (number >= 0))).all()):
+        raise ArgumentError(
+            f"{name}: expected finite numbers that are {'above' if divides else 'not below'} zero, got {number.tolist()[:4]}"
+        )

@@ -6,11 +6,12 @@ On CUDA an operator is `zoo.call`; on the CPU, the written rule of zoo.reference
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.autograd import forward_ad
 
 from zoo.errors import ArgumentError
 
@@ -52,7 +53,7 @@ def register(*kernels: str) -> None:
     """Registers the operators of these kernels now, or of all: for a program that finds operators by name, without `torch.ops.zoo`."""
     names = {kernel: name for name, kernel in _kernel_names().items()}
     for kernel in kernels or names:
-        if kernel not in names:
+        if not isinstance(kernel, str) or kernel not in names:
             _packaged().kernel(kernel)  # which refuses it, with the nearest that there are
         _register(names[kernel])
 
@@ -142,10 +143,14 @@ def _on_nothing(kernel: Kernel, form: Form) -> Callable[..., Any]:
     places = _inputs(kernel)
 
     def on_nothing(*given: Any, **named: Any) -> Any:
+        from zoo.contract.trial import check
         from zoo.torch.allocation import like, settled
 
         tensors = dict(zip(places, given, strict=False)) | _wanted(kernel, form, named)
         call, device = settled(kernel, tensors)
+        arrays: list[Any] = [*call.arrays.values(), *call.made.values()]
+        if all(type(extent) is int for one in arrays for extent in (*one.shape, *one.strides)):
+            check(kernel, call)  # of extents that are still symbolic, the call itself says it when it runs
         return _result(form, [like(call.made[name], device) for name in form.outputs if name in call.made])
 
     return on_nothing
@@ -162,10 +167,19 @@ def _without_gradients(kernel: Kernel, form: Form, operator: str) -> Callable[..
                         f"{kernel.name}: {name}: requires a gradient, and this kernel has no formula for one; pass x.detach(), "
                         "call it under torch.no_grad(), or write a torch.autograd.Function around it"
                     )
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(kernel, (*zip(places, given, strict=False), *named.items()))
         with torch._C._AutoDispatchBelowAutograd():
             return _overload(operator, form)(*given, **named)
 
     return without_gradients
+
+
+def _refuse_tangents(kernel: Kernel, given: Iterable[tuple[str, Any]]) -> None:
+    """Forward derivatives, which would come out as zero."""
+    for name, value in given:
+        if isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None:
+            raise ArgumentError(f"{kernel.name}: {name}: has a tangent, and this kernel has no formula for one; pass x.detach()")
 
 
 def _counting(form: Form, operator: str) -> Callable[..., Any]:

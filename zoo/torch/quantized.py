@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from zoo.contract.nearest import afterthought
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError, UnknownKernelError
 from zoo.runtime.torch_dtypes import torch_dtype
 
@@ -18,6 +19,15 @@ _TILE = 128  # rows of a tile of scales in the layout `blocked`
 _WORDS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 _MIXED = {("mxfp8", "mxfp4"): "mxfp8_mxfp4", ("fp8token", "nvfp4"): "fp8_nvfp4", ("fp8token", "mxfp4"): "fp8_mxfp4"}
 _FORMATS = (*_BLOCK, "fp8token")
+_LAYOUTS = ("plain", "blocked", "mn_major", "fragments")
+_POWERS = (torch_dtype("ue8m0"), torch.uint8)
+_DTYPES = {  # of elements and of scales; bytes stand for what a torch has no dtype for
+    "fp8b128": ((torch.float8_e4m3fn,), (torch.float32,)),
+    "mxfp8": ((torch.float8_e4m3fn, torch.float8_e5m2), _POWERS),
+    "mxfp4": ((torch_dtype("e2m1x2"), torch.uint8), _POWERS),
+    "nvfp4": ((torch_dtype("e2m1x2"), torch.uint8), (torch.float8_e4m3fn, torch.uint8)),
+    "fp8token": ((torch.float8_e4m3fn,), (torch.float32,)),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +49,44 @@ class Quantized:
     tensor_scale: torch.Tensor | None = None
     offsets: torch.Tensor | None = None
     packed_shape: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses parts that are of no such matrix. Whether scales are as many as elements need, the kernels ask that read them."""
+        if self.format not in _FORMATS:
+            raise ArgumentError(f"Quantized: no format {shown(self.format)}; there are {', '.join(_FORMATS)}")
+        if self.layout not in _LAYOUTS:
+            raise ArgumentError(f"Quantized: no layout {shown(self.layout)}; there are {', '.join(_LAYOUTS)}")
+        for name in ("elements", "scales", "tensor_scale", "offsets"):
+            part = getattr(self, name)
+            if part is None and name in ("tensor_scale", "offsets"):
+                continue
+            if not isinstance(part, torch.Tensor):
+                raise ArgumentError(f"Quantized: {name}: expected a tensor, got a {type(part).__name__}")
+            if part.device != self.elements.device:
+                raise ArgumentError(f"Quantized: {name}: lies on {part.device}, elements on {self.elements.device}; move it there first")
+        self._check_dtypes()
+        if self.packed_shape is None and self.elements.dim() not in (2, 3):
+            raise ArgumentError(f"Quantized: elements: expected a matrix, or several (G, M, K), got {tuple(self.elements.shape)}")
+        if (self.format == "nvfp4") != (self.tensor_scale is not None):
+            needs = (
+                "nvfp4 needs one, f32 (1), which all its scales are relative to: keep it beside them"
+                if self.format == "nvfp4"
+                else f"{self.format} has none; only nvfp4 does"
+            )
+            raise ArgumentError(f"Quantized: tensor_scale: {needs}")
+        if self.layout == "fragments" and self.packed_shape is None:
+            raise ArgumentError("Quantized: in fragments it needs packed_shape=, the shape of its matrix: keep that of what was packed")
+        if self.offsets is not None and self.offsets.dim() != 1:
+            raise ArgumentError(f"Quantized: offsets: expected the end of each group, (G), got {tuple(self.offsets.shape)}")
+
+    def _check_dtypes(self) -> None:
+        elements, scales = _DTYPES[self.format]
+        for name, part, takes in (("elements", self.elements, elements), ("scales", self.scales, scales)):
+            if part.dtype not in takes and (name == "elements" or part.numel() > 0):
+                raise ArgumentError(
+                    f"Quantized: {name}: {self.format} has {' or '.join(dict.fromkeys(map(str, takes)))}, got {part.dtype}; "
+                    "if .to(dtype) of a module or tensor made it that, move it by .to(device) alone"
+                )
 
     @property
     def direction(self) -> str:
@@ -67,6 +115,8 @@ class Quantized:
 
     def to(self, *place: Any) -> Quantized:
         """The same on another device."""
+        if any(isinstance(one, torch.dtype) for one in place):
+            raise ArgumentError(f"Quantized.to: {self} keeps its dtypes; give a device, or take .dequantize(dtype)")
 
         def moved(tensor: torch.Tensor | None) -> Any:
             return None if tensor is None else tensor.to(*place)
@@ -100,7 +150,6 @@ class Quantized:
             )
         if self.tensor_scale is not None and self.tensor_scale.numel() > 1 and not self.squares:
             raise ArgumentError(f"Quantized.dequantize: {self} has a tensor scale for each group; dequantise the groups one by one")
-        _check_whole("Quantized.dequantize", self)
         if self.format == "fp8token":
             return _of_tokens(self, dtype)
         if self.layout == "fragments":
@@ -111,6 +160,7 @@ class Quantized:
         by_place = [elements, scales] if plain.tensor_scale is None else [elements, scales, plain.tensor_scale]
         layout = {} if self.format == "fp8b128" else {"layout": plain.layout}
         operator = getattr(torch.ops.zoo, f"dequantize_{self.format}_{'squares' if self.squares else 'rows'}")
+        _check_options("dequantize", operator, {"out": _word(dtype)})
         found: torch.Tensor = operator(*by_place, out=_word(dtype), **layout)
         if several:
             found = found.reshape(self.stored_shape)
@@ -144,32 +194,37 @@ def _word(dtype: Any) -> Any:
     return _WORDS.get(dtype, dtype) if isinstance(dtype, torch.dtype) else dtype
 
 
-def _check_whole(who: str, one: Quantized) -> None:
-    """What somebody who puts one together from tensors may forget, and what would be a wrong number or an odd shape later."""
-    if one.format == "nvfp4" and one.tensor_scale is None:
-        raise ArgumentError(f"{who}: {one} has no tensor_scale, which all its scales are relative to; keep w.tensor_scale beside w.scales")
-    if one.layout == "fragments" and one.packed_shape is None:
-        raise ArgumentError(f"{who}: a Quantized in fragments needs packed_shape=, the shape of its matrix; keep w.packed_shape")
-
-
 def _check_groups(who: str, groups: Any) -> None:
     if groups is not None and not (isinstance(groups, torch.Tensor) and groups.dtype == torch.int32):
         got = groups.dtype if isinstance(groups, torch.Tensor) else f"a {type(groups).__name__}"
         raise ArgumentError(f"{who}: groups: expected a tensor of torch.int32 beside the matrix, got {got}: groups.to(torch.int32)")
 
 
-def _check_names(who: str, operator: Any, names: Iterable[str]) -> None:
-    """torch's own refusal of a keyword is its schemas. While it compiles it has to do: a graph holds no look at a schema."""
-    if torch.compiler.is_compiling():
+def _check_tensor(verb: str, name: str, given: object) -> None:
+    if not isinstance(given, torch.Tensor):
+        raise ArgumentError(f"{verb}: {name}: expected a tensor, got a {type(given).__name__}")
+    if given.layout != torch.strided or given.is_quantized or given.is_nested:
+        raise ArgumentError(f"{verb}: {name}: expected a dense tensor, got {given.layout} of {given.dtype}; .to_dense() makes one of most")
+
+
+def _check_options(verb: str, operator: Any, given: dict[str, Any]) -> None:
+    """Refuses what torch would with a page of schema. While it compiles, that page is what there is."""
+    if not given or torch.compiler.is_compiling():
         return
-    takes = [one.name for one in operator.default._schema.arguments if one.kwarg_only]
-    for name in names:
+    takes = {one.name: str(one.type) for one in operator.default._schema.arguments if one.kwarg_only}
+    for name, value in given.items():
         if name not in takes:
-            raise ArgumentError(f"{who}: {operator.__name__} takes no {name}=; it takes {', '.join(takes)}")
+            raise ArgumentError(
+                f"{verb}: {operator.__name__} takes no {name}=; it takes {', '.join(takes)}{afterthought(str(name), takes)}"
+            )
+        if takes[name] == "str" and not isinstance(value, str):
+            raise ArgumentError(f"{verb}: {name}: expected a text, got {shown(value)}")
+        if "Tensor" in takes[name] and value is not None:
+            _check_tensor(verb, name, value)
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.reshape(-1, tensor.shape[-1])
+    return tensor.flatten(0, -2) if tensor.dim() != 2 else tensor
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -207,22 +262,29 @@ def _blocked(one: Quantized) -> torch.Tensor:
     elif scales.dim() == 2:
         found = ops.scales_blocked(scales)
     elif scales.shape[1] % _TILE == 0:  # tiles of several matrices lie as those of one
-        found = ops.scales_blocked(_flat(scales)).view(*scales.shape[:2], -1)
+        found = ops.scales_blocked(_flat(scales))
+        found = found.view(*scales.shape[:2], found.shape[-1])
     else:
-        found = torch.stack([ops.scales_blocked(scale) for scale in scales])
+        found = _each(scales, ops.scales_blocked)
     return found.view(one.scales.dtype)
 
 
 def _unblocked(one: Quantized) -> torch.Tensor:
     ops, scales = torch.ops.zoo, _bytes(one.scales)
-    rows, columns = one.elements.shape[-2], one.stored_shape[-1] // _BLOCK[one.format]
+    rows, columns = one.elements.shape[-2], -(-one.stored_shape[-1] // _BLOCK[one.format])
     if one.offsets is not None:
         found = ops.scales_unblocked_m_grouped_contiguous(scales, one.offsets, M=rows, C=columns)
     elif scales.dim() == 2:
         found = ops.scales_unblocked(scales, M=rows, C=columns)
     else:
-        found = torch.stack([ops.scales_unblocked(scale, M=rows, C=columns) for scale in scales])
+        found = _each(scales, lambda scale: ops.scales_unblocked(scale, M=rows, C=columns))
     return found.view(one.scales.dtype)
+
+
+def _each(matrices: torch.Tensor, arranged: Any) -> torch.Tensor:
+    """Of no matrices none, in the shape that one would have."""
+    some = matrices if matrices.shape[0] else matrices.new_zeros(1, *matrices.shape[1:])
+    return torch.stack([arranged(one) for one in some])[: matrices.shape[0]]
 
 
 def quantize(
@@ -250,6 +312,13 @@ def quantize(
         raise ArgumentError(f"quantize: no direction '{direction}'; there are {', '.join(_DIRECTIONS)}")
     if direction == "squares" and groups is not None:
         raise ArgumentError("quantize: squares have no groups; give the matrices of all groups as one tensor (G, N, K)")
+    for name, one in (("x", x), ("groups", groups), ("tensor_scale", tensor_scale)):
+        if name == "x" or one is not None:
+            _check_tensor("quantize", name, one)
+    if tensor_scale is not None and format != "nvfp4":
+        raise ArgumentError(f"quantize: {format} has no tensor_scale; leave it out, or quantise to nvfp4")
+    if groups is not None and groups.dim() != 1:
+        raise ArgumentError(f"quantize: groups: expected the end of each group, (G), got {tuple(groups.shape)}")
     if x.dim() not in (2, 3) or (x.dim() == 3 and direction != "squares" and groups is not None):
         raise ArgumentError(f"quantize: expected a matrix, or several (G, M, K) without groups; got {tuple(x.shape)}: reshape it")
     _check_groups("quantize", groups)
@@ -266,7 +335,6 @@ def quantize(
     elif x.dim() == 3 and direction == "cols":
         name += "_experts"
     operator = getattr(torch.ops.zoo, name)
-    _check_names("quantize", operator, options)
     by_place = [_flat(x) if several else x]
     if groups is not None:
         by_place.append(groups)
@@ -279,9 +347,11 @@ def quantize(
         options["layout"] = "plain" if stacked else layout
     elif layout != "plain":
         raise ArgumentError(f"quantize: squares of fp8b128 have one layout, plain; got '{layout}'")
-    elements, scales = operator(*by_place, **{name: _word(value) for name, value in options.items()})
-    if several:
-        elements, scales = elements.view(*x.shape[:2], -1), scales.view(x.shape[0], -1, scales.shape[-1])
+    options = {name: _word(value) for name, value in options.items()}
+    _check_options("quantize", operator, options)
+    elements, scales = operator(*by_place, **options)
+    if several:  # no -1, which no matrices, or such without rows, leave open
+        elements, scales = elements.view(*x.shape[:2], elements.shape[-1]), scales.view(*x.shape[:2], scales.shape[-1])
     made = Quantized(
         elements,
         scales,
@@ -296,10 +366,10 @@ def quantize(
 
 
 def _tokens(x: torch.Tensor, layout: str, options: dict[str, Any]) -> Quantized:
-    operator = torch.ops.zoo.quantize_fp8token_rows
-    _check_names("quantize", operator, options)
-    elements, scales = operator(_flat(x), order=layout, **options)
-    elements, scales = elements.view(*x.shape[:-1], -1), scales.view(x.shape[:-1])
+    options = {name: _word(value) for name, value in options.items()} | {"order": layout}
+    _check_options("quantize", torch.ops.zoo.quantize_fp8token_rows, options)
+    elements, scales = torch.ops.zoo.quantize_fp8token_rows(_flat(x), **options)
+    elements, scales = elements.view(*x.shape[:-1], elements.shape[-1]), scales.view(x.shape[:-1])
     return Quantized(elements, scales, "fp8token", layout=layout, packed_shape=tuple(x.shape) if layout == "fragments" else None)
 
 
@@ -315,8 +385,9 @@ def kernel_of(a: Quantized, b: Quantized, groups: torch.Tensor | None = None) ->
             raise ArgumentError(
                 f"matmul: {name} is a {type(one).__name__}; quantise it first: zoo.torch.quantize(x, '{_partner(name, other)}')"
             )
-        _check_whole("matmul", one)
     _check_groups("matmul", groups)
+    if groups is not None:
+        _check_tensor("matmul", "groups", groups)
     formats = a.format if a.format == b.format and a.format in _BLOCK else _MIXED.get((a.format, b.format))
     if formats is None:
         raise UnknownKernelError(
@@ -379,7 +450,9 @@ def matmul(
     """
     name = kernel_of(a, b, groups)
     operator = getattr(torch.ops.zoo, name.replace(".", "_"))
-    _check_names("matmul", operator, more)
+    if "d" in more:
+        raise ArgumentError("matmul: no option is named 'd'; the product's dtype is dtype=")
+    _check_options("matmul", operator, {**more, "d": _word(dtype)})
     if groups is not None:
         more["rows" if name.endswith(".m_grouped_masked") else "offsets"] = groups
     if a.format == "fp8token":

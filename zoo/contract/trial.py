@@ -1,0 +1,75 @@
+"""Whether a call would be taken, asked before its arrays lie anywhere: the constraints, shapes and strides that `resolve` asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.expressions import Expression
+from zoo.contract.manifest import Kernel
+from zoo.contract.resolve import resolve
+from zoo.contract.shapes import Settled
+from zoo.errors import ConstraintError, ZooError
+
+_ROW = 16  # bytes that rows must start at multiples of, where a kernel asks for any such thing
+_PAGE = 4096
+_MULTIPROCESSORS = 132  # of some machine: no constraint asks
+
+
+def fitting(kernel: Kernel, call: Settled, movable: Collection[str], variant: str | None = None) -> Settled:
+    """The call as the kernel takes it, with rows of the `movable` inputs further apart where they must start at multiples of 16 bytes and
+    would not. Raises what every machine would."""
+    try:
+        check(kernel, call, variant)
+    except ConstraintError:
+        apart = {name: _apart(array) for name, array in call.arrays.items() if name in movable and _may_be_apart(kernel, name, array)}
+        if not apart:
+            raise
+        call = call._replace(arrays={**call.arrays, **apart})
+        check(kernel, call, variant)
+    return call
+
+
+def check(kernel: Kernel, call: Settled, variant: str | None = None) -> None:
+    """Raises the refusal of the first machine that the kernel has a cubin for, if all of them refuse."""
+    arrays = {**call.arrays, **{name: Array(0, one.dtype, one.shape, one.strides) for name, one in call.made.items()}}
+    values, address = {}, _PAGE
+    for name, array in arrays.items():
+        values[name] = replace(array, address=address, device=0)
+        address += -(-_bytes(array) // _PAGE) * _PAGE
+    refusal: ZooError | None = None
+    for arch in kernel.archs:
+        capability = int(arch[3:-2]), int(arch[-2])
+        try:
+            resolve(kernel, {**values, **call.others}, capability, _MULTIPROCESSORS, variant)
+            return
+        except ZooError as error:
+            refusal = refusal or error
+    if refusal is not None:
+        raise refusal
+
+
+def _bytes(array: Array) -> int:
+    last = sum((max(extent, 1) - 1) * max(stride, 0) for extent, stride in zip(array.shape, array.strides, strict=True))
+    return (last + 1) * (DTYPES[array.dtype].bytes if array.dtype in DTYPES else _ROW)
+
+
+def _may_be_apart(kernel: Kernel, name: str, array: Array) -> bool:
+    """Whether rows of an array start at odd places, the kernel reads them at any distance, and it asks something of that distance."""
+    if len(array.shape) < 2 or array.dtype not in DTYPES or array.shape[-1] * DTYPES[array.dtype].bytes % _ROW == 0:
+        return False
+    asked = {name for rule, _ in kernel.constraints if any(opcode == "modulo" for opcode, _ in rule.code) for name in rule.names}
+    forms = [form.strides for form in kernel.arguments[name].forms if form.strides is not None and len(form.strides) == len(array.shape)]
+    return any(_is_symbol(strides[-2]) and strides[-2].text in asked for strides in forms)
+
+
+def _is_symbol(expression: Expression) -> bool:
+    return expression.names == (expression.text,)
+
+
+def _apart(array: Array) -> Array:
+    unit = _ROW // DTYPES[array.dtype].bytes
+    storage = (*array.shape[:-1], -(-array.shape[-1] // unit) * unit)
+    return replace(array, strides=contiguous_strides(storage))
