@@ -113,7 +113,7 @@ def test_groups_that_decrease_or_pass_the_rows_are_refused(ends, format):
     groups, experts = torch.tensor(ends, dtype=torch.int32), normal(2, 128, 256)
     b = zt.quantize(experts, format, direction="squares" if format == "fp8b128" else "rows").t()
     refused(lambda: zt.matmul(zt.quantize(W, format, layout="plain"), b, groups=groups), "offsets")
-    refused(lambda: zt.matmul(zt.quantize(W, format, layout="plain"), b, groups=groups.long()), "offsets: expected i32, got i64")
+    refused(lambda: zt.matmul(zt.quantize(W, format, layout="plain"), b, groups=groups.long()), "torch.int32", "got torch.int64")
 
 
 @pytest.mark.parametrize("shape", [(0, 256), (0, 128, 256), (0, 100, 256), (3, 0, 256)])
