@@ -61,6 +61,7 @@ _TABLES = " ".join(
     f"tests/builder/test_{one}.py"
     for one in ("table_expansion", "table_refusals", "include", "per_format", "scope_walk", "source_digests", "shared_builds")
 )
+_WHAT_RULES_WRITE = "tests/reference/test_kernels.py"
 _WHAT_IS_CHECKED = "tests/checks/test_what_is_checked.py"
 _BUILDS = "tests/builder/test_build_runs.py tests/builder/test_build_failures.py"
 TESTS = {
@@ -139,9 +140,13 @@ TESTS = {
         "tests/checks/test_emulated_checks.py",
     ),
     "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k swiglu", "tests/checks/test_gemm_swiglu_checks.py"),
-    "zoo/checks/gemm_four_bit.py": (f"{_WHAT_IS_CHECKED} -k fp4", "tests/checks/test_gemm_checks.py"),
+    "zoo/checks/gemm_four_bit.py": (f"{_WHAT_IS_CHECKED} -k fp4", "tests/checks/test_gemm_checks.py", f"{_WHAT_RULES_WRITE} -k fp4"),
     "zoo/checks/gemm*.py": (f"{_WHAT_IS_CHECKED} -k gemm.fp8b128", "tests/checks/test_gemm_checks.py"),
-    "zoo/checks/block_[is]*.py": (f"{_WHAT_IS_CHECKED} -k gemm", "tests/checks/test_block_scaled_checks.py"),
+    "zoo/checks/block_[is]*.py": (
+        f"{_WHAT_IS_CHECKED} -k gemm",
+        "tests/checks/test_block_scaled_checks.py",
+        f"{_WHAT_RULES_WRITE} -k gemm",
+    ),
     "zoo/checks/quantize_*.py": (
         f"{_WHAT_IS_CHECKED} -k quantize",
         " ".join(

@@ -40,6 +40,7 @@ def test_packed_weights_are_the_same_matrix(format, shape):
     plain = zt.quantize(normal(*shape), format, layout="plain")
     made = plain.laid("fragments")
     assert made.shape == shape and made.layout == "fragments"
+    assert (made.scales.numel() == 0) == (made.format == "nvfp4")  # whose scales lie among the elements
     assert torch.equal(made.dequantize("f32"), plain.dequantize("f32"))
     assert torch.equal(made.laid("plain").elements.view(torch.uint8), plain.elements.view(torch.uint8))
 
