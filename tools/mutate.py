@@ -80,6 +80,7 @@ TESTS = {
     "zoo/runtime/allocation.py": (_RETURNING, _ARRAYS, _CALLS, "tests/torch/test_operators.py"),
     "zoo/torch/*.py": (
         "tests/torch/test_operators.py tests/torch/test_quantized.py",
+        " ".join(f"tests/torch/test_{one}.py" for one in ("hostile_checkpoints", "lying_matrices", "four_bits")),
         "tests/checkpoints",
     ),
     "zoo/jax/*.py": ("tests/jax/test_call_frame.py tests/jax/test_calls.py tests/jax/test_linear.py",),
