@@ -28,17 +28,6 @@ using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
 using Way = FourBitProduct<Tile, Order, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
-__device__ __forceinline__ OneAfterTheOther places_of(OneAfterTheOther, const int* places, int) { return {places}; }
-__device__ __forceinline__ EachInItsPlace places_of(EachInItsPlace, const int* places, int rows) { return {places, rows}; }
-
-template <class Order>
-__device__ __forceinline__ Order order_of(const int* places, int groups, int rows, int N, int blocks) {
-    if constexpr (DENSE)
-        return Order(rows, N, blocks);
-    else
-        return Order(places_of(Places{}, places, rows), groups, N, blocks);
-}
-
 }  // namespace zoo
 
 // rows: of D, or of a group's place; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
@@ -53,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
-    const auto order = zoo::order_of<zoo::Order>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    const auto order =
+        zoo::order_of<zoo::Order, zoo::Places, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

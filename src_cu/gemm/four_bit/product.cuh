@@ -18,6 +18,18 @@ namespace zoo {
 
 struct Nothing {};
 
+__device__ __forceinline__ OneAfterTheOther places_of(OneAfterTheOther, const int* places, int) { return {places}; }
+__device__ __forceinline__ EachInItsPlace places_of(EachInItsPlace, const int* places, int rows) { return {places, rows}; }
+
+// From what a launch is given: the order of tiles of one matrix, or of groups whose rows lie as `Places` says.
+template <class Order, class Places, bool DENSE>
+__device__ __forceinline__ Order order_of(const int* places, int groups, int rows, int N, int blocks) {
+    if constexpr (DENSE)
+        return Order(rows, N, blocks);
+    else
+        return Order(places_of(Places{}, places, rows), groups, N, blocks);
+}
+
 // The numbers that an order and a tile of it are.
 template <class Tile, int BAND, class Each>
 __device__ __forceinline__ void each_number(DenseOrder<Tile, BAND>& order, const Each& each) {
