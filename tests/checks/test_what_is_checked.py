@@ -1,14 +1,16 @@
-"""A size that is lost from a kernel's problems is noticed: what there is to check is written down in problems.txt, a line for each kernel.
+"""What a kernel is asked is noticed when it changes: its problems are written down in problems.txt, a line for each kernel.
 
-    python -m tests.checks.test_what_is_checked     writes it anew, after problems were changed on purpose
+    python -m tests.checks.test_what_is_checked           writes it anew, after problems were changed on purpose
+    python -m tests.checks.test_what_is_checked NAME      prints a line for each problem of a kernel, to compare with those of before
 
-A line has a kernel's problems, their elements, and a digest of their names, settings, shapes, strides and whole numbers, of smaller problems
-those of the results too. Other values are not in it, for they may differ in a last bit from one processor to another. Of variants, the first
-of each arch is asked.
+A line has a kernel's problems, their elements, and a digest of their names, settings, shapes, strides and the bits of every input, of
+smaller problems those of the results too. Bits may be written down because they are rules: what is drawn is drawn in 64 bits and rounded to
+fewer, and results are the reference's, which are those of every processor. Of variants, the first of each arch is asked.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,24 +27,31 @@ FILE = Path(__file__).with_name("problems.txt")
 MOST_ELEMENTS = 20_000  # of a problem whose results are worked out
 
 
+def _bits(values: numpy.ndarray | None) -> int | None:
+    return None if values is None else zlib.crc32(numpy.ascontiguousarray(values).view(numpy.uint8))
+
+
 def _described(placed: Placed) -> str:
     values = placed.values
-    whole = values.tobytes() if values.dtype == numpy.int32 else b""
-    return f"{values.dtype}{values.shape}{placed.strides}{placed.dtype}{placed.aligned}{placed.padding}{placed.untouched is None}{zlib.crc32(whole)}"
+    bits = [_bits(array) for array in (values, placed.before, placed.untouched)]
+    return f"{values.dtype}{values.shape}{placed.strides}{placed.dtype}{placed.aligned}{placed.padding}{bits}{placed.within is None}"
+
+
+def _problems_of(kernel: Kernel) -> Iterator[tuple[int, str]]:
+    """(elements, all in words)"""
+    for arch in kernel.archs:
+        variant = next(one for one in kernel.variants if one.arch == arch)
+        for problem in checks.problems(kernel, variant):
+            results = problem.outputs if problem.elements <= MOST_ELEMENTS else {}
+            arrays = {**problem.inputs, **problem.workspaces, **results}
+            said = "".join(f"{name} {_described(arrays[name])}" for name in sorted(arrays))
+            yield problem.elements, f"{problem.name}{sorted(problem.settings.items())}{problem.multiprocessors}{said}"
 
 
 def line_of(kernel: Kernel) -> str:
     count = elements = digest = 0
-    for arch in kernel.archs:
-        variant = next(one for one in kernel.variants if one.arch == arch)
-        for problem in checks.problems(kernel, variant):
-            count, elements = count + 1, elements + problem.elements
-            results = problem.outputs if problem.elements <= MOST_ELEMENTS else {}
-            arrays = {**problem.inputs, **problem.workspaces, **results}
-            text = f"{problem.name}{sorted(problem.settings.items())}{problem.multiprocessors}" + "".join(
-                f"{name} {_described(arrays[name])}" for name in sorted(arrays)
-            )
-            digest = zlib.crc32(text.encode(), digest)
+    for size, text in _problems_of(kernel):
+        count, elements, digest = count + 1, elements + size, zlib.crc32(text.encode(), digest)
     return f"{kernel.name}: {count} problems, {elements} elements, {digest:08x}"
 
 
@@ -51,7 +60,7 @@ def lines() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", packaged.manifest.names)
-def test_no_problem_of_a_kernel_is_lost_or_changes_its_size_unseen(name):
+def test_no_problem_of_a_kernel_is_lost_or_changes_unseen(name):
     written = dict(line.split(": ", 1) for line in FILE.read_text().splitlines())
     assert line_of(packaged.kernel(name)) == f"{name}: {written[name]}", "if on purpose: python -m tests.checks.test_what_is_checked"
 
@@ -61,4 +70,7 @@ def test_every_kernel_and_no_other_is_written_down():
 
 
 if __name__ == "__main__":
-    FILE.write_text("".join(f"{line}\n" for line in lines()))
+    if sys.argv[1:]:
+        print(*(text for _, text in _problems_of(packaged.kernel(sys.argv[1]))), sep="\n")
+    else:
+        FILE.write_text("".join(f"{line}\n" for line in lines()))
