@@ -143,7 +143,8 @@ TESTS = {
     "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k swiglu", "tests/checks/test_gemm_swiglu_checks.py"),
     "zoo/checks/gemm_four_bit.py": (f"{_WHAT_IS_CHECKED} -k fp4", "tests/checks/test_gemm_checks.py", f"{_WHAT_RULES_WRITE} -k fp4"),
     "zoo/checks/gemm*.py": (f"{_WHAT_IS_CHECKED} -k gemm.fp8b128", "tests/checks/test_gemm_checks.py"),
-    "zoo/checks/block_[is]*.py": (
+    "zoo/checks/block_inputs.py": (f"{_WHAT_IS_CHECKED} -k quantize",),
+    "zoo/checks/block_s*.py": (
         f"{_WHAT_IS_CHECKED} -k gemm",
         "tests/checks/test_block_scaled_checks.py",
         f"{_WHAT_RULES_WRITE} -k gemm",
