@@ -137,7 +137,7 @@ TESTS = {
         " ".join(f"tests/reference/test_{one}.py" for one in ("gemm", "groups", "mxfp8", "directions", "block_formats")),
     ),
     "zoo/checks/pr*.py": (
-        "tests/checks/test_block_format_checks.py tests/checks/test_checks_catch_mistakes.py",
+        "tests/checks/test_processes.py tests/checks/test_block_format_checks.py tests/checks/test_checks_catch_mistakes.py",
         "tests/checks/test_emulated_checks.py",
     ),
     "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k swiglu", "tests/checks/test_gemm_swiglu_checks.py"),

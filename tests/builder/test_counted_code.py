@@ -116,7 +116,11 @@ def test_batches_are_of_one_arch_and_no_larger_than_they_may_be(taken_apart):
 
 def test_a_disassembler_takes_two_million_bytes_and_no_more(taken_apart, monkeypatch):
     monkeypatch.setattr(sass, "_BATCH", BATCH)
-    list(sass.disassembled({"sm_90a/a": bytes(1_000_000), "sm_90a/b": bytes(1_000_000), "sm_90a/c": bytes(1_000_000), "sm_90a/d": bytes(1_000_001)}, 1))
+    list(
+        sass.disassembled(
+            {"sm_90a/a": bytes(1_000_000), "sm_90a/b": bytes(1_000_000), "sm_90a/c": bytes(1_000_000), "sm_90a/d": bytes(1_000_001)}, 1
+        )
+    )
     assert taken_apart == [("sm_90a", ["sm_90a/a", "sm_90a/b"]), ("sm_90a", ["sm_90a/c"]), ("sm_90a", ["sm_90a/d"])]
 
 

@@ -10,16 +10,18 @@ fewer, and results are the reference's, which are those of every processor. Of v
 
 from __future__ import annotations
 
+import importlib
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import pytest
 
 from zoo import checks
-from zoo.checks.problem import Placed
+from zoo.checks.problem import NoChecks, Placed
 from zoo.contract.manifest import Kernel, Variant
 from zoo.shipped.packaged import packaged
 
@@ -78,6 +80,29 @@ def test_no_problem_of_a_kernel_is_lost_or_changes_unseen(name):
 
 def test_every_kernel_and_no_other_is_written_down():
     assert [line.partition(":")[0] for line in FILE.read_text().splitlines()] == [kernel.name for kernel in packaged.find("*")]
+
+
+# module, fields, what it says
+OTHERS = {
+    "gemm.fp8b128": ("gemm", {"formats": "mxfp8"}, "products of mxfp8; add their problems to zoo/checks, beside those of zoo/checks/gemm.py"),
+    "gemm.swiglu": ("gemm_swiglu", {"formats": "mxfp8"}, "products of mxfp8; add their problems to zoo/checks, beside those of zoo/checks/gemm.py"),
+    "gemm.fp4": ("gemm_four_bit", {"formats": "mxfp8"}, "products of mxfp8; add their weights to zoo/checks/gemm_four_bit.py"),
+    **{
+        f"gemm.{module}.{place}": (module, fields, f"products of {fields['formats']}, {fields['grouping']}; add their problems to zoo/checks/{module}.py")
+        for module, known, unknown in (("block_scaled", "dense", "k_grouped"), ("block_scaled_groups", "k_grouped", "dense"))
+        for place, fields in enumerate((
+            {"formats": "fp8b128", "grouping": known}, {"formats": "mxfp8", "grouping": unknown}, {"formats": "mxfp8", "grouping": known, "extra": "swiglu"},
+        ))
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_a_product_that_a_module_has_no_problems_for_is_refused_in_words(which):
+    module, fields, words = OTHERS[which]
+    with pytest.raises(NoChecks) as refusal:
+        next(importlib.import_module(f"zoo.checks.{module}").problems(SimpleNamespace(name="k", fields=fields), None))
+    assert str(refusal.value) == f"k: nobody has written checks for {words}"
 
 
 if __name__ == "__main__":

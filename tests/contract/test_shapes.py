@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 import zoo
+from tests.contract.entries import entry
+from zoo.contract import trial
 from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.manifest import parse_kernel
 from zoo.contract.shapes import forgiven, made, settle, sizes
 
 
@@ -163,3 +166,20 @@ def test_symbolic_extents_are_no_numbers_to_check():
     x = Array(0, "bf16", (Traced("m"), 512), (512, 1))  # type: ignore[arg-type]
     q = made(zoo.kernel("quantize.fp8b128.rows"), {"x": x})["q"]
     assert isinstance(q.shape[0], Traced) and q.strides == (512, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "strides", "rule", "apart"),
+    [
+        ((5, 33), "e4m3", ["s", "1"], "s % 16 == 0", True), ((5, 32), "e4m3", ["s", "1"], "s % 16 == 0", False),
+        ((5, 9), "bf16", ["s", "1"], "s % 8 == 0", True), ((5, 8), "bf16", ["s", "1"], "s % 8 == 0", False),
+        ((2, 5, 33), "e4m3", ["t", "s", "1"], "s % 16 == 0", True), ((2, 5, 33), "e4m3", ["s", "33", "1"], "s % 16 == 0", False),
+        ((5, 33), "e4m3", ["s", "1"], "s > 16", False), ((5, 33), "e4m3", ["2 * s", "1"], "s % 16 == 0", False),
+        ((5, 33), "e4m3", None, "K % 16 == 0", False), ((33,), "e4m3", ["s"], "s % 16 == 0", False), ((5, 33), "u9", ["s", "1"], "s % 16 == 0", False),
+    ],
+)  # fmt: skip
+def test_rows_are_moved_apart_where_a_rule_asks_for_their_distance_alone(shape, dtype, strides, rule, apart):
+    made = entry()
+    made["arguments"][0]["forms"] = [{"when": "1", "shape": ["M", "N", "K"][-len(shape) :], "strides": strides}]
+    made["constraints"] = [{"expression": rule, "words": "a rule"}]
+    assert trial._may_be_apart(parse_kernel("gemm.mxfp8_mxfp4.dense", made), "a", array(dtype, *shape)) is apart
