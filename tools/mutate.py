@@ -141,8 +141,12 @@ TESTS = {
         "tests/checks/test_processes.py tests/checks/test_block_format_checks.py tests/checks/test_checks_catch_mistakes.py",
         "tests/checks/test_emulated_checks.py",
     ),
-    "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k swiglu", "tests/checks/test_gemm_swiglu_checks.py"),
-    "zoo/checks/gemm_four_bit.py": (f"{_WHAT_IS_CHECKED} -k fp4", "tests/checks/test_gemm_checks.py", f"{_WHAT_RULES_WRITE} -k fp4"),
+    "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k 'gemm.fp8b128 and swiglu'", "tests/checks/test_gemm_swiglu_checks.py"),
+    "zoo/checks/gemm_four_bit.py": (
+        f"{_WHAT_IS_CHECKED} -k 'gemm.bf16 or gemm.fp8_'",
+        "tests/checks/test_gemm_checks.py",
+        f"{_WHAT_RULES_WRITE} -k fp4",
+    ),
     "zoo/checks/gemm*.py": (f"{_WHAT_IS_CHECKED} -k gemm.fp8b128", "tests/checks/test_gemm_checks.py"),
     "zoo/checks/block_inputs.py": (f"{_WHAT_IS_CHECKED} -k quantize",),
     "zoo/checks/block_s*.py": (

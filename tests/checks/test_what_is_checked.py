@@ -85,8 +85,8 @@ def test_every_kernel_and_no_other_is_written_down():
 # module, fields, what it says
 OTHERS = {
     "gemm.fp8b128": ("gemm", {"formats": "mxfp8"}, "products of mxfp8; add their problems to zoo/checks, beside those of zoo/checks/gemm.py"),
-    "gemm.swiglu": ("gemm_swiglu", {"formats": "mxfp8"}, "products of mxfp8; add their problems to zoo/checks, beside those of zoo/checks/gemm.py"),
-    "gemm.fp4": ("gemm_four_bit", {"formats": "mxfp8"}, "products of mxfp8; add their weights to zoo/checks/gemm_four_bit.py"),
+    "gemm.fp8b128.swiglu": ("gemm_swiglu", {"formats": "mxfp8"}, "products of mxfp8; add their problems to zoo/checks, beside those of zoo/checks/gemm.py"),
+    "gemm.fp8_": ("gemm_four_bit", {"formats": "mxfp8"}, "products of mxfp8; add their weights to zoo/checks/gemm_four_bit.py"),
     **{
         f"gemm.{module}.{place}": (module, fields, f"products of {fields['formats']}, {fields['grouping']}; add their problems to zoo/checks/{module}.py")
         for module, known, unknown in (("block_scaled", "dense", "k_grouped"), ("block_scaled_groups", "k_grouped", "dense"))
