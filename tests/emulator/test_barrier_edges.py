@@ -43,6 +43,10 @@ TEST = "mbarrier.test_wait.parity.shared.b64 %p1, [%r1], {};"
             "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;" + 2 * ARRIVE,
             2, None, "",
         ),
+        (
+            "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;" + 2 * ARRIVE + "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;",
+            2, None, "",
+        ),
         ("mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 8;", 1, "mbarrier-exit", "phase 0, 0 of 1 arrivals pending, tx-count 8"),
         ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 1048575;", 1, "mbarrier-exit", "tx-count 1048575"),
         ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 1048576;", 1, "mbarrier-misuse", "the tx-count leaves its range of +-1048575"),
@@ -173,5 +177,24 @@ W:  mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p2, [%r1], 0;
 @pytest.mark.parametrize("scheduling", ["issue", "random"])
 def test_a_barrier_is_known_to_another_cta_once_its_init_was_published(fence, meet, right, scheduling):
     text = kernel(PEERS.format(fence=fence, meet=meet), shared=SHARED, parameters=0)
-    found = {one.kind for one in launch(text, grid=2, cluster=2, scheduling=scheduling).findings}
+    findings = launch(text, grid=2, cluster=2, scheduling=scheduling).findings
+    found = {one.kind for one in findings}
     assert (found == set()) == right and found <= {"mbarrier-misuse"}, found
+    needed = "it needs fence.mbarrier_init (or a release at cluster scope) and a cluster barrier in between"
+    assert all(needed in one.message for one in findings)
+
+
+@pytest.mark.parametrize("use", [ARRIVE, INVAL])
+@pytest.mark.parametrize("meet", ["", "bar.sync 0;"])
+def test_a_barrier_is_known_to_another_warp_of_the_cta_once_they_met(use, meet):
+    body = f"""
+        mov.u32 %r1, bar;
+        setp.eq.u32 %p1, %r0, 0;
+        @%p1 mbarrier.init.shared.b64 [%r1], 1;
+        {meet}
+        setp.eq.u32 %p1, %r0, 32;
+        @%p1 {use}
+    """
+    findings = launch(kernel(body, shared=SHARED, parameters=0), block=64, device=emulator.Device(scheduling="issue")).findings
+    words = [one.message.partition(" before this use: ")[2].partition(" (")[0] for one in findings]
+    assert words == ([] if meet else ["it needs a barrier in between"])
