@@ -183,3 +183,35 @@ def test_rows_are_moved_apart_where_a_rule_asks_for_their_distance_alone(shape, 
     made["arguments"][0]["forms"] = [{"when": "1", "shape": ["M", "N", "K"][-len(shape) :], "strides": strides}]
     made["constraints"] = [{"expression": rule, "words": "a rule"}]
     assert trial._may_be_apart(parse_kernel("gemm.mxfp8_mxfp4.dense", made), "a", array(dtype, *shape)) is apart
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "strides"),
+    [("e4m3", (2, 5, 33), (240, 48, 1)), ("bf16", (5, 9), (16, 1)), ("f32", (3, 5), (8, 1)), ("u8", (3, 16), (16, 1)), ("u8", (3, 17), (32, 1))],
+)
+def test_rows_that_are_moved_apart_start_at_the_next_16_bytes(dtype, shape, strides):
+    assert trial._apart(array(dtype, *shape)) == array(dtype, *shape, strides=strides)
+
+
+@pytest.mark.parametrize(
+    ("one", "size"),
+    [
+        (array("bf16", 3, 4, strides=(10, 1)), 48), (array("e4m3", 0, 4), 4), (array("e4m3", 4, 0, strides=(5, 1)), 16), (array("u9", 2), 32),
+        (array("e4m3", 3, 4, strides=(-10, 1)), 4), (array("f32"), 4), (array("e4m3", 3, 4, strides=(0, 1)), 4),
+    ],
+)  # fmt: skip
+def test_an_array_on_trial_has_the_bytes_that_it_reaches(one, size):
+    assert trial._bytes(one) == size
+
+
+def test_a_call_is_tried_with_its_rows_apart_where_they_may_be_moved_alone():
+    made = entry()
+    made["constraints"] = [{"expression": "a_stride % 16 == 0", "words": "rows must start at multiples of 16 bytes"}]
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", made)
+    given = {"a": array("e4m3", 5, 34), "b": array("e2m1x2", 64, 17), "scale": array("ue8m0", 5, 1), "d": array("bf16", 5, 64)}
+    call = settle(kernel, given)
+    assert trial.fitting(kernel, call, ["a"]).arrays == {**call.arrays, "a": array("e4m3", 5, 34, strides=(48, 1))}
+    with pytest.raises(zoo.ConstraintError, match="rows must start at multiples of 16 bytes"):
+        trial.fitting(kernel, call, ["b", "d"])
+    good = settle(kernel, {**given, "a": array("e4m3", 5, 34, strides=(64, 1))})
+    assert trial.fitting(kernel, good, ["a"]) is good
