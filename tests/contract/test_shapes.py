@@ -187,7 +187,13 @@ def test_rows_are_moved_apart_where_a_rule_asks_for_their_distance_alone(shape, 
 
 @pytest.mark.parametrize(
     ("dtype", "shape", "strides"),
-    [("e4m3", (2, 5, 33), (240, 48, 1)), ("bf16", (5, 9), (16, 1)), ("f32", (3, 5), (8, 1)), ("u8", (3, 16), (16, 1)), ("u8", (3, 17), (32, 1))],
+    [
+        ("e4m3", (2, 5, 33), (240, 48, 1)),
+        ("bf16", (5, 9), (16, 1)),
+        ("f32", (3, 5), (8, 1)),
+        ("u8", (3, 16), (16, 1)),
+        ("u8", (3, 17), (32, 1)),
+    ],
 )
 def test_rows_that_are_moved_apart_start_at_the_next_16_bytes(dtype, shape, strides):
     assert trial._apart(array(dtype, *shape)) == array(dtype, *shape, strides=strides)

@@ -19,6 +19,8 @@ from zoo.contract.array import Array
 from zoo.contract.shapes import Made
 from zoo.runtime import allocation
 from zoo.runtime.allocation import Allocator
+from zoo.runtime.arrays import View
+from zoo.runtime.device_array import DeviceArray
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +218,38 @@ def test_what_cupy_owns_cupy_makes(cupy):
     assert found.maker(Made("q", "u8", (2, 3), (1, 2), "write", transposed=True), 0)() == ((3, 2), "uint8", (2, 1), 0)
     assert found.on(3, 80) == ("stream", 80, 3) and not found.workspaces_kept
     assert found.address(SimpleNamespace(data=SimpleNamespace(ptr=77))) == 77
+
+
+def test_what_torch_owns_torch_makes_of_its_own_dtypes_or_of_bytes(monkeypatch):
+    tensor = type("Tensor", (), {"__module__": "torch", "data_ptr": lambda self: 55})
+    module = SimpleNamespace(
+        Tensor=tensor, uint8="bytes", bfloat16="bf", device=lambda kind, number: f"{kind}:{number}",
+        empty=lambda shape, **where: (shape, where), empty_strided=lambda shape, strides, **where: (shape, strides, where),
+        cuda=SimpleNamespace(ExternalStream=lambda stream, device: (stream, device), stream=lambda one: ("within", one)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", module)
+    for value in (tensor(), View(tensor(), "e4m3"), View(View(tensor(), "u8"), "e4m3")):
+        found = allocation.allocator_of(value)
+        assert found.maker(Made("q", "bf16", (2, 3), (3, 1), "write"), 1)() == ((2, 3), {"dtype": "bf", "device": "cuda:1"})
+        assert found.maker(Made("q", "e4m3", (2, 3), (8, 1), "write"), 0)() == ((2, 3), (8, 1), {"dtype": "bytes", "device": "cuda:0"})
+        assert found.address(tensor()) == 55 and found.on(1, 80) == ("within", (80, 1)) and not found.workspaces_kept
+
+
+@pytest.mark.parametrize("module", ["jax", "jaxlib.xla"])
+def test_no_kernel_writes_what_jax_owns(module):
+    with pytest.raises(
+        zoo.ArgumentError, match=r"JAX's arrays are immutable, so no kernel can write one; zoo.jax.call gives JAX's arrays back"
+    ):
+        allocation.allocator_of(type("Array", (), {"__module__": module})())
+
+
+def test_what_zoo_owns_zoo_makes_and_a_gpu_keeps_its_workspaces(emulated):
+    other = zoo.emulator.Device(arch="sm_90a")
+    found = allocation.allocator_of(other.empty((1,), "u8"))
+    made = found.maker(Made("q", "f32", (2, 3), (8, 1), "write"), emulated)()
+    assert (made.shape, made.strides, made.dtype) == ((2, 3), (8, 1), "f32") and found.address(made) == made.address
+    assert not found.workspaces_kept and (found.maker(Made("w", "i32", (4,), (1,), "workspace"), emulated)().numpy() == 0).all()
+    with found.on(0, 1):
+        pass
+    for value in (object(), DeviceArray((0,), "u8")):
+        assert allocation.allocator_of(value).workspaces_kept
