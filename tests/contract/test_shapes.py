@@ -221,3 +221,22 @@ def test_a_call_is_tried_with_its_rows_apart_where_they_may_be_moved_alone():
         trial.fitting(kernel, call, ["b", "d"])
     good = settle(kernel, {**given, "a": array("e4m3", 5, 34, strides=(64, 1))})
     assert trial.fitting(kernel, good, ["a"]) is good
+
+
+def test_a_whole_number_that_fits_its_dtype_is_taken_and_any_number_where_one_is_no_whole_number():
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
+    given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 64, 16), "scale": array("ue8m0", 5, 1)}
+    for splits in (-(2**31), 2**31 - 1):
+        assert settle(kernel, {**given, "splits": splits, "alpha": 0.5}).others == {"splits": splits, "alpha": 0.5}
+    for splits in (-(2**31) - 1, 2**31, 0.5):
+        with pytest.raises(zoo.ArgumentError, match=r"gemm.mxfp8_mxfp4.dense: splits: expected a whole number"):
+            settle(kernel, {**given, "splits": splits})
+    with pytest.raises(zoo.ArgumentError, match=r"alpha: expected a number \(f32\), got an array"):
+        settle(kernel, {**given, "alpha": array("f32", 1)})
+
+
+def test_an_output_of_one_dtype_is_asked_for_in_that_one():
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
+    given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 64, 16), "scale": array("ue8m0", 5, 1)}
+    with pytest.raises(zoo.ArgumentError, match=r"scratch: expected an array, or (one of )?its dtypes?: u8; got 'f32'"):
+        settle(kernel, {**given, "scratch": "f32"})

@@ -253,3 +253,11 @@ def test_what_zoo_owns_zoo_makes_and_a_gpu_keeps_its_workspaces(emulated):
         pass
     for value in (object(), DeviceArray((0,), "u8")):
         assert allocation.allocator_of(value).workspaces_kept
+
+
+def test_cupy_makes_bytes_of_fp8_and_nothing_of_what_no_byte_carries(cupy):
+    found = allocation.allocator_of(type("ndarray", (), {"__module__": "cupy"})())
+    for dtype in ("e4m3", "e5m2", "ue8m0"):
+        assert found.maker(Made("q", dtype, (2, 3), (3, 1), "write"), 0)() == ((2, 3), "uint8", (3, 1), 0)
+    with pytest.raises(zoo.ArgumentError, match=r"^d: CuPy has no bf16; pass an array, or another dtype, by d=$"):
+        found.maker(Made("d", "bf16", (2, 3), (3, 1), "write"), 0)
