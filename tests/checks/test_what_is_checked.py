@@ -21,6 +21,7 @@ import numpy
 import pytest
 
 from zoo import checks
+from zoo.checks import quantize_groups, quantize_rows
 from zoo.checks.problem import NoChecks, Placed
 from zoo.contract.manifest import Kernel, Variant
 from zoo.shipped.packaged import packaged
@@ -80,6 +81,17 @@ def test_no_problem_of_a_kernel_is_lost_or_changes_unseen(name):
 
 def test_every_kernel_and_no_other_is_written_down():
     assert [line.partition(":")[0] for line in FILE.read_text().splitlines()] == [kernel.name for kernel in packaged.find("*")]
+
+
+@pytest.mark.parametrize("which", ["quantize.rows", "quantize.rows.m_grouped"])
+def test_columns_are_as_many_as_a_table_of_shapes_says(which):
+    """None of them is rounded up, so that each number there means something."""
+    grouped = which.endswith("grouped")
+    for block, unit in ((16, 16), (32, 32), (128, 16)):
+        shapes = [*quantize_rows._SHAPES[block], *quantize_rows._STRIDED[block]]
+        columns = quantize_groups._COLUMNS[block] if grouped else [across for _, across in shapes]
+        assert columns and not any(across % unit for across in columns)
+    assert not any(across % 32 for _, _, across in quantize_groups._LARGE) or not grouped
 
 
 # module, fields, what it says

@@ -238,5 +238,5 @@ def test_a_whole_number_that_fits_its_dtype_is_taken_and_any_number_where_one_is
 def test_an_output_of_one_dtype_is_asked_for_in_that_one():
     kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
     given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 64, 16), "scale": array("ue8m0", 5, 1)}
-    with pytest.raises(zoo.ArgumentError, match=r"scratch: expected an array, or (one of )?its dtypes?: u8; got 'f32'"):
+    with pytest.raises(zoo.ArgumentError, match=r"scratch: expected an array, or one of its dtypes: u8; got 'f32'"):
         settle(kernel, {**given, "scratch": "f32"})

@@ -191,7 +191,8 @@ def test_a_stream_keeps_its_workspace_until_one_at_least_twice_as_large_is_neede
     assert first.nbytes == 40 and first.of == ("u8", 1) and give(10, None) is first and give(9, None) is first
     assert give(10, 5) is not first and give(10, None, 2) is not first
     second = give(11, None)
-    assert second.nbytes == 80 and give(20, None) is second and give(41, None).nbytes == 164 and give(1, 5).nbytes == 40
+    assert second.nbytes == 80 and give(20, None) is second and give(21, None).nbytes == 160 and give(1, 5).nbytes == 40
+    assert give(81, None).nbytes == 324 and give(0, 6).nbytes == 0
 
 
 @pytest.fixture
