@@ -169,6 +169,9 @@ def test_what_a_repeated_call_makes_is_made_within_its_stream(source):
     assert call.first({}, lambda addresses: addresses == {"q": 1, "scales": 6} and plan, 7) == ("q", "scales") and call.movable
     assert noted.events == [("q", (2, 7)), ("scales", (2, 7))] and runs == [7]
     noted.events.clear()
+    call.first({}, lambda addresses: plan, None)
+    assert noted.events == [("q",), ("scales",)] and runs.pop() is None
+    noted.events.clear()
     assert call([5], {}, None) == ("q", "scales") and noted.events == [("q",), ("scales",)]
     noted.events.clear()
     assert call([5], {}, 7) == ("q", "scales") and noted.events == [("q", (2, 7)), ("scales", (2, 7))]

@@ -144,11 +144,15 @@ def test_tensors_of_two_devices_are_refused_before_anything_is_made():
 
 
 def test_an_operator_asks_for_a_dtype_only_where_there_are_several():
-    def named(operator):
-        return [argument.name for argument in operator.default._schema.arguments]
+    def named(operator, part="arguments"):
+        return [one.name for one in getattr(operator.default._schema, part)]
 
     assert named(torch.ops.zoo.quantize_mxfp8_rows) == ["x", "q", "rounding", "layout"]
     assert named(torch.ops.zoo.quantize_mxfp4_rows) == ["x", "rounding", "layout"]
+    assert named(torch.ops.zoo.quantize_mxfp8_rows, "returns") == ["q", "scales"]
+    assert len(named(torch.ops.zoo.dequantize_mxfp8_rows, "returns")) == 1 and "-> Tensor" in str(
+        torch.ops.zoo.dequantize_mxfp8_rows.default._schema
+    )
 
 
 def test_tangents_are_looked_for_while_there_may_be_some_and_never_else(monkeypatch):
@@ -159,5 +163,5 @@ def test_tangents_are_looked_for_while_there_may_be_some_and_never_else(monkeypa
     torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64))
     assert asked == []
     with forward_ad.dual_level():
-        torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64), layout="plain")
+        torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64), layout="blocked")
     assert asked == [["x", "layout"]]
