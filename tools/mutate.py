@@ -24,6 +24,7 @@ import multiprocessing
 import os
 import random
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -137,24 +138,39 @@ TESTS = {
         " ".join(f"tests/reference/test_{one}.py" for one in ("gemm", "groups", "mxfp8", "directions", "block_formats")),
     ),
     "zoo/checks/pr*.py": (
-        "tests/checks/test_block_format_checks.py tests/checks/test_checks_catch_mistakes.py",
+        "tests/checks/test_processes.py tests/checks/test_block_format_checks.py tests/checks/test_checks_catch_mistakes.py",
         "tests/checks/test_emulated_checks.py",
     ),
-    "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k swiglu", "tests/checks/test_gemm_swiglu_checks.py"),
-    "zoo/checks/gemm_four_bit.py": (f"{_WHAT_IS_CHECKED} -k fp4", "tests/checks/test_gemm_checks.py", f"{_WHAT_RULES_WRITE} -k fp4"),
+    "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k 'gemm.fp8b128 and swiglu'", "tests/checks/test_gemm_swiglu_checks.py"),
+    "zoo/checks/gemm_four_bit.py": (
+        f"{_WHAT_IS_CHECKED} -k 'gemm.bf16 or gemm.fp8_'",
+        "tests/checks/test_gemm_checks.py",
+        f"{_WHAT_RULES_WRITE} -k fp4",
+    ),
     "zoo/checks/gemm*.py": (f"{_WHAT_IS_CHECKED} -k gemm.fp8b128", "tests/checks/test_gemm_checks.py"),
-    "zoo/checks/block_[is]*.py": (
-        f"{_WHAT_IS_CHECKED} -k gemm",
+    "zoo/checks/block_inputs.py": (f"{_WHAT_IS_CHECKED} -k quantize",),
+    "zoo/checks/block_s*.py": (
+        f"{_WHAT_IS_CHECKED} -k 'gemm.mx or gemm.nv or gemm.block'",
         "tests/checks/test_block_scaled_checks.py",
         f"{_WHAT_RULES_WRITE} -k gemm",
     ),
-    "zoo/checks/quantize_*.py": (
-        f"{_WHAT_IS_CHECKED} -k quantize",
-        " ".join(
-            f"tests/checks/test_{one}.py" for one in ("quantize_directions", "quantize_experts", "quantize_groups", "quantize_squares")
-        ),
-        "tests/checks/test_swiglu_checks.py tests/checks/test_checks_catch_mistakes.py",
-    ),
+    **{
+        f"zoo/checks/quantize_{module}.py": (
+            f"{_WHAT_IS_CHECKED} -k 'quantize and ({kernels})'",
+            " ".join(f"tests/checks/test_quantize_{one}.py" for one in ("directions", "experts", "groups", "squares")),
+            "tests/checks/test_swiglu_checks.py tests/checks/test_checks_catch_mistakes.py",
+        )
+        for module, kernels in {
+            "column_groups": "cols.m_grouped",
+            "directions": "both or cols",
+            "experts": "cols.experts",
+            "groups": "rows.m_grouped",
+            "rows": "rows and not grouped",
+            "squares": "squares",
+            "swiglu": "rows.swiglu",
+            "tokens": "fp8token",
+        }.items()
+    },
     "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
     "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_demo_doctor_bench.py",),
     "zoo/cli/d[eo]*.py": ("tests/cli/test_demo_doctor_bench.py",),
@@ -420,7 +436,7 @@ def _judge(folder: Path, tests: str) -> NoReturn:
         hypothesis.settings.register_profile("judge", deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck))
         hypothesis.settings.load_profile("judge")  # neither chance nor a busy machine is to be a verdict
         passes = _Passes()
-        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests.split()], plugins=[passes])) or int(not passes.count)
+        status = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)], plugins=[passes])) or int(not passes.count)
     finally:
         os._exit(status)
 

@@ -12,6 +12,8 @@ import pytest
 from tools.builder import BuildError, sass
 from tools.builder.sass import Line
 
+BATCH = sass._BATCH
+
 
 def lines(*words, start=0):
     """Of `OPCODE operands`, each."""
@@ -110,6 +112,16 @@ def test_batches_are_of_one_arch_and_no_larger_than_they_may_be(taken_apart):
     taken_apart.clear()
     list(sass.disassembled({f"sm_90a/{name}": bytes(32) for name in "abc"}, 2))
     assert sorted(taken_apart) == [("sm_90a", ["sm_90a/a", "sm_90a/b"]), ("sm_90a", ["sm_90a/c"])]  # 64 bytes are not too many
+
+
+def test_a_disassembler_takes_two_million_bytes_and_no_more(taken_apart, monkeypatch):
+    monkeypatch.setattr(sass, "_BATCH", BATCH)
+    list(
+        sass.disassembled(
+            {"sm_90a/a": bytes(1_000_000), "sm_90a/b": bytes(1_000_000), "sm_90a/c": bytes(1_000_000), "sm_90a/d": bytes(1_000_001)}, 1
+        )
+    )
+    assert taken_apart == [("sm_90a", ["sm_90a/a", "sm_90a/b"]), ("sm_90a", ["sm_90a/c"]), ("sm_90a", ["sm_90a/d"])]
 
 
 def test_of_no_cubins_no_disassembler_is_asked_for(monkeypatch):

@@ -117,6 +117,21 @@ def test_a_kernel_that_needs_one_more_of_anything_is_not_written(change, words):
         kernel_tables(kernel, kernel.variants, 0, 0, files)
 
 
+@pytest.mark.parametrize(("part", "what"), [("derived", "derived symbols"), ("constraints", "constraints"), ("variants", "variants")])
+def test_a_kernel_with_more_places_than_16_bits_is_not_written(part, what):
+    kernel = parse_kernel(NAME, entry())
+    many = replace(kernel, **{part: getattr(kernel, part)[:1] * 65536})
+    with pytest.raises(ManifestError, match=f"{NAME}: more than 65,535 {what}, the C library takes no more"):
+        kernel_tables(many, many.variants, 0, 0, {})
+
+
+def test_an_argument_with_more_forms_than_16_bits_is_not_written():
+    kernel = parse_kernel(NAME, entry())
+    argument = kernel.arguments["a"]
+    with pytest.raises(ManifestError, match=f"{NAME}: more than 65,535 forms of a, the C library takes no more"):
+        _Writer(kernel, kernel.variants[:1], 0)._argument(replace(argument, forms=argument.forms * 65536), 0)
+
+
 def test_a_default_that_c_cannot_spell_and_a_name_for_two_things_are_refused():
     kernel = parse_kernel(NAME, entry())
     writer = _Writer(kernel, kernel.variants[:1], 0)

@@ -1,6 +1,7 @@
 """`zoo show`: a screen that says how to call a kernel, a call that runs, and the whole contract for whoever asks."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -178,3 +179,20 @@ def test_the_lines_of_a_constraint_stand_below_their_heading_alike():
 
 def test_numbers_that_are_all_alike_are_no_range():
     assert contract._range([3, 3]) == "3" and contract._range([5, 3, 4]) == "3-5"
+
+
+def test_rules_take_the_lines_that_are_left_of_a_screen_and_not_one_more(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    evidence = Evidence(packaged.directory)
+    for name in ("quantize.mxfp8.rows", "scales.mn_major"):
+        kernel = packaged.kernel(name)
+        rule, lines = kernel.constraints[0][0], overview(replace(kernel, constraints=()), evidence).count("\n") + 1
+        for count, shown in ((40 - lines, 40 - lines), (41 - lines, 40 - lines), (60, 40 - lines)):
+            text = overview(replace(kernel, constraints=tuple((rule, f"{n:02}".ljust(40, ".")) for n in range(count))), evidence)
+            assert text.count("\n") + 1 == lines + shown and text.count("\n\n") == 3
+            assert ("more, which --arguments" in words(text)) is (count > shown)
+
+
+def test_a_call_by_groups_has_two():
+    for name, ends in (("quantize.fp8b128.rows.m_grouped_contiguous", "[32, 64]"), ("gemm.fp8b128.k_grouped", "[128, 256]")):
+        assert f"offsets = array(numpy.array({ends}, numpy.int32))" in example_call(packaged.kernel(name), 80)

@@ -7,6 +7,7 @@ import pytest
 from zoo.contract import fields
 from zoo.contract.expressions import Expression
 from zoo.contract.fields import Malformed
+from zoo.contract.schema import Option
 
 
 class Doubled(fields.Kind):
@@ -130,3 +131,9 @@ def test_a_misspelt_key_is_told_what_was_meant():
     with pytest.raises(Malformed) as refusal:
         fields.refuse_unknown({"zzz": 2}, known)
     assert str(refusal.value) == "it has the unknown key 'zzz'; known here: box, l2_promotion"
+
+
+@pytest.mark.parametrize("data", [3, None, [("values", ["a"])], "values"])
+def test_what_a_table_gives_for_a_record_is_a_table(data):
+    with pytest.raises(Malformed, match="expected a table"):
+        fields.lowered(Option, data)

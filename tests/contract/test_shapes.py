@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 import zoo
+from tests.contract.entries import entry
+from zoo.contract import trial
 from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.manifest import parse_kernel
 from zoo.contract.shapes import forgiven, made, settle, sizes
 
 
@@ -163,3 +166,77 @@ def test_symbolic_extents_are_no_numbers_to_check():
     x = Array(0, "bf16", (Traced("m"), 512), (512, 1))  # type: ignore[arg-type]
     q = made(zoo.kernel("quantize.fp8b128.rows"), {"x": x})["q"]
     assert isinstance(q.shape[0], Traced) and q.strides == (512, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "strides", "rule", "apart"),
+    [
+        ((5, 33), "e4m3", ["s", "1"], "s % 16 == 0", True), ((5, 32), "e4m3", ["s", "1"], "s % 16 == 0", False),
+        ((5, 9), "bf16", ["s", "1"], "s % 8 == 0", True), ((5, 8), "bf16", ["s", "1"], "s % 8 == 0", False),
+        ((2, 5, 33), "e4m3", ["t", "s", "1"], "s % 16 == 0", True), ((2, 5, 33), "e4m3", ["s", "33", "1"], "s % 16 == 0", False),
+        ((5, 33), "e4m3", ["s", "1"], "s > 16", False), ((5, 33), "e4m3", ["2 * s", "1"], "s % 16 == 0", False),
+        ((5, 33), "e4m3", None, "K % 16 == 0", False), ((33,), "e4m3", ["s"], "s % 16 == 0", False), ((5, 33), "u9", ["s", "1"], "s % 16 == 0", False),
+    ],
+)  # fmt: skip
+def test_rows_are_moved_apart_where_a_rule_asks_for_their_distance_alone(shape, dtype, strides, rule, apart):
+    made = entry()
+    made["arguments"][0]["forms"] = [{"when": "1", "shape": ["M", "N", "K"][-len(shape) :], "strides": strides}]
+    made["constraints"] = [{"expression": rule, "words": "a rule"}]
+    assert trial._may_be_apart(parse_kernel("gemm.mxfp8_mxfp4.dense", made), "a", array(dtype, *shape)) is apart
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "strides"),
+    [
+        ("e4m3", (2, 5, 33), (240, 48, 1)),
+        ("bf16", (5, 9), (16, 1)),
+        ("f32", (3, 5), (8, 1)),
+        ("u8", (3, 16), (16, 1)),
+        ("u8", (3, 17), (32, 1)),
+    ],
+)
+def test_rows_that_are_moved_apart_start_at_the_next_16_bytes(dtype, shape, strides):
+    assert trial._apart(array(dtype, *shape)) == array(dtype, *shape, strides=strides)
+
+
+@pytest.mark.parametrize(
+    ("one", "size"),
+    [
+        (array("bf16", 3, 4, strides=(10, 1)), 48), (array("e4m3", 0, 4), 4), (array("e4m3", 4, 0, strides=(5, 1)), 16), (array("u9", 2), 32),
+        (array("e4m3", 3, 4, strides=(-10, 1)), 4), (array("f32"), 4), (array("e4m3", 3, 4, strides=(0, 1)), 4),
+    ],
+)  # fmt: skip
+def test_an_array_on_trial_has_the_bytes_that_it_reaches(one, size):
+    assert trial._bytes(one) == size
+
+
+def test_a_call_is_tried_with_its_rows_apart_where_they_may_be_moved_alone():
+    made = entry()
+    made["constraints"] = [{"expression": "a_stride % 16 == 0", "words": "rows must start at multiples of 16 bytes"}]
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", made)
+    given = {"a": array("e4m3", 5, 34), "b": array("e2m1x2", 64, 17), "scale": array("ue8m0", 5, 1), "d": array("bf16", 5, 64)}
+    call = settle(kernel, given)
+    assert trial.fitting(kernel, call, ["a"]).arrays == {**call.arrays, "a": array("e4m3", 5, 34, strides=(48, 1))}
+    with pytest.raises(zoo.ConstraintError, match="rows must start at multiples of 16 bytes"):
+        trial.fitting(kernel, call, ["b", "d"])
+    good = settle(kernel, {**given, "a": array("e4m3", 5, 34, strides=(64, 1))})
+    assert trial.fitting(kernel, good, ["a"]) is good
+
+
+def test_a_whole_number_that_fits_its_dtype_is_taken_and_any_number_where_one_is_no_whole_number():
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
+    given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 64, 16), "scale": array("ue8m0", 5, 1)}
+    for splits in (-(2**31), 2**31 - 1):
+        assert settle(kernel, {**given, "splits": splits, "alpha": 0.5}).others == {"splits": splits, "alpha": 0.5}
+    for splits in (-(2**31) - 1, 2**31, 0.5):
+        with pytest.raises(zoo.ArgumentError, match=r"gemm.mxfp8_mxfp4.dense: splits: expected a whole number"):
+            settle(kernel, {**given, "splits": splits})
+    with pytest.raises(zoo.ArgumentError, match=r"alpha: expected a number \(f32\), got an array"):
+        settle(kernel, {**given, "alpha": array("f32", 1)})
+
+
+def test_an_output_of_one_dtype_is_asked_for_in_that_one():
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
+    given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 64, 16), "scale": array("ue8m0", 5, 1)}
+    with pytest.raises(zoo.ArgumentError, match=r"scratch: expected an array, or one of its dtypes: u8; got 'f32'"):
+        settle(kernel, {**given, "scratch": "f32"})

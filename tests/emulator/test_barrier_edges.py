@@ -43,6 +43,14 @@ TEST = "mbarrier.test_wait.parity.shared.b64 %p1, [%r1], {};"
             "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;" + 2 * ARRIVE,
             2, None, "",
         ),
+        (
+            "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;" + 2 * ARRIVE + "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;",
+            2, None, "",
+        ),
+        (
+            "mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;" + 2 * ARRIVE + "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 16;",
+            2, None, "",
+        ),
         ("mbarrier.arrive.expect_tx.shared.b64 _, [%r1], 8;", 1, "mbarrier-exit", "phase 0, 0 of 1 arrivals pending, tx-count 8"),
         ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 1048575;", 1, "mbarrier-exit", "tx-count 1048575"),
         ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 1048576;", 1, "mbarrier-misuse", "the tx-count leaves its range of +-1048575"),
@@ -173,5 +181,44 @@ W:  mbarrier.try_wait.parity.acquire.cluster.shared.b64 %p2, [%r1], 0;
 @pytest.mark.parametrize("scheduling", ["issue", "random"])
 def test_a_barrier_is_known_to_another_cta_once_its_init_was_published(fence, meet, right, scheduling):
     text = kernel(PEERS.format(fence=fence, meet=meet), shared=SHARED, parameters=0)
-    found = {one.kind for one in launch(text, grid=2, cluster=2, scheduling=scheduling).findings}
+    findings = launch(text, grid=2, cluster=2, scheduling=scheduling).findings
+    found = {one.kind for one in findings}
     assert (found == set()) == right and found <= {"mbarrier-misuse"}, found
+    needed = "it needs fence.mbarrier_init (or a release at cluster scope) and a cluster barrier in between"
+    assert all(needed in one.message for one in findings)
+
+
+@pytest.mark.parametrize("use", [ARRIVE, INVAL])
+@pytest.mark.parametrize("meet", ["", "bar.sync 0;"])
+def test_a_barrier_is_known_to_another_warp_of_the_cta_once_they_met(use, meet):
+    body = f"""
+        mov.u32 %r1, bar;
+        setp.eq.u32 %p1, %r0, 0;
+        @%p1 mbarrier.init.shared.b64 [%r1], 1;
+        {meet}
+        setp.eq.u32 %p1, %r0, 32;
+        @%p1 {use}
+    """
+    findings = launch(kernel(body, shared=SHARED, parameters=0), block=64, device=emulator.Device(scheduling="issue")).findings
+    words = [one.message.partition(" (mbarrier at")[0] for one in findings]
+    assert words == ([] if meet else ["nothing orders the init by warp 0 before this use: it needs a barrier in between"])
+
+
+def test_a_cluster_meets_a_second_and_a_third_time_as_it_did_the_first():
+    """What each CTA wrote before they met is what the other reads, round after round."""
+    rounds = "".join(
+        f"@%p1 st.global.u32 [%rd1], {word}; {CLUSTERS} @%p1 ld.global.u32 %r3, [%rd2]; sub.u32 %r3, %r3, {word}; or.b32 %r4, %r4, %r3; {CLUSTERS}"
+        for word in (7, 8, 9, 10)
+    )
+    body = f"""
+        mov.u32 %r5, %cluster_ctarank; xor.b32 %r6, %r5, 1;
+        mul.wide.u32 %rd1, %r5, 4; add.u64 %rd1, %rd1, %rd0; mul.wide.u32 %rd2, %r6, 4; add.u64 %rd2, %rd2, %rd0;
+        setp.eq.u32 %p1, %r0, 0; mov.u32 %r3, 0; mov.u32 %r4, 0;
+        {rounds}
+        @%p1 st.global.u32 [%rd1+8], %r4;
+    """
+    for order in ({"scheduling": "issue"}, *({"scheduling": "random", "seed": seed} for seed in range(3))):
+        device = emulator.Device(**order)
+        out = device.alloc(np.full(4, 99, np.uint32))
+        report = launch(kernel(body, parameters=1), device=device, params=[out], block=64, grid=2, cluster=2)
+        assert report.ok and device.read(out, 4, np.uint32).tolist() == [10, 10, 0, 0], str(report)

@@ -242,6 +242,7 @@ def test_a_tensor_map_of_parts_that_do_not_go_together_is_refused(change, words)
     device, good = emulator.Device(), dict(dtype="u8", dims=(32, 4), strides=(32,), box=(16, 2), element_strides=(1, 1))
     made = device.tensor_map(4096, swizzle="32B", l2_promotion="64B", fill="zero", **good)
     assert made == TensorMap("u8", 4096, (32, 4), (32,), (16, 2), (1, 1), "32B", "64B", "zero")
+    assert device.tensor_map(4096, **{**good, "element_strides": ()}) == device.tensor_map(4096, **good)
     given = {**good, "element_strides": (), **change}
     with pytest.raises(emulator.EmulatorError) as refusal:
         device.tensor_map(4096, **given)
@@ -273,3 +274,12 @@ def test_a_variable_of_a_module_lies_at_one_place_from_its_first_use_on():
     first = device.symbol(module, "table")
     assert type(first) is int and device.symbol(module, "table") == first
     assert device.read(first, 6, np.uint8).tolist() == [1, 2, 3, 0, 0, 0]
+
+
+def test_a_module_that_goes_takes_its_programs_along_and_one_that_never_was_goes_too():
+    module = emulator.Module(EMPTY)
+    program, function = module.program("k"), module.functions["k"]
+    assert program.__dict__ and function.__dict__ and module.program("k") is program
+    module.__del__()
+    assert not program.__dict__ and not function.__dict__
+    emulator.Module.__new__(emulator.Module).__del__()

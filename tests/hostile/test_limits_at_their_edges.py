@@ -18,7 +18,7 @@ from zoo.contract.manifest import Manifest, parse_kernel
 from zoo.contract.matching import matching
 from zoo.contract.resolve import resolve
 from zoo.emulator import Device, Module
-from zoo.errors import ConstraintError, ManifestError, UnknownKernelError
+from zoo.errors import ArgumentError, ConstraintError, ManifestError, UnknownKernelError
 from zoo.shipped import integrity
 from zoo.shipped.cubin_file import read_cubin
 from zoo.shipped.integrity import disagreements
@@ -222,3 +222,16 @@ def test_what_is_written_for_a_kernel_means_a_name_before_a_pattern_before_a_par
         assert matching(written, names) == found
     with pytest.raises(UnknownKernelError, match="an empty word names no kernel"):
         matching("", names)
+
+
+def test_an_expression_is_known_where_each_of_its_names_is():
+    assert integrity._known(Expression("A + B"), {"A": 2, "B": 3}) == 5 and integrity._known(Expression("4"), {}) == 4
+    assert integrity._known(Expression("A + B"), {"A": 2, "C": 3}) is None
+
+
+def test_an_array_of_nothing_may_lie_at_the_last_address_and_no_further():
+    kernel, call = parse_kernel(NAME, entry()), arguments(m=0)
+    last = 2**63 - 16
+    resolve(kernel, {**call, "a": replace(call["a"], address=last)}, HOPPER, SMS)
+    with pytest.raises(ArgumentError, match=r"a: an extent of \(0, 256\) with such strides does not fit 64 bits"):
+        resolve(kernel, {**call, "a": replace(call["a"], address=2**63)}, HOPPER, SMS)

@@ -149,3 +149,25 @@ def test_whatever_a_handler_raises_becomes_an_error_of_xla(monkeypatch):
         monkeypatch.setattr(kernels, "run", fail)
         with pytest.raises(jax.errors.JaxRuntimeError, match=said):
             jax.block_until_ready(zoo.jax.call("quantize.fp8b128.rows", x=jax.numpy.ones((2, 128), device=jax.devices("cpu")[0])))
+
+
+def test_arrays_that_may_not_lie_where_they_do_are_named(monkeypatch):
+    import zoo
+    from zoo.jax import handlers
+
+    def planned(frame: int, stream: int, key: int) -> Any:
+        raise zoo.ArgumentError(f"x: says {frame == at} {stream} {key}")
+
+    class Plan:
+        launch = None
+
+        def move(self, addresses: list[int]) -> bool:
+            assert addresses == [0x2000, 0x1000]
+            return False
+
+    made = Frame(buffers=((1,), (1,)))
+    at = made.at
+    monkeypatch.setattr(handlers._local, "plans", {(7, 0x5E): (Plan(), [1], [0])}, raising=False)
+    monkeypatch.setattr(handlers, "_planned", planned)
+    with pytest.raises(zoo.ArgumentError, match="x: says True 94 7"):
+        handlers._on_gpu(at)

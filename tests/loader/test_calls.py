@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy
@@ -11,6 +14,13 @@ import pytest
 import zoo
 import zoo.emulator
 from tests import recorder
+from zoo import calls
+from zoo.contract.array import Array
+from zoo.contract.shapes import Made
+from zoo.runtime import allocation
+from zoo.runtime.allocation import Allocator
+from zoo.runtime.arrays import View
+from zoo.runtime.device_array import DeviceArray
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +140,128 @@ zoo.call("quantize.amax", x=x, stream=other)
     workspaces = [launch.parameters[place] for launch in run.launches]
     assert len(set(workspaces[:3])) == 1 and not run.faults
     assert workspaces[3] != workspaces[0]
+
+
+class Within:
+    """What was made, and within which streams."""
+
+    def __init__(self):
+        self.events, self.depth = [], []
+
+    @contextlib.contextmanager
+    def on(self, device, stream):
+        self.depth.append((device, stream))
+        yield
+        self.depth.pop()
+
+    def maker(self, made, device):
+        return lambda: self.events.append((made.name, *self.depth)) or made.name
+
+
+@pytest.mark.parametrize("source", [None, 3])
+def test_what_a_repeated_call_makes_is_made_within_its_stream(source):
+    kernel, x = zoo.kernel("quantize.fp8b128.rows"), Array(4096, "bf16", (4, 256), (256, 1), 2)
+    noted, runs, moved = Within(), [], []
+    plan = SimpleNamespace(run=runs.append, move=lambda addresses: moved.append(addresses) or len(moved) < 3, movable=True)
+    allocator = Allocator(noted.maker, len, noted.on)
+    call = calls.Repeated(kernel, calls.settled(kernel, {"x": x}), allocator, 2, lambda: source)
+    assert not call.movable
+    assert call.first({}, lambda addresses: addresses == {"q": 1, "scales": 6} and plan, 7) == ("q", "scales") and call.movable
+    assert noted.events == [("q", (2, 7)), ("scales", (2, 7))] and runs == [7]
+    noted.events.clear()
+    call.first({}, lambda addresses: plan, None)
+    assert noted.events == [("q",), ("scales",)] and runs.pop() is None
+    noted.events.clear()
+    assert call([5], {}, None) == ("q", "scales") and noted.events == [("q",), ("scales",)]
+    noted.events.clear()
+    assert call([5], {}, 7) == ("q", "scales") and noted.events == [("q", (2, 7)), ("scales", (2, 7))]
+    assert call([5], {}, None) is None and moved == 3 * [[5, 1, 6]] and runs == [7, None, 7]
+
+
+def test_memory_reaches_from_the_first_element_to_behind_the_last():
+    for shape, strides, reach in (((2, 3), (4, 1), 7), ((0, 3), (4, 1), 0), ((3, 0), (4, 1), 0), ((1, 1), (9, 9), 1), ((), (), 1)):
+        assert allocation._reach(Made("q", "f32", shape, strides, "write")) == reach
+
+
+def test_a_stream_keeps_its_workspace_until_one_at_least_twice_as_large_is_needed(monkeypatch):
+    monkeypatch.setattr(allocation, "DeviceArray", lambda shape, dtype, device: SimpleNamespace(nbytes=shape[0], of=(dtype, device)))
+    monkeypatch.setattr(allocation, "_workspaces", {})
+
+    def give(elements, stream, device=1):
+        return allocation.kept_workspace(Made("w", "f32", (elements,), (1,), "workspace"), device)(stream)
+
+    first = give(10, None)
+    assert first.nbytes == 40 and first.of == ("u8", 1) and give(10, None) is first and give(9, None) is first
+    assert give(10, 5) is not first and give(10, None, 2) is not first
+    second = give(11, None)
+    assert second.nbytes == 80 and give(20, None) is second and give(21, None).nbytes == 160 and give(1, 5).nbytes == 40
+    assert give(81, None).nbytes == 324 and give(0, 6).nbytes == 0
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """In name; arrays are what was said of them and on which device."""
+    inside = []
+
+    @contextlib.contextmanager
+    def on(device):
+        inside.append(device)
+        yield
+        inside.pop()
+
+    module = SimpleNamespace(
+        cuda=SimpleNamespace(Device=on, ExternalStream=lambda stream, device: ("stream", stream, device)),
+        ndarray=lambda shape, dtype, strides: (shape, str(dtype), strides, *inside),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", module)
+
+
+def test_what_cupy_owns_cupy_makes(cupy):
+    found = allocation.allocator_of(type("ndarray", (), {"__module__": "cupy._core"})())
+    assert found.maker(Made("q", "f16", (2, 3), (4, 1), "write"), 3)() == ((2, 3), "float16", (8, 2), 3)
+    assert found.maker(Made("q", "u8", (2, 3), (1, 2), "write", transposed=True), 0)() == ((3, 2), "uint8", (2, 1), 0)
+    assert found.on(3, 80) == ("stream", 80, 3) and not found.workspaces_kept
+    assert found.address(SimpleNamespace(data=SimpleNamespace(ptr=77))) == 77
+
+
+def test_what_torch_owns_torch_makes_of_its_own_dtypes_or_of_bytes(monkeypatch):
+    tensor = type("Tensor", (), {"__module__": "torch", "data_ptr": lambda self: 55})
+    module = SimpleNamespace(
+        Tensor=tensor, uint8="bytes", bfloat16="bf", device=lambda kind, number: f"{kind}:{number}",
+        empty=lambda shape, **where: (shape, where), empty_strided=lambda shape, strides, **where: (shape, strides, where),
+        cuda=SimpleNamespace(ExternalStream=lambda stream, device: (stream, device), stream=lambda one: ("within", one)),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "torch", module)
+    for value in (tensor(), View(tensor(), "e4m3"), View(View(tensor(), "u8"), "e4m3")):
+        found = allocation.allocator_of(value)
+        assert found.maker(Made("q", "bf16", (2, 3), (3, 1), "write"), 1)() == ((2, 3), {"dtype": "bf", "device": "cuda:1"})
+        assert found.maker(Made("q", "e4m3", (2, 3), (8, 1), "write"), 0)() == ((2, 3), (8, 1), {"dtype": "bytes", "device": "cuda:0"})
+        assert found.address(tensor()) == 55 and found.on(1, 80) == ("within", (80, 1)) and not found.workspaces_kept
+
+
+@pytest.mark.parametrize("module", ["jax", "jaxlib.xla"])
+def test_no_kernel_writes_what_jax_owns(module):
+    with pytest.raises(
+        zoo.ArgumentError, match=r"JAX's arrays are immutable, so no kernel can write one; zoo.jax.call gives JAX's arrays back"
+    ):
+        allocation.allocator_of(type("Array", (), {"__module__": module})())
+
+
+def test_what_zoo_owns_zoo_makes_and_a_gpu_keeps_its_workspaces(emulated):
+    other = zoo.emulator.Device(arch="sm_90a")
+    found = allocation.allocator_of(other.empty((1,), "u8"))
+    made = found.maker(Made("q", "f32", (2, 3), (8, 1), "write"), emulated)()
+    assert (made.shape, made.strides, made.dtype) == ((2, 3), (8, 1), "f32") and found.address(made) == made.address
+    assert not found.workspaces_kept and (found.maker(Made("w", "i32", (4,), (1,), "workspace"), emulated)().numpy() == 0).all()
+    with found.on(0, 1):
+        pass
+    for value in (object(), DeviceArray((0,), "u8")):
+        assert allocation.allocator_of(value).workspaces_kept
+
+
+def test_cupy_makes_bytes_of_fp8_and_nothing_of_what_no_byte_carries(cupy):
+    found = allocation.allocator_of(type("ndarray", (), {"__module__": "cupy"})())
+    for dtype in ("e4m3", "e5m2", "ue8m0"):
+        assert found.maker(Made("q", dtype, (2, 3), (3, 1), "write"), 0)() == ((2, 3), "uint8", (3, 1), 0)
+    with pytest.raises(zoo.ArgumentError, match=r"^d: CuPy has no bf16; pass an array, or another dtype, by d=$"):
+        found.maker(Made("d", "bf16", (2, 3), (3, 1), "write"), 0)

@@ -50,3 +50,8 @@ def test_nan_stays_in_its_group():
 def test_nothing_has_amax_zero(shape):
     assert tensor_amax(np.zeros(shape, np.float32)).tolist() == [0]
     assert group_amax(np.zeros(shape, np.float32), np.zeros(2, np.int32)).tolist() == [0, 0]
+
+
+def test_the_first_row_of_the_first_group_and_the_last_of_the_last_count():
+    x = np.array([[9], [1], [2], [8], [50]], np.float32)
+    assert group_amax(x, np.array([2, 4], np.int32)).tolist() == [9, 8]

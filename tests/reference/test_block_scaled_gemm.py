@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from zoo.emulator import arithmetic, number_formats
+from zoo.reference import block_scaled_gemm
 from zoo.reference.block_scaled_gemm import KINDS, error_bound, exact, finished, finished_bound, gemm_block_scaled
 
 FORMATS = pytest.mark.parametrize("formats", KINDS)
@@ -287,3 +288,19 @@ def test_a_finished_product_is_within_the_bound_of_all_its_steps(dtype):
         assert (np.abs(found - middle)[np.isfinite(found)] <= bound[np.isfinite(found)]).all()
         off = finished(sums * np.float32(1 + 2.0**-6), dtype, **chosen).astype(np.float64)
         assert (np.abs(off - middle)[np.isfinite(off)] > bound[np.isfinite(off)]).mean() > 0.2
+
+
+@pytest.mark.parametrize(
+    ("formats", "M", "N", "together"),
+    [("mxfp8", 40, 1024, [32, 8]), ("mxfp4", 40, 512, [32, 8]), ("mxfp8", 32769, 1, [32768, 1]), ("nvfp4", 2, 20000, [1, 1]), ("mxfp8", 3, 0, [3])],
+)  # fmt: skip
+def test_a_million_products_are_worked_out_at_a_time(monkeypatch, formats, M, N, together):
+    held, name = [], "_add_packed" if all(KINDS[formats].packed) else "_add_wide"
+
+    def spied(sums, *others):
+        held.append(len(sums))
+        return sums
+
+    monkeypatch.setattr(block_scaled_gemm, name, spied)
+    gemm_block_scaled(*operands(formats, M, N, KINDS[formats].step), formats)
+    assert held == together

@@ -177,6 +177,8 @@ UNSAVEABLE = {
     "a list": {"a": [1]}, "nothing": {"a": None}, "a number for a name": {3: torch.ones(1)}, "the name of metadata": {"__metadata__": torch.ones(1)},
     "a surrogate": {"\ud800": torch.ones(1)}, "a meta tensor": {"a": torch.ones(1, device="meta")}, "a sparse one": {"a": torch.eye(3).to_sparse()},
     "a quantised one": {"a": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, "no mapping": [("a", torch.ones(1))],
+    "rows of groups": {"a": zt.quantize(normal(4, 128), "mxfp8", groups=torch.tensor([1, 4], dtype=torch.int32))},
+    "a scale for each row": {"a": zt.quantize(normal(4, 128).bfloat16(), "fp8token")},
 }  # fmt: skip
 
 

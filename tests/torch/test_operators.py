@@ -141,3 +141,27 @@ def test_a_fake_tensor_has_shapes_in_an_operator_and_no_memory_for_a_launch():
 def test_tensors_of_two_devices_are_refused_before_anything_is_made():
     with pytest.raises(zoo.ArgumentError, match="lies on cpu, another argument on meta"):
         torch.ops.zoo.quantize_nvfp4_rows(rows(4, 64).to("meta"), torch.ones(1))
+
+
+def test_an_operator_asks_for_a_dtype_only_where_there_are_several():
+    def named(operator, part="arguments"):
+        return [one.name for one in getattr(operator.default._schema, part)]
+
+    assert named(torch.ops.zoo.quantize_mxfp8_rows) == ["x", "q", "rounding", "layout"]
+    assert named(torch.ops.zoo.quantize_mxfp4_rows) == ["x", "rounding", "layout"]
+    assert named(torch.ops.zoo.quantize_mxfp8_rows, "returns") == ["q", "scales"]
+    assert len(named(torch.ops.zoo.dequantize_mxfp8_rows, "returns")) == 1 and "-> Tensor" in str(
+        torch.ops.zoo.dequantize_mxfp8_rows.default._schema
+    )
+
+
+def test_tangents_are_looked_for_while_there_may_be_some_and_never_else(monkeypatch):
+    from torch.autograd import forward_ad
+
+    asked = []
+    monkeypatch.setattr(zoo.torch.operators, "_refuse_tangents", lambda kernel, given: asked.append([name for name, _ in given]))
+    torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64))
+    assert asked == []
+    with forward_ad.dual_level():
+        torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64), layout="blocked")
+    assert asked == [["x", "layout"]]

@@ -191,7 +191,7 @@ def _parameter(data: dict[str, Any], arguments: list[Argument]) -> dict[str, Any
         raise Malformed(f": a parameter has exactly one of {', '.join(PARAMETERS)}, got {', '.join(kinds) or 'none'}")
     kind = kinds[0]
     rest = {key: value for key, value in data.items() if key != kind}
-    made: dict[str, Any] = {"kind": kind, "offset": 0, "size": PARAMETERS[kind][0]}
+    made: dict[str, Any] = {"kind": kind, "offset": None, "size": PARAMETERS[kind][0]}
     if kind in ("i32", "i64"):
         refuse_unknown(rest, ())
         with inside(f".{kind}"):

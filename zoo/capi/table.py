@@ -12,6 +12,7 @@ from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, MapRecipe,
 from zoo.errors import ManifestError
 
 _NONE = "ZOO_NONE"
+_ACROSS = 8  # entries of a line where each is a few characters
 MOST_EXPRESSIONS = 65535  # of a kernel: their places are 16 bits, and the last of those stands for none
 MOST_PLACES = 65535  # of whatever else is counted in 16 bits
 
@@ -114,15 +115,15 @@ class _Writer:
         arguments = self._array("zoo_argument_entry", "arguments", [self._argument(a, i) for i, a in enumerate(kernel.arguments.values())])
         options = self._array("zoo_option_entry", "options", [self._option(n, o, i) for i, (n, o) in enumerate(kernel.options.items())])
         symbols = [f"{{{self._slot(name)}, {self._expression(expression)}}}" for name, expression in kernel.derived]
-        derived = self._array("zoo_derived", "derived", symbols, 8)
+        derived = self._array("zoo_derived", "derived", symbols, _ACROSS)
         rows = [f"{{{self._expression(expression)}, {text(words)}}}" for expression, words in kernel.constraints]
         constraints = self._array("zoo_constraint", "constraints", rows)
         starts = self._array("zoo_launch_rule", "launches", [self._launch(rule, place) for rule, place in launches.items()])
         rows = [self._variant(variant, launches[variant.launch], i, cubins) for i, variant in enumerate(self.variants)]
         variants = self._array("zoo_variant", "variants", rows)
-        archs = self._array("char *const", "archs", [text(arch) for arch in self.archs], 16)
+        archs = self._array("char *const", "archs", [text(arch) for arch in self.archs], _ACROSS)
         expressions = self._code()
-        names = self._array("char *const", "names", [text(name) for name in self.slots], 8)
+        names = self._array("char *const", "names", [text(name) for name in self.slots], _ACROSS)
         self._check("symbols", len(self.slots))
         self._check("arguments", len(kernel.arguments))
         self._check("options", len(kernel.options))
@@ -135,7 +136,7 @@ class _Writer:
 
     def _argument(self, argument: Argument, index: int) -> str:
         refuse_places(self.kernel.name, f"forms of {argument.name}", len(argument.forms))
-        dtypes = self._array("char *const", f"argument{index}_dtypes", [text(dtype) for dtype in argument.dtypes], 16)
+        dtypes = self._array("char *const", f"argument{index}_dtypes", [text(dtype) for dtype in argument.dtypes], _ACROSS)
         forms = self._array("zoo_form", f"argument{index}_forms", [self._form(form) for form in argument.forms])
         if argument.kind == "scalar":
             slot = 0 if argument.dtypes[0] == "f32" else self.slots[argument.name]
@@ -160,7 +161,7 @@ class _Writer:
         return f"{{{self._expression(form.when)}, {len(form.shape)}, {shape}, {int(form.strides is None)}, {strides}}}"
 
     def _option(self, name: str, option: Option, index: int) -> str:
-        values = self._array("char *const", f"option{index}_values", [text(value) for value in option.values], 16)
+        values = self._array("char *const", f"option{index}_values", [text(value) for value in option.values], _ACROSS)
         slot = self.slots[f"{name}.{option.values[0]}"]
         return f"{{{text(name)}, {values}, {len(option.values)}, {option.values.index(option.default)}, {slot}}}"
 
@@ -197,7 +198,7 @@ class _Writer:
     def _variant(self, variant: Variant, launch: int, index: int, cubins: dict[str, int]) -> str:
         self._check("constants", len(variant.constants))
         numbers = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
-        constants = self._array("zoo_constant", f"v{index}_constants", numbers, 8)
+        constants = self._array("zoo_constant", f"v{index}_constants", numbers, _ACROSS)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
         fixed = variant.dtypes
         chosen = [str(argument.dtypes.index(fixed[argument.name])) if argument.name in fixed else "ZOO_ANY" for argument in several]
@@ -205,8 +206,8 @@ class _Writer:
             str(option.values.index(variant.options[name])) if option.compiled else "ZOO_ANY"
             for name, option in self.kernel.options.items()
         ]
-        dtypes = self._array("uint8_t", f"v{index}_dtypes", chosen, 32)
-        options = self._array("uint8_t", f"v{index}_options", values, 32)
+        dtypes = self._array("uint8_t", f"v{index}_dtypes", chosen, _ACROSS)
+        options = self._array("uint8_t", f"v{index}_options", values, _ACROSS)
         return (
             f"{{{text(variant.name)}, {text(variant.symbol)}, {self.archs.index(variant.arch)}, {launch}, {self._expression(variant.when)}, "
             f"{self._expression(variant.cost)}, {cubins[variant.file]}, {variant.threads}, {variant.shared}, {len(variant.constants)}, {constants}, {dtypes}, {options}}}"
@@ -222,7 +223,7 @@ class _Writer:
                 code.append(f"{{{integer(number)}, {contract_header.opcode(opcode)}}}")
             bare = self.slots[expression.text] if expression.names == (expression.text,) else _NONE
             entries.append(f"{{{text(expression.text)}, {self.prefix}_code + {start}, {len(expression.code)}, {bare}}}")
-        self._array("zoo_instruction", "code", code, 8)
+        self._array("zoo_instruction", "code", code, _ACROSS)
         return self._array("zoo_expression", "expressions", entries)
 
 

@@ -20,9 +20,9 @@ _COLS_SHAPES = (
     (128, 136), (129, 72), (129, 200), (160, 192), (255, 264), (257, 56), (1023, 96), (1025, 152), (1152, 64), (2100, 328),
     (3, 4104), (16389, 8),
 )  # fmt: skip
-_BOTH_SHAPES = (
-    (1, 32), (15, 64), (16, 96), (17, 32), (31, 160), (32, 128), (33, 288), (64, 64), (65, 160), (127, 192), (128, 128), (129, 96),
-    (129, 992), (160, 64), (255, 96), (257, 32), (1023, 64), (1025, 160), (1152, 64), (2100, 352), (3, 4128), (16389, 32),
+_BOTH_SHAPES = (  # M, and K by 32
+    (1, 1), (15, 2), (16, 3), (17, 1), (31, 5), (32, 4), (33, 9), (64, 2), (65, 5), (127, 6), (128, 4), (129, 3), (129, 31), (160, 2),
+    (255, 3), (257, 1), (1023, 2), (1025, 5), (1152, 2), (2100, 11), (3, 129), (16389, 1),
 )  # fmt: skip
 # Where K is a multiple of 16: half of what the copy engine stores, and short blocks of 128 along K.
 _BOTH_HALVES = {
@@ -58,14 +58,14 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     layouts, choices = values_of(kernel, "layout"), cycle(own.choices)
     shapes: Sequence[tuple[int, int]] = _COLS_SHAPES
     if both:
-        shapes = [(rows, own.columns(columns)) for rows, columns in _BOTH_SHAPES]
+        shapes = [(rows, own.columns(32 * across)) for rows, across in _BOTH_SHAPES]
         shapes += own.among(_BOTH_HALVES) if own.unit == 16 else ()
     for shape in dict.fromkeys(shapes):
         x = numpy.ascontiguousarray(spread(shape[::-1], dtype, block, random).T)
         choice = next(choices)
         yield from (problem(f"shape {shape[0]} x {shape[1]}", x, choice, layout) for layout in layouts)
-    for rows, columns in ((129, 992), (3, 32), (129, 96), (200, 416), (256, 64)):
-        shape = rows, own.columns(columns) if both else columns
+    for rows, across in ((129, 31), (3, 1), (129, 3), (200, 13), (256, 2)):
+        shape = rows, own.columns(32 * across) if both else 32 * across
         x, choice = spread(shape, dtype, block, random), next(choices)
         yield from (problem(f"strided rows, {shape[0]} x {shape[1]}", x, choice, layout, gap=3) for layout in layouts)
     yield from (problem("no rows", spread((0, 256), dtype, block, random), next(choices), layout) for layout in layouts)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from zoo.contract import limits
 from zoo.contract.dtypes import DTYPES
@@ -105,6 +105,11 @@ class Form:
     )
 
 
+def _largest(argument: dict[str, Any]) -> int:
+    """The bytes of the largest of an argument's dtypes."""
+    return max(DTYPES[dtype].bytes for dtype in argument["dtypes"])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Argument:
     """What the caller passes by keyword: an array or a number."""
@@ -138,10 +143,10 @@ class Argument:
         metadata=says(
             PowerOfTwo(1 << 20),
             "Of the address, in bytes. One that a tensor map reads needs 16, for `u4_align16` and `u6_align16` 32.",
-            default=lambda argument: max(DTYPES[dtype].bytes for dtype in argument["dtypes"]),
+            default=_largest,
             default_words="the bytes of the largest dtype",
             of=("array",),
-            otherwise=lambda argument: DTYPES[argument["dtypes"][0]].bytes,
+            otherwise=_largest,
         )
     )
     optional: bool = field(metadata=says(Truth(), "Whether a call may leave it out.", default=False, of=("array",), otherwise=False))

@@ -115,7 +115,6 @@ class _Values(dict[str, Any]):
     """The symbols of a call; derived ones are worked out where something needs them, since most decide no shape."""
 
     def __init__(self, kernel: Kernel):
-        super().__init__()
         self.derived = dict(kernel.derived)
 
     def __missing__(self, name: str) -> Any:

@@ -71,7 +71,7 @@ def _cupy_maker(made: Made, device: int) -> Callable[[], Any]:
     cupy: Any = sys.modules["cupy"]
     shape, strides = made.returned()
     dtype = numpy_dtype(made.dtype)
-    dtype = dtype if dtype.isbuiltin else numpy_dtype("u8")  # CuPy has none of ml_dtypes'
+    dtype = dtype if dtype.isbuiltin == 1 else numpy_dtype("u8")  # CuPy has none of ml_dtypes', which numpy counts as built in, too: by 2
     if dtype.itemsize != DTYPES[made.dtype].bytes:
         raise ArgumentError(f"{made.name}: CuPy has no {made.dtype}; pass an array, or another dtype, by {made.name}=")
 

@@ -103,8 +103,9 @@ def read_dlpack(array: Any) -> tuple[int, tuple[Any, ...]]:
         raise ArgumentError(f"the __dlpack__ of a {type(array).__name__} gives {_named(capsule)}, which is no unused DLPack capsule")
     rank = tensor.ndim
     shape_at, strides_at = tensor.shape, tensor.strides
-    if not 0 <= rank <= MOST_DIMENSIONS or (rank and not shape_at):
-        lies = "and no shape" if 0 < rank <= MOST_DIMENSIONS else f"where 0 to {MOST_DIMENSIONS} are possible"
+    possible = 0 <= rank <= MOST_DIMENSIONS
+    if not possible or (rank and not shape_at):
+        lies = "and no shape" if possible else f"where 0 to {MOST_DIMENSIONS} are possible"
         raise ArgumentError(f"the DLPack capsule of a {type(array).__name__} says {rank} dimensions {lies}")
     shape = tuple(shape_at[:rank])
     strides = tuple(strides_at[:rank]) if strides_at else None
