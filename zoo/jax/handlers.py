@@ -150,14 +150,18 @@ def _expect_on_host(frame: int) -> None:
     _host.set()
 
 
-def _let_the_host_be() -> None:
-    """Keeps XLA's client of the host until the process ends, with whatever it still runs.
+def _end_on_host() -> None:
+    """Before Python shuts down, which ends any thread that asks for the interpreter's lock: one of XLA's, where nobody waited for a kernel.
 
-    A thread that asks for the interpreter's lock while Python shuts down is ended by Python: one of XLA's, where nobody waited for the last
-    run of a kernel. The client would join its threads, which wait for that one.
+    Arrays that are still there are waited for, as XLA would. Of what computes others nothing tells, and XLA's client would wait for threads
+    that wait for the one that was ended: so it is kept until the process ends.
     """
-    if _host.is_set():
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(jax.local_devices(backend="cpu")[0].client))
+    if not _host.is_set():
+        return
+    for array in jax.live_arrays("cpu"):
+        with contextlib.suppress(Exception):  # of a computation that failed
+            array.block_until_ready()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(jax.local_devices(backend="cpu")[0].client))
 
 
 def _as_numpy(part: Part, address: int) -> np.ndarray:
@@ -197,4 +201,4 @@ def register() -> None:
     jax.ffi.register_ffi_target(TARGET, on_gpu, platform="CUDA")
     on_host = {"instantiate": _handler(_expect_on_host, header), "execute": _handler(_on_host, header)}
     jax.ffi.register_ffi_target(TARGET, on_host, platform="cpu")
-    atexit.register(_let_the_host_be)
+    atexit.register(_end_on_host)
