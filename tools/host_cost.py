@@ -25,6 +25,7 @@ from zoo.runtime import driver
 NAME = "quantize.mxfp8.rows"
 LAUNCHES, ROUNDS, SHAPES = 192, 60, 64  # every row is launched LAUNCHES + SHAPES times between two waits for the GPU
 ROWS, COLUMNS = 128, 2048
+EMPTY, MOST_OF_A_CALL = "torch.empty of q and scales", 1.15  # of a launch, beside torch.empty
 Arrays = dict[str, torch.Tensor]
 
 
@@ -91,8 +92,11 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
     packed = [(each._configure(stream), each._function, each._parameters, 0) for each in plans]
     keep = [plan, *plans]  # whose memory the packed blocks are
     inputs = [{"x": given["x"]} for given in (one, *many)]
+    product = torch.ops.zoo.gemm_fp8b128_dense.default
     operator, operator_out = torch.ops.zoo.quantize_mxfp8_rows.default, torch.ops.zoo.quantize_mxfp8_rows.out
     a, b = torch.ones(16, device="cuda"), torch.ones(16, device="cuda")
+    tokens = zoo.torch.quantize(one["x"], "fp8b128")
+    weights = zoo.torch.quantize(one["x"], "fp8b128", direction="squares").t()
     return {
         "bare cuLaunchKernelEx": lambda index, keep=keep: cuda.cuLaunchKernelEx(config, function, block, 0),  # type: ignore[misc]
         "bare, 64 shapes in turn": lambda index, keep=keep: cuda.cuLaunchKernelEx(*packed[index % SHAPES]),  # type: ignore[misc]
@@ -105,7 +109,7 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
         "zoo.launch, new pointers": lambda index: zoo.launch(NAME, **sets[index % 8]),
         "zoo.launch, pointers never seen": lambda index: zoo.launch(NAME, **fresh.calls[index]),
         "zoo.launch, new pointers, stream=": lambda index: zoo.launch(NAME, stream=stream, **sets[index % 8]),
-        "torch.empty of q and scales": lambda index: (
+        EMPTY: lambda index: (
             torch.empty((ROWS, COLUMNS), dtype=torch.float8_e4m3fn, device="cuda"),
             torch.empty((ROWS, COLUMNS // 32), dtype=torch.float8_e8m0fnu, device="cuda"),
         ),
@@ -113,6 +117,10 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
         "zoo.call, 64 shapes in turn": lambda index: zoo.call(NAME, **inputs[1 + index % SHAPES]),
         "torch.ops.zoo": lambda index: operator(one["x"]),
         "torch.ops.zoo, out": lambda index: operator_out(one["x"], q=one["q"], scales=one["scales"]),
+        "zoo.torch.Quantized of q and scales": lambda index: zoo.torch.Quantized(one["q"], one["scales"], "mxfp8"),
+        "zoo.torch.quantize": lambda index: zoo.torch.quantize(one["x"], "mxfp8", layout="plain"),
+        "a @ b of fp8b128": lambda index: tokens @ weights,
+        "torch.ops.zoo.gemm_fp8b128_dense": lambda index: product(tokens.elements, tokens.scales, weights.elements, weights.scales),
         "torch add_": lambda index: a.add_(b),
     }
 
@@ -132,6 +140,8 @@ def main() -> None:
         ratios = [time / other for time, other in zip(times, bare, strict=True)]
         beside = [time / other for time, other in zip(times, same, strict=True)]
         print(f"{label:36}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios, beside)))
+    beyond = [(call - empty) / launch for call, empty, launch in zip(rounds["zoo.call"], rounds[EMPTY], same, strict=True)]
+    print(f"(zoo.call - its outputs' torch.empty) / zoo.launch: {statistics.median(beyond):.2f}, which may be {MOST_OF_A_CALL}")
     print(
         f"import zoo, above numpy: {import_milliseconds('import zoo'):.1f} ms; "
         f"with zoo.launch looked up: {import_milliseconds('import zoo; zoo.launch'):.1f} ms"

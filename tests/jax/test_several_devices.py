@@ -25,18 +25,9 @@ same = lambda a, b: bool((np.asarray(a).view(np.uint8) == np.asarray(b).view(np.
 """
 
 
-# Two devices of the host sometimes keep a program from ending, after its last line: docs/roadmap.md.
-_END = """
-import os, sys
-sys.stdout.flush()
-os._exit(0)
-"""
-
-
 def printed(program: str) -> list[str]:
     settings = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    whole = _BEGINNING + program + _END
-    run = subprocess.run([sys.executable, "-c", whole], env=settings, capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, "-c", _BEGINNING + program], env=settings, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()
 
@@ -66,3 +57,22 @@ print(zoo.jax.call("dequantize.fp8b128.rows", q=second, scales=jax.device_put(sc
     refusal, there = printed(program)
     assert refusal.startswith("dequantize.fp8b128.rows: scales: lies on cpu:0, q on cpu:1; jax.device_put moves")
     assert there == "True"
+
+
+@pytest.mark.parametrize("last", ["left = start()", "start()"])  # a result that is there when Python ends, or nothing to wait for
+@pytest.mark.parametrize("places", ["devices[:1]", "devices"])
+def test_a_program_ends_that_waits_for_none_of_its_kernels(places, last):
+    """Python shuts down while XLA computes what a kernel reads: the kernel's handler then asks for an interpreter that is gone."""
+    program = f"""
+@jax.jit
+def slow(x):
+    return quantise(jax.lax.fori_loop(0, 3000, lambda i, x: jnp.tanh(x @ x), x).astype(jnp.bfloat16))
+square = jax.device_put(jnp.ones((256, 256)), NamedSharding(Mesh(np.array({places}), ("i",)), P()))
+compiled = slow.lower(square).compile()
+def start():
+    found = compiled(square)
+    print(found.q.is_ready())
+    return found
+{last}
+"""
+    assert printed(program) == ["False"]

@@ -10,12 +10,22 @@ import torch
 import zoo
 import zoo.torch as zt
 
+DEVICE = "cuda" if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 else "cpu"
 FORMATS = {"fp8b128": 0.04, "mxfp8": 0.05, "mxfp4": 0.2, "nvfp4": 0.18}  # relative error of a product of normal numbers, at most
 every_format = pytest.mark.parametrize("format", FORMATS)
 
 
 def normal(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(torch.bfloat16)
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE, torch.bfloat16)
+
+
+def ends(*rows: int) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.int32, device=DEVICE)
+
+
+def skip_products_of_blackwell(format: str) -> None:
+    if DEVICE == "cuda" and format != "fp8b128":
+        pytest.skip(f"products of {format} run on Blackwell and on the CPU")
 
 
 def error(found: torch.Tensor, exact: torch.Tensor) -> float:
@@ -34,6 +44,7 @@ def test_it_stands_for_the_matrix_it_was_made_of(format, direction):
 
 @every_format
 def test_a_product_by_the_transpose_is_that_of_a_linear_layer(format):
+    skip_products_of_blackwell(format)
     x, w = normal(48, 256), normal(128, 256)
     for direction in ("rows", "squares") if format != "fp8b128" else ("squares",):
         a, b = zt.quantize(x, format), zt.quantize(w, format, direction=direction).t()
@@ -46,25 +57,26 @@ def test_a_product_by_the_transpose_is_that_of_a_linear_layer(format):
 def test_b_by_its_columns_is_b_as_well(format):
     if format == "fp8b128":
         pytest.skip("its weights are squares")
+    skip_products_of_blackwell(format)
     x, b = normal(48, 256), normal(256, 128)
     assert error(zt.matmul(zt.quantize(x, format), zt.quantize(b, format, direction="cols")), x.float() @ b.float()) < FORMATS[format]
 
 
 @every_format
 def test_groups_of_rows_meet_the_weights_of_their_group_and_an_empty_group_none(format):
-    x, w = normal(60, 256), normal(3, 128, 256)
-    ends = torch.tensor([20, 20, 60], dtype=torch.int32)
-    a, b = zt.quantize(x, format, groups=ends), zt.quantize(w, format, direction="squares").t()
-    assert zt.kernel_of(a, b, ends) == f"gemm.{format}.m_grouped_contiguous"
-    found = zt.matmul(a, b, groups=ends)
+    skip_products_of_blackwell(format)
+    x, w, groups = normal(60, 256), normal(3, 128, 256), ends(20, 20, 60)
+    a, b = zt.quantize(x, format, groups=groups), zt.quantize(w, format, direction="squares").t()
+    assert zt.kernel_of(a, b, groups) == f"gemm.{format}.m_grouped_contiguous"
+    found = zt.matmul(a, b, groups=groups)
     assert error(found[:20], x[:20].float() @ w[0].float().t()) < FORMATS[format]
     assert error(found[20:], x[20:].float() @ w[2].float().t()) < FORMATS[format]
 
 
 @every_format
 def test_several_matrices_use_the_rows_that_are_said(format):
-    x, w = normal(2, 30, 256), normal(2, 128, 256)
-    used = torch.tensor([30, 7], dtype=torch.int32)
+    skip_products_of_blackwell(format)
+    x, w, used = normal(2, 30, 256), normal(2, 128, 256), ends(30, 7)
     a, b = zt.quantize(x, format), zt.quantize(w, format, direction="squares").t()
     assert zt.kernel_of(a, b, used) == f"gemm.{format}.m_grouped_masked"
     found = zt.matmul(a, b, groups=used)
@@ -72,17 +84,17 @@ def test_several_matrices_use_the_rows_that_are_said(format):
 
 
 def test_a_weight_gradient_sums_over_each_group_alone():
-    dy, x = normal(48, 128), normal(48, 256)
-    ends = torch.tensor([16, 48], dtype=torch.int32)
-    along = dict(direction="cols", layout="mn_major", groups=ends)
+    dy, x, groups = normal(48, 128), normal(48, 256), ends(16, 48)
+    along = dict(direction="cols", layout="mn_major", groups=groups)
     a, b = zt.quantize(dy, "fp8b128", **along).t(), zt.quantize(x, "fp8b128", **along)
-    assert zt.kernel_of(a, b, ends) == "gemm.fp8b128.k_grouped"
-    found = zt.matmul(a, b, groups=ends)
+    assert zt.kernel_of(a, b, groups) == "gemm.fp8b128.k_grouped"
+    found = zt.matmul(a, b, groups=groups)
     assert error(found[0], dy[:16].float().t() @ x[:16].float()) < 0.05
     assert error(found[1], dy[16:].float().t() @ x[16:].float()) < 0.05
 
 
 def test_mxfp8_tokens_meet_mxfp4_weights():
+    skip_products_of_blackwell("mxfp8_mxfp4")
     x, w = normal(48, 256), normal(128, 256)
     a, b = zt.quantize(x, "mxfp8"), zt.quantize(w, "mxfp4").t()
     assert zt.kernel_of(a, b) == "gemm.mxfp8_mxfp4.dense"
@@ -145,7 +157,7 @@ def experts(w: torch.Tensor) -> zt.Quantized:
         ),
         (lambda x, w: zt.quantize(x.view(2, 24, 256), "mxfp8") @ zt.quantize(w, "mxfp8").t(), r"quantise x.flatten\(0, -2\)"),
         (
-            lambda x, w: zt.quantize(x, "mxfp8", groups=torch.tensor([24, 48])),
+            lambda x, w: zt.quantize(x, "mxfp8", groups=ends(24, 48).long()),
             "groups: expected a tensor of torch.int32 .*, got torch.int64",
         ),
         (
@@ -153,7 +165,7 @@ def experts(w: torch.Tensor) -> zt.Quantized:
             "groups: expected a tensor of torch.int32 .* got a list",
         ),
         (
-            lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), experts(w), groups=torch.tensor([24, 48], dtype=torch.int32)),
+            lambda x, w: zt.matmul(zt.quantize(x, "mxfp8"), experts(w), groups=ends(24, 48)),
             "must begin anew with each group: quantise it with the same groups=, or with layout='plain'",
         ),
         (
@@ -179,11 +191,11 @@ def test_what_cannot_be_is_refused_with_what_to_do(call, words):
 def test_a_file_gives_back_the_same_numbers(format, direction, tmp_path):
     pytest.importorskip("safetensors")
     layout = "plain" if direction == "squares" else None
-    weights = {"one": zt.quantize(normal(128, 256), format, direction=direction, layout=layout), "norm": torch.ones(4)}
+    weights = {"one": zt.quantize(normal(128, 256), format, direction=direction, layout=layout), "norm": torch.ones(4, device=DEVICE)}
     weights["experts"] = zt.quantize(normal(2, 64, 256), format, direction=direction, layout=layout)
     zt.save(tmp_path / "w.safetensors", weights)
-    loaded = zt.load(tmp_path / "w.safetensors")
-    assert set(loaded) == set(weights) and torch.equal(loaded["norm"], torch.ones(4))
+    loaded = zt.load(tmp_path / "w.safetensors", DEVICE)
+    assert set(loaded) == set(weights) and torch.equal(loaded["norm"], weights["norm"])
     for name in ("one", "experts"):
         assert torch.equal(loaded[name].dequantize("f32"), weights[name].dequantize("f32"))
 
@@ -197,11 +209,12 @@ def test_a_global_scale_that_divides_is_turned_round(tmp_path):
         "up.weight_global_scale": 1 / made.tensor_scale,
     }
     safetensors.save_file(stored, tmp_path / "w.safetensors")
-    (loaded,) = zt.load(tmp_path / "w.safetensors").values()
+    (loaded,) = zt.load(tmp_path / "w.safetensors", DEVICE).values()
     assert error(loaded.dequantize("f32"), made.dequantize("f32")) < 1e-6
 
 
 def test_dtypes_may_be_torchs_and_the_operator_is_the_product():
+    skip_products_of_blackwell("mxfp8")
     a, b = zt.quantize(normal(48, 256), "mxfp8", q=torch.float8_e5m2), zt.quantize(normal(128, 256), "mxfp8").t()
     assert a.elements.dtype == torch.float8_e5m2
     assert torch.equal(zt.matmul(a, b, dtype=torch.float32), zt.matmul(a, b, dtype="f32"))

@@ -6,6 +6,7 @@ once for each kernel of a program and start of that program, or, where XLA captu
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import threading
@@ -34,6 +35,7 @@ _ENVIRONMENT = 256  # bytes, more than any C library's fenv_t has
 
 _local = threading.local()
 _registered: list[Any] = []  # what must live as long as XLA may call it
+_host = threading.Event()  # set once a program for it has a kernel
 
 
 @lru_cache(maxsize=4096)
@@ -143,6 +145,25 @@ def _subnormals_kept() -> Iterator[None]:
         library.fesetenv(before)
 
 
+def _expect_on_host(frame: int) -> None:
+    """Once for each kernel of a program, before it runs."""
+    _host.set()
+
+
+def _end_on_host() -> None:
+    """Before Python shuts down, which ends any thread that asks for the interpreter's lock: one of XLA's, where nobody waited for a kernel.
+
+    Arrays that are still there are waited for, as XLA would. Of what computes others nothing tells, and XLA's client would wait for threads
+    that wait for the one that was ended: so it is kept until the process ends.
+    """
+    if not _host.is_set():
+        return
+    for array in jax.live_arrays("cpu"):
+        with contextlib.suppress(Exception):  # of a computation that failed
+            array.block_until_ready()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(jax.local_devices(backend="cpu")[0].client))
+
+
 def _as_numpy(part: Part, address: int) -> np.ndarray:
     dtype = numpy_dtype(part.dtype)
     size = int(np.prod(part.storage)) * dtype.itemsize
@@ -178,4 +199,6 @@ def register() -> None:
     execute = _handler(_on_gpu, header, call_frame.COMMAND_BUFFER_COMPATIBLE)
     on_gpu = {"instantiate": _handler(_load, header), "execute": execute}
     jax.ffi.register_ffi_target(TARGET, on_gpu, platform="CUDA")
-    jax.ffi.register_ffi_target(TARGET, _handler(_on_host, header), platform="cpu")
+    on_host = {"instantiate": _handler(_expect_on_host, header), "execute": _handler(_on_host, header)}
+    jax.ffi.register_ffi_target(TARGET, on_host, platform="cpu")
+    atexit.register(_end_on_host)

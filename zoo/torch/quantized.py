@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -211,7 +212,7 @@ def _check_options(verb: str, operator: Any, given: dict[str, Any]) -> None:
     """Refuses what torch would with a page of schema. While it compiles, that page is what there is."""
     if not given or torch.compiler.is_compiling():
         return
-    takes = {one.name: str(one.type) for one in operator.default._schema.arguments if one.kwarg_only}
+    takes = _options_of(operator)
     for name, value in given.items():
         if name not in takes:
             raise ArgumentError(
@@ -221,6 +222,12 @@ def _check_options(verb: str, operator: Any, given: dict[str, Any]) -> None:
             raise ArgumentError(f"{verb}: {name}: expected a text, got {shown(value)}")
         if "Tensor" in takes[name] and value is not None:
             _check_tensor(verb, name, value)
+
+
+@cache
+def _options_of(operator: Any) -> dict[str, str]:
+    """What goes by keyword, and the type of each."""
+    return {one.name: str(one.type) for one in operator.default._schema.arguments if one.kwarg_only}
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
