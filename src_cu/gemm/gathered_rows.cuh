@@ -1,8 +1,8 @@
 // Rows of A through an index: the copy engine takes boxes of neighbouring rows only, so threads copy them, 16 bytes each,
 // and lay them down as a tensor copy with the 128-byte swizzle would: piece p of row r at p ^ r % 8.
 //
-//     eight lanes copy one row's 128 bytes of a block of K; a scale of A or B is four bytes more, copied alike; where tokens are
-//     columns, its products are stored
+//     eight lanes copy one row's 128 bytes of a block of K; an f32 scale of A or B is four bytes more, copied alike; where tokens
+//     are columns, its products are stored, and scales where those of A or B are single bytes, which no copy brings
 //
 // Every copying thread arrives at full[stage] by what it copied, and the multiplying threads, having waited, let the tensor cores see it.
 // Weights come as everywhere, by the copying thread, whose announced bytes are the weights' alone.
@@ -26,11 +26,11 @@ struct GatheringTile : Tile {
     static constexpr int AT_FIRST = 65536 / Tile::THREADS / 8 * 8;
     static_assert(!Tile::HUNGRY || LOADER_REGISTERS + Tile::WARPGROUPS * MATH_REGISTERS <= (1 + Tile::WARPGROUPS) * AT_FIRST);
 
-    // Each thread by what it copied. Then the copying thread by its scale and its announced bytes, or, where tokens are columns,
-    // by these, and each warp by the factors that it stored.
-    static constexpr uint32_t FULL_ARRIVALS = Tile::SCALE_THREADS + 1 + (Tile::SWAPPED ? Tile::SCALE_THREADS / 32 : 1);
-
-    __device__ __forceinline__ void initialise() { this->initialise_ring(FULL_ARRIVALS); }
+    // Each thread by what it copied. Then the copying thread by its scale and its announced bytes, or by these, and each warp by
+    // the scales or factors that it stored.
+    __device__ __forceinline__ void initialise(bool stored = Tile::SWAPPED) {
+        this->initialise_ring(Tile::SCALE_THREADS + 1 + (stored ? Tile::SCALE_THREADS / 32 : 1));
+    }
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
         Tile::wait_until_full(ring);
@@ -66,22 +66,34 @@ struct GatheredOperands {
     // By the copying thread.
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         Barrier* full = &tile.full[stage];
-        if constexpr (!Tile::SWAPPED) {
-            copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), weight_scales(work, block), true);
-            arrive_after_copies(full);
-        }
+        if constexpr (!Tile::SWAPPED)
+            if (!has_bytes(*this)) {
+                copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), weight_scales(work, block), true);
+                arrive_after_copies(full);
+            }
         arrive_expecting_bytes(full, Tile::WEIGHTS * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
     }
     __device__ __forceinline__ void load_tokens(Tile&, int, const Work&, int) const {}  // the others do
 
     // From a block of K on.
-    __device__ __forceinline__ const float* weight_scales(const Work& work, int block) const {
+    __device__ __forceinline__ const uint8_t* weight_scales(const Work& work, int block) const {
         return b_scales.first + work.group * b_scales_group_stride + work.weight / SCALE_BLOCK * b_scales.row_stride +
                block * b_scales.block_stride;
     }
-    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int) const {
-        scales.begin({weight_scales(work, work.first_block), 0, b_scales.block_stride, 1}, 0, 0);
+    __device__ __forceinline__ void begin_weight(auto& scales, const Work& work, int) const {
+        scales.begin({weight_scales(work, work.first_block), 0, b_scales.block_stride, 1, b_scales.are_bytes}, 0, 0);
+    }
+
+    // What lies past the tile's last row is multiplied, but not stored: any row will do.
+    __device__ __forceinline__ int row_of(const Work& work, int row) const {
+        return a.of(min(work.token + row, work.end_token - 1));
+    }
+    __device__ __forceinline__ bool exists(int row) const { return static_cast<uint32_t>(row) < static_cast<uint32_t>(a.rows); }
+
+    __device__ __forceinline__ void begin_token(auto& scales, const Work& work, int row) const {
+        const int found = row_of(work, row);
+        scales.begin(a_scales, exists(found) ? found : a_scales.rows, work.first_block);
     }
 };
 
@@ -105,21 +117,19 @@ class GatheringThread {
     // Finds its rows, and where the work's first block of them lies.
     __device__ __forceinline__ void look_up(const GatheredOperands<Tile>& operands, const Work& work) {
         missing = 0;
-        // What lies past the tile's last row is multiplied, but not stored: any row will do.
-        auto row_of = [&](int row) { return operands.a.of(min(work.token + row, work.end_token - 1)); };
         auto existing = [&](int row, int bit) {
-            const bool exists = static_cast<uint32_t>(row) < static_cast<uint32_t>(operands.a.rows);
+            const bool exists = operands.exists(row);
             missing |= !exists << bit;
             return exists ? row : 0;
         };
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) rows[i] = row_of(i * STEP + thread / 8);
+        for (int i = 0; i < PIECES; i++) rows[i] = operands.row_of(work, i * STEP + thread / 8);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) rows[i] = existing(rows[i], i) * static_cast<uint32_t>(operands.a.stride / 16);
         const Scales& a = operands.a_scales;
         int scale_rows[SCALES];
 #pragma unroll
-        for (int i = 0; i < SCALES; i++) scale_rows[i] = row_of(i * THREADS + thread);
+        for (int i = 0; i < SCALES; i++) scale_rows[i] = operands.row_of(work, i * THREADS + thread);
 #pragma unroll
         for (int i = 0; i < SCALES; i++)
             scales[i] = a.first + existing(scale_rows[i], PIECES + i) * a.row_stride + work.first_block * a.block_stride;
@@ -130,7 +140,7 @@ class GatheringThread {
     // Where tokens are columns: of the thread's one row, from the work's first block on.
     __device__ __forceinline__ Scales scales_of_row(const GatheredOperands<Tile>& operands) const {
         static_assert(SCALES == 1);
-        return {scales[0], 0, operands.a_scales.block_stride, !(missing >> PIECES & 1)};
+        return {scales[0], 0, operands.a_scales.block_stride, !(missing >> PIECES & 1), operands.a_scales.are_bytes};
     }
 
     // CHECKED: some rows, or the end of each, may not exist.
@@ -168,7 +178,7 @@ class GatheringThread {
    private:
     const int thread;
     uint32_t rows[PIECES];  // in units of 16 bytes
-    const float* scales[SCALES];
+    const uint8_t* scales[SCALES];
     uint32_t missing;  // a bit for each of rows, then of scales
 };
 
@@ -193,17 +203,30 @@ __device__ __forceinline__ void gather_rows(Tile& tile, Order order, const Gathe
     }
 }
 
+// The same where scales are bytes: threads bring those of B, too, as load_scales() does.
+template <class Tile>
+struct RowsBesideScales {
+    GatheringThread<Tile> mine;
+    const GatheredOperands<Tile>& operands;
+
+    __device__ __forceinline__ void look_up(const Work& work) { mine.look_up(operands, work); }
+    __device__ __forceinline__ void copy(Tile& tile, int stage, int block) {
+        mine.template copy_elements<true>(tile, stage, operands, block);
+        arrive_after_copies(&tile.full[stage]);
+    }
+};
+
 // The same where tokens are columns: a thread has pieces of eight rows and the factors of one, as in load_factors(). Tiles are
 // few and wait for weights, so nothing is saved.
-template <class Tile, class Order, class Operands>
+template <bool EITHER, class Tile, class Order, class Operands>
 __device__ __forceinline__ void gather_columns(Tile& tile, Order order, const Operands& operands, int thread) {
-    constexpr int AHEAD = RowScales::AHEAD, ENTRIES = Tile::WEIGHT_SCALES;
+    constexpr int AHEAD = RowScales<EITHER>::AHEAD, ENTRIES = Tile::WEIGHT_SCALES;
     static_assert(Tile::SCALE_THREADS == Tile::TOKENS);
     GatheringThread<Tile> mine(thread);
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         mine.look_up(operands, work);
-        RowScales token, weights[ENTRIES];
+        RowScales<EITHER> token, weights[ENTRIES];
         token.begin(mine.scales_of_row(operands), 0, 0);
 #pragma unroll
         for (int entry = 0; entry < ENTRIES; entry++) operands.begin_weight(weights[entry], work, entry);
@@ -237,10 +260,17 @@ template <class Tile, class Order, ThroughAnIndex Operands>
 __device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands, int = 0) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread >= 32) {
-        if constexpr (Tile::SWAPPED)
-            gather_columns(tile, order, operands, thread - 32);
-        else
-            gather_rows(tile, order, operands, thread - 32);
+        if constexpr (Tile::SWAPPED) {
+            if (has_bytes(operands))
+                gather_columns<true>(tile, order, operands, thread - 32);
+            else
+                gather_columns<false>(tile, order, operands, thread - 32);
+        } else {
+            if (has_bytes(operands))
+                load_scales<true>(tile, order, operands, thread - 32, RowsBesideScales<Tile>{thread - 32, operands});
+            else
+                gather_rows(tile, order, operands, thread - 32);
+        }
     } else if (OfWarps<Order> || thread == 0) {
         load_elements(tile, order, operands, thread, 0);
     }
