@@ -19,11 +19,6 @@ __device__ __forceinline__ void copy_4_bytes(uint32_t target, const void* source
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(exists ? 4 : 0) : "memory");
 }
 
-// Of four bytes, the first `existing`, 0 to 4.
-__device__ __forceinline__ void copy_up_to_4_bytes(uint32_t target, const void* source, int existing) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(target), "l"(source), "r"(existing) : "memory");
-}
-
 // Until all copies that this thread has asked for are there. Others see them after a barrier.
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

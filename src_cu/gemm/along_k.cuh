@@ -16,8 +16,7 @@
 // Scales come as boxes of f32. Where they are bytes, whose rows begin at multiples of 4 bytes, no box takes them:
 //
 //     copying thread     says which block it is, and arrives at `asked`
-//     byte warp          waits for `asked`, copies bytes to the last quarter of where their f32 belong, and arrives at `landed`, too
-//     cutting warp       makes f32 of them
+//     byte warp          waits for `asked`, loads bytes; at the next block it stores f32 of them, and arrives at `landed`, too
 //
 // The multiplying warps know nothing of it, and the loading ones are a ring of stages ahead. The other two know nothing of
 // groups: 24 registers are all that the loading warps keep. The copy engine wants coordinates at multiples of 16 bytes, so groups
@@ -27,8 +26,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "common/async_copy.cuh"
 #include "common/dependent_launch.cuh"
+#include "common/e8m0.cuh"
 #include "common/mbarrier.cuh"
 #include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
@@ -80,7 +79,7 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
 #pragma unroll
         for (int stage = 0; stage < STAGES; stage++) {
             zoo::initialise(&asked[stage], 1);
-            zoo::initialise(&landed[stage], has_bytes ? 1 + 32 : 1);
+            zoo::initialise(&landed[stage], has_bytes ? 2 : 1);
         }
         if constexpr (IN_TURN) {
             zoo::initialise(&in_turn.turn[0], WARPGROUP / 32);
@@ -112,27 +111,6 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
             }
         }
         let_copies_see_shared_memory();
-    }
-
-    // Bytes of so many rows lie here, four of them in a word.
-    template <int ROWS>
-    static __device__ __forceinline__ uint32_t* bytes_of(float (&scales)[ROWS]) {
-        return reinterpret_cast<uint32_t*>(scales + ROWS - ROWS / 4);
-    }
-
-    // By a warp: f32 of 128 bytes at a time, which lie before all bytes that are not read yet.
-    template <int ROWS>
-    static __device__ __forceinline__ void make_f32(float (&scales)[ROWS]) {
-        constexpr int WORDS = ROWS / 4;
-#pragma unroll 1
-        for (int first = 0; first < WORDS; first += 32) {
-            const int word = first + threadIdx.x % 32;
-            const uint32_t four = word < WORDS ? bytes_of(scales)[word] : 0;
-            __syncwarp();
-            if (word < WORDS)
-                reinterpret_cast<float4*>(scales)[word] = make_float4(e8m0_value(four & 255), e8m0_value(four >> 8 & 255),
-                                                                      e8m0_value(four >> 16 & 255), e8m0_value(four >> 24));
-        }
     }
 
    private:
@@ -167,29 +145,53 @@ struct OperandsAlongK {
         if (!b_scales.are_bytes) load_box(tile.weight_scales[stage], map_of_b_scales, work.weight, block, landed);
     }
 
-    // By a warp.
-    __device__ __forceinline__ void copy_bytes(Tile& tile, int stage, const typename Tile::Block& block) const {
-        if (a_scales.are_bytes) copy_bytes(tile.token_scales[stage], a_scales, block.token, block.number);
-        if (b_scales.are_bytes) copy_bytes(tile.weight_scales[stage], b_scales, block.weight, block.number);
-        arrive_after_copies(&tile.landed[stage]);
+    // A lane's of a block, four in a word. By a warp, as what follows.
+    struct Words {
+        uint32_t of_tokens[(Tile::TOKENS + 127) / 128], of_weights[(Tile::WEIGHTS + 127) / 128];
+    };
+    __device__ __forceinline__ void read_bytes(Words& words, const typename Tile::Block& block) const {
+        if (a_scales.are_bytes) read_bytes(words.of_tokens, a_scales, block.token, block.number);
+        if (b_scales.are_bytes) read_bytes(words.of_weights, b_scales, block.weight, block.number);
     }
-    __device__ __forceinline__ void make_f32(Tile& tile, int stage) const {
-        if (a_scales.are_bytes) Tile::make_f32(tile.token_scales[stage]);
-        if (b_scales.are_bytes) Tile::make_f32(tile.weight_scales[stage]);
+    __device__ __forceinline__ void store_f32(Tile& tile, int stage, const Words& words) const {
+        if (a_scales.are_bytes) store_f32(tile.token_scales[stage], words.of_tokens);
+        if (b_scales.are_bytes) store_f32(tile.weight_scales[stage], words.of_weights);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&tile.landed[stage]);
     }
 
    private:
-    template <int ROWS>
-    static __device__ __forceinline__ void copy_bytes(float (&to)[ROWS], const Scales& from, int first_row, int block) {
-        const uint8_t* source = from.first + block * from.block_stride + first_row;
-        const int rows = from.rows - first_row;
+    // Rows of bytes begin at words; behind the last row of them nothing is read.
+    template <int COUNT>
+    static __device__ __forceinline__ void read_bytes(uint32_t (&words)[COUNT], const Scales& scales, int first_row, int block) {
+        const int row = first_row + threadIdx.x % 32 * 4;
+        const uint8_t* from = scales.first + block * scales.block_stride + row;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const int rows = scales.rows - row - i * 128;
+            words[i] = 0;
+            if (rows >= 4) {
+                words[i] = read_scale(from + i * 128, false);
+            } else {
 #pragma unroll 1
-        for (int row = threadIdx.x % 32 * 4; row < ROWS; row += 128)
-            copy_up_to_4_bytes(shared_address(Tile::bytes_of(to)) + row, source + row, min(max(rows - row, 0), 4));
+                for (int byte = 0; byte < rows; byte++) words[i] |= read_scale(from + i * 128 + byte, true) << byte * 8;
+            }
+        }
+    }
+    template <int ROWS, int COUNT>
+    static __device__ __forceinline__ void store_f32(float (&to)[ROWS], const uint32_t (&words)[COUNT]) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const int row = threadIdx.x % 32 * 4 + i * 128;
+            const uint32_t four = words[i];
+            if (row < ROWS)
+                *reinterpret_cast<float4*>(to + row) = make_float4(e8m0_value(four & 255), e8m0_value(four >> 8 & 255),
+                                                                   e8m0_value(four >> 16 & 255), e8m0_value(four >> 24));
+        }
     }
 };
 
-// By the loading warps: the first copies, the second cuts and passes on, the third copies what is bytes.
+// By the loading warps: the first copies, the second cuts and passes on, the third brings what is bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void load(Tile& tile, Order order, const OperandsAlongK<Tile>& operands) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
@@ -203,7 +205,7 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const OperandsAlon
             }
         }
         tile.wait_until_empty(ring);
-        tile.blocks[ring.stage].kept = Tile::NO_MORE;
+        tile.blocks[ring.stage] = {Tile::NO_MORE, 0, 0, 0};
         arrive(&tile.asked[ring.stage]);
         arrive(&tile.landed[ring.stage]);
     } else if (thread / 32 == 1) {
@@ -212,18 +214,20 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const OperandsAlon
             const int kept = tile.blocks[ring.stage].kept;
             if (kept == Tile::NO_MORE) break;
             if (kept < SCALE_BLOCK) tile.cut(ring.stage, kept);
-            operands.make_f32(tile, ring.stage);
             __syncwarp();  // all lanes have read `kept`
             if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
         }
     } else if (thread / 32 == 2 && has_bytes(operands)) {
-        for (;; ring.advance()) {
+        typename OperandsAlongK<Tile>::Words words;
+        for (int before = -1;; before = ring.stage, ring.advance()) {
             wait(&tile.asked[ring.stage], ring.parity);
             const typename Tile::Block block = tile.blocks[ring.stage];
+            const typename OperandsAlongK<Tile>::Words old = words;
+            if (block.kept != Tile::NO_MORE) operands.read_bytes(words, block);
+            if (before >= 0) operands.store_f32(tile, before, old);
             if (block.kept == Tile::NO_MORE) break;
-            operands.copy_bytes(tile, ring.stage, block);
         }
-        arrive(&tile.landed[ring.stage]);
+        if (thread % 32 == 0) arrive(&tile.landed[ring.stage]);
     }
 }
 

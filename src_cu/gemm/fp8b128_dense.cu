@@ -1,4 +1,4 @@
-// gemm.fp8b128.dense: D (M, N) = A (M, K) B (N, K)^T, e4m3 with f32 scales, one for 1 x 128 of A, whose rows are called
+// gemm.fp8b128.dense: D (M, N) = A (M, K) B (N, K)^T, e4m3 with scales, one for 1 x 128 of A, whose rows are called
 // tokens, and one for 128 x 128 of B, whose rows are called weights.
 //
 // Two to four warps load tiles and scales into a ring of stages; one to three warpgroups multiply, promote and store. The

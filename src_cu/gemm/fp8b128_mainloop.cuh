@@ -98,16 +98,9 @@ __device__ __forceinline__ void copy_scales(Tile& tile, Ring<Tile::STAGES>& ring
     }
 }
 
-// Who brings scales brings nothing else, as a rule: gathered_rows.cuh.
-struct NoRows {
-    __device__ __forceinline__ void look_up(const Work&) {}
-    template <class Tile>
-    __device__ __forceinline__ void copy(Tile&, int, int) {}
-};
-
-template <bool EITHER, class Tile, class Order, class Operands, class Rows>
-__device__ __forceinline__ void load_scales(Tile& tile, Order order, const Operands& operands, int thread, Rows also) {
-    constexpr int AHEAD = RowScales<EITHER>::AHEAD, THREADS = Tile::SCALE_THREADS;
+template <bool EITHER, class Tile, class Order, class Operands>
+__device__ __forceinline__ void load_scales(Tile& tile, Order order, const Operands& operands, int thread) {
+    constexpr int AHEAD = EITHER ? Tile::BYTES_AHEAD : RowScales<EITHER>::AHEAD, THREADS = Tile::SCALE_THREADS;
     constexpr int ROUNDS = (Tile::TOKENS + Tile::WEIGHT_SCALES + THREADS - 1) / THREADS;
     // Of the rows that threads take in turn, the first are tokens, then come weights, then nothing.
     auto is_token = [&](int round) { return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS; };
@@ -117,13 +110,11 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
     };
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
-        if constexpr (requires { operands.token_scales_to_copy(work); })
-            if (const uint8_t* scales = operands.token_scales_to_copy(work)) {
-                copy_scales<EITHER>(tile, ring, operands, work, scales, thread);
-                continue;
-            }
-        also.look_up(work);
-        RowScales<EITHER> rows[ROUNDS];
+        if (const uint8_t* scales = operands.token_scales_to_copy(work)) {
+            copy_scales<EITHER>(tile, ring, operands, work, scales, thread);
+            continue;
+        }
+        RowScales<EITHER, AHEAD> rows[ROUNDS];
 #pragma unroll
         for (int round = 0; round < ROUNDS; round++) {
             const int row = round * THREADS + thread;
@@ -138,7 +129,6 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
             for (int ahead = 0; ahead < AHEAD; ahead++) {
                 if (first + ahead == work.end_block) break;
                 tile.wait_until_empty(ring);
-                also.copy(tile, ring.stage, first + ahead);
 #pragma unroll
                 for (int round = 0; round < ROUNDS; round++) {
                     const int row = round * THREADS + thread;
@@ -158,9 +148,9 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
 template <class Tile, class Order, class Operands>
 __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Operands& operands, int thread) {
     if (has_bytes(operands))
-        load_scales<true>(tile, order, operands, thread, NoRows{});
+        load_scales<true>(tile, order, operands, thread);
     else
-        load_scales<false>(tile, order, operands, thread, NoRows{});
+        load_scales<false>(tile, order, operands, thread);
 }
 
 // The same where tokens are columns: a thread has some tokens and all scales of B, and brings their products.

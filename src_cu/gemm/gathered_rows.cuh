@@ -66,15 +66,34 @@ struct GatheredOperands {
     // By the copying thread.
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         Barrier* full = &tile.full[stage];
-        if constexpr (!Tile::SWAPPED)
-            if (!has_bytes(*this)) {
-                copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), weight_scales(work, block), true);
-                arrive_after_copies(full);
-            }
+        if constexpr (!Tile::SWAPPED) bring_weight_scales(tile, stage, [&](int) { return weight_scales(work, block); });
         arrive_expecting_bytes(full, Tile::WEIGHTS * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
     }
     __device__ __forceinline__ void load_tokens(Tile&, int, const Work&, int) const {}  // the others do
+
+    // By copies, or at once: who copies is a ring of stages ahead. `place`: where one lies, null if it does not exist.
+    template <class Place>
+    __device__ __forceinline__ void bring_weight_scales(Tile& tile, int stage, Place place) const {
+        constexpr int COUNT = Tile::WEIGHT_SCALES;
+        float* to = tile.weight_scales[stage];
+        const uint8_t* from[COUNT];
+#pragma unroll
+        for (int which = 0; which < COUNT; which++) from[which] = place(which);
+        if (has_bytes(*this)) {
+            uint32_t bits[COUNT] = {};
+#pragma unroll
+            for (int which = 0; which < COUNT; which++)
+                if (from[which]) bits[which] = read_scale(from[which], b_scales.are_bytes);
+#pragma unroll
+            for (int which = 0; which < COUNT; which++) to[which] = scale_of(bits[which], b_scales.are_bytes);
+        } else {
+#pragma unroll
+            for (int which = 0; which < COUNT; which++)
+                copy_4_bytes(shared_address(to + which), from[which] ? from[which] : b_scales.first, from[which] != nullptr);
+            arrive_after_copies(&tile.full[stage]);
+        }
+    }
 
     // From a block of K on.
     __device__ __forceinline__ const uint8_t* weight_scales(const Work& work, int block) const {
@@ -83,17 +102,6 @@ struct GatheredOperands {
     }
     __device__ __forceinline__ void begin_weight(auto& scales, const Work& work, int) const {
         scales.begin({weight_scales(work, work.first_block), 0, b_scales.block_stride, 1, b_scales.are_bytes}, 0, 0);
-    }
-
-    // What lies past the tile's last row is multiplied, but not stored: any row will do.
-    __device__ __forceinline__ int row_of(const Work& work, int row) const {
-        return a.of(min(work.token + row, work.end_token - 1));
-    }
-    __device__ __forceinline__ bool exists(int row) const { return static_cast<uint32_t>(row) < static_cast<uint32_t>(a.rows); }
-
-    __device__ __forceinline__ void begin_token(auto& scales, const Work& work, int row) const {
-        const int found = row_of(work, row);
-        scales.begin(a_scales, exists(found) ? found : a_scales.rows, work.first_block);
     }
 };
 
@@ -117,19 +125,21 @@ class GatheringThread {
     // Finds its rows, and where the work's first block of them lies.
     __device__ __forceinline__ void look_up(const GatheredOperands<Tile>& operands, const Work& work) {
         missing = 0;
+        // What lies past the tile's last row is multiplied, but not stored: any row will do.
+        auto row_of = [&](int row) { return operands.a.of(min(work.token + row, work.end_token - 1)); };
         auto existing = [&](int row, int bit) {
-            const bool exists = operands.exists(row);
+            const bool exists = static_cast<uint32_t>(row) < static_cast<uint32_t>(operands.a.rows);
             missing |= !exists << bit;
             return exists ? row : 0;
         };
 #pragma unroll
-        for (int i = 0; i < PIECES; i++) rows[i] = operands.row_of(work, i * STEP + thread / 8);
+        for (int i = 0; i < PIECES; i++) rows[i] = row_of(i * STEP + thread / 8);
 #pragma unroll
         for (int i = 0; i < PIECES; i++) rows[i] = existing(rows[i], i) * static_cast<uint32_t>(operands.a.stride / 16);
         const Scales& a = operands.a_scales;
         int scale_rows[SCALES];
 #pragma unroll
-        for (int i = 0; i < SCALES; i++) scale_rows[i] = operands.row_of(work, i * THREADS + thread);
+        for (int i = 0; i < SCALES; i++) scale_rows[i] = row_of(i * THREADS + thread);
 #pragma unroll
         for (int i = 0; i < SCALES; i++)
             scales[i] = a.first + existing(scale_rows[i], PIECES + i) * a.row_stride + work.first_block * a.block_stride;
@@ -175,11 +185,27 @@ class GatheringThread {
         arrive_after_copies(&tile.full[stage]);
     }
 
+    // Block after block.
+    __device__ __forceinline__ void read_scales(const GatheredOperands<Tile>& operands) {
+#pragma unroll
+        for (int i = 0; i < SCALES; i++) {
+            soon[i] = missing >> PIECES + i & 1 ? 0 : read_scale(scales[i], operands.a_scales.are_bytes);
+            scales[i] += operands.a_scales.block_stride;
+        }
+    }
+    __device__ __forceinline__ void store_scales(Tile& tile, int stage, const GatheredOperands<Tile>& operands) const {
+#pragma unroll
+        for (int i = 0; i < SCALES; i++)
+            if ((i + 1) * THREADS <= Tile::TOKENS || i * THREADS + thread < Tile::TOKENS)
+                tile.token_scales[stage][i * THREADS + thread] = scale_of(soon[i], operands.a_scales.are_bytes);
+    }
+
    private:
     const int thread;
     uint32_t rows[PIECES];  // in units of 16 bytes
     const uint8_t* scales[SCALES];
-    uint32_t missing;  // a bit for each of rows, then of scales
+    uint32_t soon[SCALES];  // bytes that have been asked for
+    uint32_t missing;       // a bit for each of rows, then of scales
 };
 
 // It takes a warp 6 to 8 cycles to issue anything while others multiply, and a block has 768: so where all rows exist, a copy is
@@ -203,18 +229,26 @@ __device__ __forceinline__ void gather_rows(Tile& tile, Order order, const Gathe
     }
 }
 
-// The same where scales are bytes: threads bring those of B, too, as load_scales() does.
-template <class Tile>
-struct RowsBesideScales {
-    GatheringThread<Tile> mine;
-    const GatheredOperands<Tile>& operands;
-
-    __device__ __forceinline__ void look_up(const Work& work) { mine.look_up(operands, work); }
-    __device__ __forceinline__ void copy(Tile& tile, int stage, int block) {
-        mine.template copy_elements<true>(tile, stage, operands, block);
-        arrive_after_copies(&tile.full[stage]);
+// The same where scales are bytes: a thread loads those of its rows, a block before they are stored.
+template <class Tile, class Order>
+__device__ __forceinline__ void gather_rows_and_bytes(Tile& tile, Order order, const GatheredOperands<Tile>& operands,
+                                                      int thread) {
+    GatheringThread<Tile> mine(thread);
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        mine.look_up(operands, work);
+        mine.read_scales(operands);
+        for (int block = work.first_block; __any_sync(~0u, block < work.end_block); block++, ring.advance()) {
+            tile.wait_until_empty(ring);
+            mine.template copy_elements<true>(tile, ring.stage, operands, block);
+            arrive_after_copies(&tile.full[ring.stage]);
+            mine.store_scales(tile, ring.stage, operands);
+            if (block + 1 < work.end_block) mine.read_scales(operands);
+            __syncwarp();
+            if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
+        }
     }
-};
+}
 
 // The same where tokens are columns: a thread has pieces of eight rows and the factors of one, as in load_factors(). Tiles are
 // few and wait for weights, so nothing is saved.
@@ -267,7 +301,7 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const Operands& op
                 gather_columns<false>(tile, order, operands, thread - 32);
         } else {
             if (has_bytes(operands))
-                load_scales<true>(tile, order, operands, thread - 32, RowsBesideScales<Tile>{thread - 32, operands});
+                gather_rows_and_bytes(tile, order, operands, thread - 32);
             else
                 gather_rows(tile, order, operands, thread - 32);
         }

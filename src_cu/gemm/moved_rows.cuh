@@ -77,7 +77,7 @@ __device__ __forceinline__ void order_copies() { asm volatile("fence.proxy.async
 // Two warps bring scales, a third moves rows.
 template <class Tile>
 struct MovingTile : Tile {
-    static constexpr int SCALE_THREADS = 64;
+    static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
     static constexpr int CHUNK = 2048, SLOTS = 16,
                          LEAD = 10;  // bytes copied at once; buffers; how many loads run before their stores
@@ -230,17 +230,12 @@ class Mover {
                 scales[i] = 0;
                 const uint8_t* place = from.first + source * from.row_stride + block * from.block_stride;
                 if (source < 0 || block >= blocks) continue;
-                if (from.are_bytes)
-                    asm volatile("ld.global.u8 %0, [%1];" : "=r"(scales[i]) : "l"(place));
-                else
-                    asm volatile("ld.global.b32 %0, [%1];" : "=r"(scales[i]) : "l"(place));
+                scales[i] = read_scale(place, from.are_bytes);
             }
-            const bool are_bytes = from.are_bytes && source >= 0;
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
                 if (first + 2 * i < blocks)
-                    to[(first + 2 * i) * operands.space.scales_stride] =
-                        are_bytes ? e8m0_value(scales[i]) : __uint_as_float(scales[i]);
+                    to[(first + 2 * i) * operands.space.scales_stride] = scale_of(scales[i], from.are_bytes);
         }
     }
 

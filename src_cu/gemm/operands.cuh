@@ -21,29 +21,38 @@ struct Scales {
     bool are_bytes;
 };
 
+__device__ __forceinline__ uint32_t read_scale(const uint8_t* place, bool is_byte) {
+    uint32_t bits;
+    if (is_byte)
+        asm volatile("ld.global.u8 %0, [%1];" : "=r"(bits) : "l"(place));
+    else
+        asm volatile("ld.global.b32 %0, [%1];" : "=r"(bits) : "l"(place));
+    return bits;
+}
+__device__ __forceinline__ float scale_of(uint32_t bits, bool is_byte) {
+    return is_byte ? e8m0_value(bits) : __uint_as_float(bits);
+}
+
 // The scales of one row, block after block of K, read AHEAD blocks at a time, and as many before they are used; zeros for a
-// row that does not exist. EITHER: f32 or bytes, as the launch says; else f32, and nothing is asked.
-template <bool EITHER>
+// row that does not exist, of bytes what a zero is. EITHER: f32 or bytes, as the launch says; else f32, and nothing is asked.
+template <bool EITHER, int AHEAD_ = 2>
 class RowScales {
    public:
-    static constexpr int AHEAD = 2;
+    static constexpr int AHEAD = AHEAD_;
 
     __device__ __forceinline__ void begin(const Scales& scales, int row, int first_block) {
         stride = scales.block_stride;
         next = row < scales.rows ? scales.first + row * scales.row_stride + first_block * stride : nullptr;
-        are_bytes = EITHER && scales.are_bytes && next != nullptr;
+        are_bytes = EITHER && scales.are_bytes;
     }
     // So many blocks are left, from the next on.
     __device__ __forceinline__ void read(int left) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            now[i] = EITHER && are_bytes ? e8m0_value(soon[i]) : __uint_as_float(soon[i]);
+            now[i] = scale_of(soon[i], are_bytes);
             soon[i] = 0;
             if (next == nullptr || i >= left) continue;
-            if (EITHER && are_bytes)
-                asm volatile("ld.global.u8 %0, [%1];" : "=r"(soon[i]) : "l"(next));
-            else
-                asm volatile("ld.global.b32 %0, [%1];" : "=r"(soon[i]) : "l"(next));
+            soon[i] = read_scale(next, are_bytes);
             next += stride;
         }
     }
