@@ -24,7 +24,8 @@ namespace zoo {
 
 constexpr int UNIT = 16;  // rows that are claimed at once
 
-// The workspace of M rows: their K bytes, their scales, as f32 whatever they were, with M contiguous, and words, of which `ready` has one for each unit.
+// The workspace of M rows: their K bytes, their scales with M contiguous, as f32 whatever they were, and words, of which `ready` has
+// one for each unit.
 struct MoverSpace {
     uint8_t* rows;
     float* scales;
