@@ -46,6 +46,12 @@ struct E8m0Rule {
     }
 };
 
+// 2^(scale - 127): exact; 2^-127 (scale 0) is a subnormal and kept; NaN for 255.
+__device__ __forceinline__ float e8m0_value(uint32_t scale) {
+    const int bits = max(static_cast<int>(scale << 23), 0x00400000);
+    return __uint_as_float(scale == E8M0_NAN ? 0x7FFFFFFF : bits);
+}
+
 // 2^(127 - scale): exact; 2^-127 (scale 254) is a subnormal and kept; NaN for 255.
 __device__ __forceinline__ float e8m0_inverse(uint32_t scale) {
     const int bits = max(static_cast<int>(254 - scale) * (1 << 23), 0x00400000);

@@ -13,7 +13,12 @@
 //     copying thread     says how much of a block is the group's, and announces its bytes on `landed` in place of `full`
 //     cutting warp       waits for `landed`, writes zeros if need be, and arrives at `full`
 //
-// The multiplying warps know nothing of it, and the loading ones are a ring of stages ahead. The cutting warp knows nothing of
+// Scales come as boxes of f32. Where they are bytes, whose rows begin at multiples of 4 bytes, no box takes them:
+//
+//     copying thread     says which block it is, and arrives at `asked`
+//     byte warp          waits for `asked`, loads bytes; at the next block it stores f32 of them, and arrives at `landed`, too
+//
+// The multiplying warps know nothing of it, and the loading ones are a ring of stages ahead. The other two know nothing of
 // groups: 24 registers are all that the loading warps keep. The copy engine wants coordinates at multiples of 16 bytes, so groups
 // begin at such rows.
 #pragma once
@@ -22,6 +27,7 @@
 #include <type_traits>
 
 #include "common/dependent_launch.cuh"
+#include "common/e8m0.cuh"
 #include "common/mbarrier.cuh"
 #include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
@@ -34,10 +40,10 @@
 
 namespace zoo {
 
-// Scales come as boxes, too: a block of K is a row of them. So nobody but the cutting warp arrives at `full`.
+// A block of K is a row of scales. Nobody but the cutting warp arrives at `full`.
 template <int TOKENS, int WEIGHTS, int STAGES, int WARPGROUPS, int HELD>
 struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, false, 1> {
-    static constexpr uint32_t STAGE_BYTES = (TOKENS + WEIGHTS) * (SCALE_BLOCK + 4), FULL_ARRIVALS = 1;
+    static constexpr uint32_t FULL_ARRIVALS = 1;
     static constexpr bool HUNGRY = true;
     static constexpr int LOADER_REGISTERS = WARPGROUPS == 2 ? 24 : 32, MATH_REGISTERS = WARPGROUPS == 2 ? 240 : 160;
     static constexpr int THREADS = (WARPGROUPS + 1) * 128, REGISTERS_AT_LAUNCH = 65536 / THREADS / 8 * 8;
@@ -51,6 +57,11 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
                   "an even number of waves: the same warpgroup begins every block");
     static constexpr int NO_MORE = -1;
 
+    struct alignas(16) Block {
+        int kept;  // of its 128 of K; NO_MORE after the last block
+        int token, weight, number;
+    };
+
     // 128 sums and 64 partial sums leave 48 of 240 registers for 28 of columns and all the rest. What a multiplying warp needs
     // only after its tile's loop waits in shared memory meanwhile.
     struct InTurn {
@@ -59,14 +70,17 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
     };
     struct Nothing {};
 
-    alignas(1024) Barrier landed[STAGES];
+    alignas(1024) Barrier asked[STAGES], landed[STAGES];
     [[no_unique_address]] std::conditional_t<IN_TURN, InTurn, Nothing> in_turn;
-    int kept[STAGES];  // of a block's 128 of K; NO_MORE after the last block
+    Block blocks[STAGES];
 
-    __device__ __forceinline__ void initialise() {
+    __device__ __forceinline__ void initialise(bool has_bytes) {
         this->initialise_ring(FULL_ARRIVALS);
 #pragma unroll
-        for (int stage = 0; stage < STAGES; stage++) zoo::initialise(&landed[stage], 1);
+        for (int stage = 0; stage < STAGES; stage++) {
+            zoo::initialise(&asked[stage], 1);
+            zoo::initialise(&landed[stage], has_bytes ? 2 : 1);
+        }
         if constexpr (IN_TURN) {
             zoo::initialise(&in_turn.turn[0], WARPGROUP / 32);
             zoo::initialise(&in_turn.turn[1], WARPGROUP / 32);
@@ -105,31 +119,79 @@ struct TileAlongK : Fp8b128Tile<TOKENS, WEIGHTS, STAGES, WARPGROUPS, false, fals
     }
 };
 
-// A (M, K) and B (N, K), and their scales (blocks, M) and (blocks, N).
+// A (M, K) and B (N, K), and their scales (blocks, M) and (blocks, N); the maps of these are of f32.
 template <class Tile>
 struct OperandsAlongK {
-    const TensorMap &a, &b, &a_scales, &b_scales;
+    const TensorMap &a, &b, &map_of_a_scales, &map_of_b_scales;
+    Scales a_scales, b_scales;
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a);
         prefetch(b);
-        prefetch(a_scales);
-        prefetch(b_scales);
+        prefetch(map_of_a_scales);
+        prefetch(map_of_b_scales);
     }
 
     // By one thread: `row` of K is the first of a block, of which `rows` are the group's.
     __device__ __forceinline__ void load_block(Tile& tile, int stage, const Work& work, int block, int row, int rows) const {
         Barrier* landed = &tile.landed[stage];
-        tile.kept[stage] = rows;
-        arrive_expecting_bytes(landed, Tile::STAGE_BYTES);
+        tile.blocks[stage] = {rows, work.token, work.weight, block};
+        arrive(&tile.asked[stage]);
+        arrive_expecting_bytes(landed, Tile::TOKENS * (SCALE_BLOCK + (a_scales.are_bytes ? 0 : 4)) +
+                                           Tile::WEIGHTS * (SCALE_BLOCK + (b_scales.are_bytes ? 0 : 4)));
         load_box(tile.weights[stage], b, row, work.weight, landed);
         load_box(tile.tokens[stage], a, row, work.token, landed);
-        load_box(tile.token_scales[stage], a_scales, work.token, block, landed);
-        load_box(tile.weight_scales[stage], b_scales, work.weight, block, landed);
+        if (!a_scales.are_bytes) load_box(tile.token_scales[stage], map_of_a_scales, work.token, block, landed);
+        if (!b_scales.are_bytes) load_box(tile.weight_scales[stage], map_of_b_scales, work.weight, block, landed);
+    }
+
+    // A lane's of a block, four in a word. By a warp, as what follows.
+    struct Words {
+        uint32_t of_tokens[(Tile::TOKENS + 127) / 128], of_weights[(Tile::WEIGHTS + 127) / 128];
+    };
+    __device__ __forceinline__ void read_bytes(Words& words, const typename Tile::Block& block) const {
+        if (a_scales.are_bytes) read_bytes(words.of_tokens, a_scales, block.token, block.number);
+        if (b_scales.are_bytes) read_bytes(words.of_weights, b_scales, block.weight, block.number);
+    }
+    __device__ __forceinline__ void store_f32(Tile& tile, int stage, const Words& words) const {
+        if (a_scales.are_bytes) store_f32(tile.token_scales[stage], words.of_tokens);
+        if (b_scales.are_bytes) store_f32(tile.weight_scales[stage], words.of_weights);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&tile.landed[stage]);
+    }
+
+   private:
+    // Rows of bytes begin at words; behind the last row of them nothing is read.
+    template <int COUNT>
+    static __device__ __forceinline__ void read_bytes(uint32_t (&words)[COUNT], const Scales& scales, int first_row, int block) {
+        const int row = first_row + threadIdx.x % 32 * 4;
+        const uint8_t* from = scales.first + block * scales.block_stride + row;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const int rows = scales.rows - row - i * 128;
+            words[i] = 0;
+            if (rows >= 4) {
+                words[i] = read_scale(from + i * 128, false);
+            } else {
+#pragma unroll 1
+                for (int byte = 0; byte < rows; byte++) words[i] |= read_scale(from + i * 128 + byte, true) << byte * 8;
+            }
+        }
+    }
+    template <int ROWS, int COUNT>
+    static __device__ __forceinline__ void store_f32(float (&to)[ROWS], const uint32_t (&words)[COUNT]) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const int row = threadIdx.x % 32 * 4 + i * 128;
+            const uint32_t four = words[i];
+            if (row < ROWS)
+                *reinterpret_cast<float4*>(to + row) = make_float4(e8m0_value(four & 255), e8m0_value(four >> 8 & 255),
+                                                                   e8m0_value(four >> 16 & 255), e8m0_value(four >> 24));
+        }
     }
 };
 
-// By the loading warps: the first copies, the second cuts and passes on.
+// By the loading warps: the first copies, the second cuts and passes on, the third brings what is bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void load(Tile& tile, Order order, const OperandsAlongK<Tile>& operands) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
@@ -143,17 +205,29 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const OperandsAlon
             }
         }
         tile.wait_until_empty(ring);
-        tile.kept[ring.stage] = Tile::NO_MORE;
+        tile.blocks[ring.stage] = {Tile::NO_MORE, 0, 0, 0};
+        arrive(&tile.asked[ring.stage]);
         arrive(&tile.landed[ring.stage]);
     } else if (thread / 32 == 1) {
         for (;; ring.advance()) {
             wait(&tile.landed[ring.stage], ring.parity);
-            const int kept = tile.kept[ring.stage];
+            const int kept = tile.blocks[ring.stage].kept;
             if (kept == Tile::NO_MORE) break;
             if (kept < SCALE_BLOCK) tile.cut(ring.stage, kept);
             __syncwarp();  // all lanes have read `kept`
             if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
         }
+    } else if (thread / 32 == 2 && has_bytes(operands)) {
+        typename OperandsAlongK<Tile>::Words words;
+        for (int before = -1;; before = ring.stage, ring.advance()) {
+            wait(&tile.asked[ring.stage], ring.parity);
+            const typename Tile::Block block = tile.blocks[ring.stage];
+            const typename OperandsAlongK<Tile>::Words old = words;
+            if (block.kept != Tile::NO_MORE) operands.read_bytes(words, block);
+            if (before >= 0) operands.store_f32(tile, before, old);
+            if (block.kept == Tile::NO_MORE) break;
+        }
+        if (thread % 32 == 0) arrive(&tile.landed[ring.stage]);
     }
 }
 
@@ -325,7 +399,7 @@ struct AlongK {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
             operands.prefetch_maps();
-            tile.initialise();
+            tile.initialise(has_bytes(operands));
         }
         __syncthreads();
         wait_for_previous_kernel();

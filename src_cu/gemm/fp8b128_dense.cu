@@ -1,4 +1,4 @@
-// gemm.fp8b128.dense: D (M, N) = A (M, K) B (N, K)^T, e4m3 with f32 scales, one for 1 x 128 of A, whose rows are called
+// gemm.fp8b128.dense: D (M, N) = A (M, K) B (N, K)^T, e4m3 with scales, one for 1 x 128 of A, whose rows are called
 // tokens, and one for 128 x 128 of B, whose rows are called weights.
 //
 // Two to four warps load tiles and scales into a ring of stages; one to three warpgroups multiply, promote and store. The
@@ -57,13 +57,13 @@ constexpr bool ADDS = Variant::SWAPPED || Tile::WAVES == 1;
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
-               const float* b_scale, uint8_t* d, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
-               int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, uint8_t* c, int64_t c_stride, int c_is_bf16,
-               const float* row_scale, int b_is_constant, int d_is_f16) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_scale,
+               const uint8_t* b_scale, int a_scale_is_ue8m0, int b_scale_is_ue8m0, uint8_t* d, int M, int N, int blocks,
+               int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride,
+               uint8_t* c, int64_t c_stride, int c_is_bf16, const float* row_scale, int b_is_constant, int d_is_f16) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
-    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
+    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M, a_scale_is_ue8m0 != 0};
+    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK), b_scale_is_ue8m0 != 0};
     const zoo::From operands{a, b, a_scales, b_scales, 0, 0, 0, N};
     const auto matrix = zoo::matrix_of<zoo::D>(d, d_stride, N, d_is_f16);
     const zoo::Sum<zoo::D> sum{matrix, zoo::ADDS ? c : nullptr, c_stride, c_is_bf16 != 0};

@@ -27,14 +27,15 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 // rows: of A. The last four are for a quantised result; where it is not, `scales` is null.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, 1)
-    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap b, const uint8_t* a, const float* a_scale, const float* b_scale,
-               const float* row_scale, uint8_t* result, const int* index, const int* offsets, int groups, int rows, int columns,
-               int K, int gate_step, int gate_to_up, int64_t a_stride, int64_t a_scale_row, int64_t a_scale_block,
-               int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t result_stride, float* scales,
-               int64_t scales_row, int64_t scales_block, int64_t pow2) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap b, const uint8_t* a, const uint8_t* a_scale, const uint8_t* b_scale,
+               int a_scale_is_ue8m0, int b_scale_is_ue8m0, const float* row_scale, uint8_t* result, const int* index,
+               const int* offsets, int groups, int rows, int columns, int K, int gate_step, int gate_to_up, int64_t a_stride,
+               int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block,
+               int64_t result_stride, float* scales, int64_t scales_row, int64_t scales_block, int64_t pow2) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
-    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK)};
+    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};
+    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK),
+                               b_scale_is_ue8m0 != 0};
     const zoo::GatheredRows source{a, a_stride, rows, K, index};
     const zoo::GatheredGates<zoo::Tile> operands{{source, b, a_scales, b_scales, b_scale_group, 0}, gate_step, gate_to_up};
     const zoo::QuantisedMatrix matrix{result, result_stride, columns, scales, 0, scales_row, scales_block, 0, {pow2 != 0}};

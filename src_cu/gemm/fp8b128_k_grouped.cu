@@ -18,10 +18,16 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b,
                const __grid_constant__ zoo::TensorMap a_scale, const __grid_constant__ zoo::TensorMap b_scale,
                const __grid_constant__ zoo::TensorMap d_map, uint8_t* d, const int* offsets, int groups, int M, int N,
-               int accumulate, int64_t d_group, int64_t d_stride) {
+               int accumulate, int64_t d_group, int64_t d_stride, const uint8_t* a_scale_bytes, const uint8_t* b_scale_bytes,
+               int a_scale_is_ue8m0, int b_scale_is_ue8m0, int64_t a_scale_stride, int64_t b_scale_stride) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::MatrixOfEachGroup<Variant::d> target{d_map, {d, d_stride, N}, d_group, accumulate != 0};
-    const zoo::OperandsAlongK<zoo::Tile> operands{a, b, a_scale, b_scale};
+    const zoo::OperandsAlongK<zoo::Tile> operands{a,
+                                                  b,
+                                                  a_scale,
+                                                  b_scale,
+                                                  {a_scale_bytes, 1, a_scale_stride, M, a_scale_is_ue8m0 != 0},
+                                                  {b_scale_bytes, 1, b_scale_stride, N, b_scale_is_ue8m0 != 0}};
     const zoo::OrderAlongK<zoo::Tile, Variant::BAND> order(offsets, groups, M, N, accumulate != 0);
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, target);
     zoo::wait_until_stores_have_read();

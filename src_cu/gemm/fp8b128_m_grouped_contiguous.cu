@@ -26,13 +26,14 @@ using D = ElementsOfD<Variant>::Type;
 }  // namespace zoo
 
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
-               const float* b_scale, uint8_t* d, const int* offsets, const int* m_indices, int groups, int M, int N, int blocks,
-               int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block,
-               int64_t d_stride, const float* row_scale, int d_is_f16) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_scale,
+               const uint8_t* b_scale, int a_scale_is_ue8m0, int b_scale_is_ue8m0, uint8_t* d, const int* offsets,
+               const int* m_indices, int groups, int M, int N, int blocks, int64_t a_scale_row, int64_t a_scale_block,
+               int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, const float* row_scale,
+               int d_is_f16) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M};
-    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK)};
+    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, M, a_scale_is_ue8m0 != 0};
+    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK), b_scale_is_ue8m0 != 0};
     const zoo::Operands<zoo::Tile> operands{a, b, a_scales, b_scales, 0, b_scale_group, 0, N};
     const zoo::Scaled<zoo::Matrix<zoo::D>> target{zoo::matrix_of<zoo::D>(d, d_stride, N, d_is_f16),
                                                   zoo::SCALES ? row_scale : nullptr};

@@ -67,14 +67,14 @@ __device__ __forceinline__ void prefetch_tokens(const Order& order, const Operan
 
 // By the scale warps, where the copy engine can bring a block's scales of A at once, from `scales` on: the first warp asks for
 // them, the last one brings those of B. Instructions are what it saves: they are issued between those of promotion.
-template <class Tile, class Operands>
+template <bool EITHER, class Tile, class Operands>
 __device__ __forceinline__ void copy_scales(Tile& tile, Ring<Tile::STAGES>& ring, const Operands& operands, const Work& work,
-                                            const float* scales, int thread) {
-    constexpr int AHEAD = RowScales::AHEAD;
+                                            const uint8_t* scales, int thread) {
+    constexpr int AHEAD = RowScales<EITHER>::AHEAD;
     static_assert(Tile::SCALE_THREADS >= 64 && Tile::WEIGHT_SCALES <= 32);
     const int lane = thread % 32;
     const bool is_weight = thread >= Tile::SCALE_THREADS - 32 && lane < Tile::WEIGHT_SCALES;
-    RowScales weight;
+    RowScales<EITHER> weight;
     if (is_weight) operands.begin_weight(weight, work, lane);
     weight.read(work.end_block - work.first_block);
     for (int first = work.first_block; first < work.end_block; first += AHEAD) {
@@ -98,10 +98,9 @@ __device__ __forceinline__ void copy_scales(Tile& tile, Ring<Tile::STAGES>& ring
     }
 }
 
-// By the scale warps: each thread brings the scales of some rows. They wait for memory, so they are not those that copy.
-template <class Tile, class Order, class Operands>
+template <bool EITHER, class Tile, class Order, class Operands>
 __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Operands& operands, int thread) {
-    constexpr int AHEAD = RowScales::AHEAD, THREADS = Tile::SCALE_THREADS;
+    constexpr int AHEAD = EITHER ? Tile::BYTES_AHEAD : RowScales<EITHER>::AHEAD, THREADS = Tile::SCALE_THREADS;
     constexpr int ROUNDS = (Tile::TOKENS + Tile::WEIGHT_SCALES + THREADS - 1) / THREADS;
     // Of the rows that threads take in turn, the first are tokens, then come weights, then nothing.
     auto is_token = [&](int round) { return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS; };
@@ -111,11 +110,11 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
     };
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
-        if (const float* scales = operands.token_scales_to_copy(work)) {
-            copy_scales(tile, ring, operands, work, scales, thread);
+        if (const uint8_t* scales = operands.token_scales_to_copy(work)) {
+            copy_scales<EITHER>(tile, ring, operands, work, scales, thread);
             continue;
         }
-        RowScales rows[ROUNDS];
+        RowScales<EITHER, AHEAD> rows[ROUNDS];
 #pragma unroll
         for (int round = 0; round < ROUNDS; round++) {
             const int row = round * THREADS + thread;
@@ -144,15 +143,25 @@ __device__ __forceinline__ void load_scales(Tile& tile, Order order, const Opera
     }
 }
 
-// The same where tokens are columns: a thread has some tokens and all scales of B, and brings their products.
+// By the scale warps: each thread brings the scales of some rows. They wait for memory, so they are not those that copy. The loop for
+// bytes is one of its own: that for f32 issues nothing for them.
 template <class Tile, class Order, class Operands>
+__device__ __forceinline__ void load_scales(Tile& tile, Order order, const Operands& operands, int thread) {
+    if (has_bytes(operands))
+        load_scales<true>(tile, order, operands, thread);
+    else
+        load_scales<false>(tile, order, operands, thread);
+}
+
+// The same where tokens are columns: a thread has some tokens and all scales of B, and brings their products.
+template <bool EITHER, class Tile, class Order, class Operands>
 __device__ __forceinline__ void load_factors(Tile& tile, Order order, const Operands& operands, int thread) {
-    constexpr int AHEAD = RowScales::AHEAD, THREADS = Tile::SCALE_THREADS, ENTRIES = Tile::WEIGHT_SCALES;
+    constexpr int AHEAD = RowScales<EITHER>::AHEAD, THREADS = Tile::SCALE_THREADS, ENTRIES = Tile::WEIGHT_SCALES;
     constexpr int ROUNDS = (Tile::TOKENS + THREADS - 1) / THREADS;
     auto is_token = [&](int round) { return (round + 1) * THREADS <= Tile::TOKENS || round * THREADS + thread < Tile::TOKENS; };
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
-        RowScales tokens[ROUNDS], weights[ENTRIES];
+        RowScales<EITHER> tokens[ROUNDS], weights[ENTRIES];
         auto read = [&](int left) {
 #pragma unroll
             for (int round = 0; round < ROUNDS; round++) tokens[round].read(left);
@@ -192,7 +201,10 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const Operands& op
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread >= 32) {
         if constexpr (Tile::SWAPPED)
-            load_factors(tile, order, operands, thread - 32);
+            if (has_bytes(operands))
+                load_factors<true>(tile, order, operands, thread - 32);
+            else
+                load_factors<false>(tile, order, operands, thread - 32);
         else
             load_scales(tile, order, operands, thread - 32);
     } else if (OfWarps<Order> || thread == 0) {

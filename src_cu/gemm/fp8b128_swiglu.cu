@@ -55,15 +55,17 @@ __device__ __forceinline__ auto order_of(const int* places, int groups, int rows
 
 // rows: of A, or of a group's place. The last five are for a quantised result; where it is not, `scales` is null.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
-    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const float* a_scale,
-               const float* b_scale, const float* row_scale, uint8_t* d, const int* places, int groups, int rows, int columns,
-               int blocks, int gate_step, int gate_to_up, int64_t a_scale_group, int64_t a_scale_row, int64_t a_scale_block,
-               int64_t b_scale_group, int64_t b_scale_row, int64_t b_scale_block, int64_t d_stride, float* scales,
-               int64_t scales_group, int64_t scales_row, int64_t scales_block, int64_t pow2) {
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_scale,
+               const uint8_t* b_scale, int a_scale_is_ue8m0, int b_scale_is_ue8m0, const float* row_scale, uint8_t* d,
+               const int* places, int groups, int rows, int columns, int blocks, int gate_step, int gate_to_up,
+               int64_t a_scale_group, int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row,
+               int64_t b_scale_block, int64_t d_stride, float* scales, int64_t scales_group, int64_t scales_row,
+               int64_t scales_block, int64_t pow2) {
     extern __shared__ __align__(1024) uint8_t memory[];
     const int rows_of_place = Variant::GROUPING == 2 ? rows : 0;
-    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows};
-    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK)};
+    const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};
+    const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK),
+                               b_scale_is_ue8m0 != 0};
     const zoo::GatedOperands<zoo::Tile, zoo::SPLIT> operands{
         {a, b, a_scales, b_scales, a_scale_group, b_scale_group, rows_of_place, 0}, gate_step, gate_to_up};
     const auto order = zoo::order_of(places, groups, rows, columns, blocks);

@@ -55,6 +55,8 @@ struct Fp8b128Tile {
     static constexpr int LOADER_REGISTERS = 56, MATH_REGISTERS = WARPGROUPS == 3 ? 152 : 224;
     static_assert(!OVERLAPPED || WAVES == 1);
 
+    static constexpr int BYTES_AHEAD = 2;  // blocks of scales that are read at a time, where they are bytes
+
     // Of the weights that are loaded before the kernel ahead has ended: all that fit, but where one CTA fills a multiprocessor and
     // begins only when that kernel's end is near. There more would stand in the way of the first tokens.
     static constexpr int WEIGHTS_AHEAD = TOKENS < 128 ? STAGES : 3;

@@ -98,7 +98,7 @@ struct GatedOperands : std::conditional_t<FEW, FewOperands<Tile>, Operands<Tile>
     }
 
     // First those of the gates, then those of the ups.
-    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int which) const {
+    __device__ __forceinline__ void begin_weight(auto& scales, const Work& work, int which) const {
         const int gate = work.weight + which % SCALES_OF_GATES * Tile::WEIGHTS_A_SCALE;
         const int row = gate * step + (which < SCALES_OF_GATES ? 0 : to_up);
         scales.begin(this->of_group(this->b_scales, work, this->b_scales_group_stride), row / SCALE_BLOCK, work.first_block);

@@ -21,21 +21,17 @@ struct GatheredGates : GatheredOperands<Tile> {
         Barrier* full = &tile.full[stage];
         if constexpr (!Tile::SWAPPED) {
             const Scales scales = scales_of_group(work);
-#pragma unroll
-            for (int which = 0; which < Tile::WEIGHT_SCALES; which++) {
+            this->bring_weight_scales(tile, stage, [&](int which) {
                 const int row = scale_row(work, which);
-                const bool exists = row < scales.rows;
-                copy_4_bytes(shared_address(&tile.weight_scales[stage][which]),
-                             scales.first + (exists ? row : 0) * scales.row_stride + block * scales.block_stride, exists);
-            }
-            arrive_after_copies(full);
+                return row < scales.rows ? scales.first + row * scales.row_stride + block * scales.block_stride : nullptr;
+            });
         }
         arrive_expecting_bytes(full, Tile::WEIGHTS * SCALE_BLOCK);
         load_box(tile.weights[stage], this->b, block * SCALE_BLOCK, work.weight, 0, work.group, full);
     }
 
     // First those of the gates, then those of the ups.
-    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int which) const {
+    __device__ __forceinline__ void begin_weight(auto& scales, const Work& work, int which) const {
         scales.begin(scales_of_group(work), scale_row(work, which), work.first_block);
     }
 

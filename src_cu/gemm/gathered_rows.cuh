@@ -1,8 +1,8 @@
 // Rows of A through an index: the copy engine takes boxes of neighbouring rows only, so threads copy them, 16 bytes each,
 // and lay them down as a tensor copy with the 128-byte swizzle would: piece p of row r at p ^ r % 8.
 //
-//     eight lanes copy one row's 128 bytes of a block of K; a scale of A or B is four bytes more, copied alike; where tokens are
-//     columns, its products are stored
+//     eight lanes copy one row's 128 bytes of a block of K; an f32 scale of A or B is four bytes more, copied alike; where tokens
+//     are columns, its products are stored, and scales where those of A or B are single bytes, which no copy brings
 //
 // Every copying thread arrives at full[stage] by what it copied, and the multiplying threads, having waited, let the tensor cores see it.
 // Weights come as everywhere, by the copying thread, whose announced bytes are the weights' alone.
@@ -26,11 +26,11 @@ struct GatheringTile : Tile {
     static constexpr int AT_FIRST = 65536 / Tile::THREADS / 8 * 8;
     static_assert(!Tile::HUNGRY || LOADER_REGISTERS + Tile::WARPGROUPS * MATH_REGISTERS <= (1 + Tile::WARPGROUPS) * AT_FIRST);
 
-    // Each thread by what it copied. Then the copying thread by its scale and its announced bytes, or, where tokens are columns,
-    // by these, and each warp by the factors that it stored.
-    static constexpr uint32_t FULL_ARRIVALS = Tile::SCALE_THREADS + 1 + (Tile::SWAPPED ? Tile::SCALE_THREADS / 32 : 1);
-
-    __device__ __forceinline__ void initialise() { this->initialise_ring(FULL_ARRIVALS); }
+    // Each thread by what it copied. Then the copying thread by its scale and its announced bytes, or by these, and each warp by
+    // the scales or factors that it stored.
+    __device__ __forceinline__ void initialise(bool stored = Tile::SWAPPED) {
+        this->initialise_ring(Tile::SCALE_THREADS + 1 + (stored ? Tile::SCALE_THREADS / 32 : 1));
+    }
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
         Tile::wait_until_full(ring);
@@ -66,22 +66,42 @@ struct GatheredOperands {
     // By the copying thread.
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         Barrier* full = &tile.full[stage];
-        if constexpr (!Tile::SWAPPED) {
-            copy_4_bytes(shared_address(&tile.weight_scales[stage][0]), weight_scales(work, block), true);
-            arrive_after_copies(full);
-        }
+        if constexpr (!Tile::SWAPPED) bring_weight_scales(tile, stage, [&](int) { return weight_scales(work, block); });
         arrive_expecting_bytes(full, Tile::WEIGHTS * SCALE_BLOCK);
         load_box(tile.weights[stage], b, block * SCALE_BLOCK, work.group * weights + work.weight, full);
     }
     __device__ __forceinline__ void load_tokens(Tile&, int, const Work&, int) const {}  // the others do
 
+    // By copies, or at once: who copies is a ring of stages ahead. `place`: where one lies, null if it does not exist.
+    template <class Place>
+    __device__ __forceinline__ void bring_weight_scales(Tile& tile, int stage, Place place) const {
+        constexpr int COUNT = Tile::WEIGHT_SCALES;
+        float* to = tile.weight_scales[stage];
+        const uint8_t* from[COUNT];
+#pragma unroll
+        for (int which = 0; which < COUNT; which++) from[which] = place(which);
+        if (has_bytes(*this)) {
+            uint32_t bits[COUNT] = {};
+#pragma unroll
+            for (int which = 0; which < COUNT; which++)
+                if (from[which]) bits[which] = read_scale(from[which], b_scales.are_bytes);
+#pragma unroll
+            for (int which = 0; which < COUNT; which++) to[which] = scale_of(bits[which], b_scales.are_bytes);
+        } else {
+#pragma unroll
+            for (int which = 0; which < COUNT; which++)
+                copy_4_bytes(shared_address(to + which), from[which] ? from[which] : b_scales.first, from[which] != nullptr);
+            arrive_after_copies(&tile.full[stage]);
+        }
+    }
+
     // From a block of K on.
-    __device__ __forceinline__ const float* weight_scales(const Work& work, int block) const {
+    __device__ __forceinline__ const uint8_t* weight_scales(const Work& work, int block) const {
         return b_scales.first + work.group * b_scales_group_stride + work.weight / SCALE_BLOCK * b_scales.row_stride +
                block * b_scales.block_stride;
     }
-    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int) const {
-        scales.begin({weight_scales(work, work.first_block), 0, b_scales.block_stride, 1}, 0, 0);
+    __device__ __forceinline__ void begin_weight(auto& scales, const Work& work, int) const {
+        scales.begin({weight_scales(work, work.first_block), 0, b_scales.block_stride, 1, b_scales.are_bytes}, 0, 0);
     }
 };
 
@@ -130,7 +150,7 @@ class GatheringThread {
     // Where tokens are columns: of the thread's one row, from the work's first block on.
     __device__ __forceinline__ Scales scales_of_row(const GatheredOperands<Tile>& operands) const {
         static_assert(SCALES == 1);
-        return {scales[0], 0, operands.a_scales.block_stride, !(missing >> PIECES & 1)};
+        return {scales[0], 0, operands.a_scales.block_stride, !(missing >> PIECES & 1), operands.a_scales.are_bytes};
     }
 
     // CHECKED: some rows, or the end of each, may not exist.
@@ -165,11 +185,27 @@ class GatheringThread {
         arrive_after_copies(&tile.full[stage]);
     }
 
+    // Block after block.
+    __device__ __forceinline__ void read_scales(const GatheredOperands<Tile>& operands) {
+#pragma unroll
+        for (int i = 0; i < SCALES; i++) {
+            soon[i] = missing >> PIECES + i & 1 ? 0 : read_scale(scales[i], operands.a_scales.are_bytes);
+            scales[i] += operands.a_scales.block_stride;
+        }
+    }
+    __device__ __forceinline__ void store_scales(Tile& tile, int stage, const GatheredOperands<Tile>& operands) const {
+#pragma unroll
+        for (int i = 0; i < SCALES; i++)
+            if ((i + 1) * THREADS <= Tile::TOKENS || i * THREADS + thread < Tile::TOKENS)
+                tile.token_scales[stage][i * THREADS + thread] = scale_of(soon[i], operands.a_scales.are_bytes);
+    }
+
    private:
     const int thread;
     uint32_t rows[PIECES];  // in units of 16 bytes
-    const float* scales[SCALES];
-    uint32_t missing;  // a bit for each of rows, then of scales
+    const uint8_t* scales[SCALES];
+    uint32_t soon[SCALES];  // bytes that have been asked for
+    uint32_t missing;       // a bit for each of rows, then of scales
 };
 
 // It takes a warp 6 to 8 cycles to issue anything while others multiply, and a block has 768: so where all rows exist, a copy is
@@ -193,17 +229,38 @@ __device__ __forceinline__ void gather_rows(Tile& tile, Order order, const Gathe
     }
 }
 
+// The same where scales are bytes: a thread loads those of its rows, a block before they are stored.
+template <class Tile, class Order>
+__device__ __forceinline__ void gather_rows_and_bytes(Tile& tile, Order order, const GatheredOperands<Tile>& operands,
+                                                      int thread) {
+    GatheringThread<Tile> mine(thread);
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        mine.look_up(operands, work);
+        mine.read_scales(operands);
+        for (int block = work.first_block; __any_sync(~0u, block < work.end_block); block++, ring.advance()) {
+            tile.wait_until_empty(ring);
+            mine.template copy_elements<true>(tile, ring.stage, operands, block);
+            arrive_after_copies(&tile.full[ring.stage]);
+            mine.store_scales(tile, ring.stage, operands);
+            if (block + 1 < work.end_block) mine.read_scales(operands);
+            __syncwarp();
+            if (thread % 32 == 0) arrive(&tile.full[ring.stage]);
+        }
+    }
+}
+
 // The same where tokens are columns: a thread has pieces of eight rows and the factors of one, as in load_factors(). Tiles are
 // few and wait for weights, so nothing is saved.
-template <class Tile, class Order, class Operands>
+template <bool EITHER, class Tile, class Order, class Operands>
 __device__ __forceinline__ void gather_columns(Tile& tile, Order order, const Operands& operands, int thread) {
-    constexpr int AHEAD = RowScales::AHEAD, ENTRIES = Tile::WEIGHT_SCALES;
+    constexpr int AHEAD = RowScales<EITHER>::AHEAD, ENTRIES = Tile::WEIGHT_SCALES;
     static_assert(Tile::SCALE_THREADS == Tile::TOKENS);
     GatheringThread<Tile> mine(thread);
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         mine.look_up(operands, work);
-        RowScales token, weights[ENTRIES];
+        RowScales<EITHER> token, weights[ENTRIES];
         token.begin(mine.scales_of_row(operands), 0, 0);
 #pragma unroll
         for (int entry = 0; entry < ENTRIES; entry++) operands.begin_weight(weights[entry], work, entry);
@@ -237,10 +294,17 @@ template <class Tile, class Order, ThroughAnIndex Operands>
 __device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands, int = 0) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread >= 32) {
-        if constexpr (Tile::SWAPPED)
-            gather_columns(tile, order, operands, thread - 32);
-        else
-            gather_rows(tile, order, operands, thread - 32);
+        if constexpr (Tile::SWAPPED) {
+            if (has_bytes(operands))
+                gather_columns<true>(tile, order, operands, thread - 32);
+            else
+                gather_columns<false>(tile, order, operands, thread - 32);
+        } else {
+            if (has_bytes(operands))
+                gather_rows_and_bytes(tile, order, operands, thread - 32);
+            else
+                gather_rows(tile, order, operands, thread - 32);
+        }
     } else if (OfWarps<Order> || thread == 0) {
         load_elements(tile, order, operands, thread, 0);
     }

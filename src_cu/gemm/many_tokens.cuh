@@ -40,7 +40,10 @@ struct ManyTokens {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
             operands.prefetch_maps();
-            tile.initialise();
+            if constexpr (requires { tile.initialise(true); })
+                tile.initialise(has_bytes(operands));
+            else
+                tile.initialise();
             if constexpr (requires { requires Order::READS_NOTHING; })
                 if (early.weights) load_weights_ahead(tile, order, operands);
         }

@@ -24,11 +24,12 @@ namespace zoo {
 
 constexpr int UNIT = 16;  // rows that are claimed at once
 
-// The workspace of M rows: their K bytes, their scales with M contiguous, and words, of which `ready` has one for each unit.
+// The workspace of M rows: their K bytes, their scales with M contiguous, as f32 whatever they were, and words, of which `ready` has
+// one for each unit.
 struct MoverSpace {
     uint8_t* rows;
     float* scales;
-    int64_t scales_stride;  // from block to block
+    int64_t scales_stride;  // from block to block, in elements
     uint32_t *beat, *seen, *next, *ready;
 
     __device__ __forceinline__ MoverSpace(uint8_t* first, int M, int K)
@@ -39,7 +40,9 @@ struct MoverSpace {
         next = beat + 2;
         ready = beat + 4;
     }
-    __device__ __forceinline__ Scales moved_scales(int M) const { return {scales, 1, scales_stride, M}; }
+    __device__ __forceinline__ Scales moved_scales(int M) const {
+        return {reinterpret_cast<const uint8_t*>(scales), 4, scales_stride * 4, M, false};
+    }
 };
 
 __device__ __forceinline__ uint32_t load_relaxed(const uint32_t* address) {
@@ -75,7 +78,7 @@ __device__ __forceinline__ void order_copies() { asm volatile("fence.proxy.async
 // Two warps bring scales, a third moves rows.
 template <class Tile>
 struct MovingTile : Tile {
-    static constexpr int SCALE_THREADS = 64;
+    static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
     static constexpr int CHUNK = 2048, SLOTS = 16,
                          LEAD = 10;  // bytes copied at once; buffers; how many loads run before their stores
@@ -113,7 +116,7 @@ struct MovedOperands : Operands<Tile> {
     MoverSpace space;
     int ahead;  // rows that the mover may be before the CTA's tile
 
-    __device__ __forceinline__ void begin_token(RowScales& scales, const Work& work, int row) const {
+    __device__ __forceinline__ void begin_token(auto& scales, const Work& work, int row) const {
         const bool exists = work.token + row < work.end_token;
         if (exists) wait_until_ready((work.token + row) / UNIT);
         scales.begin(this->a_scales, exists ? work.token + row : this->a_scales.rows, work.first_block);
@@ -130,8 +133,8 @@ struct MovedOperands : Operands<Tile> {
         order_copies();
     }
     // By a warp.
-    __device__ __forceinline__ const float* token_scales_to_copy(const Work& work) const {
-        const float* scales = Operands<Tile>::token_scales_to_copy(work);
+    __device__ __forceinline__ const uint8_t* token_scales_to_copy(const Work& work) const {
+        const uint8_t* scales = Operands<Tile>::token_scales_to_copy(work);
         if (scales) wait_until_ready(work);
         return scales;
     }
@@ -221,19 +224,19 @@ class Mover {
         const int source = tile.sources[lane % UNIT], blocks = tiles_of(operands.source.K, SCALE_BLOCK);
         float* to = operands.space.scales + unit * UNIT + lane % UNIT;
         for (int first = lane / UNIT; first < blocks; first += 2 * AT_ONCE) {
-            float scales[AT_ONCE];
+            uint32_t scales[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 const int block = first + 2 * i;
                 scales[i] = 0;
-                if (source >= 0 && block < blocks)
-                    asm volatile("ld.global.f32 %0, [%1];"
-                                 : "=f"(scales[i])
-                                 : "l"(from.first + source * from.row_stride + block * from.block_stride));
+                const uint8_t* place = from.first + source * from.row_stride + block * from.block_stride;
+                if (source < 0 || block >= blocks) continue;
+                scales[i] = read_scale(place, from.are_bytes);
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++)
-                if (first + 2 * i < blocks) to[(first + 2 * i) * operands.space.scales_stride] = scales[i];
+                if (first + 2 * i < blocks)
+                    to[(first + 2 * i) * operands.space.scales_stride] = scale_of(scales[i], from.are_bytes);
         }
     }
 

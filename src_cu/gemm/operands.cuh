@@ -1,51 +1,76 @@
 // Where a GEMM's operands come from: elements by tensor copies, scales read by a thread for each row, or those of A by one copy
 // for a whole tile where they lie so.
 //
-// Scales may lie anywhere: row_stride and block_stride, in elements, say where. So row-major scales and those with M
-// contiguous are the same code, and nothing is transposed beforehand.
+// Scales may lie anywhere: row_stride and block_stride, in bytes, say where. So row-major scales and those with M contiguous are
+// the same code, and nothing is transposed beforehand. They are f32, or ue8m0 and then become f32 on their way: what multiplies knows
+// of f32 alone.
 #pragma once
 
 #include <cstdint>
 
+#include "common/e8m0.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/fp8b128_tile.cuh"
 
 namespace zoo {
 
 struct Scales {
-    const float* first;
+    const uint8_t* first;
     int64_t row_stride, block_stride;
     int rows;
+    bool are_bytes;
 };
 
+__device__ __forceinline__ uint32_t read_scale(const uint8_t* place, bool is_byte) {
+    uint32_t bits;
+    if (is_byte)
+        asm volatile("ld.global.u8 %0, [%1];" : "=r"(bits) : "l"(place));
+    else
+        asm volatile("ld.global.b32 %0, [%1];" : "=r"(bits) : "l"(place));
+    return bits;
+}
+__device__ __forceinline__ float scale_of(uint32_t bits, bool is_byte) {
+    return is_byte ? e8m0_value(bits) : __uint_as_float(bits);
+}
+
 // The scales of one row, block after block of K, read AHEAD blocks at a time, and as many before they are used; zeros for a
-// row that does not exist.
+// row that does not exist, of bytes what a zero is. EITHER: f32 or bytes, as the launch says; else f32, and nothing is asked.
+template <bool EITHER, int AHEAD_ = 2>
 class RowScales {
    public:
-    static constexpr int AHEAD = 2;
+    static constexpr int AHEAD = AHEAD_;
 
     __device__ __forceinline__ void begin(const Scales& scales, int row, int first_block) {
         stride = scales.block_stride;
         next = row < scales.rows ? scales.first + row * scales.row_stride + first_block * stride : nullptr;
+        are_bytes = EITHER && scales.are_bytes;
     }
     // So many blocks are left, from the next on.
     __device__ __forceinline__ void read(int left) {
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            now[i] = soon[i];
+            now[i] = scale_of(soon[i], are_bytes);
             soon[i] = 0;
             if (next == nullptr || i >= left) continue;
-            asm volatile("ld.global.f32 %0, [%1];" : "=f"(soon[i]) : "l"(next));
+            soon[i] = read_scale(next, are_bytes);
             next += stride;
         }
     }
     __device__ __forceinline__ float of(int which) const { return now[which]; }
 
    private:
-    const float* next = nullptr;
+    const uint8_t* next = nullptr;
     int64_t stride = 0;
-    float now[AHEAD], soon[AHEAD] = {};
+    bool are_bytes = false;
+    float now[AHEAD];
+    uint32_t soon[AHEAD] = {};
 };
+
+// Either operand's.
+template <class Operands>
+__device__ __forceinline__ bool has_bytes(const Operands& operands) {
+    return operands.a_scales.are_bytes || operands.b_scales.are_bytes;
+}
 
 // Some blocks of K of one tile of D.
 struct Work {
@@ -97,23 +122,23 @@ struct Operands {
     }
 
     // The scales of a row of the tile, of A or of B.
-    __device__ __forceinline__ void begin_token(RowScales& scales, const Work& work, int row) const {
+    __device__ __forceinline__ void begin_token(auto& scales, const Work& work, int row) const {
         scales.begin(of_group(a_scales, work, a_scales_group_stride), work.token - work.group * tokens + row, work.first_block);
     }
-    __device__ __forceinline__ void begin_weight(RowScales& scales, const Work& work, int row) const {
+    __device__ __forceinline__ void begin_weight(auto& scales, const Work& work, int row) const {
         const int scale = Tile::WEIGHTS_AN_ENTRY == SCALE_BLOCK ? work.weight / SCALE_BLOCK + row
                                                                 : (work.weight + row * Tile::WEIGHTS_AN_ENTRY) / SCALE_BLOCK;
         scales.begin(of_group(b_scales, work, b_scales_group_stride), scale, work.first_block);
     }
 
     // The first block's scales of the tile's rows of A, where those of every block can be copied at once; else null.
-    __device__ __forceinline__ const float* token_scales_to_copy(const Work& work) const {
+    __device__ __forceinline__ const uint8_t* token_scales_to_copy(const Work& work) const {
         const Scales scales = of_group(a_scales, work, a_scales_group_stride);
         const int row = work.token - work.group * tokens;
-        const float* first = scales.first + row + work.first_block * scales.block_stride;
-        const bool together = scales.row_stride == 1 && row + Tile::TOKENS <= scales.rows;
+        const uint8_t* first = scales.first + row * int64_t(4) + work.first_block * scales.block_stride;
+        const bool together = !scales.are_bytes && scales.row_stride == 4 && row + Tile::TOKENS <= scales.rows;
         const bool aligned = reinterpret_cast<uint64_t>(first) % 16 == 0 &&
-                             (scales.block_stride % 4 == 0 || work.end_block - work.first_block == 1);
+                             (scales.block_stride % 16 == 0 || work.end_block - work.first_block == 1);
         return together && aligned ? first : nullptr;
     }
 

@@ -276,6 +276,8 @@ def along_k(product=gemm_fp8b128_k_grouped, add=accumulated, empty_ones_too=Fals
 
         def read(name):
             elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
+            if name.endswith("_scale") and elements.itemsize == 1:
+                return decode_e8m0(elements)
             return elements.view(FLOATS.get(name, numpy.int32))
 
         ends, dtype = read("offsets"), variant.dtypes["d"]

@@ -20,6 +20,7 @@ from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
 from zoo.reference.gemm_powers_of_two import gemm_fp8b128_k_grouped_of_powers, gemm_fp8b128_of_powers, ue8m0_of_powers
 from zoo.reference.groups import gather
+from zoo.reference.small_floats import decode_e8m0
 
 BLOCK = 128
 
@@ -66,8 +67,21 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         "k_grouped": _k_grouped,
     }
     refuse_other_formats(kernel)
-    made = makers[kernel.fields["grouping"]](kernel, variant)
-    return map(with_bounds, made) if arithmetic_of(variant) is BLACKWELL else made
+    make = makers[kernel.fields["grouping"]]
+    if arithmetic_of(variant) is BLACKWELL:
+        return map(with_bounds, make(kernel, variant, BLACKWELL))
+    return itertools.chain(make(kernel, variant, HOPPER), some_of_bytes(make(kernel, variant, HOPPER_OF_BYTES)))
+
+
+def some_of_bytes(problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Every fifth, for layouts repeat after two and three: scales of both, of a, of b as ue8m0, in turn."""
+    ways = itertools.cycle((("a_scale", "b_scale"), ("a_scale",), ("b_scale",)))
+    return map(with_bytes, itertools.islice(problems, 0, None, 5), ways)
+
+
+def with_bytes(problem: Problem, names: tuple[str, ...]) -> Problem:
+    words = " and ".join(names) or "none"
+    return replace(problem, inputs=as_ue8m0(dict(problem.inputs), names), name=f"{problem.name}, {words} as bytes")
 
 
 def refuse_other_formats(kernel: Kernel) -> None:
@@ -92,7 +106,16 @@ def _powers_of_two(scales: numpy.ndarray) -> numpy.ndarray:
     return numpy.asarray(numpy.exp2(numpy.floor(numpy.log2(scales))), numpy.float32)
 
 
+def _ends_of_the_range(scales: numpy.ndarray) -> numpy.ndarray:
+    """Powers of two that are bytes; of several rows the last has the least one."""
+    found = _powers_of_two(scales)
+    if len(found) > 1:
+        found[-1] = 2.0**-127
+    return decode_e8m0(ue8m0_of_powers(found))
+
+
 HOPPER = Arithmetic(lambda scales: scales, lambda *operands: gemm_fp8b128(*operands), lambda *operands: gemm_fp8b128_k_grouped(*operands))
+HOPPER_OF_BYTES = HOPPER._replace(scales=_ends_of_the_range)
 BLACKWELL = Arithmetic(_powers_of_two, gemm_fp8b128_of_powers, gemm_fp8b128_k_grouped_of_powers)
 
 
@@ -132,8 +155,8 @@ def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
     return itertools.cycle([dtype for dtype in dtypes if dtype != "f32" or arithmetic_of(variant) is BLACKWELL])
 
 
-def _dense(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+def _dense(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
+    dtypes = _dtypes_of_d(kernel, variant)
     rests = shares_rest(variant)
     numbers = itertools.cycle((132, 4)) if rests else numbers_of_multiprocessors() if on is BLACKWELL else itertools.repeat(None)
 
@@ -239,8 +262,8 @@ _RUNS = (
 )  # fmt: skip
 
 
-def _m_indices(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+def _m_indices(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
+    dtypes = _dtypes_of_d(kernel, variant)
     for number, (N, K, runs) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, gap = len(m_indices), 5, number % 2
@@ -276,10 +299,10 @@ def sums_of_indexed(
     return sums
 
 
-def _m_grouped_contiguous(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+def _m_grouped_contiguous(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
+    dtypes = _dtypes_of_d(kernel, variant)
     if variant.constants.get("INDEXED"):
-        yield from _m_indices(kernel, variant)
+        yield from _m_indices(kernel, variant, on)
     for index, (M, N, K, sizes) in enumerate(_GROUPS):
         for what in ("random", "NaN in the rows of nobody and in the first of every second group"):
             arrays, sums = _groups(M, N, K, sizes, what != "random", on)
@@ -319,8 +342,8 @@ def group_of_rows(M: int, sizes: tuple[int, ...]) -> numpy.ndarray:
     return numpy.array(groups + [-1] * (M - len(groups)), numpy.int32)
 
 
-def _m_grouped_gather(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+def _m_grouped_gather(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
+    dtypes = _dtypes_of_d(kernel, variant)
     for number, (M, N, K, sizes) in enumerate(_GROUPS):
         for special in (False, True):
             tokens, gap = max(1, M // 3), number % 2
@@ -386,8 +409,8 @@ _PLACES = (
 )  # fmt: skip
 
 
-def _m_grouped_masked(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+def _m_grouped_masked(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
+    dtypes = _dtypes_of_d(kernel, variant)
     for index, (N, K, rows, used) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), index % 2
@@ -438,8 +461,8 @@ _ALONG_K = (
 )
 
 
-def _k_grouped(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    dtypes, on = _dtypes_of_d(kernel, variant), arithmetic_of(variant)
+def _k_grouped(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
+    dtypes = _dtypes_of_d(kernel, variant)
     for index, shape in enumerate(_ALONG_K):
         M, N, K, sizes = shape
         for accumulate in ("no", "yes"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Protocol
 
@@ -17,14 +16,17 @@ import numpy
 
 from zoo.checks.gemm import (
     BLACKWELL,
+    HOPPER,
+    HOPPER_OF_BYTES,
     Arithmetic,
     Sums,
     arithmetic_of,
-    as_ue8m0,
     group_of_rows,
     refuse_other_formats,
+    some_of_bytes,
     sums_of_groups,
     sums_of_indexed,
+    with_bytes,
 )
 from zoo.checks.problem import Later, Placed, Problem, numbers_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
@@ -102,14 +104,13 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         "m_grouped_gather": _m_grouped_gather,
     }
     results = _Rounded() if kernel.fields["extra"] == "swiglu" else _Quantised()
-    made = makers[kernel.fields["grouping"]](variant, results)
-    return map(_scales_as_bytes_in_turn, made, itertools.count()) if arithmetic_of(variant) is BLACKWELL else made
+    make = makers[kernel.fields["grouping"]]
+    if arithmetic_of(variant) is BLACKWELL:
+        return map(with_bytes, make(variant, results, BLACKWELL), itertools.cycle(_AS_BYTES))
+    return itertools.chain(make(variant, results, HOPPER), some_of_bytes(make(variant, results, HOPPER_OF_BYTES)))
 
 
-def _scales_as_bytes_in_turn(problem: Problem, turn: int) -> Problem:
-    """ue8m0 of a, of b, of both, of none."""
-    names = tuple(name for bit, name in enumerate(("a_scale", "b_scale")) if turn >> bit & 1)
-    return replace(problem, inputs=as_ue8m0(dict(problem.inputs), names), name=f"{problem.name}, {' and '.join(names) or 'none'} as bytes")
+_AS_BYTES: tuple[tuple[str, ...], ...] = ((), ("a_scale",), ("b_scale",), ("a_scale", "b_scale"))
 
 
 class _Results(Protocol):
@@ -195,8 +196,8 @@ def _scale_strides(shape: tuple[int, ...], mn_major: bool, gap: int) -> tuple[in
     return strides if len(shape) == 2 else ((blocks if mn_major else rows) * pitch, *strides)
 
 
-def _dense(variant: Variant, results: _Results) -> Iterator[Problem]:
-    splits, on = variant.constants.get("SPLITS", 1), arithmetic_of(variant)
+def _dense(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
+    splits = variant.constants.get("SPLITS", 1)
     numbers = numbers_of_multiprocessors() if on is BLACKWELL else itertools.repeat(None)
 
     def problem(
@@ -254,7 +255,7 @@ def _multiplied(make: Make, M: int, columns: int, K: int, splits: int, on: Arith
 def _for(on: Arithmetic, arrays: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
     """As an arch takes them."""
     if on is not BLACKWELL:
-        return arrays
+        return {**arrays, **{name: on.scales(arrays[name]) for name in ("a_scale", "b_scale")}}
     elements = {name: numpy.rint(2 * arrays[name].astype(numpy.float32)).clip(-6, 6).astype(arrays[name].dtype) for name in ("a", "b")}
     with numpy.errstate(all="ignore"):
         halves = {"a_scale": 0.5 * arrays["a_scale"], "b_scale": 0.5 * arrays["b_scale"]}
@@ -286,8 +287,8 @@ def _m_indices(results: _Results, on: Arithmetic) -> Iterator[Problem]:
         yield Problem(f"{columns} x {K}, {gates}, rows {rows}, NaN in those of -1{words}", inputs, outputs, settings)
 
 
-def _m_grouped_contiguous(variant: Variant, results: _Results) -> Iterator[Problem]:
-    by_index, on = variant.constants.get("GROUPING") == 3 or variant.constants.get("INDEXED") == 1, arithmetic_of(variant)
+def _m_grouped_contiguous(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
+    by_index = variant.constants.get("GROUPING") == 3 or variant.constants.get("INDEXED") == 1
     if by_index:
         yield from _m_indices(results, on)
     for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
@@ -312,13 +313,13 @@ def _m_grouped_contiguous(variant: Variant, results: _Results) -> Iterator[Probl
             yield Problem(name, inputs, outputs, settings)
 
 
-def _m_grouped_masked(variant: Variant, results: _Results) -> Iterator[Problem]:
+def _m_grouped_masked(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
     for turn, (columns, K, rows, used, gates) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), turn % 2
             row_scale = _row_scales(G * rows) if special and not turn % 2 else None
             sizes = tuple(size for count in used for size in (count, rows - count))  # every second group is nobody's
-            arrays, sums = _grouped(G * rows, columns, K, sizes, False, arithmetic_of(variant))
+            arrays, sums = _grouped(G * rows, columns, K, sizes, False, on)
             nobody = numpy.arange(rows)[None, :] >= numpy.array(used)[:, None]
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
@@ -338,8 +339,7 @@ def _m_grouped_masked(variant: Variant, results: _Results) -> Iterator[Problem]:
             yield Problem(name + ", NaN in the others" * special, inputs, outputs, settings)
 
 
-def _m_grouped_gather(variant: Variant, results: _Results) -> Iterator[Problem]:
-    on = arithmetic_of(variant)
+def _m_grouped_gather(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
     for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
         for special in (False, True):
             arrays, sums = _gathered(M, columns, K, sizes, special, on)

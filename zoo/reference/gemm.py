@@ -12,7 +12,7 @@ from zoo.reference.blocks import cut, spread
 from zoo.reference.dequantize import DTYPES
 from zoo.reference.float32 import fused_multiply_add
 from zoo.reference.quantize import Quantized, quantize_rows
-from zoo.reference.small_floats import E4M3, decode
+from zoo.reference.small_floats import E4M3, decode, decode_e8m0
 from zoo.reference.swiglu import swiglu
 
 BLOCK = 128
@@ -25,8 +25,9 @@ def gemm_fp8b128(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.
     """f32 sums (M, N) from a (M, K), a_scale (M, ceil(K / 128)), b (N, K), b_scale (ceil(N / 128), ceil(K / 128)).
 
     A block's partial sum leaves the tensor core; sum = fma(partial, a_scale * b_scale, sum) in f32, block after block.
-    With `splits`, the blocks are cut into so many shares, whose sums are added up in order.
+    With `splits`, the blocks are cut into so many shares, whose sums are added up in order. Scales are f32, or ue8m0 bytes.
     """
+    a_scale, b_scale = as_f32(a_scale), as_f32(b_scale)
     blocks = a_scale.shape[1]
     b_rows = np.repeat(b_scale, BLOCK, axis=0)[: len(b)]
     total = np.zeros((len(a), len(b)), np.float32)
@@ -47,6 +48,7 @@ def gemm_fp8b128_k_grouped(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
     Blocks begin anew with every group; the last one of a group ends where the group does. The blocks of all groups follow one
     another in the scales. What is not of a group is not looked at.
     """
+    a_scale, b_scale = as_f32(a_scale), as_f32(b_scale)
     sums = np.zeros((len(offsets), len(a), len(b)), np.float32)
     begin = block = 0
     with np.errstate(all="ignore"):
@@ -58,6 +60,11 @@ def gemm_fp8b128_k_grouped(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
                 block += 1
             begin = end
     return sums
+
+
+def as_f32(scales: np.ndarray) -> np.ndarray:
+    """Of ue8m0 bytes the numbers that they are; f32 as it is."""
+    return decode_e8m0(scales) if scales.itemsize == 1 else scales
 
 
 def scaled(sums: np.ndarray, row_scale: np.ndarray) -> np.ndarray:
