@@ -141,8 +141,8 @@ __device__ __forceinline__ T order_of(const TilesOfResult& tiles, bool in_halves
         return tiles;
 }
 template <class T = Copies>
-__device__ __forceinline__ T copies_of(const TensorMap& a, const TensorMap& b, int up_rows, int right_box) {
-    return T{a, b, GATED && !Tile::SWAPPED ? up_rows : right_box};
+__device__ __forceinline__ T copies_of(const TensorMap& a, const TensorMap& b, int up_rows, int right_box, uint32_t types) {
+    return T{a, b, GATED && !Tile::SWAPPED ? up_rows : right_box, weight_bytes<Tile::Kind>(types)};
 }
 template <class T = Result>
 __device__ __forceinline__ T result_of(const Finish& finish, uint8_t* scales, int columns, int type, Argument argument,
@@ -210,6 +210,6 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     const Gated gated{finish, {Gate(activation), limit}, N, !in_halves};
     const Result result = result_of(finish, scales_out, N, type, argument, argument_stride);
 
-    compute(tile, tiles, order_of(tiles, in_halves), copies_of(a, b, in_halves ? N : 0, right_box), scales_of_both, types, K,
-            {finish, gated, result}, asks != 0);
+    compute(tile, tiles, order_of(tiles, in_halves), copies_of(a, b, in_halves ? N : 0, right_box, types), scales_of_both, types,
+            K, {finish, gated, result}, asks != 0);
 }

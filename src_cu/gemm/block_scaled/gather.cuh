@@ -33,11 +33,11 @@ struct GatheringTile : Tile {
 
 template <class Tile>
 struct GatheredElements {
-    using Kind = typename Tile::Kind;
     static constexpr int AT_ONCE = Tile::SWAPPED ? Tile::COLUMN_UNIT / 4 : 8;  // copies whose coordinates are read together
     const TensorMap &a, &b;                                                    // a: rows one by one
     RowsByIndex rows;
-    int weights;  // of a tile
+    int weights;                    // of a tile
+    int weight_bytes = LINE_BYTES;  // of a line of B, as barriers count them
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a);
@@ -57,7 +57,7 @@ struct GatheredElements {
             uint8_t *of_tokens = Tile::SWAPPED ? stage.right : stage.left, *of_weights = Tile::SWAPPED ? stage.left : stage.right;
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            arrive_expecting_bytes(full, tokens * LINE_BYTES + weights * Kind::WEIGHT_BYTES);
+            arrive_expecting_bytes(full, tokens * LINE_BYTES + weights * weight_bytes);
             load_box(of_weights, b, line * LINE_BYTES, work.weight, full);
 #pragma unroll 1
             for (int first = 0; first < tokens; first += 4 * AT_ONCE) {
