@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "d06a30b5faae5a68c059a9d424a7a5d2e696776f20c839a7ac906b131d429868"
+EVIDENCE_SHA256 = "34d89ad82b8417274d5a85e93549a3495f5a9c15463f51608163089b4412a3d3"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "b0ccabb79965760c99a833d49da1d5ee14adbcda82d59fa5517881e1c6cb4df6"
+MANIFEST_SHA256 = "61adacc112535757279790e597b914ba6085e278e6a25d80fb9a4ed368c03260"
