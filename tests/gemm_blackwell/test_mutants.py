@@ -26,6 +26,9 @@ QUICK = (
     "rounds towards zero",
 )
 
+THROUGH_AN_INDEX = ("nvfp4 gather", "few128")
+QUICK_THROUGH_AN_INDEX = ("a number is read 16 bytes further on", "a box to the next 1024 bytes", "does not expect bytes")
+
 
 def test_the_kinds_are_many_and_each_has_a_place():
     every = mutants.every_place(EVERY)
@@ -43,4 +46,10 @@ def test_every_edit_changes_the_text_of_its_kernel():
 def test_a_deliberate_bug_is_found(kind):
     of_all = f": {kind}, "
     (verdict,) = mutants.judged(1, 0, (of_all,) if SCHEDULES else (" ".join(PAIRS) + of_all,), EVERY)
+    assert verdict.found_by, verdict
+
+
+@pytest.mark.parametrize("kind", QUICK_THROUGH_AN_INDEX)
+def test_a_deliberate_bug_is_found_in_what_gathers(kind):
+    (verdict,) = mutants.judged(1, 0, (f"{' '.join(THROUGH_AN_INDEX)}: {kind}, ",), THROUGH_AN_INDEX[:1])
     assert verdict.found_by, verdict
