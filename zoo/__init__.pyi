@@ -83,6 +83,7 @@ _KernelName: TypeAlias = Literal[
     "gemm.mxfp4.m_grouped_contiguous",
     "gemm.mxfp4.m_grouped_contiguous.swiglu",
     "gemm.mxfp4.m_grouped_gather",
+    "gemm.mxfp4.m_grouped_gather.swiglu",
     "gemm.mxfp4.m_grouped_masked",
     "gemm.mxfp4.m_grouped_masked.swiglu",
     "gemm.mxfp8.dense",
@@ -95,18 +96,27 @@ _KernelName: TypeAlias = Literal[
     "gemm.mxfp8.m_grouped_contiguous.swiglu",
     "gemm.mxfp8.m_grouped_contiguous.swiglu_mxfp8",
     "gemm.mxfp8.m_grouped_gather",
+    "gemm.mxfp8.m_grouped_gather.mxfp8",
+    "gemm.mxfp8.m_grouped_gather.swiglu",
+    "gemm.mxfp8.m_grouped_gather.swiglu_mxfp8",
     "gemm.mxfp8.m_grouped_masked",
     "gemm.mxfp8.m_grouped_masked.mxfp8",
     "gemm.mxfp8.m_grouped_masked.swiglu",
     "gemm.mxfp8.m_grouped_masked.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.dense",
+    "gemm.mxfp8_mxfp4.dense.mxfp8",
     "gemm.mxfp8_mxfp4.dense.swiglu",
     "gemm.mxfp8_mxfp4.dense.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_contiguous",
+    "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu",
     "gemm.mxfp8_mxfp4.m_grouped_contiguous.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_gather",
+    "gemm.mxfp8_mxfp4.m_grouped_gather.mxfp8",
+    "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu",
+    "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu_mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_masked",
+    "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8",
     "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu",
     "gemm.mxfp8_mxfp4.m_grouped_masked.swiglu_mxfp8",
     "gemm.nvfp4.dense",
@@ -119,6 +129,9 @@ _KernelName: TypeAlias = Literal[
     "gemm.nvfp4.m_grouped_contiguous.swiglu",
     "gemm.nvfp4.m_grouped_contiguous.swiglu_nvfp4",
     "gemm.nvfp4.m_grouped_gather",
+    "gemm.nvfp4.m_grouped_gather.nvfp4",
+    "gemm.nvfp4.m_grouped_gather.swiglu",
+    "gemm.nvfp4.m_grouped_gather.swiglu_nvfp4",
     "gemm.nvfp4.m_grouped_masked",
     "gemm.nvfp4.m_grouped_masked.nvfp4",
     "gemm.nvfp4.m_grouped_masked.swiglu",
@@ -858,6 +871,32 @@ def launch(
 @overload
 def launch(
     name: Literal[
+        "gemm.mxfp4.m_grouped_gather.swiglu",
+        "gemm.mxfp8.m_grouped_gather.swiglu",
+        "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu",
+        "gemm.nvfp4.m_grouped_gather.swiglu",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> None: ...
+@overload
+def launch(
+    name: Literal[
         "gemm.mxfp4.m_grouped_masked",
         "gemm.mxfp8.m_grouped_masked",
         "gemm.mxfp8_mxfp4.m_grouped_masked",
@@ -906,7 +945,7 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
-    name: Literal["gemm.mxfp8.dense.mxfp8"],
+    name: Literal["gemm.mxfp8.dense.mxfp8", "gemm.mxfp8_mxfp4.dense.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -947,7 +986,7 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
-    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8"],
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -988,7 +1027,50 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
-    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8"],
+    name: Literal["gemm.mxfp8.m_grouped_gather.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_gather.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.m_grouped_gather.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -1100,6 +1182,49 @@ def launch(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.nvfp4.m_grouped_gather.nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.nvfp4.m_grouped_gather.swiglu_nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
     offsets: _Array,
     q: _Array,
     scales: _Array,
@@ -2414,6 +2539,32 @@ def prepare(
 @overload
 def prepare(
     name: Literal[
+        "gemm.mxfp4.m_grouped_gather.swiglu",
+        "gemm.mxfp8.m_grouped_gather.swiglu",
+        "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu",
+        "gemm.nvfp4.m_grouped_gather.swiglu",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal[
         "gemm.mxfp4.m_grouped_masked",
         "gemm.mxfp8.m_grouped_masked",
         "gemm.mxfp8_mxfp4.m_grouped_masked",
@@ -2462,7 +2613,7 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
-    name: Literal["gemm.mxfp8.dense.mxfp8"],
+    name: Literal["gemm.mxfp8.dense.mxfp8", "gemm.mxfp8_mxfp4.dense.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -2503,7 +2654,7 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
-    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8"],
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -2544,7 +2695,50 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
-    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8"],
+    name: Literal["gemm.mxfp8.m_grouped_gather.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_gather.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.m_grouped_gather.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -2656,6 +2850,49 @@ def prepare(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.nvfp4.m_grouped_gather.nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array,
+    scales: _Array,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.nvfp4.m_grouped_gather.swiglu_nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
     offsets: _Array,
     q: _Array,
     scales: _Array,
@@ -3994,6 +4231,32 @@ def call(
 @overload
 def call(
     name: Literal[
+        "gemm.mxfp4.m_grouped_gather.swiglu",
+        "gemm.mxfp8.m_grouped_gather.swiglu",
+        "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu",
+        "gemm.nvfp4.m_grouped_gather.swiglu",
+    ],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Any: ...
+@overload
+def call(
+    name: Literal[
         "gemm.mxfp4.m_grouped_masked",
         "gemm.mxfp8.m_grouped_masked",
         "gemm.mxfp8_mxfp4.m_grouped_masked",
@@ -4042,7 +4305,7 @@ def call(
 ) -> Any: ...
 @overload
 def call(
-    name: Literal["gemm.mxfp8.dense.mxfp8"],
+    name: Literal["gemm.mxfp8.dense.mxfp8", "gemm.mxfp8_mxfp4.dense.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -4083,7 +4346,7 @@ def call(
 ) -> Any: ...
 @overload
 def call(
-    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8"],
+    name: Literal["gemm.mxfp8.m_grouped_contiguous.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_contiguous.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -4124,7 +4387,50 @@ def call(
 ) -> Any: ...
 @overload
 def call(
-    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8"],
+    name: Literal["gemm.mxfp8.m_grouped_gather.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_gather.mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.m_grouped_gather.swiglu_mxfp8", "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu_mxfp8"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    rounding: Literal["floor", "rceil"] = "floor",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.mxfp8.m_grouped_masked.mxfp8", "gemm.mxfp8_mxfp4.m_grouped_masked.mxfp8"],
     /,
     *,
     stream: object = None,
@@ -4236,6 +4542,49 @@ def call(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.m_grouped_gather.nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
+    offsets: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    tensor_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.nvfp4.m_grouped_gather.swiglu_nvfp4"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    a_scale: _Array,
+    b: _Array,
+    b_scale: _Array,
+    index: _Array,
     offsets: _Array,
     q: _Array | Literal["e2m1x2"] | bool | None = None,
     scales: _Array | Literal["e4m3"] | bool | None = None,

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
               tiles = tiles_of(scales, SCALES_A_TILE_ROW);
     const int split = splits > 1 ? cluster_rank() : 0;
     const OneMatrix<Tile> order{M, N, weights, {lines, splits, split}};
-    const Elements<Tile> elements{a, b, right_box};
+    const Elements<Tile> elements{a, b, right_box, weight_bytes<Kind>(types)};
     const ScalesOfBoth<Tile> scales_of_both{{a_scale_map, a_scale, scales, tiles, tiles_of(M, SCALE_TILE_ROWS)},
                                             {b_scale_map, b_scale, scales, tiles, tiles_of(N, SCALE_TILE_ROWS)}};
     const Finish finish{d, d_stride, Stored(dtype), alpha, 0, {bias, bias_is_bf16}, 0, row_scale, {c, c_is_bf16}, c_stride};

@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     Tile& tile = *reinterpret_cast<Tile*>(memory);
     const int scales = K / Kind::ELEMENTS_A_SCALE, tiles = tiles_of(scales, SCALES_A_TILE_ROW);
     const RowsByIndex by_index{index, rows};
-    const GatheredElements<Tile> elements{a, b, by_index, weights};
+    const GatheredElements<Tile> elements{a, b, by_index, {weights}, weight_bytes<Kind>(types)};
     const GatheredScales<Tile> gathered_scales{
         {a_scale, a_scale_stride, scales}, by_index, {b_scale_map, b_scale, scales, tiles, count * tiles_of(N, SCALE_TILE_ROWS)}};
     const Finish finish{d, d_stride, Stored(dtype), alpha, alpha_stride, {bias, bias_is_bf16}, N, row_scale, {nullptr, 0}, 0};

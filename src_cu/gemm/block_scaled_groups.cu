@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
         drain.run(tile, work,
                   [&](int first, auto& sums) { store_chunk<Tile>(finish, work, product.rank * LANES + lane, first, sums); });
     };
-    product.run(ManyMatrices<Tile, Groups>{Groups::of(groups, rows), count, N, weights, share}, Elements<Tile>{a, b, right_box},
-                scales_of_both, types, K, store);
+    product.run(ManyMatrices<Tile, Groups>{Groups::of(groups, rows), count, N, weights, share},
+                Elements<Tile>{a, b, right_box, weight_bytes<Kind>(types)}, scales_of_both, types, K, store);
     product.free();
 }

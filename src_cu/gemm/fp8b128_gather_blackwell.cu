@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS_OF_ROLES, 1)
     extern __shared__ __align__(1024) uint8_t memory[];
     Tile& tile = *reinterpret_cast<Tile*>(memory);
     const RowsByIndex by_index{index, rows};
-    const GatheredElements<Tile> elements{a, b, by_index, Tile::WEIGHTS};
+    const GatheredElements<Tile> elements{a, b, by_index, {Tile::WEIGHTS}};
     const ScalesByHand<Tile, ScalesByIndex> scales{{a_scale, a_scale_is_ue8m0, 0, a_scale_row, a_scale_block},
                                                    {b_scale, b_scale_is_ue8m0, b_scale_group, b_scale_row, b_scale_block},
                                                    {{}, by_index}};

@@ -63,10 +63,10 @@ def pack(codes: numpy.ndarray) -> numpy.ndarray:
     return codes[:, ::2] | codes[:, 1::2] << 4
 
 
-def blocked(scales: numpy.ndarray) -> numpy.ndarray:
-    """Plain scale bytes (R, C) in tiles of 128 x 4, 512 bytes each; padding is ANY_BYTE."""
+def blocked(scales: numpy.ndarray, padding: int = ANY_BYTE) -> numpy.ndarray:
+    """Plain scale bytes (R, C) in tiles of 128 x 4, 512 bytes each."""
     rows, columns = scales.shape
-    whole = numpy.full((-(-rows // 128) * 128, -(-columns // 4) * 4), ANY_BYTE, numpy.uint8)
+    whole = numpy.full((-(-rows // 128) * 128, -(-columns // 4) * 4), padding, numpy.uint8)
     whole[:rows, :columns] = scales
     tiles = whole.reshape(len(whole) // 128, 4, 32, whole.shape[1] // 4, 4)  # rows r + 32 * q: a line of 16 bytes holds the four q
     return tiles.transpose(0, 3, 2, 1, 4).reshape(-1)

@@ -1,10 +1,10 @@
 """Deliberate bugs in the PTX of the block-scaled products, made mechanically: every kind at every place where it applies, drawn by seed.
 
-    python -m tests.gemm_blackwell.mutants [--each 3] [--seed 0] [--jobs 1] [--of fp8b128] [words of a kind, kernel or variant...]
+    python -m tests.gemm_blackwell.mutants [--each 3] [--seed 0] [--jobs 1] [--of mxfp8 ...] [words of a kind, product or variant...]
 
 prints the table of all that are drawn and exits with 1 when fewer than 97 % are found. A mutant is found when the emulator reports a
 finding or a deadlock, or an element of D is not the reference's. The edits are those of the proof kernels' mutants. Without --of they are of
-three formats' dense products; fp8b128 is its SwiGLU, quantised, of groups.
+three dense products; PRODUCTS has the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "emulator" / "mutants"))
 from mutant_edits import change, delete, duplicate, move, mutate, skip_wait, substitute
 
 from tests.gemm_blackwell.which import CUBINS, ZOO
-from zoo.checks import emulated, gemm_swiglu
+from zoo import checks
+from zoo.checks import block_scaled_epilogues, emulated, gemm_swiglu
 from zoo.checks.block_scaled import dense_problem, finishing_steps, random_operands
 from zoo.checks.problem import POISONS, Problem, difference
 from zoo.emulator import Device, machine
@@ -36,7 +37,14 @@ from zoo.reference.block_scaled_gemm import KINDS as KINDS_OF_FORMATS
 from zoo.shipped.ptx import Texts
 
 GOAL = 0.97
-FORMATS = ("mxfp8", "mxfp4", "nvfp4")
+DENSE = ("mxfp8", "mxfp4", "nvfp4")
+PRODUCTS = {
+    **{formats: f"gemm.{formats}.dense" for formats in DENSE},
+    "fp8b128": "gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128",
+    "mxfp8_mxfp4 gather": "gemm.mxfp8_mxfp4.m_grouped_gather.swiglu_mxfp8",
+    "nvfp4 gather": "gemm.nvfp4.m_grouped_gather.swiglu_nvfp4",
+    "fp8b128 gather": "gemm.fp8b128.m_grouped_gather.swiglu_fp8b128",
+}
 INSTRUCTION_LIMIT = 600_000  # several times what the largest problem here takes: what never ends is a livelock
 
 # instructions, as regular expressions
@@ -47,7 +55,7 @@ COMMIT, COMMIT_TO_BOTH = r"tcgen05\.commit", r"tcgen05\.commit\S*multicast"
 ST, WAIT_ST = r"tcgen05\.st", r"tcgen05\.wait::st"
 LD, WAIT_LD, ALLOC, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.alloc", r"tcgen05\.dealloc"
 CTA_BARRIER, CLUSTER_BARRIER = r"bar(rier)?\.sync", r"barrier\.cluster\.(arrive|wait)"
-STORE, STORE_SHARED = r"st\.global", r"st\.shared"
+STORE, STORE_SHARED, READ = r"st\.global", r"st\.shared", r"ld\.global"
 PREFETCH = r"prefetch\.tensormap"
 ASK, ANSWER = r"clusterlaunchcontrol\.try_cancel", r"@granted clusterlaunchcontrol\S*get_first_ctaid"
 # what moves data or says so
@@ -156,6 +164,7 @@ KINDS: dict[str, tuple[str, Callable[[At], Edit]]] = {
     "asks for a tile twice": (ASK, duplicate),
     "takes the tile after the one it got": (ANSWER, one_more),
     "all lanes do what one is to do": (r"elect\.sync", renamed(r"elect\.sync _\|one, \S+;", "setp.eq.u32 one, 0, 0;")),
+    "a number is read 16 bytes further on": (READ, operand((1, 0), add=16, type="b64")),
     "elements are not stored": (STORE, delete),
     "elements are stored 16 bytes further on": (STORE, operand((0, 0), add=16, type="b64")),
     "sums or scales are not laid down": (STORE_SHARED, delete),
@@ -173,7 +182,7 @@ def places(lines: list[str], pattern: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Mutant:
-    formats: str
+    product: str  # of PRODUCTS
     variant: str
     kind: str
     number: int  # of the place among all of the kernel's
@@ -181,39 +190,39 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        return f"{self.formats} {self.variant}: {self.kind}, place {self.number}"
+        return f"{self.product} {self.variant}: {self.kind}, place {self.number}"
 
     def ptx(self) -> str:
-        variant = variant_of(self.formats, self.variant)
+        variant = variant_of(self.product, self.variant)
         pattern, made = KINDS[self.kind]
-        return mutate(text_of(self.formats, self.variant), variant.symbol, (made(lambda lines: [places(lines, pattern)[self.number]]),))
+        return mutate(text_of(self.product, self.variant), variant.symbol, (made(lambda lines: [places(lines, pattern)[self.number]]),))
 
 
-def kernel_of(formats: str):
-    return ZOO.kernel("gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128" if formats == "fp8b128" else f"gemm.{formats}.dense")
+def kernel_of(product: str):
+    return ZOO.kernel(PRODUCTS[product])
 
 
-def variant_of(formats: str, name: str):
-    return next(variant for variant in kernel_of(formats).variants if variant.name == name and variant.arch == "sm_100f")
+def variant_of(product: str, name: str):
+    return next(variant for variant in kernel_of(product).variants if variant.name == name and variant.arch == "sm_100f")
 
 
 @functools.cache
-def text_of(formats: str, variant: str) -> str:
-    return Texts(Path(CUBINS)).of(variant_of(formats, variant), ZOO.manifest)
+def text_of(product: str, variant: str) -> str:
+    return Texts(Path(CUBINS)).of(variant_of(product, variant), ZOO.manifest)
 
 
-def every_place(of: Sequence[str] = FORMATS) -> dict[str, list[Mutant]]:
+def every_place(of: Sequence[str] = DENSE) -> dict[str, list[Mutant]]:
     found: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
-    for formats in of:
-        for variant in (variant for variant in kernel_of(formats).variants if variant.arch == "sm_100f"):
-            lines = text_of(formats, variant.name).splitlines()
+    for product in of:
+        for variant in (variant for variant in kernel_of(product).variants if variant.arch == "sm_100f"):
+            lines = text_of(product, variant.name).splitlines()
             for kind, (pattern, _) in KINDS.items():
                 for number, line in enumerate(places(lines, pattern)):
-                    found[kind].append(Mutant(formats, variant.name, kind, number, lines[line].strip()))
+                    found[kind].append(Mutant(product, variant.name, kind, number, lines[line].strip()))
     return found
 
 
-def drawn(seed: int, of: Sequence[str] = FORMATS) -> Iterator[list[Mutant]]:
+def drawn(seed: int, of: Sequence[str] = DENSE) -> Iterator[list[Mutant]]:
     """Of each kind all that there are, in an order of their own."""
     for kind, mutants in every_place(of).items():
         yield random.Random(f"{seed} {kind}").sample(mutants, len(mutants))
@@ -221,7 +230,7 @@ def drawn(seed: int, of: Sequence[str] = FORMATS) -> Iterator[list[Mutant]]:
 
 def reason_it_is_none(mutant: Mutant) -> str | None:
     """Why an edit leaves the kernel right, where it does."""
-    lines = text_of(mutant.formats, mutant.variant).splitlines()
+    lines = text_of(mutant.product, mutant.variant).splitlines()
     place = places(lines, KINDS[mutant.kind][0])[mutant.number]
     if in_a_loop_of_waits(lines, place):
         return (
@@ -233,7 +242,7 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
     factor = re.search(r"mul\.rn\.f32\s+\S+, \S+, (%r\d+);", lines[place])
     if factor and any(re.search(rf"mov\.b32\s+{factor[1]}, 0f3F800000;", line) for line in lines):
         return "a factor of 1 is left out"
-    return reason_of_squares(mutant) if mutant.formats == "fp8b128" else None
+    return reason_of_squares(mutant) if mutant.product.startswith("fp8b128") else None
 
 
 def reason_of_squares(mutant: Mutant) -> str | None:
@@ -260,13 +269,15 @@ def in_a_loop_of_waits(lines: list[str], place: int) -> bool:
 
 
 @functools.cache
-def problems(formats: str, variant_name: str) -> list[Problem]:
+def problems(product: str, variant_name: str) -> list[Problem]:
     """Several tiles a CTA; more lines than stages, shared where that is done; all steps of finishing; all dtypes of D; whole and half
     steps of K; scales of a second tile of columns."""
-    kernel, variant = kernel_of(formats), variant_of(formats, variant_name)
-    if formats == "fp8b128":
+    kernel, variant = kernel_of(product), variant_of(product, variant_name)
+    if "gather" in product:
+        return problems_of_rows_through_an_index(kernel, variant)
+    if product == "fp8b128":
         return problems_of_groups(kernel, variant)
-    line = KINDS_OF_FORMATS[formats].line
+    line = KINDS_OF_FORMATS[product].line
     steps, found = list(finishing_steps(130, 32)), []
     for M, N, K, dtype, finish in (
         (130, 32, 224, "f32", steps[4]),
@@ -275,7 +286,7 @@ def problems(formats: str, variant_name: str) -> list[Problem]:
         (20, 168, 2 * line, "bf16", {}),
         (257, 264, 32, "f16", {}),
     ):
-        found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(formats, M, N, K), dtype, 1, finish))
+        found.append(dense_problem(kernel, variant, f"{M} x {N} x {K}", random_operands(product, M, N, K), dtype, 1, finish))
     return found
 
 
@@ -290,11 +301,24 @@ def problems_of_groups(kernel, variant) -> list[Problem]:
     runs = tuple((columns, K, ((0, sizes[0]), (-1, 1), (1, max(sizes[-1], 1))), gates) for _, columns, K, sizes, gates in groups)
     with mock.patch.multiple(gemm_swiglu, _GROUPS=groups, _RUNS=runs):
         made = list(gemm_swiglu.problems(kernel, variant))
-    return made[: len(runs)] if variant.constants["INDEXED"] else made[::2]
+    return made[: len(runs)] if variant.constants.get("INDEXED") else made[::2]
+
+
+def problems_of_rows_through_an_index(kernel, variant) -> list[Problem]:
+    """As those of groups; rows that take none, and numbers of the row that is NaN, which nobody takes."""
+    if kernel.fields["formats"] == "fp8b128":
+        made = problems_of_groups(kernel, variant)
+        with mock.patch.multiple(gemm_swiglu, _GROUPS=((131, 16, 48, (129, 1), "interleaved"),)):
+            return [*made, *itertools.islice(gemm_swiglu.problems(kernel, variant), 1, None)]
+    deep = 20 * KINDS_OF_FORMATS[kernel.fields["formats"]].line + 32  # four lines are read at once, five are in flight: all meet
+    groups = (160, 96, (2, 0, 129), 2), (128, 32, (33, 2), 1), (32, deep, (4,), 0)  # the second in halves where turns are odd
+    with mock.patch.multiple(block_scaled_epilogues, _GROUPS=groups):
+        made = list(checks.problems(kernel, variant))
+    return [made[3], made[7], made[2]]
 
 
 @functools.cache
-def executed(formats: str, variant_name: str) -> set[int]:
+def executed(product: str, variant_name: str) -> set[int]:
     """The lines of the kernel as it is that these problems execute."""
     lines: set[int] = set()
     dismantle = machine.Machine.dismantle
@@ -304,14 +328,14 @@ def executed(formats: str, variant_name: str) -> set[int]:
         dismantle(ended)
 
     with mock.patch.object(machine.Machine, "dismantle", noted):
-        verdict = verdict_on(formats, variant_name, text_of(formats, variant_name), schedules=(1,))
+        verdict = verdict_on(product, variant_name, text_of(product, variant_name), schedules=(1,))
     assert not verdict.found_by, verdict.detail
     return lines
 
 
 def is_reached(mutant: Mutant) -> bool:
-    lines = text_of(mutant.formats, mutant.variant).splitlines()
-    return places(lines, KINDS[mutant.kind][0])[mutant.number] + 1 in executed(mutant.formats, mutant.variant)
+    lines = text_of(mutant.product, mutant.variant).splitlines()
+    return places(lines, KINDS[mutant.kind][0])[mutant.number] + 1 in executed(mutant.product, mutant.variant)
 
 
 @dataclass(frozen=True)
@@ -337,14 +361,14 @@ class Edited:
 
 
 def judge(mutant: Mutant) -> Verdict:
-    return verdict_on(mutant.formats, mutant.variant, mutant.ptx(), mutant)
+    return verdict_on(mutant.product, mutant.variant, mutant.ptx(), mutant)
 
 
-def verdict_on(formats: str, variant_name: str, ptx: str, mutant: Mutant | None = None, schedules: tuple[int, ...] = (1, 4)) -> Verdict:
-    kernel, variant, module = kernel_of(formats), variant_of(formats, variant_name), Module(ptx)
+def verdict_on(product: str, variant_name: str, ptx: str, mutant: Mutant | None = None, schedules: tuple[int, ...] = (1, 4)) -> Verdict:
+    kernel, variant, module = kernel_of(product), variant_of(product, variant_name), Module(ptx)
     with mock.patch.object(emulated, "Device", functools.partial(Device, instruction_limit=INSTRUCTION_LIMIT)):
         for count in schedules:
-            for problem in problems(formats, variant_name):
+            for problem in problems(product, variant_name):
                 try:
                     wrong = difference(problem, kernel, variant, emulated.executor(Edited(module), count), POISONS[:1])
                 except EmulationError as error:
@@ -355,7 +379,7 @@ def verdict_on(formats: str, variant_name: str, ptx: str, mutant: Mutant | None 
     return Verdict(mutant, "", "no finding, no deadlock and the right bits")
 
 
-def chosen(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = FORMATS) -> Iterator[Mutant]:
+def chosen(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = DENSE) -> Iterator[Mutant]:
     """So many mutants of each kind, leaving out what is no mutant and what none of the problems executes."""
     for mutants in drawn(seed, of):
         named = (mutant for mutant in mutants if all(word in mutant.name for word in words))
@@ -363,7 +387,7 @@ def chosen(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = 
         yield from itertools.islice(there, each)
 
 
-def judged(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = FORMATS, jobs: int = 1) -> Iterator[Verdict]:
+def judged(each: int, seed: int, words: Sequence[str] = (), of: Sequence[str] = DENSE, jobs: int = 1) -> Iterator[Verdict]:
     if jobs == 1:
         yield from map(judge, chosen(each, seed, words, of))
     else:
@@ -377,7 +401,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--of", nargs="+", default=FORMATS)
+    parser.add_argument("--of", nargs="+", default=DENSE)
     asked = parser.parse_args()
     verdicts = []
     for verdict in judged(asked.each, asked.seed, asked.words, asked.of, asked.jobs):

@@ -256,7 +256,7 @@ def test_what_was_requantised_multiplies_to_the_same_within_what_elements_lose()
 
 GATED = [
     f"gemm.fp8b128.{grouping}.{result}"
-    for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked")
+    for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
     for result in ("swiglu", "swiglu_fp8b128")
 ]
 
@@ -293,7 +293,7 @@ def quantised(h, scaling):
 
 
 def swiglu(kernel, variant, columns, K, sizes, order, scaling, seed):
-    """Groups of these sizes, the last rows nobody's; of dense one group."""
+    """Groups of these sizes, the last rows nobody's; of dense one group. Gathered rows come from A in another order, and every seventh is none."""
     random, grouping = numpy.random.default_rng(seed), kernel.fields["grouping"]
     more = 0 if grouping == "dense" else 3
     R = max(sizes) + more
@@ -308,6 +308,10 @@ def swiglu(kernel, variant, columns, K, sizes, order, scaling, seed):
         rows = slice(begin, begin + size)
         owner[rows], h[rows] = group, h_of(a[rows], a_scale[rows], *weights[group], order, row_scale[rows])
     a[owner < 0], a_scale[owner < 0] = numpy.nan, numpy.nan
+    if grouping == "m_grouped_gather":
+        index, h[::7] = random.permutation(M).astype(numpy.int32), 0
+        a[index], a_scale[index] = a.copy(), a_scale.copy()
+        index[owner < 0], index[::7], index[::14] = 2**31 - 1, -1, M
 
     def shaped(array):
         return array.reshape(len(sizes), R, *array.shape[1:]) if grouping == "m_grouped_masked" else array
@@ -320,6 +324,8 @@ def swiglu(kernel, variant, columns, K, sizes, order, scaling, seed):
     elif grouping == "m_grouped_contiguous":
         ends = numpy.cumsum(sizes).astype(numpy.int32)
         inputs |= {"m_indices": Placed(owner)} if variant.constants["INDEXED"] else {"offsets": Placed(ends)}
+    elif grouping == "m_grouped_gather":
+        inputs |= {"index": Placed(index), "offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
     results = {"d": h.astype(ml_dtypes.bfloat16)}
     if kernel.fields["extra"] != "swiglu":
         results = dict(zip(("q", "scales"), quantised(h, scaling), strict=True))

@@ -6,7 +6,7 @@ import pytest
 from tests.gemm_blackwell import mutants
 from tests.gemm_blackwell.which import SCHEDULES
 
-EVERY = (*mutants.FORMATS, "fp8b128")  # which alone puts something back into tensor memory
+EVERY = tuple(mutants.PRODUCTS)
 PAIRS = ("mxfp4", "t256_w256")  # has all that the others have, but for partial sums
 QUICK = (
     "does not wait",
@@ -26,6 +26,9 @@ QUICK = (
     "rounds towards zero",
 )
 
+THROUGH_AN_INDEX = ("nvfp4 gather", "few128")
+QUICK_THROUGH_AN_INDEX = ("a number is read 16 bytes further on", "a box to the next 1024 bytes", "does not expect bytes")
+
 
 def test_the_kinds_are_many_and_each_has_a_place():
     every = mutants.every_place(EVERY)
@@ -35,12 +38,18 @@ def test_the_kinds_are_many_and_each_has_a_place():
 
 def test_every_edit_changes_the_text_of_its_kernel():
     for found in mutants.drawn(1, EVERY):
-        mutant = next(mutant for mutant in found if (mutant.formats, mutant.variant) == PAIRS or mutant.number == 0)
-        assert mutant.ptx() != mutants.text_of(mutant.formats, mutant.variant), mutant.name
+        mutant = next(mutant for mutant in found if (mutant.product, mutant.variant) == PAIRS or mutant.number == 0)
+        assert mutant.ptx() != mutants.text_of(mutant.product, mutant.variant), mutant.name
 
 
 @pytest.mark.parametrize("kind", mutants.KINDS if SCHEDULES else QUICK)
 def test_a_deliberate_bug_is_found(kind):
     of_all = f": {kind}, "
     (verdict,) = mutants.judged(1, 0, (of_all,) if SCHEDULES else (" ".join(PAIRS) + of_all,), EVERY)
+    assert verdict.found_by, verdict
+
+
+@pytest.mark.parametrize("kind", QUICK_THROUGH_AN_INDEX)
+def test_a_deliberate_bug_is_found_in_what_gathers(kind):
+    (verdict,) = mutants.judged(1, 0, (f"{' '.join(THROUGH_AN_INDEX)}: {kind}, ",), THROUGH_AN_INDEX[:1])
     assert verdict.found_by, verdict

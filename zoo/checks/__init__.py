@@ -72,7 +72,7 @@ _BLOCK_SCALED = {
     "gemm.k_grouped": "block_scaled_groups",
     **{
         f"gemm.{grouping}.{epilogue}": "block_scaled_epilogues"
-        for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked")
+        for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
         for epilogue in ("swiglu", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
     },
 }

@@ -21,6 +21,7 @@ from zoo.reference.block_formats import BlockFormat, block_format
 from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
 from zoo.reference.block_scaled_gemm import KINDS, gemm_block_scaled
 from zoo.reference.gemm import rounded
+from zoo.reference.groups import gather
 from zoo.reference.layouts import blocked_shape
 from zoo.reference.swiglu import ACTIVATIONS
 
@@ -147,7 +148,7 @@ class _Problems:
 
 
 class _ProblemsOfGroups(_Problems):
-    """Groups back to back, or each in a place; with NaN in the rows of nobody, where elements or scales have one."""
+    """Groups back to back, gathered, or each in a place; with NaN in the rows of nobody, where elements or scales have one."""
 
     def __iter__(self) -> Iterator[Problem]:
         for columns, K, sizes, more in _GROUPS:
@@ -155,7 +156,8 @@ class _ProblemsOfGroups(_Problems):
                 yield self._of_groups(columns, K, sizes, more, activation)
 
     def _of_groups(self, columns: int, K: int, sizes: tuple[int, ...], more: int, activation: str) -> Problem:
-        turn, G, in_places = next(self.turns), len(sizes), self.kernel.fields["grouping"] == "m_grouped_masked"
+        turn, G, grouping = next(self.turns), len(sizes), self.kernel.fields["grouping"]
+        in_places = grouping == "m_grouped_masked"
         N, kind, gap = 2 * columns if self.gated else columns, KINDS[self.formats], turn % 2
         order = "halves" if columns % 128 == 0 and turn % 2 else "interleaved"
         gates = Gates(order, activation, numpy.float32((0.5, 7.0)[turn % 2])) if self.gated else None
@@ -170,11 +172,16 @@ class _ProblemsOfGroups(_Problems):
         for place in places:
             ours[place] = True
 
-        flat_a, flat_scales = whole_numbers(self.formats, max(ours.size, 1), 8, K).arrays[:2]
-        a, a_scale = (part[: ours.size].reshape(*rows, part.shape[1]).copy() for part in (flat_a, flat_scales))
-        if not kind.packed[0]:
-            a[~ours] = numpy.nan
-        a_scale[~ours] = numpy.nan
+        a_dtype, b_dtype = ("e2m1x2" if packed else None for packed in kind.packed)
+        if grouping == "m_grouped_gather":
+            a, a_scale, of_a = _gathered(self.formats, ours, K, gap, turn)
+        else:
+            flat_a, flat_scales = whole_numbers(self.formats, max(ours.size, 1), 8, K).arrays[:2]
+            a, a_scale = (part[: ours.size].reshape(*rows, part.shape[1]).copy() for part in (flat_a, flat_scales))
+            if not kind.packed[0]:
+                a[~ours] = numpy.nan
+            a_scale[~ours] = numpy.nan
+            of_a = {"a": Placed(a, _rows_apart(a.shape, 16 * gap), a_dtype), "a_scale": _tiles_of(a_scale, places, in_places)}
         weights = [whole_numbers(self.formats, 2 * group + 1, N, K).arrays[2:] for group in range(max(G, 1))]
         b = numpy.stack([elements for elements, _ in weights])[:G]
         b = _padded(self.formats, b, K)
@@ -184,10 +191,7 @@ class _ProblemsOfGroups(_Problems):
         tensor_scale = random.uniform(0.005, 0.02, one_each).astype(numpy.float32)
         bias = random.standard_normal((G, N)).astype(ml_dtypes.bfloat16 if turn % 3 == 2 else numpy.float32)
         row_scale = random.uniform(0.01, 1, rows).astype(numpy.float32)
-        a_dtype, b_dtype = ("e2m1x2" if packed else None for packed in kind.packed)
-        inputs = {
-            "a": Placed(a, _rows_apart(a.shape, 16 * gap), a_dtype),
-            "a_scale": _tiles_of(a_scale, places, in_places),
+        inputs = of_a | {
             "b": Placed(b, _rows_apart(b.shape, 32 * gap), b_dtype),
             "b_scale": _tiles_of(numpy.stack([scale for _, scale in weights])[:G], [(group, slice(0, N)) for group in range(G)], True),
             "rows" if in_places else "offsets": Placed(numpy.array(sizes, numpy.int32) if in_places else ends),
@@ -247,6 +251,23 @@ class _ProblemsOfGroups(_Problems):
         sizes_in_words = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
         name = f"groups of {sizes_in_words} rows{f' in {height}' if in_places else ''}, {columns} x {K}, {order} {activation}, turn {turn}"
         return Problem(name, inputs, Later(quantised_q if self.result else rounded_d), settings)
+
+
+def _gathered(formats: str, ours: numpy.ndarray, K: int, gap: int, turn: int) -> tuple[numpy.ndarray, numpy.ndarray, dict[str, Placed]]:
+    """What each row takes, and the matrix and the index that it takes it from: some rows take none, and one row, of NaN, is never taken."""
+    random, tokens, kind = numpy.random.default_rng([K, turn]), max(1, ours.size // 2), KINDS[formats]
+    a, a_scale = (part.copy() for part in whole_numbers(formats, tokens + 1, 8, K).arrays[:2])
+    if not kind.packed[0]:
+        a[tokens] = numpy.nan
+    a_scale[tokens] = numpy.nan
+    index = random.integers(-1, tokens, ours.size, dtype=numpy.int32)
+    taken, taken_scales = (gather(part.view(numpy.uint8), index).view(part.dtype) for part in (a, a_scale))
+    index[ours & (index < 0) & (random.random(ours.size) < 0.5)] = tokens + 1  # one past the last is nobody's row, too
+    index[~ours] = 2**31 - 1
+    blocks = a_scale.shape[1]
+    pitch_of_scales = (blocks, -(-blocks // 16) * 16, blocks + 3)[turn % 3]  # read one by one, or 16 at a time
+    placed = Placed(a, _rows_apart(a.shape, 16 * gap), "e2m1x2" if kind.packed[0] else None)
+    return taken, taken_scales, {"a": placed, "a_scale": Placed(a_scale, (pitch_of_scales, 1)), "index": Placed(index)}
 
 
 def _padded(formats: str, b: numpy.ndarray, K: int) -> numpy.ndarray:

@@ -9,8 +9,7 @@
 namespace zoo {
 
 template <int KIND>
-using KindOf =
-    std::conditional_t<KIND == 0, Mxfp8, std::conditional_t<KIND == 1, Mxfp4, std::conditional_t<KIND == 2, Nvfp4, Mxfp8Mxfp4>>>;
+using KindOf = std::conditional_t<KIND == 0, Mxfp8, std::conditional_t<KIND == 1, Mxfp4, Nvfp4>>;
 
 template <class V>
 using TileOf = ScaledTile<KindOf<V::KIND>, V::CTAS, V::COLUMNS, V::SWAPPED != 0, V::STAGES, V::SCALE_STAGES>;

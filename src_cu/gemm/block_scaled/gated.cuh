@@ -51,6 +51,7 @@ struct GatedElements {
     static_assert(!Tile::SWAPPED && Tile::COLUMNS == 2 * BOX);
     const TensorMap &a, &b;
     int up_rows;
+    int weight_bytes = LINE_BYTES;  // of a line of B, as barriers count them
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a);
@@ -68,8 +69,7 @@ struct GatedElements {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0)
-                arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * BOX * Tile::RIGHT_BYTES));
+            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (LANES * LINE_BYTES + boxes * BOX * weight_bytes));
             load_box_for<Tile::CTAS>(stage.left, a, line * LINE_BYTES, sides.left + rank * LANES, full);
 #pragma unroll 1
             for (int i = 0; i < boxes; i++)

@@ -31,13 +31,36 @@ struct GatheringTile : Tile {
     int4 rows[LANES / 4];  // of A, of the tile that is loaded
 };
 
-template <class Tile>
+// Which rows of B a tile's product takes, and how they come: in one box, or, gates and ups in rows of their own, in boxes of 128 that
+// are `step` apart.
+struct RowsOfOneBox {
+    int rows;
+
+    __device__ __forceinline__ int rows_of(int) const { return rows; }
+    __device__ __forceinline__ void load(uint8_t* to, const TensorMap& b, int byte, const ScaledWork& work, int,
+                                         Barrier* full) const {
+        load_box(to, b, byte, work.weight, full);
+    }
+};
+struct RowsOfBoxesApart {
+    static constexpr int BOX = 128;
+    int step;
+
+    __device__ __forceinline__ int rows_of(int used) const { return (used + BOX - 1) / BOX * BOX; }
+    __device__ __forceinline__ void load(uint8_t* to, const TensorMap& b, int byte, const ScaledWork& work, int used,
+                                         Barrier* full) const {
+#pragma unroll 1
+        for (int i = 0; i * BOX < used; i++) load_box(to + i * BOX * LINE_BYTES, b, byte, work.weight + i * step, full);
+    }
+};
+
+template <class Tile, class Rows = RowsOfOneBox>
 struct GatheredElements {
-    using Kind = typename Tile::Kind;
     static constexpr int AT_ONCE = Tile::SWAPPED ? Tile::COLUMN_UNIT / 4 : 8;  // copies whose coordinates are read together
     const TensorMap &a, &b;                                                    // a: rows one by one
     RowsByIndex rows;
-    int weights;  // of a tile
+    Rows weights;
+    int weight_bytes = LINE_BYTES;  // of a line of B, as barriers count them
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a);
@@ -46,7 +69,7 @@ struct GatheredElements {
 
     // By a whole warp. Rows that are columns of no product are left away; others that are nobody's are zeros.
     __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const ScaledWork& work, int) const {
-        const int lane = threadIdx.x % 32, tokens = Tile::SWAPPED ? Sides<Tile>(work).used : LANES;
+        const int lane = threadIdx.x % 32, used = Sides<Tile>(work).used, tokens = Tile::SWAPPED ? used : LANES;
         tile.rows[lane] = {rows.of(work, 4 * lane), rows.of(work, 4 * lane + 1), rows.of(work, 4 * lane + 2),
                            rows.of(work, 4 * lane + 3)};
         __syncwarp();
@@ -57,8 +80,8 @@ struct GatheredElements {
             uint8_t *of_tokens = Tile::SWAPPED ? stage.right : stage.left, *of_weights = Tile::SWAPPED ? stage.left : stage.right;
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            arrive_expecting_bytes(full, tokens * LINE_BYTES + weights * Kind::WEIGHT_BYTES);
-            load_box(of_weights, b, line * LINE_BYTES, work.weight, full);
+            arrive_expecting_bytes(full, tokens * LINE_BYTES + weights.rows_of(used) * weight_bytes);
+            weights.load(of_weights, b, line * LINE_BYTES, work, used, full);
 #pragma unroll 1
             for (int first = 0; first < tokens; first += 4 * AT_ONCE) {
                 int4 of_a[AT_ONCE];
@@ -167,7 +190,7 @@ struct GatheredScales {
         if (by_hand)
 #pragma unroll 1
             for (int j = 0; j < weight_tiles; j++)
-                Both::write(of_weights + j * Tile::SCALE_LINE_BYTES, b, work.weight_scales + j, line);
+                Both::write(of_weights + j * Tile::SCALE_LINE_BYTES, b, work.weight_scales + j * b.step, line);
         let_copies_see_shared_memory();
         __syncwarp();
         if (elected()) {
@@ -175,7 +198,7 @@ struct GatheredScales {
 #pragma unroll 1
             for (int j = 0; j < weight_tiles && !by_hand; j++)
                 load_box(of_weights + j * Tile::SCALE_LINE_BYTES, b.map, 0,
-                         (work.weight_scales + j) * b.tiles + line * Kind::SCALE_TILES, full);
+                         (work.weight_scales + j * b.step) * b.tiles + line * Kind::SCALE_TILES, full);
         }
         __syncwarp();
     }

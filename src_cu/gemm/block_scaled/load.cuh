@@ -12,6 +12,7 @@ template <class Tile>
 struct Elements {
     const TensorMap &a, &b;
     int right_box = Tile::RIGHT_ROWS;
+    int weight_bytes = LINE_BYTES;  // of a line of B, as barriers count them
 
     __device__ __forceinline__ void prefetch_maps() const {
         prefetch(a);
@@ -25,14 +26,14 @@ struct Elements {
         const TensorMap &left = Tile::SWAPPED ? b : a, &right = Tile::SWAPPED ? a : b;
         const int boxes = Tile::SWAPPED ? (sides.used + right_box - 1) / right_box : 1;
         const int first = sides.right + rank * (sides.used / Tile::CTAS);
+        const int tokens = Tile::SWAPPED ? boxes * right_box : LANES, weights = Tile::SWAPPED ? LANES : boxes * right_box;
 #pragma unroll 1
         for (int line = work.first_line; line < work.end_line; line++, ring.advance()) {
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             const int byte = work.first_byte + line * LINE_BYTES;
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0)
-                arrive_expecting_bytes(full, Tile::CTAS * (LANES * Tile::LEFT_BYTES + boxes * right_box * Tile::RIGHT_BYTES));
+            if (rank == 0) arrive_expecting_bytes(full, Tile::CTAS * (tokens * LINE_BYTES + weights * weight_bytes));
             load_box_for<Tile::CTAS>(stage.left, left, byte, sides.left + rank * LANES, full);
 #pragma unroll 1
             for (int i = 0; i < boxes; i++)

@@ -39,9 +39,6 @@ struct ScaledTile {
     static constexpr int FIRST_SCALE_COLUMN = TENSOR_COLUMNS - SCALE_BUFFERS * SCALE_COLUMNS;
     static constexpr int SECOND = (FIRST_SCALE_COLUMN / 2 >= COLUMNS ? COLUMNS : FIRST_SCALE_COLUMN - COLUMNS) / 32 * 32;
     static constexpr bool OVERLAPPED = SECOND < COLUMNS;
-    // Of a line, as barriers count them.
-    static constexpr int LEFT_BYTES = SWAPPED ? Kind::WEIGHT_BYTES : LINE_BYTES,
-                         RIGHT_BYTES = SWAPPED ? LINE_BYTES : Kind::WEIGHT_BYTES;
     static constexpr int CHUNK = SWAPPED ? 16 : 32;  // columns of sums that a thread takes from tensor memory at a time
     static constexpr int COLUMN_UNIT =
         CHUNK;  // what the columns of a product are a multiple of: whoever takes a chunk finds sums
