@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "d06a30b5faae5a68c059a9d424a7a5d2e696776f20c839a7ac906b131d429868"
+EVIDENCE_SHA256 = "cf5979c8695b79328db42acc8745feecec60a28ff2de2f2811b8df742f005ebb"

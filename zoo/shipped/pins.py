@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "b0ccabb79965760c99a833d49da1d5ee14adbcda82d59fa5517881e1c6cb4df6"
+MANIFEST_SHA256 = "b9b2c0ddffbd412f430e1ef1319ab658a0685e0f721f491019b82cdd5556af32"
