@@ -21,58 +21,91 @@ namespace zoo {
 template <class Tile>
 __device__ __forceinline__ void multiply_packed(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
                                                 float (&sums)[Tile::SUMS]) {
+    constexpr int TURNS = Tile::TURNS, COLUMNS = Tile::TOKENS / TURNS, PARTIAL = COLUMNS / 2, LAST = PROMOTED_CHUNKS - 1;
     constexpr int UNIT = 16;  // of a descriptor's address
-    const int thread = threadIdx.x % WARPGROUP;
+    const int thread = thread_index_anew() % WARPGROUP;
     const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
-    const uint32_t codes_at = weights + thread * 16;
-    const uint32_t scales_at = weights + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
     const uint32_t table = shared_address(tile.table);
-
-    auto fetch = [&](bool exists, int stage, int place) {  // the chunk at this place of a stage
-        PackedWeights packed = {};
-        if (exists) {
-            const uint32_t at = stage * sizeof(tile.weights[0]) + place * Tile::CHUNK_BYTES;
-            packed = load_packed(codes_at + at, scales_at + at);
-        }
-        return packed;
+    uint32_t codes, scales;  // of this lane, in the stage that is read
+    auto read_stage = [&](int stage) {
+        const uint32_t at = weights + stage * sizeof(tile.weights[0]);
+        codes = at + thread * 16;
+        scales = at + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
+        asm volatile("" : "+r"(codes), "+r"(scales));  // or they are computed anew for each chunk
     };
-    float partial[Tile::SUMS];
-    uint32_t words[2][8];
+    auto fetch = [&](int chunk) {
+        return load_packed(codes + chunk * Tile::CHUNK_BYTES, scales + chunk * Tile::CHUNK_BYTES, left > chunk);
+    };
+
+    float partial[PARTIAL];
+    uint32_t words[PROMOTED_CHUNKS][8];
 #pragma unroll
     for (int j = 0; j < Tile::SUMS; j++) sums[j] = 0;
     if (blocks == 0) return;
     tile.wait_until_full(ring);
-    PackedWeights next = fetch(left > 0, ring.stage, 0);
-    unpack(next, look_up(next, table), words[0]);
-    next = fetch(left > 1, ring.stage, 1);
+    read_stage(ring.stage);
+    PackedWeights next = fetch(0);
+    Entries entries = look_up(next, table);
+#pragma unroll
+    for (int chunk = 0; chunk < LAST; chunk++) {
+        const PackedWeights after = fetch(chunk + 1);
+        unpack(next, entries, words[chunk]);
+        next = after;
+        entries = look_up(next, table);
+    }
     for (; blocks > 0; blocks--) {
         const int stage = ring.stage;
         ring.advance();
+        left -= PROMOTED_CHUNKS;
+        const uint32_t first_tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));
 #pragma unroll
-        for (int i = 0; i < PROMOTED_CHUNKS; i++) {
-            const uint64_t tokens = matrix_descriptor(tile.tokens[stage][0]) + i / 2 * (Tile::TOKENS * 128 / UNIT) + i % 2 * 4;
+        for (int turn = 0; turn < TURNS; turn++) {
+            auto multiply = [&](int chunk) {
+                const uint32_t at = first_tokens + chunk / 2 * (Tile::TOKENS * 128 / UNIT) + turn * (COLUMNS * 128 / UNIT);
+#pragma unroll
+                for (int s = 0; s < 2; s++) {
+                    const uint64_t tokens = matrix_descriptor(nullptr) | uint32_t(at + chunk % 2 * 4 + s * 2);
+                    multiply_registers<COLUMNS>(partial, words[chunk] + 4 * s, tokens, chunk + s > 0);
+                }
+                commit_multiplications();
+            };
             hold(partial);
             fence_registers();
-            multiply_registers<Tile::TOKENS>(partial, words[i % 2], tokens, i > 0);
-            multiply_registers<Tile::TOKENS>(partial, words[i % 2] + 4, tokens + 2, true);
-            commit_multiplications();
+#pragma unroll
+            for (int chunk = 0; chunk < LAST; chunk++) multiply(chunk);
+            if (turn == 0) {
+                unpack(next, entries, words[LAST]);
+                fence_registers();
+            }
+            multiply(LAST);
             hold(partial);
 
-            const Entries entries = look_up(next, table);
-            constexpr int AHEAD = 2, LEFT = PROMOTED_CHUNKS - AHEAD;
-            if (i == LEFT && blocks > 1) tile.wait_until_full(ring);
-            const PackedWeights after = fetch(left > i + AHEAD, i < LEFT ? stage : ring.stage, (i + AHEAD) % PROMOTED_CHUNKS);
-            wait_for_multiplications<1>();
-            hold(words[(i + 1) % 2]);
-            unpack(next, entries, words[(i + 1) % 2]);
-            next = after;
-        }
-        left -= PROMOTED_CHUNKS;
-        wait_for_multiplications<0>();
-        hold(partial);
-        tile.release(stage);
+            if (turn == TURNS - 1) {
+                if (blocks > 1) tile.wait_until_full(ring);
+                read_stage(ring.stage);
+                next = fetch(0);
+                entries = look_up(next, table);
 #pragma unroll
-        for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fadd_rn(sums[j], partial[j]);
+                for (int chunk = 0; chunk < LAST; chunk++) {
+                    const PackedWeights after = fetch(chunk + 1);
+                    if (chunk == 0) wait_for_multiplications<3>();
+                    if (chunk == 1) wait_for_multiplications<2>();
+                    if (chunk == 2) wait_for_multiplications<1>();
+                    hold(words[chunk]);
+                    unpack(next, entries, words[chunk]);
+                    next = after;
+                    entries = look_up(next, table);
+                }
+            }
+            wait_for_multiplications<0>();
+            hold(partial);
+            if (turn == TURNS - 1) {
+                hold(words[LAST]);
+                tile.release(stage);
+            }
+#pragma unroll
+            for (int j = 0; j < PARTIAL; j++) sums[turn * PARTIAL + j] = __fadd_rn(sums[turn * PARTIAL + j], partial[j]);
+        }
     }
 }
 

@@ -21,10 +21,10 @@ namespace zoo {
 
 constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor core together: a block
 
-template <Weights WEIGHTS_, int TOKENS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_>
+template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
-    static constexpr int TOKENS = TOKENS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
+    static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
