@@ -1,11 +1,12 @@
-// The loop over K of a product with 4-bit weights, by one warpgroup: while the tensor cores multiply a chunk (two wgmmas of 32 of K),
-// the next is unpacked into the other eight words, and the one after it is on its way from shared memory.
+// The loop over K of a product with 4-bit weights, by one warpgroup, a block of four chunks (256 of K) at a time. The tile's tokens may take
+// turns with the block's unpacked words: wider tiles then unpack less for each product, and have partial sums of one turn only.
 //
-//     tensor cores    ####0#### ####1#### ####2#### ####3####           ####4####
-//     the lanes       unpack 1  unpack 2  unpack 3  unpack 4  promote   unpack 5
+//     tensor cores    ##### block 0, turn 0 #####         ##### block 0, turn 1 #####         ##### block 1, turn 0 #####
+//     the lanes       unpack its last chunk      promote  unpack the others of 1     promote
 //
-// After every block of four chunks, 256 of K, partial sums leave the tensor cores, which keep 13 bits of fraction, and are added up in
-// f32. What this adds up to the bit: zoo/reference/four_bit_gemm.py.
+// A chunk's words are written anew when the last turn's wgmmas have read them, those of the last chunk while the next block's first run.
+// Meanwhile the tensor cores have what the other warpgroup asked for. After each turn its partial sums leave the tensor cores, which keep 13
+// bits of fraction, and are added up in f32. What this adds up to the bit: zoo/reference/four_bit_gemm.py.
 #pragma once
 
 #include <cstdint>

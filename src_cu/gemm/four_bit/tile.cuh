@@ -1,5 +1,5 @@
 // The tile of a product with 4-bit weights and the ring of stages that feeds it. Weights are the 64 rows of a warpgroup's wgmma,
-// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory.
+// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory, in TURNS equal parts.
 //
 // A stage holds CHUNKS of 64 of K:
 //
@@ -35,7 +35,7 @@ struct FourBitTile {
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 
-    // 192 tokens are 96 sums, 96 partial sums and 16 words of weights a lane: the loading warps give registers away, and, from 176 on,
+    // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and, from 136 on,
     // what the loop over K does not need waits in shared memory.
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = WARPGROUPS == 2 && TOKENS >= 128;
