@@ -35,14 +35,15 @@ struct FourBitTile {
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 
-    // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and, from 136 on,
-    // what the loop over K does not need waits in shared memory.
+    // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and what the loop over K
+    // does not need waits in shared memory.
+    static constexpr bool ALTERNATES = TOKENS <= 128;
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
-    static constexpr bool HUNGRY = WARPGROUPS == 2 && TOKENS >= 128;
+    static constexpr bool HUNGRY = TOKENS >= 128;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
     static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : 32);
-    static constexpr bool PARKS = WARPGROUPS == 2 && TOKENS > 128;
-    static constexpr int LOADER_REGISTERS = PARKS ? 72 : 88, MATH_REGISTERS = PARKS ? 216 : 208;
+    static constexpr bool PARKS = !ALTERNATES;
+    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
     static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
