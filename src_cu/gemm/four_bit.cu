@@ -19,8 +19,8 @@ namespace zoo {
 
 // GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked, 3 m_grouped_gather.
 constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2, GATHERS = Variant::GROUPING == 3;
-using Tile =
-    FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::WARPGROUPS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
+using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES,
+                         Variant::CHUNKS, GATHERS>;
 using Places = std::conditional_t<IN_PLACES, EachInItsPlace, OneAfterTheOther>;
 using OfGroups = GroupedOrder<Tile, Variant::BAND, Places>;
 using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;

@@ -18,7 +18,7 @@ from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_a
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.gemm import rounded
 
-# (M, N, K): around 8 columns, 64 and 128 rows of weights, tiles of 8 to 168 tokens, 32 and 64 of K, blocks of 256, a ring of stages. Those
+# (M, N, K): around 8 columns, 64 and 128 rows of weights, tiles of 8 to 192 tokens, 32 and 64 of K, blocks of 256, a ring of stages. Those
 # that an emulator can take come first.
 _SHAPES = (
     (1, 8, 32), (7, 136, 64), (9, 8, 544), (16, 72, 96), (17, 16, 320), (33, 200, 64), (65, 8, 160), (129, 24, 64), (5, 8, 1344),

@@ -19,7 +19,7 @@ namespace zoo {
 template <class Tile, class Order, int SPLITS>
 struct Bf16Product {
     Tile tile;
-    StagedTokens staged[Tile::MATH_WARPS];
+    StagedTokens<Tile> staged[Tile::MATH_WARPS];
     std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
@@ -55,6 +55,7 @@ struct Bf16Product {
                 const int heights = operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
                 const int chunks = min(operands.b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
                 float sums[Tile::PARTS][Tile::SUMS];
+                if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
                 if constexpr (Tile::PARKS) parked.park(order, work);
                 multiply_bf16(tile, ring, max(chunks, 0), tiles_of(max(heights, 0), Tile::WARPGROUPS), sums);
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
@@ -64,6 +65,7 @@ struct Bf16Product {
                     const auto mine = d.of(work.group);
 #pragma unroll
                     for (int p = 0; p < Tile::PARTS; p++) {
+                        if (p > 0) staged[thread_index_anew() / 32].ask_for_factors(d, work);
                         finish_and_store<Tile>(mine, staged[thread_index_anew() / 32], work, sums[p]);
                         work.weight += Tile::WARPGROUPS * CHUNK_ROWS;
                     }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "common/async_copy.cuh"
 #include "common/half.cuh"
 #include "common/variant.cuh"
 #include "common/wgmma.cuh"
@@ -90,10 +91,35 @@ __device__ __forceinline__ void store_eight(const FourBitResult<FORMAT>& d, int 
     }
 }
 
-// Of one warp: 16 tokens of its 16 weights, 32 bytes a token, 48 apart, so that neither way two lanes of eight meet in a bank.
+// Of one warp. Before its sums are whole: two factors of each token of the tile, which come while it multiplies. Then, of some tokens, its
+// 16 weights, 32 bytes a token, 48 apart, so that neither way two lanes of eight meet in a bank.
+template <class Tile>
 struct alignas(16) StagedTokens {
-    static constexpr int PITCH = 48;
-    uint8_t bytes[16 * PITCH];
+    static constexpr int PITCH = 48, STEP = Tile::TOKENS < 64 ? 16 : 32;
+    static constexpr int BYTES = STEP * PITCH > Tile::TOKENS * 8 ? STEP * PITCH : Tile::TOKENS * 8;
+    uint8_t bytes[BYTES];
+
+    __device__ __forceinline__ float* a_scales() { return reinterpret_cast<float*>(bytes); }
+    __device__ __forceinline__ float* row_scales() { return a_scales() + Tile::TOKENS; }
+
+    // Zeros for rows that do not exist.
+    template <Weights FORMAT>
+    __device__ __forceinline__ void ask_for_factors(const FourBitResult<FORMAT>& d, const Work& work) {
+        __syncwarp();  // the tile before has been read
+#pragma unroll 1
+        for (int token = thread_index_anew() % 32; token < Tile::TOKENS; token += 32) {
+            const int row = work.token + token;
+            const bool exists = row < work.end_token;
+            if (d.a_scale != nullptr) {
+                int of_a = exists ? row : -1;
+                if (d.index != nullptr && exists) of_a = d.index[row];
+                const bool in_a = uint32_t(of_a) < uint32_t(d.index != nullptr ? d.a_rows : work.end_token);
+                copy_4_bytes(shared_address(a_scales() + token), d.a_scale + (in_a ? of_a : 0), in_a);
+            }
+            if (d.row_scale != nullptr)
+                copy_4_bytes(shared_address(row_scales() + token), d.row_scale + (exists ? row : 0), exists);
+        }
+    }
 };
 
 __device__ __forceinline__ void store_matrices_transposed(void* row, const uint32_t (&matrices)[4]) {
@@ -102,11 +128,55 @@ __device__ __forceinline__ void store_matrices_transposed(void* row, const uint3
                  : "memory");
 }
 
-// By a warpgroup whose sums are whole: each warp its 16 weights of all tokens.
+// The sums of each token times a factor of it.
+template <int SUMS>
+__device__ __forceinline__ void multiply_tokens(float (&sums)[SUMS], const float* factors, int lane) {
+#pragma unroll
+    for (int j = 0; j < SUMS; j += 4) {  // eight tokens
+        const float2 two = *reinterpret_cast<const float2*>(factors + j * 2 + lane % 4 * 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[j + i] = __fmul_rn(sums[j + i], i % 2 == 0 ? two.x : two.y);
+    }
+}
+
+// The sums of a warp as numbers of 16 bits.
+template <class Tile, class Half, Weights FORMAT>
+__device__ __forceinline__ void store_halves(const FourBitResult<FORMAT>& d, StagedTokens<Tile>& staged, const Work& work,
+                                             int first_weight, int lane, const float (&sums)[Tile::SUMS]) {
+    using Staged = StagedTokens<Tile>;
+    uint8_t* to = staged.bytes + (lane / 16 * 8 + lane % 8) * Staged::PITCH + lane / 8 % 2 * 16;
+    const uint8_t* from = staged.bytes + lane / 2 * Staged::PITCH + lane % 2 * 16;
+    const int column = first_weight + lane % 2 * 8, left = column < d.columns ? work.end_token - work.token - lane / 2 : 0;
+    uint8_t* place = d.at(work.token + lane / 2, column);
+#pragma unroll
+    for (int first = 0; first < Tile::TOKENS; first += Staged::STEP) {
+        __syncwarp();  // those before have been read
+#pragma unroll
+        for (int next = first; next < min(first + Staged::STEP, Tile::TOKENS); next += 16) {
+            uint32_t matrices[4];  // (eight tokens, eight weights): the second eight weights, then the second eight tokens
+#pragma unroll
+            for (int m = 0; m < 4; m++) {
+                const int j = min(next / 2 + m / 2 * 4, Tile::SUMS - 4) + m % 2 * 2;
+                matrices[m] = encode_pair<Half>(sums[j], sums[j + 1]);
+            }
+            store_matrices_transposed(to + (next - first) * Staged::PITCH, matrices);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int next = first; next < min(first + Staged::STEP, Tile::TOKENS); next += 16)
+            if (next < left && next + lane / 2 < Tile::TOKENS)
+                *reinterpret_cast<uint4*>(place + next * d.stride * 2) =
+                    *reinterpret_cast<const uint4*>(from + (next - first) * Staged::PITCH);
+    }
+}
+
+// By a warpgroup whose sums are whole: each warp its 16 weights of all tokens, which has asked for its factors.
 template <class Tile, Weights FORMAT>
-__device__ __forceinline__ void finish_and_store(const FourBitResult<FORMAT>& d, StagedTokens& staged, const Work& work,
+__device__ __forceinline__ void finish_and_store(const FourBitResult<FORMAT>& d, StagedTokens<Tile>& staged, const Work& work,
                                                  float (&sums)[Tile::SUMS]) {
     const int thread = thread_index_anew(), lane = thread % 32, first_weight = work.weight + thread / 32 * 16;
+    wait_for_copies();
+    __syncwarp();
     if (first_weight >= d.columns) return;
     float factors[2], biases[2];
 #pragma unroll
@@ -115,41 +185,23 @@ __device__ __forceinline__ void finish_and_store(const FourBitResult<FORMAT>& d,
         factors[h] = d.factor(column);
         biases[h] = d.bias != nullptr ? d.bias_of(column) : 0.0f;
     }
+    if (d.a_scale != nullptr) multiply_tokens(sums, staged.a_scales(), lane);
 #pragma unroll
-    for (int j = 0; j < Tile::SUMS; j += 4) {  // eight tokens
+    for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fmul_rn(sums[j], factors[j / 2 % 2]);
+    if (d.bias != nullptr)
 #pragma unroll
-        for (int t = 0; t < 2; t++) {
-            const int row = work.token + accumulator_column(j + t, thread);
-            const bool exists = row < work.end_token;
-            const float a_scale = d.a_scale != nullptr && exists ? d.a_scale_of(row) : 1.0f;
-            const float row_scale = d.row_scale != nullptr && exists ? d.row_scale[row] : 1.0f;
+        for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fadd_rn(sums[j], biases[j / 2 % 2]);
+    if (d.row_scale != nullptr) multiply_tokens(sums, staged.row_scales(), lane);
+    if (d.kind == IS_BF16) {
+        store_halves<Tile, bf16>(d, staged, work, first_weight, lane, sums);
+    } else if (d.kind == IS_F16) {
+        store_halves<Tile, f16>(d, staged, work, first_weight, lane, sums);
+    } else {
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float& sum = sums[j + 2 * h + t];
-                sum = __fmul_rn(__fmul_rn(sum, a_scale), factors[h]);
-                if (d.bias != nullptr) sum = __fadd_rn(sum, biases[h]);
-                sum = __fmul_rn(sum, row_scale);
-                if (d.kind == IS_F32 && exists && first_weight + lane / 4 + 8 * h < d.columns)
-                    *reinterpret_cast<float*>(d.at(row, first_weight + lane / 4 + 8 * h)) = sum;
-            }
+        for (int j = 0; j < Tile::SUMS; j++) {
+            const int row = work.token + accumulator_column(j, thread), column = first_weight + lane / 4 + j / 2 % 2 * 8;
+            if (row < work.end_token && column < d.columns) *reinterpret_cast<float*>(d.at(row, column)) = sums[j];
         }
-    }
-    if (d.kind == IS_F32) return;
-#pragma unroll
-    for (int first = 0; first < Tile::TOKENS; first += 16) {
-        uint32_t matrices[4];  // (eight tokens, eight weights): the second eight weights, then the second eight tokens
-#pragma unroll
-        for (int m = 0; m < 4; m++) {
-            const int j = min(first / 2 + m / 2 * 4, Tile::SUMS - 4) + m % 2 * 2;
-            matrices[m] = d.pair(sums[j], sums[j + 1]);
-        }
-        __syncwarp();  // those before have been read
-        store_matrices_transposed(staged.bytes + (lane / 16 * 8 + lane % 8) * StagedTokens::PITCH + lane / 8 % 2 * 16, matrices);
-        __syncwarp();
-        const int token = lane / 2, row = work.token + first + token, column = first_weight + lane % 2 * 8;
-        if (first + token < Tile::TOKENS && row < work.end_token && column < d.columns)
-            *reinterpret_cast<uint4*>(d.at(row, column)) =
-                *reinterpret_cast<const uint4*>(staged.bytes + token * StagedTokens::PITCH + lane % 2 * 16);
     }
 }
 

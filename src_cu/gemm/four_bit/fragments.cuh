@@ -41,19 +41,24 @@ __device__ __forceinline__ uint2 magnitudes_of(uint32_t byte) {
 
 // A lane's weights of one chunk as they are packed: word 2 s + h is of instruction s and of the upper (0) or lower (1) row.
 struct PackedWeights {
-    uint32_t words[4];
-    uint32_t scales;  // of the upper row, and in the second byte of the lower
+    uint32_t words[4], scales[2];
 };
 
-__device__ __forceinline__ PackedWeights load_packed(uint32_t codes, uint32_t scales) {
-    PackedWeights packed;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(packed.words[0]), "=r"(packed.words[1]), "=r"(packed.words[2]), "=r"(packed.words[3])
-                 : "r"(codes)
-                 : "memory");
-    uint16_t two;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(two) : "r"(scales) : "memory");
-    packed.scales = two;
+// Zeros where there is none. `codes` and `scales`: where those of this lane lie.
+__device__ __forceinline__ PackedWeights load_packed(uint32_t codes, uint32_t scales, bool exists) {
+    PackedWeights packed = {};
+    asm volatile(
+        "{\n\t"
+        ".reg .pred exists;\n\t"
+        "setp.ne.u32 exists, %8, 0;\n\t"
+        "@exists ld.shared.v4.u32 {%0, %1, %2, %3}, [%6];\n\t"
+        "@exists ld.shared.u8 %4, [%7];\n\t"
+        "@exists ld.shared.u8 %5, [%7 + 1];\n\t"
+        "}"
+        : "+r"(packed.words[0]), "+r"(packed.words[1]), "+r"(packed.words[2]), "+r"(packed.words[3]), "+r"(packed.scales[0]),
+          "+r"(packed.scales[1])
+        : "r"(codes), "r"(scales), "r"(uint32_t(exists))
+        : "memory");
     return packed;
 }
 
@@ -68,9 +73,16 @@ __device__ __forceinline__ Entries look_up(const PackedWeights& packed, uint32_t
     for (int h = 0; h < 2; h++)
         asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
                      : "=r"(entries.of[h].x), "=r"(entries.of[h].y)
-                     : "r"(table + (packed.scales >> 8 * h & 0xFF) * 8)
+                     : "r"(table + packed.scales[h] * 8)
                      : "memory");
     return entries;
+}
+
+// As __byte_perm(), which masks selectors that have been masked once more.
+__device__ __forceinline__ uint32_t four_magnitudes(uint2 entry, uint32_t codes) {
+    uint32_t four;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(four) : "r"(entry.x), "r"(entry.y), "r"(codes));
+    return four;
 }
 
 // The words of two wgmmas, 32 of K each.
@@ -80,8 +92,8 @@ __device__ __forceinline__ void unpack(const PackedWeights& packed, const Entrie
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const uint32_t word = packed.words[2 * s + h], codes = word & 0x77777777;
-            words[4 * s + h] = __byte_perm(entries.of[h].x, entries.of[h].y, codes) | (word & 0x80808080);
-            words[4 * s + h + 2] = __byte_perm(entries.of[h].x, entries.of[h].y, codes >> 16) | (word << 4 & 0x80808080);
+            words[4 * s + h] = four_magnitudes(entries.of[h], codes) | (word & 0x80808080);
+            words[4 * s + h + 2] = four_magnitudes(entries.of[h], codes >> 16) | (word << 4 & 0x80808080);
         }
 }
 

@@ -1,11 +1,18 @@
-// The loop over K of a product with 4-bit weights, by one warpgroup: while the tensor cores multiply a chunk (two wgmmas of 32 of K),
-// the next is unpacked into the other eight words, and the one after it is on its way from shared memory.
+// The loop over K of a product with 4-bit weights, by one warpgroup, a block of four chunks (256 of K) at a time. Two halves of the tile's
+// tokens may take turns with the block's unpacked words. After each turn its partial sums leave the tensor cores, which keep 13 bits of
+// fraction, and are added up in f32. What this adds up to the bit: zoo/reference/four_bit_gemm.py. Two ways:
 //
-//     tensor cores    ####0#### ####1#### ####2#### ####3####           ####4####
-//     the lanes       unpack 1  unpack 2  unpack 3  unpack 4  promote   unpack 5
+// Two sets of partial sums: while one is added up, the other's wgmmas run. Words are written anew, two chunks at a time, when the second
+// turn's wgmmas have read them. (With one turn there is one set, and what runs meanwhile is the other warpgroup's.)
 //
-// After every block of four chunks, 256 of K, partial sums leave the tensor cores, which keep 13 bits of fraction, and are added up in
-// f32. What this adds up to the bit: zoo/reference/four_bit_gemm.py.
+//     tensor cores    ## block 0, turn 0 #### block 0, turn 1 #### block 1, turn 0 #### block 1, turn 1 ##
+//     the lanes       unpack 0                promote 0            unpack 1, promote 1  promote 0
+//
+// One set, where two take more registers than there are. Three chunks of the next block are unpacked while the second turn runs, the fourth
+// while the next block's first does.
+//
+//     tensor cores    ## block 0, turn 0 ##                    ## block 0, turn 1 ##           ## block 1, turn 0 ##
+//     the lanes       unpack 0's last chunk           promote  unpack 1               promote  unpack 1's last chunk
 #pragma once
 
 #include <cstdint>
@@ -17,63 +24,185 @@
 
 namespace zoo {
 
+// What both ways do with one block.
+template <class Tile>
+struct BlockOfWords {
+    static constexpr int TURNS = Tile::TURNS, COLUMNS = Tile::TOKENS / TURNS, PARTIAL = COLUMNS / 2;  // of a turn
+    static constexpr int UNIT = 16;                                                                   // of a descriptor's address
+    static_assert(TURNS == 1 || TURNS == 2);
+
+    uint32_t words[PROMOTED_CHUNKS][8];
+    uint32_t codes, scales;  // of this lane, in the stage that is unpacked
+    uint32_t tokens;         // in the stage that is multiplied: the lower word of a descriptor
+
+    __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
+        const int thread = thread_index_anew() % WARPGROUP;
+        const uint32_t at = shared_address(tile.weights[0][warpgroup_index()]) + stage * sizeof(tile.weights[0]);
+        codes = at + thread * 16;
+        scales = at + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
+        asm volatile("" : "+r"(codes), "+r"(scales));  // or they are computed anew for each chunk
+    }
+    __device__ __forceinline__ PackedWeights load(int chunk, int left) const {
+        return load_packed(codes + chunk * Tile::CHUNK_BYTES, scales + chunk * Tile::CHUNK_BYTES, left > chunk);
+    }
+    __device__ __forceinline__ void multiply_from(const Tile& tile, int stage) {
+        tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));
+    }
+    __device__ __forceinline__ void multiply(int turn, int chunk, float (&partial)[PARTIAL]) const {
+        const uint32_t at = tokens + chunk / 2 * (Tile::TOKENS * 128 / UNIT) + turn * (COLUMNS * 128 / UNIT);
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            const uint64_t rows = matrix_descriptor(nullptr) | uint32_t(at + chunk % 2 * 4 + s * 2);
+            multiply_registers<COLUMNS>(partial, words[chunk] + 4 * s, rows, chunk + s > 0);
+        }
+    }
+};
+
+template <int SUMS, int PARTIAL>
+__device__ __forceinline__ void add_turn(int turn, float (&sums)[SUMS], float (&partial)[PARTIAL]) {
+    hold(partial);
+#pragma unroll
+    for (int j = 0; j < PARTIAL; j++) sums[turn * PARTIAL + j] = __fadd_rn(sums[turn * PARTIAL + j], partial[j]);
+}
+
+template <class Tile>
+__device__ __forceinline__ void multiply_alternating(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
+                                                     float (&sums)[Tile::SUMS]) {
+    using Block = BlockOfWords<Tile>;
+    constexpr int TURNS = Tile::TURNS, HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
+    const uint32_t table = shared_address(tile.table);
+    Block block;
+    float first[Block::PARTIAL], second[Block::PARTIAL];  // partial sums of a turn
+    auto begin_block = [&] {                              // unpacks it, and starts its first turn
+        tile.wait_until_full(ring);
+        block.multiply_from(tile, ring.stage);
+        block.unpack_from(tile, ring.stage);
+        PackedWeights next = block.load(0, left);
+        Entries entries = look_up(next, table);
+        hold(first);
+#pragma unroll
+        for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
+            PackedWeights after = {};
+            if (chunk < LAST) after = block.load(chunk + 1, left);
+            if (TURNS == 2 && chunk == 0) wait_for_multiplications<1>();
+            if (TURNS == 2 && chunk == HALF) wait_for_multiplications<0>();
+            hold(block.words[chunk]);
+            unpack(next, entries, block.words[chunk]);
+            fence_registers();
+            block.multiply(0, chunk, first);
+            if (chunk < LAST) entries = look_up(after, table);
+            next = after;
+        }
+        commit_multiplications();
+        hold(first);
+        left -= PROMOTED_CHUNKS;
+    };
+    begin_block();
+    for (;;) {
+        if constexpr (TURNS == 2) {
+            hold(second);
+            fence_registers();
+#pragma unroll
+            for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
+                block.multiply(1, chunk, second);
+                if (chunk % HALF == HALF - 1) commit_multiplications();
+            }
+            hold(second);
+            wait_for_multiplications<2>();
+            add_turn(0, sums, first);
+        }
+        const int stage = ring.stage;
+        ring.advance();
+        blocks--;
+        if (TURNS == 1 || blocks == 0) {
+            wait_for_multiplications<0>();
+            tile.release(stage);
+            add_turn(TURNS - 1, sums, TURNS == 1 ? first : second);
+            if (blocks == 0) break;
+            begin_block();
+        } else {
+            begin_block();
+            wait_for_multiplications<1>();
+            tile.release(stage);
+            add_turn(1, sums, second);
+        }
+    }
+}
+
+template <class Tile>
+__device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
+                                                 float (&sums)[Tile::SUMS]) {
+    using Block = BlockOfWords<Tile>;
+    constexpr int TURNS = Tile::TURNS, LAST = PROMOTED_CHUNKS - 1;
+    const uint32_t table = shared_address(tile.table);
+    Block block;
+    float partial[Block::PARTIAL];
+    PackedWeights next;
+    Entries entries;
+    auto unpack_all_but_last = [&](auto&& wait_for_chunk) {
+        block.unpack_from(tile, ring.stage);
+        next = block.load(0, left);
+        entries = look_up(next, table);
+#pragma unroll
+        for (int chunk = 0; chunk < LAST; chunk++) {
+            const PackedWeights after = block.load(chunk + 1, left);
+            wait_for_chunk(chunk);
+            unpack(next, entries, block.words[chunk]);
+            next = after;
+            entries = look_up(next, table);
+        }
+    };
+    tile.wait_until_full(ring);
+    unpack_all_but_last([](int) {});
+    for (; blocks > 0; blocks--) {
+        const int stage = ring.stage;
+        ring.advance();
+        left -= PROMOTED_CHUNKS;
+        block.multiply_from(tile, stage);
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            hold(partial);
+            fence_registers();
+#pragma unroll
+            for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
+                if (turn == 0 && chunk == LAST) {
+                    unpack(next, entries, block.words[LAST]);
+                    fence_registers();
+                }
+                block.multiply(turn, chunk, partial);
+                commit_multiplications();
+            }
+            hold(partial);
+            if (turn == TURNS - 1) {
+                if (blocks > 1) tile.wait_until_full(ring);
+                unpack_all_but_last([&](int chunk) {
+                    if (chunk == 0) wait_for_multiplications<3>();
+                    if (chunk == 1) wait_for_multiplications<2>();
+                    if (chunk == 2) wait_for_multiplications<1>();
+                    hold(block.words[chunk]);
+                });
+            }
+            wait_for_multiplications<0>();
+            if (turn == TURNS - 1) {
+                hold(block.words[LAST]);
+                tile.release(stage);
+            }
+            add_turn(turn, sums, partial);
+        }
+    }
+}
+
 // `left`: how many chunks there are from the first block on, of this warpgroup's rows; others count as zeros.
 template <class Tile>
 __device__ __forceinline__ void multiply_packed(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
                                                 float (&sums)[Tile::SUMS]) {
-    constexpr int UNIT = 16;  // of a descriptor's address
-    const int thread = threadIdx.x % WARPGROUP;
-    const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
-    const uint32_t codes_at = weights + thread * 16;
-    const uint32_t scales_at = weights + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
-    const uint32_t table = shared_address(tile.table);
-
-    auto fetch = [&](bool exists, int stage, int place) {  // the chunk at this place of a stage
-        PackedWeights packed = {};
-        if (exists) {
-            const uint32_t at = stage * sizeof(tile.weights[0]) + place * Tile::CHUNK_BYTES;
-            packed = load_packed(codes_at + at, scales_at + at);
-        }
-        return packed;
-    };
-    float partial[Tile::SUMS];
-    uint32_t words[2][8];
 #pragma unroll
     for (int j = 0; j < Tile::SUMS; j++) sums[j] = 0;
     if (blocks == 0) return;
-    tile.wait_until_full(ring);
-    PackedWeights next = fetch(left > 0, ring.stage, 0);
-    unpack(next, look_up(next, table), words[0]);
-    next = fetch(left > 1, ring.stage, 1);
-    for (; blocks > 0; blocks--) {
-        const int stage = ring.stage;
-        ring.advance();
-#pragma unroll
-        for (int i = 0; i < PROMOTED_CHUNKS; i++) {
-            const uint64_t tokens = matrix_descriptor(tile.tokens[stage][0]) + i / 2 * (Tile::TOKENS * 128 / UNIT) + i % 2 * 4;
-            hold(partial);
-            fence_registers();
-            multiply_registers<Tile::TOKENS>(partial, words[i % 2], tokens, i > 0);
-            multiply_registers<Tile::TOKENS>(partial, words[i % 2] + 4, tokens + 2, true);
-            commit_multiplications();
-            hold(partial);
-
-            const Entries entries = look_up(next, table);
-            constexpr int AHEAD = 2, LEFT = PROMOTED_CHUNKS - AHEAD;
-            if (i == LEFT && blocks > 1) tile.wait_until_full(ring);
-            const PackedWeights after = fetch(left > i + AHEAD, i < LEFT ? stage : ring.stage, (i + AHEAD) % PROMOTED_CHUNKS);
-            wait_for_multiplications<1>();
-            hold(words[(i + 1) % 2]);
-            unpack(next, entries, words[(i + 1) % 2]);
-            next = after;
-        }
-        left -= PROMOTED_CHUNKS;
-        wait_for_multiplications<0>();
-        hold(partial);
-        tile.release(stage);
-#pragma unroll
-        for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fadd_rn(sums[j], partial[j]);
-    }
+    if constexpr (Tile::ALTERNATES)
+        multiply_alternating(tile, ring, blocks, left, sums);
+    else
+        multiply_in_turn(tile, ring, blocks, left, sums);
 }
 
 }  // namespace zoo

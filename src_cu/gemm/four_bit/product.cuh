@@ -77,7 +77,7 @@ struct Parked {
 template <class Tile, class Order, int SPLITS>
 struct FourBitProduct {
     Tile tile;
-    StagedTokens staged[Tile::MATH_WARPS];
+    StagedTokens<Tile> staged[Tile::MATH_WARPS];
     std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
@@ -115,6 +115,7 @@ struct FourBitProduct {
                 if constexpr (SPLITS > 1) end = min(end, work.end_block * PROMOTED_CHUNKS);  // of this CTA's share
                 const int left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;
                 float sums[Tile::SUMS];
+                if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
                 if constexpr (Tile::PARKS) parked.park(order, work);
                 multiply_packed(tile, ring, work.end_block - work.first_block, left, sums);
                 if constexpr (Tile::PARKS) parked.fetch(order, work);

@@ -1,5 +1,5 @@
 // The tile of a product with 4-bit weights and the ring of stages that feeds it. Weights are the 64 rows of a warpgroup's wgmma,
-// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory.
+// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory, in TURNS equal parts.
 //
 // A stage holds CHUNKS of 64 of K:
 //
@@ -21,10 +21,10 @@ namespace zoo {
 
 constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor core together: a block
 
-template <Weights WEIGHTS_, int TOKENS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_>
+template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
-    static constexpr int TOKENS = TOKENS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
+    static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
@@ -35,14 +35,15 @@ struct FourBitTile {
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 
-    // 192 tokens are 96 sums, 96 partial sums and 16 words of weights a lane: the loading warps give registers away, and, from 176 on,
-    // what the loop over K does not need waits in shared memory.
+    // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and what the loop over K
+    // does not need waits in shared memory.
+    static constexpr bool ALTERNATES = TOKENS <= 128;
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
-    static constexpr bool HUNGRY = WARPGROUPS == 2 && TOKENS >= 128;
+    static constexpr bool HUNGRY = TOKENS >= 128;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
     static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : 32);
-    static constexpr bool PARKS = WARPGROUPS == 2 && TOKENS > 128;
-    static constexpr int LOADER_REGISTERS = PARKS ? 72 : 88, MATH_REGISTERS = PARKS ? 216 : 208;
+    static constexpr bool PARKS = !ALTERNATES;
+    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
     static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
