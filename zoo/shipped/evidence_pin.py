@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "cf5979c8695b79328db42acc8745feecec60a28ff2de2f2811b8df742f005ebb"
+EVIDENCE_SHA256 = "d58600151f6bed5ab243ee27591a3f4e1fbefaa4251dca435cce22d2a011f3fe"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "b9b2c0ddffbd412f430e1ef1319ab658a0685e0f721f491019b82cdd5556af32"
+MANIFEST_SHA256 = "c98ef4fcb772becdbbfb60c9af41eaf525e7b00e58c0eb4ce3476ef60e2dde70"
