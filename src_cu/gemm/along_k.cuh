@@ -136,7 +136,7 @@ struct OperandsAlongK {
     __device__ __forceinline__ void load_block(Tile& tile, int stage, const Work& work, int block, int row, int rows) const {
         Barrier* landed = &tile.landed[stage];
         tile.blocks[stage] = {rows, work.token, work.weight, block};
-        arrive(&tile.asked[stage]);
+        if (has_bytes(*this)) arrive(&tile.asked[stage]);
         arrive_expecting_bytes(landed, Tile::TOKENS * (SCALE_BLOCK + (a_scales.are_bytes ? 0 : 4)) +
                                            Tile::WEIGHTS * (SCALE_BLOCK + (b_scales.are_bytes ? 0 : 4)));
         load_box(tile.weights[stage], b, row, work.weight, landed);
@@ -206,7 +206,7 @@ __device__ __forceinline__ void load(Tile& tile, Order order, const OperandsAlon
         }
         tile.wait_until_empty(ring);
         tile.blocks[ring.stage] = {Tile::NO_MORE, 0, 0, 0};
-        arrive(&tile.asked[ring.stage]);
+        if (has_bytes(operands)) arrive(&tile.asked[ring.stage]);
         arrive(&tile.landed[ring.stage]);
     } else if (thread / 32 == 1) {
         for (;; ring.advance()) {

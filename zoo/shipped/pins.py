@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c98ef4fcb772becdbbfb60c9af41eaf525e7b00e58c0eb4ce3476ef60e2dde70"
+MANIFEST_SHA256 = "89c842b9963471393f1a9dfa06e3fcf8ef95a8c32a8bba7c721468359261d4b2"
