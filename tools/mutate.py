@@ -129,6 +129,7 @@ TESTS = {
         "tests/reference/test_gemm_edges.py tests/reference/test_gemm_powers_of_two.py",
         "tests/reference/test_gemm.py tests/checks/test_gemm_checks.py",
     ),
+    "zoo/reference/requantize.py": (f"{_WHAT_RULES_WRITE} -k requantize",),
     "zoo/reference/pack.py": ("tests/reference/test_pack.py", "tests/reference/test_torchao_block_formats.py"),
     "zoo/reference/*.py": (
         " ".join(

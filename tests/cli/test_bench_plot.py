@@ -138,3 +138,8 @@ def test_the_command_draws_what_it_measured(with_stand_in, tmp_path, name):
 def test_a_misplaced_plot_is_refused_in_words(without_gpu, arguments, reason):
     run = without_gpu("bench", *arguments)
     assert run.returncode == 2 and reason in " ".join(run.stderr.replace("\u2502", " ").split())
+
+
+def test_a_drawing_that_cannot_be_written_is_told_before_a_gpu_is_looked_for(zoo_command):
+    result = zoo_command("bench", "quantize.mxfp8.rows", "--plot", "/proc/zoo/drawn.svg")
+    assert result.exit_code == 1 and "/proc/zoo/drawn.svg" in result.output and "GPU" not in result.output

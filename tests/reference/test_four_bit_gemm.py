@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from zoo.emulator import arithmetic, number_formats
-from zoo.reference.four_bit_gemm import exact, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit, instruction_order
+from zoo.reference.four_bit_gemm import exact, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit, instruction_order
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_e4m3
 
 
@@ -94,3 +94,16 @@ def test_whole_numbers_are_exact_whatever_the_order() -> None:
     for splits in (1, 4):
         found = gemm_bf16_by_four_bit(a.astype(ml_dtypes.bfloat16), as_bf16.weights, splits)
         np.testing.assert_array_equal(found * as_bf16.factors, a @ weights.T)
+
+
+def test_each_step_after_the_sums_rounds_by_itself() -> None:
+    random = np.random.default_rng(5)
+    sums, factors, a_scale, bias, row_scale = (
+        random.standard_normal(shape).astype(np.float32) for shape in ((7, 16), (16,), (7,), (16,), (7,))
+    )
+    for row, column in np.ndindex(7, 16):
+        step = sums[row, column] * a_scale[row]
+        step = step * factors[column]
+        step = step + bias[column]
+        assert finished(sums, factors, a_scale, bias, row_scale)[row, column] == step * row_scale[row]
+        assert finished(sums, factors)[row, column] == sums[row, column] * factors[column]

@@ -28,10 +28,6 @@ class MBarrier:
             f"tx-count {self.tx}"
         )
 
-    def passed(self, parity):
-        """Has the phase of this parity, the preceding one, completed?"""
-        return (self.phase & 1) != parity
-
 
 class MBarriers:
     """All mbarrier operations of a machine, by 32-bit cluster shared address."""
