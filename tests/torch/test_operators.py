@@ -87,6 +87,24 @@ def test_functorch_is_refused_where_it_asks_for_a_gradient():
         )
 
 
+def test_bytes_of_scales_that_nobody_owns_are_zero_on_the_cpu():
+    q, scales = torch.ops.zoo.quantize_mxfp8_rows(rows(128, 128))
+    index, ends = torch.arange(8, dtype=torch.int32), torch.tensor([4, 8], dtype=torch.int32)
+    of_b = q.expand(2, 128, 128).contiguous(), torch.ops.zoo.scales_blocked(scales).expand(2, 128, 4).contiguous()
+    _, made = torch.ops.zoo.gemm_mxfp8_m_grouped_gather_mxfp8(q, scales, *of_b, index, ends)
+    assert made.shape == (384, 4) and not made.view(torch.uint8)[256:].any()  # each group has 128 rows, and there is room for one more
+
+
+def test_a_batch_by_vmap_is_refused_where_tensors_are_written():
+    x = rows(2, 4, 64)
+    q, scales = torch.ops.zoo.quantize_mxfp8_rows(x.flatten(0, 1))
+    written = [q.view(2, 4, 64), scales.view(2, 4, 2)]
+    before = [one.view(torch.uint8).clone() for one in written]
+    with pytest.raises(zoo.ArgumentError, match=r"quantize.mxfp8.rows: torch.vmap over .out"):
+        torch.vmap(lambda x, q, scales: torch.ops.zoo.quantize_mxfp8_rows.out(-x, q=q, scales=scales))(x, *written)
+    assert all(torch.equal(one.view(torch.uint8), old) for one, old in zip(written, before, strict=True))
+
+
 def test_writing_into_a_tensor_that_autograd_saved_is_noticed():
     q, scales = torch.ops.zoo.quantize_mxfp8_rows(rows(4, 256))
     before = q._version

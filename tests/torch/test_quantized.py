@@ -9,6 +9,7 @@ import torch
 
 import zoo
 import zoo.torch as zt
+from zoo.runtime.torch_dtypes import torch_dtype
 
 DEVICE = "cuda" if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 else "cpu"
 FORMATS = {"fp8b128": 0.04, "mxfp8": 0.05, "mxfp4": 0.2, "nvfp4": 0.18}  # relative error of a product of normal numbers, at most
@@ -219,3 +220,29 @@ def test_dtypes_may_be_torchs_and_the_operator_is_the_product():
     assert a.elements.dtype == torch.float8_e5m2
     assert torch.equal(zt.matmul(a, b, dtype=torch.float32), zt.matmul(a, b, dtype="f32"))
     assert torch.equal(a @ b, zt.matmul(a, b)) and b.dequantize(torch.float32).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch_dtype("ue8m0")], ids=str)
+def test_fp8b128_with_bytes_as_scales_is_the_same_matrix(dtype, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+
+    def of_bytes(one):
+        powers = (one.scales.contiguous().view(torch.int32) >> 23).to(torch.uint8)
+        return replace(one, scales=(powers.t().contiguous().t() if one.layout == "mn_major" else powers).view(dtype))
+
+    w = zt.quantize(normal(136, 256), "fp8b128", direction="squares", scaling="pow2")
+    for layout in ("plain", "mn_major"):
+        a = zt.quantize(normal(48, 256), "fp8b128", scaling="pow2", layout=layout)
+        assert torch.equal(of_bytes(a) @ of_bytes(w).t(), a @ w.t()) and torch.equal(a @ of_bytes(w).t(), a @ w.t())
+        assert torch.equal(of_bytes(a).dequantize("f32"), a.dequantize("f32"))
+    assert torch.equal(of_bytes(w).dequantize("f32"), w.dequantize("f32"))
+    safetensors.save_file({"up.weight": w.elements, "up.weight_scale_inv": of_bytes(w).scales}, tmp_path / "stored")
+    zt.save(tmp_path / "saved", zt.load(tmp_path / "stored"))
+    for name in ("stored", "saved"):
+        assert torch.equal(zt.load(tmp_path / name, DEVICE)["up"].dequantize("f32"), w.dequantize("f32"))
+
+
+def test_the_least_and_the_last_byte_of_a_scale_are_what_products_take_them_for():
+    ones = torch.ones(128, 256, device=DEVICE).to(torch.float8_e4m3fn)
+    made = zt.Quantized(ones, torch.tensor([[0, 255]], dtype=torch.uint8, device=DEVICE), "fp8b128", squares=True).dequantize("f32")
+    assert (made[:, :128].double() == 2.0**-127).all() and made[:, 128:].isnan().all()

@@ -2,7 +2,7 @@
 
 | format | tensors of the weights NAME | as in |
 |---|---|---|
-| fp8b128 | `NAME.weight` e4m3, `NAME.weight_scale_inv` f32, for 128 x 128 | DeepSeek |
+| fp8b128 | `NAME.weight` e4m3, `NAME.weight_scale_inv` f32, for 128 x 128; ue8m0 is read as well | DeepSeek |
 | mxfp8 | `NAME.weight` e4m3 or e5m2, `NAME.weight_scale` ue8m0 as bytes | ModelOpt |
 | nvfp4 | `NAME.weight` bytes, `NAME.weight_scale` e4m3, `NAME.weight_scale_2` f32 | ModelOpt |
 | nvfp4, only read | `NAME.weight_packed`, `NAME.weight_scale`, `NAME.weight_global_scale`, which divides | compressed-tensors |
@@ -27,7 +27,7 @@ import torch
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.runtime.torch_dtypes import torch_dtype
-from zoo.torch.quantized import _BLOCK, Quantized
+from zoo.torch.quantized import _BLOCK, Quantized, _numbers
 
 _ENDS = (".weight", ".weight_packed", "_blocks")
 _LONGEST_HEADER = 16 << 20  # bytes of JSON, which describe some 150,000 tensors
@@ -177,7 +177,7 @@ def _tensors(name: str, one: Quantized) -> dict[str, torch.Tensor]:
         scales = scales.repeat_interleave(_BLOCK[one.format], dim=-2)[..., : one.elements.shape[-2], :]
     elements, scales = one.elements.contiguous(), scales.contiguous()
     if one.format == "fp8b128":
-        return {f"{name}.weight": elements, f"{name}.weight_scale_inv": scales}
+        return {f"{name}.weight": elements, f"{name}.weight_scale_inv": _numbers(scales)}
     if one.format == "mxfp8":
         return {f"{name}.weight": elements, f"{name}.weight_scale": scales.view(torch.uint8)}
     if one.format == "nvfp4":
@@ -224,12 +224,13 @@ def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Fou
         elements = weight.reshape(*weight.shape[:-2], 16 * weight.shape[-2]).view(torch_dtype("e2m1x2"))
         return _Found(Quantized(elements, scale.view(torch_dtype("ue8m0")), "mxfp4"), parts("_blocks", "_scales"))
     inverse: Any = tensors.get(f"{name}.weight_scale_inv")
-    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (torch.float32,)):
+    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (torch.float32, *_exponents())):
         *more, rows, columns = weight.shape
         squares = (*more, -(-rows // 128), -(-columns // 128))
         if tuple(inverse.shape) != (*more, rows, -(-columns // 128)):
             _fit(parts(".weight", ".weight_scale_inv"), weight, squares, inverse)
         of_squares = tuple(inverse.shape) == squares  # also where both would do: weights have squares
+        inverse = inverse if inverse.dtype == torch.float32 else inverse.view(torch_dtype("ue8m0"))
         return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), parts(".weight", ".weight_scale_inv"))
     last = f"{name}.weight_scale_2" if end == ".weight" else f"{name}.weight_global_scale"
     number: Any = tensors.get(last)

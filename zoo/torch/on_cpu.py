@@ -19,14 +19,14 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def run(kernel: Kernel, given: Mapping[str, Any], outputs: tuple[str, ...]) -> list[torch.Tensor]:
-    """Those of `outputs` that the caller did not bring. Elements that are nobody's are 0."""
+    """Those of `outputs` that the caller did not bring. Bytes that are nobody's are 0."""
     call, device = settled(kernel, given)
     # a workspace is among them, which a rule does not look at
     made = {name: like(one, device) for name, one in call.made.items()}
     values: dict[str, Any] = dict(call.others)
     for name, tensor in made.items():
         one = call.made[name]
-        _as_numpy(tensor, "u8" if one.dtype == "e2m1x2" else one.dtype, *one.returned())[...] = 0
+        tensor.view(_BITS[tensor.element_size()]).zero_()  # the bytes: ue8m0 has no number 0
         values[name] = _as_numpy(tensor, one.dtype, one.shape, one.strides)
     for name, array in call.arrays.items():
         tensor = given[name]

@@ -91,6 +91,7 @@ def _register(operator: str) -> None:
             _library.impl(name, _without_gradients(kernel, form, operator), "Autograd")
             if form.overload == "out":
                 _library.impl(name, _counting(form, operator), "ADInplaceOrView", with_keyset=True)
+                _library.impl(name, _refuse_batches(kernel), "FuncTorchBatched")
         _registered.add(operator)
 
 
@@ -180,6 +181,17 @@ def _refuse_tangents(kernel: Kernel, given: Iterable[tuple[str, Any]]) -> None:
     for name, value in given:
         if isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None:
             raise ArgumentError(f"{kernel.name}: {name}: has a tangent, and this kernel has no formula for one; pass x.detach()")
+
+
+def _refuse_batches(kernel: Kernel) -> Callable[..., Any]:
+    """Under vmap torch starts what returns once for each, and has no way to do so with what is written."""
+
+    def refuse(*given: Any, **named: Any) -> None:
+        raise ArgumentError(
+            f"{kernel.name}: torch.vmap over .out is not defined; take the form that returns, which it starts once for each"
+        )
+
+    return refuse
 
 
 def _counting(form: Form, operator: str) -> Callable[..., Any]:

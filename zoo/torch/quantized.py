@@ -23,7 +23,7 @@ _FORMATS = (*_BLOCK, "fp8token")
 _LAYOUTS = ("plain", "blocked", "mn_major", "fragments")
 _POWERS = (torch_dtype("ue8m0"), torch.uint8)
 _DTYPES = {  # of elements and of scales; bytes stand for what a torch has no dtype for
-    "fp8b128": ((torch.float8_e4m3fn,), (torch.float32,)),
+    "fp8b128": ((torch.float8_e4m3fn,), (torch.float32, *_POWERS)),
     "mxfp8": ((torch.float8_e4m3fn, torch.float8_e5m2), _POWERS),
     "mxfp4": ((torch_dtype("e2m1x2"), torch.uint8), _POWERS),
     "nvfp4": ((torch_dtype("e2m1x2"), torch.uint8), (torch.float8_e4m3fn, torch.uint8)),
@@ -158,6 +158,7 @@ class Quantized:
         several = self.elements.dim() == 3 and not self.squares  # whose rows have blocks of their own, so they are rows of one matrix
         plain = self.laid("plain") if several or self.offsets is not None or self.layout == "mn_major" else self
         elements, scales = (_flat(plain.elements), _flat(plain.scales)) if several else (plain.elements, plain.scales)
+        scales = _numbers(scales) if self.format == "fp8b128" else scales
         by_place = [elements, scales] if plain.tensor_scale is None else [elements, scales, plain.tensor_scale]
         layout = {} if self.format == "fp8b128" else {"layout": plain.layout}
         operator = getattr(torch.ops.zoo, f"dequantize_{self.format}_{'squares' if self.squares else 'rows'}")
@@ -236,6 +237,14 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.uint8)
+
+
+def _numbers(scales: torch.Tensor) -> torch.Tensor:
+    """Scales of fp8b128 in f32, which a product needs not and a dequantiser does."""
+    if scales.dtype == torch.float32:
+        return scales
+    powers = _bytes(scales).to(torch.int32)
+    return torch.where(powers == 0, 1 << 22, torch.where(powers == 255, 0x7FC00000, powers << 23)).view(torch.float32)
 
 
 def _packed(one: Quantized) -> Quantized:
