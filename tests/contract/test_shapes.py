@@ -147,6 +147,20 @@ def test_a_matrix_whose_rows_are_apart_tells_no_size_before_others_have():
     assert forgiven(kernel, given)["a_scale"].shape == (4, 128)
 
 
+@pytest.mark.parametrize("strides", [(300, 1), (1, 4)], ids=["mn_major", "plain"])
+def test_scales_of_a_product_may_be_the_memory_and_not_the_view(strides):
+    kernel = zoo.kernel("gemm.fp8b128.dense")
+    given = {
+        "a": array("e4m3", 300, 512), "a_scale": array("f32", 4, 300, strides=strides), "b": array("e4m3", 128, 512),
+        "b_scale": array("f32", 1, 4), "d": array("bf16", 300, 128),
+    }  # fmt: skip
+    found = forgiven(kernel, given)
+    assert (found["a_scale"].shape, found["a_scale"].strides) == ((300, 4), strides[::-1])
+    assert found["b_scale"].shape == (1, 4)
+    wrong = forgiven(kernel, given | {"a_scale": array("f32", 4, 299)})  # neither: resolving refuses it
+    assert wrong["a_scale"].shape == (4, 299)
+
+
 def test_a_transposed_input_matrix_is_not_forgiven():
     kernel = zoo.kernel("quantize.fp8b128.rows")
     given = {"x": array("bf16", 256, 512, strides=(1, 256)), "q": array("e4m3", 256, 512), "scales": array("f32", 256, 4)}

@@ -77,9 +77,15 @@ def forgiven(kernel: Kernel, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _unusual(argument: Argument, array: Array) -> bool:
     return any(
-        len(form.shape) != len(array.shape) or (len(form.shape) == 2 and form.strides is not None and array.strides[1] != 1)
+        len(form.shape) != len(array.shape)
+        or (len(form.shape) == 2 and form.strides is not None and (array.strides[1] != 1 or _in_any_order(form)))
         for form in argument.forms
     )
+
+
+def _in_any_order(form: Form) -> bool:
+    """Whether a matrix of this form lies in memory as its strides say, whatever they are: the scales of products."""
+    return form.strides is not None and all(_is_symbol(stride) for stride in form.strides)
 
 
 def accumulates(kernel: Kernel, options: Mapping[str, Any]) -> bool:
@@ -236,7 +242,8 @@ class _Call:
 
     def _lies_transposed(self, array: Array, form: Form) -> bool:
         """Whether a matrix can only be meant as the view of what the form names. A square one could be both, so it is taken as it is."""
-        if len(form.shape) != 2 or form.strides is None or form.strides[1].text != "1" or array.strides[0] != 1:
+        rows_apart = form.strides is not None and form.strides[1].text == "1" and array.strides[0] == 1
+        if len(form.shape) != 2 or not (rows_apart or _in_any_order(form)):
             return False
         if not all(self._known(name) for expression in form.shape for name in expression.names):
             return False
