@@ -158,10 +158,12 @@ class Maker:
         pick = self.random
         forms = {name: next(f for f in a.forms if f.when.evaluate(values)) for name, a in present.items()}
         multiple = pick.choice((1, 32, 32, 128, 128))
-        for form in forms.values():
+        for name, form in forms.items():
             for expression in form.shape:
                 if expression.names == (expression.text,) and expression.text not in values:
-                    values[expression.text] = pick.choice(_SIZES) // multiple * multiple or pick.choice((multiple, multiple, multiple, 0))
+                    size = pick.choice(_SIZES) // multiple * multiple or pick.choice((multiple, multiple, multiple, 0))
+                    one_for_all = len(form.shape) == 1 and dtypes[name] == "f32" and pick.random() < 0.5  # as a tensor's scale must be
+                    values[expression.text] = 1 if one_for_all else size
         for name in self.kernel.arguments:  # what only absent arguments would bind
             for form in self.kernel.arguments[name].forms if name not in present else ():
                 for expression in (*form.shape, *(form.strides or ())):
