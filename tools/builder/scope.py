@@ -174,7 +174,9 @@ class _Scope:
     def _names(self, where: str, text: str, known: dict[str, int], scope: set[str], bare: bool = False) -> None:
         expression = Expression(text)
         if not (bare and expression.names == (text,)):  # a bare symbol binds, it does not read
-            self.read |= set(expression.names)
+            self.read.update(expression.names)
+        if scope.issuperset(expression.names):
+            return  # whatever is reachable: most expressions, of millions
         for name in sorted(reachable_names(expression, known) - scope):
             chosen = ", ".join(flag for flag, value in known.items() if value == 1 and "." in flag and not flag.endswith(".itemsize"))
             with_flags = f" with {chosen}" if chosen else ""
