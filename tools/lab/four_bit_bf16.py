@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -23,6 +22,9 @@ import torch
 import zoo
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, nvfp4_as_bf16
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from four_bit import replayed
 
 TILES = [variant.name for variant in zoo.find("gemm.bf16_nvfp4.dense")[0].variants]  # MXFP4 has the same
 WHOLE = [tile for tile in TILES if "split" not in tile]
@@ -63,25 +65,6 @@ def soak(seconds: float, seed: int) -> int:
     return count
 
 
-def replayed(calls: list[Any], repeats: int = 12) -> float:
-    """Microseconds of one of the calls: the median of replays of all of them."""
-    for call in calls[:2]:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    begin, end, times = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True), []
-    for _ in range(repeats):
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3 / len(calls))
-    return float(statistics.median(times[2:]))
-
-
 def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
     chunk, tiles, chunks = (2304, -(-N // 64), -(-K // 64)) if form == "nvfp4" else (2176, -(-N // 64), -(-K // 64))
     copies = max(2, min(40, 2**28 // (tiles * chunks * chunk)))
@@ -101,7 +84,7 @@ def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
     found["chosen"] = replayed(ours(f"gemm.bf16_{form}.dense", None, a=a))
     for tile in TILES:
         if M <= 64 or tile == "t128":
-            found[tile] = replayed(ours(f"gemm.bf16_{form}.dense", tile, a=a), 6)
+            found[tile] = replayed(ours(f"gemm.bf16_{form}.dense", tile, a=a))
     found["fp8"] = replayed(ours(f"gemm.fp8_{form}.dense", None, a=a8, a_scale=scale))
     weights = torch.randn(max(2, 2**28 // (2 * N * K)), N, K, device="cuda", dtype=torch.bfloat16)
     found["torch"] = replayed([lambda one=one: torch.mm(a, one.T, out=d) for one in weights])

@@ -242,8 +242,8 @@ class _Call:
 
     def _lies_transposed(self, array: Array, form: Form) -> bool:
         """Whether a matrix can only be meant as the view of what the form names. A square one could be both, so it is taken as it is."""
-        rows_apart = form.strides is not None and form.strides[1].text == "1" and array.strides[0] == 1
-        if len(form.shape) != 2 or not (rows_apart or _in_any_order(form)):
+        a_view = form.strides is not None and form.strides[1].text == "1" and array.strides[0] == 1
+        if len(form.shape) != 2 or not (a_view or _in_any_order(form)):
             return False
         if not all(self._known(name) for expression in form.shape for name in expression.names):
             return False
