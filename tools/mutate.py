@@ -63,6 +63,7 @@ _TABLES = " ".join(
     for one in ("table_expansion", "table_refusals", "include", "per_format", "scope_walk", "source_digests", "shared_builds")
 )
 _WHAT_RULES_WRITE = "tests/reference/test_kernels.py"
+_SHARED_REST = "tests/reference/test_shared_rest.py"
 _WHAT_IS_CHECKED = "tests/checks/test_what_is_checked.py"
 _BUILDS = "tests/builder/test_build_runs.py tests/builder/test_build_failures.py"
 TESTS = {
@@ -76,6 +77,8 @@ TESTS = {
     "zoo/shipped/evidence.py": ("tests/cli/test_evidence.py tests/hostile/test_evidence_files.py", "tests/interruptions/test_records.py"),
     "zoo/shipped/places.py": ("tests/hostile/test_evidence_files.py",),
     "zoo/contract/files.py": ("tests/hostile/test_files.py tests/hostile/test_manifests.py",),
+    "zoo/contract/entries.py": ("tests/contract/test_entries.py",),
+    "zoo/contract/manifest.py": ("tests/hostile/test_manifests.py", _CONTRACT, _TABLES, _ARRAYS),
     "zoo/contract/*.py": (_CONTRACT, _TABLES, _ARRAYS, _CALLS, "tests/capi/test_parity.py"),
     "zoo/calls.py": (_RETURNING, _ARRAYS, "tests/torch/test_operators.py", "tests/jax/test_calls.py"),
     "zoo/runtime/allocation.py": (_RETURNING, _ARRAYS, _CALLS, "tests/torch/test_operators.py"),
@@ -84,7 +87,8 @@ TESTS = {
         " ".join(f"tests/torch/test_{one}.py" for one in ("hostile_checkpoints", "lying_matrices", "four_bits")),
         "tests/checkpoints",
     ),
-    "zoo/jax/*.py": ("tests/jax/test_call_frame.py tests/jax/test_calls.py tests/jax/test_linear.py",),
+    "zoo/jax/interruptions.py": ("tests/jax/test_interruptions.py",),
+    "zoo/jax/*.py": ("tests/jax/test_call_frame.py tests/jax/test_calls.py tests/jax/test_linear.py", "tests/jax/test_several_devices.py"),
     "zoo/runtime/own_array.py": ("tests/loader/test_own_arrays.py", _ARRAYS, _CALLS),
     "zoo/runtime/streams.py": ("tests/loader/test_streams.py", _ARRAYS, _CALLS),
     "zoo/runtime/library.py": ("tests/loader/test_loading.py", _ARRAYS, _CALLS),
@@ -98,7 +102,10 @@ TESTS = {
         _CALLS,
     ),
     "zoo/capi/contract_header.py": ("tests/contract/test_schema.py tests/capi/test_shared_numbers.py",),
-    "zoo/capi/folder.py": ("tests/interruptions/test_exports.py", "tests/capi/test_package.py"),
+    "zoo/capi/folder.py": (
+        "tests/interruptions/test_exports.py tests/capi/test_exported_texts.py",
+        "tests/capi/test_package.py",
+    ),
     "zoo/capi/*.py": (
         "tests/capi/test_exported_texts.py",
         "tests/capi/test_binding.py tests/capi/test_parity.py tests/capi/test_foreign_manifest.py tests/capi/test_package.py",
@@ -115,6 +122,7 @@ TESTS = {
         "tests/emulator/test_device_edges.py",
         "tests/emulator/test_core_machine.py tests/emulator/test_launching.py",
     ),
+    "zoo/reference/kernels/shared_rest.py": (_SHARED_REST, f"{_WHAT_RULES_WRITE} -k gemm.fp8b128"),
     "zoo/reference/kernels/*.py": ("tests/reference/test_kernels.py tests/hostile/test_rules_of_hostile_numbers.py",),
     "zoo/reference/f*_*.py": (
         "tests/reference/test_four_bit_weights.py tests/reference/test_four_bit_gemm.py tests/reference/test_fragments.py",
@@ -178,6 +186,7 @@ TESTS = {
     "zoo/cli/[rv]e*.py": ("tests/cli/test_evidence.py tests/cli/test_digest.py tests/cli/test_verify.py",),
     "zoo/cli/text.py": ("tests/cli/test_text.py tests/cli/test_documented_output.py tests/cli/test_width.py",),
     "zoo/cli/first_run.py": ("tests/cli/test_first_run_steps.py", "tests/cli/test_first_run.py"),
+    "zoo/cli/system.py": ("tests/interruptions/test_records.py",),
     "zoo/cli/export.py": ("tests/cli/test_export.py tests/cli/test_digest.py",),
     "zoo/cli/*.py": (
         "tests/cli/test_documented_output.py tests/cli/test_catalogue.py tests/cli/test_selection.py tests/cli/test_show.py",

@@ -158,10 +158,10 @@ class Problem:
         self.settings: dict[str, str] = {}
         most = 64 if small else 640
         self.N = self._columns(small)
-        self.K = 16 * self._log(1, 24 if small else 96)
+        self.K = self._length(24 if small else 96)
         self.groups = 1 if self.grouping == "dense" else self._log(1, 8 if small else 100)
         if self.groups > 1 and self.random.random() < 0.1:  # more than a warp has lanes, several times
-            self.groups, self.K = self._log(33, 80 if small else 1500), 16 * self._log(1, 4)
+            self.groups, self.K = self._log(33, 80 if small else 1500), self._length(4)
         rows = self._log(1, most)
         self.along_k, self.accumulated, self.c_dtype = self.grouping == "k_grouped", False, None
         if self.along_k:
@@ -182,7 +182,7 @@ class Problem:
             group, self.own = [0] * self.M, {}
         if "c" in kernel.arguments:
             self.c_dtype = self.random.choice((None, None, *kernel.arguments["c"].dtypes))
-        if self.grouping == "m_grouped_contiguous" and self.random.random() < 0.5:
+        if "m_indices" in kernel.arguments and self.random.random() < 0.5:
             group = self._padded(group)
             self.own, self.M = {"m_indices": group}, len(group)
         self.tokens = self.M if not self.along_k else rows
@@ -202,6 +202,10 @@ class Problem:
 
     def _log(self, least: int, most: int) -> int:
         return min(most, int(least * (most / least + 1) ** self.random.random()))
+
+    def _length(self, most: int) -> int:
+        """K, of at most so many 16."""
+        return 16 * self._log(1, most)
 
     def _columns(self, small: bool) -> int:
         """N, of gates and ups together where there are such."""
@@ -259,11 +263,15 @@ class Problem:
         whole[..., : array.shape[-1]] = array
         return whole[..., : array.shape[-1]]
 
-    def _scales(self, *shape: int) -> torch.Tensor:
-        scales = torch.exp2(torch.rand(shape, generator=self.numbers, device="cuda") * 16 - 8)
-        if self.along_k or self.random.random() < 0.5:
-            return self._laid(scales.transpose(-1, -2), 4).transpose(-1, -2)
-        return self._laid(scales, 1)
+    def _scales(self, *shape: int, lower: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+        """f32, and as the kernel is given them: those that are powers of two may be bytes."""
+        exponents = torch.rand(shape, generator=self.numbers, device="cuda") * 16 - 8 - lower
+        as_bytes, transposed = self.random.random() < 0.3, self.along_k or self.random.random() < 0.5
+        scales = torch.exp2(exponents.round() if as_bytes else exponents)
+        given = (scales.view(torch.int32) >> 23).to(torch.uint8) if as_bytes else scales
+        unit = 16 // given.itemsize if transposed else 1
+        given = self._laid(given.transpose(-1, -2), unit).transpose(-1, -2) if transposed else self._laid(given, unit)
+        return scales, given.view(torch.float8_e8m0fnu) if as_bytes else given
 
     def _make(self) -> None:
         self.with_nan = self.random.random() < 0.1
@@ -272,9 +280,12 @@ class Problem:
         if self.along_k:
             blocks, n_blocks, groups, self.scale_rows = blocks + self.groups, self.N, 1, 1
         a, b = self._laid(self._codes(self.tokens, self.K), 16), self._laid(self._codes(groups, self.N, self.K), 16)
-        self.a, self.a_scale, self.b, self.b_scale = a, self._scales(self.tokens, blocks), b, self._scales(groups, n_blocks, blocks)
+        self.a, self.b = a, b
+        lower = self.random.randint(0, 16) if self.epilogue else 0  # silu bends around 1
+        self.a_scale, self.given_a_scale = self._scales(self.tokens, blocks, lower=lower)
+        self.b_scale, self.given_b_scale = self._scales(groups, n_blocks, blocks)
         if self.tokens == 1 and not self.along_k:  # a row alone may have any stride
-            self.a_scale = self.a_scale.contiguous()
+            self.given_a_scale = self.given_a_scale.contiguous()
         columns, gap = self.N // 2 if self.epilogue else self.N, self.random.choice((0, 0, 1, 5))
         places = self.groups if self.grouping in ("m_grouped_masked", "k_grouped") else 1
         rows, name = self.M // places, "q" if self.dtype == "e4m3" else "d"
@@ -283,8 +294,6 @@ class Problem:
             self.settings["scaling"] = self.random.choice(("exact", "pow2"))
             transposed = self.random.random() < 0.5
             self.outputs.append(Output("scales", "f32", places, rows, -(-columns // 128), gap, transposed))
-        if self.epilogue:
-            self.a_scale *= 2.0 ** -self.random.randint(0, 16)  # silu bends around 1
         for option in sorted({"batch_invariant", "b_constant"} & set(self.kernel.options)):
             self.settings[option] = self.random.choice(("no", "no", "yes"))
         self.row_scale = None
@@ -301,24 +310,24 @@ class Problem:
             self.c = c.to(DTYPES[self.c_dtype][0])[:, : self.N]
 
     def arguments(self) -> dict[str, Any]:
-        given = {"a": self.a, "a_scale": self.a_scale, "b": self.b, "b_scale": self.b_scale} | self.settings
+        given = {"a": self.a, "a_scale": self.given_a_scale, "b": self.b, "b_scale": self.given_b_scale} | self.settings
         given |= {output.name: output.values(output.buffer) for output in self.outputs}
         if self.grouping not in ("m_grouped_masked", "k_grouped"):
             given |= {output.name: given[output.name][0] for output in self.outputs}
         if self.grouping in ("dense", "k_grouped"):
-            given |= {"b": self.b[0], "b_scale": self.b_scale[0]}
+            given |= {"b": self.b[0], "b_scale": self.given_b_scale[0]}
         if self.c is not None:
             given["c"] = self.c
         if self.row_scale is not None:
             given["row_scale"] = self.row_scale
         if self.along_k:
-            given |= {"a_scale": self.a_scale.t(), "b_scale": self.b_scale[0].t()}
+            given |= {"a_scale": self.given_a_scale.t(), "b_scale": self.given_b_scale[0].t()}
             given["accumulate"] = "yes" if self.accumulated else "no"
         if self.grouping == "m_grouped_masked":
             given |= {name: given[name].unflatten(0, (self.groups, -1)) for name in {"a", "a_scale", "row_scale"} & given.keys()}
             if self.random.random() < 0.5:
                 given["expected_rows"] = self.random.randint(1, 200)
-        if self.grouping == "m_grouped_gather" and self.random.random() < 0.7:  # some variants want it
+        if "workspace" in self.kernel.arguments and self.random.random() < 0.7:  # some variants want it
             units = -(-self.M // 16)
             size = -(-(self.M * self.K) // 128) * 128 + (16 * units * -(-self.K // 128) + units + 4) * 4
             given["workspace"] = torch.randint(0, 256, (size,), dtype=torch.uint8, device="cuda")
@@ -411,6 +420,7 @@ class Problem:
 
     def words(self) -> str:
         said = [f"{self.name} M {self.M} N {self.N} K {self.K} G {self.groups} {self.dtype}", *self.own, *self.settings.values()]
+        said += [f"scales {self.given_a_scale.dtype} {self.given_b_scale.dtype}".replace("torch.", "")]
         said += [f"c {self.c_dtype}"] * (self.c is not None) + ["accumulated"] * self.accumulated
         return " ".join(said + ["row_scale"] * (self.row_scale is not None))
 
@@ -460,30 +470,34 @@ def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[st
     return variant.name, variant.constants.get("SPLITS", 1), None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def soak_from_the_command_line(about: str, patterns: tuple[str, ...], source: str, problem_of: type[Problem]) -> int:
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--cubins")
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="gemm.fp8b128.*")
+    parser.add_argument("--only", default="*")
     parser.add_argument("--small", action="store_true", help="for compute-sanitizer")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop then, and say how many ran")
     arguments = parser.parse_args()
     collection = zoo.Zoo(arguments.cubins) if arguments.cubins else packaged
-    names = [name for name in collection.manifest.names if fnmatch.fnmatch(name, arguments.only) and name.startswith("gemm.fp8b128.")]
-    kernels = cupy.RawModule(code=SOURCE, options=("--std=c++17",))
+    names = [
+        name
+        for name in collection.manifest.names
+        if fnmatch.fnmatch(name, arguments.only) and any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    ]
+    kernels = cupy.RawModule(code=source, options=("--std=c++17",))
     with torch.cuda.stream(torch.cuda.Stream()), cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        return soak(collection, names, kernels, arguments)
+        return soak(collection, names, kernels, problem_of, arguments)
 
 
-def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, arguments: argparse.Namespace) -> int:
+def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, problem_of: type[Problem], arguments: argparse.Namespace) -> int:
     started, wrong = time.monotonic(), 0
     ran: collections.Counter[tuple[str, str]] = collections.Counter()
     for number in range(arguments.count):
         if time.monotonic() - started > arguments.seconds:
             break
         seed = arguments.seed * 1_000_000 + number
-        problem = Problem(collection.kernel(names[number % len(names)]), seed, arguments.small)
+        problem = problem_of(collection.kernel(names[number % len(names)]), seed, arguments.small)
         variant, splits, where = run(collection, problem, ran)
         expected = problem.expected(kernels, splits, where)
         if number < 6 * len(names) and problem.M * problem.N * problem.K < 4e6:  # is the answer right?
@@ -514,4 +528,4 @@ def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, argumen
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(soak_from_the_command_line(__doc__, ("gemm.fp8b128.*",), SOURCE, Problem))

@@ -2,6 +2,7 @@
 
     python tools/lab/gemm.py CUBINS --shapes few --json few.json          # on the GPU; gemm_gather.py and gemm_epilogues.py, too
     python tools/tune.py src_cu/gemm/fp8b128_dense.toml few.json large.json [--unseen other.json] [--folds 4] [--write] [--without-fit]
+    python tools/tune.py src_cu/gemm/fp8b128_dense.toml unseen.json --prune      # which tiles the table could do without
 
 A cost is in nanoseconds; what is fitted are its whole numbers but for divisors (the tile's sizes) and those from 1,000,000 on
 (which forbid), and the words of the table's formats. Numbers are moved as long as the regret of the whole sweep falls, not too far
@@ -23,14 +24,16 @@ import statistics
 import sys
 import tomllib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.builder.costs import with_costs
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from tools.builder.per_format import Format, formats_of
@@ -46,14 +49,16 @@ Regret = tuple[float, Shape, str, str]  # chosen / best, of which shape, the nam
 
 
 class Rule:
-    """A tile's cost with its numbers taken out. A word of the table's formats is a number for each of them."""
+    """A tile's cost with its numbers taken out. A word of the table's formats is a number for each of them. Where a formula has measured
+    numbers, none is fitted here."""
 
-    def __init__(self, tile: dict[str, Any], formats: list[Format], timed_as: str):
+    def __init__(self, tile: dict[str, Any], formats: list[Format], timed_as: str, measured: bool = False):
         self.timed_as = timed_as
+        self.constants = {name: value for name, value in tile.get("constants", {}).items() if isinstance(value, int)}
         self.name, self.when = tile["name"], Expression(str(tile.get("when", "1")))
         self.formats = [format for format in formats if format.is_meant(tile)]
         self.text = str(tile.get("cost", "0"))
-        found = [match for match in NUMBER.finditer(self.text) if 50 <= int(match[0]) < 1_000_000]
+        found = [match for match in NUMBER.finditer(self.text) if 50 <= int(match[0]) < 1_000_000 and not measured]
         self.numbers = {f"number_{index}": int(match[0]) for index, match in enumerate(found)}
         pieces, at = [], 0
         for name, match in zip(self.numbers, found, strict=True):
@@ -66,7 +71,7 @@ class Rule:
 
     def cost(self, values: dict[str, int]) -> int:
         words = {word: self.numbers[f"{values['format']}.{word}"] for word in self.words}
-        return self._cost.evaluate(values | self.numbers | words)
+        return self._cost.evaluate(values | self.constants | self.numbers | words)
 
     def written(self) -> str:
         return re.sub(r"number_\d+", lambda match: str(self.numbers[match[0]]), self._template)
@@ -115,10 +120,16 @@ class Sweep:
         """Of each case."""
         result = []
         for (shape, _, times), costs in zip(self.cases, self.costs, strict=True):
-            chosen = min(times, key=costs.__getitem__)
+            chosen = min(costs, key=costs.__getitem__)
             best = min(times, key=times.__getitem__)
             result.append((times[chosen] / times[best], shape, chosen.name, best.name))
         return result
+
+    def without(self, rule: Rule) -> Sweep | None:
+        """Of a table that has one rule less; None, where that leaves a call that nobody takes."""
+        part = copy(self)
+        part.costs = [{one: cost for one, cost in costs.items() if one is not rule} for costs in self.costs]
+        return part if all(part.costs) else None
 
     def unavoidable(self) -> tuple[float, float]:
         """The regret of the best choices that depend on what rules may read alone: the least geometric mean, the least worst."""
@@ -234,6 +245,26 @@ def held_out(rules: list[Rule], sweep: Sweep, folds: int, rounds: int) -> list[R
     return regrets
 
 
+def dispensable(rules: list[Rule], sweep: Sweep, most: float) -> Iterator[tuple[Rule, Sweep]]:
+    """Rules that a table could do without, that whose loss costs least first, and what is left then: as long as the mean regret is at
+    most `most` of what it was. Nothing is fitted anew."""
+
+    def mean(part: Sweep) -> float:
+        return statistics.fmean(math.log(regret) for regret, *_ in part.regrets())
+
+    allowed, left = mean(sweep) + math.log(most), list(rules)
+    while True:
+        parts = ((rule, sweep.without(rule)) for rule in left)
+        losses = [(mean(part), index, rule, part) for index, (rule, part) in enumerate(parts) if part is not None]
+        if not losses:
+            return
+        lost, _, rule, sweep = min(losses, key=lambda one: one[:2])
+        if lost > allowed:
+            return
+        left.remove(rule)
+        yield rule, sweep
+
+
 def report(what: str, sweep: Sweep, regrets: list[Regret]) -> bool:
     """Whether the regret is within the bar."""
     mean = statistics.geometric_mean(regret for regret, *_ in regrets)
@@ -254,11 +285,20 @@ def main() -> int:
     parser.add_argument("--folds", type=int, default=0, help="judge each part of the sweeps by a fit to the other parts, from what stands")
     parser.add_argument("--write", action="store_true", help="put the fitted rules into the table")
     parser.add_argument("--without-fit", action="store_true", help="report only")
+    parser.add_argument(
+        "--prune", action="store_true", help="say instead which tiles the table could do without, for 1 %% of the sweeps' time"
+    )
     parser.add_argument("--rounds", type=int, default=6)
     arguments = parser.parse_args()
     text, table, rules = read(arguments.table)
     sweep, unseen = Sweep(table, rules, arguments.sweeps), Sweep(table, rules, arguments.unseen)
     timed = [rule for rule in rules if any(rule in times for _, _, times in sweep.cases)]
+
+    if arguments.prune:
+        report(f"all {len(timed)} tiles", sweep, sweep.regrets())
+        for gone, (rule, left) in enumerate(dispensable(timed, sweep, 1.01), 1):
+            report(f"{len(timed) - gone} tiles, without {rule.timed_as}", left, left.regrets())
+        return 0
 
     def report_all(what: str) -> bool:
         within = report(what, sweep, sweep.regrets())
@@ -287,10 +327,15 @@ def main() -> int:
 def read(path: Path) -> tuple[str, dict[str, Any], list[Rule]]:
     """A table's text, what it says with everything in place, and its rules."""
     text, documents = path.read_text(), Documents(path.parents[1])
-    table = included(tomllib.loads(text), documents)
+    by_name = included(tomllib.loads(text), documents)
+    table = with_costs(by_name, documents)
     formats = formats_of(table, documents) if "formats" in table else []
+    measured = [
+        tile.get("cost") != other.get("cost") for tile, other in zip(*(one["variants"]["tiles"] for one in (by_name, table)), strict=True)
+    ]
     tiles = table["variants"]["tiles"]
-    tiles = [tile for tile in tiles if tile.get("arch") == tiles[0].get("arch")]  # a sweep is of one machine
+    of_one = [tile.get("arch") == tiles[0].get("arch") for tile in tiles]  # a sweep is of one machine
+    measured, tiles = list(compress(measured, of_one)), list(compress(tiles, of_one))
     names = [tile["name"] for tile in tiles]
 
     def timed_as(tile: dict[str, Any]) -> str:
@@ -298,13 +343,18 @@ def read(path: Path) -> tuple[str, dict[str, Any], list[Rule]]:
         alone = names.count(tile["name"]) == 1 or "d" in tile.get("uncompiled", ())
         return str(tile["name"]) if alone else f"{tile['dtypes']['d'][0]}_{tile['name']}"
 
-    return text, table, [Rule(tile, formats, timed_as(tile)) for tile in tiles]
+    return text, table, [Rule(tile, formats, timed_as(tile), known) for tile, known in zip(tiles, measured, strict=True)]
 
 
 def rewritten(text: str, rules: list[Rule]) -> str:
+    lines = text.splitlines(keepends=True)
     for rule in rules:
-        place = text.index(f'{{ name = "{rule.name}", ')
-        text = text[:place] + text[place:].replace(f'cost = "{rule.text}"', f'cost = "{rule.written()}"', 1)
+        said, written = f'cost = "{rule.text}"', f'cost = "{rule.written()}"'
+        if written != said:  # in a line of its own name, for another tile, or another arch's of the name, may have cost the same
+            place = next(at for at, line in enumerate(lines) if f'{{ name = "{rule.name}", ' in line and said in line)
+            lines[place] = lines[place].replace(said, written, 1)
+    text = "".join(lines)
+    for rule in rules:
         for format in rule.formats:
             for word in rule.words:
                 text = _with_word(text, format, word, rule.numbers[f"{format.name}.{word}"])

@@ -6,29 +6,14 @@
 //     four_bit/fragments.cuh     from packed codes and scales to registers
 //     four_bit/tile.cuh          the tile and its ring of stages
 //     four_bit/load.cuh          where operands come from
-//     four_bit/multiply.cuh      the loop over K
+//     four_bit/multiply.cuh      the loop over K, promoted every 256 of it
+//     four_bit/halves.cuh        the loop over K, promoted every 128, or never
 //     four_bit/finish.cuh        from sums to D
 //     four_bit/product.cuh       the ways of putting them together
+//     four_bit/way.cuh           the one that a variant is
 //     tile_order.cuh, pushed_sums.cuh     who computes which tile, and how a cluster's sums meet: as FP8's
 
-#include <type_traits>
-
-#include "gemm/four_bit/product.cuh"
-
-namespace zoo {
-
-// GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked, 3 m_grouped_gather.
-constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2, GATHERS = Variant::GROUPING == 3;
-using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES,
-                         Variant::CHUNKS, GATHERS>;
-using Places = std::conditional_t<IN_PLACES, EachInItsPlace, OneAfterTheOther>;
-using OfGroups = GroupedOrder<Tile, Variant::BAND, Places>;
-using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
-using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
-using Way = FourBitProduct<Tile, Order, Variant::SPLITS>;
-constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
-
-}  // namespace zoo
+#include "gemm/four_bit/way.cuh"
 
 // rows: of D, or of a group's place; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)

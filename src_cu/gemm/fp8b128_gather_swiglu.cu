@@ -7,11 +7,11 @@
 
 #include <type_traits>
 
-#include "gemm/few_tokens.cuh"
-#include "gemm/gathered_gates.cuh"
-#include "gemm/many_tokens.cuh"
-#include "gemm/store_swiglu.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/pipeline/few_tokens.cuh"
+#include "gemm/load/gathered_gates.cuh"
+#include "gemm/pipeline/many_tokens.cuh"
+#include "gemm/epilogue/store_swiglu.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 

@@ -3,7 +3,7 @@
 //
 // As dense with many tokens, but for along_k.cuh, which brings blocks and stores D, and two_scales.cuh, the loop over K.
 
-#include "gemm/along_k.cuh"
+#include "gemm/pipeline/along_k.cuh"
 
 namespace zoo {
 

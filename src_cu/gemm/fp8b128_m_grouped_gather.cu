@@ -4,12 +4,12 @@
 
 #include <type_traits>
 
-#include "gemm/few_tokens.cuh"
-#include "gemm/gathered_rows.cuh"
-#include "gemm/many_tokens.cuh"
-#include "gemm/moved_rows.cuh"
-#include "gemm/sum.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/pipeline/few_tokens.cuh"
+#include "gemm/load/gathered_rows.cuh"
+#include "gemm/pipeline/many_tokens.cuh"
+#include "gemm/load/moved_rows.cuh"
+#include "gemm/epilogue/sum.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 

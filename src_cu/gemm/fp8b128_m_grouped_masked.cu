@@ -4,11 +4,11 @@
 
 #include <type_traits>
 
-#include "gemm/few_tokens.cuh"
-#include "gemm/many_tokens.cuh"
-#include "gemm/sum.cuh"
-#include "gemm/tile_order.cuh"
-#include "gemm/tiles_ahead.cuh"
+#include "gemm/pipeline/few_tokens.cuh"
+#include "gemm/pipeline/many_tokens.cuh"
+#include "gemm/epilogue/sum.cuh"
+#include "gemm/schedule/tile_order.cuh"
+#include "gemm/pipeline/tiles_ahead.cuh"
 
 namespace zoo {
 

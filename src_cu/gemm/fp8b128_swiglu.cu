@@ -10,11 +10,11 @@
 
 #include <type_traits>
 
-#include "gemm/few_tokens.cuh"
-#include "gemm/gated.cuh"
-#include "gemm/many_tokens.cuh"
-#include "gemm/store_swiglu.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/pipeline/few_tokens.cuh"
+#include "gemm/load/gated.cuh"
+#include "gemm/pipeline/many_tokens.cuh"
+#include "gemm/epilogue/store_swiglu.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 

@@ -55,6 +55,12 @@ FOLDERS = sorted(
 )
 
 
+GPUS = sorted(
+    {tile["costs"] for table in TABLES.values() for tile in included(table, Documents(ROOT))["variants"]["tiles"] if "costs" in tile}
+)
+COSTS = {*GPUS, *(Documents(ROOT).read(name)["formulas"] for name in GPUS)}  # test_measured_costs.py asks who reads what of them
+
+
 class Without(Documents):
     """The files as they are, but for one piece or word."""
 
@@ -80,7 +86,7 @@ ALL = kernels(Documents(ROOT))
 
 def test_every_file_of_pieces_is_included_by_some_table():
     others = {name.relative_to(ROOT).as_posix() for name in FILES} - TABLES.keys()
-    assert others == {*INCLUDED, *(f"{folder}/{name}.toml" for folder in FOLDERS for name in Documents(ROOT).folder(folder))}
+    assert others == {*INCLUDED, *COSTS, *(f"{folder}/{name}.toml" for folder in FOLDERS for name in Documents(ROOT).folder(folder))}
 
 
 @pytest.mark.parametrize("name", INCLUDED)

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -13,16 +15,21 @@ from zoo.shipped.packaged import packaged
 KERNEL = packaged.kernel("scales.blocked")
 
 
+def threads():
+    return [os.environ.get(f"{library}_NUM_THREADS") for library in ("OMP", "OPENBLAS", "MKL")]
+
+
 @dataclass
 class Saying:
-    """A place that says what it was asked, and whether Ctrl-C is for somebody else."""
+    """A place that says what it was asked, whether Ctrl-C is for somebody else, and how many threads numpy may start."""
 
     word: str
     process: int
 
     def check(self, zoo, kernel, variant):
         ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        return Outcome(kernel.variants.index(variant), f"{self.word} {kernel.name} {zoo.directory} {os.getpid() == self.process} {ignored}")
+        words = f"{self.word} {kernel.name} {zoo.directory} {os.getpid() == self.process} {ignored} {threads()}"
+        return Outcome(kernel.variants.index(variant), words)
 
 
 @dataclass
@@ -39,19 +46,47 @@ def test_a_process_answers_for_the_variant_that_it_was_sent(monkeypatch):
     monkeypatch.setattr(processes, "_own", None, raising=False)
     try:
         processes._start(packaged.directory, Saying("here", os.getpid()))
-        assert processes._check_in_process(KERNEL.name, 1) == Outcome(1, f"here {KERNEL.name} {packaged.directory} True True")
+        assert processes._check_in_process(KERNEL.name, 1) == Outcome(1, f"here {KERNEL.name} {packaged.directory} True True {threads()}")
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_each_outcome_is_that_of_its_place_in_the_work(jobs):
+def test_each_outcome_is_that_of_its_place_in_the_work(jobs, monkeypatch):
+    """Nor does numpy start as many threads in each of many processes as there are cores, unless somebody asked for it."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        monkeypatch.setenv(f"{library}_NUM_THREADS", "3")  # which is taken back afterwards, and what was set meanwhile with it
+    for library in ("OMP", "OPENBLAS"):
+        del os.environ[f"{library}_NUM_THREADS"]
     found = dict(processes.outcomes(packaged, WORK, Saying("there", os.getpid()), jobs))
     alone = jobs == 1
-    words = f"there {KERNEL.name} {packaged.directory} {alone} {not alone}"
+    words = f"there {KERNEL.name} {packaged.directory} {alone} {not alone} {[None, None, '3'] if alone else ['1', '1', '3']}"
     assert found == {place: Outcome(len(WORK) - 1 - place, words) for place in range(len(WORK))}
 
 
 def test_a_process_that_ends_before_its_work_is_a_refusal():
     with pytest.raises(ZooError, match="a process of --jobs ended before its work, perhaps for want of memory; give fewer jobs"):
         list(processes.outcomes(packaged, WORK, Ending(), 2))
+
+
+@dataclass
+class Slow:
+    """A place that leaves a mark of each variant; all but the first of them take a while."""
+
+    folder: Path
+
+    def check(self, zoo, kernel, variant):
+        number = kernel.variants.index(variant)
+        time.sleep(0.5 * (number > 0))
+        (self.folder / f"{number} {time.monotonic_ns()}").touch()
+        return Outcome(number, "done")
+
+
+def test_who_wants_no_more_outcomes_does_not_wait_for_all_of_the_work(tmp_path):
+    """Ctrl-C would seem to do nothing until the last variant is checked."""
+    first, second = KERNEL.variants[:2]
+    work = [(KERNEL, first), *[(KERNEL, second)] * 15]
+    found = processes.outcomes(packaged, work, Slow(tmp_path), 2)
+    assert next(found)[1] == Outcome(0, "done")
+    found.close()
+    assert 1 <= len(os.listdir(tmp_path)) < len(work)

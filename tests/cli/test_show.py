@@ -9,6 +9,7 @@ import zoo
 from zoo.cli import contract
 from zoo.cli.example_call import example_call
 from zoo.cli.overview import overview
+from zoo.contract.expressions import Expression
 from zoo.contract.manifest import parse_kernel
 from zoo.shipped.evidence import Evidence
 from zoo.shipped.packaged import packaged
@@ -132,6 +133,19 @@ def test_the_whole_contract_has_every_argument_option_parameter_and_constraint(z
         assert f"{parameter.offset} {parameter.size} {parameter.kind}" in words(text)
     for argument in kernel.arguments.values():
         assert words(argument.help)[:20] in words(text)
+
+
+def test_a_launch_rule_that_finds_no_room_goes_on_under_its_first_extent(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rule = packaged.kernel(NAME).variants[0].launch
+    extents = tuple(Expression(f"first_{name} + second_{name}") for name in "abc")
+    text = contract.launch_text(replace(rule, grid=extents, cluster=extents))
+    assert text.startswith(
+        "  grid     first_a + second_a, first_b +\n"
+        "           second_b, first_c + second_c\n"
+        "  cluster  first_a + second_a, first_b +\n"
+        "           second_b, first_c + second_c\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ NAMES = packaged.manifest.names
         ("gemm.fp8b128.desne", "gemm.fp8b128.dense"),
         ("quantize.*.row", None),  # all formats are as near
         ("mn_major", "scales.mn_major"),
-        ("swigla", "gemm.fp8b128.dense.swiglu"),
+        ("swigla", "gemm.bf16_mxfp4.dense.swiglu"),
     ],
 )
 def test_a_slip_of_the_pen_finds_the_name(written, first):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -235,6 +236,39 @@ def test_a_call_is_tried_with_its_rows_apart_where_they_may_be_moved_alone():
         trial.fitting(kernel, call, ["b", "d"])
     good = settle(kernel, {**given, "a": array("e4m3", 5, 34, strides=(64, 1))})
     assert trial.fitting(kernel, good, ["a"]) is good
+
+
+@pytest.mark.parametrize(("sms", "refused"), [(132, False), (131, True), (133, True)])
+def test_a_rule_about_multiprocessors_is_tried_on_as_many_as_an_h100_has(sms, refused):
+    """On a machine of none or of billions, a call that every machine takes would be refused before it is made."""
+    made = entry()
+    made["constraints"] = [{"expression": f"sms == {sms}", "words": "a rule"}]
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", made)
+    given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 64, 16), "scale": array("ue8m0", 5, 1), "d": array("bf16", 5, 64)}
+    call = settle(kernel, given)
+    with pytest.raises(zoo.ConstraintError, match="a rule") if refused else contextlib.nullcontext():
+        trial.check(kernel, call)
+
+
+@pytest.mark.parametrize(
+    ("rules", "stride"),
+    [
+        (["K % 7 == 0"], 60),  # says nothing of the stride
+        (["K % 7 == 0", "d_stride % 4 == 0"], 60),
+        (["K % 32 == 0", "d_stride % 8 == 0"], 64),
+        (["d_stride > 64"], 60),  # no multiple is asked for
+        (["(d_stride + P) % 4 == 0"], 64),  # nobody knows P yet
+        ([], 60),
+    ],
+)
+def test_rows_are_padded_for_rules_of_their_own_stride_alone(rules, stride):
+    """Others may be refused later or unknown yet: to pad for them would take a view away that products read."""
+    made = entry()
+    made["constraints"] = [{"expression": rule, "words": "a rule"} for rule in rules]
+    made["arguments"].append({**made["arguments"][3], "name": "e", "forms": [{"when": "1", "shape": ["P"], "strides": None}]})
+    kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", made)
+    given = {"a": array("e4m3", 5, 32), "b": array("e2m1x2", 60, 16), "scale": array("ue8m0", 5, 1)}
+    assert settle(kernel, given).made["d"].strides == (stride, 1)
 
 
 def test_a_whole_number_that_fits_its_dtype_is_taken_and_any_number_where_one_is_no_whole_number():

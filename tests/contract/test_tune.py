@@ -106,6 +106,19 @@ def test_fitted_numbers_are_written_where_they_were(tune):
     assert [one["name"] for one, other in zip(before, after, strict=True) if one != other] == ["t192"]
 
 
+def test_a_number_is_written_to_its_own_tile_alone(tune):
+    """Blackwell has tiles of the same names; f32 has some whose costs are the same."""
+    text, _, rules = read(tune, "dense")
+    (rule,) = (rule for rule in rules if rule.timed_as == "few8_w64_split4")
+    rule.numbers = {name: number + 1000 for name, number in rule.numbers.items()}
+    before, after = (
+        [tile for group in tomllib.loads(one)["variants"] for tile in group["tiles"]] for one in (text, tune.rewritten(text, rules))
+    )
+    (changed,) = (index for index, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
+    assert before[changed]["name"] == "few8_w64_split4" and "dtypes" not in before[changed]
+    assert tune.rewritten(text, [one for one in rules if not one.numbers]) == text, "what is measured is not written here"
+
+
 def test_a_shape_is_judged_by_a_fit_to_others_and_the_rules_stay(tune, tmp_path):
     _, table, rules = read(tune, "k_grouped")
     cases = []
@@ -119,3 +132,28 @@ def test_a_shape_is_judged_by_a_fit_to_others_and_the_rules_stay(tune, tmp_path)
     regrets = tune.held_out(rules, tune.Sweep(table, rules, [file]), 3, 2)
     assert sorted(shape[0] for _, shape, *_ in regrets) == list(range(1, 9))
     assert [rule.written() for rule in rules] == before
+
+
+def test_a_tile_that_nothing_needs_goes_first_and_one_that_a_call_needs_stays(tune, tmp_path):
+    _, table, rules = read(tune, "dense")
+    cases = [
+        {"kernel": table["name"], "shape": [4096], "times": {"t128_rest": 100, "t192": 100.8, "t256_ahead": 130}, "symbols": DENSE},
+        {"kernel": table["name"], "shape": [8], "times": {"few8_w64": 5}, "symbols": DENSE | {"M": 8}},
+    ]
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(cases))
+    sweep = tune.Sweep(table, rules, [file])
+    costs = {"t128_rest": 1, "t192": 2, "t256_ahead": 3, "few8_w64": 4}
+    sweep.costs = [{rule: costs[rule.name] for rule in of_case} for of_case in sweep.costs]
+    timed = [rule for rule in rules if rule.timed_as in costs]
+
+    def order(most):
+        return [(rule.name, max(left.regrets())[0]) for rule, left in tune.dispensable(timed, sweep, most)]
+
+    assert order(1.01) == [("t192", 1), ("t256_ahead", 1)], "one is left of three, and who else would take 8 tokens?"
+    costs["t192"] = 0  # which is chosen now
+    sweep.costs = [{rule: costs[rule.name] for rule in of_case} for of_case in sweep.costs]
+    assert order(1.01) == [("t192", 1), ("t256_ahead", 1)], "a tile whose loss is a gain goes first"
+    costs["t128_rest"] = 9
+    sweep.costs = [{rule: costs[rule.name] for rule in of_case} for of_case in sweep.costs]
+    assert [name for name, _ in order(1.001)] == ["t128_rest", "t256_ahead"], "what is never chosen, in the order of the table"

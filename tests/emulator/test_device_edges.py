@@ -145,6 +145,12 @@ def test_a_struct_and_a_tensor_map_are_their_bytes():
     assert packed("b8", b"abc", "[3]") == b"abc" and packed("b8", RECORD, "[128]") == RECORD.to_bytes()
 
 
+@pytest.mark.parametrize(("bytes", "value"), [(9, 1), (9, 2**72 - 1), (16, 1), (9, -1)])
+def test_a_struct_wider_than_any_number_is_not_made_of_one(bytes, value):
+    with pytest.raises(emulator.EmulatorError, match=f"parameter 1 of k: {value} does not fit {bytes} bytes"):
+        packed("b8", value, f"[{bytes}]")
+
+
 @pytest.mark.parametrize(
     ("type", "value", "words"),
     [
@@ -283,3 +289,12 @@ def test_a_module_that_goes_takes_its_programs_along_and_one_that_never_was_goes
     module.__del__()
     assert not program.__dict__ and not function.__dict__
     emulator.Module.__new__(emulator.Module).__del__()
+
+
+def test_each_launch_on_a_device_has_the_next_number_from_one_on():
+    module = emulator.Module(kernel("mov.u64 %rd5, %gridid; st.global.u64 [%rd0], %rd5;", parameters=1))
+    device = emulator.Device()
+    place = device.alloc(np.zeros(1, np.uint64))
+    for number in (1, 2, 3):
+        device.launch(module, "k", 1, 1, params=[place])
+        assert device.read(place, 1, np.uint64).tolist() == [number]

@@ -146,7 +146,7 @@ def random_problem(kernel: Kernel, variant: Variant, number: int) -> Problem:
         finish = steps[int(random.integers(len(steps)))]
         return dense_problem(kernel, variant, words, operands, DTYPES[turn % 3], turn % 4, finish, options, multiprocessors)
     places = ((N, K, max((1, *sizes)) + nobody, sizes),) * 2
-    along_k = ((M, N, tuple(min(size, 140) for size in sizes[:12]), nobody),) * 2
+    along_k = ((M, N, tuple(min(size, 140) for size in sizes[:12]), -(-nobody // 32) * 32),) * 2
     return chosen(kernel, variant, turn, block_scaled_groups, _GROUPS=((rows, N, K, sizes),) * 2, _PLACES=places, _ALONG_K=along_k)
 
 

@@ -171,3 +171,28 @@ def test_arrays_that_may_not_lie_where_they_do_are_named(monkeypatch):
     monkeypatch.setattr(handlers, "_planned", planned)
     with pytest.raises(zoo.ArgumentError, match="x: says True 94 7"):
         handlers._on_gpu(at)
+
+
+def test_a_kernel_is_loaded_on_devices_in_use_and_starts_no_other(monkeypatch):
+    """Loaded nowhere, it would be loaded while XLA captures a graph, which fails; loaded everywhere, each GPU of the machine would be started."""
+    from zoo.jax import handlers
+
+    class Bindings:
+        def cuDeviceGet(self, ordinal: int) -> tuple[int, int]:
+            return 0, ordinal + 100
+
+        def cuDevicePrimaryCtxGetState(self, handle: int) -> tuple[int, int, int]:
+            return 0, 1, {100: 1, 101: 0, 102: 0, 103: 1}[handle]
+
+    monkeypatch.setattr(handlers.driver, "bindings", Bindings)
+    monkeypatch.setattr(handlers.driver, "device_count", lambda: 4)
+    assert handlers._devices_in_use() == [0, 3]
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_an_array_without_elements_is_read_at_no_address(shape):
+    from zoo.jax import handlers
+    from zoo.jax.described import Part
+
+    found = handlers._as_numpy(Part("x", "bf16", shape, (4, 1), shape), 0)
+    assert found.shape == shape and found.dtype == "bfloat16"

@@ -14,7 +14,22 @@ from zoo.contract.shapes import sizes
 from zoo.reference.four_bit_weights import MXFP4_BLOCK, NVFP4_BLOCK
 from zoo.reference.fragments import CODE_BYTES, chunk_bytes
 
-SIZES = {"M": 128, "N": 256, "K": 256, "R": 128, "C": 256, "KB": 256, "COLUMNS": 512, "G": 2, "E": 2, "T": 1, "S": 1, "ALPHAS": 1}
+SIZES = {
+    "M": 128,
+    "N": 256,
+    "K": 256,
+    "R": 128,
+    "C": 256,
+    "KB": 256,
+    "COLUMNS": 512,
+    "G": 2,
+    "E": 2,
+    "T": 1,
+    "S": 1,
+    "ALPHAS": 1,
+    "I": 128,
+    "Q": 128,
+}
 CHUNKS = str(chunk_bytes(NVFP4_BLOCK)), str(chunk_bytes(MXFP4_BLOCK))
 
 
@@ -24,6 +39,7 @@ def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, to
     random = numpy.random.default_rng(19)
     for name, option in kernel.options.items():
         values |= {f"{name}.{one}": int(one == option.default) for one in option.values}
+    values |= {one.name: one.default for one in kernel.arguments.values() if one.kind == "scalar" and isinstance(one.default, int)}
     arrays = [one for one in kernel.arguments.values() if one.kind == "array"]
     for one in arrays:
         values |= {f"{one.name}.{dtype}": int(dtype == one.dtypes[0]) for dtype in one.dtypes}

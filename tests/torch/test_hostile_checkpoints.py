@@ -75,6 +75,18 @@ def test_a_crafted_file_is_refused_in_a_sentence(what, path):
     refused(lambda: zt.load(path), "load: cannot read", str(path))
 
 
+@pytest.mark.parametrize(("letters", "said"), [(400, "x" * 400), (401, "x" * 400 + "...")])
+def test_a_reason_of_the_library_is_cut_after_400_letters(letters, said, path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("x" * letters)
+
+    path.write_bytes(file_of(b"{}"))
+    monkeypatch.setattr(library, "load_file", refuse)
+    with pytest.raises(zoo.ArgumentError) as refusal:
+        zt.load(path)
+    assert str(refusal.value) == f"load: cannot read {path} to cpu: {said}"
+
+
 def test_a_file_cut_anywhere_is_refused(path, weights):
     zt.save(path, {"up": weights})
     whole = path.read_bytes()
@@ -97,13 +109,30 @@ def test_what_is_no_regular_file_is_refused_unread(tmp_path, weights):
 
 
 CONTRADICTIONS = {  # what of each is named, and what is said of it
-    "scales of fewer rows": ({"w.weight": e4m3(128, 64), "w.weight_scale": byte(1, 2)}, "w.weight_scale: expected (128, 2)"),
-    "scales of more columns": ({"w_blocks": byte(128, 2, 16), "w_scales": byte(128, 4)}, "w_scales: expected (128, 2)"),
-    "blocks of eight bytes": ({"w_blocks": byte(2, 2, 8), "w_scales": byte(2, 2)}, "w_blocks: expected (2, 2, 16)"),
-    "squares of other sizes": ({"w.weight": e4m3(256, 256), "w.weight_scale_inv": torch.ones(4, 2)}, "w.weight_scale_inv: expected (2, 2)"),
+    "scales of fewer rows": (
+        {"w.weight": e4m3(128, 64), "w.weight_scale": byte(1, 2)},
+        "w.weight_scale: expected (128, 2) beside w.weight of (128, 64), got (1, 2)",
+    ),
+    "scales of more columns": (
+        {"w_blocks": byte(128, 2, 16), "w_scales": byte(128, 4)},
+        "w_scales: expected (128, 2) beside w_blocks of (128, 2, 16), got (128, 4)",
+    ),
+    "blocks of eight bytes": ({"w_blocks": byte(2, 2, 8), "w_scales": byte(2, 2)}, "w_blocks: expected (2, 2, 16), got (2, 2, 8)"),
+    "squares of other sizes": (
+        {"w.weight": e4m3(256, 256), "w.weight_scale_inv": torch.ones(4, 2)},
+        "w.weight_scale_inv: expected (2, 2) beside w.weight of (256, 256), got (4, 2)",
+    ),
+    "scales of 16 for 8": (
+        {"w.weight": byte(8, 32), "w.weight_scale": e4m3(8, 2), "w.weight_scale_2": torch.ones(1)},
+        "w.weight_scale: expected (8, 4) beside w.weight of (8, 32), got (8, 2)",
+    ),
+    "packed scales of 16 for 8": (
+        {"w.weight_packed": byte(8, 32), "w.weight_scale": e4m3(8, 2), "w.weight_global_scale": torch.ones(1)},
+        "w.weight_scale: expected (8, 4) beside w.weight_packed of (8, 32), got (8, 2)",
+    ),
     "two of one name": (
         {"w_blocks": byte(2, 2, 16), "w_scales": byte(2, 2), "w.weight": e4m3(8, 64), "w.weight_scale": byte(8, 2)},
-        "both",
+        "'w_blocks' and 'w.weight' are both weights called 'w'",
     ),
     "a tensor of their name": ({"w": torch.ones(2), "w.weight": e4m3(8, 64), "w.weight_scale": byte(8, 2)}, "both weights called 'w'"),
 }
@@ -122,6 +151,13 @@ def test_a_tensor_scale_that_is_no_number_for_these_weights_is_refused(number, e
     weight = "weight" if end == "weight_scale_2" else "weight_packed"
     library.save_file({f"w.{weight}": byte(128, 32), "w.weight_scale": e4m3(128, 4), f"w.{end}": torch.tensor(number)}, path)
     refused(lambda: zt.load(path), f"w.{end}: expected")
+
+
+def test_a_tensor_scale_of_zero_that_multiplies_is_that_of_weights_of_zero(path):
+    """A matrix of zeros has no largest number: its file is no damaged one."""
+    zero = torch.zeros(1)
+    library.save_file({"w.weight": byte(128, 32), "w.weight_scale": e4m3(128, 4), "w.weight_scale_2": zero}, path)
+    assert torch.equal(zt.load(path)["w"].tensor_scale, zero)
 
 
 def test_a_tensor_scale_that_divides_by_zero_is_refused(path):

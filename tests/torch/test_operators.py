@@ -145,6 +145,54 @@ def test_what_cannot_be_is_refused_in_a_sentence(call, words):
         call()
 
 
+_NOT_DENSE = {
+    "coordinates": (lambda x: x.to_sparse(), "torch.sparse_coo of torch.float32"),
+    "rows": (lambda x: x.to_sparse_csr(), "torch.sparse_csr of torch.float32"),
+    "blocks": (lambda x: x.to_sparse_bsr((4, 4)), "torch.sparse_bsr of torch.float32"),
+    "packed": (lambda x: x.to_mkldnn(), "torch._mkldnn of torch.float32"),
+    "quantised": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "torch.strided of torch.qint8"),
+    "nested": (lambda x: torch.nested.nested_tensor([x[:2], x[2:]]), "a nested one"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, of what it means to remove
+@pytest.mark.parametrize("what", _NOT_DENSE)
+def test_a_tensor_that_is_not_dense_is_refused_by_name_and_not_with_a_list_of_backends(what):
+    make, got = _NOT_DENSE[what]
+    x, quantize = rows(4, 64).float(), torch.ops.zoo.quantize_mxfp8_rows
+    words = f"expected a dense tensor, got {got}; .to_dense() makes one of most"
+    with pytest.raises(zoo.ArgumentError) as refusal:
+        quantize(make(x))
+    assert str(refusal.value) == f"quantize.mxfp8.rows: x: {words}"
+    q = quantize(x)[0]
+    with pytest.raises(zoo.ArgumentError) as refusal:
+        quantize.out(x, q=q, scales=make(torch.zeros(4, 64)))
+    assert str(refusal.value) == f"quantize.mxfp8.rows: scales: {words}"
+
+
+def test_a_sparse_tensor_without_memory_is_refused_too():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    for make in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr):
+        with FakeTensorMode() as fake, pytest.raises(zoo.ArgumentError, match=r"x: expected a dense tensor, got torch\.sparse"):
+            torch.ops.zoo.quantize_mxfp8_rows(fake.from_tensor(make(rows(4, 64).float())))
+        with pytest.raises(zoo.ArgumentError, match=r"x: expected a dense tensor, got torch\.sparse"):
+            torch.ops.zoo.quantize_mxfp8_rows(make(rows(4, 64).float()).to("meta"))
+
+
+def test_none_for_a_tensor_is_refused_by_name():
+    with pytest.raises(zoo.ArgumentError, match=r"^quantize\.mxfp8\.rows: x: expected a tensor, got None$"):
+        torch.ops.zoo.quantize_mxfp8_rows(None)
+
+
+def test_tensors_of_a_device_that_zoo_has_nothing_for_are_refused_with_their_device():
+    from zoo.torch import operators
+
+    refuse = operators._refuse_others(zoo.kernel("quantize.mxfp8.rows"))
+    with pytest.raises(zoo.ArgumentError, match=r"^quantize\.mxfp8\.rows: takes tensors of GPUs and of the CPU, got some of meta$"):
+        refuse(rows(4, 64).to("meta"), layout="plain")
+
+
 def test_a_fake_tensor_has_shapes_in_an_operator_and_no_memory_for_a_launch():
     from torch._subclasses.fake_tensor import FakeTensorMode
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.builder import BuildError
+from tools.builder.costs import with_costs
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from tools.builder.per_format import instances
@@ -64,7 +65,7 @@ def read_tables(root: Path, *others: Path) -> list[Table]:
 
 def _read_file(path: Path, root: Path, documents: Documents, words: Vocabulary) -> list[Table]:
     try:
-        data = included(tomllib.loads(path.read_text("utf-8")), documents)
+        data = with_costs(included(tomllib.loads(path.read_text("utf-8")), documents), documents)
         return [_read(one, path, root, words) for one in instances(data, documents)]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BuildError(f"{path}: not TOML: {error}") from None

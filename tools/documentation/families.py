@@ -23,6 +23,7 @@ FAMILIES = {
     "[GEMM of groups](docs/gemm.md): contiguous, masked, gathered": tuple(
         f"gemm.*.m_grouped_{how}" for how in ("contiguous", "masked", "gather")
     ),
+    "[GEMM of 4-bit weights as they are stored](docs/four_bit_weights.md#weights-as-they-are-stored)": ("gemm.*.stored",),
     "[GEMM with SwiGLU](docs/gemm.md#swiglu-in-the-epilogue), quantised or not": ("gemm.*.swiglu*",),
     "[GEMM whose result is quantised](docs/gemm.md#block-scaled-formats-on-blackwell)": ("gemm.*.mxfp8", "gemm.*.nvfp4"),
     "[weight gradients](docs/gemm.md#weight-gradients), groups along K": ("gemm.*.k_grouped",),

@@ -1,9 +1,11 @@
 """Products of FP8 and 4-bit weights on a GPU: random problems on which all tiles must give the same bits, then times beside torch's FP8.
 
-    python tools/lab/four_bit.py [--directory CUBINS] [--json FILE]
+    python tools/lab/four_bit.py [--directory CUBINS] [--form nvfp4] [--part same] [--part dense] ... [--json FILE]
 
-Times are of CUDA graphs over matrices of weights of 256 MB together, so that none is in the L2 cache; torch's product is tensor-wise, of as
-many rows by one matrix. Ends with 1 where bits differ.
+Three kinds: sums promoted every 256 of K (`regular`), every 128 of it by scales for 1 x 128 (`blocks`), and `never`. Times are of CUDA
+graphs over matrices of weights of 256 MB together, so that none is in the L2 cache; torch's product is tensor-wise, of as many rows by one
+matrix. `even` groups have as many rows each; `uneven` ones what tokens bring that choose their experts by uniform or Zipf's probabilities,
+by seed. The JSON has every time of every replay. Ends with 1 where bits differ.
 """
 
 from __future__ import annotations
@@ -12,15 +14,21 @@ import argparse
 import json
 import statistics
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import zoo
 from zoo.catalog import Zoo
 
 CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
+KINDS = ("regular", "blocks", "never")
+KIND_OF = (*KINDS, "regular")  # of a variant, by its PROMOTION; the last is the first by another loop
 PROBLEMS = ((1, 64, 64), (65, 8, 192), (193, 136, 448), (300, 264, 320), (517, 392, 2880), (2048, 4096, 4096))  # (rows, N, K)
 DENSE = (
     *((M, 28672, 4096) for M in (8, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192)),
@@ -28,6 +36,11 @@ DENSE = (
 )  # fmt: skip
 GROUPS = ((8, 28672, 4096), (32, 5760, 2880), (256, 7168, 2048))  # (groups, N, K)
 ROWS = (1, 8, 16, 64, 128, 256, 1024)  # of a group
+ROUTED = (  # (experts, of a token, N, K): gpt-oss, Qwen3-235B, DeepSeek-V3
+    (32, 4, 5760, 2880), (32, 4, 2880, 2880), (128, 4, 5760, 2880), (128, 4, 2880, 2880),
+    (128, 8, 3072, 4096), (128, 8, 4096, 1536), (256, 8, 7168, 2048),
+)  # fmt: skip
+TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 8192)
 
 
 def weights(form: str, shape: tuple[int, ...], N: int, K: int) -> dict[str, torch.Tensor]:
@@ -41,29 +54,49 @@ def weights(form: str, shape: tuple[int, ...], N: int, K: int) -> dict[str, torc
     )
 
 
+@lru_cache(maxsize=1)
+def copies(form: str, groups: int, N: int, K: int) -> list[dict[str, torch.Tensor]]:
+    count = max(2, min(16, 2**28 // (max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form])))
+    all_of_them = weights(form, (count, *((groups,) if groups else ())), N, K)
+    return [{name: one[i] for name, one in all_of_them.items()} for i in range(count)]
+
+
 def tokens(M: int, K: int) -> dict[str, torch.Tensor]:
-    return {"a": torch.randn(M, K, device="cuda").to(torch.float8_e4m3fn), "a_scale": torch.rand(M, device="cuda") + 0.5}
+    return {"a": torch.randn(M, K, device="cuda").to(torch.float8_e4m3fn)}
+
+
+def of_kind(kind: str, M: int, K: int) -> dict[str, Any]:
+    """A's scales, M contiguous as the quantiser writes them fastest, or what is asked for by name."""
+    if kind == "blocks":
+        return {"a_block_scale": (torch.rand(-(-K // 128), M, device="cuda") + 0.5).T}
+    scale = {"a_scale": torch.rand(M, device="cuda") + 0.5}
+    return scale | ({"promotion": "never"} if kind == "never" else {})
+
+
+def tiles(kernel: Any, kind: str) -> list[Any]:
+    return [variant for variant in kernel.variants if KIND_OF[variant.constants["PROMOTION"]] == kind]
 
 
 def different(cubins: Zoo, form: str) -> int:
-    """How many results of tiles that do not split K differ from the first tile's."""
+    """How many results of tiles of one kind that do not split K differ from the first tile's."""
     kernel, count = cubins.kernel(f"gemm.fp8_{form}.dense"), 0
-    tiles = [variant.name for variant in kernel.variants if variant.constants["SPLITS"] == 1]
-    for M, N, K in PROBLEMS:
-        operands = tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()}
-        rest = {"bias": torch.randn(N, device="cuda"), "row_scale": torch.rand(M, device="cuda")}
-        for dtype, given in ((torch.bfloat16, {}), (torch.float16, rest), (torch.float32, rest)):
-            found = [torch.full((M, N), float("nan"), device="cuda", dtype=dtype) for _ in tiles]
-            for tile, d in zip(tiles, found, strict=True):
-                cubins.launch(kernel.name, **operands, **given, d=d, variant=tile)
-                if not torch.equal(d.view(torch.uint8), found[0].view(torch.uint8)):
-                    print(f"{form} {M} x {N} x {K} {dtype}: {tile} differs from {tiles[0]} in {int((d != found[0]).sum())} places")
-                    count += 1
+    for kind in KINDS:
+        names = [variant.name for variant in tiles(kernel, kind) if variant.constants["SPLITS"] == 1]
+        for M, N, K in PROBLEMS if names else ():
+            operands = tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()} | of_kind(kind, M, K)
+            rest = {"bias": torch.randn(N, device="cuda"), "row_scale": torch.rand(M, device="cuda")}
+            for dtype, given in ((torch.bfloat16, {}), (torch.float16, rest), (torch.float32, rest)):
+                found = [torch.full((M, N), float("nan"), device="cuda", dtype=dtype) for _ in names]
+                for tile, d in zip(names, found, strict=True):
+                    cubins.launch(kernel.name, **operands, **given, d=d, variant=tile)
+                    if not torch.equal(d.view(torch.uint8), found[0].view(torch.uint8)):
+                        print(f"{form} {M} x {N} x {K} {dtype}: {tile} differs from {names[0]} in {int((d != found[0]).sum())} places")
+                        count += 1
     return count
 
 
-def replayed(calls: list[Any], repeats: int = 6) -> float:
-    """Microseconds of one of the calls: the median of replays of all of them."""
+def replayed(calls: list[Any], repeats: int = 6) -> list[float]:
+    """Microseconds of one of the calls, of each replay of all of them."""
     for call in calls[:2]:
         call()
     torch.cuda.synchronize()
@@ -78,65 +111,121 @@ def replayed(calls: list[Any], repeats: int = 6) -> float:
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) * 1e3 / len(calls))
-    return float(statistics.median(times[1:]))
+    return times[1:]
 
 
-def of_torch(a: torch.Tensor, N: int, out: torch.dtype = torch.bfloat16) -> float:
-    K, one = a.shape[1], torch.ones((), device="cuda")
+def of_torch(M: int, N: int, K: int) -> list[float]:
+    one, a = torch.ones((), device="cuda"), tokens(M, K)["a"]
     matrices = torch.randn(max(2, 2**28 // (N * K)), N, K, device="cuda", dtype=torch.bfloat16).to(torch.float8_e4m3fn)
-    return replayed([lambda x=x: torch._scaled_mm(a, x.T, one, one, out_dtype=out, use_fast_accum=True) for x in matrices])
+    return replayed([lambda x=x: torch._scaled_mm(a, x.T, one, one, out_dtype=torch.bfloat16, use_fast_accum=True) for x in matrices])
 
 
-def times(cubins: Zoo, form: str, groups: int, rows: int, N: int, K: int) -> dict[str, Any]:
-    """Of one matrix, groups == 0, or of so many, `rows` rows each."""
-    grouping, M = ("dense", rows) if groups == 0 else ("m_grouped_contiguous", rows * groups)
-    kernel, operands = cubins.kernel(f"gemm.fp8_{form}.{grouping}"), tokens(M, K)
-    bytes_of_b = max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form]
-    copies = weights(form, (max(2, min(16, 2**28 // bytes_of_b)), *((groups,) if groups else ())), N, K)
+def times(cubins: Zoo, form: str, kind: str, sizes: list[int] | int, N: int, K: int) -> dict[str, Any]:
+    """Of one matrix and so many rows, or of groups with rows each: what is chosen, and every tile that might be."""
+    groups, M = (len(sizes), sum(sizes)) if isinstance(sizes, list) else (0, sizes)
+    kernel = cubins.kernel(f"gemm.fp8_{form}.{'m_grouped_contiguous' if groups else 'dense'}")
+    found: dict[str, Any] = {"form": form, "kind": kind, "groups": groups, "rows": sizes, "N": N, "K": K, "times": {}}
+    of_this_kind = tiles(kernel, kind)
+    if not of_this_kind:
+        return found
+    operands, each = tokens(M, K) | of_kind(kind, M, K), copies(form, groups, N, K)
+    hit = sum(size > 0 for size in sizes) if isinstance(sizes, list) else 1
+    if isinstance(sizes, list):  # other groups of the same matrices, until they are too many for a cache
+        turns = min(16, max(1, 2**28 // (len(each) * hit * -(-N // 64) * (K // 64) * CHUNKS[form])))
+        ends = [np.cumsum(np.roll(sizes, turn * groups // turns)) for turn in range(turns)]
+        offsets = [torch.tensor(end, device="cuda", dtype=torch.int32) for end in ends]
+        each = [one | {"offsets": of_turn} for of_turn in offsets for one in each]
     d = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
-    if groups:
-        operands["offsets"] = torch.arange(rows, M + 1, rows, device="cuda", dtype=torch.int32)
-    each = [{name: one[i] for name, one in copies.items()} for i in range(len(copies["b"]))]
 
-    def ours(**pinned: str) -> float:
+    def ours(**pinned: str) -> list[float]:
         return replayed([lambda one=one: cubins.launch(kernel.name, **operands, **one, d=d, **pinned) for one in each])
 
-    found: dict[str, Any] = {
-        "form": form,
-        "groups": groups,
-        "rows": rows,
-        "N": N,
-        "K": K,
-        "torch": of_torch(operands["a"], N),
-        "chosen": ours(),
-    }
-    for variant in kernel.variants:
+    found["times"]["chosen"] = ours()
+    mean, largest = (M / max(groups, 1), max(sizes)) if isinstance(sizes, list) else (M, M)
+    for variant in of_this_kind:
         width = variant.constants["TOKENS"]
-        if width // 8 <= rows <= width * 8 and (variant.constants["SPLITS"] == 1 or rows <= 64):
-            found[variant.name] = ours(variant=variant.name)
-    moved = bytes_of_b + M * K + 2 * M * N
+        if width // 8 <= largest and mean <= width * 8 and (variant.constants["SPLITS"] == 1 or M <= 64):
+            found["times"][variant.name] = ours(variant=variant.name)
+    moved = hit * -(-N // 64) * (K // 64) * CHUNKS[form] + M * K + 2 * M * N
     found["limit"] = max(2 * M * N * K / 1560e6, moved / 4.3e6)
     return found
+
+
+def sizes_of(experts: int, of_a_token: int, count: int, routing: str, seed: int) -> list[int]:
+    """How many rows each expert has when tokens choose theirs without replacement."""
+    random = np.random.default_rng([seed, experts, of_a_token, count])
+    weight = np.zeros(experts) if routing == "uniform" else -np.log(1 + random.permutation(experts))  # logarithms; Zipf: 1 / rank
+    wanted = weight + random.gumbel(size=(count, experts))
+    chosen = np.argpartition(-wanted, of_a_token - 1)[:, :of_a_token]
+    return [int(size) for size in np.bincount(chosen.reshape(-1), minlength=experts)]
+
+
+def problems(part: str, seed: int) -> Iterator[tuple[str, list[int] | int, int, int]]:
+    """(what it is called, rows, N, K)"""
+    if part == "dense":
+        yield from ((f"{M} x {N} x {K}", M, N, K) for M, N, K in DENSE)
+    if part == "even":
+        for G, N, K in GROUPS:
+            yield from ((f"{G} groups of {rows}, {N} x {K}", [rows] * G, N, K) for rows in ROWS if G * rows <= 16384)
+    if part == "uneven":
+        for experts, of_a_token, N, K in ROUTED:
+            for count in TOKENS:
+                for routing in ("uniform", "zipf"):
+                    sizes = sizes_of(experts, of_a_token, count, routing, seed)
+                    yield f"{count} tokens x {of_a_token} of {experts}, {routing}, {N} x {K}", sizes, N, K
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--directory", type=Path, help="cubins (default: the packaged ones)")
+    parser.add_argument("--form", choices=CHUNKS, action="append", help="of weights (default: both)")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="of sums (default: all)")
+    parser.add_argument("--part", choices=("same", "dense", "even", "uneven"), action="append", help="what to do (default: all)")
+    parser.add_argument("--seed", type=int, default=0, help="of uneven groups")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     cubins = Zoo(arguments.directory or Path(zoo.__file__).parents[1] / "cubins")
-    wrong = sum(different(cubins, form) for form in CHUNKS)
-    print(f"{wrong} results differ" if wrong else "all tiles give the same bits", flush=True)
-    results = []
-    problems = [(0, *shape) for shape in DENSE] + [(G, rows, N, K) for G, N, K in GROUPS for rows in ROWS if G * rows <= 16384]
-    for form in CHUNKS:
-        for problem in problems:
-            one = times(cubins, form, *problem)
-            results.append(one)
-            said = " ".join(f"{what} {value:.1f}" if isinstance(value, float) else f"{what} {value}" for what, value in one.items())
-            print(f"{said} | limit / time {one['limit'] / one['chosen']:.2f}, time / torch {one['chosen'] / one['torch']:.2f}", flush=True)
-            if arguments.json:
-                arguments.json.write_text(json.dumps(results))
+    forms, kinds = arguments.form or tuple(CHUNKS), arguments.kind or KINDS
+    parts = arguments.part or ("same", "dense", "even", "uneven")
+    wrong = 0
+    if "same" in parts:
+        wrong = sum(different(cubins, form) for form in forms)
+        print(f"{wrong} results differ" if wrong else "all tiles give the same bits", flush=True)
+    results: list[dict[str, Any]] = []
+    over_best, by_torch = defaultdict(list), {}
+    for part in parts:
+        for form in forms:
+            for words, sizes, N, K in problems(part, arguments.seed):
+                M = sum(sizes) if isinstance(sizes, list) else sizes
+                if (M, N, K) not in by_torch and part != "uneven":
+                    by_torch[M, N, K] = of_torch(M, N, K)
+                line, regular = [], 0.0
+                for kind in kinds:
+                    one = times(cubins, form, kind, sizes, N, K)
+                    if not one["times"]:
+                        continue
+                    one |= {"part": part, "torch": by_torch.get((M, N, K))}
+                    results.append(one)
+                    medians = {tile: statistics.median(each) for tile, each in one["times"].items()}
+                    chosen = medians.pop("chosen")
+                    best = min(medians, key=medians.__getitem__) if medians else "?"
+                    over = chosen / min(chosen, medians.get(best, chosen))
+                    over_best[part, kind].append(over)
+                    regular = regular or chosen
+                    said = f"{kind} {chosen:.1f}, limit / time {one['limit'] / chosen:.2f}, / best ({best}) {over:.2f}"
+                    if kind != kinds[0]:
+                        said += f", / {kinds[0]} {chosen / regular:.3f}"
+                    halves = {tile: each for tile, each in medians.items() if tile.endswith("_halves")}
+                    said += "".join(f", {tile} {each:.1f}" for tile, each in halves.items())
+                    if one["torch"]:
+                        said += f", / torch {chosen / statistics.median(one['torch']):.2f}"
+                    line.append(said)
+                print(f"{form} {words}: {'; '.join(line)}", flush=True)
+                if arguments.json:
+                    arguments.json.write_text(json.dumps(results))
+    for (part, kind), all_of_them in over_best.items():
+        mean = float(np.exp(np.mean(np.log(all_of_them))))
+        print(f"{part} {kind}: chosen / best of {len(all_of_them)}: mean {mean:.3f}, worst {max(all_of_them):.2f}")
     return int(wrong > 0)
 
 

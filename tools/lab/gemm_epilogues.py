@@ -12,7 +12,8 @@ import argparse
 import json
 
 import torch
-from gemm import BANDWIDTH, CACHE, PEAK, SKEWS, calls_of, grouped_operands, known, masked_operands, operands, shapes_of, take_turns
+from gemm import BANDWIDTH, CACHE, PEAK, calls_of, grouped_operands, known, masked_operands, operands, take_turns
+from gemm_shapes import SKEWS, shapes_of
 
 import zoo
 from zoo.benchmark.graphs import Replay

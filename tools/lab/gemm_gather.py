@@ -21,7 +21,8 @@ import zoo
 from zoo.benchmark.graphs import Replay
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from gemm import BANDWIDTH, CACHE, GROUPED, GROUPS, PEAK, calls_of, grouped_operands, known, shapes_of, take_turns
+from gemm import BANDWIDTH, CACHE, GROUPED, PEAK, calls_of, grouped_operands, known, take_turns
+from gemm_shapes import GROUPS, shapes_of
 
 GATHER = "gemm.fp8b128.m_grouped_gather"
 CASES = {

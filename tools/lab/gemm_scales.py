@@ -26,7 +26,6 @@ from gemm import (
     KERNEL,
     MASKED,
     calls_of,
-    drawn,
     grouped_operands,
     masked_operands,
     operands,
@@ -34,6 +33,7 @@ from gemm import (
     take_turns,
 )
 from gemm_gather import GATHER, gathering
+from gemm_shapes import drawn
 
 CALLS = 20
 

@@ -90,6 +90,8 @@ def describe_arguments(
                 keywords[name] = number = _number(kernel, argument, settings[name])
                 if isinstance(number, int):
                     values[name] = number
+            elif isinstance(argument.default, int):
+                values[name] = argument.default
             continue
         dtype = dtypes[name] = _one_of(kernel, name, argument.dtypes, settings.get(name, argument.dtypes[0]))
         values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}

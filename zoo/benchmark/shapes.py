@@ -43,7 +43,8 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
 
 
 def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
-    shape = shape | {"S": 1}  # tensor scales
+    shape = shape | {"S": 1, "ALPHAS": 1}  # tensor scales
+    shape = shape | {"I": shape["N"] // 2, "Q": shape["N"] // 2} if "N" in shape else shape  # columns of h
     if "KB" in symbols:  # bytes of K
         shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
     if not set(symbols) <= set(shape):

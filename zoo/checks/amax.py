@@ -72,7 +72,7 @@ def problem(random: numpy.random.Generator, x: numpy.ndarray, sizes: Sequence[in
 
 def _specials(dtype: str) -> list[numpy.floating]:
     kind = numpy_dtype(dtype)
-    smallest = numpy.array([1], f"u{kind.itemsize}").view(kind)[0]
+    smallest = numpy.array(1, f"u{kind.itemsize}").view(kind)[()]
     return [kind.type(numpy.nan), -kind.type(numpy.nan), -kind.type(numpy.inf), smallest]
 
 

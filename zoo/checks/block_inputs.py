@@ -24,7 +24,7 @@ def hazards(dtype: str, block: int, element: numpy.dtype) -> Iterator[tuple[str,
     for background in (0.0, 1.0):
         yield (
             f"some bit patterns as the largest of a block, {background:g} of the rest",
-            as_largest(some(patterns, block), block, background),
+            some_as_largest(patterns, block, background),
         )
     yield "ties and their neighbours", ties(dtype, block, element)
     if block > 32:
@@ -62,12 +62,6 @@ def every_pattern(dtype: str) -> numpy.ndarray:
     return numpy.asarray((exponents[:, None] | mantissas[None, :]).reshape(-1).view(numpy.float32))  # 512 * 128 of them
 
 
-def some(patterns: numpy.ndarray, block: int) -> numpy.ndarray:
-    """Evenly spaced patterns, of which a block each makes 8192 elements: exponents of the whole range with changing mantissas."""
-    count = 8192 // block
-    return patterns[:: len(patterns) // count - 1][:count]  # an odd step
-
-
 def as_largest(patterns: numpy.ndarray, block: int, background: float) -> numpy.ndarray:
     """A block for each pattern: the pattern at a changing place, `background` times smaller multiples of it around."""
     share = numpy.arange(1, block + 1, dtype=numpy.float32) / block * numpy.float32(background)
@@ -78,6 +72,12 @@ def as_largest(patterns: numpy.ndarray, block: int, background: float) -> numpy.
     rows = numpy.arange(len(patterns))
     blocks[rows, rows % block] = patterns
     return blocks.reshape(-1, 4 * block)
+
+
+def some_as_largest(patterns: numpy.ndarray, block: int, background: float) -> numpy.ndarray:
+    """8192 elements, for evenly spaced patterns: exponents of the whole range with changing mantissas."""
+    count = (1 << 13) // block
+    return as_largest(patterns[:: len(patterns) // count - 1][:count], block, background)  # an odd step
 
 
 def ties(dtype: str, block: int, element: numpy.dtype) -> numpy.ndarray:
@@ -106,7 +106,7 @@ def ties(dtype: str, block: int, element: numpy.dtype) -> numpy.ndarray:
 def specials(dtype: str, block: int) -> numpy.ndarray:
     """Each special alone in a block of zeros and in one of ones, at every place; and whole blocks of it. Four blocks to a row."""
     kind = numpy_dtype(dtype)
-    smallest = numpy.array([1], f"u{kind.itemsize}").view(kind)[0]
+    smallest = numpy.array(1, f"u{kind.itemsize}").view(kind)[()]
     infinity, nan = kind.type(numpy.inf), kind.type(numpy.nan)
     blocks = [numpy.zeros((1, block), kind), -numpy.zeros((1, block), kind)]
     for special in (kind.type(0), -kind.type(0), smallest, -smallest, infinity, -infinity, nan, -nan):

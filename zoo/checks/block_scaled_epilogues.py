@@ -181,7 +181,10 @@ class _ProblemsOfGroups(_Problems):
             if not kind.packed[0]:
                 a[~ours] = numpy.nan
             a_scale[~ours] = numpy.nan
-            of_a = {"a": Placed(a, _rows_apart(a.shape, 16 * gap), a_dtype), "a_scale": _tiles_of(a_scale, places, in_places)}
+            of_a = {
+                "a": Placed(a, _rows_apart(a.shape, 16 * gap), a_dtype),
+                "a_scale": _whole_tiles(a_scale) if in_places else _tiles_in_turn(a_scale, places),
+            }
         weights = [whole_numbers(self.formats, 2 * group + 1, N, K).arrays[2:] for group in range(max(G, 1))]
         b = numpy.stack([elements for elements, _ in weights])[:G]
         b = _padded(self.formats, b, K)
@@ -193,7 +196,7 @@ class _ProblemsOfGroups(_Problems):
         row_scale = random.uniform(0.01, 1, rows).astype(numpy.float32)
         inputs = of_a | {
             "b": Placed(b, _rows_apart(b.shape, 32 * gap), b_dtype),
-            "b_scale": _tiles_of(numpy.stack([scale for _, scale in weights])[:G], [(group, slice(0, N)) for group in range(G)], True),
+            "b_scale": _whole_tiles(numpy.stack([scale for _, scale in weights])[:G]),
             "rows" if in_places else "offsets": Placed(numpy.array(sizes, numpy.int32) if in_places else ends),
             "alpha": Placed(alpha),
         }
@@ -282,14 +285,16 @@ def _rows_apart(shape: tuple[int, ...], gap: int) -> tuple[int, ...]:
     return (row, 1) if len(shape) == 2 else (shape[1] * row, row, 1)
 
 
-def _tiles_of(scales: numpy.ndarray, places: Sequence[Any], in_places: bool) -> Placed:
-    """Blocked scales, every group's from a tile on; padding 0xFF. In places each matrix is whole, else groups follow each other."""
+def _whole_tiles(scales: numpy.ndarray) -> Placed:
+    """Blocked scales of matrices, each of which begins a tile; padding 0xFF."""
+    matrices = [placed_scales(matrix).values for matrix in scales]
+    whole = numpy.stack(matrices) if matrices else numpy.zeros((0, *blocked_shape(*scales.shape[1:])), scales.dtype)
+    return Placed(whole, padding=whole.size - scales.size)
+
+
+def _tiles_in_turn(scales: numpy.ndarray, places: Sequence[Any]) -> Placed:
+    """Blocked scales of groups that follow each other, every group's from a tile on; padding 0xFF."""
     wide = blocked_shape(1, scales.shape[-1])[1]
-    if in_places:
-        matrices = [placed_scales(matrix).values for matrix in scales]
-        tall = -(-scales.shape[1] // 128) * 128
-        whole = numpy.stack(matrices) if matrices else numpy.zeros((0, tall, wide), scales.dtype)
-        return Placed(whole, padding=whole.size - scales.size)
     whole = numpy.full((-(-len(scales) // 128) * 128 + 128 * len(places), wide), 0xFF, numpy.uint8).view(scales.dtype)
     begin = 0
     for place in places:

@@ -64,15 +64,15 @@ _PLACES = (
 # edges of all three; empty ones first, last and in a row; nothing at all
 _ALONG_K = (
     (9, 8, (0, 16, 128, 0, 0, 144, 5, 0), 0),
-    (33, 16, (48,), 80),
-    (1, 24, (96, 160, 49, 256), 16),
+    (33, 16, (48,), 96),
+    (1, 24, (96, 160, 49, 256), 32),
     (70, 8, (0, 0), 128),
-    (5, 136, (64, 67), 1),
+    (5, 136, (64, 67), 32),
     (3, 8, (640, 1024, 4), 0),
     (129, 8, (33, 1), 0),
     (2, 8, (1, 2, 0) * 12, 32),
     (200, 264, (128, 0, 272, 300), 0),
-    (520, 392, (16,) * 10 + (0,) * 20 + (656, 1), 100),
+    (520, 392, (16,) * 10 + (0,) * 20 + (656, 1), 128),
 )  # fmt: skip
 
 
@@ -381,7 +381,7 @@ def _along_k(kernel: Kernel) -> Iterator[Problem]:
         G, gap = len(sizes), index % 3
         starts = numpy.cumsum([0, *(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]).tolist()
         pieces = tuple(slice(start, start + size) for start, size in zip(starts[:-1], sizes, strict=True))
-        K = starts[-1] + -(-nobody // 32) * 32
+        K = starts[-1] + nobody
         if K == 0:
             continue
         for words, operands, _ in _cases(formats, M, N, K, 1, (M,)):

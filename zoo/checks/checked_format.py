@@ -104,4 +104,4 @@ def scale_of_tensor(x: numpy.ndarray) -> numpy.ndarray:
 
 def scales_of_matrices(x: numpy.ndarray) -> numpy.ndarray:
     """The same for each matrix of a stack."""
-    return numpy.array([scale_of_tensor(matrix)[0] for matrix in x] or [1], numpy.float32)
+    return numpy.array([scale_of_tensor(matrix).item() for matrix in x] or [1], numpy.float32)

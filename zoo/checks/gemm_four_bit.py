@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import ml_dtypes
@@ -66,6 +66,8 @@ class Packed:
     largest: numpy.ndarray | None
     weights: numpy.ndarray
     powers: numpy.ndarray
+    q: numpy.ndarray  # as they were before
+    scales: numpy.ndarray
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,76 @@ class Rest:
 
     alpha: float | None = None
     bias: numpy.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a variant adds up K: the scales for 1 x 128 that it takes, or that it never promotes; neither of most."""
+
+    scales: numpy.ndarray | None = None
+    columns_first: bool = False  # the scales' M is contiguous
+    never: bool = False
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"promotion": "never"} if self.never else {}
+
+    def placed(self, places: tuple[int, ...] = ()) -> dict[str, Placed]:
+        """Scales with gaps between rows, and where there are places between those as well."""
+        if self.scales is None:
+            return {}
+        (M, blocks), first = self.scales.shape, not self.columns_first
+        strides = (blocks + 1, 1) if first else (1, M + 3)
+        if not places:
+            return {"a_block_scale": Placed(self.scales, strides)}
+        groups, rows = places
+        of_group = rows * (blocks + 1) + 2 if first else rows + 1
+        strides = (of_group, *((blocks + 1, 1) if first else (1, groups * (rows + 1) + 3)))
+        return {"a_block_scale": Placed(self.scales.reshape(groups, rows, blocks), strides)}
+
+    def of(self, rows: slice) -> Way:
+        return self if self.scales is None else replace(self, scales=self.scales[rows])
+
+    def taken(self, index: numpy.ndarray) -> Way:
+        """Of rows that an index names; 1 for those that are none."""
+        if self.scales is None:
+            return self
+        there = index >= 0
+        scales = numpy.where(there[:, None], self.scales[numpy.where(there, index, 0)], numpy.float32(1))
+        return replace(self, scales=scales)
+
+    def multiplied(self, a: numpy.ndarray, weights: numpy.ndarray, splits: int = 1) -> numpy.ndarray:
+        if a.dtype == ml_dtypes.bfloat16:
+            return gemm_bf16_by_four_bit(a, weights, splits)
+        return gemm_fp8_by_four_bit(a, weights, "never" if self.never else "256", self.scales, splits)
+
+
+_PROMOTED, _SCALED, _NEVER = range(3)  # Promotion of src_cu/gemm/four_bit/tile.cuh
+
+
+def _way(variant: Variant, M: int, K: int, seed: int) -> Way:
+    """Scales of all magnitudes and both orientations."""
+    promotion = variant.constants.get("PROMOTION", _PROMOTED)
+    if promotion != _SCALED:
+        return Way(never=promotion == _NEVER)
+    scales = numpy.exp2(numpy.random.default_rng(seed + M).uniform(-12, 12, (M, -(-K // 128))))
+    return Way(scales.astype(numpy.float32), columns_first=bool(seed % 2))
+
+
+def _odd_scales(variant: Variant, M: int, K: int) -> Iterator[tuple[str, Way]]:
+    """What a scale for 1 x 128 may be."""
+    way = _way(variant, M, K, 0)
+    if way.scales is None:
+        return
+    for words, value in (("NaN", numpy.nan), ("infinity", numpy.inf), ("zero", 0), ("the smallest", 2.0**-149), ("negative", -1.5)):
+        scales = way.scales.copy()
+        scales[M // 2, -1] = scales[0, 0] = value
+        yield f"a scale of one row and 128 of K that is {words} stays there", replace(way, scales=scales)
+    whole = numpy.full_like(way.scales, 2.0**-60)
+    yield (
+        "scales under which sums are of all magnitudes",
+        replace(way, scales=whole * numpy.float32(2) ** (numpy.arange(M)[:, None] % 3 * 20)),
+    )
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
@@ -86,23 +158,24 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
 
 def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
     dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
-    splits = variant.constants["SPLITS"]
+    splits = variant.constants.get("SPLITS", 1)
 
     def problem(
-        name: str, a: numpy.ndarray, packed: Packed, gap: int = 0, given: tuple[str, ...] = (), options: dict[str, str] | None = None
-    ) -> Problem:
+        name: str, a: numpy.ndarray, packed: Packed, gap: int = 0, given: tuple[str, ...] = (), options: dict[str, str] | None = None,
+        way: Way | None = None,
+    ) -> Problem:  # fmt: skip
         (M, K), N = a.shape, len(packed.weights)
         optional = {what: array for what, array in _optional(M, N, gap, formats).items() if what in given}
-        placed = {"a": _a_placed(a, gap), **_weights_placed([packed], N, K, formats, one=True)}
-        placed |= {what: Placed(array) for what, array in optional.items()}
+        way = way or _way(variant, M, K, gap + N)
+        placed = {"a": _a_placed(a, gap), **_weights_placed(kernel, [packed], N, K, formats, one=True)}
+        placed |= {what: Placed(array) for what, array in optional.items()} | way.placed()
 
         def sums() -> numpy.ndarray:
-            found = _multiplied(a, packed.weights, splits)
-            alpha = optional["alpha"][0] if "alpha" in optional else None
-            factors = factors_of(packed.powers, alpha)
+            found = way.multiplied(a, packed.weights, splits)
+            factors = factors_of(packed.powers, optional.get("alpha"))
             return finished(found, factors, optional.get("a_scale"), optional.get("bias"), optional.get("row_scale"))
 
-        return Problem(name, placed, _d(sums, next(dtypes), (N + 8 * gap, 1)), options or {})
+        return Problem(name, placed, _d(sums, next(dtypes), (N + 8 * gap, 1)), (options or {}) | way.options)
 
     every = ("a_scale", "alpha", "bias", "row_scale")
     for index, (M, N, K) in enumerate(_SHAPES):
@@ -118,9 +191,13 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
         yield problem(f"{words}: scales from the smallest to the largest", _tokens(M, K, formats), _packed(N, K, formats, "spread"))
         yield problem(f"{words}: weights of zero", _tokens(M, K, formats), _packed(N, K, formats, "zeros"))
     yield problem("every code under every scale", _one_hot(formats), _packed(128, 128, formats, "table"))
-    if splits == 1:
+    if kernel.fields.get("extra") == "stored" and formats.endswith("nvfp4"):
+        yield problem("negative scales turn signs", _tokens(20, 192, formats), _packed(72, 192, formats, "negative"))
+    if "batch_invariant" in kernel.options and splits == 1:
         shape = (20, 72, 544)
         yield problem(f"{shape}, batch_invariant", _tokens(20, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"})
+    for name, way_of_scales in _odd_scales(variant, 9, 544):
+        yield problem(name, _tokens(9, 544, formats), _packed(72, 544, formats), way=way_of_scales)
     yield problem("no rows", _tokens(0, 32, formats), _packed(16, 32, formats))
 
 
@@ -135,12 +212,13 @@ def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Prob
                     a[0, -1] = numpy.nan
             groups, optional = _of_groups(N, K, formats, len(sizes)), _optional_of_groups(M, N, len(sizes), index + special, formats)
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
-            gap = index % 2
-            inputs = {"a": _a_placed(a, gap), **_weights_placed(groups, N, K, formats)}
+            gap, way = index % 2, _way(variant, M, K, index + special)
+            inputs = {"a": _a_placed(a, gap), **_weights_placed(kernel, groups, N, K, formats)}
             inputs |= {"offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
-            inputs |= {what: Placed(array) for what, array in optional.items()}
+            inputs |= {what: Placed(array) for what, array in optional.items()} | way.placed()
             words = f"{M} x {N} x {K}, groups {_said(sizes)}{', NaN in the first row and in those of nobody' * special}"
-            yield Problem(words, inputs, _d(_sums_of_groups(a, groups, sizes, optional), next(dtypes), (N + 8 * gap, 1), nobody))
+            sums = _sums_of_groups(a, groups, sizes, optional, way)
+            yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody), way.options)
 
 
 def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
@@ -156,17 +234,20 @@ def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             inputs = {
                 "a": _a_placed(a, gap, (G, rows)),
                 "rows": Placed(numpy.array(used, numpy.int32)),
-                **_weights_placed(groups, N, K, formats),
+                **_weights_placed(kernel, groups, N, K, formats),
             }
+            way = _way(variant, G * rows, K, index + special)
             for what, array in optional.items():
                 inputs[what] = Placed(array.reshape(G, rows) if what in ("a_scale", "row_scale") else array)
+            inputs |= way.placed(places=(G, rows))
             sizes = tuple(size for count in used for size in (count, rows - count))
             doubled = [packed for packed in groups for _ in range(2)]  # every second group is nobody's
-            sums = _sums_of_groups(a, doubled, sizes, {w: x.repeat(2, 0) if w in ("alpha", "bias") else x for w, x in optional.items()})
+            of_doubled = {w: x.repeat(2, 0) if w in ("alpha", "bias") else x for w, x in optional.items()}
+            sums = _sums_of_groups(a, doubled, sizes, of_doubled, way)
             words = f"{G} places of {rows} rows, used {_said(used)}, N {N}, K {K}{', NaN in the others' * special}"
             untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
-            yield Problem(words, inputs, _d(sums, next(dtypes), strides, untouched, shape))
+            yield Problem(words, inputs, _d(sums, next(dtypes), strides, untouched, shape), way.options)
 
 
 def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
@@ -189,14 +270,15 @@ def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             of_rows = dict(optional)
             if "a_scale" in optional:
                 of_rows["a_scale"] = numpy.where(there, optional["a_scale"][numpy.where(there, index, 0)], numpy.float32(1))
-            sums = _sums_of_groups(taken, groups, sizes, of_rows)
+            way = _way(variant, tokens, K, number + special)
+            sums = _sums_of_groups(taken, groups, sizes, of_rows, way.taken(index))
             index[sum(sizes) :] = 2**31 - 1  # not to be looked up
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
-            inputs = {"a": _a_placed(a, gap), **_weights_placed(groups, N, K, formats)}
+            inputs = {"a": _a_placed(a, gap), **_weights_placed(kernel, groups, N, K, formats)}
             inputs |= {"index": Placed(index), "offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
-            inputs |= {what: Placed(array) for what, array in optional.items()}
+            inputs |= {what: Placed(array) for what, array in optional.items()} | way.placed()
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {_said(sizes)}{', NaN in some rows, none in others' * special}"
-            yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody))
+            yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody), way.options)
 
 
 def _said(sizes: tuple[int, ...]) -> str:
@@ -211,18 +293,44 @@ def _d(sums: Sums, dtype: str, strides: tuple[int, ...], untouched: numpy.ndarra
     return Later(outputs)
 
 
-def _weights_placed(groups: list[Packed], N: int, K: int, formats: str, one: bool = False) -> dict[str, Placed]:
+def _weights_placed(kernel: Kernel, groups: list[Packed], N: int, K: int, formats: str, one: bool = False) -> dict[str, Placed]:
     """Of one product or of groups, even of none. Rows and columns that fill tiles make a problem no larger."""
     some = groups or [_packed(N, K, formats)]
-    b = numpy.stack([packed.b for packed in some])[: len(groups)]
-    placed = {"b": Placed(b[0] if one else b, padding=b.size - len(groups) * N * K // 2)}
+
+    def stacked(arrays: list[numpy.ndarray]) -> numpy.ndarray:
+        found = numpy.stack(arrays)[: len(groups)]
+        return found[0] if one else found
+
+    if kernel.fields.get("extra") == "stored":
+        codes, scales = (
+            stacked([_of_whole_chunks(array, K) for array in arrays]) for arrays in ([x.q for x in some], [x.scales for x in some])
+        )
+        placed = {
+            "b": Placed(codes, _apart(codes, 16, K % 96), "e2m1x2"),
+            "b_scale": Placed(scales, _apart(scales, 4, K % 96), "e4m3" if formats.endswith("nvfp4") else "ue8m0"),
+        }
+    else:
+        b = stacked([packed.b for packed in some])
+        placed = {"b": Placed(b, padding=b.size - len(groups) * N * K // 2)}
     if some[0].largest is not None:
-        largest = numpy.stack([packed.largest for packed in some if packed.largest is not None])[: len(groups)]
-        placed["b_row_scale"] = Placed(largest[0] if one else largest)
+        placed["b_row_scale"] = Placed(stacked([packed.largest for packed in some if packed.largest is not None]))
     return placed
 
 
-def _sums_of_groups(a: numpy.ndarray, groups: list[Packed], sizes: tuple[int, ...], optional: dict[str, numpy.ndarray]) -> Sums:
+def _of_whole_chunks(array: numpy.ndarray, K: int) -> numpy.ndarray:
+    """Codes or scales of K columns, filled up with zeros to a multiple of 64."""
+    whole = numpy.zeros((len(array), array.shape[1] * (-(-K // 64) * 64) // K), array.dtype)
+    whole[:, : array.shape[1]] = array
+    return whole
+
+
+def _apart(array: numpy.ndarray, unit: int, gap: int) -> tuple[int, ...]:
+    """Strides of rows that begin at multiples of so many bytes, with a gap where one is asked for; matrices one after the other."""
+    row = -(-array.shape[-1] // unit) * unit + (unit if gap else 0)
+    return (array.shape[-2] * row, row, 1)[-array.ndim :]
+
+
+def _sums_of_groups(a: numpy.ndarray, groups: list[Packed], sizes: tuple[int, ...], optional: dict[str, numpy.ndarray], way: Way) -> Sums:
     """Of every row with the weights of its group; of nobody's zeros."""
 
     @cache
@@ -235,7 +343,7 @@ def _sums_of_groups(a: numpy.ndarray, groups: list[Packed], sizes: tuple[int, ..
             of_rows = {what: optional[what][rows] if what in optional else None for what in ("a_scale", "row_scale")}
             factors = factors_of(packed.powers, optional["alpha"][group] if "alpha" in optional else None)
             bias = optional["bias"][group] if "bias" in optional else None
-            whole = _multiplied(a[rows], packed.weights)
+            whole = way.of(rows).multiplied(a[rows], packed.weights)
             found[rows] = finished(whole, factors, of_rows["a_scale"], bias, of_rows["row_scale"])
         return found
 
@@ -244,11 +352,6 @@ def _sums_of_groups(a: numpy.ndarray, groups: list[Packed], sizes: tuple[int, ..
 
 def _is_bf16(formats: str) -> bool:
     return formats.startswith("bf16")
-
-
-def _multiplied(a: numpy.ndarray, weights: numpy.ndarray, splits: int = 1) -> numpy.ndarray:
-    multiply = gemm_bf16_by_four_bit if a.dtype == ml_dtypes.bfloat16 else gemm_fp8_by_four_bit
-    return multiply(a, weights, splits=splits)
 
 
 def _a_placed(a: numpy.ndarray, gap: int, places: tuple[int, ...] = ()) -> Placed:
@@ -307,7 +410,7 @@ def _one_hot(formats: str) -> numpy.ndarray:
 
 @lru_cache(maxsize=64)
 def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> Packed:
-    """Any codes; scales near each other, of the whole range, with a NaN, codes of zero, or, "table", all codes under all scales."""
+    """Any codes; scales near each other, of the whole range, with a NaN, some negative, codes of zero, or, "table", all codes under all scales."""
     random = numpy.random.default_rng(N * 1009 + K + seed * 7919)
     q: numpy.ndarray = random.integers(0, 256, (N, K // 2), dtype=numpy.uint8)
     fp4 = formats.endswith("nvfp4")
@@ -321,12 +424,14 @@ def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> 
         scales = numpy.broadcast_to(numpy.arange(N, dtype=numpy.uint8)[:, None], shape).copy()
         if not fp4:
             scales = (numpy.arange(N)[:, None] + 60 * (numpy.arange(shape[1]) == 1)).astype(numpy.uint8)
+    if kind == "negative":
+        scales |= random.integers(0, 2, shape, dtype=numpy.uint8) << 7
     if kind == "NaN":
         scales[N // 2, -1] = 0x7F if fp4 else 0xFF
     if kind == "zeros":
         q = q & 0x88
     if fp4:
         weights = (nvfp4_as_bf16 if _is_bf16(formats) else nvfp4_as_e4m3)(q, scales)
-        return Packed(pack_nvfp4(q, scales), None, weights, numpy.full(N, 8, numpy.float32))
+        return Packed(pack_nvfp4(q, scales), None, weights, numpy.full(N, 8, numpy.float32), q, scales)
     rebased, packed = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales)
-    return Packed(packed.b, packed.row_scale, rebased.weights, rebased.factors)
+    return Packed(packed.b, packed.row_scale, rebased.weights, rebased.factors, q, scales)

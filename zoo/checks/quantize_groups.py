@@ -141,7 +141,7 @@ class _Maker:
         wrong = cycle((0.3, 1e-45, 2.0**-128, 3.4e38, numpy.inf, numpy.nan, 0.0))
         begins = numpy.concatenate(([0], offsets[:-1]))
         scales = [
-            next(wrong) if group % 5 == 4 else scale_of_tensor(x[begin:end])[0]
+            next(wrong) if group % 5 == 4 else scale_of_tensor(x[begin:end]).item()
             for group, (begin, end) in enumerate(zip(begins, offsets, strict=True))
         ]
         return numpy.array(scales, numpy.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy
 
@@ -14,6 +15,7 @@ from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import tensor_amax
 from zoo.reference.block_formats import NAN, nvfp4_tensor_scale
+from zoo.reference.fragments import permuted_columns
 from zoo.reference.quantize import quantize_rows
 
 # By the block. Around the units of the kernels: a block and, of 128, its short ends; a line of 512 bytes, 4 and 8 rows, a tile of
@@ -44,14 +46,15 @@ _TENSOR_SCALES = (1.0, 1e-3, 0.3, 3.1e-39, 1e-45, 2.0**-126, 2.0**-128, 1.2e35, 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     dtype, own, random = dtype_of(kernel, variant, "x"), format_of(kernel, variant), numpy.random.default_rng(20)
-    block, settings, finds_amax = own.block, tuple(every_settings(kernel, variant)), kernel.fields.get("extra") == "amax"
+    block, finds_amax = own.block, kernel.fields.get("extra") == "amax"
+    written = [chosen for chosen in every_settings(kernel, variant) if dtype != "f32" or chosen.get("order") != "fragments"]
 
     def under_each(name: str, x: numpy.ndarray, tensor_scale: float | None = None, unit: int = 0) -> Iterator[Problem]:
         """`unit`: rows further apart than they are long, those of q by a multiple of so many bytes."""
         given = numpy.array([tensor_scale], numpy.float32)
         if own.relative and tensor_scale is None:
             given = scale_of_tensor(x)
-        for chosen in settings:
+        for chosen in written:
             words = ", ".join([name, *(value for option, value in chosen.items() if option != "layout")])
             yield problem(words, x, chosen, given, unit)
 
@@ -71,6 +74,8 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         def outputs() -> dict[str, Placed]:
             format, layout = own.made(chosen, given), chosen["layout"]
             result = quantize_rows(x, format, layout)
+            if chosen.get("order") == "fragments":
+                result = replace(result, q=permuted_columns(result.q))
             width = result.q.shape[1]
             step = (width // unit + 3) * unit if unit else width
             answers = placed(result, ("q", "scales"), x.shape, format, layout, step, 1 if unit else 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, ties
+from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some_as_largest, specials, ties
 from zoo.checks.checked_format import format_of
 from zoo.checks.placing import every_settings, given_matrices, placed_matrices
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
@@ -102,7 +102,7 @@ def _hazards(dtype: str, block: int, element: numpy.dtype, random: numpy.random.
 
     squares = numpy.zeros((min(area, 2**20 // area) if block > 32 else area, area), kind)
     squares[1::2] = 1
-    smallest = numpy.array([1], f"u{kind.itemsize}").view(kind)[0]
+    smallest = numpy.array(1, f"u{kind.itemsize}").view(kind)[()]
     values = numpy.array([0, -0.0, numpy.inf, -numpy.inf, numpy.nan, smallest, -smallest, 3], kind)
     index = numpy.arange(len(squares))
     places = index * (area // len(squares) + (len(squares) < area)) % area  # every place, or places in every row and column
@@ -113,7 +113,7 @@ def _hazards(dtype: str, block: int, element: numpy.dtype, random: numpy.random.
     step = 16 if block > 32 else 1
     yield "zeros, infinities, NaNs and subnormals, squares of one row", _one_row(specials(dtype, block), block, step)
     yield "ties and their neighbours, squares of one row", _one_row(ties(dtype, block, element), block)
-    yield "some bit patterns as the largest, squares of one row", _one_row(as_largest(some(every, block), block, 1.0), block)
+    yield "some bit patterns as the largest, squares of one row", _one_row(some_as_largest(every, block, 1.0), block)
 
 
 def _one_row(blocks: numpy.ndarray, block: int, step: int = 1) -> numpy.ndarray:

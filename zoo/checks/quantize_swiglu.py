@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy
 
-from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some, specials, spread
+from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, some_as_largest, specials, spread
 from zoo.checks.checked_format import KernelFormat, format_of, scale_of_tensor
 from zoo.checks.placing import placed, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
@@ -73,7 +73,7 @@ def _inputs(dtype: str, own: KernelFormat) -> Iterator[tuple[str, numpy.ndarray,
     yield "some zeros, infinities, NaNs and subnormals as gates", few, others, 0, None
     yield "some zeros, infinities, NaNs and subnormals as ups", others, few, 0, None
     yield "some random bits", random_bits((17, 288), dtype, random), random_bits((17, 288), dtype, random), 0, None
-    alone = as_largest(some(patterns, 32), 32, 1.0)
+    alone = some_as_largest(patterns, 32, 1.0)
     yield "some patterns as the largest gate", alone, numpy.ones_like(alone), 0, None
     if own.relative:
         for scale in _TENSOR_SCALES:

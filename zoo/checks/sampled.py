@@ -225,7 +225,7 @@ class _Quantiser:
         shape = argument.forms[0].shape
         if shape[0].text == "T" and len(x) and self.choose.of((True, False)):
             if groups.offsets is None:
-                largest = numpy.array([tensor_amax(matrix)[0] for matrix in numbers], numpy.float32)
+                largest = numpy.array([tensor_amax(matrix).item() for matrix in numbers], numpy.float32)
             else:
                 largest = group_amax(numbers, groups.offsets)
         else:

@@ -1,4 +1,4 @@
-"""Which elements of D are sums of shares of K, where clusters of CTAs share the tiles that fill no wave (src_cu/gemm/shared_rest.cuh).
+"""Which elements of D are sums of shares of K, where clusters of CTAs share the tiles that fill no wave (src_cu/gemm/pipeline/shared_rest.cuh).
 
 What is shared depends on how many multiprocessors there are, so a problem says for how many its answer is.
 """

@@ -101,15 +101,18 @@ def launches(kernel: Kernel) -> Collection[tuple[list[str], LaunchRule]]:
 
 
 def launch_text(rule: LaunchRule) -> str:
-    grid = ", ".join(extent.text for extent in rule.grid)
-    lines = [paragraph(f"grid     {grid}", indent=2, hanging=9)]
+    lines = [_extents("grid     ", rule.grid)]
     if any(extent.text != "1" for extent in rule.cluster):
-        lines.append(paragraph(f"cluster  {', '.join(extent.text for extent in rule.cluster)}", indent=2, hanging=9))
+        lines.append(_extents("cluster  ", rule.cluster))
     if rule.programmatic:
         lines.append("  programmatic stream serialization")
     rows = [(parameter.offset, parameter.size, parameter.kind, parameter_text(parameter)) for parameter in rule.parameters]
     lines.append(table(("offset", "bytes", "kind", f"parameter block, {rule.parameter_bytes} bytes"), rows, indent=2))
     return "\n".join(lines)
+
+
+def _extents(label: str, extents: Iterable[Expression]) -> str:
+    return paragraph(f"{label}{', '.join(extent.text for extent in extents)}", indent=2, hanging=len(label))
 
 
 def parameter_text(parameter: Parameter) -> str:

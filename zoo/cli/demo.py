@@ -124,15 +124,16 @@ def _next(besides: str) -> None:
 def _without_gpu(zoo: Zoo, kernel: Kernel, reason: str) -> int:
     from zoo.cli import demo_product
     from zoo.cli.text import count, fact
-    from zoo.shipped.integrity import verify_integrity
+    from zoo.shipped.integrity import problems_of_files, verify_integrity
 
     click.echo(fact("no GPU", f"emulated instead: {reason}"))
-    results = list(verify_integrity(zoo.directory, zoo.manifest))
-    problems = [result for result in results if result.problem is not None]
-    for result in problems:
-        click.echo(fact("FAILED", f"{result.file}: {result.problem}"), err=True)
-    click.echo(fact("integrity", f"{len(results) - len(problems)} of {count(len(results), 'cubin')} as the manifest says"))
-    if problems:
+    files = problems_of_files(verify_integrity(zoo.directory, zoo.manifest))
+    damaged = {file: problems for file, problems in files.items() if problems}
+    for file, problems in damaged.items():
+        for problem in problems:
+            click.echo(fact("FAILED", f"{file}: {problem}"), err=True)
+    click.echo(fact("integrity", f"{len(files) - len(damaged)} of {count(len(files), 'cubin')} as the manifest says"))
+    if damaged:
         return 1
     x = _matrix(_SMALL)
     click.echo(fact("job", f"{x.shape[0]} x {x.shape[1]} bf16 to e4m3, a smaller matrix than on a GPU; `zoo verify --emulate` does more"))

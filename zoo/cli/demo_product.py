@@ -21,18 +21,19 @@ def shown(zoo: Zoo) -> bool:
 
     from zoo import emulator
     from zoo.cli.text import count, fact
-    from zoo.reference.block_scaled_gemm import gemm_block_scaled
-    from zoo.reference.layouts import from_blocked
+    from zoo.reference.block_scaled_gemm import KINDS, gemm_block_scaled
+    from zoo.reference.layouts import blocked_shape, from_blocked
 
     if not {NAME, _QUANTISER} <= set(zoo.manifest.names) or _ARCH not in zoo.kernel(NAME).archs:
         return True
     make_device: Any = emulator.Device
     device, (M, N, K) = make_device(arch=_ARCH, arithmetic="hw"), _SIZES
+    blocks = K // KINDS["mxfp8"].block
     random = numpy.random.default_rng(1)
 
     def quantised(rows: int) -> tuple[Any, Any]:
         x = device.array(random.standard_normal((rows, K)).astype(ml_dtypes.bfloat16))
-        q, scales = device.empty((rows, K), "e4m3"), device.empty((-(-rows // 128) * 128, K // 32), "ue8m0")
+        q, scales = device.empty((rows, K), "e4m3"), device.empty(blocked_shape(rows, blocks), "ue8m0")
         zoo.launch(_QUANTISER, x=x, q=q, scales=scales, layout="blocked")
         return q, scales
 
@@ -42,7 +43,7 @@ def shown(zoo: Zoo) -> bool:
     start = time.perf_counter()
     report = plan()
     seconds = time.perf_counter() - start
-    plain = (from_blocked(scales.numpy(), rows, K // 32) for scales, rows in ((a_scale, M), (b_scale, N)))
+    plain = (from_blocked(scales.numpy(), rows, blocks) for scales, rows in ((a_scale, M), (b_scale, N)))
     expected = gemm_block_scaled(a.numpy(), next(plain), b.numpy(), next(plain), "mxfp8")
     wrong = int((d.numpy().view(numpy.uint32) != expected.view(numpy.uint32)).sum())
     click.echo(fact("product", f"{NAME} {plan.launch.variant.name} ({_ARCH}), {M} x {N} x {K}, emulated in {seconds:.1f} s"))

@@ -95,16 +95,21 @@ def _package(context: click.Context) -> list[Finding]:
 def _cubins(zoo: Zoo) -> list[Finding]:
     from zoo.cli.text import count
     from zoo.errors import ZooError
-    from zoo.shipped.integrity import verify_integrity
+    from zoo.shipped.integrity import problems_of_files, verify_integrity
 
     try:
         results = list(verify_integrity(zoo.directory, zoo.manifest))
     except ZooError as error:
         return [Finding("BAD", "cubins", str(error), {"directory": str(zoo.directory)})]
-    damaged = [result for result in results if result.problem is not None]
-    found = [Finding("BAD", "cubins", f"{one.file}: {one.problem}", {"file": one.file, "problem": one.problem}) for one in damaged]
-    archs, sound = sorted({result.arch for result in results if result.arch}), len(results) - len(damaged)
-    facts = {"directory": str(zoo.directory), "sound": sound, "damaged": len(damaged), "archs": archs}
+    files = problems_of_files(results)
+    found = [
+        Finding("BAD", "cubins", f"{file}: {problem}", {"file": file, "problem": problem})
+        for file, problems in files.items()
+        for problem in problems
+    ]
+    damaged = sum(1 for problems in files.values() if problems)
+    archs, sound = sorted({result.arch for result in results if result.arch}), len(files) - damaged
+    facts = {"directory": str(zoo.directory), "sound": sound, "damaged": damaged, "archs": archs}
     words = f"{count(sound, 'sound cubin')}, for {', '.join(archs)}, in {zoo.directory}"
     return [*found, Finding("BAD" if damaged else "ok", "cubins", words, facts)]
 

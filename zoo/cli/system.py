@@ -36,7 +36,7 @@ def ended_in_order() -> Iterator[None]:
 
     def end(*_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.5)
-        if not _exits(sys.exc_info()[1]):
+        if not _exits(sys.exception()):
             sys.exit(128 + signal.SIGTERM)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGALRM, signal.SIGTERM)}

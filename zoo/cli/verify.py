@@ -86,7 +86,7 @@ def command(
 def _integrity(zoo: Zoo, kernels: Sequence[Kernel]) -> bool:
     """Of files that no kernel knows a check of all kernels says so, too."""
     from zoo.cli.text import count, fact, progress
-    from zoo.shipped.integrity import verify_integrity
+    from zoo.shipped.integrity import problems_of_files, verify_integrity
 
     names, every = {kernel.name for kernel in kernels}, zoo.manifest.names
     expected = sum(len(zoo.kernel(name).variants) for name in every)
@@ -99,9 +99,10 @@ def _integrity(zoo: Zoo, kernels: Sequence[Kernel]) -> bool:
                 failures.append(result)
             elif result.kernel is not None:
                 sizes[result.file] = (zoo.directory / result.file).stat().st_size
-    for failure in failures:
-        click.echo(fact("FAILED", f"{failure.file}: {failure.problem}"), err=True)
-    state = "as the manifest says" if not failures else f"as the manifest says, {len(failures)} not"
+    wrong = [(file, problem) for file, problems in problems_of_files(failures).items() for problem in problems]
+    for file, problem in wrong:
+        click.echo(fact("FAILED", f"{file}: {problem}"), err=True)
+    state = "as the manifest says" if not wrong else f"as the manifest says, {len(wrong)} not"
     click.echo(fact("integrity", f"{count(len(sizes), 'cubin')}, {count(sum(sizes.values()), 'byte')}: {state}"))
     if zoo.digest is None:
         click.echo(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from zoo.contract import entries
 from zoo.contract.fields import Malformed, read
 from zoo.contract.files import read_file
 from zoo.contract.reading import parse_kernel
@@ -23,9 +25,9 @@ LARGEST = 16 << 20
 MOST_KERNELS = 1024
 
 
-def _parsed(text: bytes, pinned: bool) -> Any:
-    """JSON in UTF-8, without NaN and Infinity, and without a key that comes twice: of two readers each might take another."""
-    return json.loads(text.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=None if pinned else _once)
+def _parsed(text: str, pinned: bool) -> Any:
+    """JSON without NaN and Infinity, and without a key that comes twice: of two readers each might take another."""
+    return json.loads(text, parse_constant=_no_number, object_pairs_hook=None if pinned else _once)
 
 
 def _no_number(text: str) -> NoReturn:
@@ -33,10 +35,11 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = next(key for index, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:index]))
-        raise ValueError(f"the key {reprlib.repr(twice)} comes twice in one table")
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {reprlib.repr(key)} comes twice in one table")
+        found[key] = value
     return found
 
 
@@ -55,18 +58,20 @@ class Manifest:
                 "reinstall zoo, or run build_cubins.py if you changed a table"
             )
         try:
-            data = _parsed(text, pinned=sha256 is not None)
+            whole = text.decode("utf-8")
+            apart = entries.apart(whole) if sha256 is not None else None
+            data = _parsed(whole if apart is None else apart[0], pinned=sha256 is not None)
             if type(data) is dict and type(data.get("schema")) is int and data["schema"] != SCHEMA:
                 wanted = "build it again with this zoo's build_cubins.py" if data["schema"] < SCHEMA else "install a newer zoo"
                 raise ManifestError(f"the manifest {path} has schema {data['schema']}, this zoo reads {SCHEMA}; {wanted}")
             held = ManifestFile(**read(ManifestFile, data))
         except (ValueError, RecursionError, Malformed) as error:
             raise ManifestError(f"the manifest {path} is malformed: {error}") from None
-        if len(held.kernels) > MOST_KERNELS:
-            raise ManifestError(f"the manifest {path} has {len(held.kernels):,} kernels, this zoo reads at most {MOST_KERNELS:,}")
+        self._entries: Mapping[str, Any] = held.kernels if apart is None else apart[1]
+        if len(self._entries) > MOST_KERNELS:
+            raise ManifestError(f"the manifest {path} has {len(self._entries):,} kernels, this zoo reads at most {MOST_KERNELS:,}")
         self.compiler = held.compiler
         self.ptx_sha256 = held.ptx  # of what zoo.shipped.ptx.FILE holds; None where there is none
-        self._entries = held.kernels
         self.path = path
         self.sha256 = found
         self._kernels: dict[str, Kernel] = {}

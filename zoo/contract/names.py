@@ -20,7 +20,7 @@ SCALE_GROUPINGS = ("m_grouped_contiguous", "k_grouped")
 DIRECTIONS = ("rows", "cols", "both", "squares")
 ARRANGEMENTS = ("blocked", "unblocked", "mn_major", "ue8m0_words")
 PACKED = ("fragments",)
-EPILOGUES = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
+EXTRAS = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4", "stored")  # epilogues, or how weights lie
 
 FieldRule = tuple[str, tuple[str, ...], bool]  # the field's name, the words it may be, whether it may be left out
 
@@ -35,7 +35,7 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "scales": ((("arrangement", ARRANGEMENTS, False), ("grouping", SCALE_GROUPINGS, True)),),
     "pack": ((("formats", FORMATS, False), ("arrangement", PACKED, True)),),
     "unpack": ((("formats", FORMATS, False), ("arrangement", PACKED, False)),),
-    "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EPILOGUES, True)),),
+    "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EXTRAS, True)),),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))
 

@@ -15,7 +15,7 @@ from zoo.errors import ConstraintError, ZooError
 
 _ROW = 16  # bytes that rows must start at multiples of, where a kernel asks for any such thing
 _PAGE = 4096
-_MULTIPROCESSORS = 132  # of some machine: no constraint asks
+_MULTIPROCESSORS = 132  # of an H100, where a rule asks for them
 
 
 def fitting(kernel: Kernel, call: Settled, movable: Collection[str], variant: str | None = None) -> Settled:

@@ -21,7 +21,7 @@ import numpy as np
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.contract.resolve import Launch, resolve
 from zoo.errors import ZooError
-from zoo.jax import call_frame
+from zoo.jax import call_frame, interruptions
 from zoo.jax.call_frame import Buffer
 from zoo.jax.described import Described, Part
 from zoo.runtime import driver
@@ -129,7 +129,7 @@ def _on_host(frame: int) -> None:
         if part.name not in given:
             array[...] = np.zeros((), array.dtype)  # what no kernel writes is 0, and not what memory held
         arguments[part.name] = array if part.dtype == "u8" else view(array, part.dtype)
-    with _subnormals_kept():
+    with _subnormals_kept(), interruptions.put_off():
         run(call.kernel, arguments, variant=call.variant)
 
 
@@ -175,11 +175,14 @@ def _as_numpy(part: Part, address: int) -> np.ndarray:
 
 
 def _handler(run: Callable[[int], None], header: tuple[int, int], traits: int = 0) -> object:
+    @interruptions.called_by_c
     def handle(address: int) -> int | None:
         try:
             if not call_frame.answer_metadata(address, traits, header):
                 run(address)
         except BaseException as error:  # nothing may leave a function that C calls
+            if isinstance(error, KeyboardInterrupt):
+                interruptions.raise_later()
             code = call_frame.INVALID_ARGUMENT if isinstance(error, ZooError) else call_frame.INTERNAL
             words = str(error) if isinstance(error, ZooError) else f"zoo.jax: {type(error).__name__}: {error}"
             return call_frame.error(address, code, words)

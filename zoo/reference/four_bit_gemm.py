@@ -65,6 +65,8 @@ def _share(a: np.ndarray, weights: np.ndarray, promotion: str, a_scale: np.ndarr
             columns = slice(first, min(first + span, end) if span else end)
             partial = partial_sums(a[:, columns], weights[:, columns])
             sums = sums + partial if a_scale is None else fused_multiply_add(partial, a_scale[:, first // 128, None], sums)
+        if a_scale is not None and (end - begin + 127) // 128 % 2:
+            sums = sums + np.float32(0)  # K is filled up to whole blocks of 256: -0 becomes 0
     return sums
 
 

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "a935afcdd396dc7b47c0b6c32545ab70103b1b3156b20c2e10fda01c77ef5ad0"
+EVIDENCE_SHA256 = "74b2ad46b877c406ba77fc49e76878489396b9b0555e6afc85b68da380f5b094"

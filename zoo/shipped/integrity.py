@@ -31,6 +31,16 @@ class Result:
     problem: str | None
 
 
+def problems_of_files(results: Iterable[Result]) -> dict[str, tuple[str, ...]]:
+    """What is wrong with each cubin, and with each file that is none: each problem once, where several variants are one file."""
+    found: dict[str, dict[str, None]] = {}
+    for result in results:
+        said = found.setdefault(result.file, {})
+        if result.problem is not None:
+            said[result.problem] = None
+    return {file: tuple(said) for file, said in found.items()}
+
+
 def verify_integrity(directory: Path, manifest: Manifest) -> Iterator[Result]:
     """Checks every cubin below `directory` against `manifest`, in the manifest's order, then what else lies there."""
     kernels = manifest.kernels

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "89c842b9963471393f1a9dfa06e3fcf8ef95a8c32a8bba7c721468359261d4b2"
+MANIFEST_SHA256 = "69569f7c128f4e8dfff3693baaeab2920a7078863437ddccd063e080f8b19af4"

@@ -210,8 +210,8 @@ def _recognised(tensors: Mapping[str, torch.Tensor], what: str) -> dict[str, _Fo
 
 
 def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Found | None:
-    def parts(*ends: str) -> tuple[str, ...]:
-        return tuple(name + one for one in ends)
+    def parts(of_weight: str, of_scale: str) -> tuple[str, str]:
+        return name + of_weight, name + of_scale
 
     weight: Any = tensors[name + end]
     scale: Any = tensors.get(f"{name}.weight_scale")
@@ -219,32 +219,35 @@ def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Fou
         scale = tensors.get(f"{name}_scales")
         if not _alike(weight, (torch.uint8,), scale, _exponents(), dimensions=(3, 4)):
             return None
-        _fit(parts("_blocks", "_scales"), weight, (*weight.shape[:-1], 16), weight)
-        _fit(parts("_blocks", "_scales"), weight, weight.shape[:-1], scale)
+        used = parts("_blocks", "_scales")
+        _fit(used, weight, (*weight.shape[:-1], 16), weight)
+        _fit(used, weight, weight.shape[:-1], scale)
         elements = weight.reshape(*weight.shape[:-2], 16 * weight.shape[-2]).view(torch_dtype("e2m1x2"))
-        return _Found(Quantized(elements, scale.view(torch_dtype("ue8m0")), "mxfp4"), parts("_blocks", "_scales"))
+        return _Found(Quantized(elements, scale.view(torch_dtype("ue8m0")), "mxfp4"), used)
     inverse: Any = tensors.get(f"{name}.weight_scale_inv")
     if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (torch.float32, *_exponents())):
+        used = parts(".weight", ".weight_scale_inv")
         *more, rows, columns = weight.shape
         squares = (*more, -(-rows // 128), -(-columns // 128))
         if tuple(inverse.shape) != (*more, rows, -(-columns // 128)):
-            _fit(parts(".weight", ".weight_scale_inv"), weight, squares, inverse)
+            _fit(used, weight, squares, inverse)
         of_squares = tuple(inverse.shape) == squares  # also where both would do: weights have squares
         inverse = inverse if inverse.dtype == torch.float32 else inverse.view(torch_dtype("ue8m0"))
-        return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), parts(".weight", ".weight_scale_inv"))
+        return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), used)
     last = f"{name}.weight_scale_2" if end == ".weight" else f"{name}.weight_global_scale"
     number: Any = tensors.get(last)
     if number is not None and number.is_floating_point() and _alike(weight, _BYTES, scale, (torch.float8_e4m3fn, torch.uint8)):
-        used = (name + end, f"{name}.weight_scale", last)
-        _fit(used[:2], weight, (*weight.shape[:-1], weight.shape[-1] // 8), scale)
+        used = parts(end, ".weight_scale")
+        _fit(used, weight, (*weight.shape[:-1], weight.shape[-1] // 8), scale)
         number = number.float().reshape(-1)
         _check_tensor_scale(last, number, weight, divides=end == ".weight_packed")
         number = number.reciprocal() if end == ".weight_packed" else number
         scale = scale.view(torch.float8_e4m3fn)
-        return _Found(Quantized(weight.view(torch_dtype("e2m1x2")), scale, "nvfp4", tensor_scale=number), used)
+        return _Found(Quantized(weight.view(torch_dtype("e2m1x2")), scale, "nvfp4", tensor_scale=number), (*used, last))
     if end == ".weight" and _alike(weight, (torch.float8_e4m3fn, torch.float8_e5m2), scale, _exponents()):
-        _fit(parts(".weight", ".weight_scale"), weight, (*weight.shape[:-1], -(-weight.shape[-1] // 32)), scale)
-        return _Found(Quantized(weight, scale.view(torch_dtype("ue8m0")), "mxfp8"), parts(".weight", ".weight_scale"))
+        used = parts(end, ".weight_scale")
+        _fit(used, weight, (*weight.shape[:-1], -(-weight.shape[-1] // 32)), scale)
+        return _Found(Quantized(weight, scale.view(torch_dtype("ue8m0")), "mxfp8"), used)
     return None
 
 
@@ -270,7 +273,7 @@ def _alike(
     )
 
 
-def _fit(names: Sequence[str], weight: torch.Tensor, wanted: Sequence[int], got: torch.Tensor) -> None:
+def _fit(names: tuple[str, str], weight: torch.Tensor, wanted: Sequence[int], got: torch.Tensor) -> None:
     if tuple(got.shape) != tuple(wanted):
         wrong = names[0] if got is weight else names[1]
         beside = "" if got is weight else f" beside {names[0]} of {tuple(weight.shape)}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.autograd import forward_ad
@@ -28,6 +28,8 @@ _tags = tuple(
     for name in ("pt2_compliant_tag", "needs_exact_strides", "needs_fixed_stride_order")
     if hasattr(torch.Tag, name)
 )[:2]
+
+_OTHERS = ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA")  # of dispatch: the first are all that nothing else is for
 
 
 class _Operators(torch._ops._OpNamespace):
@@ -87,6 +89,8 @@ def _register(operator: str) -> None:
             name = f"{operator}.{form.overload}" if form.overload else operator
             _library.impl(name, _on_cuda(kernel, form), "CUDA")
             _library.impl(name, _on_cpu(kernel, form), "CPU")
+            for others in _OTHERS:
+                _library.impl(name, _refuse_others(kernel), others)
             torch.library.register_fake(f"zoo::{name}", _on_nothing(kernel, form), lib=_library)
             _library.impl(name, _without_gradients(kernel, form, operator), "Autograd")
             if form.overload == "out":
@@ -148,6 +152,7 @@ def _on_nothing(kernel: Kernel, form: Form) -> Callable[..., Any]:
         from zoo.torch.allocation import like, settled
 
         tensors = dict(zip(places, given, strict=False)) | _wanted(kernel, form, named)
+        _refuse_what_is_not_dense(kernel, ((name, one) for name, one in tensors.items() if isinstance(one, torch.Tensor)))
         call, device = settled(kernel, tensors)
         arrays: list[Any] = [*call.arrays.values(), *call.made.values()]
         if all(type(extent) is int for one in arrays for extent in (*one.shape, *one.strides)):
@@ -181,6 +186,28 @@ def _refuse_tangents(kernel: Kernel, given: Iterable[tuple[str, Any]]) -> None:
     for name, value in given:
         if isinstance(value, torch.Tensor) and forward_ad.unpack_dual(value).tangent is not None:
             raise ArgumentError(f"{kernel.name}: {name}: has a tangent, and this kernel has no formula for one; pass x.detach()")
+
+
+def _refuse_others(kernel: Kernel) -> Callable[..., Any]:
+    """In a sentence, where torch would name all the backends that there are."""
+    places = _inputs(kernel)
+
+    def refuse(*given: Any, **named: Any) -> NoReturn:
+        arrays = [*zip(places, given, strict=False), *((name, one) for name, one in named.items() if isinstance(one, torch.Tensor))]
+        _refuse_what_is_not_dense(kernel, arrays)
+        devices = ", ".join(sorted({str(one.device) for _, one in arrays}))
+        raise ArgumentError(f"{kernel.name}: takes tensors of GPUs and of the CPU, got some of {devices}")
+
+    return refuse
+
+
+def _refuse_what_is_not_dense(kernel: Kernel, given: Iterable[tuple[str, Any]]) -> None:
+    for name, one in given:
+        if not isinstance(one, torch.Tensor):
+            raise ArgumentError(f"{kernel.name}: {name}: expected a tensor, got {one}")
+        if one.layout != torch.strided or one.is_quantized or one.is_nested:
+            got = "a nested one" if one.is_nested else f"{one.layout} of {one.dtype}"
+            raise ArgumentError(f"{kernel.name}: {name}: expected a dense tensor, got {got}; .to_dense() makes one of most")
 
 
 def _refuse_batches(kernel: Kernel) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gemm/block_scaled/product.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 

@@ -3,7 +3,7 @@
 
 #include "common/warp.cuh"
 #include "gemm/block_scaled/tile.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 

@@ -11,8 +11,8 @@
 #include "gemm/four_bit/finish.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/product.cuh"
-#include "gemm/pushed_sums.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/epilogue/pushed_sums.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 
@@ -43,7 +43,7 @@ struct Bf16Product {
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
             } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if constexpr (Tile::GATHERS) gather_tokens(tile, order, rows, thread - 32);
+                if constexpr (Tile::GATHERS) gather_tokens(tile, order, rows, operands.scales, thread - 32);
             }
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();

@@ -24,13 +24,13 @@ template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, b
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = GATHERS_;
+    static constexpr bool GATHERS = GATHERS_, SCALED = false;
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 1, LINES = CHUNKS;  // of 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
     static_assert(STAGES >= 2, "a stage is given back a chunk after its last");
 
-    // What gemm/pushed_sums.cuh asks of a tile.
+    // What gemm/epilogue/pushed_sums.cuh asks of a tile.
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 

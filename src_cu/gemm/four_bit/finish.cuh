@@ -12,7 +12,7 @@
 #include "common/variant.cuh"
 #include "common/wgmma.cuh"
 #include "gemm/four_bit/tile.cuh"
-#include "gemm/operands.cuh"
+#include "gemm/load/operands.cuh"
 
 namespace zoo {
 
@@ -67,7 +67,7 @@ struct FourBitResult {
     }
 };
 
-// Of a cluster's CTAs: gemm/pushed_sums.cuh.
+// Of a cluster's CTAs: gemm/epilogue/pushed_sums.cuh.
 template <Weights FORMAT>
 __device__ __forceinline__ void finish_eight(const FourBitResult<FORMAT>& d, int row, int column, float (&sums)[8]) {
 #pragma unroll

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/async_copy.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/four_bit/fragments.cuh"
-#include "gemm/operands.cuh"
+#include "gemm/four_bit/nothing.cuh"
+#include "gemm/load/operands.cuh"
 
 namespace zoo {
 
@@ -17,11 +19,24 @@ struct PackedMatrices {
     int tiles, chunks;
 };
 
+// Scales of A for 1 x 128. They may lie anywhere: strides in scales; `group_stride`: what is added from a group's rows to the next one's
+// beyond the rows between them.
+struct TokenScales {
+    const float* first;
+    int64_t row_stride, block_stride, group_stride;
+    int blocks;
+
+    __device__ __forceinline__ const float* of(int row, int group, int block) const {
+        return first + row * row_stride + group * group_stride + block * block_stride;
+    }
+};
+
 template <class Tile>
 struct FourBitOperands {
     const TensorMap& a;
     PackedMatrices b;
     int token_rows;  // of a box
+    std::conditional_t<Tile::SCALED, TokenScales, Nothing> scales;
 
     // By one thread: CHUNKS from `chunk` on. What lies behind the last is not copied, but for tokens: there zeros come. A tile says how
     // many chunks of K 128 bytes of a token are.
@@ -35,11 +50,14 @@ struct FourBitOperands {
         if (bytes > 0)
             for (int i = 0; i < groups; i++)
                 load_bytes(tile.weights[stage][i], from + int64_t(i) * b.chunks * Tile::CHUNK_BYTES, bytes, full);
+        load_tokens(tile, stage, work, chunk);
+    }
+    __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int chunk) const {
         if constexpr (!Tile::GATHERS)
 #pragma unroll
             for (int line = 0; line < Tile::LINES; line++)
                 load_box(tile.tokens[stage][line], a, (chunk / Tile::CHUNKS_A_LINE + line) * (Tile::CHUNKS_A_LINE * CHUNK),
-                         work.token, full);
+                         work.token, &tile.full[stage]);
     }
 
     // By all threads, before they synchronise: rows that no box brings. As clear_missing_tokens().
@@ -58,7 +76,7 @@ struct FourBitOperands {
 
 // By one thread, or by its warp where the order takes one.
 template <class Tile, class Order>
-__device__ __forceinline__ void load_operands(Tile& tile, Order order, const FourBitOperands<Tile>& operands, int lane) {
+__device__ __forceinline__ void load_operands(Tile& tile, Order order, const auto& operands, int lane) {
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
         if (OfWarps<Order> && lane > 0) continue;
@@ -71,6 +89,30 @@ __device__ __forceinline__ void load_operands(Tile& tile, Order order, const Fou
 }
 
 // A, of which row i of D takes row index[i]; a row of zeros where that is none of A's.
+// By a warp of its own: the scales of a tile's tokens, stage after stage; zeros for rows and blocks that do not exist.
+template <class Tile, class Order>
+__device__ __forceinline__ void load_token_scales(Tile& tile, Order order, const TokenScales& scales, int lane) {
+    Ring<Tile::STAGES> ring;
+    for (Work work; order.next(work);) {
+        for (int chunk = work.first_block * Tile::CHUNKS; chunk < work.end_block * Tile::CHUNKS; chunk += Tile::CHUNKS) {
+            tile.wait_until_empty(ring);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int block = chunk / Tile::CHUNKS_A_LINE + half;
+                const int rows = block < scales.blocks ? work.end_token - work.token : 0;
+                const float* place = scales.of(work.token + lane, work.group, block);
+                const uint32_t to = shared_address(tile.scales.of[ring.stage][half]);
+#pragma unroll
+                for (int token = lane; token < Tile::TOKENS; token += 32, place += 32 * scales.row_stride)
+                    copy_4_bytes(to + token * sizeof(float), place, token < rows);
+            }
+            arrive_after_copies(&tile.full[ring.stage]);
+            ring.advance();
+        }
+        __syncwarp();
+    }
+}
+
 struct IndexedRows {
     const uint8_t* first;
     int64_t stride;  // in bytes
@@ -81,7 +123,7 @@ struct IndexedRows {
 // Eight lanes copy 128 bytes of a row, 16 each, to where a tensor copy would. Which row of A a token is waits in shared memory: a lane
 // has up to 16 of them, and fewer registers. -1 is none.
 template <class Tile, class Order>
-__device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const IndexedRows& a, int thread) {
+__device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const IndexedRows& a, const auto& scales, int thread) {
     constexpr int STEP = Tile::GATHERING_THREADS / 8;
     const int piece = thread % 8, first = thread / 8;
     Ring<Tile::STAGES> ring;
@@ -102,6 +144,10 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const Ind
                     const int row = tile.rows[r];
                     const bool exists = row >= 0 && byte < a.row_bytes;
                     copy_16_bytes(to + r * 128 + (piece ^ r % 8) * 16, a.first + (exists ? row * a.stride + byte : 0), exists);
+                    if constexpr (Tile::SCALED)
+                        if (piece == 0)
+                            copy_4_bytes(shared_address(tile.scales.of[ring.stage][line] + r),
+                                         exists ? scales.of(row, 0, chunk / Tile::CHUNKS_A_LINE + line) : scales.first, exists);
                 }
             }
             arrive_after_copies(&tile.full[ring.stage]);

@@ -3,7 +3,8 @@
 // fraction, and are added up in f32. What this adds up to the bit: zoo/reference/four_bit_gemm.py. Two ways:
 //
 // Two sets of partial sums: while one is added up, the other's wgmmas run. Words are written anew, two chunks at a time, when the second
-// turn's wgmmas have read them. (With one turn there is one set, and what runs meanwhile is the other warpgroup's.)
+// turn's wgmmas have read them. (With one turn there is one set, and what runs meanwhile is the other warpgroup's. It waits for the first half
+// of its block before it multiplies the second, which is faster.)
 //
 //     tensor cores    ## block 0, turn 0 #### block 0, turn 1 #### block 1, turn 0 #### block 1, turn 1 ##
 //     the lanes       unpack 0                promote 0            unpack 1, promote 1  promote 0
@@ -16,47 +17,19 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/wgmma.cuh"
 #include "common/wgmma_registers.cuh"
+#include "gemm/four_bit/block.cuh"
+#include "gemm/four_bit/stored.cuh"
 #include "gemm/four_bit/tile.cuh"
-#include "gemm/operands.cuh"
+#include "gemm/load/operands.cuh"
 
 namespace zoo {
 
-// What both ways do with one block.
 template <class Tile>
-struct BlockOfWords {
-    static constexpr int TURNS = Tile::TURNS, COLUMNS = Tile::TOKENS / TURNS, PARTIAL = COLUMNS / 2;  // of a turn
-    static constexpr int UNIT = 16;                                                                   // of a descriptor's address
-    static_assert(TURNS == 1 || TURNS == 2);
-
-    uint32_t words[PROMOTED_CHUNKS][8];
-    uint32_t codes, scales;  // of this lane, in the stage that is unpacked
-    uint32_t tokens;         // in the stage that is multiplied: the lower word of a descriptor
-
-    __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
-        const int thread = thread_index_anew() % WARPGROUP;
-        const uint32_t at = shared_address(tile.weights[0][warpgroup_index()]) + stage * sizeof(tile.weights[0]);
-        codes = at + thread * 16;
-        scales = at + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
-        asm volatile("" : "+r"(codes), "+r"(scales));  // or they are computed anew for each chunk
-    }
-    __device__ __forceinline__ PackedWeights load(int chunk, int left) const {
-        return load_packed(codes + chunk * Tile::CHUNK_BYTES, scales + chunk * Tile::CHUNK_BYTES, left > chunk);
-    }
-    __device__ __forceinline__ void multiply_from(const Tile& tile, int stage) {
-        tokens = uint32_t(matrix_descriptor(tile.tokens[stage][0]));
-    }
-    __device__ __forceinline__ void multiply(int turn, int chunk, float (&partial)[PARTIAL]) const {
-        const uint32_t at = tokens + chunk / 2 * (Tile::TOKENS * 128 / UNIT) + turn * (COLUMNS * 128 / UNIT);
-#pragma unroll
-        for (int s = 0; s < 2; s++) {
-            const uint64_t rows = matrix_descriptor(nullptr) | uint32_t(at + chunk % 2 * 4 + s * 2);
-            multiply_registers<COLUMNS>(partial, words[chunk] + 4 * s, rows, chunk + s > 0);
-        }
-    }
-};
+using BlockOf = std::conditional_t<Tile::STORED, BlockOfStoredWords<Tile>, BlockOfWords<Tile>>;
 
 template <int SUMS, int PARTIAL>
 __device__ __forceinline__ void add_turn(int turn, float (&sums)[SUMS], float (&partial)[PARTIAL]) {
@@ -66,30 +39,30 @@ __device__ __forceinline__ void add_turn(int turn, float (&sums)[SUMS], float (&
 }
 
 template <class Tile>
-__device__ __forceinline__ void multiply_alternating(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
-                                                     float (&sums)[Tile::SUMS]) {
-    using Block = BlockOfWords<Tile>;
+__device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks,
+                                                     int left, float (&sums)[Tile::SUMS]) {
+    using Block = BlockOf<Tile>;
     constexpr int TURNS = Tile::TURNS, HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.table);
-    Block block;
     float first[Block::PARTIAL], second[Block::PARTIAL];  // partial sums of a turn
     auto begin_block = [&] {                              // unpacks it, and starts its first turn
         tile.wait_until_full(ring);
         block.multiply_from(tile, ring.stage);
         block.unpack_from(tile, ring.stage);
-        PackedWeights next = block.load(0, left);
+        auto next = block.load(0, left);
         Entries entries = look_up(next, table);
         hold(first);
 #pragma unroll
         for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
-            PackedWeights after = {};
+            decltype(next) after = {};
             if (chunk < LAST) after = block.load(chunk + 1, left);
             if (TURNS == 2 && chunk == 0) wait_for_multiplications<1>();
-            if (TURNS == 2 && chunk == HALF) wait_for_multiplications<0>();
+            if (chunk == HALF) wait_for_multiplications<0>();  // of one turn: for this block's first half
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
             fence_registers();
-            block.multiply(0, chunk, first);
+            block.multiply(0, chunk, first, chunk == 0);
+            if (TURNS == 1 && chunk == HALF - 1) commit_multiplications();
             if (chunk < LAST) entries = look_up(after, table);
             next = after;
         }
@@ -104,7 +77,7 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, Ring<Tile::STAG
             fence_registers();
 #pragma unroll
             for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
-                block.multiply(1, chunk, second);
+                block.multiply(1, chunk, second, chunk == 0);
                 if (chunk % HALF == HALF - 1) commit_multiplications();
             }
             hold(second);
@@ -130,14 +103,13 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, Ring<Tile::STAG
 }
 
 template <class Tile>
-__device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
+__device__ __forceinline__ void multiply_in_turn(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks, int left,
                                                  float (&sums)[Tile::SUMS]) {
-    using Block = BlockOfWords<Tile>;
+    using Block = BlockOf<Tile>;
     constexpr int TURNS = Tile::TURNS, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.table);
-    Block block;
     float partial[Block::PARTIAL];
-    PackedWeights next;
+    decltype(block.load(0, 0)) next;
     Entries entries;
     auto unpack_all_but_last = [&](auto&& wait_for_chunk) {
         block.unpack_from(tile, ring.stage);
@@ -145,7 +117,7 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>&
         entries = look_up(next, table);
 #pragma unroll
         for (int chunk = 0; chunk < LAST; chunk++) {
-            const PackedWeights after = block.load(chunk + 1, left);
+            const auto after = block.load(chunk + 1, left);
             wait_for_chunk(chunk);
             unpack(next, entries, block.words[chunk]);
             next = after;
@@ -169,7 +141,7 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>&
                     unpack(next, entries, block.words[LAST]);
                     fence_registers();
                 }
-                block.multiply(turn, chunk, partial);
+                block.multiply(turn, chunk, partial, chunk == 0);
                 commit_multiplications();
             }
             hold(partial);
@@ -194,15 +166,15 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, Ring<Tile::STAGES>&
 
 // `left`: how many chunks there are from the first block on, of this warpgroup's rows; others count as zeros.
 template <class Tile>
-__device__ __forceinline__ void multiply_packed(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
+__device__ __forceinline__ void multiply_packed(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks, int left,
                                                 float (&sums)[Tile::SUMS]) {
 #pragma unroll
     for (int j = 0; j < Tile::SUMS; j++) sums[j] = 0;
     if (blocks == 0) return;
     if constexpr (Tile::ALTERNATES)
-        multiply_alternating(tile, ring, blocks, left, sums);
+        multiply_alternating(tile, block, ring, blocks, left, sums);
     else
-        multiply_in_turn(tile, ring, blocks, left, sums);
+        multiply_in_turn(tile, block, ring, blocks, left, sums);
 }
 
 }  // namespace zoo

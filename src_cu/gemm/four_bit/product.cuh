@@ -9,14 +9,13 @@
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/four_bit/finish.cuh"
+#include "gemm/four_bit/halves.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
-#include "gemm/pushed_sums.cuh"
-#include "gemm/tile_order.cuh"
+#include "gemm/epilogue/pushed_sums.cuh"
+#include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
-
-struct Nothing {};
 
 __device__ __forceinline__ OneAfterTheOther places_of(OneAfterTheOther, const int* places, int) { return {places}; }
 __device__ __forceinline__ EachInItsPlace places_of(EachInItsPlace, const int* places, int rows) { return {places, rows}; }
@@ -81,13 +80,13 @@ struct FourBitProduct {
     std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
-    template <class Result>
-    __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& rows,
-                                        const Result& d) {
+    template <class Operands, class Result>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const IndexedRows& rows, const Result& d) {
         let_next_kernel_launch();
         tile.initialise();
         if (threadIdx.x == 0) {
             if constexpr (!Tile::GATHERS) prefetch(operands.a);
+            if constexpr (Tile::STORED) prefetch(operands.stored);
             if constexpr (SPLITS > 1) pushed.initialise();
         }
         operands.clear_missing_tokens(tile);
@@ -100,8 +99,11 @@ struct FourBitProduct {
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
-            } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if constexpr (Tile::GATHERS) gather_tokens(tile, order, rows, thread - 32);
+            } else if (thread - 32 < Tile::COPYING_THREADS) {
+                if constexpr (Tile::GATHERS)
+                    gather_tokens(tile, order, rows, operands.scales, thread - 32);
+                else if constexpr (Tile::SCALED)
+                    load_token_scales(tile, order, operands.scales, thread - 32);
             }
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -117,7 +119,13 @@ struct FourBitProduct {
                 float sums[Tile::SUMS];
                 if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
                 if constexpr (Tile::PARKS) parked.park(order, work);
-                multiply_packed(tile, ring, work.end_block - work.first_block, left, sums);
+                if constexpr (Tile::PROMOTION == Promotion::of_blocks) {
+                    BlockOf<Tile> block;
+                    if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+                    multiply_packed(tile, block, ring, work.end_block - work.first_block, left, sums);
+                } else {
+                    multiply_by_halves(tile, ring, work.end_block - work.first_block, left, sums);
+                }
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1)
                     pushed.push(sums);

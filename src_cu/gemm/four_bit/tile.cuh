@@ -4,53 +4,73 @@
 // A stage holds CHUNKS of 64 of K:
 //
 //     tokens      for each 128 of K: TOKENS x 128 bytes of A, with the swizzle of 128 bytes
-//     weights     for each warpgroup: CHUNKS packed chunks of its 64 rows, as they lie in memory: one copy
+//     weights     for each warpgroup: CHUNKS packed chunks of its 64 rows, as they lie in memory: one copy; or 128 bytes of 64 rows as
+//                 they are stored, with that swizzle
+//     scales      of tokens, where they have one for 1 x 128, copied by the threads of one warp, or by those that gather
 //
-//     full[stage]     the copying thread announces its bytes; where rows are gathered, each gathering thread arrives by its copies
+//     full[stage]     the copying thread announces its bytes; each thread that gathers rows or copies scales arrives by its copies
 //     empty[stage]    every multiplying warp arrives when its wgmmas on that stage are over
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/mbarrier.cuh"
 #include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
 #include "gemm/four_bit/fragments.cuh"
+#include "gemm/four_bit/nothing.cuh"
 
 namespace zoo {
 
 constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor core together: a block
 
-template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_>
+// When partial sums leave the tensor cores: after each block; after half of one, times the tokens' scales for 1 x 128; never. The fourth is
+// the first by the loop of the others.
+enum class Promotion { of_blocks, of_scaled_halves, never, of_blocks_by_halves };
+
+// For each half of a block, of each token.
+template <int STAGES, int TOKENS>
+struct TokenScalesOfStages {
+    float of[STAGES][2][TOKENS];
+};
+
+template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
+          Promotion PROMOTION_ = Promotion::of_blocks, bool STORED_ = false>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_;
+    static constexpr bool STORED = STORED_;  // weights as a checkpoint has them: four_bit/stored.cuh
+    static constexpr Promotion PROMOTION = PROMOTION_;
+    static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
-    static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
+    static constexpr int CHUNK_BYTES = CODE_BYTES + (STORED ? 0 : CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32));
     static_assert(CHUNKS == PROMOTED_CHUNKS);
 
-    // What gemm/pushed_sums.cuh asks of a tile.
+    // What gemm/epilogue/pushed_sums.cuh asks of a tile.
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 
     // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and what the loop over K
     // does not need waits in shared memory.
-    static constexpr bool ALTERNATES = TOKENS <= 128;
+    static constexpr bool ALTERNATES = TOKENS <= 128;  // where blocks are promoted
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = TOKENS >= 128;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
-    static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : 32);
-    static constexpr bool PARKS = !ALTERNATES;
+    static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : SCALED ? 64 : 32);
+    static constexpr bool PARKS = TOKENS > 128;
     static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
-    static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
+    static constexpr int COPYING_THREADS = GATHERS ? GATHERING_THREADS : SCALED ? 32 : 0;  // that arrive by their copies
+    static constexpr uint32_t FULL_ARRIVALS = 1 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
-    alignas(128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
+    alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     uint2 table[128];
     int rows[GATHERS ? TOKENS : 1];  // of A, that a tile's tokens are
     Barrier full[STAGES], empty[STAGES];
+    std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
 
     // By all threads, which then synchronise.
     __device__ __forceinline__ void initialise() {

@@ -31,7 +31,6 @@ def _of_rows(call: Call) -> None:
         group, place, _ = piece
         a = taken(arrays["a"], arrays["index"][place]) if "index" in arrays else arrays["a"][place]
         b, b_scale = (arrays[name] if group is None else arrays[name][group] for name in ("b", "b_scale"))
-        b = b[:, : K // (1 + kind.packed[1])]  # 4 bits beside 8 come in longer rows
         b_scale = from_blocked(b_scale, len(b), K // kind.block)
         finish(call, piece, gemm_block_scaled(a, scales_of_a(piece), b, b_scale, formats, call.splits))
 

@@ -1,4 +1,4 @@
-"""The rule of `gemm.{fp8,bf16}_{nvfp4,mxfp4}.*`: FP8 or bf16 tokens by packed 4-bit weights, on Hopper."""
+"""The rule of `gemm.{fp8,bf16}_{nvfp4,mxfp4}.*`: FP8 or bf16 tokens by packed 4-bit weights, on Hopper; sums, or what is made of gates and ups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from zoo.contract.manifest import Kernel
+from zoo.reference.block_scaled_epilogues import Gates
+from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
 from zoo.reference.fragments import COLUMNS, ROWS, column_order, unpack_mxfp4, unpack_nvfp4
@@ -16,7 +18,7 @@ from zoo.reference.kernels.pieces import pieces, taken
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
-    return _of_rows
+    return _of_gates if "extra" in kernel.fields else _of_rows
 
 
 def _of_rows(call: Call) -> None:
@@ -28,6 +30,9 @@ def _of_rows(call: Call) -> None:
         if a_scale is not None:
             a_scale = a_scale[place] if rows is None else _taken_scales(a_scale, rows)
         row_scale = None if row_scale is None else row_scale[place]
+        block_scale = arrays.get("a_block_scale")
+        if block_scale is not None:
+            block_scale = block_scale[place] if rows is None else _taken_scales(block_scale, rows)
         weights, powers = _weights(call, group, d.shape[-1])
         alpha, bias = arrays.get("alpha"), arrays.get("bias")
         alpha_of_group = None if alpha is None else alpha[group or 0]
@@ -35,9 +40,46 @@ def _of_rows(call: Call) -> None:
         if _is_bf16(call):
             sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]], call.splits)
         else:
-            sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights, splits=call.splits)
+            promotion = "never" if call.settings.get("promotion") == "never" else "256"
+            sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights, promotion, block_scale, call.splits)
         sums = finished(sums, factors_of(powers, alpha_of_group), a_scale, bias_of_group, row_scale)
         call.put("d", rounded(sums, call.dtype("d")), place)
+
+
+def _of_gates(call: Call) -> None:
+    """Products whose packed rows are gates and ups, which end in h."""
+    arrays, settings = call.arrays, call.settings
+    result = arrays["d" if call.kernel.fields["extra"] == "swiglu" else "q"]
+    columns = int(settings.get("columns", 0)) or result.shape[-1]
+    in_halves = np.arange(2 * columns).reshape(-1, 2, 8).swapaxes(0, 1).reshape(-1)  # the packed rows of all gates, then of all ups
+    gates = Gates("halves", settings["activation"], np.float32(settings["limit"]))
+    for group, place, _ in pieces(call, len(result)):
+        rows = arrays["index"][place] if "index" in arrays else None
+        a = arrays["a"][place] if rows is None else taken(arrays["a"], rows)
+        weights, powers = _weights(call, group, 2 * columns)
+        if _is_bf16(call):
+            sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]])
+        else:
+            sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights)
+        a_scale, (alpha, bias) = arrays.get("a_scale"), (arrays.get(name) for name in ("alpha", "bias"))
+        if a_scale is not None:
+            a_scale = a_scale[place] if rows is None else _taken_scales(a_scale, rows)
+        if group is not None:
+            alpha, bias = (None if array is None else array[group] for array in (alpha, bias))
+        if bias is not None and settings["gates"] == "interleaved":
+            bias = np.concatenate((bias[0::2], bias[1::2]))
+        steps = Steps(alpha, a_scale, bias, arrays["row_scale"][place] if "row_scale" in arrays else None)
+        h = h_of_sums(sums[:, in_halves], powers[in_halves], gates, steps)
+        if call.kernel.fields["extra"] == "swiglu":
+            call.put("d", rounded(h, call.dtype("d")), place)
+        elif "q_scale" in arrays:
+            known = arrays["q_scale"][(group or 0) % len(arrays["q_scale"])]
+            call.put("q", quantised_by(h, known, settings["order"] == "fragments"), place)
+            call.put("scales", np.full((len(h), -(-columns // 128)), known, np.float32), place)
+        else:
+            made = quantised_in_blocks(h, settings["scaling"], settings["order"] == "fragments")
+            call.put("q", made.q, place)
+            call.put("scales", made.scales, place)
 
 
 def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndarray]:
@@ -66,4 +108,5 @@ def _in_order_of_k(a: np.ndarray, columns: int) -> np.ndarray:
 def _taken_scales(a_scale: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """1 for rows of zeros, which are no row's."""
     there = (rows >= 0) & (rows < len(a_scale))
-    return np.where(there, a_scale[np.where(there, rows, 0)], np.float32(1))
+    scales = a_scale[np.where(there, rows, 0)]
+    return np.where(there.reshape(-1, *[1] * (scales.ndim - 1)), scales, np.float32(1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from zoo.contract.manifest import Kernel
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import FORMATS, NAN, BlockFormat, RelativeE4m3, block_format, nvfp4_tensor_scale
+from zoo.reference.fragments import permuted_columns
 from zoo.reference.groups import gather, group_sizes, padded_bounds
 from zoo.reference.kernels.call import Call
 from zoo.reference.quantize import Quantized, quantize_both, quantize_cols, quantize_rows, quantize_squares_both
@@ -67,7 +69,10 @@ def _rows(call: Call) -> None:
         x = gather(x, np.where(np.arange(len(index)) < used, index, -1).astype(np.int32))
     if call.kernel.fields.get("extra") == "swiglu":
         x = swiglu(x, call.settings["gates"])
-    put(call, quantize_rows(x, format_of(call, "q"), call.settings.get("layout", "plain"), offsets, padded), "q", "scales")
+    result = quantize_rows(x, format_of(call, "q"), call.settings.get("layout", "plain"), offsets, padded)
+    if call.settings.get("order") == "fragments":
+        result = replace(result, q=permuted_columns(result.q))
+    put(call, result, "q", "scales")
     _put_bounds(call)
 
 

@@ -21,5 +21,5 @@ def shares_of_rest(launch: Launch, rows: int, columns: int) -> tuple[int, np.nda
         first = tile // (band * across) * band
         column, row = divmod(tile - first * across, min(band, down - first))
         row += first
-        where[row * tall : (row + 1) * tall, column * wide : (column + 1) * wide] = True
+        where[row * tall :, column * wide :] = True  # a tile below or to the right has a later turn
     return shares, where

@@ -1,0 +1,50 @@
+// Who computes which tile where packed weights are gates and ups: one matrix or groups, wherever their rows lie, so that one cubin serves
+// them all; and tiles that share scales of the result, one after the other by the same CTA.
+#pragma once
+
+#include "gemm/schedule/tile_order.cuh"
+
+namespace zoo {
+
+// Rows of a group: all `rows` where there are no places; the first of a place of `rows`; or, where that is 0, between two ends.
+struct AnyPlaces {
+    const int* places;
+    int rows;
+
+    __device__ __forceinline__ void find(int group, int& begin, int& end) const {
+        if (rows == 0) return OneAfterTheOther{places}.find(group, begin, end);
+        begin = group * rows;
+        end = begin + (places != nullptr ? places[group] : rows);
+    }
+};
+
+// Tiles of Order, of PARTS tiles' width where `parts` is 2: their left half first, then the right one, if there is one.
+template <class Tile, class Order>
+struct PartsInTurn : Order {
+    int N, parts;
+    bool another = false;  // after the tile that was given last
+
+    template <class Places>
+    __device__ __forceinline__ PartsInTurn(Places places, int groups, int N, int parts, int blocks)
+        : Order(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), parts(parts) {}
+
+    // `work` is what was given last.
+    __device__ __forceinline__ bool next(Work& work) {
+        if (another) {
+            work.weight += Tile::WEIGHTS;
+            another = false;
+            return true;
+        }
+        if (!Order::next(work)) return false;
+        work.weight *= parts;
+        another = parts > 1 && work.weight + Tile::WEIGHTS < N;
+        return true;
+    }
+
+    // The tile that was given last: whether it is a right half.
+    __device__ __forceinline__ bool is_second(const Work& work) const {
+        return parts > 1 && work.weight / Tile::WEIGHTS % 2 == 1;
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,79 @@
+// A product with packed gates and ups put together, of FP8 or bf16 tokens: persistent CTAs as in product.cuh, which take tile after tile
+// while copies run ahead. What becomes of h the launch says.
+#pragma once
+
+#include <cstdint>
+
+#include "common/dependent_launch.cuh"
+#include "common/registers.cuh"
+#include "gemm/four_bit/bf16_multiply.cuh"
+#include "gemm/four_bit/gated_order.cuh"
+#include "gemm/four_bit/gated_store.cuh"
+#include "gemm/four_bit/load.cuh"
+#include "gemm/four_bit/multiply.cuh"
+
+namespace zoo {
+
+// A tile's sums, of this warpgroup's 64 packed rows.
+template <class Tile>
+__device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ring, const PackedMatrices& b, const Work& work,
+                                              float (&sums)[1][Tile::SUMS]) {
+    const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.tiles;
+    if constexpr (Tile::OF_BF16)
+        multiply_bf16(tile, ring, b.chunks, int(exists), sums);
+    else {
+        BlockOf<Tile> block;
+        multiply_packed(tile, block, ring, work.end_block, exists ? b.chunks : 0, sums[0]);
+    }
+}
+
+// `result.d` is null where h is quantised.
+template <class Tile, class Order>
+struct GatedProduct {
+    Tile tile;
+    StagedTokens<Tile> staged[Tile::MATH_WARPS];
+    GatedRows<Tile> rows;
+    static_assert(!Tile::PARKS && Tile::WARPGROUPS == 2);
+
+    template <Weights FORMAT>
+    __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& indexed,
+                                        const GatedResult<FORMAT>& result, const GatedElements& elements) {
+        let_next_kernel_launch();
+        tile.initialise();
+        if (threadIdx.x == 0) rows.initialise();
+        if constexpr (!Tile::GATHERS)
+            if (threadIdx.x == 0) prefetch(operands.a);
+        operands.clear_missing_tokens(tile);
+        __syncthreads();
+        wait_for_previous_kernel();
+
+        if (threadIdx.x >= Tile::MATH_THREADS) {
+            if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
+            const int thread = threadIdx.x - Tile::MATH_THREADS;
+            if (thread < 32) {
+                load_operands(tile, order, operands, thread);
+            } else if (thread - 32 < Tile::GATHERING_THREADS) {
+                if constexpr (Tile::GATHERS) gather_tokens(tile, order, indexed, operands.scales, thread - 32);
+            }
+        } else {
+            if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
+            Ring<Tile::STAGES> ring;
+            uint32_t turn = 0;
+            for (Work work; order.next(work);) {
+                StagedTokens<Tile>& own = staged[thread_index_anew() / 32];
+                float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
+                own.ask_for_factors(result.finish, work);
+                multiply_tile(tile, ring, operands.b, work, sums);
+                activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
+                if (!elements.wanted())
+                    store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
+                else if (order.another)
+                    rows.keep(turn, h);
+                else
+                    rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h);
+            }
+        }
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,140 @@
+// 4-bit weights as a checkpoint stores them: rows of codes, two in a byte, the first in the lower half, and rows of scales.
+//
+// Tokens are permuted so that a lane's 16 weights of a row and 64 of K are neighbours: here eight bytes of each of its two rows, where
+// packed weights have them side by side. Signs are where nobody wants them, so each word takes two byte permutations and a mask more.
+//
+//     codes     64 rows x 128 bytes of a block, by the copy engine, with the swizzle of 128 bytes
+//     scales    of a row and a block 16 bytes (nvfp4) or 8 (mxfp4), which no copy engine brings wherever they begin: each of the four lanes
+//               that share two rows reads a quarter, a block before it is wanted, and gets a chunk's from the lane that has it
+#pragma once
+
+#include <cstdint>
+
+#include "common/warp.cuh"
+#include "gemm/four_bit/block.cuh"
+#include "gemm/four_bit/load.cuh"
+
+namespace zoo {
+
+// Scales of weights, row after row; strides in bytes. `largest`: of mxfp4 alone, the scale of each row that becomes 2^6.
+struct StoredScales {
+    const uint8_t* first;
+    int64_t group_stride, row_stride;
+    int rows, row_bytes;
+    const uint8_t* largest;
+};
+
+struct StoredWeights : PackedWeights {};  // whose codes are in their order
+
+// Bytes 0 1 2 3 of the result: of the upper or the lower four of eight codes, whose signs are bit 7 of each.
+template <uint32_t SELECTOR>
+__device__ __forceinline__ uint32_t signs_of(uint32_t word) {
+    return __byte_perm(word << 4, word, SELECTOR) & 0x80808080;
+}
+
+__device__ __forceinline__ void unpack(const StoredWeights& stored, const Entries& entries, uint32_t (&words)[8]) {
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint32_t word = stored.words[2 * s + h], codes = word & 0x77777777;
+            words[4 * s + h] = four_magnitudes(entries.of[h], codes) | signs_of<0x5140>(word);
+            words[4 * s + h + 2] = four_magnitudes(entries.of[h], codes >> 16) | signs_of<0x7362>(word);
+        }
+}
+
+template <class Tile>
+struct BlockOfStoredWords : BlockOfWords<Tile> {
+    static constexpr bool NVFP4 = Tile::FORMAT == Weights::nvfp4;
+    static constexpr int READ = NVFP4 ? 4 : 2, OF_BLOCK = 4 * READ;  // bytes of scales: that a lane reads; of a block
+    static constexpr int ROW_BYTES = 128;
+
+    const uint8_t*
+        next[2];  // scales of the upper and the lower row, of a block that has not been asked for; null where there is no row
+    int left;     // bytes from there on
+    uint32_t now[2], soon[2], selector;
+    int above[2];  // of mxfp4: what makes of a scale the one that belongs to the table
+
+    __device__ __forceinline__ void begin(const StoredScales& scales, const Work& work) {
+        const int thread = thread_index_anew(), quarter = thread % 4;
+        selector = 0x4440 | (NVFP4 ? quarter : quarter / 2);
+        left = scales.row_bytes - quarter * READ;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = work.weight + thread / 32 * 16 + thread % 32 / 4 + 8 * h;
+            const bool exists = row < scales.rows;
+            const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + quarter * READ;
+            next[h] = exists ? first : nullptr;
+            if constexpr (!NVFP4)
+                above[h] =
+                    exists
+                        ? 126 -
+                              scales
+                                  .largest[int64_t(work.group) * ((scales.rows + CHUNK_ROWS - 1) / CHUNK_ROWS * CHUNK_ROWS) + row]
+                        : 0;
+        }
+        read();
+    }
+
+    __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
+        const int thread = thread_index_anew() % WARPGROUP, row = thread / 32 * 16 + thread % 32 / 4, quarter = thread % 4;
+        this->codes = shared_address(tile.weights[0][warpgroup_index()]) + stage * sizeof(tile.weights[0]) + row * ROW_BYTES +
+                      (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;
+        asm volatile("" : "+r"(this->codes));
+        now[0] = soon[0];
+        now[1] = soon[1];
+        read();
+    }
+
+    __device__ __forceinline__ StoredWeights load(int chunk, int) const {
+        StoredWeights stored;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+                         : "=r"(stored.words[h]), "=r"(stored.words[2 + h])
+                         : "r"((this->codes ^ chunk << 5) + h * 8 * ROW_BYTES)
+                         : "memory");
+            const uint32_t scale = __byte_perm(__shfl_sync(~0u, now[h], chunk, 4), 0, selector);
+            if constexpr (NVFP4) {
+                const uint32_t turned = scale & 0x80 ? 0x88888888 : 0;  // a negative scale turns its codes' signs
+                stored.words[h] ^= turned;
+                stored.words[2 + h] ^= turned;
+                stored.scales[h] = scale & 0x7F;
+            } else {
+                stored.scales[h] = scale == 255 ? 127 : max(min(int(scale) + above[h], 126), 0);
+            }
+        }
+        return stored;
+    }
+
+   private:
+    __device__ __forceinline__ void read() {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            soon[h] = 0;
+            if (next[h] == nullptr || left <= 0) continue;
+            if constexpr (NVFP4)
+                asm volatile("ld.global.u32 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
+            else
+                asm volatile("ld.global.u16 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
+            next[h] += OF_BLOCK;
+        }
+        left -= OF_BLOCK;
+    }
+};
+
+// As FourBitOperands, B by boxes of a tile's rows.
+template <class Tile>
+struct StoredOperands : FourBitOperands<Tile> {
+    const TensorMap& stored;
+    StoredScales stored_scales;
+
+    __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
+        Barrier* full = &tile.full[stage];
+        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + (Tile::GATHERS ? 0 : Tile::LINES * this->token_rows * 128));
+        load_box(tile.weights[stage][0], stored, chunk * (CHUNK / 2), work.group * stored_scales.rows + work.weight, full);
+        this->load_tokens(tile, stage, work, chunk);
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,37 @@
+// gemm.fp8_nvfp4.<grouping>.stored and gemm.fp8_mxfp4.<grouping>.stored: as four_bit.cu, but that B is as a checkpoint has it, rows of codes
+// and rows of scales (four_bit/stored.cuh). One cubin for every grouping but gathered rows.
+
+#include <type_traits>
+
+#include "gemm/four_bit/gated_order.cuh"
+#include "gemm/four_bit/product.cuh"
+
+namespace zoo {
+
+constexpr bool GATHERS = Variant::GATHERS == 1;
+using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, GATHERS,
+                         Promotion::of_blocks, true>;
+using Order = GroupedOrder<Tile, Variant::BAND, AnyPlaces>;
+using Way = FourBitProduct<Tile, Order, 1>;
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
+
+}  // namespace zoo
+
+// rows: of a place, of the only matrix, or 0; a_rows: of A where rows are gathered; chunks: 64 of K each; b_scale's strides are bytes.
+extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
+    ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_first,
+               int64_t a_stride, const uint8_t* b_scale, int64_t b_scale_group, int64_t b_scale_row, uint8_t* d, int64_t d_stride,
+               int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows, int N, int tiles,
+               int chunks, const float* a_scale, const float* alpha, const uint8_t* largest, const uint8_t* bias,
+               int bias_is_bf16, const float* row_scale) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    constexpr int BLOCK = zoo::Tile::FORMAT == zoo::Weights::nvfp4 ? 16 : 32;
+    const zoo::StoredScales scales{b_scale, b_scale_group, b_scale_row, N, chunks * zoo::CHUNK / BLOCK, largest};
+    const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, scales};
+    const zoo::IndexedRows indexed{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
+    const zoo::FourBitResult<zoo::Tile::FORMAT> result{
+        d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
+        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
+    const zoo::Order order(zoo::AnyPlaces{places, rows}, groups, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
+}

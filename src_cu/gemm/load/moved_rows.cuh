@@ -1,0 +1,307 @@
+// Rows of A through an index by way of a workspace. Every block of a row is asked for by each column of tiles, 20 to 50 times, and
+// what threads copy themselves costs instructions each time. So rows are moved once, into the order of D, and tiles are loaded from
+// there by boxes. One warp of each CTA, the mover, does it while the others multiply; what it writes is read from L2.
+//
+//     mover          claims UNIT rows of D by a ticket, copies them through shared memory, says that they are ready, and goes on,
+//                    no more than AHEAD rows before those that its CTA multiplies
+//     copying warp   waits until the units of its tile are ready, then copies boxes as everywhere
+//
+// Who claims waits for nobody, so it does not matter how many of the grid's CTAs run at a time. The workspace may hold anything: CTA 0
+// clears tickets and marks, and the others learn of it as in common/grid_maximum.cuh: CTA 0 changes `beat` until all have seen it change.
+#pragma once
+
+#include <climits>
+#include <cstdint>
+
+#include "common/mbarrier.cuh"
+#include "common/tensor_copy.cuh"
+#include "gemm/mainloop/fp8b128_mainloop.cuh"
+#include "gemm/load/gathered_rows.cuh"
+#include "gemm/load/operands.cuh"
+#include "gemm/schedule/tile_order.cuh"
+
+namespace zoo {
+
+constexpr int UNIT = 16;  // rows that are claimed at once
+
+// The workspace of M rows: their K bytes, their scales with M contiguous, as f32 whatever they were, and words, of which `ready` has
+// one for each unit.
+struct MoverSpace {
+    uint8_t* rows;
+    float* scales;
+    int64_t scales_stride;  // from block to block, in elements
+    uint32_t *beat, *seen, *next, *ready;
+
+    __device__ __forceinline__ MoverSpace(uint8_t* first, int M, int K)
+        : rows(first), scales_stride(int64_t(tiles_of(M, UNIT)) * UNIT) {
+        scales = reinterpret_cast<float*>(first + (int64_t(M) * K + 127) / 128 * 128);
+        beat = reinterpret_cast<uint32_t*>(scales + scales_stride * tiles_of(K, SCALE_BLOCK));
+        seen = beat + 1;
+        next = beat + 2;
+        ready = beat + 4;
+    }
+    __device__ __forceinline__ Scales moved_scales(int M) const {
+        return {reinterpret_cast<const uint8_t*>(scales), 4, scales_stride * 4, M, false};
+    }
+};
+
+__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* address) {
+    uint32_t v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
+    return v;
+}
+__device__ __forceinline__ uint32_t load_acquire(const uint32_t* address) {
+    uint32_t v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
+    return v;
+}
+__device__ __forceinline__ void store_release(uint32_t* address, uint32_t v) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(v) : "memory");
+}
+
+__device__ __forceinline__ void store_bytes(void* target, const void* source, uint32_t bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(shared_address(source)),
+                 "r"(bytes)
+                 : "memory");
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but the last so many stores have read shared memory.
+template <int STORES>
+__device__ __forceinline__ void wait_until_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(STORES) : "memory");
+}
+__device__ __forceinline__ void wait_until_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Between what the copy engine reads or writes in global memory and what threads do.
+__device__ __forceinline__ void order_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+// Two warps bring scales, a third moves rows.
+template <class Tile>
+struct MovingTile : Tile {
+    static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
+    static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
+    static constexpr int CHUNK = 2048, SLOTS = 16,
+                         LEAD = 10;  // bytes copied at once; buffers; how many loads run before their stores
+    static constexpr int MOVER_BYTES = SLOTS * CHUNK + CHUNK + 1024;
+
+    alignas(1024) uint8_t slots[SLOTS][CHUNK];
+    uint8_t zeros[CHUNK];
+    Barrier landed[SLOTS], cleared;
+    int sources[UNIT];
+    int progress;  // the first row that is being multiplied, or at most one band of tiles after it
+
+    __device__ __forceinline__ void initialise() {
+        this->initialise_ring(FULL_ARRIVALS);
+#pragma unroll
+        for (int slot = 0; slot < SLOTS; slot++) zoo::initialise(&landed[slot], 1);
+        zoo::initialise(&cleared, 1);
+        progress = 0;
+    }
+    __device__ __forceinline__ void set_progress(int row) {
+        asm volatile("st.relaxed.cta.shared::cta.s32 [%0], %1;" ::"r"(shared_address(&progress)), "r"(row) : "memory");
+    }
+    __device__ __forceinline__ int get_progress() const {
+        int row;
+        asm volatile("ld.relaxed.cta.shared::cta.s32 %0, [%1];" : "=r"(row) : "r"(shared_address(&progress)) : "memory");
+        return row;
+    }
+};
+
+// As Operands, `a` and its scales being those in the workspace.
+template <class Tile>
+struct MovedOperands : Operands<Tile> {
+    GatheredRows source;
+    Scales source_scales;
+    const int* end;  // of the rows of D that somebody has
+    MoverSpace space;
+    int ahead;  // rows that the mover may be before the CTA's tile
+
+    __device__ __forceinline__ void begin_token(auto& scales, const Work& work, int row) const {
+        const bool exists = work.token + row < work.end_token;
+        if (exists) wait_until_ready((work.token + row) / UNIT);
+        scales.begin(this->a_scales, exists ? work.token + row : this->a_scales.rows, work.first_block);
+    }
+
+    __device__ __forceinline__ void wait_until_ready(int unit) const {
+        while (load_acquire(space.ready + unit) == 0) __nanosleep(100);
+    }
+    // By a warp.
+    __device__ __forceinline__ void wait_until_ready(const Work& work) const {
+        const int last = (min(work.token + Tile::TOKENS, work.end_token) - 1) / UNIT;
+        for (int unit = work.token / UNIT + threadIdx.x % 32; unit <= last; unit += 32) wait_until_ready(unit);
+        __syncwarp();
+        order_copies();
+    }
+    // By a warp.
+    __device__ __forceinline__ const uint8_t* token_scales_to_copy(const Work& work) const {
+        const uint8_t* scales = Operands<Tile>::token_scales_to_copy(work);
+        if (scales) wait_until_ready(work);
+        return scales;
+    }
+};
+
+template <class Tile>
+class Mover {
+    static constexpr int SLOTS = Tile::SLOTS, LEAD = Tile::LEAD, CHUNK = Tile::CHUNK;
+    Tile& tile;
+    const MovedOperands<Tile>& operands;
+    Ring<SLOTS> loads, stores;  // of lane 0
+    const int end;
+    uint32_t now = 0, seen_before = 0;
+    bool all_have_seen = true;
+
+   public:
+    __device__ __forceinline__ Mover(Tile& tile, const MovedOperands<Tile>& operands)
+        : tile(tile), operands(operands), end(*operands.end) {}
+
+    // By a warp.
+    __device__ __forceinline__ void run() {
+        const int lane = threadIdx.x % 32;
+        const int units = tiles_of(end, UNIT);
+        for (int i = lane; i < CHUNK / 16; i += 32) reinterpret_cast<uint4*>(tile.zeros)[i] = make_uint4(0, 0, 0, 0);
+        let_copies_see_shared_memory();
+        begin(lane, units);
+        __syncwarp();
+        if (lane == 0) arrive(&tile.cleared);
+        for (int unit; (unit = __shfl_sync(~0u, lane == 0 ? claim() : 0, 0)) < units;) {
+            const int row = unit * UNIT + lane;
+            __syncwarp();
+            if (lane < UNIT) {
+                const int found = row < end ? operands.source.of(row) : -1;
+                tile.sources[lane] = static_cast<uint32_t>(found) < static_cast<uint32_t>(operands.source.rows) ? found : -1;
+            }
+            __syncwarp();
+            move_scales(unit, lane);
+            __syncwarp();
+            if (lane == 0) move(unit);
+        }
+        if (lane == 0)
+            while (!all_have_seen) beat();
+    }
+
+   private:
+    __device__ __forceinline__ void begin(int lane, int units) {
+        const MoverSpace& state = operands.space;
+        if (blockIdx.x == 0) {
+            if (lane == 0) {
+                seen_before = load_relaxed(state.seen);
+                now = load_relaxed(state.beat);
+                all_have_seen = false;
+                *state.next = 0;
+            }
+            for (int unit = lane; unit < units; unit += 32) state.ready[unit] = 0;
+            __threadfence();
+            __syncwarp();
+            if (lane == 0) beat();
+        } else if (lane == 0) {
+            const uint32_t before = load_relaxed(state.beat);
+            while (load_acquire(state.beat) == before) __nanosleep(50);
+            atomicAdd(state.seen, 1);
+        }
+    }
+
+    // By CTA 0, again and again, until all the others have seen it.
+    __device__ __forceinline__ void beat() {
+        if (all_have_seen) return;
+        store_release(operands.space.beat, ++now);
+        all_have_seen = load_relaxed(operands.space.seen) - seen_before == gridDim.x - 1;
+    }
+
+    __device__ __forceinline__ int claim() {
+        beat();
+        while (static_cast<int>(load_relaxed(operands.space.next)) >=
+               (operands.ahead + static_cast<int64_t>(tile.get_progress())) / UNIT) {
+            beat();
+            __nanosleep(500);
+        }
+        return atomicAdd(operands.space.next, 1);
+    }
+
+    // By a warp: two blocks of all rows at a time, some loads before their stores.
+    __device__ __forceinline__ void move_scales(int unit, int lane) const {
+        constexpr int AT_ONCE = 8;
+        const Scales& from = operands.source_scales;
+        const int source = tile.sources[lane % UNIT], blocks = tiles_of(operands.source.K, SCALE_BLOCK);
+        float* to = operands.space.scales + unit * UNIT + lane % UNIT;
+        for (int first = lane / UNIT; first < blocks; first += 2 * AT_ONCE) {
+            uint32_t scales[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int block = first + 2 * i;
+                scales[i] = 0;
+                const uint8_t* place = from.first + source * from.row_stride + block * from.block_stride;
+                if (source < 0 || block >= blocks) continue;
+                scales[i] = read_scale(place, from.are_bytes);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+                if (first + 2 * i < blocks)
+                    to[(first + 2 * i) * operands.space.scales_stride] = scale_of(scales[i], from.are_bytes);
+        }
+    }
+
+    // By one thread: the rows of a unit, chunk after chunk. Loads run LEAD chunks before stores.
+    __device__ __forceinline__ void move(int unit) {
+        const int K = operands.source.K, chunks = tiles_of(K, CHUNK), steps = min(UNIT, end - unit * UNIT) * chunks;
+        int load_row = 0, load_column = 0, store_row = 0, store_column = 0;
+        auto next = [&](int& row, int& column) {
+            column += CHUNK;
+            if (column >= K) column = 0, row++;
+        };
+        for (int step = 0; step < steps + LEAD; step++) {
+            if (step < steps) {
+                const int source = tile.sources[load_row], bytes = min(CHUNK, K - load_column);
+                Barrier* landed = &tile.landed[loads.stage];
+                wait_until_read<SLOTS - LEAD - 1>();
+                if (source >= 0) {
+                    arrive_expecting_bytes(landed, bytes);
+                    load_bytes(tile.slots[loads.stage], operands.source.first + source * operands.source.stride + load_column,
+                               bytes, landed);
+                } else {
+                    arrive(landed);
+                }
+                loads.advance();
+                next(load_row, load_column);
+            }
+            if (step >= LEAD) {
+                wait(&tile.landed[stores.stage], stores.parity);
+                const uint8_t* from = tile.sources[store_row] >= 0 ? tile.slots[stores.stage] : tile.zeros;
+                store_bytes(operands.space.rows + (int64_t(unit) * UNIT + store_row) * K + store_column, from,
+                            min(CHUNK, K - store_column));
+                stores.advance();
+                next(store_row, store_column);
+            }
+        }
+        wait_until_written();
+        order_copies();
+        store_release(operands.space.ready + unit, 1);
+    }
+};
+
+// By the loading warps: the first copies boxes, the second moves rows, the others bring scales.
+template <class Tile, class Order>
+__device__ __forceinline__ void load(Tile& tile, Order order, const MovedOperands<Tile>& operands) {
+    const int thread = threadIdx.x - Tile::MATH_THREADS;
+    if (thread < 32 || thread >= 64) wait(&tile.cleared, 0);  // before that `ready` is anything
+    if (thread >= 64) {
+        load_scales(tile, order, operands, thread - 64);
+    } else if (thread >= 32) {
+        Mover<Tile>(tile, operands).run();
+    } else {
+        Ring<Tile::STAGES> ring;
+        for (Work work; order.next(work);) {
+            if (thread == 0) tile.set_progress(work.token);
+            operands.wait_until_ready(work);
+            if (thread == 0)
+                for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
+                    tile.wait_until_empty(ring);
+                    operands.load_weights(tile, ring.stage, work, block);
+                    operands.load_tokens(tile, ring.stage, work, block);
+                }
+            __syncwarp();
+        }
+        if (thread == 0) tile.set_progress(INT_MAX);
+    }
+}
+
+}  // namespace zoo

@@ -1,0 +1,193 @@
+"""Costs of which every number was measured: what stands in a table, in the file of the GPU and in the manifest is one thing."""
+
+import importlib.util
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools.builder.documents import Documents
+from tools.builder.include import included
+from tools.builder.table import read_tables
+from zoo.contract.expressions import Expression
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src_cu"
+GPU = "gemm/costs/h200.toml"
+TABLE = "gemm.fp8b128.dense"
+
+# Tiles for sm_90a of tables that name a file of a GPU whose costs are fitted to choices still, so that nobody can say what a number of theirs
+# means: docs/lab/fp8_gemm_rules.md. This list only gets shorter.
+FITTED = {
+    TABLE: [
+        "t128_split2_shared2",
+        "few8_w64",
+        "few8_w64_10_stages",
+        "few8_w64_split2",
+        "few8_w64_split4",
+        "few8_w64_split8",
+        "few8_w64_in_turn",
+        "few16_w64",
+        "few16_w64_4_stages",
+        "few16_w64_7_stages",
+        "few16_w64_split2",
+        "few16_w64_split8",
+        "few32_w64",
+        "few32_w64_split2",
+        "few32_w64_split3",
+        "few32_w64_split4",
+        "few32_w64_split8",
+        "few32_w64_in_turn",
+        "few64_w64",
+        "few64_w64_shared4",
+        "few64_w64_split2_12_stages",
+        "few64_w64_split2_shared2",
+        "few64_w64_split3",
+        "few64_w64_split6",
+        "few64_w192",
+        "few96_w64",
+        "few96_w64_split4",
+        "few128_w64",
+        "few128_w64_shared4",
+        "few128_w64_split2",
+        "few128_w64_split3",
+        "f32_t128",
+        "f32_t192",
+        "f32_t256",
+        "f32_few8_w64",
+        "f32_few8_w64_split4",
+        "f32_few32_w64",
+        "f32_few32_w64_split4",
+        "f32_few64_w64",
+        "f32_few64_w64_split3",
+        "f32_few128_w64",
+    ],
+}
+
+
+def tiles_of(path: Path) -> tuple[str, list[dict]]:
+    """A table's name, and its tiles that may have a cost by name, as the table says it."""
+    table = included(tomllib.loads(path.read_text()), Documents(SOURCES))
+    return table["name"], [tile for tile in table.get("variants", {}).get("tiles", []) if "costs" in tile]
+
+
+def named(tile: dict) -> str:
+    """As the manifest calls it."""
+    dtype = tile.get("dtypes", {}).get("d")
+    return f"{dtype[0]}_{tile['name']}" if dtype else tile["name"]
+
+
+@pytest.fixture(scope="module")
+def formulas():
+    return tomllib.loads((SOURCES / "gemm/costs/formulas.toml").read_text())["formula"]
+
+
+@pytest.fixture(scope="module")
+def gpu():
+    return tomllib.loads((SOURCES / GPU).read_text())
+
+
+def test_a_cost_with_numbers_is_one_that_is_known_to_be_fitted(formulas):
+    found = {}
+    for path in sorted(SOURCES.glob("*/*.toml")):
+        name, tiles = tiles_of(path)
+        if tiles:
+            found[name] = [named(tile) for tile in tiles if tile.get("cost") not in formulas]
+    assert found == FITTED
+
+
+def test_every_number_has_an_experiment_and_a_tile_that_reads_it(gpu, formulas):
+    numbers = {name for tiles in gpu["tile"].values() for tile in tiles.values() for name in tile} | gpu["chip"].keys()
+    assert numbers == gpu["experiment"].keys()
+    assert all(len(said.split()) >= 5 for said in gpu["experiment"].values()), "in words"
+    measured = {
+        name: {tile["name"] for tile in tiles if tile.get("cost") in formulas}
+        for name, tiles in map(tiles_of, SOURCES.glob("*/*.toml"))
+        if tiles
+    }
+    assert {table: set(tiles) for table, tiles in gpu["tile"].items()} == {table: tiles for table, tiles in measured.items() if tiles}
+    text = (SOURCES / "gemm/costs/formulas.toml").read_text()
+    assert gpu["chip"].keys() <= set(re.findall(r"\{(\w+)\}", text)), "a number of the chip that no formula reads"
+
+
+def test_the_manifest_has_the_expressions_that_the_file_makes():
+    tables = {table.name: table for table in read_tables(SOURCES)}
+    manifest = json.loads((ROOT / "cubins" / "manifest.json").read_text())["kernels"]
+    for name in FITTED:
+        made = {(named(vars(tile)), arch): tile.cost for tile in tables[name].tiles for arch in tile.arch}
+        shipped = {(variant["name"], variant["arch"]): variant["cost"] for variant in manifest[name]["variants"]}
+        assert shipped == made
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 127, 128, 129, 2**31 - 513])
+@pytest.mark.parametrize("width", [0, 8, 2**31 - 520])
+def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tokens, width):
+    """A cost that divided by zero or outgrew 64 bits would refuse a call that its constraints allow."""
+    if -(-tokens // 8) * -(-width // 64) >= 2**27:
+        pytest.skip("the table refuses such a D")
+    (table,) = (table for table in read_tables(SOURCES) if table.name == TABLE)
+    values = {
+        "M": tokens,
+        "N": width,
+        "K": 2**31 - 528,
+        "sms": 132,
+        "batch_invariant.no": 1,
+        "b_constant.no": 1,
+        "b_constant.yes": 0,
+        "FOURS": 30,
+        "EIGHTS": 13,
+    }
+    for name, text in table.entry["derived"].items() if isinstance(table.entry["derived"], dict) else table.entry["derived"]:
+        if not {"SHARES"} & {name}:
+            values[name] = Expression(text).evaluate({"batch_invariant.yes": 0, **values})
+    _, tiles = tiles_of(SOURCES / "gemm/fp8b128_dense.toml")
+    measured = {tile["name"] for tile in tiles if tile.get("cost") in formulas}
+    for tile in table.tiles:
+        if tile.name in measured and tile.arch == ["sm_90a"]:
+            assert Expression(tile.cost).evaluate(values | tile.constants) > 0
+
+
+@pytest.fixture
+def measure():
+    spec = importlib.util.spec_from_file_location("measure_costs", ROOT / "tools" / "measure_costs.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkeypatch, tmp_path, capsys):
+    """And no others move: what is measured of one tile must not become another's, nor the chip's."""
+    for part in (
+        "gemm/fp8b128_dense.toml",
+        GPU,
+        "gemm/costs/formulas.toml",
+        *(f"gemm/parts/{path.name}" for path in (SOURCES / "gemm/parts").iterdir()),
+    ):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).write_bytes((SOURCES / part).read_bytes())
+    before = tomllib.loads((tmp_path / GPU).read_text())
+    documents = Documents(tmp_path)
+    table = included(tomllib.loads((tmp_path / "gemm/fp8b128_dense.toml").read_text()), documents)
+    problems = measure.Problems(table, 132)
+    (tile,) = (one for one in table["variants"]["tiles"] if one["name"] == "t192" and one.get("cost") == "waves")
+    one = measure.Tile(tile, TABLE, measure.Gpu(tile["costs"], documents))
+    true = {"block": 700, "end": 900}
+    rows = []
+    for m, n in ((192, 384), (2112, 1536), (4224, 3072)):
+        for blocks in (4, 16, 64):
+            values = problems.values(m, n, 128 * blocks) | one.constants
+            rows.append(["wave", "t192", m, n, 128 * blocks, "no", one.cost.evaluate(values | before["chip"] | true) / 1e3])
+    numbers = tmp_path / "numbers.json"
+    numbers.write_text(json.dumps({"sms": 132, "rows": rows}))
+    monkeypatch.setattr(
+        "sys.argv", ["measure_costs.py", str(tmp_path / "gemm/fp8b128_dense.toml"), str(numbers), "--write", "--rounds", "1"]
+    )
+    assert measure.main() == 0
+    after = tomllib.loads((tmp_path / GPU).read_text())
+    found = after["tile"][TABLE].pop("t192")
+    assert found == pytest.approx(true, rel=0.03)
+    before["tile"][TABLE].pop("t192")
+    assert after == before
+    assert "t192: block" in capsys.readouterr().out

@@ -1,0 +1,139 @@
+"""Packed 4-bit gates and ups on Hopper, in the emulator, and what their calls are refused for. ZOO_CUBINS is another folder than the packaged one."""
+
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import zoo
+from zoo.catalog import Zoo
+from zoo.errors import ArgumentError, ConstraintError
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
+from zoo.shipped.packaged import packaged
+
+ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
+pytestmark = pytest.mark.skipif(
+    not ZOO.find("gemm.fp8_nvfp4.dense.swiglu_fp8b128"), reason="these cubins have no gates and ups with 4-bit weights"
+)
+M, I, K = 5, 144, 64  # noqa: E741
+
+
+class Experts:
+    """Two matrices of gates and ups, packed from one order or the other, and rows for them."""
+
+    def __init__(self, order="halves", largest_at=None):
+        random = np.random.default_rng(3)
+        q, scales = random.integers(0, 256, (2, 2 * I, K // 2), np.uint8), random.integers(0x20, 0x30, (2, 2 * I, K // 16), np.uint8)
+        self.bias = random.standard_normal((2, 2 * I)).astype(np.float32)
+        if largest_at is not None:
+            self.bias[:, [largest_at, I + largest_at]] = 30
+        self.a, self.order = random.standard_normal((M, K)).astype(ml_dtypes.float8_e4m3fn), order
+        if order == "interleaved":
+            in_turn = np.arange(2 * I).reshape(2, I).T.reshape(-1)
+            q, scales, self.bias = q[:, in_turn], scales[:, in_turn], self.bias[:, in_turn]
+        self.b = pack_nvfp4(q, scales, order)
+
+    def arguments(self, gpu, grouping="dense", others=0):
+        """Those of the second matrix for the rows, behind `others` of the first, or in the same place; and where the rows then are."""
+        a, arrays = self.a, {"b": self.b, "bias": self.bias, "alpha": np.array([[0.05, 0.03], [0.02, 0.04]], np.float32)}
+        if grouping == "dense":
+            arrays = {name: array[1] for name, array in arrays.items()}
+        elif grouping == "m_grouped_masked":
+            a = np.stack((np.repeat(a[:1], others + M, 0), np.concatenate((a, a[:others]))))
+            arrays["rows"] = np.array([others, M], np.int32)
+        else:
+            arrays["offsets"] = np.array([others, others + M], np.int32)
+            if grouping == "m_grouped_gather":
+                arrays["index"] = np.concatenate((np.zeros(others), np.arange(M)[::-1])).astype(np.int32)
+                a = a[::-1].copy()
+            else:
+                a = np.concatenate((np.repeat(a[:1], others, 0), a))
+        arrays["a"] = a
+        rows = a.shape[:-1] if grouping != "m_grouped_gather" else (others + M,)
+        place = {"dense": np.s_[:], "m_grouped_masked": np.s_[1, :M]}.get(grouping, np.s_[others:])
+        return {name: gpu.array(array) for name, array in arrays.items()} | {"gates": self.order}, rows, place
+
+    def quantised(self, grouping="dense", others=0, variant=None, **settings):
+        """(q, scales) of the rows."""
+        gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=1, multiprocessors=3)
+        given, rows, place = self.arguments(gpu, grouping, others)
+        q, scales = gpu.empty((*rows, I), "e4m3"), gpu.empty((*rows, -(-I // 128)), "f32")
+        ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q, scales=scales, variant=variant, **given, **settings)
+        return q.numpy()[place].view(np.uint8), scales.numpy()[place]
+
+
+def same(found, expected):
+    return all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_h_is_the_same_from_either_order_of_gates():
+    assert same(Experts("interleaved").quantised(), Experts("halves").quantised())
+
+
+def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
+    experts = Experts()
+    expected = experts.quantised(variant="few8")
+    assert expected[0].any()
+    for grouping, others, variant in (
+        ("dense", 0, "t128"), ("dense", 0, "few64"), ("m_grouped_contiguous", 3, "few8"), ("m_grouped_contiguous", 11, "t128"),
+        ("m_grouped_masked", 4, "few32"), ("m_grouped_gather", 3, "few8"), ("m_grouped_gather", 30, "few32"),
+    ):  # fmt: skip
+        assert same(experts.quantised(grouping, others, variant), expected), (grouping, others, variant)
+
+
+@pytest.mark.parametrize("column", [5, 70, 127, 130])
+def test_the_largest_of_128_columns_is_found_in_either_tile_and_in_a_block_that_ends_early(column):
+    _, scales = Experts(largest_at=column).quantised(activation="deepseek_v4", limit=20.0)
+    _, without = Experts().quantised(activation="deepseek_v4", limit=20.0)
+    assert (scales[:, column // 128] > 0.8).all()  # about 20 * 20 / 448
+    assert np.array_equal(scales[:, 1 - column // 128], without[:, 1 - column // 128])
+
+
+def test_mxfp4_rows_keep_their_own_powers_of_two():
+    """Rows of one unit differ by 2^8, so a power of a neighbour's, or of a gate's for its up's, is far off."""
+    random = np.random.default_rng(5)
+    q = np.full((2 * 16, 16), 0x22, np.uint8)  # ones
+    exponents = random.integers(123, 131, 2 * 16)
+    packed = pack_mxfp4(q, exponents[:, None].astype(np.uint8), "halves")
+    gpu = zoo.emulator.Device(arch="sm_90a")
+    d = gpu.empty((1, 16), "f16")
+    ZOO.launch(
+        "gemm.bf16_mxfp4.dense.swiglu",
+        a=gpu.array(np.eye(1, 32).astype(ml_dtypes.bfloat16)), b=gpu.array(packed.b), b_row_scale=gpu.array(packed.row_scale.view(np.uint8)), d=d,
+    )  # fmt: skip
+    gate, up = np.exp2(exponents.astype(np.float64) - 127).reshape(2, 16)
+    np.testing.assert_allclose(d.numpy()[0].astype(np.float64), gate / (1 + np.exp(-gate)) * up, rtol=2e-3)
+
+
+def call(gpu, **changed):
+    given, rows, _ = Experts().arguments(gpu, "m_grouped_contiguous", 2)
+    results = {"q": gpu.empty((*rows, I), "e4m3"), "scales": gpu.empty((*rows, 2), "f32")}
+    return {name: value for name, value in (given | results | changed).items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"q_scale": (3,)}, "q_scale has one entry, or one for each group"),
+        ({"alpha": (2, 3)}, "alpha has one entry, or one for gates and one for ups"),
+        ({"order": "fragments"}, "say columns"),
+        ({"columns": 136}, "there must be as many gates as ups, a multiple of 16"),
+        ({"columns": 128}, "q has I columns"),
+        ({"bias": (2, I)}, "bias: expected (2, 288)"),
+    ],
+    ids=[
+        "scales of three groups",
+        "three alphas",
+        "fragments without columns",
+        "half a unit",
+        "more columns than I",
+        "bias of h",
+    ],
+)
+def test_a_call_that_cannot_be_meant_is_refused_in_words(changed, words):
+    gpu = zoo.emulator.Device(arch="sm_90a")
+    arrays = {name: gpu.array(np.ones(value, np.float32)) if isinstance(value, tuple) else value for name, value in changed.items()}
+    with pytest.raises((ArgumentError, ConstraintError)) as refused:
+        ZOO.launch("gemm.fp8_nvfp4.m_grouped_contiguous.swiglu_fp8b128", **call(gpu, **arrays))
+    assert words in str(refused.value)

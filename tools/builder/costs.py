@@ -1,0 +1,109 @@
+"""A tile's cost by the name of a formula, with the numbers that one file has of a GPU.
+
+[[variants]]
+arch = ["sm_90a"]
+costs = "gemm/costs/h200.toml"           # a path from the root
+tiles = [{ name = "t128", cost = "waves", ... }]
+
+The file of a GPU:
+
+formulas = "gemm/costs/formulas.toml"
+[experiment]                             # of each name below, what gave its numbers
+block = "K of 1 to 64 blocks, three tiles on the chip: the slope"
+[chip]
+memory = 4200
+[tile."gemm.fp8b128.dense"]              # a table by its name, and its tiles
+t128 = { block = 505, end = 975 }
+
+The file of formulas:
+
+[formula.waves]
+cost = "{compute} + {end}"               # the expression
+tiles = "ceil_div(M, {TOKENS})"          # what this formula calls so
+[part]                                   # what formulas have in common
+compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
+
+A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts. What comes out is an expression
+like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tools.builder import BuildError
+from tools.builder.documents import Documents, did_you_mean
+
+_WORD = re.compile(r"\{(\w+)\}")
+_Table = dict[str, Any]
+
+
+def with_costs(data: _Table, documents: Documents) -> _Table:
+    """`data`, which has everything in place that it includes, with expressions for the names of formulas; `costs` is gone."""
+    variants = data.get("variants")
+    if not isinstance(variants, dict) or not isinstance(variants.get("tiles"), list):
+        return data
+    made = [_with_cost(tile, str(data.get("name")), documents) if isinstance(tile, dict) else tile for tile in variants["tiles"]]
+    return {**data, "variants": {**variants, "tiles": made}}
+
+
+def _with_cost(tile: _Table, table: str, documents: Documents) -> _Table:
+    made = {key: value for key, value in tile.items() if key != "costs"}
+    if "costs" in tile:
+        gpu = Gpu(tile["costs"], documents)
+        if tile.get("cost") in gpu.formulas:
+            made["cost"] = gpu.cost(tile["cost"], table, tile)
+    return made
+
+
+class Gpu:
+    """What a file has measured of a GPU, and the formulas that it is for."""
+
+    def __init__(self, name: Any, documents: Documents) -> None:
+        if not isinstance(name, str):
+            raise BuildError(f"'costs' must be a path, got {name!r}")
+        self.name, data = name, documents.read(name)
+        formulas = documents.read(data.get("formulas", ""))
+        self.formulas: dict[str, dict[str, str]] = formulas.get("formula", {})
+        self.parts: dict[str, str] = formulas.get("part", {})
+        self.chip: dict[str, int] = data.get("chip", {})
+        self.tiles: dict[str, dict[str, dict[str, int]]] = data.get("tile", {})
+        self.experiments: dict[str, str] = data.get("experiment", {})
+        for of, numbers in (("chip", self.chip), *((tile, one) for tiles in self.tiles.values() for tile, one in tiles.items())):
+            for number in numbers:
+                if number not in self.experiments:
+                    raise BuildError(f"{name}: nothing says what gave {number} of {of}; add it to [experiment]")
+
+    def cost(self, formula: str, table: str, tile: _Table) -> str:
+        """The expression of a tile's cost."""
+        numbers = self.tiles.get(table, {}).get(tile["name"])
+        of = f"tile {tile['name']} of {table}"
+        if numbers is None:
+            raise BuildError(f"{self.name}: has no numbers of {of}; tools/measure_costs.py takes them from times")
+        made, used = self.expression(formula, {**tile.get("constants", {}), **self.chip, **numbers}, of)
+        if unused := sorted(numbers.keys() - used):
+            raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
+        return made
+
+    def expression(self, formula: str, numbers: Mapping[str, object], of: str) -> tuple[str, set[str]]:
+        """A formula with these for its words, and which of them it reads."""
+        texts, used = {**self.parts, **self.formulas[formula]}, set()
+
+        def made(word: str, within: tuple[str, ...]) -> str:
+            def replaced(match: re.Match[str]) -> str:
+                inner = match[1]
+                if inner in numbers:
+                    used.add(inner)
+                    return str(numbers[inner])
+                if inner in within:
+                    raise BuildError(f"{self.name}: {formula} is made of itself: {' -> '.join((*within, inner))}")
+                if inner not in texts:
+                    near = did_you_mean(inner, (*numbers, *texts))
+                    raise BuildError(f"{self.name}: {of} has no {inner}, which {word} of {formula} reads{near}")
+                return f"({made(inner, (*within, inner))})"
+
+            return _WORD.sub(replaced, texts[word])
+
+        return made("cost", ("cost",)), used

@@ -1,0 +1,157 @@
+"""Finds the numbers of costs that name a formula: those of a GPU's file, from times of each tile on its own.
+
+    python tools/lab/gemm_numbers.py CUBINS --numbers numbers.json                                # on the GPU
+    python tools/lab/gemm_numbers.py CUBINS --sweep seed.json --shapes unseen@2753@90
+    python tools/measure_costs.py src_cu/gemm/fp8b128_dense.toml numbers.json --sweep seed.json [--write]
+
+A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
+at, so a number cannot make up for another tile's. Of a sweep, where every tile was timed, those within 1.4 of the fastest count, the nearer the
+more. The chip's numbers are those with which all tiles' costs are nearest to their times; where not every tile was timed they stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.builder.costs import Gpu
+from tools.builder.documents import Documents
+from tools.builder.include import included
+from zoo.contract.expressions import Expression
+from zoo.errors import ExpressionError
+
+STEPS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 1.003, 1.01, 1.02, 1.05, 1.1, 1.25)
+LARGEST_ERROR = 0.3  # of a logarithm: a time that the formula has no term for shall not bend the others
+OUT_OF_QUESTION, FALLS_OFF = 1.4, 6.0  # in a sweep, over the fastest
+Numbers = dict[str, int]
+
+
+class Tile:
+    """Its cost as a function of numbers, and its times: (what the expression reads, nanoseconds, weight)."""
+
+    def __init__(self, tile: dict[str, Any], table: str, gpu: Gpu):
+        self.name, self.constants = tile["name"], tile["constants"]
+        self.numbers = dict(gpu.tiles[table][self.name])
+        named = {name: name for name in (*gpu.chip, *self.numbers)}
+        self.cost = Expression(gpu.expression(tile["cost"], {**self.constants, **named}, self.name)[0])
+        self.times: list[tuple[dict[str, int], float, float]] = []
+
+    def add(self, values: dict[str, int], nanoseconds: float, weight: float) -> None:
+        self.times.append((values | self.constants, nanoseconds, weight))
+
+    def error(self, chip: Numbers, numbers: Numbers) -> float:
+        total = weights = 0.0
+        for values, nanoseconds, weight in self.times:
+            cost = max(self.cost.evaluate(values | chip | numbers), 1)
+            total += weight * min(abs(math.log(cost / nanoseconds)), LARGEST_ERROR)
+            weights += weight
+        return total / weights
+
+
+class Problems:
+    """What a table's costs read of a problem."""
+
+    def __init__(self, table: dict[str, Any], sms: int):
+        self.sms, self.derived = sms, [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
+
+    def values(self, m: int, n: int, k: int, b_constant: str = "no") -> dict[str, int]:
+        options = {"batch_invariant.no": 1, "batch_invariant.yes": 0, "b_constant.no": int(b_constant == "no")}
+        values = {"M": m, "N": n, "K": k, "sms": self.sms, **options, "b_constant.yes": int(b_constant == "yes")}
+        for name, expression in self.derived:
+            try:
+                values[name] = expression.evaluate(values)
+            except ExpressionError:
+                continue  # it reads what is of another GPU; a cost that reads it says so
+        return values
+
+
+def descend(numbers: Numbers, error: Any, rounds: int = 40) -> Numbers:
+    """One number after the other, as long as that helps."""
+    least = error(numbers)
+    for _ in range(rounds):
+        before = least
+        for name in numbers:
+            for step in STEPS:
+                tried = numbers | {name: max(1, round(numbers[name] * step))}
+                found = error(tried)
+                if found < least - 1e-9:
+                    numbers, least = tried, found
+        if least > before - 1e-6:
+            break
+    return numbers
+
+
+def fitted(tiles: list[Tile], chip: Numbers, rounds: int, keep_chip: bool) -> Numbers:
+    """The chip's numbers; each tile has its own then."""
+    for _ in range(rounds):
+        for tile in tiles:
+            tile.numbers = descend(tile.numbers, lambda numbers, tile=tile, chip=chip: tile.error(chip, numbers))
+        if keep_chip:
+            break
+        before = chip
+        chip = descend(chip, lambda numbers: sum(tile.error(numbers, tile.numbers) for tile in tiles), 1)
+        if chip == before:
+            break
+    return chip
+
+
+def rewritten(text: str, table: str, chip: Numbers, tiles: list[Tile]) -> str:
+    for name, number in chip.items():
+        text, count = re.subn(rf"(?m)^{name} = \d+$", f"{name} = {number}", text)
+        assert count == 1, name
+    start = text.index(f'[tile."{table}"]')
+    before, section = text[:start], text[start:]
+    for tile in tiles:
+        line = f"{tile.name} = {{ {', '.join(f'{name} = {number}' for name, number in tile.numbers.items())} }}"
+        section = re.sub(rf"(?m)^{tile.name} = \{{.*\}}$", line, section, count=1)
+    return before + section
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("numbers", type=Path, help="of gemm_numbers.py --numbers")
+    parser.add_argument("--sweep", type=Path, nargs="+", default=[], help="of gemm_numbers.py --sweep")
+    parser.add_argument("--rounds", type=int, default=6, help="0: judge what stands")
+    parser.add_argument("--write", action="store_true", help="put what is found into the GPU's file")
+    arguments = parser.parse_args()
+    root = arguments.table.parents[1]
+    documents = Documents(root)
+    table = included(tomllib.loads(arguments.table.read_text()), documents)
+    name, data = table["name"], json.loads(arguments.numbers.read_text())
+    named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
+    gpu = Gpu(named[0]["costs"], documents)
+    tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile.get("cost") in gpu.formulas}
+    problems = Problems(table, data["sms"])
+    for m, n, k, b_constant, variant, microseconds in sorted({(*row[2:6], row[1], row[6]) for row in data["rows"]}):
+        if variant in tiles:
+            tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
+    for result in (one for file in arguments.sweep for one in json.loads(file.read_text())):
+        values = problems.values(*result["shape"], **result["options"])
+        fastest = min(result["times"].values())
+        for variant, microseconds in result["times"].items():
+            if variant in tiles and microseconds < OUT_OF_QUESTION * fastest:
+                tiles[variant].add(values, 1e3 * microseconds, math.exp(-FALLS_OFF * (microseconds / fastest - 1)))
+    timed = [tile for tile in tiles.values() if tile.times]
+    chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))
+    print("chip:", ", ".join(f"{key} {number}" for key, number in chip.items()))
+    for tile in timed:
+        numbers = ", ".join(f"{key} {number}" for key, number in tile.numbers.items())
+        print(f"{tile.name}: {numbers}; error {tile.error(chip, tile.numbers):.3f} of {len(tile.times)} times")
+    if arguments.write:
+        path = root / named[0]["costs"]
+        path.write_text(rewritten(path.read_text(), name, chip, timed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,330 @@
+"""Problems for products of packed 4-bit gates and ups that end in their activation; every answer is that of zoo.reference, to the bit."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy
+
+from zoo.checks.problem import Later, Placed, Problem
+from zoo.contract.manifest import Kernel, Variant
+from zoo.reference.block_scaled_epilogues import Gates
+from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
+from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
+from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.gemm import rounded
+from zoo.reference.swiglu import ACTIVATIONS
+
+# (M, columns of h, K): around 8 and 16 columns, the 64 of a tile and the 128 that share a scale; tiles of 8 to 128 tokens; 32 and 64 of K, blocks
+# of 256, a ring of stages. Those that an emulator can take come first; 8, 72 and 136 columns are none for e4m3.
+_SHAPES = (
+    (1, 16, 64), (9, 80, 96), (33, 64, 32), (7, 144, 96), (65, 16, 32), (129, 32, 32), (17, 128, 96), (3, 208, 64), (2, 192, 64), (5, 16, 1120),
+    (8, 8, 320), (130, 72, 64), (20, 136, 32), (257, 16, 32),
+    (200, 144, 416), (300, 336, 672), (517, 1440, 2880), (16, 2880, 2880), (128, 2880, 1184), (64, 272, 4128),
+)  # fmt: skip
+_SPECIAL = ((9, 80, 96), (11, 144, 64), (70, 16, 32))
+
+# (columns of h, K, sizes of groups, more rows, which are nobody's): that end within a tile, at its edge, one after it; empty ones first, last
+# and in a row; more groups than lanes of a warp; one that owns everything.
+_GROUPS = (
+    (16, 64, (0, 7, 0, 0, 20, 13), 3),
+    (64, 32, (1, 128, 0, 1), 0),
+    (16, 320, (3, 3), 3),
+    (32, 32, (0, 0, 0), 33),
+    (16, 32, (177,), 13),
+    (144, 32, (3, 0, 17), 0),
+    (80, 64, (5, 2), 1),
+    (208, 32, (65, 9), 0),
+    (16, 32, (0,) * 31 + (3, 4, 0, 1), 2),
+    (16, 32, (0, 0), 2),
+    (16, 32, (), 3),
+    (272, 416, (128, 0, 129, 256, 63, 1, 64), 9),
+    (144, 1184, (1,) * 40 + (0,) * 20 + (193,), 0),
+    (2880, 2880, (17, 0, 130), 1),
+)
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """Of one group: as the kernel takes them, and the numbers and powers of two that they stand for, in the order before packing."""
+
+    b: numpy.ndarray
+    largest: numpy.ndarray | None
+    weights: numpy.ndarray
+    powers: numpy.ndarray
+
+
+@dataclass(frozen=True)
+class _Call:
+    """Everything but A and the weights."""
+
+    gates: Gates
+    steps: Steps  # of all rows; alpha and bias of each group
+    dtype: str
+    scaling: str
+    in_fragments: bool
+    known: numpy.ndarray | None
+    gap: int
+
+
+def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    return iter(_Problems(kernel))
+
+
+class _Problems:
+    def __init__(self, kernel: Kernel) -> None:
+        self.grouping, self.formats = kernel.fields["grouping"], kernel.fields["formats"]
+        self.of_bf16, self.of_nvfp4 = self.formats.startswith("bf16"), self.formats.endswith("nvfp4")
+        self.quantised = kernel.fields["extra"] == "swiglu_fp8b128"
+        self.turns = itertools.count()
+
+    def __iter__(self) -> Iterator[Problem]:
+        if self.grouping != "dense":
+            for columns, K, sizes, more in _GROUPS:
+                for special in (False, True):
+                    yield self._of_groups(columns, K, sizes, more, special)
+            return
+        activations = itertools.cycle(ACTIVATIONS)
+        for shape in _SHAPES:
+            if not self.quantised or shape[1] % 16 == 0:
+                yield self._dense("usual numbers", shape, next(activations))
+        hostile = itertools.cycle(_SPECIAL)
+        yield self._dense("NaN in one row of a stays there", next(hostile), a_value=numpy.nan)
+        yield self._dense("a scale of b that is NaN stays in its column, or its block", next(hostile), weights="NaN")
+        yield self._dense("rows of zeros", next(hostile), a_value=0)
+        yield self._dense("rows of b without a code", next(hostile), weights="zeros")
+        yield self._dense("gates and ups of all magnitudes", next(hostile), weights="spread")
+        yield self._dense("sums too small for a number", next(hostile), alpha=2.0**-140)
+        for values in ((numpy.inf,), (-numpy.inf, -3.0e38), (numpy.nan,), (0.0, -0.0, 2.0**-149, 2.0**-126), (3.0e38, -3.0e38)):
+            said = " and ".join(map(str, values))
+            yield self._dense(f"bias of {said}", next(hostile), next(activations), bias=values)
+        yield self._dense("rows scaled by zero, -1, infinity, NaN, tiny and huge", next(hostile), odd_rows=True)
+        for known in (2.0**-140, 2.0**120, numpy.inf, numpy.nan, 0.0) if self.quantised else ():
+            yield self._dense(f"a known scale of {known}", next(hostile), known=known)
+        yield self._dense("no rows", (0, 32, 32))
+
+    def _call(self, M: int, N: int, G: int, K: int, activation: str, known: float | None = None) -> tuple[str, _Call]:
+        """What a call has besides, all of it in turn, and in words."""
+        turn = next(self.turns)
+        random = numpy.random.default_rng([M, N, turn])
+        gates = Gates(("halves", "interleaved")[turn % 2], activation, numpy.float32((0.5, 7.0, 3.0e38)[turn % 3]))
+        alpha = random.uniform(0.05, 0.3, (G, 1 + turn % 2)).astype(numpy.float32) / numpy.float32(K**0.5)
+        steps = Steps(
+            alpha=None if turn % 5 == 4 else alpha,
+            a_scale=None if self.of_bf16 or turn % 4 == 3 else random.uniform(0.5, 2, M).astype(numpy.float32),
+            bias=None if turn % 3 == 0 else random.standard_normal((G, N)).astype((ml_dtypes.bfloat16, numpy.float32)[turn % 2]),
+            row_scale=None if turn // 2 % 2 else random.uniform(0.01, 1, M).astype(numpy.float32),
+        )
+        is_known = self.quantised and (known is not None or turn % 3 == 1)
+        scales = random.uniform(0.001, 0.02, (1, max(G, 1))[turn % 2]).astype(numpy.float32)
+        call = _Call(
+            gates=gates,
+            steps=steps,
+            dtype=("bf16", "f16")[turn // 3 % 2],
+            scaling=("exact", "pow2")[turn // 2 % 2],
+            in_fragments=turn // 3 % 2 == 0,
+            known=(scales if known is None else numpy.full(1, known, numpy.float32)) if is_known else None,
+            gap=turn % 3,
+        )
+        given = [f"{name} {array.dtype} {array.shape[1:]}" for name, array in vars(steps).items() if array is not None]
+        result = call.dtype if not self.quantised else f"a known scale for {len(call.known)}" if call.known is not None else call.scaling
+        in_words = (
+            f"{gates.order} {activation} {gates.limit:g}, {result}{', in fragments' * (self.quantised and call.in_fragments)}, turn {turn}"
+        )
+        return f"{in_words}, with {' '.join(given) or 'nothing'}", call
+
+    def _dense(
+        self,
+        words: str,
+        shape: tuple[int, int, int],
+        activation: str = "silu",
+        a_value: float | None = None,
+        weights: str = "near",
+        alpha: float | None = None,
+        bias: tuple[float, ...] = (),
+        odd_rows: bool = False,
+        known: float | None = None,
+    ) -> Problem:
+        M, columns, K = shape
+        said, call = self._call(M, 2 * columns, 1, K, activation, known)
+        a = _tokens(M, K, self.of_bf16)
+        if a_value is not None:
+            a[M // 2 :: M if numpy.isnan(a_value) else 2, -1 if numpy.isnan(a_value) else slice(None)] = a_value
+        changed: dict[str, numpy.ndarray | None] = {}
+        if alpha is not None:
+            changed |= {"alpha": numpy.full((1, 1), alpha, numpy.float32), "bias": None}
+        if bias:
+            odd = numpy.random.default_rng(M).standard_normal((1, 2 * columns)).astype(numpy.float32)
+            odd[0, columns // 3 :: 7] = numpy.resize(numpy.array(bias, numpy.float32), len(odd[0, columns // 3 :: 7]))
+            changed["bias"] = odd
+        if a_value == 0:
+            changed["bias"] = None
+        if odd_rows:
+            odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)
+            changed["row_scale"] = numpy.resize(odd, M)
+        call = replace(call, steps=replace(call.steps, **changed))
+        return self._problem(f"{M} x {columns} x {K}, {words}, {said}", a, numpy.arange(M), ((0, M),), (M,), call, K, columns, weights)
+
+    def _of_groups(self, columns: int, K: int, sizes: tuple[int, ...], more: int, special: bool) -> Problem:
+        in_places, G = self.grouping == "m_grouped_masked", len(sizes)
+        height = max((*sizes, 1)) + more  # of a place
+        rows = (G, height) if in_places else (sum(sizes) + more,)
+        ends = numpy.cumsum(sizes).astype(numpy.int32)
+        begins = [group * height for group in range(G)] if in_places else [int(end) - size for size, end in zip(sizes, ends, strict=True)]
+        bounds = tuple((begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
+        M = int(numpy.prod(rows))
+        said, call = self._call(M, 2 * columns, G, K, list(ACTIVATIONS)[next(self.turns) % len(ACTIVATIONS)])
+        ours = numpy.zeros(M, bool)
+        for begin, end in bounds:
+            ours[begin:end] = True
+        taken, of_a = numpy.arange(M), _tokens(M, K, self.of_bf16)
+        if special and self.grouping != "m_grouped_gather":
+            of_a[~ours] = numpy.nan
+            if M:
+                of_a[begins[0] if begins else 0, -1] = numpy.nan
+        if self.grouping == "m_grouped_gather":
+            random, tokens = numpy.random.default_rng([columns, K]), max(1, M // 3)
+            of_a = _tokens(tokens, K, self.of_bf16)
+            taken = random.integers(0, tokens, M)
+            if special:
+                of_a[0], of_a[-1, -1] = numpy.nan, numpy.nan
+                taken[(taken == 0) | (random.random(M) < 0.2)] = -1
+            if call.steps.a_scale is not None:
+                call = replace(call, steps=replace(call.steps, a_scale=numpy.resize(call.steps.a_scale, tokens)))
+        words = f"groups of {' '.join(map(str, sizes[:8]))}{' ...' * (G > 8)} rows{f' in {height}' if in_places else ''}, {columns} x {K}"
+        words += ", NaN in some rows" * special
+        made = self._problem(f"{words}, {said}", of_a, taken, bounds, rows, call, K, columns)
+        inputs = dict(made.inputs)
+        inputs["rows" if in_places else "offsets"] = Placed(numpy.array(sizes, numpy.int32) if in_places else ends)
+        if self.grouping == "m_grouped_gather":
+            index = taken.astype(numpy.int32)
+            index[~ours] = 2**31 - 1  # not to be looked up
+            inputs["index"] = Placed(index)
+        return replace(made, inputs=inputs)
+
+    def _problem(
+        self,
+        name: str,
+        a: numpy.ndarray,
+        taken: numpy.ndarray,
+        bounds: tuple[tuple[int, int], ...],
+        rows: tuple[int, ...],
+        call: _Call,
+        K: int,
+        columns: int,
+        kind: str = "near",
+    ) -> Problem:
+        """`taken`: the row of a for each row of the result, -1: zeros; `bounds`: the rows of each group."""
+        one, G, N, gap = self.grouping == "dense", len(bounds), 2 * columns, call.gap
+        groups = [self._weights(N, K, call.gates.order, kind, seed=group % 5) for group in range(max(G, 1))]
+        b = numpy.stack([group.b for group in groups])[:G]
+        laid = a if self.of_bf16 else permuted_columns(a)
+        wide = laid.shape[1] + 16 * gap
+        places = rows if len(rows) == 2 else (len(a),)
+        inputs = {
+            "a": Placed(laid.reshape(*places, laid.shape[1]), (rows[1] * wide, wide, 1) if len(rows) == 2 else (wide, 1)),
+            "b": Placed(b[0] if one else b, padding=b.size - G * columns * K),
+        }
+        if groups[0].largest is not None:
+            largest = numpy.stack([group.largest for group in groups if group.largest is not None])[:G]
+            inputs["b_row_scale"] = Placed(largest[0] if one else largest)
+        for what, array in vars(call.steps).items():
+            if array is not None:
+                of_group = what in ("alpha", "bias")
+                inputs[what] = Placed((array[0] if one else array) if of_group else array.reshape(rows) if len(rows) == 2 else array)
+        if call.known is not None:
+            inputs["q_scale"] = Placed(call.known)
+        M = int(numpy.prod(rows))
+        nobody = numpy.ones(M, bool)
+        for begin, end in bounds:
+            nobody[begin:end] = False
+
+        @cache
+        def h() -> numpy.ndarray:
+            found = numpy.zeros((M, columns), numpy.float32)
+            for group, (begin, end) in enumerate(bounds):
+                if begin == end:
+                    continue
+                there = taken[begin:end] >= 0
+                tokens = numpy.zeros((end - begin, K), a.dtype)
+                tokens[there] = a[taken[begin:end][there]]
+                steps = Steps(
+                    alpha=None if call.steps.alpha is None else call.steps.alpha[group],
+                    a_scale=None
+                    if call.steps.a_scale is None
+                    else numpy.where(there, call.steps.a_scale[numpy.where(there, taken[begin:end], 0)], numpy.float32(1)),
+                    bias=None if call.steps.bias is None else call.steps.bias[group],
+                    row_scale=None if call.steps.row_scale is None else call.steps.row_scale[begin:end],
+                )
+                multiply = gemm_bf16_by_four_bit if self.of_bf16 else gemm_fp8_by_four_bit
+                sums = multiply(tokens, groups[group].weights)
+                found[begin:end] = h_of_sums(sums, groups[group].powers, call.gates, steps)
+            return found
+
+        def placed(array: numpy.ndarray, unit: int, strides: tuple[int, ...] | None = None) -> Placed:
+            width = array.shape[1]
+            pitch = -(-width // unit) * unit + unit * gap
+            shape = (*rows, width)
+            own = strides or ((rows[1] * pitch, pitch, 1) if len(rows) == 2 else (pitch, 1))
+            return Placed(array.reshape(shape), own, untouched=numpy.broadcast_to(nobody.reshape(*rows, 1), shape))
+
+        def outputs() -> dict[str, Placed]:
+            if not self.quantised:
+                return {"d": placed(rounded(h(), call.dtype), 8)}
+            if call.known is None:
+                found = quantised_in_blocks(h(), call.scaling, call.in_fragments)
+                return {"q": placed(found.q, 16), "scales": placed(found.scales, 1, self._scale_strides(rows, found.scales.shape[1], gap))}
+            q = numpy.zeros((M, columns), numpy.uint8).view(ml_dtypes.float8_e4m3fn)
+            q = permuted_columns(q) if call.in_fragments else q
+            scales = numpy.zeros((M, -(-columns // 128)), numpy.float32)
+            for group, (begin, end) in enumerate(bounds):
+                known = call.known[group % len(call.known)]
+                q[begin:end], scales[begin:end] = quantised_by(h()[begin:end], known, call.in_fragments), known
+            return {"q": placed(q, 16), "scales": placed(scales, 1, self._scale_strides(rows, scales.shape[1], gap))}
+
+        settings: dict[str, str | int | float] = {
+            "gates": call.gates.order,
+            "activation": call.gates.activation,
+            "limit": float(call.gates.limit),
+        }
+        if self.quantised:
+            settings |= {"scaling": call.scaling, "order": "fragments" if call.in_fragments else "plain"}
+            if call.in_fragments and columns % 64:
+                settings["columns"] = columns
+        return Problem(name, inputs, Later(outputs), settings)
+
+    @staticmethod
+    def _scale_strides(rows: tuple[int, ...], blocks: int, gap: int) -> tuple[int, ...]:
+        """Rows or blocks next to each other."""
+        height = rows[-1]
+        last = (blocks + gap, 1) if gap else (1, height + 3)
+        return last if len(rows) == 1 else ((height if gap else blocks) * max(last), *last)
+
+    def _weights(self, N: int, K: int, order: str, kind: str, seed: int) -> _Weights:
+        """Any codes; scales near each other, with a NaN, of the whole range, or codes of zero."""
+        random = numpy.random.default_rng([N, K, seed])
+        q: numpy.ndarray = random.integers(0, 256, (N, K // 2), dtype=numpy.uint8)
+        low, high = (0x20, 0x38) if self.of_nvfp4 else (121, 128)
+        if kind == "spread":
+            low, high = (0, 0x7F) if self.of_nvfp4 else (90, 140)
+        scales = random.integers(low, high, (N, K // (16 if self.of_nvfp4 else 32)), dtype=numpy.uint8)
+        if kind == "NaN":
+            scales[N // 3, -1] = 0x7F if self.of_nvfp4 else 0xFF
+        if kind == "zeros":
+            q[::3] &= 0x88
+        if self.of_nvfp4:
+            weights = (nvfp4_as_bf16 if self.of_bf16 else nvfp4_as_e4m3)(q, scales)
+            return _Weights(pack_nvfp4(q, scales, order), None, weights, numpy.full(N, 8, numpy.float32))
+        rebased, packed = (mxfp4_as_bf16 if self.of_bf16 else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales, order)
+        return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors)
+
+
+def _tokens(M: int, K: int, of_bf16: bool) -> numpy.ndarray[Any, Any]:
+    random = numpy.random.default_rng([M, K])
+    return random.standard_normal((M, K)).astype(ml_dtypes.bfloat16 if of_bf16 else ml_dtypes.float8_e4m3fn)
