@@ -22,8 +22,8 @@ import torch
 import zoo
 from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from soak_gemm import Output, Problem, soak_from_the_command_line
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools.soak_gemm import Output, Problem, soak_from_the_command_line
 
 SOURCE = r"""
 // A code is a sign, an exponent and `bits` of significand: 3 of e4m3, 7 of bf16. An instruction adds up `depth` products and the sum before,
