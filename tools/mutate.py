@@ -151,6 +151,10 @@ TESTS = {
         "tests/checks/test_emulated_checks.py",
     ),
     "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k 'gemm.fp8b128 and swiglu'", "tests/checks/test_gemm_swiglu_checks.py"),
+    "zoo/checks/gemm_four_bit_gated.py": (
+        f"{_WHAT_IS_CHECKED} -k 'swiglu and (bf16_mxfp4 or fp8_nvfp4)'",
+        "tests/checks/test_gemm_checks.py",
+    ),
     "zoo/checks/gemm_four_bit.py": (
         f"{_WHAT_IS_CHECKED} -k 'gemm.bf16 or gemm.fp8_'",
         "tests/checks/test_gemm_checks.py",
@@ -195,6 +199,7 @@ TESTS = {
     "tools/builder/sass.py": ("tests/builder/test_counted_code.py", "tests/builder/test_machine_code.py", _BUILDS),
     "tools/builder/build.py": ("tests/builder/test_build_steps.py", _BUILDS, _TABLES),
     "tools/builder/compiler.py": ("tests/builder/test_build_steps.py", _BUILDS, _TABLES),
+    "tools/builder/costs.py": ("tests/builder/test_costs.py tests/contract/test_measured_costs.py", _TABLES),
     "tools/builder/[bco]*.py": (_TABLES, _BUILDS),
     "tools/builder/*.py": (_TABLES, "tests/builder/test_shared_tables.py tests/builder/test_new_format.py", _BUILDS),
 }

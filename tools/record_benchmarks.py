@@ -28,7 +28,7 @@ from zoo.catalog import Zoo
 from zoo.checks.gpu import runnable
 from zoo.cli.text import progress
 from zoo.contract.manifest import Kernel, Variant
-from zoo.errors import VariantError
+from zoo.errors import ConstraintError, VariantError
 from zoo.runtime import driver
 from zoo.runtime.hardware import describe
 from zoo.shipped.evidence import Evidence
@@ -90,9 +90,9 @@ def group_sizes(main: bool, place: int) -> list[Groups]:
 
 
 def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
-    """What a launch chooses: each layout and order of gates, and of main variants all optional arrays or none."""
+    """What a launch chooses: each layout, order of columns and of gates, and of main variants all optional arrays or none."""
     chosen = [[(name, value) for value in option.values] for name, option in kernel.options.items()
-              if name in ("layout", "gates") and name not in variant.options]  # fmt: skip
+              if name in ("layout", "gates", "order") and name not in variant.options]  # fmt: skip
     optional = {name: variant.dtypes.get(name, one.dtypes[0]) for name, one in kernel.arguments.items() if one.optional}
     fixed = {**variant.options, **{name: dtype for name, dtype in variant.dtypes.items() if name not in optional}}
     choices = [fixed | dict(one) for one in itertools.product(*chosen)]
@@ -103,7 +103,7 @@ def takes(kernel: Kernel, variant: Variant, settings: Settings, sizes: dict[str,
     """Whether the variant is one for this layout and these sizes."""
     try:
         check_call(kernel, sizes, settings, variant.name, groups)
-    except VariantError:
+    except (ConstraintError, VariantError):
         return False
     return True
 

@@ -15,7 +15,7 @@
 
 #include "gemm/four_bit/way.cuh"
 
-// rows: of D, or of a group's place; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
+// rows: of D, of a group's place, or 0; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const uint8_t* a_first, int64_t a_stride, const uint8_t* b, uint8_t* d,
                int64_t d_stride, int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows,
@@ -28,6 +28,6 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order =
-        zoo::order_of<zoo::Order, zoo::Places, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+        zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

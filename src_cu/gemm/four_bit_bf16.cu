@@ -16,11 +16,10 @@
 
 namespace zoo {
 
-// GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked, 3 m_grouped_gather.
-constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2, GATHERS = Variant::GROUPING == 3;
+// GROUPING: 0 dense, 1 m_grouped_contiguous and m_grouped_masked, 2 m_grouped_gather.
+constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
-using Places = std::conditional_t<IN_PLACES, EachInItsPlace, OneAfterTheOther>;
-using OfGroups = GroupedOrder<Tile, Variant::BAND, Places>;
+using OfGroups = GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>;
 using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
 using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
 using Way = Bf16Product<Tile, Order, Variant::SPLITS>;
@@ -28,7 +27,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
 
-// rows: of D, or of a group's place; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
+// rows: of D, of a group's place, or 0; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const uint8_t* a_first, int64_t a_stride, const uint8_t* b, uint8_t* d,
                int64_t d_stride, int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows,
@@ -39,7 +38,6 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::IndexedRows indexed{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_kind,  N,    nullptr,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
-    const auto order =
-        zoo::order_of<zoo::Order, zoo::Places, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
+    const auto order = zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

@@ -11,7 +11,8 @@ namespace zoo {
 constexpr bool GATHERS = Variant::GATHERS == 1;
 using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, GATHERS,
                          Promotion::of_blocks, true>;
-using Order = GroupedOrder<Tile, Variant::BAND, AnyPlaces>;
+using Places = AnyPlaces<false>;
+using Order = GroupedOrder<Tile, Variant::BAND, Places>;
 using Way = FourBitProduct<Tile, Order, 1>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
@@ -32,6 +33,6 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
-    const zoo::Order order(zoo::AnyPlaces{places, rows}, groups, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    const zoo::Order order(zoo::Places{places, rows}, groups, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

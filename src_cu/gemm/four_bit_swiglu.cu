@@ -24,7 +24,8 @@ struct Bf16Tokens : Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Varian
     static constexpr bool OF_BF16 = true;
 };
 using Tile = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
-using Order = PartsInTurn<Tile, GroupedOrder<Tile, Variant::BAND, AnyPlaces>>;
+using Places = AnyPlaces<(Variant::TOKENS == 128 && !GATHERS)>;
+using Order = PartsInTurn<Tile, GroupedOrder<Tile, Variant::BAND, Places>>;
 using Way = GatedProduct<Tile, Order>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
@@ -51,6 +52,6 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
         zoo::Activation(zoo::Gate(activation), limit)};
     const zoo::GatedElements elements{scales,      scales_group, scales_row,     scales_block,     places != nullptr ? rows : 0,
                                       {pow2 != 0}, known,        one_known != 0, in_fragments != 0};
-    const zoo::Order order(zoo::AnyPlaces{places, rows}, groups, N, parts, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
+    const zoo::Order order(zoo::Places{places, rows}, groups, N, parts, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result, elements);
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -156,6 +157,12 @@ def _form(problem: Problem, name: str) -> Form:
     return next(form for form in kernel.arguments[name].forms if form.when.evaluate(values))
 
 
+# Where padding or packed bytes end, only the caller can say, and of the tests' own zoo how many CTAs there are.
+_READS_PADDED = re.compile(
+    r"(dequantize|unpack)\.(mx|nv)fp4\.|scales\.unblocked|gemm\.(fp8|bf16)_(mx|nv)fp4\..*swiglu|gemm\.fp8b128\.dense who$"
+)
+
+
 def _only_itself_says(problem: Problem, name: str) -> set[str]:
     """The extents of an output that follow from nothing else that the call has."""
     kernel, known = problem.kernel, {"sms"}
@@ -238,6 +245,6 @@ def test_the_bytes_of_every_output_are_told_before_it_is_made(zoo, recorder, tmp
     told = {(kernel, name) for kernel, name, way in answered if way == "inputs alone"}
     unsaid = {(kernel, name) for (kernel, name, _), wanted in zip(asked, expected, strict=True) if isinstance(wanted, list)}
     assert told | unsaid == {(kernel.name, name) for kernel, name in outputs}
-    assert len(unsaid - told) <= 12, unsaid - told  # where padding or packed bytes end, only the caller can say
+    assert all(_READS_PADDED.match(" ".join(output)) for output in unsaid - told), unsaid - told
     both = unsaid & told  # a bias says what packed weights do not
     assert all(kernel.startswith(("gemm.fp8_", "gemm.bf16_")) for kernel, _ in both), both

@@ -1,5 +1,7 @@
 """The checks of mxfp4, nvfp4 and fp8b128: the reference passes, and each way to be slightly wrong does not."""
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
@@ -7,6 +9,7 @@ import zoo
 from tests.checks.described import as_quantiser, flushed, setting
 from zoo import checks
 from zoo.reference import quantize_rows
+from zoo.reference.fragments import permuted_columns
 
 # format -> the layout that is checked: that with the most that can go wrong
 LAYOUTS = {"mxfp4": "blocked", "nvfp4": "plain", "fp8b128": "mn_major"}
@@ -17,8 +20,15 @@ def kernel_and_variant(name):
     return kernel, next(v for v in kernel.variants if v.name.startswith(f"bf16_{LAYOUTS[name]}_"))
 
 
+def quantised(x, format, settings):
+    result = quantize_rows(x, format, settings["layout"])
+    if settings.get("order") == "fragments":
+        result = replace(result, q=permuted_columns(result.q))
+    return [(result, "")]
+
+
 def executor(**changes):
-    return as_quantiser(lambda x, format, settings: [(quantize_rows(x, format, settings["layout"]), "")], **changes)
+    return as_quantiser(quantised, **changes)
 
 
 def without_negative_zero(q):

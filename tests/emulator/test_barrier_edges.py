@@ -85,6 +85,11 @@ def test_a_state_is_the_phase_and_what_was_pending_before_the_arrive():
     assert kinds == [] and before == [(0, 2), (0, 1), (1, 2)]
 
 
+def test_an_arrival_where_no_barrier_is_has_the_state_zero():
+    kinds, _, states = run("mbarrier.arrive.shared.b64 %rd1, [%r1+8]; st.global.u64 [%rd0], %rd1;" + 2 * ARRIVE)
+    assert kinds == ["mbarrier-misuse"] and states[0] == 0
+
+
 def test_a_test_of_a_parity_tells_whether_its_phase_is_over():
     store = "selp.u64 %rd2, 1, 0, %p1; st.global.u64 [%rd0+{}], %rd2;"
     body = "".join(TEST.format(parity) + store.format(8 * place) for place, parity in enumerate((0, 1)))

@@ -84,6 +84,10 @@ def test_a_device_of_no_kind_is_refused(settings, words):
     assert str(refusal.value).startswith(words)
 
 
+def test_a_device_ends_a_launch_after_the_instructions_that_its_pages_say():
+    assert emulator.Device().instruction_limit == 50_000_000
+
+
 def test_devices_are_those_of_their_arch():
     said = {arch: emulator.Device(arch) for arch in ARCHS}
     assert set(said) == {"sm_90a", "sm_100a", "sm_100f", "sm_103a", "sm_103f", "sm_120a", "sm_120f", "sm_121a", "sm_121f"}

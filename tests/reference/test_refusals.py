@@ -25,6 +25,7 @@ def i32(*numbers):
 
 REFUSED = [
     (lambda: group_sizes(np.array([1, 2]), 4), "offsets are int32, one for each of at least one group, not int64 (2,)"),
+    (lambda: group_sizes([1, 2], 4), "offsets are int32, one for each of at least one group, not int64 (2,)"),
     (lambda: group_sizes(i32([1, 2]), 4), "offsets are int32, one for each of at least one group, not int32 (1, 2)"),
     (lambda: group_sizes(i32(), 4), "offsets are int32, one for each of at least one group, not int32 (0,)"),
     (lambda: group_sizes(i32(2, 1), 4), "offsets must rise from 0 to at most the 4 rows of x, not [2, 1]"),

@@ -215,8 +215,6 @@ def main() -> int:
                     said = f"{kind} {chosen:.1f}, limit / time {one['limit'] / chosen:.2f}, / best ({best}) {over:.2f}"
                     if kind != kinds[0]:
                         said += f", / {kinds[0]} {chosen / regular:.3f}"
-                    halves = {tile: each for tile, each in medians.items() if tile.endswith("_halves")}
-                    said += "".join(f", {tile} {each:.1f}" for tile, each in halves.items())
                     if one["torch"]:
                         said += f", / torch {chosen / statistics.median(one['torch']):.2f}"
                     line.append(said)

@@ -14,8 +14,8 @@ from zoo.checks.gemm import Sums
 from zoo.checks.problem import Later, NoChecks, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
-from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
-from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
+from zoo.reference.fragments import ROWS, pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.gemm import rounded
 
 # (M, N, K): around 8 columns, 64 and 128 rows of weights, tiles of 8 to 192 tokens, 32 and 64 of K, blocks of 256, a ring of stages. Those
@@ -191,8 +191,9 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
         yield problem(f"{words}: scales from the smallest to the largest", _tokens(M, K, formats), _packed(N, K, formats, "spread"))
         yield problem(f"{words}: weights of zero", _tokens(M, K, formats), _packed(N, K, formats, "zeros"))
     yield problem("every code under every scale", _one_hot(formats), _packed(128, 128, formats, "table"))
-    if kernel.fields.get("extra") == "stored" and formats.endswith("nvfp4"):
-        yield problem("negative scales turn signs", _tokens(20, 192, formats), _packed(72, 192, formats, "negative"))
+    if kernel.fields.get("extra") == "stored":
+        words, kind = ("negative scales turn signs", "negative") if formats.endswith("nvfp4") else ("scales larger than is said", "capped")
+        yield problem(words, _tokens(20, 192, formats), _packed(72, 192, formats, kind))
     if "batch_invariant" in kernel.options and splits == 1:
         shape = (20, 72, 544)
         yield problem(f"{shape}, batch_invariant", _tokens(20, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"})
@@ -410,7 +411,8 @@ def _one_hot(formats: str) -> numpy.ndarray:
 
 @lru_cache(maxsize=64)
 def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> Packed:
-    """Any codes; scales near each other, of the whole range, with a NaN, some negative, codes of zero, or, "table", all codes under all scales."""
+    """Any codes; scales near each other, of the whole range, with a NaN, some negative, codes of zero, or, "table", all codes under all scales; "capped", a row's
+    largest scale said to be far below those that it has."""
     random = numpy.random.default_rng(N * 1009 + K + seed * 7919)
     q: numpy.ndarray = random.integers(0, 256, (N, K // 2), dtype=numpy.uint8)
     fp4 = formats.endswith("nvfp4")
@@ -433,5 +435,10 @@ def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> 
     if fp4:
         weights = (nvfp4_as_bf16 if _is_bf16(formats) else nvfp4_as_e4m3)(q, scales)
         return Packed(pack_nvfp4(q, scales), None, weights, numpy.full(N, 8, numpy.float32), q, scales)
+    if kind == "capped":
+        said = (largest_scales(q, scales) // 3).astype(numpy.uint8)
+        filled = numpy.append(said, numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8)).view(ml_dtypes.float8_e8m0fnu)
+        rebased = mxfp4_as_e4m3(q, scales, said)
+        return Packed(pack_mxfp4(q, scales).b, filled, rebased.weights, rebased.factors, q, scales)
     rebased, packed = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales)
     return Packed(packed.b, packed.row_scale, rebased.weights, rebased.factors, q, scales)

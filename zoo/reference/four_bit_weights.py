@@ -34,6 +34,7 @@ NVFP4_BLOCK, MXFP4_BLOCK = 16, 32
 LARGEST_EXPONENT = 6  # that a row's largest mxfp4 scale becomes
 SMALLEST_EXPONENT = -119  # that is packed
 NO_LARGEST = 127  # of a row of zeros
+_NOTHING_LEFT = -14  # an exponent with which e4m3 rounds 6, too, to 0
 _MAGNITUDES = decode(np.arange(8, dtype=np.uint8), E2M1)
 
 
@@ -43,6 +44,13 @@ def _nvfp4_table() -> np.ndarray:
         return encode_fp8(scales[:, None] * _MAGNITUDES * np.float32(2.0**-NVFP4_SHIFT), E4M3).view(np.uint8)
 
 
+def _mxfp4_table() -> tuple[np.ndarray, np.ndarray]:
+    exact = np.ldexp(_MAGNITUDES.astype(np.float64), np.arange(_NOTHING_LEFT, LARGEST_EXPONENT + 1)[:, None]).reshape(-1)
+    found = encode_fp8(exact, E4M3)
+    return found.view(np.uint8), found.astype(np.float64) != exact
+
+
+_MXFP4_TABLE, _MXFP4_ROUNDED = _mxfp4_table()  # eight magnitudes for each exponent from there on, and which of them are rounded
 NVFP4_TABLE = _nvfp4_table()  # (128, 8) magnitudes: [scale, code without its sign]
 
 
@@ -69,17 +77,17 @@ def largest_scales(q: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return np.where(counts.any(axis=-1), largest, np.uint8(NO_LARGEST)).astype(np.uint8)
 
 
-def mxfp4_as_e4m3(q: np.ndarray, scales: np.ndarray) -> RebasedWeights:
-    """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 32)."""
+def mxfp4_as_e4m3(q: np.ndarray, scales: np.ndarray, largest: np.ndarray | None = None) -> RebasedWeights:
+    """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 32). Where `largest` (..., N) bytes are given, larger scales count as those."""
     codes, bytes_of_scales = _codes(q, scales, MXFP4_BLOCK), np.asarray(scales).view(np.uint8)
-    largest = largest_scales(q, scales).astype(np.int32)
+    largest = (largest_scales(q, scales) if largest is None else largest).astype(np.int32)
     exponents = bytes_of_scales - largest[..., None] + LARGEST_EXPONENT
     no_number = np.repeat(bytes_of_scales == E8M0_NAN, MXFP4_BLOCK, axis=-1)
-    # A block above the largest scale has zeros only: any exponent will do.
-    exact = np.ldexp(_MAGNITUDES[codes & 7].astype(np.float64), np.repeat(np.minimum(exponents, LARGEST_EXPONENT), MXFP4_BLOCK, axis=-1))
-    magnitudes = encode_fp8(exact, E4M3)  # to float32 exactly but below 2^-149, where both are 0
-    rounded = (magnitudes.astype(np.float64) != exact) & ~no_number
-    magnitudes = np.where(no_number, np.uint8(0x7F), magnitudes.view(np.uint8))
+    # A block above the largest scale has zeros only, unless the largest was given.
+    rows_of_table = (np.clip(exponents, _NOTHING_LEFT, LARGEST_EXPONENT) - _NOTHING_LEFT).astype(np.uint8)
+    places = np.repeat(rows_of_table * np.uint8(8), MXFP4_BLOCK, axis=-1) | codes & 7
+    rounded = _MXFP4_ROUNDED[places] & ~no_number
+    magnitudes = np.where(no_number, np.uint8(0x7F), _MXFP4_TABLE[places])
     factors = np.ldexp(np.float32(1), largest - (127 + LARGEST_EXPONENT)).astype(np.float32)
     return RebasedWeights(_signed(magnitudes, codes), factors, rounded)
 

@@ -101,12 +101,9 @@ def pack_mxfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain") -> Packe
     stored = np.where(bytes_of_scales == E8M0_NAN, NOT_A_NUMBER, stored).astype(np.uint8)
     order = row_order(q.shape[-2], gates)
     row_scale = np.where(order < 0, np.uint8(NO_LARGEST), largest[..., order])
-    rounded = np.zeros((*largest.shape[:-1], len(order) // UNIT, -(-2 * q.shape[-1] // PART)), np.int32)
-    for matrix in np.ndindex(largest.shape[:-1]):
-        for unit in range(-(-q.shape[-2] // UNIT)):
-            taken = order[unit * UNIT : (unit + 1) * UNIT]
-            found = mxfp4_as_e4m3(q[matrix][taken[taken >= 0]], scales[matrix][taken[taken >= 0]]).rounded
-            rounded[matrix][unit] = np.add.reduceat(found.sum(axis=0), np.arange(0, found.shape[1], PART))
+    of_parts = np.add.reduceat(mxfp4_as_e4m3(q, scales).rounded, np.arange(0, codes.shape[-1], PART), axis=-1, dtype=np.int32)
+    of_rows = np.where(order[:, None] < 0, np.int32(0), of_parts[..., order, :])
+    rounded = of_rows.reshape(*largest.shape[:-1], len(order) // UNIT, UNIT, of_rows.shape[-1]).sum(axis=-2, dtype=np.int32)
     return PackedMxfp4(_packed(codes, stored, MXFP4_BLOCK, gates), row_scale.view(ml_dtypes.float8_e8m0fnu), rounded)
 
 

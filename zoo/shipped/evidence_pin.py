@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "74b2ad46b877c406ba77fc49e76878489396b9b0555e6afc85b68da380f5b094"
+EVIDENCE_SHA256 = "bf11a80edfa1e40d4b392e2e2ab8d37be17617e369d0ca14b480bcfe4973ff26"

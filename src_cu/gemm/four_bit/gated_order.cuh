@@ -7,14 +7,18 @@
 namespace zoo {
 
 // Rows of a group: all `rows` where there are no places; the first of a place of `rows`; or, where that is 0, between two ends.
+// ptxas would make a loop over groups for each of the three, which takes more code and fewer registers: only where these are SCARCE.
+template <bool SCARCE>
 struct AnyPlaces {
     const int* places;
     int rows;
 
     __device__ __forceinline__ void find(int group, int& begin, int& end) const {
-        if (rows == 0) return OneAfterTheOther{places}.find(group, begin, end);
-        begin = group * rows;
-        end = begin + (places != nullptr ? places[group] : rows);
+        int room = rows;
+        if constexpr (!SCARCE) asm volatile("" : "+r"(room));
+        if (room == 0) return OneAfterTheOther{places}.find(group, begin, end);
+        begin = group * room;
+        end = begin + (places != nullptr ? places[group] : room);
     }
 };
 

@@ -22,7 +22,7 @@ template <class Tile>
 struct LoopOverHalves {
     using Block = BlockOfWords<Tile>;
     static constexpr int TURNS = Tile::TURNS, PARTIAL = Block::PARTIAL, HALF = PROMOTED_CHUNKS / 2;
-    static constexpr bool SCALED = Tile::SCALED, NEVER = Tile::PROMOTION == Promotion::never;
+    static constexpr bool SCALED = Tile::SCALED;  // or never promoted
     static constexpr int SETS = SCALED ? 2 : TURNS;
     static_assert(Tile::STAGES > 2, "a block, the one before it and the next one are there at once");
 
@@ -58,7 +58,7 @@ struct LoopOverHalves {
         fence_registers();
 #pragma unroll
         for (int chunk = half * HALF; chunk < (half + 1) * HALF; chunk++)
-            block.multiply(turn, chunk, sums, chunk == (SCALED ? half * HALF : 0) && (!NEVER || IS_FIRST));
+            block.multiply(turn, chunk, sums, chunk == (SCALED ? half * HALF : 0) && (SCALED || IS_FIRST));
         commit_multiplications();
         hold(sums);
     }
@@ -67,27 +67,21 @@ struct LoopOverHalves {
     template <int PENDING>
     __device__ __forceinline__ void promote(int half, int turn, int of_stage, float (&sums)[Tile::SUMS]) {
         float (&added)[PARTIAL] = partial[set_of(half, turn)];
-        constexpr int PAIRS = SCALED ? PARTIAL / 4 : 0, AHEAD = PAIRS < 4 ? PAIRS : 4;
-        [[maybe_unused]] float2 scales[PARTIAL / 4];  // of two tokens each, eight apart
-        [[maybe_unused]] uint32_t at = 0;
-        if constexpr (SCALED) {
-            const float* of = tile.scales.of[of_stage][half] + turn * Block::COLUMNS;
-            at = shared_address(of + accumulator_column(0, thread_index_anew()));
-        }
+        constexpr int PAIRS = PARTIAL / 4, AHEAD = PAIRS < 4 ? PAIRS : 4;
+        float2 scales[PAIRS];  // of two tokens each, eight apart
+        const float* of = tile.scales.of[of_stage][half] + turn * Block::COLUMNS;
+        const uint32_t at = shared_address(of + accumulator_column(0, thread_index_anew()));
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) scales[i] = load_two_shared(at + i * 8 * sizeof(float));
         wait_for_multiplications<PENDING>();
         hold(added);
 #pragma unroll
-        for (int pair = 0; pair < PARTIAL / 4; pair++) {
+        for (int pair = 0; pair < PAIRS; pair++) {
             if (pair + AHEAD < PAIRS) scales[pair + AHEAD] = load_two_shared(at + (pair + AHEAD) * 8 * sizeof(float));
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float& sum = sums[turn * PARTIAL + pair * 4 + i];
-                if constexpr (SCALED)
-                    sum = __fmaf_rn(added[pair * 4 + i], i % 2 == 0 ? scales[pair].x : scales[pair].y, sum);
-                else
-                    sum = __fadd_rn(sum, added[pair * 4 + i]);
+                sum = __fmaf_rn(added[pair * 4 + i], i % 2 == 0 ? scales[pair].x : scales[pair].y, sum);
             }
         }
     }
@@ -105,21 +99,17 @@ struct LoopOverHalves {
     // code: so that group is over before others begin, and nothing is waited for in between that might not be there.
     template <bool IS_FIRST>
     __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[Tile::SUMS]) {
-        constexpr bool ONE_SET = TURNS == 1 && !SCALED;
         ring.advance();
         if (!is_last) tile.wait_until_full(ring);
         block.multiply_from(tile, stage);
-        if constexpr (!NEVER && !IS_FIRST) {
-            wait_for_multiplications<0>();
-            if constexpr (ONE_SET) promote<0>(1, 0, before, sums);
-        }
+        if constexpr (SCALED && !IS_FIRST) wait_for_multiplications<0>();
         start<IS_FIRST>(0, 0);
-        if constexpr (!NEVER && !IS_FIRST) {
-            if constexpr (!ONE_SET) promote<1>(1, TURNS - 1, before, sums);
+        if constexpr (SCALED && !IS_FIRST) {
+            promote<1>(1, TURNS - 1, before, sums);
             tile.release(before);
         }
         if constexpr (TURNS == 2) start<IS_FIRST>(0, 1);
-        if constexpr (NEVER && !IS_FIRST) {
+        if constexpr (!SCALED && !IS_FIRST) {
             wait_for_multiplications<TURNS>();
             tile.release(before);
         }
@@ -134,11 +124,11 @@ struct LoopOverHalves {
         stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
-        if constexpr (TURNS == 2 && !NEVER) promote<1>(1, 0, before, sums);
+        if constexpr (SCALED && TURNS == 2) promote<1>(1, 0, before, sums);
     }
 
     __device__ __forceinline__ void end(float (&sums)[Tile::SUMS]) {
-        if constexpr (!NEVER) {
+        if constexpr (SCALED) {
             promote<0>(1, TURNS - 1, before, sums);
         } else {
             wait_for_multiplications<0>();

@@ -13,20 +13,19 @@
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
 #include "gemm/epilogue/pushed_sums.cuh"
+#include "gemm/schedule/ends_or_places.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 
-__device__ __forceinline__ OneAfterTheOther places_of(OneAfterTheOther, const int* places, int) { return {places}; }
-__device__ __forceinline__ EachInItsPlace places_of(EachInItsPlace, const int* places, int rows) { return {places, rows}; }
-
-// From what a launch is given: the order of tiles of one matrix, or of groups whose rows lie as `Places` says.
-template <class Order, class Places, bool DENSE>
+// From what a launch is given: the order of tiles of one matrix of `rows`, or of groups, each in a place of as many or, where that is 0, one
+// after the other.
+template <class Order, bool DENSE>
 __device__ __forceinline__ Order order_of(const int* places, int groups, int rows, int N, int blocks) {
     if constexpr (DENSE)
         return Order(rows, N, blocks);
     else
-        return Order(places_of(Places{}, places, rows), groups, N, blocks);
+        return Order(EndsOrPlaces{places, rows}, groups, N, blocks);
 }
 
 // The numbers that an order and a tile of it are.

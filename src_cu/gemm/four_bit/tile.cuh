@@ -25,9 +25,8 @@ namespace zoo {
 
 constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor core together: a block
 
-// When partial sums leave the tensor cores: after each block; after half of one, times the tokens' scales for 1 x 128; never. The fourth is
-// the first by the loop of the others.
-enum class Promotion { of_blocks, of_scaled_halves, never, of_blocks_by_halves };
+// When partial sums leave the tensor cores: after each block; after half of one, times the tokens' scales for 1 x 128; never.
+enum class Promotion { of_blocks, of_scaled_halves, never };
 
 // For each half of a block, of each token.
 template <int STAGES, int TOKENS>

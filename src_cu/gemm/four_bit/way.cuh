@@ -7,12 +7,11 @@
 
 namespace zoo {
 
-// GROUPING: 0 dense, 1 m_grouped_contiguous, 2 m_grouped_masked, 3 m_grouped_gather.
-constexpr bool DENSE = Variant::GROUPING == 0, IN_PLACES = Variant::GROUPING == 2, GATHERS = Variant::GROUPING == 3;
+// GROUPING: 0 dense, 1 m_grouped_contiguous and m_grouped_masked, 2 m_grouped_gather.
+constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES,
                          Variant::CHUNKS, GATHERS, Promotion(Variant::PROMOTION)>;
-using Places = std::conditional_t<IN_PLACES, EachInItsPlace, OneAfterTheOther>;
-using OfGroups = GroupedOrder<Tile, Variant::BAND, Places>;
+using OfGroups = GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>;
 using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
 using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
 using Way = FourBitProduct<Tile, Order, Variant::SPLITS>;

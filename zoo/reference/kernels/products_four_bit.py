@@ -1,4 +1,4 @@
-"""The rule of `gemm.{fp8,bf16}_{nvfp4,mxfp4}.*`: FP8 or bf16 tokens by packed 4-bit weights, on Hopper; sums, or what is made of gates and ups."""
+"""The rule of `gemm.{fp8,bf16}_{nvfp4,mxfp4}.*`: FP8 or bf16 tokens by 4-bit weights, on Hopper; sums, or what is made of gates and ups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.reference.kernels.pieces import pieces, taken
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
-    return _of_gates if "extra" in kernel.fields else _of_rows
+    return _of_gates if kernel.fields.get("extra", "stored") != "stored" else _of_rows
 
 
 def _of_rows(call: Call) -> None:
@@ -84,13 +84,18 @@ def _of_gates(call: Call) -> None:
 
 def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndarray]:
     """e4m3 or bf16 of N rows, as many columns as chunks have, and the power of two of each row."""
-    b = call.arrays["b"] if group is None else call.arrays["b"][group]
+    own = {name: array if group is None else array[group] for name, array in call.arrays.items() if name.startswith("b_") or name == "b"}
+    is_nvfp4, is_bf16, b = call.kernel.fields["formats"].endswith("nvfp4"), _is_bf16(call), own["b"]
+    if "b_scale" in own:  # as a checkpoint stores them
+        if is_nvfp4:
+            return nvfp4_as_e4m3(b, own["b_scale"]), np.full(N, 8, np.float32)
+        rebased = mxfp4_as_e4m3(b, own["b_scale"], own["b_row_scale"][:N].view(np.uint8))
+        return rebased.weights, rebased.factors
     rows, columns = b.shape[0] * ROWS, b.shape[1] * COLUMNS
-    if call.kernel.fields["formats"].endswith("nvfp4"):
-        as_numbers = nvfp4_as_bf16 if _is_bf16(call) else nvfp4_as_e4m3
+    if is_nvfp4:
+        as_numbers = nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3
         return as_numbers(*unpack_nvfp4(b, rows, columns))[:N], np.full(N, 8, np.float32)
-    row_scale = call.arrays["b_row_scale"] if group is None else call.arrays["b_row_scale"][group]
-    rebased = (mxfp4_as_bf16 if _is_bf16(call) else mxfp4_as_e4m3)(*unpack_mxfp4(b, row_scale, rows, columns))
+    rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(*unpack_mxfp4(b, own["b_row_scale"], rows, columns))
     return rebased.weights[:N], rebased.factors[:N]
 
 
