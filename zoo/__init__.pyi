@@ -1024,6 +1024,7 @@ def launch(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
 def launch(
@@ -1342,6 +1343,7 @@ def launch(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
 def launch(
@@ -3556,6 +3558,7 @@ def prepare(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -3874,6 +3877,7 @@ def prepare(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -6131,6 +6135,7 @@ def call(
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     expected_rows: int = 0,
     N: int | None = None,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
 @overload
 def call(
@@ -6461,6 +6466,7 @@ def call(
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     expected_rows: int = 0,
     N: int | None = None,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
 @overload
 def call(

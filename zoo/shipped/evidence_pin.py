@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "bf11a80edfa1e40d4b392e2e2ab8d37be17617e369d0ca14b480bcfe4973ff26"
+EVIDENCE_SHA256 = "752ebde71f9530c82392ccdd823879679f0db9a70da9c874b1a599cc299fc563"

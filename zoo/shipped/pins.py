@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "95a3006ec8567f9b98a79662549cc99c43ea45efd52fc6ff2b2c959b8d4fcbfd"
+MANIFEST_SHA256 = "0ff9c44c47f04e6e254f3c013980dd8c722cb26b946c82584b5208d65a90072d"
