@@ -44,15 +44,14 @@ def test_a_copy_of_six_lines_is_seen_wherever_it_stands_and_five_are_not():
     assert repeated({"a": stretch[:-1], "b": stretch[:-1]}) == []
 
 
+def folder_of(table: dict) -> str:
+    formats = table.get("formats", "")
+    return formats if isinstance(formats, str) else formats["folder"]
+
+
 TABLES = {path.relative_to(ROOT).as_posix(): tomllib.loads(path.read_text()) for path in sorted(ROOT.glob("*/*.toml"))}
 INCLUDED = sorted({name for table in TABLES.values() for name in table.get("include", [])})
-FOLDERS = sorted(
-    {
-        table["formats"] if isinstance(table["formats"], str) else table["formats"]["folder"]
-        for table in TABLES.values()
-        if "formats" in table
-    }
-)
+FOLDERS = sorted({folder_of(table) for table in TABLES.values()} - {""})
 
 
 GPUS = sorted(
@@ -69,19 +68,25 @@ class Without(Documents):
         self._read[name] = changed
 
 
-def kernels(documents: Documents) -> list[str]:
-    return [one["name"] for table in TABLES.values() for one in instances(included(table, documents), documents)]
+def readers(name: str) -> list[str]:
+    """The tables that read the file."""
+    return [one for one, table in TABLES.items() if name in table.get("include", []) or folder_of(table) == name.rpartition("/")[0]]
+
+
+def kernels(table: str, documents: Documents) -> list[str]:
+    return [one["name"] for one in instances(included(TABLES[table], documents), documents)]
 
 
 def somebody_misses(name: str, changed: dict) -> bool:
     """Whether a table does not read any more or stands for fewer kernels, once the file is so."""
+    documents = Without(name, changed)
     try:
-        return kernels(Without(name, changed)) != ALL
+        return any(kernels(table, documents) != ALL[table] for table in readers(name))
     except BuildError:
         return True
 
 
-ALL = kernels(Documents(ROOT))
+ALL = {table: kernels(table, Documents(ROOT)) for table in TABLES}
 
 
 def test_every_file_of_pieces_is_included_by_some_table():
