@@ -90,6 +90,7 @@ TESTS = {
     "zoo/jax/interruptions.py": ("tests/jax/test_interruptions.py",),
     "zoo/jax/*.py": ("tests/jax/test_call_frame.py tests/jax/test_calls.py tests/jax/test_linear.py", "tests/jax/test_several_devices.py"),
     "zoo/runtime/own_array.py": ("tests/loader/test_own_arrays.py", _ARRAYS, _CALLS),
+    "zoo/runtime/tensor_map_encoder.py": ("tests/loader/test_tensor_map_encoder.py", _ARRAYS, _CALLS),
     "zoo/runtime/streams.py": ("tests/loader/test_streams.py", _ARRAYS, _CALLS),
     "zoo/runtime/library.py": ("tests/loader/test_loading.py", _ARRAYS, _CALLS),
     "zoo/runtime/plan.py": ("tests/loader/test_loading.py", _ARRAYS, _CALLS),
@@ -137,7 +138,10 @@ TESTS = {
         "tests/reference/test_gemm_edges.py tests/reference/test_gemm_powers_of_two.py",
         "tests/reference/test_gemm.py tests/checks/test_gemm_checks.py",
     ),
-    "zoo/reference/requantize.py": (f"{_WHAT_RULES_WRITE} -k requantize",),
+    "zoo/reference/requantize.py": (
+        "tests/reference/test_requantize.py",
+        f"{_WHAT_RULES_WRITE} -k requantize",
+    ),
     "zoo/reference/pack.py": ("tests/reference/test_pack.py", "tests/reference/test_torchao_block_formats.py"),
     "zoo/reference/*.py": (
         " ".join(
@@ -192,6 +196,7 @@ TESTS = {
     "zoo/cli/first_run.py": ("tests/cli/test_first_run_steps.py", "tests/cli/test_first_run.py"),
     "zoo/cli/system.py": ("tests/interruptions/test_records.py",),
     "zoo/cli/export.py": ("tests/cli/test_export.py tests/cli/test_digest.py",),
+    "zoo/cli/contract.py": ("tests/cli/test_show.py",),
     "zoo/cli/*.py": (
         "tests/cli/test_documented_output.py tests/cli/test_catalogue.py tests/cli/test_selection.py tests/cli/test_show.py",
         "tests/cli/test_command.py tests/cli/test_digest.py tests/cli/test_width.py",

@@ -170,6 +170,10 @@ def test_json_is_the_manifest_entry(zoo_command):
     assert data["sizes"] == ["M", "K"]
 
 
+def test_json_is_indented_by_one(zoo_command):
+    assert zoo_command("show", NAME, "--json").output.startswith('{\n "')
+
+
 def test_a_name_gives_one_object_and_anything_else_a_list_even_of_one(zoo_command):
     several = json.loads(zoo_command("show", "quantize.*.rows", "--json").output)
     assert [one["name"] for one in several] == [

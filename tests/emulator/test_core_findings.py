@@ -341,6 +341,17 @@ def test_peer_that_has_exited():
     assert "exited-cta" in kinds(run(body, shared=SHARED, grid=2, cluster=2)[0])
 
 
+def test_an_arrival_at_a_barrier_of_a_peer_that_has_exited():
+    begin = (
+        "mov.u32 %r1, tile; mbarrier.init.shared.b64 [%r1], 2; mov.u32 %r5, %cluster_ctarank; setp.eq.u32 %p1, %r5, 1; mov.u32 %r20, 0;"
+        + MEET
+    )
+    wait = "@%p1 bra END; W: add.u32 %r20, %r20, 1; setp.lt.u32 %p2, %r20, 2000; @%p2 bra W; mov.u32 %r6, 1;"
+    body = begin + wait + "mapa.shared::cluster.u32 %r7, %r1, %r6; mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r7]; END:"
+    report = run(body, shared=SHARED, grid=2, cluster=2, block=1)[0]
+    assert "an arrive addresses CTA rank 1, which has exited" in [finding.message for finding in report.findings]
+
+
 def test_cluster_barrier_misuse():
     assert "barrier-misuse" in kinds(run("barrier.cluster.wait;", grid=2, cluster=2)[0])
     assert "barrier-misuse" in kinds(run("barrier.cluster.arrive; barrier.cluster.arrive; barrier.cluster.wait;", grid=2, cluster=2)[0])

@@ -92,6 +92,8 @@ def test_whole_numbers_are_exact_whatever_the_order() -> None:
         found = gemm_fp8_by_four_bit(a.astype(ml_dtypes.float8_e4m3fn), packed.weights, promotion)
         np.testing.assert_array_equal(found * packed.factors, a @ weights.T)
     for splits in (1, 4):
+        found = gemm_fp8_by_four_bit(a.astype(ml_dtypes.float8_e4m3fn), packed.weights, splits=splits)
+        np.testing.assert_array_equal(found * packed.factors, a @ weights.T)
         found = gemm_bf16_by_four_bit(a.astype(ml_dtypes.bfloat16), as_bf16.weights, splits)
         np.testing.assert_array_equal(found * as_bf16.factors, a @ weights.T)
 

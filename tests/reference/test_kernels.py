@@ -96,6 +96,19 @@ def test_a_rule_that_writes_nothing_or_too_much_is_found(name: str) -> None:
     assert difference(problem, kernel, variant, too_much, POISONS[:1]) is not None
 
 
+def test_rows_that_name_their_group_are_those_that_offsets_cut() -> None:
+    random = numpy.random.default_rng(3)
+    a, b = (random.integers(0, 120, shape, dtype=numpy.uint8).view(numpy_dtype("e4m3")) for shape in ((9, 128), (3, 16, 128)))
+    inputs = {"a": a, "a_scale": random.random((9, 1), numpy.float32), "b": b, "b_scale": random.random((3, 1, 1), numpy.float32)}
+    found = []
+    for groups in ({"offsets": numpy.int32([3, 3, 8])}, {"m_indices": numpy.int32([0, 0, 0, 2, 2, 2, 2, 2, -1])}):
+        d = numpy.full((9, 16), 7, numpy.float32)
+        run("gemm.fp8b128.m_grouped_contiguous", {**inputs, **groups, "d": d})
+        found.append(d)
+    numpy.testing.assert_array_equal(*found)
+    assert (found[0][8] == 7).all() and (found[0][:8] != 7).any()
+
+
 _DRAWN = [
     (str(kernel), int(seed))
     for seed, kernel in enumerate(numpy.random.default_rng(19).choice(sorted(KERNELS), 8, replace=False))

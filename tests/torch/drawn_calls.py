@@ -12,7 +12,7 @@ from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.contract.shapes import sizes
 from zoo.reference.four_bit_weights import MXFP4_BLOCK, NVFP4_BLOCK
-from zoo.reference.fragments import CODE_BYTES, chunk_bytes
+from zoo.reference.fragments import CODE_BYTES, COLUMNS, ROWS
 
 SIZES = {
     "M": 128,
@@ -30,7 +30,7 @@ SIZES = {
     "I": 128,
     "Q": 128,
 }
-CHUNKS = str(chunk_bytes(NVFP4_BLOCK)), str(chunk_bytes(MXFP4_BLOCK))
+CHUNKS = tuple(str(CODE_BYTES + ROWS * COLUMNS // block) for block in (NVFP4_BLOCK, MXFP4_BLOCK))
 
 
 def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

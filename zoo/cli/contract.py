@@ -23,7 +23,7 @@ def title(kernel: Kernel) -> str:
 
 def arguments_text(kernel: Kernel) -> str:
     """What a caller gives, what it means, and what the kernel asks and promises."""
-    sections = [paragraph(f"sizes  {', '.join(size_symbols(kernel))}", hanging=7)]
+    sections = [f"sizes  {', '.join(size_symbols(kernel))}"]
     sections.append("arguments\n" + table(("name", "access", "dtype", "meaning"), list(argument_rows(kernel)), indent=2))
     if kernel.options:
         rows = [(name, option.default, f"{' | '.join(option.values)}; {option.help}") for name, option in kernel.options.items()]

@@ -47,11 +47,6 @@ class PackedMxfp4:
     rounded: np.ndarray  # (..., 4 R, ceil(K / 2048)) int32: weights of 16 rows and 2048 columns that fp8 cannot hold exactly
 
 
-def chunk_bytes(block: int) -> int:
-    """Of codes and scales."""
-    return CODE_BYTES + ROWS * COLUMNS // block
-
-
 def row_order(rows: int, gates: str) -> np.ndarray:
     """The row of the matrix that each packed row is; -1 for the rows that fill the last tile."""
     if gates not in GATES:

@@ -31,8 +31,11 @@ def _all(call: Call, rows: int) -> Iterator[Piece]:
     elif "m_indices" in call.arrays:
         owners = call.arrays["m_indices"]
         for group in range(len(call.arrays["b"])):
-            place = np.flatnonzero(owners == group)
-            yield Piece(group, place, len(place))
+            rows_of_group = np.flatnonzero(owners == group)
+            begin, size = int(rows_of_group[0]) if len(rows_of_group) else 0, len(rows_of_group)
+            if size and rows_of_group[-1] != begin + size - 1:
+                raise ValueError(f"the rows of group {group} of m_indices do not lie together")
+            yield Piece(group, slice(begin, begin + size), size)
     elif "offsets" in call.arrays:
         begin = 0
         if call.arrays["offsets"].size:
