@@ -144,7 +144,7 @@ def _odd_scales(variant: Variant, M: int, K: int) -> Iterator[tuple[str, Way]]:
     whole = numpy.full_like(way.scales, 2.0**-60)
     yield (
         "scales under which sums are of all magnitudes",
-        replace(way, scales=whole * numpy.float32(2) ** (numpy.arange(M)[:, None] % 3 * 20)),
+        replace(way, scales=numpy.ldexp(whole, numpy.arange(M)[:, None] % 3 * 20)),
     )
 
 
