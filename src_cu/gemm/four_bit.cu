@@ -1,7 +1,8 @@
 // gemm.fp8_nvfp4.<grouping> and gemm.fp8_mxfp4.<grouping>: D = A B^T of e4m3 A, whose rows are called tokens, and 4-bit B, whose rows are
 // called weights, on Hopper, whose tensor cores know no 4-bit numbers: each weight becomes an e4m3 in a register on its way there.
 //
-// One warp copies (and three gather, where rows come through an index), one or two warpgroups unpack, multiply, promote and store:
+// One warp copies (and three gather, where rows come through an index), one or two warpgroups unpack, multiply, promote and store. For 256
+// tokens two multiply, and one decodes:
 //
 //     four_bit/fragments.cuh     from packed codes and scales to registers
 //     four_bit/tile.cuh          the tile and its ring of stages
@@ -10,6 +11,7 @@
 //     four_bit/halves.cuh        the loop over K, promoted every 128, or never
 //     four_bit/finish.cuh        from sums to D
 //     four_bit/product.cuh       the ways of putting them together
+//     four_bit/decoded_product.cuh     the way of 256 tokens, with a tile, a decoder (decode.cuh) and an end (finish_rows.cuh) of its own
 //     four_bit/way.cuh           the one that a variant is
 //     tile_order.cuh, pushed_sums.cuh     who computes which tile, and how a cluster's sums meet: as FP8's
 
@@ -27,7 +29,8 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
-    const auto order =
-        zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    const auto order = [&] {
+        return zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    };
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

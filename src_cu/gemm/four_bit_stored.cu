@@ -33,6 +33,8 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
-    const zoo::Order order(zoo::Places{places, rows}, groups, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    const auto order = [&] {
+        return zoo::Order(zoo::Places{places, rows}, groups, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+    };
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

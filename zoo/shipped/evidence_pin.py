@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "752ebde71f9530c82392ccdd823879679f0db9a70da9c874b1a599cc299fc563"
+EVIDENCE_SHA256 = "b34f063665f2b50e7616f37dbac531092f33d0d5a5e9a927385823ef766d3d84"

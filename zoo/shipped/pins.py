@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "0ff9c44c47f04e6e254f3c013980dd8c722cb26b946c82584b5208d65a90072d"
+MANIFEST_SHA256 = "fcbf79ade522e4eacf38457d92d7d7b8dad958d18a5164112a2c2db8dac39205"

@@ -88,7 +88,6 @@ __device__ __forceinline__ void load_operands(Tile& tile, Order order, const aut
     }
 }
 
-// A, of which row i of D takes row index[i]; a row of zeros where that is none of A's.
 // By a warp of its own: the scales of a tile's tokens, stage after stage; zeros for rows and blocks that do not exist.
 template <class Tile, class Order>
 __device__ __forceinline__ void load_token_scales(Tile& tile, Order order, const TokenScales& scales, int lane) {
@@ -113,6 +112,7 @@ __device__ __forceinline__ void load_token_scales(Tile& tile, Order order, const
     }
 }
 
+// A, of which row i of D takes row index[i]; a row of zeros where that is none of A's.
 struct IndexedRows {
     const uint8_t* first;
     int64_t stride;  // in bytes

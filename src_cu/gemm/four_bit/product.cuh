@@ -80,7 +80,9 @@ struct FourBitProduct {
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
     template <class Operands, class Result>
-    __device__ __forceinline__ void run(Order order, const Operands& operands, const IndexedRows& rows, const Result& d) {
+    __device__ __forceinline__ void run(const auto& make_order, const Operands& operands, const IndexedRows& rows,
+                                        const Result& d) {
+        Order order = make_order();
         let_next_kernel_launch();
         tile.initialise();
         if (threadIdx.x == 0) {

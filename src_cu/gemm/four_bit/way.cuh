@@ -3,18 +3,36 @@
 
 #include <type_traits>
 
+#include "gemm/four_bit/decoded_product.cuh"
 #include "gemm/four_bit/product.cuh"
 
 namespace zoo {
 
 // GROUPING: 0 dense, 1 m_grouped_contiguous and m_grouped_masked, 2 m_grouped_gather.
 constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
-using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES,
-                         Variant::CHUNKS, GATHERS, Promotion(Variant::PROMOTION)>;
-using OfGroups = GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>;
-using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
-using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
-using Way = FourBitProduct<Tile, Order, Variant::SPLITS>;
+constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
+constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
+
+template <class Tile>
+using OrderOf = std::conditional_t<
+    DENSE, std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>,
+    GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>>;
+
+// 256 tokens are worth a warpgroup that decodes, others decode as they multiply.
+template <int TOKENS>
+struct Choice {
+    using Tile =
+        FourBitTile<WEIGHTS, TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES, Variant::CHUNKS, GATHERS, PROMOTION>;
+    using Way = FourBitProduct<Tile, OrderOf<Tile>, Variant::SPLITS>;
+};
+template <>
+struct Choice<256> {
+    using Tile = DecodedTile<WEIGHTS, Variant::STAGES, PROMOTION>;
+    using Way = DecodedProduct<Tile, OrderOf<Tile>>;
+};
+using Tile = Choice<Variant::TOKENS>::Tile;
+using Order = OrderOf<Tile>;
+using Way = Choice<Variant::TOKENS>::Way;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
