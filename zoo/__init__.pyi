@@ -776,6 +776,7 @@ def launch(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    workspace: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
     promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
@@ -1107,6 +1108,7 @@ def launch(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    workspace: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
     promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
@@ -3310,6 +3312,7 @@ def prepare(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    workspace: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
     promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
@@ -3641,6 +3644,7 @@ def prepare(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    workspace: _Array | None = None,
     batch_invariant: Literal["no", "yes"] = "no",
     promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...

@@ -73,6 +73,12 @@ def of_kind(kind: str, M: int, K: int) -> dict[str, Any]:
     return scale | ({"promotion": "never"} if kind == "never" else {})
 
 
+def scratch(M: int, N: int, K: int) -> dict[str, torch.Tensor]:
+    """Where more than 256 rows of one matrix have weights decoded once."""
+    units = -(-N // 128) * -(-K // 256) * 2
+    return {"workspace": torch.empty(units * (128 * 128 + 4) + 16, device="cuda", dtype=torch.uint8)} if M > 256 else {}
+
+
 def tiles(kernel: Any, kind: str) -> list[Any]:
     return [variant for variant in kernel.variants if KIND_OF[variant.constants["PROMOTION"]] == kind]
 
@@ -81,11 +87,14 @@ def different(cubins: Zoo, form: str) -> int:
     """How many results of tiles of one kind that do not split K differ from the first tile's."""
     kernel, count = cubins.kernel(f"gemm.fp8_{form}.dense"), 0
     for kind in KINDS:
-        names = [variant.name for variant in tiles(kernel, kind) if variant.constants["SPLITS"] == 1]
-        for M, N, K in PROBLEMS if names else ():
-            operands = tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()} | of_kind(kind, M, K)
+        of_kind_of_sums = [variant for variant in tiles(kernel, kind) if variant.constants["SPLITS"] == 1]
+        for M, N, K in PROBLEMS if of_kind_of_sums else ():
+            names = [variant.name for variant in of_kind_of_sums if M > 256 or "ONCE" not in variant.constants]
+            operands = tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()} | of_kind(kind, M, K) | scratch(M, N, K)
             rest = {"bias": torch.randn(N, device="cuda"), "row_scale": torch.rand(M, device="cuda")}
             for dtype, given in ((torch.bfloat16, {}), (torch.float16, rest), (torch.float32, rest)):
+                if dtype == torch.float32:  # which tiles of 256 rows do not take
+                    names = [variant.name for variant in of_kind_of_sums if variant.constants["TOKENS"] != 256]
                 found = [torch.full((M, N), float("nan"), device="cuda", dtype=dtype) for _ in names]
                 for tile, d in zip(names, found, strict=True):
                     cubins.launch(kernel.name, **operands, **given, d=d, variant=tile)
@@ -128,7 +137,7 @@ def times(cubins: Zoo, form: str, kind: str, sizes: list[int] | int, N: int, K: 
     of_this_kind = tiles(kernel, kind)
     if not of_this_kind:
         return found
-    operands, each = tokens(M, K) | of_kind(kind, M, K), copies(form, groups, N, K)
+    operands, each = tokens(M, K) | of_kind(kind, M, K) | ({} if groups else scratch(M, N, K)), copies(form, groups, N, K)
     hit = sum(size > 0 for size in sizes) if isinstance(sizes, list) else 1
     if isinstance(sizes, list):  # other groups of the same matrices, until they are too many for a cache
         turns = min(16, max(1, 2**28 // (len(each) * hit * -(-N // 64) * (K // 64) * CHUNKS[form])))
@@ -144,6 +153,8 @@ def times(cubins: Zoo, form: str, kind: str, sizes: list[int] | int, N: int, K: 
     mean, largest = (M / max(groups, 1), max(sizes)) if isinstance(sizes, list) else (M, M)
     for variant in of_this_kind:
         width = variant.constants["TOKENS"]
+        if "ONCE" in variant.constants and M <= 256:
+            continue
         if width // 8 <= largest and mean <= width * 8 and (variant.constants["SPLITS"] == 1 or M <= 64):
             found["times"][variant.name] = ours(variant=variant.name)
     moved = hit * -(-N // 64) * (K // 64) * CHUNKS[form] + M * K + 2 * M * N

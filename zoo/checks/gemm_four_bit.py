@@ -156,9 +156,15 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     return makers[kernel.fields["grouping"]](kernel, variant, formats)
 
 
+def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
+    """By turns; tiles of 256 rows have no f32."""
+    return itertools.cycle([dtype for dtype in kernel.arguments["d"].dtypes if dtype != "f32" or variant.constants.get("TOKENS") != 256])
+
+
 def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
-    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
-    splits = variant.constants.get("SPLITS", 1)
+    dtypes = _dtypes_of_d(kernel, variant)
+    splits, once = variant.constants.get("SPLITS", 1), "ONCE" in variant.constants
+    more = 256 if once else 0  # rows that every problem has besides: fewer need no workspace
 
     def problem(
         name: str, a: numpy.ndarray, packed: Packed, gap: int = 0, given: tuple[str, ...] = (), options: dict[str, str] | None = None,
@@ -175,14 +181,16 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
             factors = factors_of(packed.powers, optional.get("alpha"))
             return finished(found, factors, optional.get("a_scale"), optional.get("bias"), optional.get("row_scale"))
 
-        return Problem(name, placed, _d(sums, next(dtypes), (N + 8 * gap, 1)), (options or {}) | way.options)
+        workspaces = {"workspace": Placed(_workspace(N, K))} if once else {}
+        return Problem(name, placed, _d(sums, next(dtypes), (N + 8 * gap, 1)), (options or {}) | way.options, workspaces=workspaces)
 
     every = ("a_scale", "alpha", "bias", "row_scale")
     for index, (M, N, K) in enumerate(_SHAPES):
+        M += more
         given = tuple(what for place, what in enumerate(every) if index >> place & 1 or index % 5 == 4)
         words = f"{M} x {N} x {K}, with {' '.join(given) or 'nothing'}"
         yield problem(words, _tokens(M, K, formats), _packed(N, K, formats), index % 3, given)
-    for M, N, K in ((9, 136, 160), (70, 72, 96)):
+    for M, N, K in ((9 + more, 136, 160), (70 + more, 72, 96)):
         words = f"{M} x {N} x {K}"
         a = _tokens(M, K, formats).copy()
         a[M // 2, -1] = numpy.nan
@@ -190,20 +198,30 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
         yield problem(f"{words}: a scale of b that is NaN stays in its column", _tokens(M, K, formats), _packed(N, K, formats, "NaN"))
         yield problem(f"{words}: scales from the smallest to the largest", _tokens(M, K, formats), _packed(N, K, formats, "spread"))
         yield problem(f"{words}: weights of zero", _tokens(M, K, formats), _packed(N, K, formats, "zeros"))
-    yield problem("every code under every scale", _one_hot(formats), _packed(128, 128, formats, "table"))
+    yield problem("every code under every scale", _one_hot(formats, more), _packed(128, 128, formats, "table"))
     if kernel.fields.get("extra") == "stored":
         words, kind = ("negative scales turn signs", "negative") if formats.endswith("nvfp4") else ("scales larger than is said", "capped")
         yield problem(words, _tokens(20, 192, formats), _packed(72, 192, formats, kind))
     if "batch_invariant" in kernel.options and splits == 1:
-        shape = (20, 72, 544)
-        yield problem(f"{shape}, batch_invariant", _tokens(20, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"})
-    for name, way_of_scales in _odd_scales(variant, 9, 544):
-        yield problem(name, _tokens(9, 544, formats), _packed(72, 544, formats), way=way_of_scales)
-    yield problem("no rows", _tokens(0, 32, formats), _packed(16, 32, formats))
+        shape = (20 + more, 72, 544)
+        yield problem(f"{shape}, batch_invariant", _tokens(20 + more, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"})
+    for name, way_of_scales in _odd_scales(variant, 9 + more, 544):
+        yield problem(name, _tokens(9 + more, 544, formats), _packed(72, 544, formats), way=way_of_scales)
+    if once:  # more rows of tiles than are multiplied at a time; more than 32 of what is decoded at once along K
+        for M, N, K in ((2100, 8, 64), (260, 264, 4288)):
+            yield problem(f"{M} x {N} x {K}", _tokens(M, K, formats), _packed(N, K, formats))
+    else:
+        yield problem("no rows", _tokens(0, 32, formats), _packed(16, 32, formats))
+
+
+def _workspace(N: int, K: int) -> numpy.ndarray:
+    """Of the tile that decodes once: anything at all."""
+    units = -(-N // 128) * -(-K // 256) * 2
+    return numpy.random.default_rng(units).integers(0, 256, units * (128 * 128 + 4) + 16, dtype=numpy.uint8)
 
 
 def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
-    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    dtypes = _dtypes_of_d(kernel, variant)
     for index, (M, N, K, sizes) in enumerate(_GROUPS):
         for special in (False, True):
             a = _tokens(M, K, formats).copy()
@@ -223,7 +241,7 @@ def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Prob
 
 
 def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
-    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    dtypes = _dtypes_of_d(kernel, variant)
     for index, (N, K, rows, used) in enumerate(_PLACES):
         for special in (False, True):
             G, gap, shape = len(used), index % 2, (len(used), rows, N)
@@ -252,7 +270,7 @@ def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
 
 
 def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
-    dtypes = itertools.cycle(kernel.arguments["d"].dtypes)
+    dtypes = _dtypes_of_d(kernel, variant)
     for number, (M, N, K, sizes) in enumerate(_GROUPS):
         for special in (False, True):
             tokens, gap = max(1, M // 3), number % 2
@@ -404,9 +422,9 @@ def _tokens(M: int, K: int, formats: str) -> numpy.ndarray:
     return numpy.where(random.random((M, 1)) < 0.5, any_number, normal)
 
 
-def _one_hot(formats: str) -> numpy.ndarray:
-    """A row for each of 128 columns of K: a one there."""
-    return numpy.eye(128, dtype=numpy.float32).astype(ml_dtypes.bfloat16 if _is_bf16(formats) else ml_dtypes.float8_e4m3fn)
+def _one_hot(formats: str, more: int = 0) -> numpy.ndarray:
+    """A row for each of 128 columns of K: a one there; and so many rows more, from the first on."""
+    return numpy.eye(128, dtype=numpy.float32)[numpy.arange(128 + more) % 128].astype(ml_dtypes.bfloat16 if _is_bf16(formats) else ml_dtypes.float8_e4m3fn)
 
 
 @lru_cache(maxsize=64)

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "b34f063665f2b50e7616f37dbac531092f33d0d5a5e9a927385823ef766d3d84"
+EVIDENCE_SHA256 = "4515486e35da050182161d91f42590cc17dc6924f88bd3c965d036c2a15449af"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "fcbf79ade522e4eacf38457d92d7d7b8dad958d18a5164112a2c2db8dac39205"
+MANIFEST_SHA256 = "956b3f9395a0b005bb084bccbd211682ffa69fd2ee869a5e47f77c22c5c9e605"

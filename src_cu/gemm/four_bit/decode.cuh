@@ -19,10 +19,10 @@ __device__ __forceinline__ void decode_weights(Tile& tile, int blocks, const Pac
     const uint32_t table = shared_address(tile.table);
     const int lane = thread % 32, row = thread / 32 * 16 + lane % 16;
     Ring<Tile::STAGES> ring;
-    Ring<Tile::PACKED> packed;
+    Ring<Tile::Decoding::PACKED> packed;
     Ring<Tile::COLUMNS> slot;
     for (bool more = true; more; slot.advance()) {
-        wait(&tile.packed_full[packed.stage], packed.parity);
+        wait(&tile.decoding.full[packed.stage], packed.parity);
         const AnnouncedTile& work = tile.announced[slot.stage];
         more = work.more;
         const int column = min(work.weight + thread, d.columns - 1), heights = b.tiles - work.weight / CHUNK_ROWS;
@@ -31,9 +31,9 @@ __device__ __forceinline__ void decode_weights(Tile& tile, int blocks, const Pac
             make_float2(of_group.factor(column), d.bias != nullptr ? of_group.bias_of(column) : 0.0f);
 #pragma unroll 1
         for (int chunk = 0; chunk < blocks * Tile::CHUNKS; chunk += Tile::CHUNKS) {
-            wait(&tile.packed_full[packed.stage], packed.parity);
-            const uint32_t codes = shared_address(tile.packed[packed.stage]) + thread * 16;
-            const uint32_t scales = shared_address(tile.packed[packed.stage]) + CODE_BYTES +
+            wait(&tile.decoding.full[packed.stage], packed.parity);
+            const uint32_t codes = shared_address(tile.decoding.packed[packed.stage]) + thread * 16;
+            const uint32_t scales = shared_address(tile.decoding.packed[packed.stage]) + CODE_BYTES +
                                     (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
             auto load = [&](int unit) {
                 const bool exists = unit / Tile::CHUNKS < heights && chunk + unit % Tile::CHUNKS < b.chunks;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void decode_weights(Tile& tile, int blocks, const Pac
             let_copies_see_shared_memory();
             __syncwarp();
             if (lane == 0) {
-                arrive(&tile.packed_empty[packed.stage]);
+                arrive(&tile.decoding.empty[packed.stage]);
                 arrive(&tile.full[ring.stage]);
             }
             packed.advance();
@@ -74,12 +74,12 @@ __device__ __forceinline__ void load_packed_weights(Tile& tile, int stage, const
     const int first = work.weight / CHUNK_ROWS;
     const uint32_t bytes = max(min(b.chunks - chunk, Tile::CHUNKS), 0) * Tile::CHUNK_BYTES;
     const bool has_second = first + 1 < b.tiles;
-    Barrier* full = &tile.packed_full[stage];
+    Barrier* full = &tile.decoding.full[stage];
     arrive_expecting_bytes(full, has_second ? 2 * bytes : bytes);
     const uint8_t* from = b.first + ((int64_t(work.group) * b.tiles + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
     if (bytes == 0) return;
-    load_bytes(tile.packed[stage][0], from, bytes, full);
-    if (has_second) load_bytes(tile.packed[stage][1], from + int64_t(b.chunks) * Tile::CHUNK_BYTES, bytes, full);
+    load_bytes(tile.decoding.packed[stage][0], from, bytes, full);
+    if (has_second) load_bytes(tile.decoding.packed[stage][1], from + int64_t(b.chunks) * Tile::CHUNK_BYTES, bytes, full);
 }
 
 // By one thread, or by its warp where the order takes one: packed weights and tokens, each into its ring, and which tile they are of. Packed
@@ -87,7 +87,7 @@ __device__ __forceinline__ void load_packed_weights(Tile& tile, int stage, const
 template <class Tile, class Order, class Operands>
 __device__ __forceinline__ void load_and_announce(Tile& tile, Order order, const Operands& operands, int lane) {
     Ring<Tile::STAGES> ring;
-    Ring<Tile::PACKED> packed;
+    Ring<Tile::Decoding::PACKED> packed;
     int slot = 0;
     Work work, next;
     for (bool more = order.next(work); more; work = next) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void load_and_announce(Tile& tile, Order order, const
         if (OfWarps<Order> && lane > 0) continue;
 #pragma unroll 1
         for (int chunk = 0; chunk < work.end_block * PROMOTED_CHUNKS; chunk += Tile::CHUNKS) {
-            wait(&tile.packed_empty[packed.stage], packed.parity ^ 1);
+            wait(&tile.decoding.empty[packed.stage], packed.parity ^ 1);
             if (chunk == 0) tile.announced[slot] = {work.token, work.weight, work.end_token, work.group, more};
             load_packed_weights(tile, packed.stage, operands.b, work, chunk);
             packed.advance();

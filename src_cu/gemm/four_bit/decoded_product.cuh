@@ -13,6 +13,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/four_bit/decode.cuh"
+#include "gemm/four_bit/decode_once.cuh"
 #include "gemm/four_bit/finish_rows.cuh"
 
 namespace zoo {
@@ -21,14 +22,16 @@ template <class Tile, class Order>
 struct DecodedProduct {
     static constexpr int SUMS = Tile::SUMS, WAVES = Tile::WAVES, STAGES_A_TURN = Tile::STAGES_A_PROMOTION;
     static constexpr bool PROMOTED = Tile::PROMOTION != Promotion::never;
-    using Staged = StagedPieces<Tile::SCALED ? 2 : 4>;
+    using Staged = StagedPieces<PROMOTED ? 2 : 4>;
 
     Tile tile;
     Staged staged[Tile::MATH_WARPS];
 
-    // Each role makes its own order: nothing of it is alive where registers change hands.
-    template <class Operands, class Result>
-    __device__ __forceinline__ void run(const auto& make_order, const Operands& operands, const IndexedRows&, const Result& d) {
+    // Each role makes its own order: nothing of it is alive where registers change hands. So it does with the space where weights
+    // are decoded once, if they are.
+    template <class Operands, class Result, class MakeSpace = Nothing>
+    __device__ __forceinline__ void run(const auto& make_order, const Operands& operands, const IndexedRows&, const Result& d,
+                                        const MakeSpace& make_space = {}) {
         let_next_kernel_launch();
         tile.initialise();
         if (threadIdx.x == 0) prefetch(operands.a);
@@ -36,119 +39,179 @@ struct DecodedProduct {
         __syncthreads();
         wait_for_previous_kernel();
 
-        const int role = warpgroup_index() - Tile::WARPGROUPS;
-        if (role > 0) {
-            keep_registers<Tile::LOADER_REGISTERS>();
-            const int copying = thread_index_anew() % WARPGROUP;
-            if (copying < 32) {
-                if (OfWarps<Order> || copying == 0) load_and_announce(tile, Order(make_order()), operands, copying);
-            } else if constexpr (Tile::SCALED) {
-                if (copying < 64) load_scales_of_rows(tile, Order(make_order()), operands.scales, copying - 32);
-            }
+        const int role = warpgroup_index() - Tile::WARPGROUPS, thread = thread_index_anew() % WARPGROUP;
+        if (role == (Tile::Decoding::ONCE ? 0 : 1)) {
+            keep_registers<Tile::Decoding::LOADER_REGISTERS>();
+            load(make_order, operands, d, thread, make_space);
             return;
         }
         Work work;  // the first; which one comes after it is announced
         if (!Order(make_order()).next(work)) return;
-        const int blocks = work.end_block * PROMOTED_CHUNKS / Tile::CHUNKS;
-        if (role == 0) {
-            keep_registers<Tile::DECODER_REGISTERS>();
-            decode_weights(tile, blocks, operands.b, d, thread_index_anew() % WARPGROUP);
-        } else {
-            take_registers<Tile::MATH_REGISTERS>();
-            multiply_and_store(d, blocks);
+        const int stages = work.end_block * PROMOTED_CHUNKS / Tile::CHUNKS;
+        if constexpr (!Tile::Decoding::ONCE) {
+            if (role == 0) {
+                keep_registers<Tile::Decoding::DECODER_REGISTERS>();
+                decode_weights(tile, stages, operands.b, d, thread);
+                return;
+            }
+        }
+        take_registers<Tile::Decoding::MATH_REGISTERS>();
+        if constexpr (PROMOTED)
+            multiply_promoted(d, stages / STAGES_A_TURN);
+        else
+            multiply_never_promoted(d, stages);
+    }
+
+    // By a warpgroup, whose warps do one thing each.
+    template <class Operands, class Result, class MakeSpace>
+    __device__ __forceinline__ void load(const auto& make_order, const Operands& operands, const Result& d, int thread,
+                                         const MakeSpace& make_space) {
+        const int warp = thread / 32, lane = thread % 32;
+        if (warp == 0) {
+            if constexpr (Tile::Decoding::ONCE)
+                load_decoded(tile, Order(make_order()), operands, make_space(), d, lane);
+            else if (OfWarps<Order> || lane == 0)
+                load_and_announce(tile, Order(make_order()), operands, lane);
+        } else if (Tile::SCALED && warp == 1) {
+            if constexpr (Tile::SCALED) load_scales_of_rows(tile, Order(make_order()), operands.scales, lane);
+        } else if (warp >= 2) {
+            if constexpr (Tile::Decoding::ONCE) Decoder<Tile>{tile, operands.b, make_space(), warp - 2}.run();
         }
     }
 
-    __device__ __forceinline__ void start(int stage, int wave, float (&sums)[SUMS], bool begins) {
-        const int row = warpgroup_index() * (WAVES * WGMMA_ROWS) + wave * WGMMA_ROWS;
+    // `row`: the first of the warpgroup's. Asked for once, it and with it all descriptors stay in uniform registers.
+    __device__ __forceinline__ void start(int stage, int row, float (&sums)[SUMS], bool begins) {
         const uint64_t a = matrix_descriptor(tile.tokens[stage][0] + row * 128), b = matrix_descriptor(tile.weights[stage]);
 #pragma unroll
         for (int step = 0; step < 128 / WGMMA_DEPTH; step++)
             multiply<Tile::WEIGHTS>(sums, a + 2 * step, b + 2 * step, step > 0 || !begins);
+        commit_multiplications();
     }
 
-    // A tile, so many turns of stages whose sums are promoted together.
-    __device__ __forceinline__ void multiply_promoted(Ring<Tile::STAGES>& ring, int turns, float (&sums)[WAVES][SUMS]) {
+    // One wave of the stages that are promoted together, each a group.
+    __device__ __forceinline__ void start_turn(const Ring<Tile::STAGES>& ring, int first_row, int wave, float (&partial)[SUMS]) {
+        hold(partial);
+        fence_registers();
+        Ring<Tile::STAGES> of = ring;
 #pragma unroll
-        for (int wave = 0; wave < WAVES; wave++)
+        for (int i = 0; i < STAGES_A_TURN; i++, of.advance()) start(of.stage, first_row + wave * WGMMA_ROWS, partial, i == 0);
+        hold(partial);
+    }
+    __device__ __forceinline__ void promote(const Ring<Tile::STAGES>& ring, int first_row, int wave, float (&partial)[SUMS],
+                                            float (&sums)[SUMS]) {
+        float scales[2];
+        if constexpr (Tile::SCALED) {
+            const float* of =
+                tile.scales.of[ring.stage][0] + first_row + wave * WGMMA_ROWS + accumulator_row(0, thread_index_anew());
+            scales[0] = of[0];
+            scales[1] = of[8];
+        }
+        Ring<Tile::STAGES> done = ring;
+        if (STAGES_A_TURN == 2 && wave == WAVES - 1) {
+            wait_for_multiplications<1>();
+            tile.release(done.stage);
+            done.advance();
+        }
+        wait_for_multiplications<0>();
+        hold(partial);
+        if (wave == WAVES - 1) tile.release(done.stage);
 #pragma unroll
-            for (int j = 0; j < SUMS; j++) sums[wave][j] = 0;
-#pragma unroll 1
-        for (; turns > 0; turns--) {
-            int stages[STAGES_A_TURN];
+        for (int j = 0; j < SUMS; j++)
+            sums[j] = Tile::SCALED ? __fmaf_rn(partial[j], scales[j / 2 % 2], sums[j]) : __fadd_rn(sums[j], partial[j]);
+    }
+    __device__ __forceinline__ void wait_for_turn(Ring<Tile::STAGES> ring) {
 #pragma unroll
-            for (int i = 0; i < STAGES_A_TURN; i++, ring.advance()) {
-                tile.wait_until_full(ring);
-                stages[i] = ring.stage;
-            }
+        for (int i = 0; i < STAGES_A_TURN; i++, ring.advance()) tile.wait_until_full(ring);
+    }
+    __device__ __forceinline__ void advance_turn(Ring<Tile::STAGES>& ring) {
 #pragma unroll
-            for (int wave = 0; wave < WAVES; wave++) {
-                float partial[SUMS];
-                hold(partial);
-                fence_registers();
+        for (int i = 0; i < STAGES_A_TURN; i++) ring.advance();
+    }
+
+    // All tiles, so many turns each: a tile's first wgmmas run while the one before it is stored.
+    template <class Result>
+    __device__ __forceinline__ void multiply_promoted(const Result& d, int turns) {
+        const int first_row = warpgroup_index() * (WAVES * WGMMA_ROWS);
+        Ring<Tile::STAGES> ring;
+        float partial[SUMS];
+        wait_for_turn(ring);
+        start_turn(ring, first_row, 0, partial);
+        for (;;) {
+            const bool more = __any_sync(0xFFFFFFFF, tile.announced[tile.slot_of_warp()].more);
+            float sums[WAVES][SUMS];
 #pragma unroll
-                for (int i = 0; i < STAGES_A_TURN; i++) start(stages[i], wave, partial, i == 0);
-                commit_multiplications();
-                hold(partial);
-                float scales[2];
-                if constexpr (Tile::SCALED) {
-                    const float* of = tile.scales.of[stages[0]][0] + (warpgroup_index() * WAVES + wave) * WGMMA_ROWS;
-                    for (int h = 0; h < 2; h++) scales[h] = of[accumulator_row(2 * h, thread_index_anew())];
+            for (int wave = 0; wave < WAVES; wave++)
+#pragma unroll
+                for (int j = 0; j < SUMS; j++) sums[wave][j] = 0;
+            auto multiply_turn = [&](bool is_started) {
+#pragma unroll
+                for (int wave = 0; wave < WAVES; wave++) {
+                    if (wave > 0 || !is_started) start_turn(ring, first_row, wave, partial);
+                    promote(ring, first_row, wave, partial, sums[wave]);
                 }
-                wait_for_multiplications<0>();
-                hold(partial);
-                if (wave == WAVES - 1)
-#pragma unroll
-                    for (int i = 0; i < STAGES_A_TURN; i++) tile.release(stages[i]);
-#pragma unroll
-                for (int j = 0; j < SUMS; j++)
-                    sums[wave][j] = Tile::SCALED ? __fmaf_rn(partial[j], scales[j / 2 % 2], sums[wave][j])
-                                                 : __fadd_rn(sums[wave][j], partial[j]);
+                advance_turn(ring);
+            };
+            multiply_turn(true);
+#pragma unroll 2
+            for (int left = turns - 1; left > 0; left--) {
+                wait_for_turn(ring);
+                multiply_turn(false);
             }
+            if (!more) {
+                store(d, sums);
+                break;
+            }
+            if constexpr (!Tile::Decoding::ONCE) store(d, sums);  // there are no registers for both
+            wait_for_turn(ring);
+            start_turn(ring, first_row, 0, partial);
+            if constexpr (Tile::Decoding::ONCE) store(d, sums);
+            __syncwarp();  // else ptxas takes the warp for divided, and every descriptor goes to uniform registers anew
         }
     }
 
     // A tile whose sums are not promoted: one stage's wgmmas run while the next one is waited for.
-    __device__ __forceinline__ void multiply_unpromoted(Ring<Tile::STAGES>& ring, int blocks, float (&sums)[WAVES][SUMS]) {
-        int before = 0;
+    __device__ __forceinline__ void multiply_unpromoted(Ring<Tile::STAGES>& ring, int first_row, int stages,
+                                                        float (&sums)[WAVES][SUMS]) {
+        auto hold_all = [&] {
+#pragma unroll
+            for (int wave = 0; wave < WAVES; wave++) hold(sums[wave]);
+        };
+        Ring<Tile::STAGES> before = ring;
         auto add = [&](bool begins) {
             tile.wait_until_full(ring);
-#pragma unroll
-            for (int wave = 0; wave < WAVES; wave++) hold(sums[wave]);
+            const int stage = __shfl_sync(0xFFFFFFFF, ring.stage, 0);  // or descriptors go to uniform registers one by one
+            hold_all();
             fence_registers();
 #pragma unroll
-            for (int wave = 0; wave < WAVES; wave++) start(ring.stage, wave, sums[wave], begins);
-            commit_multiplications();
-#pragma unroll
-            for (int wave = 0; wave < WAVES; wave++) hold(sums[wave]);
+            for (int wave = 0; wave < WAVES; wave++) start(stage, first_row + wave * WGMMA_ROWS, sums[wave], begins);
+            hold_all();
             if (!begins) {
-                wait_for_multiplications<1>();
-                tile.release(before);
+                wait_for_multiplications<WAVES>();
+                tile.release(before.stage);
+                before.advance();
             }
-            before = ring.stage;
             ring.advance();
         };
         add(true);
-#pragma unroll 1
-        for (blocks--; blocks > 0; blocks--) add(false);
+#pragma unroll 2
+        for (stages--; stages > 0; stages--) add(false);
         wait_for_multiplications<0>();
-#pragma unroll
-        for (int wave = 0; wave < WAVES; wave++) hold(sums[wave]);
-        tile.release(before);
+        hold_all();
+        tile.release(before.stage);
     }
 
+    // As multiply_promoted(): so many stages each.
     template <class Result>
-    __device__ __forceinline__ void multiply_and_store(const Result& d, int blocks) {
+    __device__ __forceinline__ void multiply_never_promoted(const Result& d, int stages) {
+        const int first_row = warpgroup_index() * (WAVES * WGMMA_ROWS);
         Ring<Tile::STAGES> ring;
-        for (bool more = true; more;) {
+        for (;;) {
             float sums[WAVES][SUMS];
-            if constexpr (PROMOTED)
-                multiply_promoted(ring, blocks / STAGES_A_TURN, sums);
-            else
-                multiply_unpromoted(ring, blocks, sums);
-            more = __any_sync(0xFFFFFFFF, tile.announced[tile.slot_of_warp()].more);
+            multiply_unpromoted(ring, first_row, stages, sums);
+            const bool more = __any_sync(0xFFFFFFFF, tile.announced[tile.slot_of_warp()].more);
             store(d, sums);
-            __syncwarp();  // else ptxas takes the warp for divided, and every descriptor goes to uniform registers anew
+            if (!more) break;
+            __syncwarp();
         }
     }
 

@@ -24,52 +24,94 @@ struct AnnouncedTile {
     int more;  // there is a tile after it
 };
 
-template <Weights WEIGHTS_, int STAGES_, Promotion PROMOTION_>
+// How weights are decoded. By one CTA for itself: as it multiplies them, through a ring of packed stages.
+template <int PIECE_BYTES>
+struct DecodesByItself {
+    static constexpr bool ONCE = false;
+    static constexpr int THREADS = 128, PACKED = 2, STAGES_A_TILE = 1;  // decoders may be a tile ahead for each stage
+    static constexpr int MATH_REGISTERS = 216, DECODER_REGISTERS = 32, LOADER_REGISTERS = 48;
+
+    alignas(128) uint8_t packed[PACKED][2][PIECE_BYTES];
+    Barrier full[PACKED], empty[PACKED];
+
+    __device__ __forceinline__ void initialise() {
+#pragma unroll
+        for (int stage = 0; stage < PACKED; stage++) {
+            zoo::initialise(&full[stage], 1);
+            zoo::initialise(&empty[stage], THREADS / 32);
+        }
+    }
+};
+
+// By all CTAs, once for all tokens: decode_once.cuh.
+template <int PIECE_BYTES>
+struct DecodesOnce {
+    static constexpr bool ONCE = true;
+    static constexpr int THREADS = 0, WARPS = 2, STAGES_A_TILE = 2;  // who copies may be a tile ahead for two stages
+    static constexpr int MATH_REGISTERS = 224, LOADER_REGISTERS = 56;
+
+    alignas(128) uint8_t packed[WARPS][2][PIECE_BYTES];
+    alignas(128) uint8_t rows[WARPS][16 * 128];
+    Barrier full[WARPS][2], cleared;  // cleared: the claims may be read
+    int progress;  // a unit: of those after it, none that the CTA wants comes more than a stage of all columns later
+
+    __device__ __forceinline__ void initialise() {
+        zoo::initialise(&cleared, 1);
+        for (int warp = 0; warp < WARPS; warp++)
+            for (int piece = 0; piece < 2; piece++) zoo::initialise(&full[warp][piece], 1);
+        progress = 0;
+    }
+    __device__ __forceinline__ void set_progress(int unit) {
+        asm volatile("st.relaxed.cta.shared::cta.s32 [%0], %1;" ::"r"(shared_address(&progress)), "r"(unit) : "memory");
+    }
+    __device__ __forceinline__ int get_progress() const {
+        int unit;
+        asm volatile("ld.relaxed.cta.shared::cta.s32 %0, [%1];" : "=r"(unit) : "r"(shared_address(&progress)) : "memory");
+        return unit;
+    }
+};
+
+template <Weights WEIGHTS_, int STAGES_, Promotion PROMOTION_, template <int> class Decoding_>
 struct DecodedTile {
     static constexpr Weights FORMAT = WEIGHTS_;
-    static constexpr int TOKENS = 256, WEIGHTS = 128, STAGES = STAGES_, PACKED = 2, WARPGROUPS = 2;
+    static constexpr int TOKENS = 256, WEIGHTS = 128, STAGES = STAGES_, WARPGROUPS = 2;
     static constexpr bool GATHERS = false, STORED = false;
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
     static constexpr int HEIGHTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = 1;
     static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
+    using Decoding = Decoding_<CHUNKS * CHUNK_BYTES>;
     static constexpr int WAVES = TOKENS / (WARPGROUPS * WGMMA_ROWS), SUMS = WEIGHTS / 2;  // a warpgroup's 64 tokens, one by one
     static constexpr int STAGES_A_PROMOTION = SCALED ? 1 : PROMOTED_CHUNKS / CHUNKS;
     static_assert(STAGES >= 2 * STAGES_A_PROMOTION);
 
-    static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32, DECODING_THREADS = 128;
-    static constexpr int COPYING_THREADS = SCALED ? 32 : 0;  // that arrive by their copies
+    static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32, DECODING_THREADS = Decoding::THREADS;
     static constexpr int THREADS = MATH_THREADS + DECODING_THREADS + 128;
-    static constexpr int MATH_REGISTERS = 216, DECODER_REGISTERS = 32, LOADER_REGISTERS = 48;
+    static constexpr int COPYING_THREADS = SCALED ? 32 : 0;  // that arrive by their copies
     static constexpr uint32_t FULL_ARRIVALS = 1 + DECODING_THREADS / 32 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
-    static constexpr int COLUMNS =
-        STAGES + 1;  // tiles whose factors are there at once: as many as decoders may be ahead, and one
+    static constexpr int COLUMNS = STAGES / Decoding::STAGES_A_TILE + 1;  // tiles whose factors are there at once
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(1024) uint8_t weights[STAGES][WEIGHTS * 128];
-    alignas(128) uint8_t packed[PACKED][HEIGHTS][CHUNKS * CHUNK_BYTES];
     uint2 table[128];
     float2 columns[COLUMNS][WEIGHTS];  // what a weight's sums are multiplied by, and what is added to them
     AnnouncedTile announced[COLUMNS];
     int slots[MATH_WARPS];  // of columns and announced, that a warp is at: no register
-    Barrier full[STAGES], empty[STAGES], packed_full[PACKED], packed_empty[PACKED];
+    Barrier full[STAGES], empty[STAGES];
     struct Scales {
         float of[STAGES][LINES][TOKENS];
     };
     std::conditional_t<SCALED, Scales, Nothing> scales;
+    Decoding decoding;
 
     // By all threads, which then synchronise.
     __device__ __forceinline__ void initialise() {
         if (threadIdx.x == 0) {
+            decoding.initialise();
 #pragma unroll
             for (int stage = 0; stage < STAGES; stage++) {
                 zoo::initialise(&full[stage], FULL_ARRIVALS);
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
-            }
-#pragma unroll
-            for (int stage = 0; stage < PACKED; stage++) {
-                zoo::initialise(&packed_full[stage], 1);
-                zoo::initialise(&packed_empty[stage], DECODING_THREADS / 32);
             }
         }
         if (threadIdx.x < MATH_WARPS) slots[threadIdx.x] = 0;

@@ -25,9 +25,13 @@ struct Choice {
         FourBitTile<WEIGHTS, TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES, Variant::CHUNKS, GATHERS, PROMOTION>;
     using Way = FourBitProduct<Tile, OrderOf<Tile>, Variant::SPLITS>;
 };
+// ONCE is in the tables only where weights are decoded once for all tokens.
+template <class V>
+constexpr bool decodes_once = requires { V::ONCE; };
 template <>
 struct Choice<256> {
-    using Tile = DecodedTile<WEIGHTS, Variant::STAGES, PROMOTION>;
+    using Tile = std::conditional_t<decodes_once<Variant>, DecodedTile<WEIGHTS, Variant::STAGES, PROMOTION, DecodesOnce>,
+                                    DecodedTile<WEIGHTS, Variant::STAGES, PROMOTION, DecodesByItself>>;
     using Way = DecodedProduct<Tile, OrderOf<Tile>>;
 };
 using Tile = Choice<Variant::TOKENS>::Tile;

@@ -13,6 +13,7 @@
 #include <climits>
 #include <cstdint>
 
+#include "common/global_words.cuh"
 #include "common/mbarrier.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/mainloop/fp8b128_mainloop.cuh"
@@ -44,36 +45,6 @@ struct MoverSpace {
         return {reinterpret_cast<const uint8_t*>(scales), 4, scales_stride * 4, M, false};
     }
 };
-
-__device__ __forceinline__ uint32_t load_relaxed(const uint32_t* address) {
-    uint32_t v;
-    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
-    return v;
-}
-__device__ __forceinline__ uint32_t load_acquire(const uint32_t* address) {
-    uint32_t v;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
-    return v;
-}
-__device__ __forceinline__ void store_release(uint32_t* address, uint32_t v) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(v) : "memory");
-}
-
-__device__ __forceinline__ void store_bytes(void* target, const void* source, uint32_t bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(shared_address(source)),
-                 "r"(bytes)
-                 : "memory");
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-// Until all but the last so many stores have read shared memory.
-template <int STORES>
-__device__ __forceinline__ void wait_until_read() {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(STORES) : "memory");
-}
-__device__ __forceinline__ void wait_until_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
-// Between what the copy engine reads or writes in global memory and what threads do.
-__device__ __forceinline__ void order_copies() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 
 // Two warps bring scales, a third moves rows.
 template <class Tile>
