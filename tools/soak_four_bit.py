@@ -238,6 +238,9 @@ class FourBitProblem(Problem):
             given["d"] = given["d"][0]
         if self.grouping == "dense":
             given |= {name: given[name][0] for name in {"b", "b_scale", "b_row_scale", "bias"} & given.keys()}
+            if "workspace" in self.kernel.arguments and self.M > 256:  # some variants want it
+                units = -(-self.N // 128) * -(-self.K // 256) * 2
+                given["workspace"] = torch.randint(0, 256, (units * (128 * 128 + 4) + 16,), dtype=torch.uint8, device="cuda")
         return given | {name: torch.tensor(values, dtype=torch.int32, device="cuda") for name, values in self.own.items()}
 
     def expected(self, kernels: cupy.RawModule, splits: int, where: numpy.ndarray | None) -> list[torch.Tensor]:

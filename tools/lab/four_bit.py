@@ -90,7 +90,9 @@ def different(cubins: Zoo, form: str) -> int:
         of_kind_of_sums = [variant for variant in tiles(kernel, kind) if variant.constants["SPLITS"] == 1]
         for M, N, K in PROBLEMS if of_kind_of_sums else ():
             names = [variant.name for variant in of_kind_of_sums if M > 256 or "ONCE" not in variant.constants]
-            operands = tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()} | of_kind(kind, M, K) | scratch(M, N, K)
+            operands = (
+                tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()} | of_kind(kind, M, K) | scratch(M, N, K)
+            )
             rest = {"bias": torch.randn(N, device="cuda"), "row_scale": torch.rand(M, device="cuda")}
             for dtype, given in ((torch.bfloat16, {}), (torch.float16, rest), (torch.float32, rest)):
                 if dtype == torch.float32:  # which tiles of 256 rows do not take

@@ -204,7 +204,9 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
         yield problem(words, _tokens(20, 192, formats), _packed(72, 192, formats, kind))
     if "batch_invariant" in kernel.options and splits == 1:
         shape = (20 + more, 72, 544)
-        yield problem(f"{shape}, batch_invariant", _tokens(20 + more, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"})
+        yield problem(
+            f"{shape}, batch_invariant", _tokens(20 + more, 544, formats), _packed(72, 544, formats), options={"batch_invariant": "yes"}
+        )
     for name, way_of_scales in _odd_scales(variant, 9 + more, 544):
         yield problem(name, _tokens(9 + more, 544, formats), _packed(72, 544, formats), way=way_of_scales)
     if once:  # more rows of tiles than are multiplied at a time; more than 32 of what is decoded at once along K
@@ -424,7 +426,9 @@ def _tokens(M: int, K: int, formats: str) -> numpy.ndarray:
 
 def _one_hot(formats: str, more: int = 0) -> numpy.ndarray:
     """A row for each of 128 columns of K: a one there; and so many rows more, from the first on."""
-    return numpy.eye(128, dtype=numpy.float32)[numpy.arange(128 + more) % 128].astype(ml_dtypes.bfloat16 if _is_bf16(formats) else ml_dtypes.float8_e4m3fn)
+    return numpy.eye(128, dtype=numpy.float32)[numpy.arange(128 + more) % 128].astype(
+        ml_dtypes.bfloat16 if _is_bf16(formats) else ml_dtypes.float8_e4m3fn
+    )
 
 
 @lru_cache(maxsize=64)
