@@ -24,6 +24,7 @@ from zoo.contract.manifest import Argument, Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import NAN, BlockFormat, nvfp4_tensor_scale
+from zoo.reference.fragments import permuted_columns
 from zoo.reference.groups import gather, padded_bounds
 from zoo.reference.quantize import Quantized, quantize_both, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
@@ -164,6 +165,8 @@ class _Quantiser:
         tensor_scale = self._tensor_scale(x, groups, inputs, outputs)
         format = self.own.made(self.settings, tensor_scale)
         outputs |= self._answers(x, format, groups)
+        if self.settings.get("order") == "fragments":
+            outputs["q"] = permuted_columns(outputs["q"])
         if groups.padded and groups.offsets is not None:
             outputs["padded_starts"], outputs["padded_ends"] = padded_bounds(groups.offsets)
         for name in self.kernel.arguments:
