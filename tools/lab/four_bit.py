@@ -29,7 +29,15 @@ from zoo.catalog import Zoo
 CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
 KINDS = ("regular", "blocks", "never")
 KIND_OF = (*KINDS, "regular")  # of a variant, by its PROMOTION; the last is the first by another loop
-PROBLEMS = ((1, 64, 64), (65, 8, 192), (193, 136, 448), (300, 264, 320), (517, 392, 2880), (2048, 4096, 4096))  # (rows, N, K)
+PROBLEMS = (
+    (1, 64, 64),
+    (65, 8, 192),
+    (193, 136, 448),
+    (300, 264, 320),
+    (517, 392, 2880),
+    (2048, 4096, 4096),
+    (2312, 4232, 8256),
+)  # (rows, N, K)
 DENSE = (
     *((M, 28672, 4096) for M in (8, 32, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192)),
     (2048, 7168, 16384), (4096, 5760, 2880), (8192, 8192, 8192),

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "f3531b7418cd389f4c7220d0145dccd13845d59fb71d831a72cbd87ce2a50c17"
+MANIFEST_SHA256 = "2826578ad491af1f5c23fd0ef20e00b68f927e75499f14192c6b66dcc92f3b30"
