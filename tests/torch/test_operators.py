@@ -53,6 +53,21 @@ def test_an_exported_program_takes_any_number_of_rows():
     assert torch.equal(exported().module()(rows(41, 256)), TwoKernels()(rows(41, 256)))
 
 
+class DecodedOnce(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.ops.zoo.gemm_fp8_nvfp4_dense(a, b, N=128)
+
+
+@pytest.mark.parametrize("count", [16, 400])
+def test_a_workspace_for_many_rows_ties_no_exported_program_to_few_or_to_many(count):
+    a, b = torch.ones(count, 64).to(torch.float8_e4m3fn), torch.full((2, 1, 2304), 56, dtype=torch.uint8)
+    dynamic = {"a": {0: torch.export.Dim("m", min=3, max=4096)}, "b": None}
+    program = torch.export.export(DecodedOnce(), (a, b), dynamic_shapes=dynamic).module()
+    for rows in (3, 256, 257, 700):
+        some = torch.ones(rows, 64).to(torch.float8_e4m3fn)
+        assert torch.equal(program(some, b), DecodedOnce()(some, b)) and program(some, b).shape == (rows, 128)
+
+
 def test_an_exported_program_is_saved_and_loaded(tmp_path):
     from torch._export.serde import serialize
 
