@@ -38,6 +38,7 @@ if not any(pick_arch(kernel.archs, device.capability) for kernel in packaged.fin
 _TAKE_LONG = {
     "builder/test_build_failures.py",
     "builder/test_build_runs.py",
+    "builder/test_naps.py",
     "builder/test_new_format.py",
     "builder/test_shared_tables.py",
     "capi/test_edges.py",

@@ -446,19 +446,23 @@ def _quantised(h: torch.Tensor, pow2: bool) -> list[torch.Tensor]:
     return [(whole * inverse[:, :, None]).flatten(1)[:, : h.shape[1]], scales]
 
 
-def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[str, str]]) -> tuple[str, int, numpy.ndarray | None]:
-    """(variant, its splits, which elements of D they are for, unless all); the results are in the buffers of the problem's outputs then."""
+def run(collection: zoo.Zoo, problem: Problem, ran: collections.Counter[tuple[str, str]]) -> tuple[str, int, numpy.ndarray | None] | None:
+    """(variant, its splits, which elements of D they are for, unless all); the results are in the buffers of the problem's outputs then.
+    None where no variant takes the problem, which may be in a folder of a few."""
     arguments = problem.arguments()
     kernel = collection.kernel(problem.name)
     names = [v.name for v in kernel.variants if v.arch == "sm_90a" and v.dtypes.get("d", problem.dtype) == problem.dtype]
     problem.random.shuffle(names)
     names.sort(key=lambda name: ran[problem.name, name])
-    for wanted in problem.random.choice(((None,), (*names, None))):
+    for wanted in problem.random.choice(((None, *names), (*names, None))):
         try:
             plan = collection.prepare(problem.name, variant=wanted, **arguments)
             break
         except VariantError:
-            continue
+            if wanted is None and collection is packaged:
+                raise
+    else:
+        return None
     if problem.settings.get("b_constant") == "yes":
         torch.cuda.synchronize()  # what made b has ended
     plan(torch.cuda.current_stream().cuda_stream)
@@ -491,14 +495,18 @@ def soak_from_the_command_line(about: str, patterns: tuple[str, ...], source: st
 
 
 def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, problem_of: type[Problem], arguments: argparse.Namespace) -> int:
-    started, wrong = time.monotonic(), 0
+    started, wrong, left_out = time.monotonic(), 0, 0
     ran: collections.Counter[tuple[str, str]] = collections.Counter()
     for number in range(arguments.count):
         if time.monotonic() - started > arguments.seconds:
             break
         seed = arguments.seed * 1_000_000 + number
         problem = problem_of(collection.kernel(names[number % len(names)]), seed, arguments.small)
-        variant, splits, where = run(collection, problem, ran)
+        outcome = run(collection, problem, ran)
+        if outcome is None:
+            left_out += 1
+            continue
+        variant, splits, where = outcome
         expected = problem.expected(kernels, splits, where)
         if number < 6 * len(names) and problem.M * problem.N * problem.K < 4e6:  # is the answer right?
             if problem.differs_from_reference(splits, where):
@@ -520,7 +528,8 @@ def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, problem
                 wrong += 1
         ran[(problem.name, variant)] += 1
     total = sum(ran.values())
-    print(f"{total} problems on {len(ran)} variants of {len(names)} kernels, {wrong} wrong, {time.monotonic() - started:.1f} s")
+    said = f"{total} problems on {len(ran)} variants of {len(names)} kernels, {wrong} wrong"
+    print(f"{said}, {left_out} that no variant takes, {time.monotonic() - started:.1f} s")
     available = {(n, v.name) for n in names for v in collection.kernel(n).variants if v.arch == "sm_90a"}
     missed = sorted(available - set(ran))
     print(f"variants that no problem took: {len(missed)}" + "".join(f"\n    {name} {variant}" for name, variant in missed[:10]))
