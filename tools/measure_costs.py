@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.builder.costs import Gpu
+from tools.builder.costs import Gpu, with_costs
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from zoo.contract.expressions import Expression
@@ -131,7 +131,7 @@ def main() -> int:
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
     gpu = Gpu(named[0]["costs"], documents)
     tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile.get("cost") in gpu.formulas}
-    problems = Problems(table, data["sms"])
+    problems = Problems(with_costs(table, documents), data["sms"])
     for m, n, k, b_constant, variant, microseconds in sorted({(*row[2:6], row[1], row[6]) for row in data["rows"]}):
         if variant in tiles:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)

@@ -1,6 +1,6 @@
 """A debug build whose warps and CTAs sleep at random wherever they wait for each other, for what is right only by luck of timing.
 
-    python tools/sleepy.py /tmp/sleepy 'gemm.fp8b128.dense t128_rest' 'gemm.fp8_nvfp4.dense t256_once*'
+    python tools/sleepy.py /tmp/sleepy 'gemm.fp8b128.dense t192_rest' 'gemm.fp8_nvfp4.dense t256_once*'
     python tools/soak_gemm.py --cubins /tmp/sleepy --count 3000
     zoo --cubins /tmp/sleepy verify 'gemm.*' --gpu
 

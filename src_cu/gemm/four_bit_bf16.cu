@@ -20,8 +20,7 @@ namespace zoo {
 constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
 using OfGroups = GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>;
-using OfOne = std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>;
-using Order = std::conditional_t<DENSE, OfOne, OfGroups>;
+using Order = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>, OfGroups>;
 using Way = Bf16Product<Tile, Order, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 

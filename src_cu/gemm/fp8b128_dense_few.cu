@@ -12,8 +12,9 @@ namespace zoo {
 using OwnTile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Tile = MayShareTile<OwnTile, sharers<Variant>()>;
-using From = MayShareOperands<Tile>;
-using OfCluster = MayShareOrder<Tile, Variant::SPLITS>;
+using Rows = FewOrEvenTiles<Tile, Tile::TOKENS>;
+using From = MayShareOperands<Tile, Rows>;
+using OfCluster = MayShareOrder<Tile, Variant::SPLITS, Rows>;
 using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, OfCluster>;
 using Split = std::conditional_t<(Variant::SPLITS > 1), FewTokensPushed<Tile, Variant::SPLITS>, FewTokens<Tile, 1>>;
 using Way = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;

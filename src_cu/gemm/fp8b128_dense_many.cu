@@ -21,8 +21,9 @@ namespace zoo {
 
 using Tile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
-using From = Operands<Tile>;
-using Order = DenseOrder<Tile, Variant::BAND>;
+using Rows = EvenTiles<Tile>;
+using From = EvenOperands<Tile>;
+using Order = DenseOrder<Tile, Variant::BAND, Rows>;
 using Way = ManyTokens<Tile>;
 
 }  // namespace zoo

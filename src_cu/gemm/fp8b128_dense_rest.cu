@@ -6,7 +6,7 @@ namespace zoo {
 
 using Tile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
-using From = FewOperands<Tile>;
+using From = EvenOperands<Tile>;
 using Order = RestOrder<Tile, Variant::BAND>;
 using Way = SharedRest<Tile>;
 

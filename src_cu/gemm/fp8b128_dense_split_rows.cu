@@ -10,8 +10,9 @@ namespace zoo {
 using OwnTile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Tile = MayShareTile<OwnTile, sharers<Variant>()>;
-using From = MayShareOperands<Tile>;
-using Order = MayShareOrder<Tile, Variant::SPLITS>;
+using Rows = EvenTiles<Tile>;
+using From = MayShareOperands<Tile, Rows>;
+using Order = MayShareOrder<Tile, Variant::SPLITS, Rows>;
 using Way = SplitRows<Tile>;
 
 }  // namespace zoo

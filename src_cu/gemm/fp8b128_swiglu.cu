@@ -14,7 +14,7 @@
 #include "gemm/load/gated.cuh"
 #include "gemm/pipeline/many_tokens.cuh"
 #include "gemm/epilogue/store_swiglu.cuh"
-#include "gemm/schedule/tile_order.cuh"
+#include "gemm/schedule/ends_or_places.cuh"
 
 namespace zoo {
 
@@ -32,43 +32,47 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 static_assert(PARTS == 1 || SPLIT || PAIRS);
 static_assert(!(PAIRS && Variant::GROUPING == 3), "an order by m_indices may go on by several tiles in one step");
 
+// Of one matrix of many tokens tiles are all about as high.
+using From =
+    std::conditional_t<SPLIT, FewOperands<Tile>, std::conditional_t<Variant::GROUPING == 0, EvenOperands<Tile>, Operands<Tile>>>;
+
 template <class Order>
 using Paired = std::conditional_t<PAIRS, OrderOfPairs<Order, Tile>, Order>;
 
 // QUANTISED: 0 no, 1 yes, 2 as the launch says, in tiles that have whole blocks of the result.
-// GROUPING: 0 dense, 1 m_grouped_contiguous by offsets, 2 m_grouped_masked, 3 m_grouped_contiguous by m_indices.
-__device__ __forceinline__ auto order_of(const int* places, int groups, int rows, int columns, int blocks) {
+// GROUPING: 0 dense, 1 m_grouped_contiguous by offsets or m_grouped_masked, 3 m_grouped_contiguous by m_indices.
+__device__ __forceinline__ auto order_of(const int* places, int groups, int rows, int rows_of_place, int columns, int blocks) {
     if constexpr (Variant::GROUPING == 1)
-        return Paired<GroupedOrder<Result, Variant::BAND, OneAfterTheOther>>(OneAfterTheOther{places}, groups, columns, blocks);
-    else if constexpr (Variant::GROUPING == 2)
-        return Paired<GroupedOrder<Result, Variant::BAND, EachInItsPlace>>(EachInItsPlace{places, rows}, groups, columns, blocks);
+        return Paired<GroupedOrder<Result, Variant::BAND, EndsOrPlaces>>(EndsOrPlaces{places, rows_of_place}, groups, columns,
+                                                                         blocks);
     else if constexpr (Variant::GROUPING == 3)
         return IndexedOrder<Result, Variant::BAND>(places, rows, columns, blocks);
     else if constexpr (SPLIT)
         return std::conditional_t<PARTS == 1, SplitOrder<Result, Variant::SPLITS>, PartedSplitOrder<Tile, Variant::SPLITS>>(
             rows, columns, blocks);
     else
-        return Paired<DenseOrder<Result, Variant::BAND>>(rows, columns, blocks);
+        return Paired<DenseOrder<Result, Variant::BAND, EvenTiles<Result>>>(rows, columns, blocks);
 }
 
 }  // namespace zoo
 
-// rows: of A, or of a group's place. The last five are for a quantised result; where it is not, `scales` is null.
+// rows: of A, or of a group's place, as `place` is where groups have one, and else 0. The five before it are for a quantised result; where it
+// is not, `scales` is null.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_scale,
                const uint8_t* b_scale, int a_scale_is_ue8m0, int b_scale_is_ue8m0, const float* row_scale, uint8_t* d,
                const int* places, int groups, int rows, int columns, int blocks, int gate_step, int gate_to_up,
                int64_t a_scale_group, int64_t a_scale_row, int64_t a_scale_block, int64_t b_scale_group, int64_t b_scale_row,
                int64_t b_scale_block, int64_t d_stride, float* scales, int64_t scales_group, int64_t scales_row,
-               int64_t scales_block, int64_t pow2) {
+               int64_t scales_block, int64_t pow2, int place) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const int rows_of_place = Variant::GROUPING == 2 ? rows : 0;
+    const int rows_of_place = Variant::GROUPING == 1 ? place : 0;
     const zoo::Scales a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(2 * columns, zoo::SCALE_BLOCK),
                                b_scale_is_ue8m0 != 0};
-    const zoo::GatedOperands<zoo::Tile, zoo::SPLIT> operands{
+    const zoo::GatedOperands<zoo::Tile, zoo::From> operands{
         {a, b, a_scales, b_scales, a_scale_group, b_scale_group, rows_of_place, 0}, gate_step, gate_to_up};
-    const auto order = zoo::order_of(places, groups, rows, columns, blocks);
+    const auto order = zoo::order_of(places, groups, rows, rows_of_place, columns, blocks);
     zoo::Way& way = *reinterpret_cast<zoo::Way*>(memory);
     if constexpr (Variant::QUANTISED != 0) {
         using Out = std::conditional_t<Variant::QUANTISED == 2, zoo::EitherMatrix, zoo::QuantisedMatrix>;

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.builder.costs import with_costs
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from tools.builder.table import read_tables
@@ -170,7 +171,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
     before = tomllib.loads((tmp_path / GPU).read_text())
     documents = Documents(tmp_path)
     table = included(tomllib.loads((tmp_path / "gemm/fp8b128_dense.toml").read_text()), documents)
-    problems = measure.Problems(table, 132)
+    problems = measure.Problems(with_costs(table, documents), 132)
     (tile,) = (one for one in table["variants"]["tiles"] if one["name"] == "t192" and one.get("cost") == "waves")
     one = measure.Tile(tile, TABLE, measure.Gpu(tile["costs"], documents))
     true = {"block": 700, "end": 900}

@@ -23,6 +23,11 @@ tiles = "ceil_div(M, {TOKENS})"          # what this formula calls so
 [part]                                   # what formulas have in common
 compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 
+[formula.waves.derives]                  # what the table derives for it, too
+"TILES_{TOKENS}" = "ceil_div(M, {TOKENS})"
+[formula.waves.launch]                   # what a tile's launch is besides the one it names; it then has the tile's name
+grid = ["TILES_{TOKENS}", "1", "1"]
+
 A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts. What comes out is an expression
 like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
 """
@@ -45,17 +50,34 @@ def with_costs(data: _Table, documents: Documents) -> _Table:
     variants = data.get("variants")
     if not isinstance(variants, dict) or not isinstance(variants.get("tiles"), list):
         return data
-    made = [_with_cost(tile, str(data.get("name")), documents) if isinstance(tile, dict) else tile for tile in variants["tiles"]]
+    data = {**data, "derived": dict(data.get("derived", {})), "launch": dict(data.get("launch", {}))}
+    made = [_with_cost(tile, data, documents) if isinstance(tile, dict) else tile for tile in variants["tiles"]]
     return {**data, "variants": {**variants, "tiles": made}}
 
 
-def _with_cost(tile: _Table, table: str, documents: Documents) -> _Table:
+def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
+    """A tile with the expression of its cost; what its formula derives and launches is put into `data`."""
     made = {key: value for key, value in tile.items() if key != "costs"}
-    if "costs" in tile:
-        gpu = Gpu(tile["costs"], documents)
-        if tile.get("cost") in gpu.formulas:
-            made["cost"] = gpu.cost(tile["cost"], table, tile)
+    if "costs" not in tile:
+        return made
+    gpu = Gpu(tile["costs"], documents)
+    if (formula := gpu.formulas.get(tile.get("cost", ""))) is None:
+        return made
+    made["cost"] = gpu.cost(tile["cost"], str(data.get("name")), tile)
+    data["derived"] |= _filled_in(formula.get("derives", {}), tile)
+    if "launch" in formula:
+        data["launch"][tile["name"]] = {**data["launch"].get(tile.get("launch"), {}), **_filled_in(formula["launch"], tile)}
+        made["launch"] = tile["name"]
     return made
+
+
+def _filled_in(what: Any, tile: _Table) -> Any:
+    """The same with a tile's constants for words in braces."""
+    if isinstance(what, Mapping):
+        return {_filled_in(key, tile): _filled_in(value, tile) for key, value in what.items()}
+    if isinstance(what, list):
+        return [_filled_in(one, tile) for one in what]
+    return _WORD.sub(lambda match: str(tile["constants"][match[1]]), what)
 
 
 class Gpu:
@@ -66,7 +88,7 @@ class Gpu:
             raise BuildError(f"'costs' must be a path, got {name!r}")
         self.name, data = name, documents.read(name)
         formulas = documents.read(data.get("formulas", ""))
-        self.formulas: dict[str, dict[str, str]] = formulas.get("formula", {})
+        self.formulas: dict[str, dict[str, Any]] = formulas.get("formula", {})
         self.parts: dict[str, str] = formulas.get("part", {})
         self.chip: dict[str, int] = data.get("chip", {})
         self.tiles: dict[str, dict[str, dict[str, int]]] = data.get("tile", {})

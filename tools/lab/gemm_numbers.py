@@ -1,6 +1,6 @@
 """Times tiles of a dense product one at a time, so that each number of a cost rule is one slope or one intercept; and all tiles on drawn problems.
 
-    python tools/lab/gemm_numbers.py CUBINS --numbers FILE [--variants t128_w96] [--kernel gemm.fp8_nvfp4.dense] [--seconds 120]
+    python tools/lab/gemm_numbers.py CUBINS --numbers FILE [--variants t128_w160] [--kernel gemm.fp8_nvfp4.dense] [--seconds 120]
     python tools/lab/gemm_numbers.py CUBINS --sweep FILE --shapes unseen@SEED@75,... [--option b_constant=yes] [--kernel ...] [--seconds 150]
 
 Calls are replayed from CUDA graphs over rotating operands in one pool of memory, together larger than the L2 cache three times over where

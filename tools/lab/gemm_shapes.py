@@ -78,6 +78,7 @@ SHAPES = {
         for groups, rows in ((32, 6), (64, 48), (64, 160), (48, 400), (6, 1500), (3, 10000))
         for skew in SKEWS[:2]
     ),
+    "ragged_groups": tuple((128, 160, n, k, "ragged") for n, k in ((5760, 2880), (2880, 2880), (3072, 4096), (4096, 1536))),
     "masked": tuple(
         (groups, rows, n, k, "masked")
         for groups, rows in ((32, 192), (6, 1024), (32, 20), (6, 20))
@@ -176,6 +177,8 @@ def group_sizes(groups: int, rows: int, skew: str) -> list[int]:
     share = [1.0] * groups
     if skew == "uniform":
         share = [0.7 + 0.6 * random.random() for _ in share]
+    if skew == "ragged":  # 64 to 256 rows of a mean of 160
+        share = [64 + 192 * random.random() for _ in share]
     if skew == "zipf":
         share = [1 / place for place in range(1, groups + 1)]
     if skew == "quarter_empty":

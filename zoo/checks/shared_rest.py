@@ -39,7 +39,7 @@ def shared(
     if cut > 1:
         for index in range(rows * columns - rows * columns % ctas, rows * columns):
             row, column = _place(index, rows, columns, band)
-            where[row * tokens : (row + 1) * tokens, column * weights : (column + 1) * weights] = True
+            where[first_row(row, rows, M) : first_row(row + 1, rows, M), column * weights : (column + 1) * weights] = True
     return cut, where
 
 
@@ -52,6 +52,12 @@ def with_a_rest(variant: Variant) -> Iterator[tuple[int, tuple[int, int, int]]]:
     yield 4, (7, 4 * weights + 8, 1552)
     yield 4, (tokens + 3, 2 * weights + 24, 1680)
     yield 80, (1, 80 * weights + 8, 2960)
+
+
+def first_row(tile: int, tiles: int, rows: int) -> int:
+    """Of a tile of so many that are about as high (src_cu/gemm/schedule/tile_order.cuh); of the one after the last, no row of theirs."""
+    fours = -(-rows * 4096 // (4 * tiles))
+    return min(rows, -(-tile * fours // 4096) * 4)
 
 
 def _place(index: int, rows: int, columns: int, band: int) -> tuple[int, int]:

@@ -6,9 +6,9 @@
 //                    than so many units before those that their CTA multiplies
 //     copying warp   waits until a unit is ready, then copies it into a stage, 16 KB as they lie
 //
-// Who claims waits for nothing but tiles of its own CTA, which want units before its own, so it does not matter how many of the grid's CTAs run
-// at a time. The workspace may hold anything: CTA 0
-// clears tickets and marks, and the others learn of it: CTA 0 changes `beat` until all have seen it change.
+// Who claims waits for nothing but tiles of its own CTA, which want units before its own. The workspace may hold anything: CTA 0 clears tickets
+// and marks, and the others learn of it: CTA 0 changes `beat` until all have seen it change. So two of the grid's CTAs at least must find
+// room at a time, and more need not.
 #pragma once
 
 #include <climits>
@@ -157,6 +157,7 @@ __device__ __forceinline__ void load_decoded(Tile& tile, Order order, const Oper
                 const int own = stage / 32 * 32 + lane;
                 ready = __ballot_sync(0xFFFFFFFF, own < space.stages && load_acquire(space.claims.ready(first + own)) == 1);
                 order_copies();
+                __syncwarp();  // lane 0 copies what another lane has acquired
             }
             tile.wait_until_empty(ring);
             if (stage == 0) {

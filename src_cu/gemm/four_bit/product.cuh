@@ -18,6 +18,10 @@
 
 namespace zoo {
 
+// One matrix.
+template <class Tile, int TOKENS, int SPLITS, int BAND, class Rows = FewOrEvenTiles<Tile, TOKENS>>
+using OrderOfOne = std::conditional_t<(SPLITS > 1), SplitOrder<Tile, SPLITS, Rows>, DenseOrder<Tile, BAND, Rows>>;
+
 // From what a launch is given: the order of tiles of one matrix of `rows`, or of groups, each in a place of as many or, where that is 0, one
 // after the other.
 template <class Order, bool DENSE>
@@ -29,9 +33,10 @@ __device__ __forceinline__ Order order_of(const int* places, int groups, int row
 }
 
 // The numbers that an order and a tile of it are.
-template <class Tile, int BAND, class Each>
-__device__ __forceinline__ void each_number(DenseOrder<Tile, BAND>& order, const Each& each) {
-    each(order.M), each(order.rows), each(order.columns), each(order.blocks), each(order.index);
+template <class Tile, int BAND, class Rows, class Each>
+__device__ __forceinline__ void each_number(DenseOrder<Tile, BAND, Rows>& order, const Each& each) {
+    each(order.cut.M), each(order.rows), each(order.columns), each(order.blocks), each(order.index);
+    if constexpr (requires { order.cut.fours; }) each(order.cut.fours);
 }
 template <class Tile, int BAND, class Groups, class Each>
 __device__ __forceinline__ void each_number(GroupedOrder<Tile, BAND, Groups>& order, const Each& each) {

@@ -14,9 +14,8 @@ constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 
 template <class Tile>
-using OrderOf = std::conditional_t<
-    DENSE, std::conditional_t<(Variant::SPLITS > 1), SplitOrder<Tile, Variant::SPLITS>, DenseOrder<Tile, Variant::BAND>>,
-    GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>>;
+using OrderOf = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>,
+                                   GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>>;
 
 // 256 tokens are worth a warpgroup that decodes, others decode as they multiply.
 template <int TOKENS>

@@ -77,9 +77,9 @@ struct OrderOfPairs : Order {
     }
 };
 
-// The weight of Work is a column of the result. FEW: of few tokens boxes have no more rows than there are.
-template <class Tile, bool FEW>
-struct GatedOperands : std::conditional_t<FEW, FewOperands<Tile>, Operands<Tile>> {
+// The weight of Work is a column of the result. From: where tokens come from.
+template <class Tile, class From>
+struct GatedOperands : From {
     static constexpr int SCALES_OF_GATES = Tile::WEIGHT_SCALES / 2;
     static_assert(Tile::WEIGHTS_A_SCALE == GATES_A_SCALE<Tile::WEIGHTS>);
 
@@ -92,7 +92,7 @@ struct GatedOperands : std::conditional_t<FEW, FewOperands<Tile>, Operands<Tile>
 
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         int token_rows = Tile::TOKENS;
-        if constexpr (FEW) token_rows = this->token_rows();
+        if constexpr (requires { this->token_rows(); }) token_rows = this->token_rows();
         arrive_expecting_bytes(&tile.full[stage], (Tile::WEIGHTS + token_rows) * SCALE_BLOCK);
         load_box(tile.weights[stage], this->b, block * SCALE_BLOCK, work.weight, 0, work.group, &tile.full[stage]);
     }

@@ -156,6 +156,18 @@ struct FewOperands : Operands<Tile> {
     }
 };
 
+// The same where there may be several tiles of them, all about as high.
+template <class Tile>
+struct EvenOperands : Operands<Tile> {
+    int rows = EvenTiles<Tile>(this->a_scales.rows).box();  // worked out once: who copies has no time for it
+
+    __device__ __forceinline__ int token_rows() const { return rows; }
+
+    __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
+        Operands<Tile>::load_weights(tile, stage, work, block, rows);
+    }
+};
+
 // By all threads, before they synchronise: the rows that no box brings are zero from the start. No result of theirs is stored, so any
 // values would do; zeros are what makes a read of shared memory that nobody wrote an error elsewhere, to initcheck and the emulator.
 template <class Tile, class Operands>

@@ -49,13 +49,12 @@ struct SharingTile : Tile {
 };
 
 // A box has a part of the tokens' rows, in eights, which the swizzle repeats after. Where tokens are few, parts are small.
-template <class Tile>
+template <class Tile, class Rows>
 struct SharedOperands : Operands<Tile> {
+    int rows_of_part = tiles_of(Rows(this->a_scales.rows).box(), 8 * Tile::SHARERS) * 8;
+
     __device__ __forceinline__ int token_rows() const { return Tile::SHARERS * part(); }
-    __device__ __forceinline__ int part() const {
-        constexpr int EIGHTS = 8 * Tile::SHARERS;
-        return min(Tile::PART, (this->a_scales.rows + EIGHTS - 1) / EIGHTS * 8);
-    }
+    __device__ __forceinline__ int part() const { return rows_of_part; }
 
     __device__ __forceinline__ void load_weights(Tile& tile, int stage, const Work& work, int block) const {
         Operands<Tile>::load_weights(tile, stage, work, block, token_rows());
@@ -74,15 +73,16 @@ struct SharedOperands : Operands<Tile> {
 };
 
 // Like SplitOrder. Where the tiles along a row are no multiple of SHARERS, the last ones have no weights: zeros come for them.
-template <class Tile, int SPLITS>
-struct SharedOrder : SplitOrder<Tile, SPLITS> {
-    __device__ __forceinline__ SharedOrder(int M, int N, int blocks) : SplitOrder<Tile, SPLITS>(M, N, blocks) {
+template <class Tile, int SPLITS, class Rows>
+struct SharedOrder : SplitOrder<Tile, SPLITS, Rows> {
+    __device__ __forceinline__ SharedOrder(int M, int N, int blocks) : SplitOrder<Tile, SPLITS, Rows>(M, N, blocks) {
         const int clusters = tiles_of(N, Tile::WEIGHTS * Tile::SHARERS);  // along a row
         const int index = blockIdx.x / (SPLITS * Tile::SHARERS), rank = cluster_rank(), split = rank / Tile::SHARERS;
         this->columns = clusters * Tile::SHARERS;
-        this->work = {index / clusters * Tile::TOKENS,
+        const Rows cut(M);
+        this->work = {cut.first(index / clusters),
                       (index % clusters * Tile::SHARERS + rank % Tile::SHARERS) * Tile::WEIGHTS,
-                      M,
+                      cut.end(index / clusters),
                       0,
                       int(int64_t(blocks) * split / SPLITS),
                       int(int64_t(blocks) * (split + 1) / SPLITS)};
@@ -97,9 +97,11 @@ constexpr int sharers() {
 }
 template <class Tile, int SHARERS>
 using MayShareTile = std::conditional_t<(SHARERS > 1), SharingTile<Tile, SHARERS>, Tile>;
-template <class Tile>
-using MayShareOperands = std::conditional_t<(Tile::SHARERS > 1), SharedOperands<Tile>, FewOperands<Tile>>;
-template <class Tile, int SPLITS>
-using MayShareOrder = std::conditional_t<(Tile::SHARERS > 1), SharedOrder<Tile, SPLITS>, SplitOrder<Tile, SPLITS>>;
+template <class Tile, class Rows>
+using OwnOperands = std::conditional_t<std::is_same_v<Rows, EvenTiles<Tile>>, EvenOperands<Tile>, FewOperands<Tile>>;
+template <class Tile, class Rows>
+using MayShareOperands = std::conditional_t<(Tile::SHARERS > 1), SharedOperands<Tile, Rows>, OwnOperands<Tile, Rows>>;
+template <class Tile, int SPLITS, class Rows>
+using MayShareOrder = std::conditional_t<(Tile::SHARERS > 1), SharedOrder<Tile, SPLITS, Rows>, SplitOrder<Tile, SPLITS, Rows>>;
 
 }  // namespace zoo

@@ -53,6 +53,7 @@ struct ManyTokens {
             if constexpr (ReadsNothing<Order>)
                 if (early.weights) load_weights_ahead(tile, order, operands);
         }
+        clear_missing_tokens(tile, operands);
         __syncthreads();
         wait_for_previous_kernel();
 

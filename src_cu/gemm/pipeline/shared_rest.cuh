@@ -33,13 +33,14 @@ __device__ __forceinline__ uint32_t cluster_size() {
 template <class Tile, int BAND>
 struct RestOrder {
     static constexpr bool READS_NOTHING = true;
-    int M, rows, columns, blocks;  // tiles down and along; blocks of K
+    EvenTiles<Tile> cut;
+    int rows, columns, blocks;  // tiles down and along; blocks of K
     int index = blockIdx.x;
     int whole;            // tiles before this one are nobody's share
     bool shares = false;  // what next() gave last is a share
 
     __device__ __forceinline__ RestOrder(int M, int N, int blocks)
-        : M(M), rows(tiles_of(M, Tile::TOKENS)), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {
+        : cut(M), rows(tiles_of(M, Tile::TOKENS)), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {
         whole = rows * columns;
         if (cluster_size() > 1) whole -= whole % gridDim.x;
     }
@@ -59,7 +60,7 @@ struct RestOrder {
         }
         const Banded<BAND> place(tile, rows, columns);
         const int rank = cluster_rank();
-        work = {place.row * Tile::TOKENS,       place.column * Tile::WEIGHTS,           M, 0,
+        work = {cut.first(place.row),           place.column * Tile::WEIGHTS,           cut.end(place.row), 0,
                 shares ? first_block(rank) : 0, shares ? first_block(rank + 1) : blocks};
         index += gridDim.x;
         return true;
@@ -158,7 +159,8 @@ struct SharedRest {
     template <class Order>
     __device__ __forceinline__ void multiply_parked(Ring<Tile::STAGES>& ring, Order& order, Work& work,
                                                     float (&sums)[1][Tile::SUMS]) {
-        int numbers[8] = {order.index, order.whole, order.rows, order.columns, order.shares, work.token, work.weight, 0};
+        int numbers[8] = {order.index,  order.whole, order.rows,  order.columns,
+                          order.shares, work.token,  work.weight, work.end_token};
         park(parked[thread_index_anew() / 32], numbers);
         if constexpr (Tile::STRADDLES)
             multiply(tile, ring, work.end_block - work.first_block, sums, work.weight);
@@ -168,7 +170,7 @@ struct SharedRest {
         // By a shuffle the compiler knows what is the same for the whole warp. Else it moves every descriptor to uniform registers anew.
         auto same = [&](int which) { return __shfl_sync(0xFFFFFFFF, numbers[which], 0); };
         order.index = same(0), order.whole = same(1), order.rows = same(2), order.columns = same(3), order.shares = same(4);
-        work.token = numbers[5], work.weight = numbers[6], work.end_token = order.M;
+        work.token = numbers[5], work.weight = numbers[6], work.end_token = numbers[7];
     }
 
     template <TileOrder Order, OperandsOf<Tile> Operands, class Target>

@@ -57,6 +57,7 @@ struct TilesAhead {
             operands.prefetch_maps();
             tile.initialise();
         }
+        clear_missing_tokens(tile, operands);
         __syncthreads();
         wait_for_previous_kernel();
 

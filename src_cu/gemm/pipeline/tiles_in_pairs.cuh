@@ -65,6 +65,7 @@ struct TilesInPairs {
             tile.initialise();
         }
         if (threadIdx.x < Tile::MATH_THREADS) words[threadIdx.x / 32].initialise();
+        clear_missing_tokens(tile, operands);
         __syncwarp();
         synchronise_cluster();
         wait_for_previous_kernel();

@@ -37,7 +37,7 @@ __device__ __forceinline__ void begin_claims(const Claims& claims, int units, in
     if (lane > 0) return;
     say();
     do store_release(claims.beat(), ++now);
-    while (load_relaxed(claims.seen()) - seen_before != gridDim.x - 1);
+    while (load_relaxed(claims.seen()) - seen_before < gridDim.x - 1);
 }
 
 }  // namespace zoo

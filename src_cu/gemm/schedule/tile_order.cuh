@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <type_traits>
 
 #include "common/cluster.cuh"
 #include "common/warp.cuh"
@@ -31,6 +32,48 @@ concept OfWarps = requires { requires Order::OF_WARPS; };
 
 __device__ __forceinline__ int tiles_of(int extent, int tile) { return (extent + tile - 1) / tile; }
 
+// How the rows of one matrix are cut into tiles that have room for Tile::TOKENS each.
+//
+//     300 rows    WholeTiles    | 0 ... 127 | 128 ... 255 | 256 ... 299 and 84 rows outside the tensor |
+//                 EvenTiles     | 0 ... 99  | 100 ... 199 | 200 ... 299 |
+//
+// A row of a box outside the tensor takes the copy engine 1.3 ns longer than others, for each block of K; and of what L2 gives to all CTAs
+// even tiles take a fifth less here.
+template <class Tile>
+struct WholeTiles {
+    int M;
+
+    __device__ __forceinline__ explicit WholeTiles(int M) : M(M) {}
+
+    __device__ __forceinline__ int first(int tile) const { return tile * Tile::TOKENS; }
+    __device__ __forceinline__ int end(int) const { return M; }
+    __device__ __forceinline__ int box() const { return min(Tile::TOKENS, M); }  // so many rows does a box have
+};
+
+// All about as high. They begin at multiples of four rows, so that a copy of scales begins at 16 bytes. A division is made once, for all.
+template <class Tile>
+struct EvenTiles {
+    static constexpr int MOST = 65536;  // rows: a product below has 31 bits. Beyond, the last of so many tiles does not matter
+    static constexpr int FRACTION = 12;
+    static_assert(Tile::TOKENS % 4 == 0);
+
+    int M, fours = 0;  // four rows each, of a tile, with so many bits of fraction, rounded up
+
+    __device__ __forceinline__ explicit EvenTiles(int M) : M(M) {
+        if (M > 0 && M <= MOST) fours = tiles_of(M << FRACTION, 4 * tiles_of(M, Tile::TOKENS));
+    }
+
+    __device__ __forceinline__ int first(int tile) const {
+        return M > MOST ? tile * Tile::TOKENS : (tile * fours + (1 << FRACTION) - 1 >> FRACTION) * 4;
+    }
+    __device__ __forceinline__ int end(int tile) const { return min(M, first(tile + 1)); }
+    __device__ __forceinline__ int box() const { return min(M, first(1)); }
+};
+
+// Of fewer than 96 tokens at a time a call hardly ever has several tiles.
+template <class Tile, int TOKENS>
+using FewOrEvenTiles = std::conditional_t<(TOKENS >= 96), EvenTiles<Tile>, WholeTiles<Tile>>;
+
 // Tile `index` of a matrix of rows x columns tiles: down a band of BAND rows first, then along the columns, so that those
 // which run at the same time form a near-square patch of D, and what they read stays in L2.
 template <int BAND>
@@ -46,26 +89,27 @@ struct Banded {
 };
 
 // Persistent CTAs, one matrix.
-template <class Tile, int BAND>
+template <class Tile, int BAND, class Rows = WholeTiles<Tile>>
 struct DenseOrder {
     static constexpr bool READS_NOTHING = true;  // from memory
-    int M, rows, columns, blocks;                // tiles down and along; blocks of K
+    Rows cut;
+    int rows, columns, blocks;  // tiles down and along; blocks of K
     int index = blockIdx.x;
 
     __device__ __forceinline__ DenseOrder(int M, int N, int blocks)
-        : M(M), rows(tiles_of(M, Tile::TOKENS)), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {}
+        : cut(M), rows(tiles_of(M, Tile::TOKENS)), columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {}
 
     __device__ __forceinline__ bool next(Work& work) {
         if (index >= rows * columns) return false;
         const Banded<BAND> place(index, rows, columns);
-        work = {place.row * Tile::TOKENS, place.column * Tile::WEIGHTS, M, 0, 0, blocks};
+        work = {cut.first(place.row), place.column * Tile::WEIGHTS, cut.end(place.row), 0, 0, blocks};
         index += gridDim.x;
         return true;
     }
 };
 
 // One tile for a cluster of SPLITS CTAs, which share the blocks of K.
-template <class Tile, int SPLITS>
+template <class Tile, int SPLITS, class Rows = WholeTiles<Tile>>
 struct SplitOrder {
     Work work;
     int columns, blocks;
@@ -79,9 +123,10 @@ struct SplitOrder {
     __device__ __forceinline__ SplitOrder(int M, int N, int blocks) : columns(tiles_of(N, Tile::WEIGHTS)), blocks(blocks) {
         const int index = blockIdx.x / SPLITS;
         const int split = SPLITS > 1 ? cluster_rank() : 0;
-        work = {index / columns * Tile::TOKENS,
+        const Rows cut(M);
+        work = {cut.first(index / columns),
                 index % columns * Tile::WEIGHTS,
-                M,
+                cut.end(index / columns),
                 0,
                 int(int64_t(blocks) * split / SPLITS),
                 int(int64_t(blocks) * (split + 1) / SPLITS)};
