@@ -12,7 +12,7 @@
 //     pipeline/many_tokens.cuh         the way of putting them together
 //     fp8b128_dense.cuh                the kernel and its arguments
 //
-// Other ways: fp8b128_dense_ahead.cu, _rest.cu, _few.cu, _split_rows.cu. The table says by which way a variant is compiled.
+// Other ways: fp8b128_dense_ahead.cu, _rest.cu, _few.cu. The table says by which way a variant is compiled.
 
 #include "gemm/pipeline/many_tokens.cuh"
 #include "gemm/schedule/tile_order.cuh"

@@ -27,7 +27,7 @@ def test_one_dense_kernel_is_at_most_ten_files(way):
     assert {name.partition("/")[0] for name in files if "/" in name} == {"schedule", "load", "pipeline", "mainloop", "epilogue"}
 
 
-@pytest.mark.parametrize("way", ["rest", "few", "split_rows"])
+@pytest.mark.parametrize("way", ["rest", "few"])
 def test_other_ways_are_two_files_more(way):
     assert len(read_for(f"fp8b128_dense_{way}.cu")) <= 12
 

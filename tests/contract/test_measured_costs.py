@@ -23,7 +23,6 @@ TABLE = "gemm.fp8b128.dense"
 # means: docs/lab/fp8_gemm_rules.md. This list only gets shorter.
 FITTED = {
     TABLE: [
-        "t128_split2_shared2",
         "few8_w64",
         "few8_w64_10_stages",
         "few8_w64_split2",

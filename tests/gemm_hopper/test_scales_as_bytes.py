@@ -19,7 +19,7 @@ ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 SCHEDULES = 2  # as late as is legal, then at random
 
 # Every way in which scales are brought: by rows, by rows that begin between scales of B, ahead, where K is shared, where tokens are columns
-DENSE = ("t128", "t128_w144", "t256_ahead", "t128_split2_shared2", "few8_w64_split2")
+DENSE = ("t128", "t128_w144", "t256_ahead", "t64", "few8_w64_split2")
 GATHER = ("t128", "t192_moved", "few32_w128")
 ALONG_K = ("bf16_t256", "bf16_t192")
 

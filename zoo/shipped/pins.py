@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "94ad76ac194eb7f3ce9dcda79245fb29799f6d93ca6e5b7cb4411a7195871f1f"
+MANIFEST_SHA256 = "d3620696fc6b57f0bb8bf343457f02406637319eaef79db13fff2fc9ac8a9d5a"

@@ -1,4 +1,4 @@
-// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns; for tokens as rows and K split see split_rows.cuh.
+// Few tokens: weights are the rows of wgmma, so that 8 tokens cost 8 columns.
 // The first two may share their tokens with the tiles next to theirs (shared_tokens.cuh). Three ways:
 //
 //     FewTokens         a tile for each cluster, whose CTAs share K: enough of them to keep all memory busy where tiles are few.
