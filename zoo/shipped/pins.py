@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "d3620696fc6b57f0bb8bf343457f02406637319eaef79db13fff2fc9ac8a9d5a"
+MANIFEST_SHA256 = "9b59edd86e8b41a8aa6428db42dbf6b6467d785355c40e953ef54dc5f6ca50bc"
