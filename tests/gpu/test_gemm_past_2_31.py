@@ -60,7 +60,7 @@ def empty(*shape, dtype=torch.bfloat16):
 def alone(a, a_scale, b, b_scale):
     """The last TAIL rows times the last group's weights."""
     rows = {"a": a[-TAIL:].clone(), "a_scale": a_scale[-TAIL:].clone()}
-    return launched("dense", empty(TAIL, b.shape[1]), TILES[0], b=b[-1], b_scale=b_scale[-1], **rows)
+    return launched("dense", empty(TAIL, b.shape[1]), TILES[0], b=b[-1], b_scale=b_scale[-1], batch_invariant="yes", **rows)
 
 
 def check(got, expected):
@@ -72,16 +72,21 @@ SHAPES = pytest.mark.parametrize(("rows", "columns", "K"), [(ROWS, N, FEW), (DEE
 TILES = [
     variant.name
     for variant in ZOO.kernel("gemm.fp8b128.dense").variants
-    if variant.dtypes.get("d") == "bf16" and variant.name.split("_")[1].startswith("t") and variant.constants.get("SPLITS", 1) == 1
+    if variant.arch == "sm_90a" and "d" not in variant.dtypes and variant.name.startswith("t")
 ]
+assert TILES, "no tile with tokens as rows"
 
 
 @SHAPES
 @pytest.mark.parametrize("variant", TILES)
 def test_the_last_rows_of_dense(rows, columns, K, variant):
     a, a_scale, b, b_scale = by_rows(rows, columns, K)
-    d = launched("dense", empty(rows, columns), variant, a=a, a_scale=a_scale, b=b[0], b_scale=b_scale[0])
-    check(d[-TAIL:], alone(a, a_scale, b, b_scale))
+    call = {"a": a, "a_scale": a_scale, "b": b[0], "b_scale": b_scale[0]}
+    d = launched("dense", empty(rows, columns), variant, batch_invariant="yes", **call)
+    expected = alone(a, a_scale, b, b_scale)
+    check(d[-TAIL:], expected)
+    launched("dense", d, variant, **call)  # K of the last tiles may be shared, so that bits differ
+    assert torch.allclose(d[-TAIL:].float(), expected.float(), rtol=2**-6, atol=0.5)
 
 
 @SHAPES
