@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e2fce488ad2093a1d1d8e779d8a3e38a198be652952af0c41bdddac35fd2e3d6"
+MANIFEST_SHA256 = "2abc845dcc4ad778fdb860d3845ac474ce8c7ca48e10cf81fc923f73a7a181bc"
