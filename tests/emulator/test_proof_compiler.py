@@ -47,7 +47,7 @@ def test_each_text_is_compiled_once(tmp_path, source):
     compiler.ptx(source, "sm_90a")
     calls = log.read_text().splitlines()
     assert len(calls) == 3
-    assert all(flag in calls[0] for flag in ("-ptx", "-arch=sm_90a", "-std=c++17", "-lineinfo"))
+    assert all(flag in calls[0] for flag in ("-ptx", "-arch=sm_90a", "-std=c++20", "-lineinfo", "src_cu"))
 
 
 def test_processes_that_share_a_folder_compile_each_text_once(tmp_path, source):

@@ -9,10 +9,10 @@
 // writing thread fences, then a CTA barrier, then one thread stores.
 //
 // Arrivals per phase: 1 (the loading thread), bytes: the chunk's.
-#include "common/address.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
+#include "common/tensor_copy.cuh"
+
+using namespace zoo;
 
 constexpr int THREADS = 64;
 constexpr int CHUNK = 256;  // elements
@@ -20,13 +20,19 @@ constexpr int BUFFERS = 2;
 static_assert(CHUNK * sizeof(uint32_t) % 16 == 0, "bulk copies move multiples of 16 bytes");
 static_assert(CHUNK % THREADS == 0, "whole rounds");
 
+// A bulk copy the other way, by one thread.
+__device__ __forceinline__ void store_bytes(void* target, const void* source, uint32_t bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(shared_address(source)),
+                 "r"(bytes)
+                 : "memory");
+}
+
 extern "C" __global__ void bulk_copy(const uint32_t* x, uint32_t* y, int elements) {
     __shared__ alignas(128) uint32_t buffer[BUFFERS][CHUNK];
-    __shared__ mbarrier::Barrier full[BUFFERS];
+    __shared__ Barrier full[BUFFERS];
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < BUFFERS; i++) mbarrier::init(&full[i], 1);
-        fence::mbarrier_init();
+        for (int i = 0; i < BUFFERS; i++) initialise(&full[i], 1);
     }
     __syncthreads();
 
@@ -34,28 +40,27 @@ extern "C" __global__ void bulk_copy(const uint32_t* x, uint32_t* y, int element
     auto chunk_elements = [&](int chunk) { return min(CHUNK, elements - chunk * CHUNK); };
     auto load = [&](int chunk, uint32_t stage) {
         const uint32_t bytes = chunk_elements(chunk) * sizeof(uint32_t);
-        mbarrier::arrive_expect_bytes(&full[stage], bytes);
-        tma::load_bytes(buffer[stage], x + chunk * CHUNK, bytes, &full[stage]);
+        arrive_expecting_bytes(&full[stage], bytes);
+        load_bytes(buffer[stage], x + chunk * CHUNK, bytes, &full[stage]);
     };
 
     const int chunks = (elements + CHUNK - 1) / CHUNK;
-    mbarrier::Ring<BUFFERS> ring;
+    Ring<BUFFERS> ring;
     if (threadIdx.x == 0 && static_cast<int>(blockIdx.x) < chunks) load(blockIdx.x, 0);
     for (int chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
         const int next = chunk + gridDim.x;
         if (threadIdx.x == 0 && next < chunks) {
-            tma::wait_group_read<0>();  // the store of the chunk before has read the other buffer
+            wait_until_stores_have_read();  // the store of the chunk before has read the other buffer
             load(next, ring.stage ^ 1);
         }
-        mbarrier::wait(&full[ring.stage], ring.parity);
+        wait(&full[ring.stage], ring.parity);
         for (int i = threadIdx.x; i < chunk_elements(chunk); i += THREADS) buffer[ring.stage][i] += 1;
-        fence::proxy_async_shared();
+        let_copies_see_shared_memory();
         __syncthreads();
         if (threadIdx.x == 0) {
-            tma::store_bytes(y + chunk * CHUNK, buffer[ring.stage], chunk_elements(chunk) * sizeof(uint32_t));
-            tma::commit_group();
+            store_bytes(y + chunk * CHUNK, buffer[ring.stage], chunk_elements(chunk) * sizeof(uint32_t));
         }
         ring.advance();
     }
-    if (threadIdx.x == 0) tma::wait_group<0>();
+    if (threadIdx.x == 0) wait_until_stores_have_read();
 }

@@ -12,45 +12,46 @@
 // meets at a barrier. After a refusal nobody may ask again.
 //
 // visits[tile] counts how often a tile was done: exactly once each.
-#include "common/address.cuh"
 #include "common/cluster.cuh"
 #include "common/cluster_launch.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
+#include "common/pair_copy.cuh"
+#include "common/tensor_copy.cuh"
+
+using namespace zoo;
 
 constexpr int TILE = 64, THREADS = 64;
 static_assert(TILE == THREADS, "one value per thread");
 
 template <int CLUSTER>
 __device__ __forceinline__ void persistent(const float* x, float* y, uint32_t* visits) {
-    __shared__ cluster_launch::Answer answer;
-    __shared__ mbarrier::Barrier answered;
-    const uint32_t rank = CLUSTER > 1 ? cluster::cta_rank() : 0;
+    __shared__ LaunchAnswer answer;
+    __shared__ Barrier answered;
+    const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
     if (threadIdx.x == 0) {
-        mbarrier::init(&answered, 1);
-        fence::mbarrier_init();
+        initialise(&answered, 1);
     }
-    CLUSTER > 1 ? cluster::synchronize() : __syncthreads();
+    CLUSTER > 1 ? synchronise_cluster() : __syncthreads();
 
     int tile = blockIdx.x;
     uint32_t parity = 0;
     while (tile >= 0) {
         if (threadIdx.x == 0) {
-            mbarrier::arrive_expect_bytes(&answered, cluster_launch::ANSWER_BYTES);  // every CTA of the cluster gets the answer
-            if (CLUSTER == 1) cluster_launch::ask(&answer, &answered);
-            if (CLUSTER > 1 && rank == 0) cluster_launch::ask_for_cluster(&answer, &answered);
+            arrive_expecting_bytes(&answered, sizeof(LaunchAnswer));  // every CTA of the cluster gets the answer
+            if (CLUSTER == 1) ask_for_a_cluster(&answer, &answered);
+            if (CLUSTER > 1 && rank == 0) ask_for_a_cluster_for_all(&answer, &answered);
         }
 
         const int i = tile * TILE + threadIdx.x;
         y[i] = 2.0f * x[i];
         if (threadIdx.x == 0) atomicAdd(&visits[tile], 1u);
 
-        mbarrier::wait_cluster(&answered, parity);
+        wait_for_published<CLUSTER>(&answered, parity);
         parity ^= 1;
-        const int first_cta = cluster_launch::first_cta(&answer);
+        const int first_cta = first_block_of(&answer);
         tile = first_cta < 0 ? -1 : first_cta + static_cast<int>(rank);
-        fence::proxy_async_shared();  // this read of the answer before the next one is written
-        CLUSTER > 1 ? cluster::synchronize() : __syncthreads();
+        let_copies_see_shared_memory();  // this read of the answer before the next one is written
+        CLUSTER > 1 ? synchronise_cluster() : __syncthreads();
     }
 }
 

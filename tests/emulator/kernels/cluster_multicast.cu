@@ -11,13 +11,16 @@
 //
 // Cluster barriers: one before the first remote access (both CTAs run, barriers are initialised), one at the end (nobody may
 // exit while the other still sends it arrivals or data).
-#include "common/address.cuh"
 #include "common/cluster.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/pair_copy.cuh"
+#include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
+
+#include "aligned.cuh"
+#include "wgmma_bf16.cuh"
+
+using namespace zoo;
 
 constexpr int CLUSTER = 2;
 constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 64;
@@ -34,37 +37,42 @@ constexpr uint32_t SHARED_BYTES = STAGES * STAGE_BYTES + 1024;
 static_assert(SHARED_BYTES == 33792, "the launch asks for this much");
 static_assert(THREADS == 160, "the launch uses this many");
 
+// One arrival on the same barrier of that CTA, of release at cluster scope: this warp's reads of the stage are over before that CTA's
+// producer learns that it may be refilled.
+__device__ __forceinline__ void publish_in_cta(Barrier* barrier, uint32_t rank) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in_cta(barrier, rank)) : "memory");
+}
+
 extern "C" __global__ void __cluster_dims__(1, CLUSTER, 1) __launch_bounds__(THREADS)
     cluster_multicast(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n,
                       int k) {
     extern __shared__ uint8_t dynamic[];
-    __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
-    uint8_t* tiles = address::align_1024(dynamic);
-    const uint32_t rank = cluster::cta_rank();
+    __shared__ Barrier full[STAGES], empty[STAGES];
+    uint8_t* tiles = align_1024(dynamic);
+    const uint32_t rank = cluster_rank();
     const int row = blockIdx.y * TILE_M, column = blockIdx.x * TILE_N;
     const int k_tiles = (k + TILE_K - 1) / TILE_K;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbarrier::init(&full[i], 1);
-            mbarrier::init(&empty[i], EMPTY_ARRIVALS);
+            initialise(&full[i], 1);
+            initialise(&empty[i], EMPTY_ARRIVALS);
         }
-        fence::mbarrier_init();
     }
-    cluster::synchronize();
+    synchronise_cluster();
 
-    mbarrier::Ring<STAGES> ring;
-    if (warp::index() == CONSUMER_WARPS) {
+    Ring<STAGES> ring;
+    if (threadIdx.x / 32 == CONSUMER_WARPS) {
         // Producer.
-        if (warp::elect_one()) {
+        if (elected()) {
             for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
                 uint8_t* a = tiles + ring.stage * STAGE_BYTES;
                 uint8_t* b_part = a + A_BYTES + rank * B_PART_BYTES;
-                mbarrier::wait_cluster(&empty[ring.stage], ring.parity ^ 1);
-                mbarrier::arrive_expect_bytes(&full[ring.stage], STAGE_BYTES);
-                tma::load_2d(a, &map_a, tile * TILE_K, row, &full[ring.stage]);
-                tma::load_2d_multicast(b_part, &map_b, tile * TILE_K, column + rank * (TILE_N / CLUSTER), &full[ring.stage],
-                                       (1 << CLUSTER) - 1);
+                wait_for_published<CLUSTER>(&empty[ring.stage], ring.parity ^ 1);
+                arrive_expecting_bytes(&full[ring.stage], STAGE_BYTES);
+                load_box(a, map_a, tile * TILE_K, row, &full[ring.stage]);
+                load_box_to_all(b_part, map_b, tile * TILE_K, column + rank * (TILE_N / CLUSTER), &full[ring.stage],
+                                (1 << CLUSTER) - 1);
             }
         }
         __syncwarp();
@@ -73,24 +81,24 @@ extern "C" __global__ void __cluster_dims__(1, CLUSTER, 1) __launch_bounds__(THR
         float accumulator[TILE_N / 2];
         for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
             const uint8_t* a = tiles + ring.stage * STAGE_BYTES;
-            mbarrier::wait(&full[ring.stage], ring.parity);
-            wgmma::hold(accumulator);
-            wgmma::fence();
+            wait(&full[ring.stage], ring.parity);
+            hold(accumulator);
+            fence_registers();
 #pragma unroll
             for (int step = 0; step < TILE_K / 16; step++)
-                wgmma::m64n64k16_bf16<0, 0>(accumulator, wgmma::k_major_128b(a + step * 32),
-                                            wgmma::k_major_128b(a + A_BYTES + step * 32), tile > 0 || step > 0);
-            wgmma::commit_group();
-            wgmma::wait_group<0>();
-            wgmma::hold(accumulator);
-            if (warp::lane() < CLUSTER) mbarrier::arrive_in_cta(&empty[ring.stage], warp::lane());  // lane i tells CTA i
+                multiply_bf16<0, 0>(accumulator, matrix_descriptor(a + step * 32), matrix_descriptor(a + A_BYTES + step * 32),
+                                    tile > 0 || step > 0);
+            commit_multiplications();
+            wait_for_multiplications<0>();
+            hold(accumulator);
+            if (threadIdx.x % 32 < CLUSTER) publish_in_cta(&empty[ring.stage], threadIdx.x % 32);  // lane i tells CTA i
         }
 #pragma unroll
         for (int j = 0; j < TILE_N / 2; j += 2) {
-            const int r = row + wgmma::accumulator_row(j), c = column + wgmma::accumulator_column(j);
+            const int r = row + accumulator_row(j), c = column + accumulator_column(j);
             if (r < m && c < n)
                 *reinterpret_cast<float2*>(&d[static_cast<size_t>(r) * n + c]) = {accumulator[j], accumulator[j + 1]};
         }
     }
-    cluster::synchronize();
+    synchronise_cluster();
 }

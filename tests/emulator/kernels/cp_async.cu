@@ -10,20 +10,16 @@
 //    tile = ROWS rows x 16 bytes * THREADS_PER_ROW;  thread t copies piece t%8 of row t/8
 //
 // Rows past the end are filled with zeros by copying 0 of the 16 bytes (src-size operand).
-#include "common/address.cuh"
-#include "common/fence.cuh"
+#include "common/async_copy.cuh"
 #include "common/mbarrier.cuh"
+
+using namespace zoo;
 
 constexpr int THREADS = 64;
 constexpr int COLUMNS = 32;        // f32 per row and tile: 128 bytes
 constexpr int ROWS = THREADS / 8;  // 8 pieces of 16 bytes per row
 constexpr int STAGES = 3;
 static_assert(COLUMNS * 4 == 8 * 16, "eight 16-byte pieces per row");
-
-__device__ __forceinline__ void copy_16(void* target, const void* source, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address::shared(target)), "l"(source), "r"(inside ? 16 : 0)
-                 : "memory");
-}
 
 struct Tile {
     alignas(16) float value[ROWS][COLUMNS];
@@ -34,7 +30,7 @@ __device__ __forceinline__ void copy_piece(Tile& target, const float* x, const i
     const int row = blockIdx.x * ROWS + threadIdx.x / 8, piece = threadIdx.x % 8;
     const bool inside = row < rows;
     const float* source = x + static_cast<size_t>(inside ? index[row] : 0) * columns + tile * COLUMNS + piece * 4;
-    copy_16(&target.value[threadIdx.x / 8][piece * 4], source, inside);
+    copy_16_bytes(shared_address(&target.value[threadIdx.x / 8][piece * 4]), source, inside);
 }
 
 __device__ __forceinline__ float row_sum(const Tile& tile) {
@@ -66,29 +62,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     cp_async_mbarrier(const float* x, const int* index, float* y, int rows, int columns) {
     __shared__ Tile ring[STAGES];
-    __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
+    __shared__ Barrier full[STAGES], empty[STAGES];
     const int tiles = columns / COLUMNS;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbarrier::init(&full[i], THREADS);
-            mbarrier::init(&empty[i], THREADS);
+            initialise(&full[i], THREADS);
+            initialise(&empty[i], THREADS);
         }
-        fence::mbarrier_init();
     }
     __syncthreads();
 
-    auto copy = [&](int tile, const mbarrier::Ring<STAGES>& at) {
-        mbarrier::wait(&empty[at.stage], at.parity ^ 1);
+    auto copy = [&](int tile, const Ring<STAGES>& at) {
+        wait(&empty[at.stage], at.parity ^ 1);
         copy_piece(ring[at.stage], x, index, rows, columns, tile);
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address::shared(&full[at.stage])) : "memory");
+        arrive_after_copies(&full[at.stage]);
     };
-    mbarrier::Ring<STAGES> ahead, now;
+    Ring<STAGES> ahead, now;
     for (int i = 0; i < STAGES - 1 && i < tiles; i++, ahead.advance()) copy(i, ahead);
     float sum = 0;
     for (int tile = 0; tile < tiles; tile++, now.advance()) {
-        mbarrier::wait(&full[now.stage], now.parity);
+        wait(&full[now.stage], now.parity);
         sum += row_sum(ring[now.stage]);
-        mbarrier::arrive(&empty[now.stage]);
+        arrive(&empty[now.stage]);
         if (tile + STAGES - 1 < tiles) {
             copy(tile + STAGES - 1, ahead);
             ahead.advance();

@@ -12,7 +12,8 @@ NO_NVCC = (
     "no nvcc: the proof kernels are compiled when the tests run. Install the pinned compiler into this environment "
     "(pip install '.[build]'), or put an nvcc of CUDA 13 on PATH."
 )
-FLAGS = ("-std=c++17", "-lineinfo")
+SOURCES = Path(__file__).resolve().parents[3] / "src_cu"  # whose wrappers of instructions these kernels are made of
+FLAGS = ("-std=c++20", "-lineinfo", f"-I{SOURCES}")
 
 
 def find_nvcc():
@@ -40,7 +41,7 @@ class Compiler:
 
     def _compile(self, path, arch, form, *more):
         digest = hashlib.sha256(path.read_bytes())
-        for header in sorted(path.parent.glob("common/*.cuh")):
+        for header in sorted([*path.parent.glob("*.cuh"), *SOURCES.glob("common/*.cuh")]):
             digest.update(header.read_bytes())
         key = (digest.hexdigest(), path, arch, form)
         if key not in self._results:

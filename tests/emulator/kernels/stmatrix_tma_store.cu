@@ -12,11 +12,13 @@
 //        +--------+--------+                  lane l gives the address of row l%8 of piece l/8
 //
 // Threads wrote the tile, the copy engine reads it: fence by every writer, barrier, one thread stores. Ragged edges are TMA's job.
-#include "common/address.cuh"
-#include "common/fence.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/matrix_store.cuh"
+#include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
+
+#include "aligned.cuh"
+
+using namespace zoo;
 
 constexpr int TILE = 64;
 constexpr int THREADS = 128;
@@ -32,14 +34,8 @@ __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
     return packed;
 }
 
-__device__ __forceinline__ void store_matrix_x4(uint8_t* row, const uint32_t (&pieces)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address::shared(row)), "r"(pieces[0]),
-                 "r"(pieces[1]), "r"(pieces[2]), "r"(pieces[3])
-                 : "memory");
-}
-
-__device__ __forceinline__ void store_matrix_x4_transposed(uint8_t* row, const uint32_t (&pieces)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address::shared(row)),
+__device__ __forceinline__ void store_matrices_transposed(uint8_t* row, const uint32_t (&pieces)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
                  "r"(pieces[0]), "r"(pieces[1]), "r"(pieces[2]), "r"(pieces[3])
                  : "memory");
 }
@@ -52,36 +48,35 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     stmatrix_tma_store(const float* x, const __grid_constant__ TensorMap map_y,
                        const __grid_constant__ TensorMap map_y_transposed, int rows, int columns) {
     extern __shared__ uint8_t dynamic[];
-    uint8_t* tile = address::align_1024(dynamic);
+    uint8_t* tile = align_1024(dynamic);
     uint8_t* tile_transposed = tile + TILE_BYTES;
     const int row = blockIdx.y * TILE, column = blockIdx.x * TILE;
 
     float accumulator[TILE / 2];
 #pragma unroll
     for (int j = 0; j < TILE / 2; j++) {
-        const int r = row + wgmma::accumulator_row(j), c = column + wgmma::accumulator_column(j);
+        const int r = row + accumulator_row(j), c = column + accumulator_column(j);
         accumulator[j] = r < rows && c < columns ? x[static_cast<size_t>(r) * columns + c] : 0.0f;
     }
 
-    const int lane = warp::lane(), first_row = (threadIdx.x / 32) * 16;
+    const int lane = threadIdx.x % 32, first_row = (threadIdx.x / 32) * 16;
     const int piece_row = lane % 8 + (lane / 8) % 2 * 8, piece_column = lane / 16 * 8;
 #pragma unroll
     for (int block = 0; block < TILE / 16; block++) {
         const float* value = &accumulator[block * 8];
         const uint32_t pieces[4] = {pack_bf16(value[0], value[1]), pack_bf16(value[2], value[3]), pack_bf16(value[4], value[5]),
                                     pack_bf16(value[6], value[7])};
-        store_matrix_x4(swizzled(tile, first_row + piece_row, block * 16 + piece_column), pieces);
+        store_matrices(swizzled(tile, first_row + piece_row, block * 16 + piece_column), pieces);
         // Transposed, piece i has its 8 columns as rows: lane l gives the address of column l%8 of piece l/8.
-        store_matrix_x4_transposed(
-            swizzled(tile_transposed, block * 16 + piece_column + lane % 8, first_row + (lane / 8) % 2 * 8), pieces);
+        store_matrices_transposed(swizzled(tile_transposed, block * 16 + piece_column + lane % 8, first_row + (lane / 8) % 2 * 8),
+                                  pieces);
     }
 
-    fence::proxy_async_shared();
+    let_copies_see_shared_memory();
     __syncthreads();
     if (threadIdx.x == 0) {
-        tma::store_2d(&map_y, tile, column, row);
-        tma::store_2d(&map_y_transposed, tile_transposed, row, column);
-        tma::commit_group();
-        tma::wait_group_read<0>();
+        store_box(map_y, tile, column, row);
+        store_box(map_y_transposed, tile_transposed, row, column);
+        wait_until_stores_have_read();
     }
 }

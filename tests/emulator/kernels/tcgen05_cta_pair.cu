@@ -15,60 +15,60 @@
 // A copy of scales and an mma of cta_group::2 act on both CTAs: same shared-memory offsets, same tensor-memory columns.
 //
 // A CTA may not exit while signals to its barriers are on the way: loaders drain the ring before the last cluster barrier.
-#include "common/address.cuh"
-#include "common/block_scaled.cuh"
+#include "common/block_scaled_mma.cuh"
 #include "common/cluster.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tcgen05.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/pair_copy.cuh"
+#include "common/tensor_copy.cuh"
+#include "common/tensor_memory.cuh"
 
-using tcgen05::Kind;
+#include "aligned.cuh"
+#include "block_scaled_stage.cuh"
+
+using namespace zoo;
 
 constexpr int PAIR = 2;
 constexpr int CTA_M = 128, CTA_B_ROWS = 64;  // this CTA's part of A and D, and of B
 constexpr int TILE_M = PAIR * CTA_M, TILE_N = PAIR * CTA_B_ROWS;
 constexpr int STAGES = 3, THREADS = 128, COLUMNS = 256;
-constexpr uint32_t A_BYTES = CTA_M * block_scaled::ROW_BYTES, B_BYTES = CTA_B_ROWS * block_scaled::ROW_BYTES;
-constexpr uint32_t STAGE_BYTES = A_BYTES + B_BYTES + 2 * block_scaled::MAX_SCALE_BLOCKS * 512;
+constexpr uint32_t A_BYTES = CTA_M * ROW_BYTES, B_BYTES = CTA_B_ROWS * ROW_BYTES;
+constexpr uint32_t STAGE_BYTES = A_BYTES + B_BYTES + 2 * MAX_SCALE_BLOCKS * 512;
 static_assert(STAGE_BYTES % 1024 == 0, "every tile starts on a swizzle repeat");
 constexpr uint32_t SHARED_BYTES = STAGES * STAGE_BYTES + 1024;
 static_assert(SHARED_BYTES == 87040 && THREADS == 128, "what the launch asks for");
 
-template <Kind KIND, bool B_UNPACKED>
-__device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* map_b, const TensorMap* map_scales_a,
-                                     const TensorMap* map_scales_b, float* d, int m, int n, int k) {
-    using Format = block_scaled::Format<KIND, B_UNPACKED>;
+template <MmaKind KIND, bool B_UNPACKED>
+__device__ __forceinline__ void gemm(const TensorMap& map_a, const TensorMap& map_b, const TensorMap& map_scales_a,
+                                     const TensorMap& map_scales_b, float* d, int m, int n, int k) {
+    using Format = ScaledStage<KIND, B_UNPACKED>;
     constexpr uint32_t FULL_BYTES = PAIR * (A_BYTES + CTA_B_ROWS * Format::B_ROW_BYTES_MOVED + 2 * Format::SCALE_BYTES);
     static_assert(TILE_N + STAGES * 2 * Format::SCALE_COLUMNS <= COLUMNS, "D and every stage's scales fit");
 
     extern __shared__ uint8_t dynamic[];
-    __shared__ mbarrier::Barrier full[STAGES], empty[STAGES], accumulator_full;
+    __shared__ Barrier full[STAGES], empty[STAGES], accumulator_full;
     __shared__ uint32_t tensor_address;
-    uint8_t* tiles = address::align_1024(dynamic);
-    const uint32_t rank = cluster::cta_rank();
+    uint8_t* tiles = align_1024(dynamic);
+    const uint32_t rank = cluster_rank();
     const int row = blockIdx.y * CTA_M, column = blockIdx.x * TILE_N;  // the pair's CTAs are neighbours in y
     const int k_tiles = (k + Format::TILE_K - 1) / Format::TILE_K;
-    const uint32_t warp_index = warp::index();
+    const uint32_t warp_index = threadIdx.x / 32;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbarrier::init(&full[i], 1);   // the leader's expect
-            mbarrier::init(&empty[i], 1);  // one commit
+            initialise(&full[i], 1);   // the leader's expect
+            initialise(&empty[i], 1);  // one commit
         }
-        mbarrier::init(&accumulator_full, 1);
-        fence::mbarrier_init();
+        initialise(&accumulator_full, 1);
     }
-    cluster::synchronize();  // the peer runs: the two allocate together
-    if (warp_index == 2) tcgen05::allocate<PAIR, COLUMNS>(&tensor_address);
-    tcgen05::fence_before();
-    cluster::synchronize();
-    tcgen05::fence_after();
+    synchronise_cluster();  // the peer runs: the two allocate together
+    if (warp_index == 2) allocate_columns<PAIR, COLUMNS>(&tensor_address);
+    fence_before_handing_over();
+    synchronise_cluster();
+    fence_after_taking_over();
     const uint32_t accumulator = tensor_address;  // the same in both CTAs
 
-    mbarrier::Ring<STAGES> ring;
-    if (warp_index == 0 && warp::elect_one()) {
+    Ring<STAGES> ring;
+    if (warp_index == 0 && elected()) {
         // Loader of this CTA's half. Scale maps: dimension 0 is one block (128 words), dimension 1 the block: 128 rows x all of K.
         const int first_block_a = blockIdx.y * k_tiles * Format::SCALE_BLOCKS;
         const int first_block_b = blockIdx.x * k_tiles * Format::SCALE_BLOCKS;
@@ -76,17 +76,17 @@ __device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* ma
             uint8_t* a = tiles + ring.stage * STAGE_BYTES;
             uint8_t* b = a + A_BYTES;
             uint8_t* scales = b + B_BYTES;
-            mbarrier::Barrier* barrier = &full[ring.stage];
-            mbarrier::wait_cluster(&empty[ring.stage], ring.parity ^ 1);
-            if (rank == 0) mbarrier::arrive_expect_bytes(barrier, FULL_BYTES);
-            tma::load_2d_pair(a, map_a, tile * Format::TILE_K, row, barrier, 0);
-            tma::load_2d_pair(b, map_b, tile * Format::TILE_K, column + rank * CTA_B_ROWS, barrier, 0);
-            tma::load_2d_pair(scales, map_scales_a, 0, first_block_a + tile * Format::SCALE_BLOCKS, barrier, 0);
-            tma::load_2d_pair(scales + Format::SCALE_BYTES, map_scales_b, 0, first_block_b + tile * Format::SCALE_BLOCKS, barrier,
-                              0);
+            Barrier* barrier = &full[ring.stage];
+            wait_for_published<PAIR>(&empty[ring.stage], ring.parity ^ 1);
+            if (rank == 0) arrive_expecting_bytes(barrier, FULL_BYTES);
+            load_box_for<PAIR>(a, map_a, tile * Format::TILE_K, row, barrier);
+            load_box_for<PAIR>(b, map_b, tile * Format::TILE_K, column + rank * CTA_B_ROWS, barrier);
+            load_box_for<PAIR>(scales, map_scales_a, 0, first_block_a + tile * Format::SCALE_BLOCKS, barrier);
+            load_box_for<PAIR>(scales + Format::SCALE_BYTES, map_scales_b, 0, first_block_b + tile * Format::SCALE_BLOCKS,
+                               barrier);
         }
-        for (int i = 0; i < STAGES; i++, ring.advance()) mbarrier::wait_cluster(&empty[ring.stage], ring.parity ^ 1);
-    } else if (warp_index == 1 && rank == 0 && warp::elect_one()) {
+        for (int i = 0; i < STAGES; i++, ring.advance()) wait_for_published<PAIR>(&empty[ring.stage], ring.parity ^ 1);
+    } else if (warp_index == 1 && rank == 0 && elected()) {
         // Multiplier, for the pair.
         for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
             const uint8_t* a = tiles + ring.stage * STAGE_BYTES;
@@ -94,46 +94,47 @@ __device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* ma
             const uint8_t* scales = b + B_BYTES;
             const uint32_t scale_a = accumulator + TILE_N + ring.stage * 2 * Format::SCALE_COLUMNS;
             const uint32_t scale_b = scale_a + Format::SCALE_COLUMNS;
-            mbarrier::wait_cluster(&full[ring.stage], ring.parity);
-            tcgen05::fence_after();
+            wait_for_published<PAIR>(&full[ring.stage], ring.parity);
+            fence_after_taking_over();
 #pragma unroll
             for (int block = 0; block < Format::SCALE_BLOCKS; block++) {
-                tcgen05::copy_scales<PAIR>(scale_a + block * 4, tcgen05::scale_block(scales + block * 512));
-                tcgen05::copy_scales<PAIR>(scale_b + block * 4, tcgen05::scale_block(scales + Format::SCALE_BYTES + block * 512));
+                copy_scales<PAIR>(scale_a + block * 4, matrix_of_scales(shared_address(scales + block * 512)));
+                copy_scales<PAIR>(scale_b + block * 4,
+                                  matrix_of_scales(shared_address(scales + Format::SCALE_BYTES + block * 512)));
             }
 #pragma unroll
-            for (int i = 0; i < block_scaled::INSTRUCTIONS; i++) {
+            for (int i = 0; i < INSTRUCTIONS; i++) {
                 const int first = i * Format::SCALES_PER_INSTRUCTION;  // this instruction's scales: byte first%4 of block first/4
-                tcgen05::mma_block_scaled<PAIR, KIND>(
-                    accumulator, tcgen05::k_major_128b(a + i * 32), tcgen05::k_major_128b(b + i * 32),
-                    tcgen05::instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0,
-                                                    first % 4),
-                    scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
+                multiply<PAIR, KIND>(accumulator, matrix_of_lines(shared_address(a + i * 32)),
+                                     matrix_of_lines(shared_address(b + i * 32)),
+                                     mma_shape(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0) |
+                                         scales_at_byte(first % 4),
+                                     scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
             }
-            tcgen05::commit_pair(&empty[ring.stage], 0b11);
+            arrive_in_all_after_products<PAIR>(&empty[ring.stage]);
         }
-        tcgen05::commit_pair(&accumulator_full, 0b11);
+        arrive_in_all_after_products<PAIR>(&accumulator_full);
     }
     __syncwarp();
 
     // Epilogue: thread t writes row t of this CTA's half.
-    mbarrier::wait_cluster(&accumulator_full, 0);
-    tcgen05::fence_after();
+    wait_for_published<PAIR>(&accumulator_full, 0);
+    fence_after_taking_over();
     const int r = row + threadIdx.x;
 #pragma unroll 1
     for (int c = 0; c < TILE_N; c += 16) {
         float values[16];
-        tcgen05::load_16_columns(values, accumulator + (warp_index * 32 << 16) + c);
-        tcgen05::wait_ld();
+        load_16_columns(values, accumulator + (warp_index * 32 << 16) + c);
+        wait_for_loads();
 #pragma unroll
         for (int i = 0; i < 16; i++)
             if (r < m && column + c + i < n) d[static_cast<size_t>(r) * n + column + c + i] = values[i];
     }
-    tcgen05::fence_before();
-    cluster::synchronize();  // both CTAs have read their halves, nothing is on the way
+    fence_before_handing_over();
+    synchronise_cluster();  // both CTAs have read their halves, nothing is on the way
     if (warp_index == 2) {
-        tcgen05::fence_after();
-        tcgen05::deallocate<PAIR, COLUMNS>(accumulator);
+        fence_after_taking_over();
+        free_columns<PAIR, COLUMNS>(accumulator);
     }
 }
 
@@ -142,9 +143,9 @@ __device__ __forceinline__ void gemm(const TensorMap* map_a, const TensorMap* ma
         name(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,                                 \
              const __grid_constant__ TensorMap map_scales_a, const __grid_constant__ TensorMap map_scales_b, float* d, int m,  \
              int n, int k) {                                                                                                   \
-        gemm<kind, b_unpacked>(&map_a, &map_b, &map_scales_a, &map_scales_b, d, m, n, k);                                      \
+        gemm<kind, b_unpacked>(map_a, map_b, map_scales_a, map_scales_b, d, m, n, k);                                      \
     }
-ENTRY(tcgen05_pair_mxf8f6f4, Kind::mxf8f6f4, false)
-ENTRY(tcgen05_pair_mxf8f6f4_e2m1, Kind::mxf8f6f4, true)
-ENTRY(tcgen05_pair_mxf4, Kind::mxf4, false)
-ENTRY(tcgen05_pair_mxf4nvf4, Kind::mxf4nvf4, false)
+ENTRY(tcgen05_pair_mxf8f6f4, MmaKind::mxf8f6f4, false)
+ENTRY(tcgen05_pair_mxf8f6f4_e2m1, MmaKind::mxf8f6f4, true)
+ENTRY(tcgen05_pair_mxf4, MmaKind::mxf4, false)
+ENTRY(tcgen05_pair_mxf4nvf4, MmaKind::mxf4nvf4, false)

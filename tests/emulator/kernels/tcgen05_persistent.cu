@@ -19,21 +19,23 @@
 //    tensor memory, 512 columns: 0..127 and 128..255 accumulators, then per stage 16 columns of A's scales, 16 of B's
 //
 // Warps: 0 loader, 1 multiplier, 2 scheduler and owner of tensor memory, 3 idle, 4..7 epilogue (warp w reaches lanes 32*(w%4)..).
-#include "common/address.cuh"
-#include "common/block_scaled.cuh"
+#include "common/block_scaled_mma.cuh"
 #include "common/cluster_launch.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tcgen05.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/pair_copy.cuh"
+#include "common/tensor_copy.cuh"
+#include "common/tensor_memory.cuh"
 
-using Format = block_scaled::Format<tcgen05::Kind::mxf4nvf4, false>;
-using mbarrier::Barrier;
+#include "aligned.cuh"
+#include "block_scaled_stage.cuh"
+
+using namespace zoo;
+
+using Format = ScaledStage<MmaKind::mxf4nvf4, false>;
 
 constexpr int TILE_M = 128, TILE_N = 128, STAGES = 3, ACCUMULATORS = 2, ANSWERS = 2, COLUMNS = 512, THREADS = 256;
 constexpr int EPILOGUE_WARPS = 4, READERS = 3 + EPILOGUE_WARPS;
-constexpr uint32_t A_BYTES = TILE_M * block_scaled::ROW_BYTES, B_BYTES = TILE_N * block_scaled::ROW_BYTES;
+constexpr uint32_t A_BYTES = TILE_M * ROW_BYTES, B_BYTES = TILE_N * ROW_BYTES;
 constexpr uint32_t STAGE_BYTES = A_BYTES + B_BYTES + 2 * Format::SCALE_BYTES;
 static_assert(STAGE_BYTES % 1024 == 0, "every tile starts on a swizzle repeat");
 static_assert(ACCUMULATORS * TILE_N + STAGES * 2 * Format::SCALE_COLUMNS <= COLUMNS, "accumulators and every stage's scales fit");
@@ -42,18 +44,18 @@ static_assert(SHARED_BYTES == 111616 && THREADS == 256 && READERS == 7, "what th
 
 struct Shared {
     Barrier full[STAGES], empty[STAGES], ready[ACCUMULATORS], drained[ACCUMULATORS], answered[ANSWERS], read[ANSWERS];
-    cluster_launch::Answer answer[ANSWERS];
+    LaunchAnswer answer[ANSWERS];
     uint32_t tensor_address;
 };
 
 // The next tile, or -1. Called by every role: by one elected lane, or by a whole warp, of which one lane reports.
 template <bool WHOLE_WARP>
-__device__ __forceinline__ int next_tile(Shared& shared, mbarrier::Ring<ANSWERS>& ring) {
-    mbarrier::wait(&shared.answered[ring.stage], ring.parity);
-    const int tile = cluster_launch::first_cta(&shared.answer[ring.stage]);
-    fence::proxy_async_shared();  // this read before the next answer is written
+__device__ __forceinline__ int next_tile(Shared& shared, Ring<ANSWERS>& ring) {
+    wait(&shared.answered[ring.stage], ring.parity);
+    const int tile = first_block_of(&shared.answer[ring.stage]);
+    let_copies_see_shared_memory();  // this read before the next answer is written
     if (WHOLE_WARP) __syncwarp();
-    if (!WHOLE_WARP || warp::lane() == 0) mbarrier::arrive(&shared.read[ring.stage]);
+    if (!WHOLE_WARP || threadIdx.x % 32 == 0) arrive(&shared.read[ring.stage]);
     ring.advance();
     return tile;
 }
@@ -63,29 +65,28 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                        const uint8_t* scales_b, float* d, int m, int n, int k) {
     extern __shared__ uint8_t dynamic[];
     __shared__ Shared shared;
-    uint8_t* buffers = address::align_1024(dynamic);
+    uint8_t* buffers = align_1024(dynamic);
     const int k_tiles = (k + Format::TILE_K - 1) / Format::TILE_K, tiles_n = (n + TILE_N - 1) / TILE_N;
-    const uint32_t warp_index = warp::index();
+    const uint32_t warp_index = threadIdx.x / 32;
 
     if (threadIdx.x == 0) {
-        for (Barrier& barrier : shared.full) mbarrier::init(&barrier, 1);
-        for (Barrier& barrier : shared.empty) mbarrier::init(&barrier, 1);
-        for (Barrier& barrier : shared.ready) mbarrier::init(&barrier, 1);
-        for (Barrier& barrier : shared.drained) mbarrier::init(&barrier, EPILOGUE_WARPS);
-        for (Barrier& barrier : shared.answered) mbarrier::init(&barrier, 1);
-        for (Barrier& barrier : shared.read) mbarrier::init(&barrier, READERS);
-        fence::mbarrier_init();
+        for (Barrier& barrier : shared.full) initialise(&barrier, 1);
+        for (Barrier& barrier : shared.empty) initialise(&barrier, 1);
+        for (Barrier& barrier : shared.ready) initialise(&barrier, 1);
+        for (Barrier& barrier : shared.drained) initialise(&barrier, EPILOGUE_WARPS);
+        for (Barrier& barrier : shared.answered) initialise(&barrier, 1);
+        for (Barrier& barrier : shared.read) initialise(&barrier, READERS);
     }
-    if (warp_index == 2) tcgen05::allocate<1, COLUMNS>(&shared.tensor_address);
-    tcgen05::fence_before();
+    if (warp_index == 2) allocate_columns<1, COLUMNS>(&shared.tensor_address);
+    fence_before_handing_over();
     __syncthreads();
-    tcgen05::fence_after();
+    fence_after_taking_over();
     const uint32_t tensor_memory = shared.tensor_address;
 
-    mbarrier::Ring<STAGES> stage;
-    mbarrier::Ring<ACCUMULATORS> accumulator;
-    mbarrier::Ring<ANSWERS> answer;
-    if (warp_index == 0 && warp::elect_one()) {
+    Ring<STAGES> stage;
+    Ring<ACCUMULATORS> accumulator;
+    Ring<ANSWERS> answer;
+    if (warp_index == 0 && elected()) {
         // Loader.
         for (int tile = blockIdx.x; tile >= 0; tile = next_tile<false>(shared, answer)) {
             const int row_tile = tile / tiles_n, column_tile = tile % tiles_n;
@@ -95,66 +96,66 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 uint8_t* a = buffers + stage.stage * STAGE_BYTES;
                 uint8_t* scales = a + A_BYTES + B_BYTES;
                 Barrier* full = &shared.full[stage.stage];
-                mbarrier::wait(&shared.empty[stage.stage], stage.parity ^ 1);
-                mbarrier::arrive_expect_bytes(full, STAGE_BYTES);
-                tma::load_2d(a, &map_a, i * Format::TILE_K, row_tile * TILE_M, full);
-                tma::load_2d(a + A_BYTES, &map_b, i * Format::TILE_K, column_tile * TILE_N, full);
-                tma::load_bytes(scales, row_scales_a + i * Format::SCALE_BYTES, Format::SCALE_BYTES, full);
-                tma::load_bytes(scales + Format::SCALE_BYTES, row_scales_b + i * Format::SCALE_BYTES, Format::SCALE_BYTES, full);
+                wait(&shared.empty[stage.stage], stage.parity ^ 1);
+                arrive_expecting_bytes(full, STAGE_BYTES);
+                load_box(a, map_a, i * Format::TILE_K, row_tile * TILE_M, full);
+                load_box(a + A_BYTES, map_b, i * Format::TILE_K, column_tile * TILE_N, full);
+                load_bytes(scales, row_scales_a + i * Format::SCALE_BYTES, Format::SCALE_BYTES, full);
+                load_bytes(scales + Format::SCALE_BYTES, row_scales_b + i * Format::SCALE_BYTES, Format::SCALE_BYTES, full);
             }
         }
-    } else if (warp_index == 1 && warp::elect_one()) {
+    } else if (warp_index == 1 && elected()) {
         // Multiplier.
-        const uint32_t instruction = tcgen05::instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, false, 0);
+        const uint32_t instruction = mma_shape(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, false);
         for (int tile = blockIdx.x; tile >= 0; tile = next_tile<false>(shared, answer), accumulator.advance()) {
             const uint32_t sum = tensor_memory + accumulator.stage * TILE_N;
-            mbarrier::wait(&shared.drained[accumulator.stage], accumulator.parity ^ 1);
+            wait(&shared.drained[accumulator.stage], accumulator.parity ^ 1);
             for (int i = 0; i < k_tiles; i++, stage.advance()) {
                 const uint8_t* a = buffers + stage.stage * STAGE_BYTES;
                 const uint8_t* b = a + A_BYTES;
                 const uint8_t* scales = b + B_BYTES;
                 const uint32_t scale_a = tensor_memory + ACCUMULATORS * TILE_N + stage.stage * 2 * Format::SCALE_COLUMNS;
                 const uint32_t scale_b = scale_a + Format::SCALE_COLUMNS;
-                mbarrier::wait(&shared.full[stage.stage], stage.parity);
-                tcgen05::fence_after();  // after this barrier and, in the first round, after `drained`
+                wait(&shared.full[stage.stage], stage.parity);
+                fence_after_taking_over();  // after this barrier and, in the first round, after `drained`
 #pragma unroll
                 for (int block = 0; block < Format::SCALE_BLOCKS; block++) {
-                    tcgen05::copy_scales<1>(scale_a + block * 4, tcgen05::scale_block(scales + block * 512));
-                    tcgen05::copy_scales<1>(scale_b + block * 4,
-                                            tcgen05::scale_block(scales + Format::SCALE_BYTES + block * 512));
+                    copy_scales<1>(scale_a + block * 4, matrix_of_scales(shared_address(scales + block * 512)));
+                    copy_scales<1>(scale_b + block * 4,
+                                   matrix_of_scales(shared_address(scales + Format::SCALE_BYTES + block * 512)));
                 }
 #pragma unroll
-                for (int step = 0; step < block_scaled::INSTRUCTIONS; step++)  // one scale block per instruction
-                    tcgen05::mma_block_scaled<1, tcgen05::Kind::mxf4nvf4>(
-                        sum, tcgen05::k_major_128b(a + step * 32), tcgen05::k_major_128b(b + step * 32), instruction,
-                        scale_a + step * 4, scale_b + step * 4, i > 0 || step > 0);
-                tcgen05::commit(&shared.empty[stage.stage]);
+                for (int step = 0; step < INSTRUCTIONS; step++)  // one scale block per instruction
+                    multiply<1, MmaKind::mxf4nvf4>(sum, matrix_of_lines(shared_address(a + step * 32)),
+                                                   matrix_of_lines(shared_address(b + step * 32)), instruction,
+                                                   scale_a + step * 4, scale_b + step * 4, i > 0 || step > 0);
+                arrive_after_products<1>(&shared.empty[stage.stage]);
             }
-            tcgen05::commit(&shared.ready[accumulator.stage]);
+            arrive_after_products<1>(&shared.ready[accumulator.stage]);
         }
-    } else if (warp_index == 2 && warp::elect_one()) {
+    } else if (warp_index == 2 && elected()) {
         // Scheduler.
         for (int tile = blockIdx.x; tile >= 0; tile = next_tile<false>(shared, answer)) {
-            mbarrier::wait(&shared.read[answer.stage], answer.parity ^ 1);
-            mbarrier::arrive_expect_bytes(&shared.answered[answer.stage], cluster_launch::ANSWER_BYTES);
-            cluster_launch::ask(&shared.answer[answer.stage], &shared.answered[answer.stage]);
+            wait(&shared.read[answer.stage], answer.parity ^ 1);
+            arrive_expecting_bytes(&shared.answered[answer.stage], sizeof(LaunchAnswer));
+            ask_for_a_cluster(&shared.answer[answer.stage], &shared.answered[answer.stage]);
         }
     } else if (warp_index >= 4) {
         // Epilogue: lane l of warp w writes row 32*(w%4) + l.
-        const int lane_row = (warp_index % 4) * 32 + warp::lane();
+        const int lane_row = (warp_index % 4) * 32 + threadIdx.x % 32;
         for (int tile = blockIdx.x; tile >= 0; tile = next_tile<true>(shared, answer), accumulator.advance()) {
             const int row = tile / tiles_n * TILE_M + lane_row, column = tile % tiles_n * TILE_N;
-            mbarrier::wait(&shared.ready[accumulator.stage], accumulator.parity);
-            tcgen05::fence_after();
+            wait(&shared.ready[accumulator.stage], accumulator.parity);
+            fence_after_taking_over();
 #pragma unroll 1
             for (int c = 0; c < TILE_N; c += 16) {
                 float values[16];
-                tcgen05::load_16_columns(values, tensor_memory + ((warp_index % 4) * 32 << 16) + accumulator.stage * TILE_N + c);
-                tcgen05::wait_ld();
+                load_16_columns(values, tensor_memory + ((warp_index % 4) * 32 << 16) + accumulator.stage * TILE_N + c);
+                wait_for_loads();
                 if (c + 16 == TILE_N) {  // the accumulator has been read: the next tile may use it
-                    tcgen05::fence_before();
+                    fence_before_handing_over();
                     __syncwarp();
-                    if (warp::lane() == 0) mbarrier::arrive(&shared.drained[accumulator.stage]);
+                    if (threadIdx.x % 32 == 0) arrive(&shared.drained[accumulator.stage]);
                 }
 #pragma unroll
                 for (int i = 0; i < 16; i++)
@@ -163,10 +164,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
     __syncwarp();
-    tcgen05::fence_before();
+    fence_before_handing_over();
     __syncthreads();
     if (warp_index == 2) {
-        tcgen05::fence_after();
-        tcgen05::deallocate<1, COLUMNS>(tensor_memory);
+        fence_after_taking_over();
+        free_columns<1, COLUMNS>(tensor_memory);
     }
 }

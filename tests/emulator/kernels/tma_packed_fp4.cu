@@ -8,10 +8,10 @@
 //
 // Either way the barrier gets the packed bytes: 64 per row of 128 values, although ALIGN16B fills 128 bytes of shared memory.
 // The kernel copies the 8 data bytes of every 16 for ALIGN16B (`spread` = 2), everything for ALIGN8B (`spread` = 1).
-#include "common/address.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
+#include "common/tensor_copy.cuh"
+
+using namespace zoo;
 
 constexpr int VALUES = 128, ROWS = 16;
 constexpr uint32_t PACKED_BYTES = ROWS * VALUES / 2;
@@ -19,17 +19,16 @@ static_assert(PACKED_BYTES == 1024, "expected on the barrier, in both cases");
 
 extern "C" __global__ void tma_packed_fp4(const __grid_constant__ TensorMap map, uint64_t* image, int spread) {
     __shared__ alignas(1024) uint64_t tile[ROWS * VALUES / 8];  // room for the spread form
-    __shared__ mbarrier::Barrier full;
+    __shared__ Barrier full;
     if (threadIdx.x == 0) {
-        mbarrier::init(&full, 1);
-        fence::mbarrier_init();
+        initialise(&full, 1);
     }
     __syncthreads();
     if (threadIdx.x == 0) {
-        mbarrier::arrive_expect_bytes(&full, PACKED_BYTES);
-        tma::load_2d(tile, &map, blockIdx.x * VALUES, blockIdx.y * ROWS, &full);
+        arrive_expecting_bytes(&full, PACKED_BYTES);
+        load_box(tile, map, blockIdx.x * VALUES, blockIdx.y * ROWS, &full);
     }
-    mbarrier::wait(&full, 0);
+    wait(&full, 0);
     uint64_t* my_image = image + (blockIdx.y * gridDim.x + blockIdx.x) * (PACKED_BYTES / 8);
     for (int i = threadIdx.x; i < static_cast<int>(PACKED_BYTES / 8); i += blockDim.x) my_image[i] = tile[i * spread];
 }

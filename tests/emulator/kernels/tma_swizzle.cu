@@ -10,10 +10,12 @@
 //
 // A box that sticks out of the tensor arrives with zeros and still counts ROWS * row_bytes on the barrier; the store drops what is
 // outside. Threads only read the tile, so the store needs no proxy fence: TMA wrote it, TMA reads it.
-#include "common/address.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
+#include "common/tensor_copy.cuh"
+
+#include "aligned.cuh"
+
+using namespace zoo;
 
 constexpr int ROWS = 32;
 constexpr int MAX_ROW_BYTES = 128;
@@ -23,29 +25,27 @@ static_assert(SHARED_BYTES == 5120, "the launch asks for this much");
 extern "C" __global__ void tma_swizzle(const __grid_constant__ TensorMap source, const __grid_constant__ TensorMap target,
                                        uint8_t* image, int row_bytes) {
     extern __shared__ uint8_t dynamic[];
-    __shared__ mbarrier::Barrier full;
-    uint8_t* tile = address::align_1024(dynamic);
+    __shared__ Barrier full;
+    uint8_t* tile = align_1024(dynamic);
     const int column = blockIdx.x * row_bytes, row = blockIdx.y * ROWS;
 
     if (threadIdx.x == 0) {
-        tma::prefetch_map(&source);
-        mbarrier::init(&full, 1);
-        fence::mbarrier_init();
+        prefetch(source);
+        initialise(&full, 1);
     }
     __syncthreads();
 
     if (threadIdx.x == 0) {
-        mbarrier::arrive_expect_bytes(&full, ROWS * row_bytes);
-        tma::load_2d(tile, &source, column, row, &full);
+        arrive_expecting_bytes(&full, ROWS * row_bytes);
+        load_box(tile, source, column, row, &full);
     }
-    mbarrier::wait(&full, 0);
+    wait(&full, 0);
 
     uint8_t* my_image = image + (blockIdx.y * gridDim.x + blockIdx.x) * ROWS * row_bytes;
     for (int i = threadIdx.x; i < ROWS * row_bytes; i += blockDim.x) my_image[i] = tile[i];
 
     if (threadIdx.x == 0) {
-        tma::store_2d(&target, tile, column, row);
-        tma::commit_group();
-        tma::wait_group_read<0>();  // shared memory must outlive the copy engine's reads
+        store_box(target, tile, column, row);
+        wait_until_stores_have_read();  // shared memory must outlive the copy engine's reads
     }
 }

@@ -10,12 +10,15 @@
 //
 // full[s]: 1 arrival and A_BYTES + B_BYTES; empty[s]: one arrival per consumer warpgroup. One thread may speak for its four warps: an mma
 // is one operation of the warpgroup, so when one warp has waited for it, all of them have read the stage.
-#include "common/address.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/registers.cuh"
+#include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
+
+#include "aligned.cuh"
+#include "wgmma_bf16.cuh"
+
+using namespace zoo;
 
 constexpr int TILE_M = 128, TILE_N = 64, TILE_K = 64;
 constexpr int STAGES = 3;
@@ -42,61 +45,60 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wgmma_bf16_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, uint16_t* d, int m, int n,
                     int k) {
     extern __shared__ uint8_t dynamic[];
-    __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
-    uint8_t* tiles = address::align_1024(dynamic);
+    __shared__ Barrier full[STAGES], empty[STAGES];
+    uint8_t* tiles = align_1024(dynamic);
     const int row = blockIdx.y * TILE_M, column = blockIdx.x * TILE_N;
     const int k_tiles = (k + TILE_K - 1) / TILE_K;
-    const int group = warp::index() / 4;
+    const int group = warpgroup_index();
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbarrier::init(&full[i], 1);
-            mbarrier::init(&empty[i], EMPTY_ARRIVALS);
+            initialise(&full[i], 1);
+            initialise(&empty[i], EMPTY_ARRIVALS);
         }
-        fence::mbarrier_init();
     }
     __syncthreads();
 
-    mbarrier::Ring<STAGES> ring;
+    Ring<STAGES> ring;
     if (group == CONSUMER_GROUPS) {
         // Producer: needs few registers.
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        keep_registers<40>();
         if (threadIdx.x == CONSUMER_GROUPS * 128) {
             for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
                 uint8_t* a = tiles + ring.stage * STAGE_BYTES;
-                mbarrier::wait(&empty[ring.stage], ring.parity ^ 1);
-                mbarrier::arrive_expect_bytes(&full[ring.stage], STAGE_BYTES);
-                tma::load_2d(a, &map_a, tile * TILE_K, row, &full[ring.stage]);
-                tma::load_2d(a + A_BYTES, &map_b, tile * TILE_K, column, &full[ring.stage]);
+                wait(&empty[ring.stage], ring.parity ^ 1);
+                arrive_expecting_bytes(&full[ring.stage], STAGE_BYTES);
+                load_box(a, map_a, tile * TILE_K, row, &full[ring.stage]);
+                load_box(a + A_BYTES, map_b, tile * TILE_K, column, &full[ring.stage]);
             }
         }
         return;
     }
 
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    take_registers<232>();
     float accumulator[TILE_N / 2];
     uint32_t previous = 0;  // the stage whose mma may still be running
     for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
         const uint8_t* a = tiles + ring.stage * STAGE_BYTES + group * 64 * TILE_K * 2;
         const uint8_t* b = tiles + ring.stage * STAGE_BYTES + A_BYTES;
-        mbarrier::wait(&full[ring.stage], ring.parity);
-        wgmma::hold(accumulator);
-        wgmma::fence();
+        wait(&full[ring.stage], ring.parity);
+        hold(accumulator);
+        fence_registers();
 #pragma unroll
         for (int step = 0; step < TILE_K / 16; step++)  // 16 values of K = 32 bytes per instruction
-            wgmma::m64n64k16_bf16<0, 0>(accumulator, wgmma::k_major_128b(a + step * 32), wgmma::k_major_128b(b + step * 32),
-                                        tile > 0 || step > 0);
-        wgmma::commit_group();
-        wgmma::wait_group<1>();  // the tile before is done, this one runs on
-        if (tile > 0 && threadIdx.x % 128 == 0) mbarrier::arrive(&empty[previous]);
+            multiply_bf16<0, 0>(accumulator, matrix_descriptor(a + step * 32), matrix_descriptor(b + step * 32),
+                                tile > 0 || step > 0);
+        commit_multiplications();
+        wait_for_multiplications<1>();  // the tile before is done, this one runs on
+        if (tile > 0 && threadIdx.x % 128 == 0) arrive(&empty[previous]);
         previous = ring.stage;
     }
-    wgmma::wait_group<0>();
-    wgmma::hold(accumulator);
+    wait_for_multiplications<0>();
+    hold(accumulator);
 
 #pragma unroll
     for (int j = 0; j < TILE_N / 2; j += 2) {
-        const int r = row + group * 64 + wgmma::accumulator_row(j), c = column + wgmma::accumulator_column(j);
+        const int r = row + group * 64 + accumulator_row(j), c = column + accumulator_column(j);
         if (r < m && c < n)
             *reinterpret_cast<uint32_t*>(&d[static_cast<size_t>(r) * n + c]) = pack_bf16(accumulator[j], accumulator[j + 1]);
     }

@@ -11,12 +11,14 @@
 //        +-----+-----+-----+
 //
 // Rows and columns outside the matrices arrive as zeros (TMA) and are not stored.
-#include "common/address.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/pair_copy.cuh"
+#include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
+
+#include "aligned.cuh"
+
+using namespace zoo;
 
 constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 128;
 constexpr int STAGES = 3;
@@ -37,30 +39,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     wgmma_fp8_gemm(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n,
                    int k) {
     extern __shared__ uint8_t dynamic[];
-    __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
-    uint8_t* tiles = address::align_1024(dynamic);
+    __shared__ Barrier full[STAGES], empty[STAGES];
+    uint8_t* tiles = align_1024(dynamic);
     const int row = blockIdx.y * TILE_M, column = blockIdx.x * TILE_N;
     const int k_tiles = (k + TILE_K - 1) / TILE_K;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbarrier::init(&full[i], FULL_ARRIVALS);
-            mbarrier::init(&empty[i], EMPTY_ARRIVALS);
+            initialise(&full[i], FULL_ARRIVALS);
+            initialise(&empty[i], EMPTY_ARRIVALS);
         }
-        fence::mbarrier_init();
     }
     __syncthreads();
 
-    mbarrier::Ring<STAGES> ring;
-    if (warp::index() == CONSUMER_WARPS) {
+    Ring<STAGES> ring;
+    if (threadIdx.x / 32 == CONSUMER_WARPS) {
         // Producer.
-        if (warp::elect_one()) {
+        if (elected()) {
             for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
                 uint8_t* a = tiles + ring.stage * STAGE_BYTES;
-                mbarrier::wait(&empty[ring.stage], ring.parity ^ 1);
-                mbarrier::arrive_expect_bytes(&full[ring.stage], STAGE_BYTES);
-                tma::load_2d(a, &map_a, tile * TILE_K, row, &full[ring.stage]);
-                tma::load_2d(a + A_BYTES, &map_b, tile * TILE_K, column, &full[ring.stage]);
+                wait(&empty[ring.stage], ring.parity ^ 1);
+                arrive_expecting_bytes(&full[ring.stage], STAGE_BYTES);
+                load_box(a, map_a, tile * TILE_K, row, &full[ring.stage]);
+                load_box(a + A_BYTES, map_b, tile * TILE_K, column, &full[ring.stage]);
             }
         }
         return;
@@ -70,23 +71,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float accumulator[TILE_N / 2];
     for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
         const uint8_t* a = tiles + ring.stage * STAGE_BYTES;
-        mbarrier::wait(&full[ring.stage], ring.parity);
-        wgmma::hold(accumulator);
-        wgmma::fence();
+        wait(&full[ring.stage], ring.parity);
+        hold(accumulator);
+        fence_registers();
 #pragma unroll
         for (int step = 0; step < TILE_K / 32; step++)  // 32 bytes of K per instruction
-            wgmma::m64n64k32_e4m3(accumulator, wgmma::k_major_128b(a + step * 32), wgmma::k_major_128b(a + A_BYTES + step * 32),
-                                  tile > 0 || step > 0);
-        wgmma::commit_group();
-        wgmma::wait_group<0>();
-        wgmma::hold(accumulator);
-        if (warp::lane() == 0) mbarrier::arrive(&empty[ring.stage]);
+            multiply<64>(accumulator, matrix_descriptor(a + step * 32), matrix_descriptor(a + A_BYTES + step * 32),
+                         tile > 0 || step > 0);
+        commit_multiplications();
+        wait_for_multiplications<0>();
+        hold(accumulator);
+        if (threadIdx.x % 32 == 0) arrive(&empty[ring.stage]);
     }
 
     // Epilogue: two neighbouring columns per store.
 #pragma unroll
     for (int j = 0; j < TILE_N / 2; j += 2) {
-        const int r = row + wgmma::accumulator_row(j), c = column + wgmma::accumulator_column(j);
+        const int r = row + accumulator_row(j), c = column + accumulator_column(j);
         if (r < m && c < n) *reinterpret_cast<float2*>(&d[static_cast<size_t>(r) * n + c]) = {accumulator[j], accumulator[j + 1]};
     }
 }

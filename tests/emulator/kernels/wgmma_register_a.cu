@@ -14,12 +14,15 @@
 //        +--------+--------+
 //
 // The swizzle puts 16-byte piece p of row r at piece p ^ (r % 8) of that row.
-#include "common/address.cuh"
-#include "common/fence.cuh"
 #include "common/mbarrier.cuh"
-#include "common/tma.cuh"
-#include "common/warp.cuh"
+#include "common/pair_copy.cuh"
+#include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
+#include "common/wgmma_registers_bf16.cuh"
+
+#include "aligned.cuh"
+
+using namespace zoo;
 
 constexpr int TILE_M = 64, TILE_N = 64, TILE_K = 64;
 constexpr int STAGES = 2;
@@ -36,7 +39,7 @@ static_assert(THREADS == 160, "the launch uses this many");
 __device__ __forceinline__ void load_matrix_x4(uint32_t (&registers)[4], const uint8_t* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
-                 : "r"(address::shared(row))
+                 : "r"(shared_address(row))
                  : "memory");
 }
 
@@ -44,63 +47,61 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     wgmma_register_a(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, float* d, int m, int n,
                      int k) {
     extern __shared__ uint8_t dynamic[];
-    __shared__ mbarrier::Barrier full[STAGES], empty[STAGES];
-    uint8_t* tiles = address::align_1024(dynamic);
+    __shared__ Barrier full[STAGES], empty[STAGES];
+    uint8_t* tiles = align_1024(dynamic);
     const int row = blockIdx.y * TILE_M, column = blockIdx.x * TILE_N;
     const int k_tiles = (k + TILE_K - 1) / TILE_K;
 
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            mbarrier::init(&full[i], 1);
-            mbarrier::init(&empty[i], CONSUMER_WARPS);
+            initialise(&full[i], 1);
+            initialise(&empty[i], CONSUMER_WARPS);
         }
-        fence::mbarrier_init();
     }
     __syncthreads();
 
-    mbarrier::Ring<STAGES> ring;
-    if (warp::index() == CONSUMER_WARPS) {
+    Ring<STAGES> ring;
+    if (threadIdx.x / 32 == CONSUMER_WARPS) {
         // Producer.
-        if (warp::elect_one()) {
+        if (elected()) {
             for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
                 uint8_t* a = tiles + ring.stage * STAGE_BYTES;
-                mbarrier::wait(&empty[ring.stage], ring.parity ^ 1);
-                mbarrier::arrive_expect_bytes(&full[ring.stage], STAGE_BYTES);
-                tma::load_2d(a, &map_a, tile * TILE_K, row, &full[ring.stage]);
-                tma::load_2d(a + A_BYTES, &map_b, tile * TILE_K, column, &full[ring.stage]);
+                wait(&empty[ring.stage], ring.parity ^ 1);
+                arrive_expecting_bytes(&full[ring.stage], STAGE_BYTES);
+                load_box(a, map_a, tile * TILE_K, row, &full[ring.stage]);
+                load_box(a + A_BYTES, map_b, tile * TILE_K, column, &full[ring.stage]);
             }
         }
         return;
     }
 
     // Consumers: one warpgroup. a_registers[step] is read by an mma in flight: it must not change before the wait.
-    const uint32_t a_row = warp::index() * 16 + warp::lane() % 16, piece = warp::lane() / 16;
-    float accumulator[TILE_N / 2];
+    const uint32_t a_row = threadIdx.x / 32 * 16 + threadIdx.x % 32 % 16, piece = threadIdx.x % 32 / 16;
+    float accumulator[TILE_N / 2] = {};
     for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
         const uint8_t* a = tiles + ring.stage * STAGE_BYTES;
         uint32_t a_registers[TILE_K / 16][4];
-        mbarrier::wait(&full[ring.stage], ring.parity);
+        wait(&full[ring.stage], ring.parity);
 #pragma unroll
         for (int step = 0; step < TILE_K / 16; step++) {
             load_matrix_x4(a_registers[step], a + a_row * 128 + (((2 * step + piece) ^ (a_row % 8)) * 16));
             for (uint32_t& pair : a_registers[step]) pair &= 0x7fff7fff;
-            wgmma::hold(a_registers[step]);
+            hold(a_registers[step]);
         }
-        wgmma::hold(accumulator);
-        wgmma::fence();
+        hold(accumulator);
+        fence_registers();
 #pragma unroll
         for (int step = 0; step < TILE_K / 16; step++)
-            wgmma::m64n64k16_bf16_registers<0>(accumulator, a_registers[step], wgmma::k_major_128b(a + A_BYTES + step * 32),
-                                               tile > 0 || step > 0);
-        wgmma::commit_group();
-        wgmma::wait_group<0>();
-        wgmma::hold(accumulator);
-        if (warp::lane() == 0) mbarrier::arrive(&empty[ring.stage]);
+            multiply_bf16_registers<64>(accumulator, a_registers[step], matrix_descriptor(a + A_BYTES + step * 32));
+        commit_multiplications();
+        wait_for_multiplications<0>();
+        hold(accumulator);
+        if (threadIdx.x % 32 == 0) arrive(&empty[ring.stage]);
     }
 
 #pragma unroll
     for (int j = 0; j < TILE_N / 2; j += 2) {
-        const int r = row + wgmma::accumulator_row(j), c = column + wgmma::accumulator_column(j);
+        const int r = row + accumulator_row(j), c = column + accumulator_column(j);
         if (r < m && c < n) *reinterpret_cast<float2*>(&d[static_cast<size_t>(r) * n + c]) = {accumulator[j], accumulator[j + 1]};
     }
 }

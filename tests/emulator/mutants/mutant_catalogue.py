@@ -55,8 +55,9 @@ WGMMA, WGMMA_WAIT = r"wgmma\.mma_async", r"wgmma\.wait_group"
 MMA, COPY, COMMIT = r"tcgen05\.mma", r"tcgen05\.cp", r"tcgen05\.commit"
 TENSOR_LD, TENSOR_WAIT_LD, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.dealloc"
 FENCE_BEFORE, FENCE_AFTER = r"tcgen05\.fence::before", r"tcgen05\.fence::after"
-ACCUMULATE = r"setp\.ne\.b32 accumulate"  # the predicate of an mma: keep what is in D?
-ELECTED = r"selp\.u32 %r\d+, 1, 0, is_elected"
+ACCUMULATE = r"setp\.ne\.b32 (accumulate|adds)"  # the predicate of an mma: keep what is in D?
+ELECTED = r"selp\.u32 %r\d+, 1, 0, one"
+LAST_STAGE = r"setp\.(eq|ne)\.[sb]32\s+%p\d+, %r\d+, 2"  # of three: where a ring begins again
 
 EXPECTED_BYTES = 2  # operand of EXPECT
 PARITY = 2  # operand of TRY_WAIT
@@ -133,19 +134,19 @@ MUTANTS = [
             ("bulk_copy", "one thread fences for all", only_thread_zero(first(PROXY_FENCE))),
         ],
         "mbarrier initialisation not published": [
-            ("bulk_copy", "copies signal a barrier whose init nothing fences", delete(first(INIT_FENCE))),
+            ("bulk_copy", "copies signal barriers whose inits nothing fences", delete(every(INIT_FENCE))),
             ("tma_swizzle-128B", "a copy signals a barrier whose init nothing fences", delete(first(INIT_FENCE))),
             ("tma_gather4", "a gather signals a barrier whose init nothing fences", delete(first(INIT_FENCE))),
-            (FP8, "copies signal barriers whose inits nothing fences", delete(first(INIT_FENCE))),
-            (REGISTER_A, "copies signal barriers whose inits nothing fences", delete(first(INIT_FENCE))),
+            (FP8, "copies signal barriers whose inits nothing fences", delete(every(INIT_FENCE))),
+            (REGISTER_A, "copies signal barriers whose inits nothing fences", delete(every(INIT_FENCE))),
             # With .release on the cluster barrier the fence could be left out; with .relaxed it could not.
-            (CLUSTER, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(first(CLUSTER_ARRIVE), "release", "relaxed"))),
-            (PAIR_MXF8, "no fence and a relaxed arrival", (delete(first(INIT_FENCE)), substitute(every(CLUSTER_ARRIVE), "release", "relaxed"))),
+            (CLUSTER, "no fence and a relaxed arrival", (delete(every(INIT_FENCE)), substitute(first(CLUSTER_ARRIVE), "release", "relaxed"))),
+            (PAIR_MXF8, "no fence and a relaxed arrival", (delete(every(INIT_FENCE)), substitute(every(CLUSTER_ARRIVE), "release", "relaxed"))),
         ],
         "wrong memory order": [
             (CLUSTER, "remote arrival relaxed", substitute(first(r"mbarrier\.arrive\.release"), r"\.release", ".relaxed")),
             (CLUSTER, "producer's wait relaxed", substitute(first(r"mbarrier\.try_wait\S*acquire"), r"\.acquire", ".relaxed")),
-            ("clc_persistent-single", "wait for the answer relaxed", substitute(first(TRY_WAIT), r"\.acquire", ".relaxed")),
+            ("clc_persistent-single", "wait for the answer relaxed", substitute(first(TRY_WAIT), r"\.parity", ".parity.relaxed.cluster")),
             (PERSISTENT, "lane 0 reports before its warp has read", delete(before(r"bar\.warp\.sync", ARRIVE, -1))),
         ],
         "missing CTA barrier": [
@@ -211,8 +212,8 @@ MUTANTS = [
         ],
         "wrong ring": [
             (FP8, "producer loads one tile too many", substitute(after(r"setp\.lt\.s32", LOAD), r"setp\.lt", "setp.le")),
-            (FP8, "four stages where there are three", substitute(every(r"setp\.(eq|ne)\.[sb]32\s+%p\d+, %r\d+, 3"), ", 3;", ", 4;")),
-            (FP8, "producer with two stages of three", substitute(after(r"setp\.(eq|ne)\.[sb]32\s+%p\d+, %r\d+, 3", LOAD), ", 3;", ", 2;")),
+            (FP8, "four stages where there are three", substitute(every(LAST_STAGE), ", 2;", ", 3;")),
+            (FP8, "producer with two stages of three", substitute(after(LAST_STAGE, LOAD), ", 2;", ", 1;")),
             ("cp_async-groups", "copies into the next stage", change(last(r"cp\.async\.cg"), (0, 0), add=1024)),
         ],
         "wrong tensor memory": [
