@@ -15,7 +15,7 @@ using Tile = MayShareTile<OwnTile, sharers<Variant>()>;
 using Rows = FewOrEvenTiles<Tile, Tile::TOKENS>;
 using From = MayShareOperands<Tile, Rows>;
 using OfCluster = MayShareOrder<Tile, Variant::SPLITS, Rows>;
-using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND>, OfCluster>;
+using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND, Rows>, OfCluster>;
 using Split = std::conditional_t<(Variant::SPLITS > 1), FewTokensPushed<Tile, Variant::SPLITS>, FewTokens<Tile, 1>>;
 using Way = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;
 

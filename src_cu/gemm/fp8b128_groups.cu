@@ -31,7 +31,7 @@ __device__ __forceinline__ auto order_of(const int* places, int groups, int rows
 
 }  // namespace zoo
 
-// rows: of A, or of a group's place; rows_of_place: that, or 0, as a_scale_group is where groups lie one after the other.
+// rows: of A, or of a group's place; rows_of_place: the same, or 0 where groups lie one after the other, as a_scale_group is then.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_scale,
                const uint8_t* b_scale, int a_scale_is_ue8m0, int b_scale_is_ue8m0, uint8_t* d, const int* places, int groups,

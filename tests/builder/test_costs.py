@@ -95,6 +95,56 @@ def test_a_number_without_an_experiment_or_a_reader_is_refused(tmp_path, gpu, fo
     assert said in str(refused.value)
 
 
+DERIVING = FORMULAS.replace(
+    "[part]",
+    """\
+[formula.waves.derives]
+"TILES_{TOKENS}" = "ceil_div(M, {TOKENS})"
+
+[formula.waves.launch]
+grid = ["TILES_{TOKENS}", "1", "1"]
+
+[part]""",
+)
+LAUNCHES = {"whole": {"grid": ["1", "1", "1"], "parameters": [{"i32": "M"}]}}
+
+
+def derived(path, formulas=DERIVING, launches=LAUNCHES, tiles=({"name": "one", "cost": "waves", "launch": "whole"},)):
+    """The table that a build reads, whose tiles' formulas derive something and change a launch."""
+    costs(path, formulas=FORMULAS)  # writes the files
+    (path / "family" / "costs" / "formulas.toml").write_text(formulas)
+    documents = Documents(path)
+    table = {"name": "gemm.fp8b128.dense", "derived": {"BLOCKS": "K"}, "launch": launches, "variants": TILES | {"tiles": list(tiles)}}
+    return with_costs(included(table, documents), documents)
+
+
+def test_a_formula_derives_what_it_reads_and_changes_the_launch_of_its_tile(tmp_path):
+    made = derived(tmp_path)
+    assert made["derived"] == {"BLOCKS": "K", "TILES_64": "ceil_div(M, 64)"}
+    assert made["launch"] == LAUNCHES | {"one": {"grid": ["TILES_64", "1", "1"], "parameters": [{"i32": "M"}]}}
+    assert [tile["launch"] for tile in made["variants"]["tiles"]] == ["one"]
+
+
+def test_tiles_of_one_name_share_the_launch_that_their_formula_makes(tmp_path):
+    tiles = [{"name": "one", "cost": "waves", "launch": "whole", "dtypes": {"d": dtype}} for dtype in ("bf16", "f16")]
+    assert derived(tmp_path, tiles=tiles)["launch"] == derived(tmp_path)["launch"]
+
+
+@pytest.mark.parametrize(
+    ("formulas", "launches", "said"),
+    [
+        (DERIVING.replace("M, {TOKENS}", "M, {TOKENZ}"), LAUNCHES, "{TOKENZ} is no constant of the tile; did you mean TOKENS?"),
+        (DERIVING.replace('["TILES_{TOKENS}"', '["TILES_{compute}"'), LAUNCHES, "the launch of one: {compute} is no constant of the tile"),
+        (DERIVING, {"hole": LAUNCHES["whole"]}, "there is no 'whole'; did you mean hole?"),
+        (DERIVING, LAUNCHES | {"one": {"grid": ["7", "1", "1"]}}, "there is another of that name"),
+    ],
+)
+def test_a_word_or_a_launch_that_is_not_there_is_refused(tmp_path, formulas, launches, said):
+    with pytest.raises(BuildError) as refused:
+        derived(tmp_path, formulas, launches)
+    assert said in str(refused.value)
+
+
 def test_a_file_of_numbers_must_be_named_by_a_path(tmp_path):
     with pytest.raises(BuildError, match="'costs' must be a path"):
         costs(tmp_path, costs=["family/costs/h200.toml"])

@@ -48,7 +48,7 @@ def test_tiles_are_about_as_high_as_each_other_and_leave_no_row_out():
     variant = next(variant for variant in SHARING if variant.name == "t192_rest")
     for rows, tokens in ((131, 128), (193, 192), (577, 192), (300, 128), (65536, 256)):
         tiles = -(-rows // tokens)
-        begins = [first_row(tile, tiles, rows) for tile in range(tiles + 1)]
+        begins = [first_row(tile, tokens, rows) for tile in range(tiles + 1)]
         heights = numpy.diff(begins)
         assert begins[0] == 0 and begins[-1] == rows and all(begin % 4 == 0 for begin in begins[:-1])
         assert heights.max() <= tokens and heights.max() - heights[:-1].min() <= 4 and heights[-1] > heights.max() - 4 * 2

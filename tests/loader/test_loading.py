@@ -292,7 +292,9 @@ def test_a_plan_is_configured_once_a_stream_and_for_so_many(made, used, monkeypa
 def test_attributes_are_those_of_clusters_and_programmatic_starts(used):
     seen = set()
     for variant in {
-        one.name for one in packaged.kernel("gemm.fp8b128.dense").variants if one.arch == "sm_90a" and not one.name.startswith("f32")
+        one.name
+        for one in packaged.kernel("gemm.fp8b128.dense").variants
+        if one.arch == "sm_90a" and not one.name.startswith("f32") and one.name != "t64"  # which takes no 8 rows
     }:
         launch = launch_at(*(place << 30 for place in range(1, 6)), name="gemm.fp8b128.dense", shapes=DENSE, variant=variant)
         started = Plan.__new__(Plan)

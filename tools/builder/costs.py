@@ -28,8 +28,8 @@ compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 [formula.waves.launch]                   # what a tile's launch is besides the one it names; it then has the tile's name
 grid = ["TILES_{TOKENS}", "1", "1"]
 
-A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts. What comes out is an expression
-like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
+A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts; in `derives` and `launch`, a
+constant of the tile. What comes out is an expression like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
 """
 
 from __future__ import annotations
@@ -64,20 +64,34 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
     if (formula := gpu.formulas.get(tile.get("cost", ""))) is None:
         return made
     made["cost"] = gpu.cost(tile["cost"], str(data.get("name")), tile)
-    data["derived"] |= _filled_in(formula.get("derives", {}), tile)
+    constants = tile.get("constants", {})
+    data["derived"] |= _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}")
     if "launch" in formula:
-        data["launch"][tile["name"]] = {**data["launch"].get(tile.get("launch"), {}), **_filled_in(formula["launch"], tile)}
+        if tile.get("launch") not in data["launch"]:
+            meant = did_you_mean(str(tile.get("launch")), data["launch"])
+            raise BuildError(
+                f"tile {tile['name']}: {tile['cost']} changes the launch that the tile names, and there is no {tile.get('launch')!r}{meant}"
+            )
+        anew = {**data["launch"][tile["launch"]], **_filled_in(formula["launch"], constants, f"the launch of {tile['name']}")}
+        if data["launch"].setdefault(tile["name"], anew) != anew:
+            raise BuildError(f"the launch that {tile['cost']} makes has the tile's name, {tile['name']}, and there is another of that name")
         made["launch"] = tile["name"]
     return made
 
 
-def _filled_in(what: Any, tile: _Table) -> Any:
+def _filled_in(what: Any, constants: _Table, where: str) -> Any:
     """The same with a tile's constants for words in braces."""
     if isinstance(what, Mapping):
-        return {_filled_in(key, tile): _filled_in(value, tile) for key, value in what.items()}
+        return {_filled_in(key, constants, where): _filled_in(value, constants, where) for key, value in what.items()}
     if isinstance(what, list):
-        return [_filled_in(one, tile) for one in what]
-    return _WORD.sub(lambda match: str(tile["constants"][match[1]]), what)
+        return [_filled_in(one, constants, where) for one in what]
+
+    def constant(match: re.Match[str]) -> str:
+        if match[1] not in constants:
+            raise BuildError(f"{where}: {match[0]} is no constant of the tile{did_you_mean(match[1], constants)}")
+        return str(constants[match[1]])
+
+    return _WORD.sub(constant, what)
 
 
 class Gpu:

@@ -229,6 +229,8 @@ def _dense(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem
         yield problem(f"{shape}: NaN in one row of b stays in its column", _nan_in("b", *shape, on=on))
         yield problem(f"{shape}: a NaN scale of a stays in its row", _nan_in("a_scale", *shape, on=on), transposed=True)
         yield problem(f"{shape}: sums too small for a number, half of them -0", _underflowing(*shape, on=on))
+    # three tiles of 128 begin at rows 0, 88 and 172: the second's box of 88 rows ends in four of the third's
+    yield problem("257 x 24 x 32: NaN in a row that the boxes of two tiles bring stays there", _nan_in("a", 257, 24, 32, on=on, row=174))
     for shape in ((5, 136, 272), (33, 72, 400)):  # variants that split K refuse
         words = " x ".join(map(str, shape))
         yield problem(
@@ -630,8 +632,8 @@ def _underflowing_group(M: int, N: int, K: int, on: Arithmetic) -> tuple[dict[st
     return {"a": Placed(a), "a_scale": Placed(a_scale), "b": Placed(b[None]), "b_scale": Placed(b_scale[None])}, lambda: operands.product(1)
 
 
-def _nan_in(argument: str, M: int, N: int, K: int, on: Arithmetic) -> Operands:
+def _nan_in(argument: str, M: int, N: int, K: int, on: Arithmetic, row: int | None = None) -> Operands:
     a, a_scale, b, b_scale = (array.copy() for array in _random(M, N, K, on).arrays)
     changed = {"a": a, "b": b, "a_scale": a_scale}[argument]
-    changed[len(changed) // 2, -1] = numpy.nan
+    changed[len(changed) // 2 if row is None else row, -1] = numpy.nan
     return Operands((a, a_scale, b, b_scale), on)

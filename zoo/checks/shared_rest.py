@@ -39,7 +39,7 @@ def shared(
     if cut > 1:
         for index in range(rows * columns - rows * columns % ctas, rows * columns):
             row, column = _place(index, rows, columns, band)
-            where[first_row(row, rows, M) : first_row(row + 1, rows, M), column * weights : (column + 1) * weights] = True
+            where[first_row(row, tokens, M) : first_row(row + 1, tokens, M), column * weights : (column + 1) * weights] = True
     return cut, where
 
 
@@ -54,9 +54,11 @@ def with_a_rest(variant: Variant) -> Iterator[tuple[int, tuple[int, int, int]]]:
     yield 80, (1, 80 * weights + 8, 2960)
 
 
-def first_row(tile: int, tiles: int, rows: int) -> int:
-    """Of a tile of so many that are about as high (src_cu/gemm/schedule/tile_order.cuh); of the one after the last, no row of theirs."""
-    fours = -(-rows * 4096 // (4 * tiles))
+def first_row(tile: int, tokens: int, rows: int) -> int:
+    """Of tiles that are about as high as each other (EvenTiles in src_cu/gemm/schedule/tile_order.cuh); of the one after the last, `rows`."""
+    if rows > 65536:
+        return min(rows, tile * tokens)
+    fours = -(-rows * 4096 // (4 * -(-rows // tokens)))
     return min(rows, -(-tile * fours // 4096) * 4)
 
 

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "2abc845dcc4ad778fdb860d3845ac474ce8c7ca48e10cf81fc923f73a7a181bc"
+MANIFEST_SHA256 = "20e2abdc9ab837a5c958bd63ec30b3b7cfe84203dd8c91fc2a29c063721d1d78"

@@ -36,6 +36,7 @@ __device__ __forceinline__ void begin_claims(const Claims& claims, int units, in
     __syncwarp();
     if (lane > 0) return;
     say();
+    // More have seen it where a second launch has the workspace, too: neither may wait for ever.
     do store_release(claims.beat(), ++now);
     while (load_relaxed(claims.seen()) - seen_before < gridDim.x - 1);
 }

@@ -37,8 +37,8 @@ __device__ __forceinline__ int tiles_of(int extent, int tile) { return (extent +
 //     300 rows    WholeTiles    | 0 ... 127 | 128 ... 255 | 256 ... 299 and 84 rows outside the tensor |
 //                 EvenTiles     | 0 ... 99  | 100 ... 199 | 200 ... 299 |
 //
-// A row of a box outside the tensor takes the copy engine 1.3 ns longer than others, for each block of K; and of what L2 gives to all CTAs
-// even tiles take a fifth less here.
+// A row of a box outside the tensor takes the copy engine 1.3 ns longer than others, for each block of K; and here all CTAs together read a
+// fifth less from L2.
 template <class Tile>
 struct WholeTiles {
     int M;
