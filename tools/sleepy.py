@@ -186,16 +186,22 @@ def allowing_what_only_costs_time() -> Iterator[None]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("output", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("patterns", nargs=-1, required=True)
+@click.option(
+    "--source",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=build_cubins.SOURCE,
+    help="Other sources: a race planted, say.",
+)
 @click.option("--arch", multiple=True, default=("sm_90a",), show_default=True)
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count(), help="Compilers at once (default: the cores).")
-def command(output: Path, patterns: tuple[str, ...], arch: tuple[str, ...], jobs: int) -> None:
+def command(output: Path, patterns: tuple[str, ...], source: Path, arch: tuple[str, ...], jobs: int) -> None:
     """Builds what PATTERNS name, 'kernel' or 'kernel variant' with *, into OUTPUT, a folder of cubins and their manifest."""
     if output.resolve() == build_cubins.OUTPUT:
         raise click.UsageError("that is the folder of what is shipped; name another")
     with tempfile.TemporaryDirectory(prefix="zoo_sleepy_") as folder, allowing_what_only_costs_time():
         try:
             copy = Path(folder).resolve()
-            found = copy_with_naps(build_cubins.SOURCE, copy)
+            found = copy_with_naps(source.resolve(), copy)
             click.echo(f"naps at {sum(found.values())} places of {len({file for file, _ in found})} files")
             work = build.Build(compiler.Compiler(build_cubins.PACKAGES), [copy], output.resolve(), None, jobs)
             click.echo(work.run(Chosen(arch, None, patterns)).splitlines()[0])

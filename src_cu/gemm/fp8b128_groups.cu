@@ -19,7 +19,6 @@ using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyToken
 using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, Many>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
-constexpr bool SCALES = Variant::SWAPPED || Tile::WAVES == 1;  // with two waves sums do not stay in registers
 using D = ElementsOfD<Variant>::Type;
 
 __device__ __forceinline__ auto order_of(const int* places, int groups, int rows, int rows_of_place, int N, int blocks) {
@@ -43,8 +42,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::Scales b_scales{b_scale, b_scale_row, b_scale_block, zoo::tiles_of(N, zoo::SCALE_BLOCK), b_scale_is_ue8m0 != 0};
     const zoo::Operands<zoo::Tile> operands{
         a, b, a_scales, b_scales, Variant::INDEXED ? 0 : a_scale_group, b_scale_group, Variant::INDEXED ? 0 : rows_of_place, N};
-    const zoo::Scaled<zoo::Matrix<zoo::D>> target{zoo::matrix_of<zoo::D>(d, d_stride, N, d_is_f16),
-                                                  zoo::SCALES ? row_scale : nullptr};
+    const zoo::Scaled<zoo::Matrix<zoo::D>> target{zoo::matrix_of<zoo::D>(d, d_stride, N, d_is_f16), row_scale};
     const auto order = zoo::order_of(places, groups, rows, rows_of_place, N, blocks);
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, target);
 }

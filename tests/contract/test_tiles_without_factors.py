@@ -1,30 +1,31 @@
-"""A tile of several waves drops C and the factors of rows: it has no registers for them. Only its table keeps such calls away."""
+"""A tile of several waves of one matrix drops C and the factors of rows: its sums would not stay in registers. Only its table keeps such calls
+away; tiles of groups, which have no C, take factors."""
 
 import pytest
 
 from zoo.shipped.packaged import packaged
 
+(DENSE,) = packaged.find("gemm.fp8b128.dense")
 WAVES = [
-    (kernel, variant)
-    for kernel in packaged.find("gemm.fp8b128.*")
-    if "row_scale" in kernel.arguments and not kernel.fields.get("extra")
-    for variant in kernel.variants
-    if variant.arch == "sm_90a"
-    and not variant.constants["SWAPPED"]
-    and (variant.constants["TOKENS"] > 64 * variant.constants["WARPGROUPS"] or variant.constants["WEIGHTS"] == 256)
+    variant
+    for variant in DENSE.variants
+    if variant.arch == "sm_90a" and not variant.constants["SWAPPED"] and variant.constants["TOKENS"] > 64 * variant.constants["WARPGROUPS"]
 ]
 
 
-@pytest.mark.parametrize(("kernel", "variant"), WAVES, ids=[f"{kernel.name} {variant.name}" for kernel, variant in WAVES])
-def test_a_tile_of_several_waves_takes_neither_c_nor_factors_of_rows(kernel, variant):
-    absent = dict.fromkeys(variant.when.names, 0) | {
-        "offsets.present": int("_indices" not in variant.name),
-        "m_indices.present": int("_indices" in variant.name),
-    }
+@pytest.mark.parametrize("variant", WAVES, ids=[variant.name for variant in WAVES])
+def test_a_tile_of_several_waves_takes_neither_c_nor_factors_of_rows(variant):
+    absent = dict.fromkeys(variant.when.names, 0)
     assert variant.when.evaluate(absent)
-    for name in {"c", "row_scale"} & set(kernel.arguments):
+    for name in ("c", "row_scale"):
         assert not variant.when.evaluate(absent | {f"{name}.present": 1}), name
 
 
-def test_there_are_such_tiles_in_every_table_that_has_them():
-    assert {variant.name.removeprefix("f32_") for _, variant in WAVES} >= {"t256", "t256_ahead", "t256_indices", "t128_w256"}
+def test_there_are_such_tiles():
+    assert {variant.name.removeprefix("f32_") for variant in WAVES} == {"t256", "t256_ahead"}
+
+
+def test_tiles_of_groups_take_factors_of_rows():
+    for name in ("gemm.fp8b128.m_grouped_contiguous", "gemm.fp8b128.m_grouped_masked", "gemm.fp8b128.m_grouped_gather"):
+        (kernel,) = packaged.find(name)
+        assert not [variant.name for variant in kernel.variants if variant.arch == "sm_90a" and "row_scale.present" in variant.when.names]

@@ -35,7 +35,7 @@ CASES = (
         "t192",
         {"R": 384, "G": 32, "N": 4096, "K": 4096, "expected_rows": 192, "row_scale.present": 0, "d.f32": 0},
     ),
-    ("m_grouped_gather", "", "t192", "t192_moved", GROUPS | {"T": 32768, "workspace.present": 1}),
+    ("m_grouped_gather", "", "t192", "t128_w256_moved", GROUPS | {"T": 32768, "workspace.present": 1}),
     ("k_grouped", "", "f32_t192", "f32_t256", {"M": 4096, "N": 7168, "K": 34304, "G": 4}),
     ("dense_swiglu", "swiglu", "few32_w64", "few64_w256", DENSE | SWIGLU | {"M": 32}),
     ("dense_swiglu", "swiglu_fp8b128", "few32_w64", "few16_w256", DENSE | SWIGLU | {"M": 16}),

@@ -20,7 +20,7 @@ SCHEDULES = 2  # as late as is legal, then at random
 
 # Every way in which scales are brought: by rows, by rows that begin between scales of B, ahead, where K is shared, where tokens are columns
 DENSE = ("t128", "t128_w144", "t256_ahead", "t64", "few8_w64_split2")
-GATHER = ("t128", "t192_moved", "few32_w128")
+GATHER = ("t128", "t128_w256_moved", "few32_w128")
 ALONG_K = ("bf16_t256", "bf16_t192")
 
 

@@ -110,7 +110,7 @@ def test_the_last_group_of_rows_through_an_index(rows, columns, K, moved):
     if moved:
         units, blocks = -(-rows // 16), -(-K // 128)
         call["workspace"] = empty(-(-(rows * K) // 128) * 128 + (16 * units * blocks + units + 4) * 4, dtype=torch.uint8)
-    d = launched("m_grouped_gather", empty(rows, columns), "t192_moved" if moved else None, **call)
+    d = launched("m_grouped_gather", empty(rows, columns), "t128_w256_moved" if moved else None, **call)
     check(d[-TAIL:], alone(a, a_scale, b, b_scale))
 
 

@@ -78,7 +78,9 @@ class Drawn:
         return given | ({"scaling": self.scaling} if quantised else {})
 
     def through_index(self) -> dict:
-        return {"a": self.a, "a_scale": self.a_scale, "index": self.index}
+        space = -(-self.m * self.k // 128) * 128 + (-(-self.m // 16) * (16 * -(-self.k // 128) + 1) + 4) * 4
+        workspace = torch.randint(0, 256, (space,), device="cuda", dtype=torch.uint8)
+        return {"a": self.a, "a_scale": self.a_scale, "index": self.index, "workspace": workspace}
 
     def gathered(self) -> dict:
         a = torch.where(self.exists, self.a.view(torch.uint8)[self.found], 0).view(torch.float8_e4m3fn)
@@ -137,7 +139,7 @@ def times(collection: zoo.Zoo, shape: tuple[int, int, int, int]) -> dict[str, fl
     torch.cuda.synchronize()
     for kernel, operands in ((GROUPED, rotating), (GATHER, through)):
         for ending in ("", ".swiglu", ".swiglu_fp8b128"):
-            extra = ("index",) if ending else ("index", "workspace")
+            extra = ("index", "workspace")
             given = [chosen_by(one, kernel + ending) | {name: one[name] for name in extra if name in one} for one in operands]
             chosen = collection.prepare(kernel + ending, stream=own, **given[0]).launch.variant.name
             names = {v.name for v in collection.kernel(kernel + ending).variants if v.arch == "sm_90a" and not v.name.endswith("_indices")}

@@ -154,7 +154,7 @@ def drawn(kind: str, seed: int, count: int) -> list[tuple]:
         elif kind == "along_k":
             shape = (groups, groups * size(128, 65536 / groups, 128), n, k, random.choice(("f32_added_16", "bf16_16")))
         else:
-            skew = "masked" if kind == "masked" else random.choice(SKEWS[:2] + SKEWS)
+            skew = kind if kind in ("masked", "ragged") else random.choice(SKEWS[:2] + SKEWS)
             shape = (groups, rows, n, k, skew + ("_indices" if kind == "indices" else ""))
         work = shape[0] * n * k if kind == "dense" else shape[1] * n * k if kind == "along_k" else groups * rows * n * k
         if work < 1e12 and groups * n * k < 3e9:

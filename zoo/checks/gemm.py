@@ -358,7 +358,7 @@ def _m_grouped_gather(kernel: Kernel, variant: Variant, on: Arithmetic) -> Itera
             inputs = as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
-            workspaces = {"workspace": Placed(_gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
+            workspaces = {"workspace": Placed(gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
             named = words + ", NaN in some rows, none in others" * special
             yield Problem(named, inputs, _d(sums, next(dtypes), d_strides, nobody), workspaces=workspaces)
             if not special:
@@ -367,7 +367,7 @@ def _m_grouped_gather(kernel: Kernel, variant: Variant, on: Arithmetic) -> Itera
                 yield Problem(words + ", rows scaled", inputs, _d(sums, next(dtypes), d_strides, nobody, factors), workspaces=workspaces)
 
 
-def _gather_workspace(M: int, K: int) -> numpy.ndarray:
+def gather_workspace(M: int, K: int) -> numpy.ndarray:
     """Any bytes: rows at multiples of 128 bytes, their scales for 16 rows at a time, a word for each 16 rows and four more."""
     rows, blocks, units = -(-(M * K) // 128) * 128, -(-K // 128), -(-M // 16)
     return numpy.random.default_rng(M * K).integers(0, 256, rows + 4 * (16 * units * blocks + units + 4), dtype=numpy.uint8)

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "1be4ea0f553454e0c06ad169f7cc16aa09ce00581aaf9389883cb12dc218ea68"
+EVIDENCE_SHA256 = "0fcd35d50816b9f57e3a60952d4dca6b120cf3c081a64203699c9bc940ccdc79"

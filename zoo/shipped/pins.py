@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "20e2abdc9ab837a5c958bd63ec30b3b7cfe84203dd8c91fc2a29c063721d1d78"
+MANIFEST_SHA256 = "c7d907c6d4de8bf73b810ee7b2374b4de9d71ca170374033656de0cc4a75aa5a"

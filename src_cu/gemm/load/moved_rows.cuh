@@ -11,10 +11,12 @@
 #pragma once
 
 #include <climits>
+#include <concepts>
 #include <cstdint>
 
 #include "common/global_words.cuh"
 #include "common/mbarrier.cuh"
+#include "common/registers.cuh"
 #include "common/tensor_copy.cuh"
 #include "gemm/mainloop/fp8b128_mainloop.cuh"
 #include "gemm/load/gathered_rows.cuh"
@@ -46,14 +48,14 @@ struct MoverSpace {
     }
 };
 
-// Two warps bring scales, a third moves rows.
-template <class Tile>
+// Two warps bring scales, a third moves rows by so many buffers; so many loads run before their stores, and a lane reads so many
+// scales before it writes them.
+template <class Tile, int SLOTS_ = 16, int LEAD_ = 10, int SCALES_AT_ONCE_ = 8>
 struct MovingTile : Tile {
     static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
-    static constexpr int CHUNK = 2048, SLOTS = 16,
-                         LEAD = 10;  // bytes copied at once; buffers; how many loads run before their stores
-    static constexpr int MOVER_BYTES = SLOTS * CHUNK + CHUNK + 1024;
+    static constexpr int CHUNK = 2048, SLOTS = SLOTS_, LEAD = LEAD_,
+                         SCALES_AT_ONCE = SCALES_AT_ONCE_;  // CHUNK: bytes copied at once
 
     alignas(1024) uint8_t slots[SLOTS][CHUNK];
     uint8_t zeros[CHUNK];
@@ -111,6 +113,9 @@ struct MovedOperands : Operands<Tile> {
     }
 };
 
+template <class Operands, class Tile>
+concept Moved = std::derived_from<Operands, MovedOperands<Tile>>;
+
 template <class Tile>
 class Mover {
     static constexpr int SLOTS = Tile::SLOTS, LEAD = Tile::LEAD, CHUNK = Tile::CHUNK;
@@ -142,7 +147,7 @@ class Mover {
                 tile.sources[lane] = static_cast<uint32_t>(found) < static_cast<uint32_t>(operands.source.rows) ? found : -1;
             }
             __syncwarp();
-            move_scales(unit, lane);
+            move_scales(unit, thread_index_anew() % 32);  // else the addresses of all its rounds wait in registers
             __syncwarp();
             if (lane == 0) move(unit);
         }
@@ -190,7 +195,7 @@ class Mover {
 
     // By a warp: two blocks of all rows at a time, some loads before their stores.
     __device__ __forceinline__ void move_scales(int unit, int lane) const {
-        constexpr int AT_ONCE = 8;
+        constexpr int AT_ONCE = Tile::SCALES_AT_ONCE;
         const Scales& from = operands.source_scales;
         const int source = tile.sources[lane % UNIT], blocks = tiles_of(operands.source.K, SCALE_BLOCK);
         float* to = operands.space.scales + unit * UNIT + lane % UNIT;
@@ -250,8 +255,8 @@ class Mover {
 };
 
 // By the loading warps: the first copies boxes, the second moves rows, the others bring scales.
-template <class Tile, class Order>
-__device__ __forceinline__ void load(Tile& tile, Order order, const MovedOperands<Tile>& operands) {
+template <class Tile, class Order, Moved<Tile> Operands>
+__device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands, int = 0) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread < 32 || thread >= 64) wait(&tile.cleared, 0);  // before that `ready` is anything
     if (thread >= 64) {

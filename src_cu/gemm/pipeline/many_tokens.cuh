@@ -19,14 +19,13 @@ __device__ __forceinline__ void store(const Matrix<D>& d, StagedRows& staged, co
 }
 
 // A warpgroup's waves, one after the other: 64 rows each, or parts of the columns of the same 64.
-template <int COLUMN_WAVES, class Target, int WAVES, int SUMS>
+template <int COLUMN_WAVES, int WAVE = 0, class Target, int WAVES, int SUMS>
 __device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, Work work, int row,
                                             float (&sums)[WAVES][SUMS]) {
-#pragma unroll
-    for (int wave = 0; wave < WAVES; wave++) {
-        store(target, staged, work, row + wave / COLUMN_WAVES * WGMMA_ROWS, sums[wave]);
-        if (COLUMN_WAVES > 1) work.weight += SUMS * 2;
-    }
+    store(target, staged, work, row + WAVE / COLUMN_WAVES * WGMMA_ROWS, sums[WAVE]);
+    if (COLUMN_WAVES > 1) work.weight += SUMS * 2;
+    // Not a loop: the compiler would keep sums that may be scaled on the stack.
+    if constexpr (WAVE + 1 < WAVES) store_waves<COLUMN_WAVES, WAVE + 1>(target, staged, work, row, sums);
 }
 
 // What sums become, a warp's 16 rows at a time: gemm/epilogue.

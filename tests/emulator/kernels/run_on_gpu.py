@@ -174,7 +174,7 @@ def run_all(folder):
             all(
                 same_bits(run[key], content)
                 for number in range(len(EMULATED_SCHEDULES))
-                for key, content in part(f"emulated{number}").items()
+                for key, content in parts[f"emulated{number}"].items()
             )
             for run in runs
         )
