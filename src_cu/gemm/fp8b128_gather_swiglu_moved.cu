@@ -9,11 +9,8 @@
 
 namespace zoo {
 
-// What four stages of 128 tokens and 256 weights leave room for, and the registers of the warps that load.
-constexpr int SLOTS = 6, LEAD = 3, SCALES_AT_ONCE = 3;
 using Tile = MovingTile<Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
-                                    Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::WEIGHTS / 128>,
-                        SLOTS, LEAD, SCALES_AT_ONCE>;
+                                    Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::WEIGHTS / 128>>;
 using Result = TileOfResult<Tile>;
 static_assert(Result::WEIGHTS == SCALE_BLOCK, "a tile has whole blocks of the result");
 using Way = ManyTokens<Tile>;

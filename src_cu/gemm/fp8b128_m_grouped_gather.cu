@@ -15,9 +15,7 @@ namespace zoo {
 
 using PlainTile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
-// What four stages of 128 tokens and 256 weights leave room for, and the registers of the warps that load.
-constexpr int SLOTS = 6, LEAD = 3, SCALES_AT_ONCE = 3;
-using Tile = std::conditional_t<Variant::MOVED, MovingTile<PlainTile, SLOTS, LEAD, SCALES_AT_ONCE>, GatheringTile<PlainTile>>;
+using Tile = std::conditional_t<Variant::MOVED, MovingTile<PlainTile>, GatheringTile<PlainTile>>;
 using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
 using Order = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);

@@ -47,19 +47,22 @@ def taken(one: dict[str, torch.Tensor], tokens: int) -> torch.Tensor:
     return order.flatten()[:rows].int()
 
 
+def a_workspace(m: int, k: int) -> torch.Tensor:
+    """Of m rows, holding anything."""
+    units, blocks = -(-m // 16), -(-k // 128)
+    return torch.randint(0, 256, (-(-(m * k) // 128) * 128 + (16 * units * blocks + units + 4) * 4,), dtype=torch.uint8, device="cuda")
+
+
 def gathering(one: dict[str, torch.Tensor], tokens: int) -> dict[str, torch.Tensor]:
     """The same work, with its rows of A elsewhere."""
     index = taken(one, tokens)
     a, a_scale = one["a"].view(torch.uint8)[:tokens], one["a_scale"][:tokens]
     m, k = one["a"].shape
-    workspace = torch.randint(
-        0, 256, (-(-(m * k) // 128) * 128 + (-(-m // 16) * 16 * -(-k // 128) + -(-m // 16) + 4) * 4,), dtype=torch.uint8, device="cuda"
-    )
     return one | {
         "a": a.view(torch.float8_e4m3fn),
         "a_scale": a_scale,
         "index": index,
-        "workspace": workspace,
+        "workspace": a_workspace(m, k),
         "d": torch.empty_like(one["d"]),
     }
 

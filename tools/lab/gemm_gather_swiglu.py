@@ -25,7 +25,7 @@ from zoo.shipped.packaged import packaged
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gemm import BANDWIDTH, CACHE, GROUPED, PEAK, calls_of, grouped_operands, take_turns
 from gemm_epilogues import add_results, chosen_by
-from gemm_gather import GATHER, gathering
+from gemm_gather import GATHER, a_workspace, gathering
 
 SHAPES = (
     (8, 1, 4096, 7168), (64, 2, 4096, 2048), (64, 16, 4096, 7168), (64, 64, 4096, 2048), (64, 128, 4096, 7168), (8, 512, 4096, 7168),
@@ -78,9 +78,7 @@ class Drawn:
         return given | ({"scaling": self.scaling} if quantised else {})
 
     def through_index(self) -> dict:
-        space = -(-self.m * self.k // 128) * 128 + (-(-self.m // 16) * (16 * -(-self.k // 128) + 1) + 4) * 4
-        workspace = torch.randint(0, 256, (space,), device="cuda", dtype=torch.uint8)
-        return {"a": self.a, "a_scale": self.a_scale, "index": self.index, "workspace": workspace}
+        return {"a": self.a, "a_scale": self.a_scale, "index": self.index, "workspace": a_workspace(self.m, self.k)}
 
     def gathered(self) -> dict:
         a = torch.where(self.exists, self.a.view(torch.uint8)[self.found], 0).view(torch.float8_e4m3fn)
@@ -139,8 +137,9 @@ def times(collection: zoo.Zoo, shape: tuple[int, int, int, int]) -> dict[str, fl
     torch.cuda.synchronize()
     for kernel, operands in ((GROUPED, rotating), (GATHER, through)):
         for ending in ("", ".swiglu", ".swiglu_fp8b128"):
-            extra = ("index", "workspace")
-            given = [chosen_by(one, kernel + ending) | {name: one[name] for name in extra if name in one} for one in operands]
+            given = [
+                chosen_by(one, kernel + ending) | {name: one[name] for name in ("index", "workspace") if name in one} for one in operands
+            ]
             chosen = collection.prepare(kernel + ending, stream=own, **given[0]).launch.variant.name
             names = {v.name for v in collection.kernel(kernel + ending).variants if v.arch == "sm_90a" and not v.name.endswith("_indices")}
             for name in sorted(names) if ending else (chosen,):

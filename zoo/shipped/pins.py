@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c7d907c6d4de8bf73b810ee7b2374b4de9d71ca170374033656de0cc4a75aa5a"
+MANIFEST_SHA256 = "bb01fe2fc791ac0240a2110cf86fea9289402e4c7ff07d6ce762186d31645997"

@@ -48,14 +48,15 @@ struct MoverSpace {
     }
 };
 
-// Two warps bring scales, a third moves rows by so many buffers; so many loads run before their stores, and a lane reads so many
-// scales before it writes them.
-template <class Tile, int SLOTS_ = 16, int LEAD_ = 10, int SCALES_AT_ONCE_ = 8>
+// Two warps bring scales, a third moves rows. Its buffers are what four stages of 128 tokens and 256 weights leave room for; more scales
+// at once would not stay in its registers.
+template <class Tile>
 struct MovingTile : Tile {
     static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
-    static constexpr int CHUNK = 2048, SLOTS = SLOTS_, LEAD = LEAD_,
-                         SCALES_AT_ONCE = SCALES_AT_ONCE_;  // CHUNK: bytes copied at once
+    static constexpr int CHUNK = 2048, SLOTS = 6,
+                         LEAD = 3;            // bytes copied at once; buffers; how many loads run before their stores
+    static constexpr int SCALES_AT_ONCE = 3;  // that a lane reads before it writes them
 
     alignas(1024) uint8_t slots[SLOTS][CHUNK];
     uint8_t zeros[CHUNK];
@@ -256,7 +257,7 @@ class Mover {
 
 // By the loading warps: the first copies boxes, the second moves rows, the others bring scales.
 template <class Tile, class Order, Moved<Tile> Operands>
-__device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands, int = 0) {
+__device__ __forceinline__ void load(Tile& tile, Order order, const Operands& operands) {
     const int thread = threadIdx.x - Tile::MATH_THREADS;
     if (thread < 32 || thread >= 64) wait(&tile.cleared, 0);  // before that `ready` is anything
     if (thread >= 64) {
