@@ -51,7 +51,7 @@ def _needs(words: list[str], lines: int) -> str:
 
 
 def _argument_row(argument: Argument) -> tuple[str, str, str, str]:
-    parts = form_texts(argument, strides=False)
+    parts = ["its bytes: --arguments"] if argument.access == "workspace" else form_texts(argument, strides=False)
     if argument.optional:
         parts.append("may be left out")
     elif argument.default is not None:
