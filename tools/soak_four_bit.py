@@ -109,11 +109,10 @@ class FourBitProblem(Problem):
     """A random problem of gemm.{fp8,bf16}_{nvfp4,mxfp4}.*."""
 
     def _length(self, most: int) -> int:
-        self.stored = self.kernel.fields.get("extra") == "stored"
-        unit = 64 if self.stored else 32
-        return unit * self._log(1, -(-most * 16 // unit) * (1 if self.random.random() < 0.8 else 4))
+        return 32 * self._log(1, -(-most * 16 // 32) * (1 if self.random.random() < 0.8 else 4))
 
     def _make(self) -> None:
+        self.stored = self.kernel.fields.get("extra") == "stored"
         self.with_nan = self.random.random() < 0.1
         tokens, self.weights_are = self.kernel.fields["formats"].split("_")
         self.wide = tokens == "bf16"
@@ -192,8 +191,8 @@ class FourBitProblem(Problem):
         operands["b"] = torch.empty((self.groups, -(-self.N // 64), -(-self.K // 64), chunk), dtype=torch.uint8, device="cuda")
         zoo.launch(f"pack.{self.weights_are}.fragments", **operands)
         if self.stored:
-            operands["b"], unit = self._laid_matrices(self.q, 16), 4 if block == 16 else 2
-            scales = self._laid_matrices(self.scales, unit).view(_DTYPE_OF_SCALES[self.weights_are])
+            operands["b"] = self._laid_matrices(self.q, 16)
+            scales = self._laid_matrices(self.scales, self.random.choice((1, 4))).view(_DTYPE_OF_SCALES[self.weights_are])
         self.packed = {"b": operands["b"]} | ({"b_scale": scales} if self.stored else {})
         self.packed |= {"b_row_scale": operands["row_scale"]} if "row_scale" in operands else {}
         products = values * multipliers.repeat_interleave(block, 2)

@@ -49,27 +49,35 @@ _KernelName: TypeAlias = Literal[
     "dequantize.nvfp4.rows",
     "dequantize.nvfp4.squares",
     "gemm.bf16_mxfp4.dense",
+    "gemm.bf16_mxfp4.dense.stored",
     "gemm.bf16_mxfp4.dense.swiglu",
     "gemm.bf16_mxfp4.dense.swiglu_fp8b128",
     "gemm.bf16_mxfp4.m_grouped_contiguous",
+    "gemm.bf16_mxfp4.m_grouped_contiguous.stored",
     "gemm.bf16_mxfp4.m_grouped_contiguous.swiglu",
     "gemm.bf16_mxfp4.m_grouped_contiguous.swiglu_fp8b128",
     "gemm.bf16_mxfp4.m_grouped_gather",
+    "gemm.bf16_mxfp4.m_grouped_gather.stored",
     "gemm.bf16_mxfp4.m_grouped_gather.swiglu",
     "gemm.bf16_mxfp4.m_grouped_gather.swiglu_fp8b128",
     "gemm.bf16_mxfp4.m_grouped_masked",
+    "gemm.bf16_mxfp4.m_grouped_masked.stored",
     "gemm.bf16_mxfp4.m_grouped_masked.swiglu",
     "gemm.bf16_mxfp4.m_grouped_masked.swiglu_fp8b128",
     "gemm.bf16_nvfp4.dense",
+    "gemm.bf16_nvfp4.dense.stored",
     "gemm.bf16_nvfp4.dense.swiglu",
     "gemm.bf16_nvfp4.dense.swiglu_fp8b128",
     "gemm.bf16_nvfp4.m_grouped_contiguous",
+    "gemm.bf16_nvfp4.m_grouped_contiguous.stored",
     "gemm.bf16_nvfp4.m_grouped_contiguous.swiglu",
     "gemm.bf16_nvfp4.m_grouped_contiguous.swiglu_fp8b128",
     "gemm.bf16_nvfp4.m_grouped_gather",
+    "gemm.bf16_nvfp4.m_grouped_gather.stored",
     "gemm.bf16_nvfp4.m_grouped_gather.swiglu",
     "gemm.bf16_nvfp4.m_grouped_gather.swiglu_fp8b128",
     "gemm.bf16_nvfp4.m_grouped_masked",
+    "gemm.bf16_nvfp4.m_grouped_masked.stored",
     "gemm.bf16_nvfp4.m_grouped_masked.swiglu",
     "gemm.bf16_nvfp4.m_grouped_masked.swiglu_fp8b128",
     "gemm.fp8_mxfp4.dense",
@@ -310,6 +318,22 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["gemm.bf16_mxfp4.dense.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
     name: Literal["gemm.bf16_mxfp4.dense.swiglu"],
     /,
     *,
@@ -358,6 +382,23 @@ def launch(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_contiguous.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     b_row_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
@@ -417,6 +458,24 @@ def launch(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_gather.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     b_row_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
@@ -489,6 +548,24 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_masked.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> None: ...
+@overload
+def launch(
     name: Literal["gemm.bf16_mxfp4.m_grouped_masked.swiglu"],
     /,
     *,
@@ -549,6 +626,21 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["gemm.bf16_nvfp4.dense.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
     name: Literal["gemm.bf16_nvfp4.dense.swiglu"],
     /,
     *,
@@ -595,6 +687,22 @@ def launch(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_contiguous.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
     row_scale: _Array | None = None,
@@ -660,6 +768,23 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_gather.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> None: ...
+@overload
+def launch(
     name: Literal["gemm.bf16_nvfp4.m_grouped_gather.swiglu"],
     /,
     *,
@@ -710,6 +835,23 @@ def launch(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_masked.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
     row_scale: _Array | None = None,
@@ -940,6 +1082,7 @@ def launch(
     index: _Array,
     offsets: _Array,
     d: _Array,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
 def launch(
@@ -1264,6 +1407,7 @@ def launch(
     index: _Array,
     offsets: _Array,
     d: _Array,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
 def launch(
@@ -2848,6 +2992,22 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["gemm.bf16_mxfp4.dense.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["gemm.bf16_mxfp4.dense.swiglu"],
     /,
     *,
@@ -2896,6 +3056,23 @@ def prepare(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_contiguous.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     b_row_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
@@ -2955,6 +3132,24 @@ def prepare(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_gather.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     b_row_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
@@ -3027,6 +3222,24 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_masked.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["gemm.bf16_mxfp4.m_grouped_masked.swiglu"],
     /,
     *,
@@ -3087,6 +3300,21 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["gemm.bf16_nvfp4.dense.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["gemm.bf16_nvfp4.dense.swiglu"],
     /,
     *,
@@ -3133,6 +3361,22 @@ def prepare(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_contiguous.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
     row_scale: _Array | None = None,
@@ -3198,6 +3442,23 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_gather.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["gemm.bf16_nvfp4.m_grouped_gather.swiglu"],
     /,
     *,
@@ -3248,6 +3509,23 @@ def prepare(
     variant: str | None = None,
     a: _Array,
     b: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array,
+    expected_rows: int = 0,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_masked.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
     alpha: _Array | None = None,
     bias: _Array | None = None,
     row_scale: _Array | None = None,
@@ -3478,6 +3756,7 @@ def prepare(
     index: _Array,
     offsets: _Array,
     d: _Array,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -3802,6 +4081,7 @@ def prepare(
     index: _Array,
     offsets: _Array,
     d: _Array,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -5396,6 +5676,22 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["gemm.bf16_mxfp4.dense.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
     name: Literal["gemm.bf16_mxfp4.dense.swiglu"],
     /,
     *,
@@ -5453,6 +5749,23 @@ def call(
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_contiguous.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
 ) -> Any: ...
 @overload
 def call(
@@ -5516,6 +5829,24 @@ def call(
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_gather.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
 ) -> Any: ...
 @overload
 def call(
@@ -5584,6 +5915,24 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["gemm.bf16_mxfp4.m_grouped_masked.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    b_row_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    expected_rows: int = 0,
+) -> Any: ...
+@overload
+def call(
     name: Literal["gemm.bf16_mxfp4.m_grouped_masked.swiglu"],
     /,
     *,
@@ -5647,6 +5996,21 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["gemm.bf16_nvfp4.dense.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
     name: Literal["gemm.bf16_nvfp4.dense.swiglu"],
     /,
     *,
@@ -5701,6 +6065,22 @@ def call(
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_contiguous.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
 ) -> Any: ...
 @overload
 def call(
@@ -5764,6 +6144,23 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_gather.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    index: _Array,
+    offsets: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
     name: Literal["gemm.bf16_nvfp4.m_grouped_gather.swiglu"],
     /,
     *,
@@ -5823,6 +6220,23 @@ def call(
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     expected_rows: int = 0,
     N: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["gemm.bf16_nvfp4.m_grouped_masked.stored"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    a: _Array,
+    b: _Array,
+    b_scale: _Array,
+    alpha: _Array | None = None,
+    bias: _Array | None = None,
+    row_scale: _Array | None = None,
+    rows: _Array,
+    d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    expected_rows: int = 0,
 ) -> Any: ...
 @overload
 def call(
@@ -6055,6 +6469,7 @@ def call(
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     N: int | None = None,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
 @overload
 def call(
@@ -6390,6 +6805,7 @@ def call(
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     N: int | None = None,
+    promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
 @overload
 def call(
@@ -8049,6 +8465,6 @@ def find(
         "experts",
         "m_grouped_padded",
     ] | None = ...,
-    extra: Literal["swiglu", "swiglu_fp8b128", "stored", "mxfp8", "swiglu_mxfp8", "nvfp4", "swiglu_nvfp4", "amax"] | None = ...,
+    extra: Literal["stored", "swiglu", "swiglu_fp8b128", "mxfp8", "swiglu_mxfp8", "nvfp4", "swiglu_nvfp4", "amax"] | None = ...,
     arrangement: Literal["fragments", "blocked", "mn_major", "ue8m0_words", "unblocked"] | None = ...,
 ) -> list[Kernel]: ...

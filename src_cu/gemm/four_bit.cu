@@ -13,7 +13,7 @@
 //     four_bit/product.cuh       the ways of putting them together
 //     four_bit/decoded_product.cuh     the way of 256 tokens, with a tile, a decoder (decode.cuh) and an end (finish_rows.cuh) of its own
 //     four_bit/way.cuh           the one that a variant is
-//     tile_order.cuh, pushed_sums.cuh     who computes which tile, and how a cluster's sums meet: as FP8's
+//     order.cuh, tile_order.cuh, pushed_sums.cuh     who computes which tile, and how a cluster's sums meet: the latter two as FP8's
 
 #include "gemm/four_bit/way.cuh"
 
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order = [&] {
-        return zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+        return zoo::order_of<zoo::Order>(places, groups, rows, box_rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
     };
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

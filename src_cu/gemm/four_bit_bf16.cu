@@ -16,10 +16,11 @@
 
 namespace zoo {
 
-// GROUPING: 0 dense, 1 m_grouped_contiguous and m_grouped_masked, 2 m_grouped_gather.
+// GROUPING: 0 one matrix, with what groups have not, 1 one matrix or groups, 2 gathered rows of groups, 3 groups.
 constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
-using OfGroups = GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>;
+using OfGroups = std::conditional_t<Variant::GROUPING != 1, GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>,
+                                    OneOrGroupedOrder<Tile, Variant::BAND>>;
 using Order = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>, OfGroups>;
 using Way = Bf16Product<Tile, Order, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
@@ -37,6 +38,6 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::IndexedRows indexed{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_kind,  N,    nullptr,           nullptr,
                                                        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
-    const auto order = zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
+    const auto order = zoo::order_of<zoo::Order>(places, groups, rows, box_rows, N, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order = [&] {
-        return zoo::order_of<zoo::Order, zoo::DENSE>(places, groups, rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
+        return zoo::order_of<zoo::Order>(places, groups, rows, box_rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
     };
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result);
 }

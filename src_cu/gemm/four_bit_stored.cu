@@ -1,5 +1,5 @@
 // gemm.fp8_nvfp4.<grouping>.stored and gemm.fp8_mxfp4.<grouping>.stored: as four_bit.cu, but that B is as a checkpoint has it, rows of codes
-// and rows of scales (four_bit/stored.cuh). One cubin for every grouping but gathered rows.
+// and rows of scales (four_bit/stored.cuh). One cubin for every grouping.
 
 #include <type_traits>
 
@@ -8,8 +8,7 @@
 
 namespace zoo {
 
-constexpr bool GATHERS = Variant::GATHERS == 1;
-using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, GATHERS,
+using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false,
                          Promotion::of_blocks, true>;
 using Places = AnyPlaces<false>;
 using Order = GroupedOrder<Tile, Variant::BAND, Places>;
@@ -18,21 +17,20 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
 
-// rows: of a place, of the only matrix, or 0; a_rows: of A where rows are gathered; chunks: 64 of K each; b_scale's strides are bytes.
+// rows: of a place, of the only matrix, or 0; a_rows: of A where rows are gathered, and then box_rows is 0; chunks: 64 of K each; scales: of a row
+// of B; b_scale's strides are bytes.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const __grid_constant__ zoo::TensorMap b, const uint8_t* a_first,
                int64_t a_stride, const uint8_t* b_scale, int64_t b_scale_group, int64_t b_scale_row, uint8_t* d, int64_t d_stride,
-               int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows, int N, int tiles,
-               int chunks, const float* a_scale, const float* alpha, const uint8_t* largest, const uint8_t* bias,
-               int bias_is_bf16, const float* row_scale) {
+               int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows, int scales_a_row,
+               int N, int tiles, int chunks, const float* a_scale, const float* alpha, const uint8_t* largest,
+               const uint8_t* bias, int bias_is_bf16, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    constexpr int BLOCK = zoo::Tile::FORMAT == zoo::Weights::nvfp4 ? 16 : 32;
-    const zoo::StoredScales scales{b_scale, b_scale_group, b_scale_row, N, chunks * zoo::CHUNK / BLOCK, largest};
+    const zoo::StoredScales scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
     const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, scales};
     const zoo::IndexedRows indexed{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
-    const zoo::FourBitResult<zoo::Tile::FORMAT> result{
-        d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
-        a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
+    const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_kind,  N,    a_scale,           index,
+                                                       a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order = [&] {
         return zoo::Order(zoo::Places{places, rows}, groups, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));
     };

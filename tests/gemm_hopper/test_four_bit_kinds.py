@@ -13,7 +13,8 @@ from zoo.reference.kernels import run
 from zoo.reference.kernels.call import H200, resolved
 from zoo.shipped.packaged import packaged
 
-NAMES = [f"gemm.fp8_{weights}.{grouping}" for weights in ("nvfp4", "mxfp4") for grouping in ("dense", "m_grouped_contiguous")]
+GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
+NAMES = [f"gemm.fp8_{weights}.{grouping}" for weights in ("nvfp4", "mxfp4") for grouping in GROUPINGS]
 PROMOTED, SCALED, NEVER = range(3)  # Promotion of src_cu/gemm/four_bit/tile.cuh
 BY_HALVES = 3
 

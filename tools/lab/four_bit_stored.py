@@ -1,6 +1,6 @@
-"""Products of FP8 and 4-bit weights as a checkpoint stores them, beside packed ones, on a GPU: the same bits, then times.
+"""Products of FP8 or bf16 and 4-bit weights as a checkpoint stores them, beside packed ones, on a GPU: the same bits, then times.
 
-    python tools/lab/four_bit_stored.py [--json FILE]
+    python tools/lab/four_bit_stored.py [--tokens bf16] [--json FILE]
 
 Weights are drawn as a checkpoint has them and packed by pack.<format>.fragments. Times are of CUDA graphs over matrices of 256 MB together, so
 that none is in the L2 cache, of what the rules choose for either and of the fastest tile of each. Ends with 1 where bits differ.
@@ -53,22 +53,25 @@ def of_each(name: str, given: dict[str, Any], each: list[dict[str, Any]], d: tor
     return median(replayed([lambda one=one: zoo.launch(name, **given, **one, d=d, **more) for one in each]))
 
 
-def timed(form: str, groups: int, rows: int, N: int, K: int) -> dict[str, Any]:
+def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int) -> dict[str, Any]:
     M, grouping = max(groups, 1) * rows, "m_grouped_contiguous" if groups else "dense"
-    given: dict[str, Any] = {"a": torch.randn(M, K, device="cuda").to(torch.float8_e4m3fn), "a_scale": torch.rand(M, device="cuda")}
+    a = torch.randn(M, K, device="cuda")
+    given: dict[str, Any] = (
+        {"a": a.bfloat16()} if tokens == "bf16" else {"a": a.to(torch.float8_e4m3fn), "a_scale": torch.rand(M, device="cuda")}
+    )
     if groups:
         given["offsets"] = torch.arange(1, groups + 1, device="cuda", dtype=torch.int32) * rows
     found: dict[str, Any] = {"form": form, "groups": groups, "rows": rows, "N": N, "K": K}
     results = []
     for what, name, each in zip(
         ("stored", "packed"),
-        (f"gemm.fp8_{form}.{grouping}.stored", f"gemm.fp8_{form}.{grouping}"),
+        (f"gemm.{tokens}_{form}.{grouping}.stored", f"gemm.{tokens}_{form}.{grouping}"),
         operands(form, groups, N, K),
         strict=True,
     ):
         d = torch.full((M, N), float("nan"), device="cuda", dtype=torch.bfloat16)
         kernel = zoo.find(name)[0]
-        names = [v.name for v in (kernel.variants if what == "stored" else tiles(kernel, "regular"))]
+        names = [v.name for v in (tiles(kernel, "regular") if what == "packed" and tokens == "fp8" else kernel.variants)]
         whole = next(tile for tile in names if "split" not in tile)
         zoo.launch(name, **given, **each[0], d=d, variant=whole)
         results.append(d.clone())
@@ -83,12 +86,13 @@ def timed(form: str, groups: int, rows: int, N: int, K: int) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = []
     for shape in SHAPES:
         for form in ("nvfp4", "mxfp4"):
-            results.append(timed(form, *shape))
+            results.append(timed(arguments.tokens, form, *shape))
             one = results[-1]
             best = {what: min((time, tile) for tile, time in one[what].items() if tile != "chosen") for what in ("stored", "packed")}
             print(

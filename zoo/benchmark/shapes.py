@@ -47,6 +47,8 @@ def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int
     shape = shape | {"I": shape["N"] // 2, "Q": shape["N"] // 2} if "N" in shape else shape  # columns of h
     if "KB" in symbols:  # bytes of K
         shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
+    if "CODES" in symbols:  # bytes of a row of 4-bit weights
+        shape = shape | {"CODES": shape["K"] // 2}
     if not set(symbols) <= set(shape):
         raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape")
     return [shape[symbol] for symbol in symbols]

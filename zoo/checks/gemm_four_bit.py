@@ -323,12 +323,10 @@ def _weights_placed(kernel: Kernel, groups: list[Packed], N: int, K: int, format
         return found[0] if one else found
 
     if kernel.fields.get("extra") == "stored":
-        codes, scales = (
-            stacked([_of_whole_chunks(array, K) for array in arrays]) for arrays in ([x.q for x in some], [x.scales for x in some])
-        )
+        codes, scales = stacked([x.q for x in some]), stacked([x.scales for x in some])
         placed = {
             "b": Placed(codes, _apart(codes, 16, K % 96), "e2m1x2"),
-            "b_scale": Placed(scales, _apart(scales, 4, K % 96), "e4m3" if formats.endswith("nvfp4") else "ue8m0"),
+            "b_scale": Placed(scales, _apart(scales, 4 if K % 128 == 0 else 1, K % 96), "e4m3" if formats.endswith("nvfp4") else "ue8m0"),
         }
     else:
         b = stacked([packed.b for packed in some])
@@ -336,13 +334,6 @@ def _weights_placed(kernel: Kernel, groups: list[Packed], N: int, K: int, format
     if some[0].largest is not None:
         placed["b_row_scale"] = Placed(stacked([packed.largest for packed in some if packed.largest is not None]))
     return placed
-
-
-def _of_whole_chunks(array: numpy.ndarray, K: int) -> numpy.ndarray:
-    """Codes or scales of K columns, filled up with zeros to a multiple of 64."""
-    whole = numpy.zeros((len(array), array.shape[1] * (-(-K // 64) * 64) // K), array.dtype)
-    whole[:, : array.shape[1]] = array
-    return whole
 
 
 def _apart(array: numpy.ndarray, unit: int, gap: int) -> tuple[int, ...]:
@@ -460,7 +451,7 @@ def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> 
     if kind == "capped":
         said = (largest_scales(q, scales) // 3).astype(numpy.uint8)
         filled = numpy.append(said, numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8)).view(ml_dtypes.float8_e8m0fnu)
-        rebased = mxfp4_as_e4m3(q, scales, said)
+        rebased = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales, said)
         return Packed(pack_mxfp4(q, scales).b, filled, rebased.weights, rebased.factors, q, scales)
     rebased, packed = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales)
     return Packed(packed.b, packed.row_scale, rebased.weights, rebased.factors, q, scales)

@@ -97,10 +97,10 @@ def nvfp4_as_bf16(q: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return _as_bf16(_codes(q, scales, NVFP4_BLOCK), decode(scales, E4M3) * np.float32(2.0**-NVFP4_SHIFT), NVFP4_BLOCK)
 
 
-def mxfp4_as_bf16(q: np.ndarray, scales: np.ndarray) -> RebasedWeights:
-    """Weights are bf16; those that are not code x scale / factor are zeros."""
+def mxfp4_as_bf16(q: np.ndarray, scales: np.ndarray, largest: np.ndarray | None = None) -> RebasedWeights:
+    """Weights are bf16; those that are not code x scale / factor are zeros. `largest` as of e4m3."""
     codes, bytes_of_scales = _codes(q, scales, MXFP4_BLOCK), np.asarray(scales).view(np.uint8).astype(np.int32)
-    largest = largest_scales(q, scales).astype(np.int32)
+    largest = (largest_scales(q, scales) if largest is None else largest).astype(np.int32)
     exponents = bytes_of_scales - largest[..., None] + LARGEST_EXPONENT
     lost = (exponents < SMALLEST_EXPONENT) & (bytes_of_scales != E8M0_NAN)
     multipliers = np.where(lost, 0.0, np.ldexp(1.0, np.minimum(exponents, LARGEST_EXPONENT))).astype(np.float32)

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "bb01fe2fc791ac0240a2110cf86fea9289402e4c7ff07d6ce762186d31645997"
+MANIFEST_SHA256 = "b0c80738ec828c2a949acbf175700203404f10da8397786adb00229baf9b0bf5"

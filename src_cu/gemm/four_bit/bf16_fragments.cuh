@@ -90,6 +90,7 @@ template <Weights WEIGHTS>
 struct Multipliers {
     uint32_t words[WEIGHTS == Weights::nvfp4 ? 2 : 1];
 
+    __device__ __forceinline__ Multipliers() {}
     // A byte of 127 is no number: one more has the sign that a permutation spreads over 16 bits.
     __device__ __forceinline__ explicit Multipliers(uint32_t scales) {
         const uint32_t more = scales + 0x01010101;

@@ -9,17 +9,19 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/wgmma.cuh"
 #include "common/wgmma_registers_bf16.cuh"
+#include "gemm/four_bit/bf16_stored.cuh"
 #include "gemm/four_bit/bf16_tile.cuh"
 
 namespace zoo {
 
-// `exist`: how many parts of this warpgroup's lie within the matrix; others count as zeros.
+// `exist`: how many parts of this warpgroup's lie within the matrix; others count as zeros. `stored`: of weights that are not packed.
 template <class Tile>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
-                                              float (&sums)[Tile::PARTS][Tile::SUMS]) {
+                                              float (&sums)[Tile::PARTS][Tile::SUMS], StoredHalves<Tile>* stored = nullptr) {
     constexpr Weights FORMAT = Tile::FORMAT;
     constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
     constexpr int UNIT = 16, INSTRUCTION = 32 / UNIT;  // of a descriptor's address; bytes of K
@@ -32,6 +34,7 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     PackedHalf packed[AHEAD] = {};
     auto fetch = [&](PackedHalf& half, uint32_t at, int turn) {  // of the chunk that lies so far behind the first
         const int s = turn / PARTS, p = turn % PARTS;
+        if constexpr (Tile::STORED) return stored->load(half, at, s);
         at += p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
         if (p < exist) load_half<FORMAT>(half, codes_at + at + s * 32, scales_at + at + s * (FORMAT == Weights::nvfp4 ? 4 : 2));
     };
@@ -45,7 +48,12 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     uint32_t at = ring.stage * sizeof(tile.weights[0]);
 #pragma unroll
     for (int turn = 0; turn < AHEAD; turn++) fetch(packed[turn], at, turn);
-    unpack_half<FORMAT>(packed[0], lane, words[0]);
+    auto unpack = [&](const PackedHalf& half, int chunk, int turn, uint32_t (&to)[8]) {
+        if constexpr (!Tile::STORED) return unpack_half<FORMAT>(half, lane, to);
+        if (chunk == 0 && turn == 0) stored->begin_stage();
+        stored->unpack(half, chunk, turn, to);
+    };
+    unpack(packed[0], 0, 0, words[0]);
     for (int stage, before = -1;; before = stage) {
         stage = ring.stage;
         const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
@@ -66,19 +74,20 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
                 hold(sums[p]);
 
                 if (turn < TURNS - AHEAD) {
-                    fetch(packed[turn % AHEAD], at + place * Tile::CHUNK_BYTES, turn + AHEAD);
+                    fetch(packed[turn % AHEAD], at + place * Tile::NEXT_CHUNK, turn + AHEAD);
                 } else if (chunks > 1) {
                     if (turn == TURNS - AHEAD && place == Tile::CHUNKS - 1) {
                         ring.advance();
                         tile.wait_until_full(ring);
                         at = ring.stage * sizeof(tile.weights[0]);
                     }
-                    fetch(packed[turn % AHEAD], at + (place + 1) % Tile::CHUNKS * Tile::CHUNK_BYTES, turn + AHEAD - TURNS);
+                    fetch(packed[turn % AHEAD], at + (place + 1) % Tile::CHUNKS * Tile::NEXT_CHUNK, turn + AHEAD - TURNS);
                 }
                 wait_for_multiplications<1>();
                 hold(words[(turn + 1) % 2]);
                 if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // its wgmmas are over
-                unpack_half<FORMAT>(packed[(turn + 1) % AHEAD], lane, words[(turn + 1) % 2]);
+                unpack(packed[(turn + 1) % AHEAD], (place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS,
+                       words[(turn + 1) % 2]);
             }
             if (--chunks == 0) break;
         }

@@ -23,13 +23,13 @@ struct Bf16Product {
     std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
-    template <class Result>
-    __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& rows,
-                                        const Result& d) {
+    template <class Operands, class Result>
+    __device__ __forceinline__ void run(Order order, const Operands& operands, const IndexedRows& rows, const Result& d) {
         let_next_kernel_launch();
-        tile.initialise();
+        tile.initialise(operands);
         if (threadIdx.x == 0) {
             if constexpr (!Tile::GATHERS) prefetch(operands.a);
+            if constexpr (Tile::STORED) prefetch(operands.stored);
             if constexpr (SPLITS > 1) pushed.initialise();
         }
         operands.clear_missing_tokens(tile);
@@ -43,7 +43,9 @@ struct Bf16Product {
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
             } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if constexpr (Tile::GATHERS) gather_tokens(tile, order, rows, operands.scales, thread - 32);
+                if constexpr (Tile::MAY_GATHER)
+                    if (!operands.gathers()) return;
+                if constexpr (Tile::GATHERING_THREADS > 0) gather_tokens(tile, order, rows, operands.scales, thread - 32);
             }
             __syncwarp();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -57,7 +59,13 @@ struct Bf16Product {
                 float sums[Tile::PARTS][Tile::SUMS];
                 if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
                 if constexpr (Tile::PARKS) parked.park(order, work);
-                multiply_bf16(tile, ring, max(chunks, 0), tiles_of(max(heights, 0), Tile::WARPGROUPS), sums);
+                const int exist = tiles_of(max(heights, 0), Tile::WARPGROUPS);
+                if constexpr (Tile::STORED) {
+                    StoredHalves<Tile> halves(tile, operands.stored_scales, work);
+                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums, &halves);
+                } else {
+                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums);
+                }
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1) {
                     pushed.push(sums[0]);

@@ -4,30 +4,38 @@
 // A stage holds CHUNKS of 64 of K:
 //
 //     tokens      for each chunk: TOKENS x 128 bytes of A, with the swizzle of 128 bytes
-//     weights     for each 64 rows: CHUNKS packed chunks, as they lie in memory: one copy
+//     weights     for each 64 rows: CHUNKS packed chunks, as they lie in memory: one copy; or 128 bytes of 64 rows as they are stored,
+//                 with that swizzle
 //
 //     full[stage]     the copying thread announces its bytes; where rows are gathered, each gathering thread arrives by its copies
 //     empty[stage]    every multiplying warp arrives when its wgmmas on that stage are over
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/mbarrier.cuh"
 #include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
 #include "gemm/four_bit/bf16_fragments.cuh"
+#include "gemm/four_bit/nothing.cuh"
 
 namespace zoo {
 
 // PARTS: of 64 rows of weights, of each warpgroup: part p of warpgroup w is number p * WARPGROUPS + w.
-template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_>
+template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_, bool STORED_ = false>
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, SCALED = false;
+    static constexpr bool STORED = STORED_;     // weights as a checkpoint has them: four_bit/bf16_stored.cuh
+    static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 1, LINES = CHUNKS;  // of 128 bytes of a token
-    static constexpr int CHUNK_BYTES = CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
+    static constexpr int CHUNK_BYTES =
+        STORED ? CODE_BYTES : CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32);
+    static constexpr int NEXT_CHUNK = STORED ? CHUNK / 2 : CHUNK_BYTES;  // from one to the next
+    static_assert(!STORED || CHUNKS == 4 && PARTS == 1, "a stage has 128 bytes of each row as it is stored");
     static_assert(STAGES >= 2, "a stage is given back a chunk after its last");
 
     // What gemm/epilogue/pushed_sums.cuh asks of a tile.
@@ -37,30 +45,40 @@ struct Bf16Tile {
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = SUMS * PARTS > 64,
                           PARKS = HUNGRY;  // what the loop over K does not need waits in shared memory
-    static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
-    static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : 32);
+    static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
+    static constexpr int THREADS = MATH_THREADS + (HUNGRY ? 128 : 32 + GATHERING_THREADS);
     static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
     static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
-    alignas(128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
-    int rows[GATHERS ? TOKENS : 1];  // of A, that a tile's tokens are; -1 is none
+    alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
+    int rows[GATHERING_THREADS > 0 ? TOKENS : 1];  // of A, that a tile's tokens are; -1 is none
     Barrier full[STAGES], empty[STAGES];
+    std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
 
     // By all threads, which then synchronise.
-    __device__ __forceinline__ void initialise() {
+    __device__ __forceinline__ void initialise(const auto& operands) {
         if (threadIdx.x > 0) return;
+        uint32_t arrivals = FULL_ARRIVALS;
+        if constexpr (MAY_GATHER) {
+            gathered = operands.gathers();
+            if (!gathered) arrivals = 1;
+        }
 #pragma unroll
         for (int stage = 0; stage < STAGES; stage++) {
-            zoo::initialise(&full[stage], FULL_ARRIVALS);
+            zoo::initialise(&full[stage], arrivals);
             zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
         }
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
+        bool by_threads;
+        if constexpr (MAY_GATHER) by_threads = gathered;
         wait(&full[ring.stage], ring.parity);
         if constexpr (GATHERS) let_copies_see_shared_memory();
+        if constexpr (MAY_GATHER)
+            if (by_threads) let_copies_see_shared_memory();
     }
 
     // By a whole warp.

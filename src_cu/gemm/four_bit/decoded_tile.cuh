@@ -75,7 +75,7 @@ template <Weights WEIGHTS_, int STAGES_, Promotion PROMOTION_, template <int> cl
 struct DecodedTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = 256, WEIGHTS = 128, STAGES = STAGES_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = false, STORED = false;
+    static constexpr bool GATHERS = false, MAY_GATHER = false, STORED = false;
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
     static constexpr int HEIGHTS = WEIGHTS / CHUNK_ROWS, CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = 1;

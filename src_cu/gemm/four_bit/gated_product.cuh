@@ -39,7 +39,7 @@ struct GatedProduct {
     __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& indexed,
                                         const GatedResult<FORMAT>& result, const GatedElements& elements) {
         let_next_kernel_launch();
-        tile.initialise();
+        tile.initialise(operands);
         if (threadIdx.x == 0) rows.initialise();
         if constexpr (!Tile::GATHERS)
             if (threadIdx.x == 0) prefetch(operands.a);

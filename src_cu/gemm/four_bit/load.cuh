@@ -35,8 +35,11 @@ template <class Tile>
 struct FourBitOperands {
     const TensorMap& a;
     PackedMatrices b;
-    int token_rows;  // of a box
+    int token_rows;  // of a box; 0 where a tile MAY_GATHER and does
     std::conditional_t<Tile::SCALED, TokenScales, Nothing> scales;
+
+    // Of a tile that may.
+    __device__ __forceinline__ bool gathers() const { return token_rows == 0; }
 
     // By one thread: CHUNKS from `chunk` on. What lies behind the last is not copied, but for tokens: there zeros come. A tile says how
     // many chunks of K 128 bytes of a token are.
@@ -53,6 +56,8 @@ struct FourBitOperands {
         load_tokens(tile, stage, work, chunk);
     }
     __device__ __forceinline__ void load_tokens(Tile& tile, int stage, const Work& work, int chunk) const {
+        if constexpr (Tile::MAY_GATHER)
+            if (gathers()) return;
         if constexpr (!Tile::GATHERS)
 #pragma unroll
             for (int line = 0; line < Tile::LINES; line++)
@@ -62,6 +67,8 @@ struct FourBitOperands {
 
     // By all threads, before they synchronise: rows that no box brings. As clear_missing_tokens().
     __device__ __forceinline__ void clear_missing_tokens(Tile& tile) const {
+        if constexpr (Tile::MAY_GATHER)
+            if (gathers()) return;
         if constexpr (!Tile::GATHERS) {
             for (int piece = token_rows * 8 + threadIdx.x; piece < Tile::TOKENS * 8; piece += Tile::THREADS)
 #pragma unroll

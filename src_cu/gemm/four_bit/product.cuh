@@ -12,8 +12,8 @@
 #include "gemm/four_bit/halves.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
+#include "gemm/four_bit/order.cuh"
 #include "gemm/epilogue/pushed_sums.cuh"
-#include "gemm/schedule/ends_or_places.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
@@ -24,10 +24,12 @@ using OrderOfOne = std::conditional_t<(SPLITS > 1), SplitOrder<Tile, SPLITS, Row
 
 // From what a launch is given: the order of tiles of one matrix of `rows`, or of groups, each in a place of as many or, where that is 0, one
 // after the other.
-template <class Order, bool DENSE>
-__device__ __forceinline__ Order order_of(const int* places, int groups, int rows, int N, int blocks) {
-    if constexpr (DENSE)
+template <class Order>
+__device__ __forceinline__ Order order_of(const int* places, int groups, int rows, int box_rows, int N, int blocks) {
+    if constexpr (requires { Order(rows, N, blocks); })
         return Order(rows, N, blocks);
+    else if constexpr (requires { Order(EndsOrPlaces{places, rows}, groups, box_rows, N, blocks); })
+        return Order(EndsOrPlaces{places, rows}, groups, box_rows, N, blocks);
     else
         return Order(EndsOrPlaces{places, rows}, groups, N, blocks);
 }
@@ -89,7 +91,7 @@ struct FourBitProduct {
                                         const Result& d) {
         Order order = make_order();
         let_next_kernel_launch();
-        tile.initialise();
+        tile.initialise(operands);
         if (threadIdx.x == 0) {
             if constexpr (!Tile::GATHERS) prefetch(operands.a);
             if constexpr (Tile::STORED) prefetch(operands.stored);
@@ -106,7 +108,9 @@ struct FourBitProduct {
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
             } else if (thread - 32 < Tile::COPYING_THREADS) {
-                if constexpr (Tile::GATHERS)
+                if constexpr (Tile::MAY_GATHER)
+                    if (!operands.gathers()) return;
+                if constexpr (Tile::GATHERING_THREADS > 0)
                     gather_tokens(tile, order, rows, operands.scales, thread - 32);
                 else if constexpr (Tile::SCALED)
                     load_token_scales(tile, order, operands.scales, thread - 32);

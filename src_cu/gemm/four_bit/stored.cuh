@@ -5,7 +5,8 @@
 //
 //     codes     64 rows x 128 bytes of a block, by the copy engine, with the swizzle of 128 bytes
 //     scales    of a row and a block 16 bytes (nvfp4) or 8 (mxfp4), which no copy engine brings wherever they begin: each of the four lanes
-//               that share two rows reads a quarter, a block before it is wanted, and gets a chunk's from the lane that has it
+//               that share two rows reads a quarter, a block before it is wanted, and gets a chunk's from the lane that has it. Where rows
+//               of scales are no whole quarters, or begin at odd places, it reads byte by byte
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,66 @@ struct StoredScales {
     int64_t group_stride, row_stride;
     int rows, row_bytes;
     const uint8_t* largest;
+
+    __device__ __forceinline__ int largest_of(int group, int row) const {
+        return largest[int64_t(group) * ((rows + CHUNK_ROWS - 1) / CHUNK_ROWS * CHUNK_ROWS) + row];
+    }
+};
+
+// The scales of a lane's two rows, on their way from memory: a quarter of a block's.
+template <Weights FORMAT>
+struct ScalesAhead {
+    static constexpr int READ = FORMAT == Weights::nvfp4 ? 4 : 2, OF_BLOCK = 4 * READ;  // bytes: that a lane reads; of a block
+
+    const uint8_t* next[2];  // of the upper and the lower row, of a block that has not been asked for; null where there is no row
+    int left;                // bytes of a row from there on
+    int whole;               // 1 where quarters lie at places where they can be read as such
+    uint32_t soon[2];
+
+    __device__ __forceinline__ void begin(const StoredScales& scales, const Work& work, int first_row, int quarter) {
+        left = scales.row_bytes - quarter * READ;
+        const int64_t places =
+            reinterpret_cast<int64_t>(scales.first) | scales.row_stride | scales.group_stride | scales.row_bytes;
+        whole = places % READ == 0;
+        asm volatile("" : "+r"(whole));  // or it is found anew for each block
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = first_row + 8 * h;
+            const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + quarter * READ;
+            next[h] = row < scales.rows ? first : nullptr;
+        }
+        read();
+    }
+
+    __device__ __forceinline__ void read() {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int there = next[h] != nullptr ? left : 0;
+            soon[h] = 0;
+            if (whole == 0)
+                read_bytes(h, there);
+            else if (there > 0)
+                read_whole(h);
+            if (there > 0) next[h] += OF_BLOCK;
+        }
+        left -= OF_BLOCK;
+    }
+
+   private:
+    __device__ __forceinline__ void read_whole(int h) {
+        if constexpr (READ == 4)
+            asm volatile("ld.global.u32 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
+        else
+            asm volatile("ld.global.u16 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
+    }
+    __device__ __forceinline__ void read_bytes(int h, int there) {
+#pragma unroll
+        for (int i = 0; i < READ; i++) {
+            uint32_t byte = 0;
+            if (i < there) asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(next[h] + i));
+            soon[h] |= byte << 8 * i;
+        }
+    }
 };
 
 struct StoredWeights : PackedWeights {};  // whose codes are in their order
@@ -46,34 +107,21 @@ __device__ __forceinline__ void unpack(const StoredWeights& stored, const Entrie
 template <class Tile>
 struct BlockOfStoredWords : BlockOfWords<Tile> {
     static constexpr bool NVFP4 = Tile::FORMAT == Weights::nvfp4;
-    static constexpr int READ = NVFP4 ? 4 : 2, OF_BLOCK = 4 * READ;  // bytes of scales: that a lane reads; of a block
     static constexpr int ROW_BYTES = 128;
 
-    const uint8_t*
-        next[2];  // scales of the upper and the lower row, of a block that has not been asked for; null where there is no row
-    int left;     // bytes from there on
-    uint32_t now[2], soon[2], selector;
+    ScalesAhead<Tile::FORMAT> ahead;
+    uint32_t now[2], selector;
     int above[2];  // of mxfp4: what makes of a scale the one that belongs to the table
 
     __device__ __forceinline__ void begin(const StoredScales& scales, const Work& work) {
         const int thread = thread_index_anew(), quarter = thread % 4;
+        const int row = work.weight + thread / 32 * 16 + thread % 32 / 4;
         selector = 0x4440 | (NVFP4 ? quarter : quarter / 2);
-        left = scales.row_bytes - quarter * READ;
+        if constexpr (!NVFP4)
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int row = work.weight + thread / 32 * 16 + thread % 32 / 4 + 8 * h;
-            const bool exists = row < scales.rows;
-            const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + quarter * READ;
-            next[h] = exists ? first : nullptr;
-            if constexpr (!NVFP4)
-                above[h] =
-                    exists
-                        ? 126 -
-                              scales
-                                  .largest[int64_t(work.group) * ((scales.rows + CHUNK_ROWS - 1) / CHUNK_ROWS * CHUNK_ROWS) + row]
-                        : 0;
-        }
-        read();
+            for (int h = 0; h < 2; h++)
+                above[h] = row + 8 * h < scales.rows ? 126 - scales.largest_of(work.group, row + 8 * h) : 0;
+        ahead.begin(scales, work, row, quarter);
     }
 
     __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
@@ -81,9 +129,9 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
         this->codes = shared_address(tile.weights[0][warpgroup_index()]) + stage * sizeof(tile.weights[0]) + row * ROW_BYTES +
                       (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;
         asm volatile("" : "+r"(this->codes));
-        now[0] = soon[0];
-        now[1] = soon[1];
-        read();
+        now[0] = ahead.soon[0];
+        now[1] = ahead.soon[1];
+        ahead.read();
     }
 
     __device__ __forceinline__ StoredWeights load(int chunk, int) const {
@@ -106,21 +154,6 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
         }
         return stored;
     }
-
-   private:
-    __device__ __forceinline__ void read() {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            soon[h] = 0;
-            if (next[h] == nullptr || left <= 0) continue;
-            if constexpr (NVFP4)
-                asm volatile("ld.global.u32 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
-            else
-                asm volatile("ld.global.u16 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
-            next[h] += OF_BLOCK;
-        }
-        left -= OF_BLOCK;
-    }
 };
 
 // As FourBitOperands, B by boxes of a tile's rows.
@@ -131,7 +164,7 @@ struct StoredOperands : FourBitOperands<Tile> {
 
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + (Tile::GATHERS ? 0 : Tile::LINES * this->token_rows * 128));
+        arrive_expecting_bytes(full, sizeof(tile.weights[0]) + Tile::LINES * this->token_rows * 128);
         load_box(tile.weights[stage][0], stored, chunk * (CHUNK / 2), work.group * stored_scales.rows + work.weight, full);
         this->load_tokens(tile, stage, work, chunk);
     }

@@ -40,7 +40,8 @@ struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_;
-    static constexpr bool STORED = STORED_;  // weights as a checkpoint has them: four_bit/stored.cuh
+    static constexpr bool STORED = STORED_;     // weights as a checkpoint has them: four_bit/stored.cuh
+    static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
@@ -57,26 +58,37 @@ struct FourBitTile {
     static constexpr bool ALTERNATES = TOKENS <= 128;  // where blocks are promoted
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = TOKENS >= 128;
-    static constexpr int GATHERING_THREADS = GATHERS ? 96 : 0;
-    static constexpr int THREADS = MATH_THREADS + (GATHERS || HUNGRY ? 128 : SCALED ? 64 : 32);
+    static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
+    static constexpr int THREADS = MATH_THREADS + (HUNGRY ? 128
+                                                          : 32 + (GATHERING_THREADS > 0 ? GATHERING_THREADS
+                                                                  : SCALED              ? 32
+                                                                                        : 0));
     static constexpr bool PARKS = TOKENS > 128;
     static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
-    static constexpr int COPYING_THREADS = GATHERS ? GATHERING_THREADS : SCALED ? 32 : 0;  // that arrive by their copies
+    static constexpr int COPYING_THREADS = GATHERING_THREADS > 0 ? GATHERING_THREADS
+                                           : SCALED              ? 32
+                                                                 : 0;  // that arrive by their copies
     static constexpr uint32_t FULL_ARRIVALS = 1 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     uint2 table[128];
-    int rows[GATHERS ? TOKENS : 1];  // of A, that a tile's tokens are
+    int rows[GATHERING_THREADS > 0 ? TOKENS : 1];  // of A, that a tile's tokens are
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
+    std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
 
     // By all threads, which then synchronise.
-    __device__ __forceinline__ void initialise() {
+    __device__ __forceinline__ void initialise(const auto& operands) {
         if (threadIdx.x == 0) {
+            uint32_t arrivals = FULL_ARRIVALS;
+            if constexpr (MAY_GATHER) {
+                gathered = operands.gathers();
+                if (!gathered) arrivals = 1;
+            }
 #pragma unroll
             for (int stage = 0; stage < STAGES; stage++) {
-                zoo::initialise(&full[stage], FULL_ARRIVALS);
+                zoo::initialise(&full[stage], arrivals);
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
             }
         }
@@ -85,8 +97,12 @@ struct FourBitTile {
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
+        bool by_threads;
+        if constexpr (MAY_GATHER) by_threads = gathered;
         wait(&full[ring.stage], ring.parity);
         if constexpr (GATHERS) let_copies_see_shared_memory();
+        if constexpr (MAY_GATHER)
+            if (by_threads) let_copies_see_shared_memory();
     }
 
     // By a whole warp.

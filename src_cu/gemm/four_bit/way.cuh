@@ -8,14 +8,16 @@
 
 namespace zoo {
 
-// GROUPING: 0 dense, 1 m_grouped_contiguous and m_grouped_masked, 2 m_grouped_gather.
+// GROUPING: 0 one matrix, with what groups have not, 1 one matrix or groups, 2 gathered rows of groups, 3 groups.
 constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 
 template <class Tile>
-using OrderOf = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>,
-                                   GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>>;
+using OrderOfGroups = std::conditional_t<Variant::GROUPING != 1, GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>,
+                                         OneOrGroupedOrder<Tile, Variant::BAND>>;
+template <class Tile>
+using OrderOf = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>, OrderOfGroups<Tile>>;
 
 // 256 tokens are worth a warpgroup that decodes, others decode as they multiply.
 template <int TOKENS>

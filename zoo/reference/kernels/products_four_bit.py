@@ -41,6 +41,7 @@ def _of_rows(call: Call) -> None:
             sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]], call.splits)
         else:
             promotion = "never" if call.settings.get("promotion") == "never" else "256"
+            weights = _filled_up(weights, a.shape[1])
             sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights, promotion, block_scale, call.splits)
         sums = finished(sums, factors_of(powers, alpha_of_group), a_scale, bias_of_group, row_scale)
         call.put("d", rounded(sums, call.dtype("d")), place)
@@ -88,8 +89,8 @@ def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndar
     is_nvfp4, is_bf16, b = call.kernel.fields["formats"].endswith("nvfp4"), _is_bf16(call), own["b"]
     if "b_scale" in own:  # as a checkpoint stores them
         if is_nvfp4:
-            return nvfp4_as_e4m3(b, own["b_scale"]), np.full(N, 8, np.float32)
-        rebased = mxfp4_as_e4m3(b, own["b_scale"], own["b_row_scale"][:N].view(np.uint8))
+            return (nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3)(b, own["b_scale"]), np.full(N, 8, np.float32)
+        rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(b, own["b_scale"], own["b_row_scale"][:N].view(np.uint8))
         return rebased.weights, rebased.factors
     rows, columns = b.shape[0] * ROWS, b.shape[1] * COLUMNS
     if is_nvfp4:
@@ -107,6 +108,13 @@ def _in_order_of_k(a: np.ndarray, columns: int) -> np.ndarray:
     """Tokens come with their columns in the order of register fragments, in rows of whole chunks."""
     found = np.zeros((len(a), columns), a.dtype)
     found[:, column_order(columns)[: a.shape[1]]] = a
+    return found
+
+
+def _filled_up(weights: np.ndarray, columns: int) -> np.ndarray:
+    """Weights as they are stored may end within the last chunk of tokens."""
+    found = np.zeros((len(weights), max(columns, weights.shape[1])), weights.dtype)
+    found[:, : weights.shape[1]] = weights
     return found
 
 

@@ -1,0 +1,104 @@
+// 4-bit weights as a checkpoint stores them, times bf16: rows of codes, two in a byte, the first in the lower half, and rows of scales.
+//
+// A byte is a pair of columns, so lane q of four takes byte q of each word, as of packed words, and signs are at the top of its halves: as many
+// instructions as signs of packed words take. All four lanes read the same 16 bytes of their rows.
+//
+//     codes     64 rows x 128 bytes of a stage, by the copy engine, with the swizzle of 128 bytes
+//     scales    each of the four lanes reads a quarter of a stage's, those of one chunk of two rows, a stage before they are wanted
+//               (ScalesAhead), and makes of them what weights are multiplied by; the others get that by shuffles, a chunk at a time
+#pragma once
+
+#include <cstdint>
+
+#include "gemm/four_bit/bf16_tile.cuh"
+#include "gemm/four_bit/stored.cuh"
+
+namespace zoo {
+
+template <int I, int H, Weights WEIGHTS>
+__device__ __forceinline__ void unpack_stored_row(const PackedHalf& half, uint32_t pair, const Multipliers<WEIGHTS>& multipliers,
+                                                  uint32_t (&words)[8]) {
+    // 0, 0.5, 1, 1.5 and 2, 3, 4, 6
+    constexpr uint32_t UPPER[2] = {0x3F3F3F00, 0x40404040}, LOWER[2] = {0xC0800000, 0xC0804000};
+    const uint32_t both = permute_bytes(half.words[4 * H + 2 * I], half.words[4 * H + 2 * I + 1], pair);
+    const uint32_t codes = both & 0x7777, signs = signs_of<0x5140>(both);
+    const uint32_t upper = permute_bytes(UPPER[0], UPPER[1], codes) | signs, lower = permute_bytes(LOWER[0], LOWER[1], codes);
+    words[4 * I + H] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x5140));
+    words[4 * I + H + 2] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x7362));
+}
+
+// Where this lane's words lie, and what they become. Of half a chunk: words 4 h + w of the upper (0) or the lower (1) row.
+template <class Tile>
+struct StoredHalves {
+    static constexpr Weights FORMAT = Tile::FORMAT;
+    static constexpr bool NVFP4 = FORMAT == Weights::nvfp4;
+    static constexpr int ROW_BYTES = 128;
+    static constexpr int WORDS = sizeof(Multipliers<FORMAT>::words) / 4;
+
+    uint32_t pair, row_at, swizzle;
+    ScalesAhead<FORMAT> ahead;
+    int above[2];            // of mxfp4: what makes of a scale the one that packed weights have
+    uint32_t own[2][WORDS];  // multipliers of this lane's chunk, of its halves
+
+    __device__ __forceinline__ StoredHalves(const Tile& tile, const StoredScales& scales, const Work& work) {
+        const int thread = threadIdx.x % WARPGROUP, of_tile = thread / 32 * 16 + thread % 32 / 4;
+        const int row = work.weight + warpgroup_index() * CHUNK_ROWS + of_tile;
+        pair = 0x40 + thread % 4 * 0x11;
+        row_at = shared_address(tile.weights[0][warpgroup_index()]) + of_tile * ROW_BYTES;
+        swizzle = of_tile % 8 * 16;
+        if constexpr (!NVFP4)
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                above[h] = row + 8 * h < scales.rows ? 126 - scales.largest_of(work.group, row + 8 * h) : 0;
+        ahead.begin(scales, work, row, thread % 4);
+    }
+
+    // Of the chunk that lies so far behind the first: stages follow each other as those of rows, their chunks along a row.
+    __device__ __forceinline__ void load(PackedHalf& half, uint32_t chunk, int s) const {
+        const uint32_t at = row_at + (chunk + s * 16 ^ swizzle);
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(half.words[4 * h]), "=r"(half.words[4 * h + 1]), "=r"(half.words[4 * h + 2]),
+                           "=r"(half.words[4 * h + 3])
+                         : "r"(at + h * 8 * ROW_BYTES)
+                         : "memory");
+    }
+
+    __device__ __forceinline__ void begin_stage() {
+        if constexpr (NVFP4) {
+#pragma unroll
+            for (int s = 0; s < 2; s++) {
+                const uint32_t scales = __byte_perm(ahead.soon[0], ahead.soon[1], s == 0 ? 0x5140 : 0x7362);  // bytes 2 i + h
+                const Multipliers<FORMAT> made(scales & 0x7F7F7F7F);
+                own[s][0] = made.words[0] | (scales << 8 & 0x80008000);  // a negative scale turns its codes' signs
+                own[s][WORDS - 1] = made.words[WORDS - 1] | (scales & 0x80008000);
+            }
+        } else {
+            uint32_t rebased[2][2];
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int s = 0; s < 2; s++) {
+                    const int scale = ahead.soon[h] >> 8 * s & 0xFF;
+                    rebased[s][h] = scale == 255 ? 127 : max(min(scale + above[h], 126), 0);
+                }
+#pragma unroll
+            for (int s = 0; s < 2; s++) own[s][0] = Multipliers<FORMAT>(rebased[s][0] | rebased[s][1] << 8).words[0];
+        }
+        ahead.read();
+    }
+
+    // By a whole warp.
+    __device__ __forceinline__ void unpack(const PackedHalf& half, int chunk, int s, uint32_t (&words)[8]) const {
+        Multipliers<FORMAT> multipliers;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) multipliers.words[i] = __shfl_sync(~0u, own[s][i], chunk, 4);
+        unpack_stored_row<0, 0>(half, pair, multipliers, words);
+        unpack_stored_row<0, 1>(half, pair, multipliers, words);
+        unpack_stored_row<1, 0>(half, pair, multipliers, words);
+        unpack_stored_row<1, 1>(half, pair, multipliers, words);
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,72 @@
+"""Products with 4-bit weights as a checkpoint stores them: the same numbers as packed ones, whatever K they end with; which cubins serve them."""
+
+import ml_dtypes
+import numpy
+import pytest
+
+from zoo.errors import ConstraintError
+from zoo.reference.four_bit_weights import largest_scales
+from zoo.reference.fragments import ROWS, pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.kernels import run
+from zoo.shipped.packaged import packaged
+
+GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
+
+
+def weights(form, N, K):
+    random = numpy.random.default_rng(N + K)
+    q = random.integers(0, 256, (N, K // 2), numpy.uint8)
+    if form == "nvfp4":
+        scales = random.integers(0x30, 0x50, (N, K // 16), numpy.uint8)
+        return {"b": pack_nvfp4(q, scales)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
+    scales = random.integers(110, 130, (N, K // 32), numpy.uint8)
+    packed = pack_mxfp4(q, scales)
+    largest = numpy.full(-(-N // ROWS) * ROWS, 127, numpy.uint8)
+    largest[:N] = largest_scales(q, scales)
+    of_rows = {"b_row_scale": largest.view(ml_dtypes.float8_e8m0fnu)}
+    return {"b": packed.b, "b_row_scale": packed.row_scale}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e8m0fnu)} | of_rows
+
+
+def tokens(kind, M, K):
+    x = numpy.random.default_rng(M).standard_normal((M, K))
+    return x.astype(ml_dtypes.bfloat16) if kind == "bf16" else permuted_columns(x.astype(ml_dtypes.float8_e4m3fn))
+
+
+@pytest.mark.parametrize("K", [32, 64, 96, 2912])
+@pytest.mark.parametrize("form", ["nvfp4", "mxfp4"])
+@pytest.mark.parametrize("kind", ["fp8", "bf16"])
+def test_what_is_stored_gives_the_bits_of_what_is_packed(kind, form, K):
+    a, results = tokens(kind, 3, K), []
+    packed, stored = weights(form, 24, K)
+    for extra, given in (("", packed | {"batch_invariant": "yes"}), (".stored", stored)):
+        results.append(numpy.zeros((3, 24), numpy.float32))
+        run(f"gemm.{kind}_{form}.dense{extra}", {"a": a, "d": results[-1], **given})
+    numpy.testing.assert_array_equal(results[0], results[1])
+    assert numpy.abs(results[0]).max() > 0
+
+
+@pytest.mark.parametrize(("kind", "columns"), [("fp8", 64), ("bf16", 32)])
+def test_rows_of_b_are_as_long_as_those_of_a_but_for_what_fills_those_up(kind, columns):
+    with pytest.raises(ConstraintError, match="as many columns as those of a"):
+        run(
+            f"gemm.{kind}_nvfp4.dense.stored",
+            {"a": tokens(kind, 3, 128), "d": numpy.zeros((3, 8), numpy.float32), **weights("nvfp4", 8, 128 - columns)[1]},
+        )
+
+
+@pytest.mark.parametrize("form", ["nvfp4", "mxfp4"])
+@pytest.mark.parametrize("kind", ["fp8", "bf16"])
+def test_one_cubin_a_tile_serves_every_grouping(kind, form):
+    files = [
+        {variant.name: variant.file for variant in packaged.kernel(f"gemm.{kind}_{form}.{grouping}.stored").variants}
+        for grouping in GROUPINGS
+    ]
+    assert all(of_one == files[0] for of_one in files) and len(files[0]) == 4
+
+
+def test_products_with_4_bit_weights_are_few_and_small():
+    ours = [
+        kernel for form in ("nvfp4", "mxfp4") for kind in ("fp8", "bf16") for kernel in packaged.find(op="gemm", formats=f"{kind}_{form}")
+    ]
+    sizes = {variant.file: variant.bytes for kernel in ours for variant in kernel.variants}
+    assert len(sizes) <= 160 and sum(sizes.values()) <= 8 << 20
