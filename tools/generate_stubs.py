@@ -115,11 +115,12 @@ def _overloads(name: str, function: Callable[..., object], kernels: Iterable[Ker
 
 
 def _keywords(kernel: Kernel, returns: bool = False) -> str:
-    """Of a call that returns what it writes, an output is what exists, a dtype, or True; and a size that no input tells may be said."""
+    """Of a call that returns what it writes, an output is what exists, a dtype, or True; a workspace that may be left out is so by False; and a
+    size that no input tells may be said."""
     lines = [
         f"{argument.name}: {_output(argument) if returns and argument.written else _argument(argument)}"
         for argument in kernel.arguments.values()
-        if not (returns and argument.access == "workspace")
+        if not (returns and argument.access == "workspace" and not argument.optional)
     ]
     lines += [f"{symbol}: int | None = None" for symbol in sizes(kernel) if returns]
     lines += [f"{name}: {_option(option)}" for name, option in kernel.options.items()]
@@ -127,6 +128,8 @@ def _keywords(kernel: Kernel, returns: bool = False) -> str:
 
 
 def _output(argument: Argument) -> str:
+    if argument.access == "workspace":
+        return "_Array | Literal[False] | None = None"
     return f"_Array | {_literal(argument.dtypes)} | bool | None = None"
 
 

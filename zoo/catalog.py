@@ -19,6 +19,7 @@ from zoo.contract.names import FIELDS, words_of
 from zoo.contract.nearest import a_few, afterthought, suggestion
 from zoo.contract.resolve import Launch, pick_arch, resolve
 from zoo.contract.shapes import forgiven
+from zoo.contract.trial import without_idle_workspaces
 from zoo.contract.whole_numbers import LONGEST, shown
 from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, VariantError
 from zoo.runtime import driver, streams
@@ -148,7 +149,8 @@ class Zoo:
         device and stream.
 
         An output under its own name may be an array that exists, or the dtype that it shall have; an optional one may be True. A size that
-        no input tells is given by its symbol. Workspaces are zoo's business.
+        no input tells is given by its symbol. Workspaces are zoo's business; one that may be left out is made where the variant chosen
+        looks at it, and not at all where it is False.
         """
         form, addresses = read(arguments, variant)
         try:
@@ -185,6 +187,7 @@ class Zoo:
         device, source = call.device, call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)
         where = settled.arrays[first].device
+        settled = without_idle_workspaces(kernel, settled, device.capability, device.multiprocessors, variant)
         repeated = calls.Repeated(kernel, settled, allocator_of(arguments[first]), where, source)
 
         def planned(made: Mapping[str, int]) -> Plan | EmulatedPlan:

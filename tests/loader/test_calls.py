@@ -15,12 +15,14 @@ import zoo
 import zoo.emulator
 from tests import recorder
 from zoo import calls
-from zoo.contract.array import Array
+from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.shapes import Made
+from zoo.contract.trial import without_idle_workspaces
 from zoo.runtime import allocation
 from zoo.runtime.allocation import Allocator
 from zoo.runtime.arrays import View
 from zoo.runtime.device_array import DeviceArray
+from zoo.shipped.packaged import packaged
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,52 @@ def test_a_workspace_that_several_ctas_add_to_is_written_before(emulated):
     x = matrix(emulated, 128, 256)
     made = zoo.call("quantize.amax", x=x, tensor_scale=True)
     assert made.amax.numpy() == abs(x.numpy().astype(numpy.float32)).max()
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "capability", "made"),
+    [
+        (32768, {}, (9, 0), True),
+        (32768, {"variant": "t128_w256_moved"}, (9, 0), True),
+        (32768, {"variant": "t128"}, (9, 0), False),
+        (64, {}, (9, 0), False),
+        (32768, {"d": "f32"}, (9, 0), False),
+        (32768, {"workspace": False}, (9, 0), False),
+        (32768, {}, (10, 0), False),
+        (32768, {"K": 7169}, (9, 0), True),  # refused by the call itself
+    ],
+)
+def test_no_workspace_is_made_that_the_variant_chosen_takes_no_notice_of(rows, more, capability, made):
+    kernel = packaged.kernel("gemm.fp8b128.m_grouped_gather")
+    variant, K = more.get("variant"), more.get("K", 7168)
+    shapes = {
+        "a": ((8192, K), "e4m3"),
+        "a_scale": ((8192, -(-K // 128)), "f32"),
+        "b": ((8, 4096, K), "e4m3"),
+        "b_scale": ((8, 32, -(-K // 128)), "f32"),
+    }
+    shapes |= {"index": ((rows,), "i32"), "offsets": ((8,), "i32")}
+    given = {name: Array(0, dtype, shape, contiguous_strides(shape)) for name, (shape, dtype) in shapes.items()}
+    call = calls.settled(kernel, given | {name: value for name, value in more.items() if name in ("d", "workspace")})
+    assert ("workspace" in without_idle_workspaces(kernel, call, capability, 132, variant).made) is made
+    assert ("workspace" in call.made) is (more.get("workspace") is None)
+
+
+def test_a_call_of_few_gathered_rows_makes_its_result_alone(emulated, monkeypatch):
+    made, inner = [], calls.Repeated
+    monkeypatch.setattr(calls, "Repeated", lambda kernel, settled, *more: made.append([*settled.made]) or inner(kernel, settled, *more))
+    a, b = (
+        emulated.array(numpy.ones((16, 256), ml_dtypes.float8_e4m3fn)),
+        emulated.array(numpy.ones((2, 128, 256), ml_dtypes.float8_e4m3fn)),
+    )
+    scales = emulated.array(numpy.ones((16, 2), numpy.float32)), emulated.array(numpy.ones((2, 1, 2), numpy.float32))
+    index, offsets = emulated.array(numpy.arange(16, dtype=numpy.int32)), emulated.array(numpy.array([8, 16], numpy.int32))
+    found = zoo.call("gemm.fp8b128.m_grouped_gather", a=a, a_scale=scales[0], b=b, b_scale=scales[1], index=index, offsets=offsets)
+    assert made == [["d"]] and (found.d.numpy() == 256).all()
+
+
+def test_a_workspace_that_every_variant_needs_cannot_be_left_out(emulated):
+    assert zoo.call("quantize.amax", x=matrix(emulated, 128, 256), tensor_scale=True, workspace=False).amax.numpy() > 0
 
 
 @pytest.mark.parametrize(

@@ -204,9 +204,9 @@ class _Call:
             return False
         if argument.access == "read_write" and accumulates(kernel, self.others):
             raise ArgumentError(f"{kernel.name}: {name}: missing; the kernel adds to what is there, so it must be given")
-        if value is None or value is False:
-            return argument.access == "workspace" or (value is None and not argument.optional)
-        return True
+        if value is None:
+            return argument.access == "workspace" or not argument.optional
+        return value is not False or (argument.access == "workspace" and not argument.optional)
 
     def _chosen(self, argument: Argument, value: Any) -> str:
         if value is None or value is True or value is False:

@@ -1,9 +1,10 @@
-"""Whether a call would be taken, asked before its arrays lie anywhere: the constraints, shapes and strides that `resolve` asks of it."""
+"""What `resolve` says of a call before its arrays lie anywhere: whether it would be taken, and which workspaces it would not look at."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
@@ -34,21 +35,42 @@ def fitting(kernel: Kernel, call: Settled, movable: Collection[str], variant: st
 
 def check(kernel: Kernel, call: Settled, variant: str | None = None) -> None:
     """Raises the refusal of the first machine that the kernel has a cubin for, if all of them refuse."""
-    arrays = {**call.arrays, **{name: Array(0, one.dtype, one.shape, one.strides) for name, one in call.made.items()}}
-    values, address = {}, _PAGE
-    for name, array in arrays.items():
-        values[name] = replace(array, address=address, device=0)
-        address += -(-_bytes(array) // _PAGE) * _PAGE
+    values = _anywhere(call)
     refusal: ZooError | None = None
     for arch in kernel.archs:
         capability = int(arch[3:-2]), int(arch[-2])
         try:
-            resolve(kernel, {**values, **call.others}, capability, _MULTIPROCESSORS, variant)
+            resolve(kernel, values, capability, _MULTIPROCESSORS, variant)
             return
         except ZooError as error:
             refusal = refusal or error
     if refusal is not None:
         raise refusal
+
+
+def without_idle_workspaces(
+    kernel: Kernel, call: Settled, capability: tuple[int, int], multiprocessors: int, variant: str | None
+) -> Settled:
+    """The call without the workspaces that may be left out and that the variant chosen for it takes no notice of."""
+    spare = [name for name, one in call.made.items() if one.access == "workspace" and kernel.arguments[name].optional]
+    if not spare:
+        return call
+    try:
+        chosen = resolve(kernel, _anywhere(call), capability, multiprocessors, variant).variant
+    except ZooError:
+        return call  # the call itself says it
+    idle = [name for name in spare if f"{name}.present" not in chosen.when.names]
+    return call._replace(made={name: one for name, one in call.made.items() if name not in idle})
+
+
+def _anywhere(call: Settled) -> dict[str, Any]:
+    """The values of a call whose arrays lie one after the other."""
+    arrays = {**call.arrays, **{name: Array(0, one.dtype, one.shape, one.strides) for name, one in call.made.items()}}
+    values, address = dict(call.others), _PAGE
+    for name, array in arrays.items():
+        values[name] = replace(array, address=address, device=0)
+        address += -(-_bytes(array) // _PAGE) * _PAGE
+    return values
 
 
 def _bytes(array: Array) -> int:

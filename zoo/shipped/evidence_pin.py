@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "32536dc19d9b254c5b790798915865b87ab5a729098d8194ce4172b19b6ee552"
+EVIDENCE_SHA256 = "c941f85fc97484a3c44454196919c396a6055ec9ecc940aa7adb4404cfba6d95"

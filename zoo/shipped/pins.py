@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "b0c80738ec828c2a949acbf175700203404f10da8397786adb00229baf9b0bf5"
+MANIFEST_SHA256 = "61ae367bac235aee7e75d3ea93096498b64aa30bbee07de3023e21ddf3913343"
