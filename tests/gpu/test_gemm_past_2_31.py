@@ -57,6 +57,12 @@ def empty(*shape, dtype=torch.bfloat16):
     return torch.empty(*shape, device="cuda", dtype=dtype)
 
 
+def workspace(rows, K):
+    """For gathered rows; not what an earlier test left in the same memory, which may be these rows."""
+    units, blocks = -(-rows // 16), -(-K // 128)
+    return empty(-(-(rows * K) // 128) * 128 + (16 * units * blocks + units + 4) * 4, dtype=torch.uint8).fill_(0xFF)
+
+
 def alone(a, a_scale, b, b_scale):
     """The last TAIL rows times the last group's weights."""
     rows = {"a": a[-TAIL:].clone(), "a_scale": a_scale[-TAIL:].clone()}
@@ -108,8 +114,7 @@ def test_the_last_group_of_rows_through_an_index(rows, columns, K, moved):
     call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "offsets": numbers(rows - TAIL, rows)}
     call["index"] = torch.arange(rows, device="cuda", dtype=torch.int32)
     if moved:
-        units, blocks = -(-rows // 16), -(-K // 128)
-        call["workspace"] = empty(-(-(rows * K) // 128) * 128 + (16 * units * blocks + units + 4) * 4, dtype=torch.uint8)
+        call["workspace"] = workspace(rows, K)
     d = launched("m_grouped_gather", empty(rows, columns), "t128_w256_moved" if moved else None, **call)
     check(d[-TAIL:], alone(a, a_scale, b, b_scale))
 
@@ -157,7 +162,9 @@ def check_bytes(got, expected):
 
 
 @pytest.mark.parametrize("extra", ["swiglu", "swiglu_fp8b128"])
-@pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous", "m_grouped_contiguous by m_indices", "m_grouped_masked"])
+@pytest.mark.parametrize(
+    "grouping", ["dense", "m_grouped_contiguous", "m_grouped_contiguous by m_indices", "m_grouped_gather", "m_grouped_masked"]
+)
 def test_the_last_rows_of_swiglu(grouping, extra):
     rows, groups = ROWS // 4 * 4, 1 if grouping == "dense" else 4
     a, a_scale, b, b_scale = by_rows(rows, 2 * N, FEW, groups)
@@ -165,14 +172,43 @@ def test_the_last_rows_of_swiglu(grouping, extra):
     call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
     if grouping == "dense":
         call |= {"b": b[0], "b_scale": b_scale[0]}
-    elif grouping == "m_grouped_contiguous":
+    elif grouping in ("m_grouped_contiguous", "m_grouped_gather"):
         call["offsets"] = numbers(5, 5, rows - TAIL, rows)
+        if grouping == "m_grouped_gather":
+            call["index"] = torch.arange(rows, device="cuda", dtype=torch.int32)
     elif grouping == "m_grouped_masked":
         call |= {name: call[name].unflatten(0, (4, -1)) for name in ("a", "a_scale")} | {"rows": numbers(1, 0, 1, rows // 4)}
     else:
         call["m_indices"] = torch.full((rows,), 1, device="cuda", dtype=torch.int32)
         call["m_indices"][-TAIL:] = 3
     check_bytes(activated(grouping.split()[0], extra, rows, N, 4 if "masked" in grouping else None, **call), expected)
+
+
+GATHERING = {
+    variant.name: bool(variant.constants.get("MOVED"))
+    for variant in ZOO.kernel("gemm.fp8b128.m_grouped_gather.swiglu").variants
+    if variant.arch == "sm_90a"
+}
+
+
+@pytest.mark.parametrize("extra", ["swiglu", "swiglu_fp8b128"])
+@pytest.mark.parametrize("variant", GATHERING)
+def test_rows_through_an_index_to_the_last_with_swiglu(variant, extra):
+    """A, and the workspace if there is one, past 2^31: the last rows of the result, and those that take the last of A."""
+    rows, columns = DEEP_ROWS, 192
+    a, a_scale, b, b_scale = by_rows(rows, 2 * columns, DEEP, groups=3)
+    index = torch.randperm(rows, device="cuda").to(torch.int32)
+    call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "index": index, "offsets": numbers(5, 5, rows)}
+    if GATHERING[variant]:
+        call["workspace"] = workspace(rows, DEEP)
+    got = activated("m_grouped_gather", extra, rows, columns, variant=variant, **call)
+    sampled = torch.cat((index.argsort()[-TAIL:], torch.arange(rows - TAIL, rows, device="cuda")))
+    sampled = sampled[sampled >= 5]  # of the last group
+    taken = index[sampled].long()
+    call = {"a": a.view(torch.uint8)[taken].view(a.dtype), "a_scale": a_scale[taken], "b": b[-1], "b_scale": b_scale[-1]}
+    expected = activated("dense", extra, len(sampled), columns, batch_invariant="yes", **call)
+    assert all(torch.equal(one[sampled], other) for one, other in zip(got, expected, strict=True))
+    assert int(taken.max()) == rows - 1 and all(len(torch.unique(one)) > 50 for one in expected)
 
 
 EXPERTS = 2**31 // DEEP**2 + 8  # whose weights of DEEP x DEEP are past 2^31 elements

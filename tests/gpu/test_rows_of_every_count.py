@@ -1,11 +1,13 @@
 """A row's bits where a kernel is batch invariant, always or if asked: the same whether it comes with no other row or with any number up to 300.
 
 The first M rows of the same operands are multiplied for every M, by the variants that the rules choose, and all rows by all others that may.
-What must not be written is poison before and after. ZOO_CUBINS names another folder than the packaged one.
+FP8 products of groups: also two groups of every size that share tiles' rows, by every variant. What must not be written is poison before
+and after. ZOO_CUBINS names another folder than the packaged one.
 """
 
 import contextlib
 import os
+from itertools import accumulate
 
 import pytest
 
@@ -23,6 +25,8 @@ DEVICE = "cuda"
 MOST = 300
 SHAPES = ((576, 1536), (1088, 4160), (2112, 1600))  # N, K: where the rules take different tiles, and split K if they may
 SPLIT = SHAPES[1]
+SMALL = (320, 1040)  # a short tile or block each way, also of a result with gates
+TOKENS = 211  # rows that an index takes them from
 ASKED = {"batch_invariant": "yes"}
 
 
@@ -37,6 +41,10 @@ def kernels(*groupings):
     return [kernel for kernel in found if kernel.promises["batch_invariant"] or "batch_invariant" in kernel.options]
 
 
+def moves(variant):
+    return variant.constants.get("MOVED", 0) == 1
+
+
 def results(kernel):
     """f32, which hides no bit, where D may be that; and bf16, where that is another variant or there is no f32."""
     if "d" not in kernel.arguments:
@@ -46,29 +54,37 @@ def results(kernel):
     return found if compiled else found[:1]
 
 
-INVARIANT = [
-    (kernel.name, dtype)
-    for kernel in (*kernels("dense"), *(one for one in kernels("m_grouped_contiguous") if "extra" not in one.fields))
+OF_GROUPS = [  # with a workspace: where a variant moves rows, none of which gives f32
+    (kernel.name, dtype, moved)
+    for kernel in kernels("m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
+    for moved in ((False, True) if any(moves(variant) for variant in kernel.variants) else (False,))
     for dtype in results(kernel)
+    if kernel.fields["formats"] == "fp8b128" and not (moved and dtype == "f32")
 ]
+WITHOUT_EXTRA = [kernel for kernel in kernels("dense", "m_grouped_contiguous") if "dense" in kernel.name or "extra" not in kernel.fields]
+INVARIANT = list(dict.fromkeys([*((kernel.name, dtype, False) for kernel in WITHOUT_EXTRA for dtype in results(kernel)), *OF_GROUPS]))
 ASKABLE = [(kernel.name, dtype) for kernel in kernels("dense") if "batch_invariant" in kernel.options for dtype in results(kernel)]
 
 
 class Rows:
-    """A product of the first of MOST rows, random with outliers, with the same weights."""
+    """A product of the first of MOST rows, random with outliers, with the same weights, of one group or more."""
 
-    def __init__(self, name, dtype, N, K, asked):
+    def __init__(self, name, dtype, N, K, asked, groups=1, moved=False):
         self.kernel = kernel = ZOO.kernel(name)
         self.numbers = torch.Generator(DEVICE).manual_seed(N * K)
-        sizes = {"M": MOST, "N": N, "K": K, "I": N // 2, "Q": N // 2, "G": 1}
-        settings = {option: value for option, value in (*asked.items(), ("gates", "interleaved")) if option in kernel.options}
-        settings |= {"d": dtype} if "d" in kernel.arguments else {}
-        described, self.settings = describe_arguments(kernel, {one: sizes[one] for one in size_symbols(kernel)}, settings, Groups(1))
+        self.sizes = {"M": MOST, "R": MOST, "T": TOKENS, "N": N, "K": K, "I": N // 2, "Q": N // 2, "G": groups}
+        self.asked = {option: value for option, value in (*asked.items(), ("gates", "interleaved")) if option in kernel.options}
+        self.asked |= ({"d": dtype} if "d" in kernel.arguments else {}) | ({"workspace": "u8"} if moved else {})
+        described, self.settings = self.described(MOST)
         self.of_rows = {one for one in described if kernel.arguments[one].forms[0].shape[0].text == "M"}
-        self.written = [one for one, array in described.items() if array.written]
+        self.written = [one for one, array in described.items() if array.written and one != "workspace"]
         self.arrays = {one: self.array(one, array.shape, array.dtype) for one, array in described.items()}
         if described["b"].dtype == "u8":
             self.pack(N, K)
+
+    def described(self, M):
+        sizes = self.sizes | {"M": M}
+        return describe_arguments(self.kernel, {one: sizes[one] for one in size_symbols(self.kernel)}, self.asked, Groups(sizes["G"]))
 
     def array(self, name, shape, dtype):
         if dtype in ("f32", "bf16") and name != "a":
@@ -77,8 +93,8 @@ class Rows:
             values = torch.randn(shape, generator=self.numbers, device=DEVICE)
             outliers = torch.rand(shape, generator=self.numbers, device=DEVICE) < 0.01
             return torch.where(outliers, values * 50, values).clamp(-448, 448).to(getattr(torch, _TORCH[dtype]))
-        if dtype == "i32":
-            return torch.ones(shape, dtype=torch.int32, device=DEVICE)
+        if dtype == "i32":  # an index; offsets and rows come with each product
+            return torch.randint(-1, TOKENS, shape, generator=self.numbers, device=DEVICE, dtype=torch.int32)
         # codes of four bits are any; scales lie around 1, those of blocks below those of rows
         least, most = {"e4m3": (0x30, 0x40), "ue8m0": (120, 121) if name == "b_row_scale" else (110, 121)}.get(dtype, (0, 256))
         codes = torch.randint(least, most, shape, generator=self.numbers, device=DEVICE, dtype=torch.int32).to(torch.uint8)
@@ -95,13 +111,18 @@ class Rows:
             operands["row_scale"] = row_scale if places else row_scale[None]
         packaged.launch(f"pack.{weights}.fragments", **operands)
 
-    def multiplied(self, M, poison, variant=None):
-        """The variant that took it, and all bytes of what it may write, those of rows that are not there too."""
-        for name in self.written:
-            self.arrays[name].view(torch.uint8).fill_(poison)
+    def multiplied(self, M, poison, variant=None, sizes=None):
+        """The variant that took it, and all bytes of what it may write, those of rows that are not there too. `sizes`: of groups of M rows."""
         given = {name: array[:M] if name in self.of_rows else array for name, array in self.arrays.items()}
+        if "workspace" in given:
+            given["workspace"] = given["workspace"][: self.described(M)[0]["workspace"].shape[0]]
+        for name in ("workspace", *self.written) if "workspace" in given else self.written:
+            self.arrays[name].view(torch.uint8).fill_(poison)
+        sizes = sizes or [M]
         if "offsets" in given:
-            given["offsets"] = given["offsets"] * M
+            given["offsets"] = torch.tensor(list(accumulate(sizes)), dtype=torch.int32, device=DEVICE)
+        if "rows" in given:
+            given |= {"rows": torch.tensor(sizes, dtype=torch.int32, device=DEVICE), "expected_rows": max(sizes)}
         taken = launched(self.kernel.name, given | self.settings, variant)
         return taken, [self.arrays[name].view(torch.uint8) for name in self.written]
 
@@ -127,6 +148,34 @@ class Rows:
         wrong = torch.stack(list(differ.values())).tolist()
         return [where for where, bad in zip(differ, wrong, strict=True) if bad], list(ran.values())
 
+    def compared_in_groups(self):
+        """The same for two groups by each variant: the first has M rows, the second half of what is left, nobody the rest."""
+        masked = "rows" in self.arrays
+        whole = [one.clone() for one in self.multiplied(MOST, 0x5A, sizes=[MOST, MOST if masked else 0])[1]]
+        self.refuse_dull()
+        if not masked:  # in one place, by the weights of one group and of the other
+            whole = [torch.stack(pair) for pair in zip(whole, self.multiplied(MOST, 0x5A, sizes=[0, MOST])[1], strict=True)]
+        assert not any(bool((one[0] == one[1]).all()) for one in whole), "the groups' weights are the same"
+        differ, ran, row = {}, {}, torch.arange(MOST, device=DEVICE)[:, None]
+
+        def expected(right, M, more, poison):
+            if masked:
+                return torch.stack([torch.where(row < size, one, poison) for size, one in zip((M, more), right, strict=True)])
+            return torch.where(row < M, right[0], torch.where(row < M + more, right[1], poison))
+
+        def compare(M, poison, variant):
+            more = (MOST - M + 1) // 2
+            taken, found = self.multiplied(MOST, poison, variant, [M, more])
+            wrong = [(one != expected(right, M, more, poison)).any() for one, right in zip(found, whole, strict=True)]
+            differ[variant, M], ran[variant] = torch.stack(wrong).any(), taken
+
+        for variant in (one.name for one in self.kernel.variants if one.arch == "sm_90a"):
+            with contextlib.suppress(VariantError):  # as above: before it has run once
+                for M in range(1, MOST + 1):
+                    compare(M, (0x5A, 0xA5)[M % 2], variant)
+        wrong = torch.stack(list(differ.values())).tolist()
+        return [where for where, bad in zip(differ, wrong, strict=True) if bad], list(ran.values())
+
     def refuse_dull(self):
         """Equal bits say nothing where all are NaN or zero."""
         for name in self.written:
@@ -148,15 +197,23 @@ def splits(variant):
     return variant.constants.get("SPLITS", 1)
 
 
-@pytest.mark.parametrize(("name", "dtype"), INVARIANT)
-def test_a_row_has_the_same_bits_among_any_number_of_rows(name, dtype):
+@pytest.mark.parametrize(("name", "dtype", "moved"), INVARIANT)
+def test_a_row_has_the_same_bits_among_any_number_of_rows(name, dtype, moved):
     ran = {}
     for N, K in SHAPES:
-        differ, variants = Rows(name, dtype, N, K, ASKED).compared()
+        differ, variants = Rows(name, dtype, N, K, ASKED, moved=moved).compared()
         assert not differ, f"N {N} K {K}: {differ[:10]}, of {', '.join(one.name for one in variants)}"
         ran |= {variant.name: variant for variant in variants}
     assert len(ran) > 1, "one variant for every M shows nothing of the others"
     assert {splits(variant) for variant in ran.values()} == {1}
+    assert any(map(moves, ran.values())) == moved
+
+
+@pytest.mark.parametrize(("name", "dtype", "moved"), OF_GROUPS)
+def test_a_row_has_the_same_bits_wherever_its_group_ends_and_the_next_begins(name, dtype, moved):
+    differ, variants = Rows(name, dtype, *SMALL, {}, groups=2, moved=moved).compared_in_groups()
+    assert not differ, f"{differ[:10]}, of {', '.join(one.name for one in variants)}"
+    assert len(variants) > 1 and any(map(moves, variants)) == moved
 
 
 @pytest.mark.parametrize(("name", "dtype"), ASKABLE)

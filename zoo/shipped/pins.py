@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "61ae367bac235aee7e75d3ea93096498b64aa30bbee07de3023e21ddf3913343"
+MANIFEST_SHA256 = "a079ae97ac3ac1b6b2bb98ba54c580658dbf4492aefee0f62aea49739c05df02"
