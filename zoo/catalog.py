@@ -187,6 +187,7 @@ class Zoo:
         device, source = call.device, call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)
         where = settled.arrays[first].device
+        _refuse_what_names_no_variant(kernel, variant)
         settled = without_idle_workspaces(kernel, settled, device.capability, device.multiprocessors, variant)
         repeated = calls.Repeated(kernel, settled, allocator_of(arguments[first]), where, source)
 
@@ -228,8 +229,7 @@ class Zoo:
         return device.plan(launch, self.library, arrays, source, handle), handle
 
     def _resolve(self, kernel: Kernel, values: Mapping[str, Any], device: driver.Device | EmulatedDevice, variant: str | None) -> Launch:
-        if variant is not None and not issubclass(type(variant), str):
-            raise VariantError(f"{kernel.name}: a variant's name is a text, got {shown(variant)}")
+        _refuse_what_names_no_variant(kernel, variant)
         try:
             return resolve(kernel, values, device.capability, device.multiprocessors, variant)
         except (ArgumentError, VariantError) as error:
@@ -246,6 +246,11 @@ def _folder(given: Any) -> Path:
     except (TypeError, UnicodeError):
         pass
     raise ArgumentError(f"Zoo: expected the path of a directory of cubins, got {shown(given)}")
+
+
+def _refuse_what_names_no_variant(kernel: Kernel, variant: object) -> None:
+    if variant is not None and not issubclass(type(variant), str):
+        raise VariantError(f"{kernel.name}: a variant's name is a text, got {shown(variant)}")
 
 
 def _runnable(kernels: Iterable[Kernel], device: driver.Device | EmulatedDevice) -> Iterator[Variant]:

@@ -63,7 +63,7 @@ class Gather:
         self.workspace.random_(0, 256, generator=self.numbers)
 
     def moving(self):
-        return {"name": self.name, "variant": MOVING[self.name], "workspace": self.workspace, **self.inputs, **self.outputs}
+        return {"variant": MOVING[self.name], "workspace": self.workspace, **self.inputs, **self.outputs}
 
     def bytes(self):
         return [one.view(torch.uint8) for one in self.outputs.values()]
@@ -97,7 +97,7 @@ def test_two_at_once_with_a_workspace_each_give_the_bits_of_either_alone(name, s
     pair = [Gather(name, seed, *size) for seed, size in enumerate(SIZES[sizes])]
     expected = [one.expected() for one in pair]
     ZOO.load(name)
-    plans = [ZOO.prepare(**one.moving()) for one in pair]
+    plans = [ZOO.prepare(one.name, **one.moving()) for one in pair]
     streams, wrong = [torch.cuda.Stream() for _ in pair], ([], [])
     torch.cuda.synchronize()
     torch.cuda._sleep(20_000_000)  # some 10 ms, in which both streams are given all they have to do
@@ -136,7 +136,7 @@ def captured(gather, times=1):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(times):
-            ZOO.launch(**gather.moving())
+            ZOO.launch(gather.name, **gather.moving())
     return graph
 
 

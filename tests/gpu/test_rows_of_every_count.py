@@ -72,7 +72,7 @@ class Rows:
     def __init__(self, name, dtype, N, K, asked, groups=1, moved=False):
         self.kernel = kernel = ZOO.kernel(name)
         self.numbers = torch.Generator(DEVICE).manual_seed(N * K)
-        self.sizes = {"M": MOST, "R": MOST, "T": TOKENS, "N": N, "K": K, "I": N // 2, "Q": N // 2, "G": groups}
+        self.sizes = {"M": MOST, "R": MOST, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "Q": N // 2, "G": groups}
         self.asked = {option: value for option, value in (*asked.items(), ("gates", "interleaved")) if option in kernel.options}
         self.asked |= ({"d": dtype} if "d" in kernel.arguments else {}) | ({"workspace": "u8"} if moved else {})
         described, self.settings = self.described(MOST)

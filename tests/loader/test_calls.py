@@ -110,6 +110,17 @@ def test_a_call_of_few_gathered_rows_makes_its_result_alone(emulated, monkeypatc
     index, offsets = emulated.array(numpy.arange(16, dtype=numpy.int32)), emulated.array(numpy.array([8, 16], numpy.int32))
     found = zoo.call("gemm.fp8b128.m_grouped_gather", a=a, a_scale=scales[0], b=b, b_scale=scales[1], index=index, offsets=offsets)
     assert made == [["d"]] and (found.d.numpy() == 256).all()
+    with pytest.raises(zoo.VariantError, match="a variant's name is a text"):
+        zoo.call(
+            "gemm.fp8b128.m_grouped_gather",
+            a=a,
+            a_scale=scales[0],
+            b=b,
+            b_scale=scales[1],
+            index=index,
+            offsets=offsets,
+            variant=numpy.ones(2),
+        )
 
 
 def test_a_workspace_that_every_variant_needs_cannot_be_left_out(emulated):

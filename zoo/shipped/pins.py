@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "a079ae97ac3ac1b6b2bb98ba54c580658dbf4492aefee0f62aea49739c05df02"
+MANIFEST_SHA256 = "6f8d7a9fa179a9d50521312d6e9fbd310a1b38975eb4ce17c8baa049ccbdabd6"
