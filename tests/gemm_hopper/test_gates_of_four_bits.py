@@ -78,8 +78,41 @@ def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
     for grouping, others, variant in (
         ("dense", 0, "t128"), ("dense", 0, "few64"), ("m_grouped_contiguous", 3, "few8"), ("m_grouped_contiguous", 11, "t128"),
         ("m_grouped_masked", 4, "few32"), ("m_grouped_gather", 3, "few8"), ("m_grouped_gather", 30, "few32"),
+        ("m_grouped_gather", 7, "few64"), ("m_grouped_gather", 11, "t128"),
     ):  # fmt: skip
         assert same(experts.quantised(grouping, others, variant), expected), (grouping, others, variant)
+
+
+@pytest.mark.parametrize("form", ["nvfp4", "mxfp4"])
+@pytest.mark.parametrize("kind", ["fp8", "bf16"])
+def test_one_cubin_a_tile_serves_every_grouping_and_both_results(kind, form):
+    files = [
+        {variant.name: variant.file for variant in ZOO.kernel(f"gemm.{kind}_{form}.{grouping}.{result}").variants}
+        for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
+        for result in ("swiglu", "swiglu_fp8b128")
+    ]
+    assert all(of_one == files[0] for of_one in files) and len(files[0]) == 4
+
+
+@pytest.mark.parametrize("kind", ["fp8", "bf16"])
+@pytest.mark.parametrize("variant", ["few8", "few32", "few64", "t128"])
+def test_rows_through_an_index_are_those_that_lie_in_turn(kind, variant):
+    """Rows that are none of A's are zeros, and nothing that a tile before left in its place; h of them is that of bias."""
+    random = np.random.default_rng(7)
+    experts, index = Experts(), np.array([4, -1, 0, 0, 2, 3, 1, 99, 1, 2, 4], np.int32)
+    a = random.standard_normal((M, 192)).astype(ml_dtypes.float8_e4m3fn if kind == "fp8" else ml_dtypes.bfloat16)
+    q, scales = random.integers(0, 256, (2, 2 * I, 96), np.uint8), random.integers(0x20, 0x30, (2, 2 * I, 12), np.uint8)
+    exists = (index >= 0) & (index < M)
+    rows = np.where(exists[:, None], a.astype(np.float32)[np.clip(index, 0, M - 1)], 0).astype(a.dtype)
+    found = []
+    for grouping, given in (("m_grouped_gather", {"a": a, "index": index}), ("m_grouped_contiguous", {"a": rows})):
+        gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=2, multiprocessors=2)
+        given |= {"b": pack_nvfp4(q, scales, "halves"), "bias": experts.bias, "offsets": np.array([9, 11], np.int32)}
+        d = gpu.empty((11, I), "bf16")
+        arrays = {name: gpu.array(array) for name, array in given.items()}
+        ZOO.launch(f"gemm.{kind}_nvfp4.{grouping}.swiglu", d=d, variant=variant, **arrays)
+        found.append(d.numpy().view(np.uint16))
+    assert found[0].any() and np.array_equal(*found)
 
 
 @pytest.mark.parametrize("column", [5, 70, 127, 130])

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "c941f85fc97484a3c44454196919c396a6055ec9ecc940aa7adb4404cfba6d95"
+EVIDENCE_SHA256 = "6653374eed65c4233a8d11eb2634b2ca57ed20683424cfd2ca4221456756f122"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6f8d7a9fa179a9d50521312d6e9fbd310a1b38975eb4ce17c8baa049ccbdabd6"
+MANIFEST_SHA256 = "8f973079d143794edfaf98d71c8d69e2957429e580fe181b9d6e51ff044281c1"

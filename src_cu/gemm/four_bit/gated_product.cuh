@@ -9,6 +9,7 @@
 #include "gemm/four_bit/bf16_multiply.cuh"
 #include "gemm/four_bit/gated_order.cuh"
 #include "gemm/four_bit/gated_store.cuh"
+#include "gemm/four_bit/gated_tile.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
 
@@ -33,16 +34,17 @@ struct GatedProduct {
     Tile tile;
     StagedTokens<Tile> staged[Tile::MATH_WARPS];
     GatedRows<Tile> rows;
-    static_assert(!Tile::PARKS && Tile::WARPGROUPS == 2);
+    static_assert(Tile::MAY_GATHER && !Tile::PARKS && Tile::WARPGROUPS == 2);
 
     template <Weights FORMAT>
     __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& indexed,
                                         const GatedResult<FORMAT>& result, const GatedElements& elements) {
         let_next_kernel_launch();
         tile.initialise(operands);
-        if (threadIdx.x == 0) rows.initialise();
-        if constexpr (!Tile::GATHERS)
-            if (threadIdx.x == 0) prefetch(operands.a);
+        if (threadIdx.x == 0) {
+            rows.initialise();
+            prefetch(operands.a);
+        }
         operands.clear_missing_tokens(tile);
         __syncthreads();
         wait_for_previous_kernel();
@@ -53,7 +55,7 @@ struct GatedProduct {
             if (thread < 32) {
                 load_operands(tile, order, operands, thread);
             } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if constexpr (Tile::GATHERS) gather_tokens(tile, order, indexed, operands.scales, thread - 32);
+                if (operands.gathers()) gather_tokens(tile, order, indexed, operands.scales, thread - 32);
             }
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();

@@ -127,34 +127,60 @@ struct IndexedRows {
     const int* index;
 };
 
-// Eight lanes copy 128 bytes of a row, 16 each, to where a tensor copy would. Which row of A a token is waits in shared memory: a lane
-// has up to 16 of them, and fewer registers. -1 is none.
+// Which rows of A are COUNT tokens of a tile, each STEP further. Row 0 stands for one that is none of A's.
+template <int COUNT, int STEP>
+struct RowsOfTokens {
+    static_assert(COUNT <= 32);
+    uint32_t rows[COUNT > 0 ? COUNT : 1], exist = 0;  // a bit for each
+
+    __device__ __forceinline__ RowsOfTokens(const IndexedRows& a, const Work& work, int first) {
+        const int* index = a.index + work.token + first;
+        const int left = work.end_token - work.token - first;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const int row = i * STEP < left ? index[i * STEP] : -1;
+            const bool exists = uint32_t(row) < uint32_t(a.rows);
+            rows[i] = exists ? row : 0;
+            exist |= uint32_t(exists) << i;
+        }
+    }
+};
+
+// Eight lanes copy 128 bytes of a row, 16 each, to where a tensor copy would; each keeps its tokens' rows in registers, so that a copy takes
+// four instructions. Where a token has scales, one thread copies them.
 template <class Tile, class Order>
 __device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const IndexedRows& a, const auto& scales, int thread) {
-    constexpr int STEP = Tile::GATHERING_THREADS / 8;
+    constexpr int THREADS = Tile::GATHERING_THREADS, STEP = THREADS / 8;
+    constexpr int COUNT = (Tile::TOKENS + STEP - 1) / STEP, SCALES = Tile::SCALED ? (Tile::TOKENS + THREADS - 1) / THREADS : 0;
+    constexpr int LINES_AT_ONCE = Tile::SCALED ? 1 : Tile::LINES;  // registers reach no further
+    static_assert(STEP % 4 == 0);
     const int piece = thread % 8, first = thread / 8;
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
-        for (int r = first; r < Tile::TOKENS; r += STEP) {  // eight lanes write the same
-            const int token = work.token + r, row = token < work.end_token ? a.index[token] : -1;
-            tile.rows[r] = uint32_t(row) < uint32_t(a.rows) ? row : -1;
-        }
-        __syncwarp();
+        const RowsOfTokens<COUNT, STEP> mine(a, work, first);
+        const RowsOfTokens<SCALES, THREADS> scaled(a, work, thread);
         for (int chunk = work.first_block * Tile::CHUNKS; chunk < work.end_block * Tile::CHUNKS; chunk += Tile::CHUNKS) {
             tile.wait_until_empty(ring);
-#pragma unroll 1
+#pragma unroll LINES_AT_ONCE
             for (int line = 0; line < Tile::LINES; line++) {
-                const int byte = (chunk / Tile::CHUNKS_A_LINE + line) * 128 + piece * 16;
-                const uint32_t to = shared_address(tile.tokens[ring.stage][line]);
-#pragma unroll 4
-                for (int r = first; r < Tile::TOKENS; r += STEP) {
-                    const int row = tile.rows[r];
-                    const bool exists = row >= 0 && byte < a.row_bytes;
-                    copy_16_bytes(to + r * 128 + (piece ^ r % 8) * 16, a.first + (exists ? row * a.stride + byte : 0), exists);
-                    if constexpr (Tile::SCALED)
-                        if (piece == 0)
-                            copy_4_bytes(shared_address(tile.scales.of[ring.stage][line] + r),
-                                         exists ? scales.of(row, 0, chunk / Tile::CHUNKS_A_LINE + line) : scales.first, exists);
+                const int block = chunk / Tile::CHUNKS_A_LINE + line, byte = block * 128 + piece * 16;
+                const uint32_t exist = byte < a.row_bytes ? mine.exist : 0;
+                const uint8_t* from = a.first + byte;
+                const uint32_t to = shared_address(tile.tokens[ring.stage][line]) + first * 128 + (piece ^ first % 8) * 16;
+#pragma unroll
+                for (int i = 0; i < COUNT; i++)
+                    if ((i + 1) * STEP <= Tile::TOKENS || first + i * STEP < Tile::TOKENS)
+                        copy_16_bytes((i * STEP % 8 == 0 ? to : to ^ 64) + i * STEP * 128,
+                                      from + mine.rows[i] * uint64_t(a.stride), exist >> i & 1);
+                if constexpr (Tile::SCALED) {
+                    const bool within = block * 128 < a.row_bytes;
+#pragma unroll
+                    for (int i = 0; i < SCALES; i++) {
+                        const bool exists = within && scaled.exist >> i & 1;
+                        if ((i + 1) * THREADS <= Tile::TOKENS || thread + i * THREADS < Tile::TOKENS)
+                            copy_4_bytes(shared_address(tile.scales.of[ring.stage][line] + thread + i * THREADS),
+                                         exists ? scales.of(scaled.rows[i], 0, block) : scales.first, exists);
+                    }
                 }
             }
             arrive_after_copies(&tile.full[ring.stage]);

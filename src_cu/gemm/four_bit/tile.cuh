@@ -73,7 +73,7 @@ struct FourBitTile {
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     uint2 table[128];
-    int rows[GATHERING_THREADS > 0 ? TOKENS : 1];  // of A, that a tile's tokens are
+    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> unused;  // goes when all of these cubins change
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
     std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
