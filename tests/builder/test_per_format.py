@@ -86,6 +86,14 @@ def test_words_of_included_files_may_stay_unread(documents):
     assert instances(with_(included_words=[{"UNREAD": 1}]), documents) == instances(TABLE, documents)
 
 
+def test_a_table_says_words_of_its_own_in_the_place_of_included_ones(documents):
+    others = [{"LENGTH": "K + 1"}, {"only": {"BLOCK": 16}, "EXTRA": "M"}]
+    assert instances(with_(included_words=others), documents) == instances(TABLE, documents)
+    twice = with_(included_words=[{"EXTRA": 1}, {"EXTRA": 2}])
+    with pytest.raises(BuildError, match="words: 'EXTRA' is there twice for mxfp4"):
+        read(twice, documents)
+
+
 def test_a_table_for_no_formats_is_itself(documents):
     plain = {"name": "quantize.mxfp8.rows", "summary": "braces { stay }"}
     assert instances(plain, documents) == [plain]

@@ -70,17 +70,21 @@ class Format:
         self.open: list[str] = []
 
     def add(self, included: list[_Table], own: list[_Table]) -> None:
-        """Words by cases: those that included files have for everybody, then the table's."""
-        for case in (*included, *own):
-            if not self.is_meant(case):
-                continue
+        """Words by cases: those that included files have for everybody, but for what the table says in their place."""
+        shared, mine = self._meant_words(included), self._meant_words(own)
+        self.words |= shared | mine
+        self.own = set(mine)
+
+    def _meant_words(self, cases: list[_Table]) -> _Table:
+        found: _Table = {}
+        for case in filter(self.is_meant, cases):
             for name, value in case.items():
                 if name in ("only", "except"):
                     continue
-                if name in self.words:
+                if name in found or name in self.words:
                     raise BuildError(f"words: '{name}' is there twice for {self.name}")
-                self.words[name] = value
-        self.own = {name for case in own for name in case if name in self.words}
+                found[name] = value
+        return found
 
     def read(self, data: _Table) -> _Table:
         made: _Table = self._value(data)

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "8f973079d143794edfaf98d71c8d69e2957429e580fe181b9d6e51ff044281c1"
+MANIFEST_SHA256 = "caa3628db0e16d41f480ebdf64e465b0b38d71eed0a4b8cc03a5f08369a377e7"

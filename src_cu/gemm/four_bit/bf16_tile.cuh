@@ -27,7 +27,7 @@ template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, b
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
-    static constexpr bool GATHERS = GATHERS_, SCALED = false;
+    static constexpr bool GATHERS = GATHERS_, SCALED = false, OF_BF16 = true;
     static constexpr bool STORED = STORED_;     // weights as a checkpoint has them: four_bit/bf16_stored.cuh
     static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;

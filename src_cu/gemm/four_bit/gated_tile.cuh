@@ -14,11 +14,11 @@ namespace zoo {
 template <class Tile, int GATHERING_THREADS_>
 struct MayGather : Tile {
     static_assert(!Tile::GATHERS && !Tile::MAY_GATHER && Tile::FULL_ARRIVALS == 1);
-    static constexpr bool MAY_GATHER = true, OF_BF16 = !requires(Tile tile) { tile.table; };
+    static constexpr bool MAY_GATHER = true;
     static constexpr int GATHERING_THREADS = GATHERING_THREADS_;
     static constexpr int THREADS = Tile::MATH_THREADS + (Tile::HUNGRY ? 128 : 32 + GATHERING_THREADS);
     static_assert(Tile::MATH_THREADS + 32 + GATHERING_THREADS <= THREADS);
-    static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // who gathers looks groups up, too
+    static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // with 72 and 216 a number that all warps keep is spilled
 
     bool gathered;
 
@@ -33,7 +33,7 @@ struct MayGather : Tile {
                 zoo::initialise(&this->empty[stage], Tile::EMPTY_ARRIVALS);
             }
         }
-        if constexpr (!OF_BF16)
+        if constexpr (!Tile::OF_BF16)
             if (threadIdx.x < 128) this->table[threadIdx.x] = magnitudes_of<Tile::FORMAT>(threadIdx.x);
     }
 

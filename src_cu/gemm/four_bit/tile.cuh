@@ -39,7 +39,7 @@ template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
-    static constexpr bool GATHERS = GATHERS_;
+    static constexpr bool GATHERS = GATHERS_, OF_BF16 = false;
     static constexpr bool STORED = STORED_;     // weights as a checkpoint has them: four_bit/stored.cuh
     static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr Promotion PROMOTION = PROMOTION_;
