@@ -8,7 +8,7 @@
 
 namespace zoo {
 
-using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, true>;
+using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored>;
 using Places = AnyPlaces<false>;
 using Order = GroupedOrder<Tile, Variant::BAND, Places>;
 using Way = Bf16Product<Tile, Order, 1>;
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
                int N, int K, int tiles, int chunks, const float* alpha, const uint8_t* largest, const uint8_t* bias,
                int bias_is_bf16, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::StoredScales scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
+    const zoo::StoredScales<> scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
     const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, scales};
     const zoo::IndexedRows indexed{a_first, 2 * a_stride, a_rows, 2 * K, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_kind,  N,    nullptr,           nullptr,

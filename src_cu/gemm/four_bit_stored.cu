@@ -9,7 +9,7 @@
 namespace zoo {
 
 using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false,
-                         Promotion::of_blocks, true>;
+                         Promotion::of_blocks, Laid::stored>;
 using Places = AnyPlaces<false>;
 using Order = GroupedOrder<Tile, Variant::BAND, Places>;
 using Way = FourBitProduct<Tile, Order, 1>;
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
                int N, int tiles, int chunks, const float* a_scale, const float* alpha, const uint8_t* largest,
                const uint8_t* bias, int bias_is_bf16, const float* row_scale) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::StoredScales scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
+    const zoo::StoredScales<> scales{b_scale, b_scale_group, b_scale_row, N, scales_a_row, largest};
     const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, scales};
     const zoo::IndexedRows indexed{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,      d_stride, d_kind,  N,    a_scale,           index,

@@ -1,4 +1,4 @@
-"""Packed 4-bit gates and ups on Hopper, in the emulator, and what their calls are refused for. ZOO_CUBINS is another folder than the packaged one."""
+"""4-bit gates and ups on Hopper, packed and as a checkpoint stores them, in the emulator, and what their calls are refused for. ZOO_CUBINS is another folder than the packaged one."""
 
 import os
 
@@ -9,6 +9,7 @@ import pytest
 import zoo
 from zoo.catalog import Zoo
 from zoo.errors import ArgumentError, ConstraintError
+from zoo.reference.four_bit_weights import largest_scales
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
 from zoo.shipped.packaged import packaged
 
@@ -85,13 +86,14 @@ def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
 
 @pytest.mark.parametrize("form", ["nvfp4", "mxfp4"])
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
-def test_one_cubin_a_tile_serves_every_grouping_and_both_results(kind, form):
+@pytest.mark.parametrize(("lying", "tiles"), [("", 4), ("_stored", 3)])
+def test_one_cubin_a_tile_serves_every_grouping_and_both_results(lying, tiles, kind, form):
     files = [
-        {variant.name: variant.file for variant in ZOO.kernel(f"gemm.{kind}_{form}.{grouping}.{result}").variants}
+        {variant.name: variant.file for variant in ZOO.kernel(f"gemm.{kind}_{form}.{grouping}.{result}{lying}").variants}
         for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
         for result in ("swiglu", "swiglu_fp8b128")
     ]
-    assert all(of_one == files[0] for of_one in files) and len(files[0]) == 4
+    assert all(of_one == files[0] for of_one in files) and len(files[0]) == tiles
 
 
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
@@ -113,6 +115,36 @@ def test_rows_through_an_index_are_those_that_lie_in_turn(kind, variant):
         ZOO.launch(f"gemm.{kind}_nvfp4.{grouping}.swiglu", d=d, variant=variant, **arrays)
         found.append(d.numpy().view(np.uint16))
     assert found[0].any() and np.array_equal(*found)
+
+
+@pytest.mark.parametrize("order", ["halves", "interleaved"])
+@pytest.mark.parametrize("formats", ["fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4"])
+def test_gates_as_they_are_stored_give_the_bits_of_packed_ones(formats, order):
+    """Of 144 columns, which end within a tile, so that boxes of gates reach into the ups, and those of ups into the next group."""
+    random = np.random.default_rng(11)
+    kind, form = formats.split("_")
+    a = random.standard_normal((11, 128)).astype(ml_dtypes.float8_e4m3fn if kind == "fp8" else ml_dtypes.bfloat16)
+    q = random.integers(0, 256, (2, 2 * I, 64), np.uint8)
+    low, high, block = (0x20, 0x30, 16) if form == "nvfp4" else (110, 130, 32)
+    scales = random.integers(low, high, (2, 2 * I, 128 // block), np.uint8)
+    bias = random.standard_normal((2, 2 * I)).astype(np.float32)
+    packed, stored = {"b": pack_nvfp4(q, scales, order)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
+    if form == "mxfp4":
+        found = pack_mxfp4(q, scales, order)
+        largest = np.full((2, -(-2 * I // 64) * 64), 127, np.uint8)
+        largest[:, : 2 * I] = largest_scales(q, scales)
+        packed = {"b": found.b, "b_row_scale": found.row_scale}
+        stored = {"b": q, "b_scale": scales.view(ml_dtypes.float8_e8m0fnu), "b_row_scale": largest.view(ml_dtypes.float8_e8m0fnu)}
+    names = [f"gemm.{formats}.m_grouped_contiguous.swiglu{extra}" for extra in ("", "_stored")]
+    results = []
+    for name, weights in zip(names, (packed, stored), strict=True):
+        for variant in ("few32",) if weights is packed else [one.name for one in ZOO.kernel(name).variants]:
+            gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=4, multiprocessors=3)
+            given = {"a": a, "bias": bias, "offsets": np.array([4, 11], np.int32)} | weights
+            results.append(gpu.empty((11, I), "bf16"))
+            ZOO.launch(name, d=results[-1], gates=order, variant=variant, **{what: gpu.array(array) for what, array in given.items()})
+    bits = [d.numpy().view(np.uint16) for d in results]
+    assert bits[0].any() and len(bits) == 4 and all(np.array_equal(one, bits[0]) for one in bits)
 
 
 @pytest.mark.parametrize("column", [5, 70, 127, 130])

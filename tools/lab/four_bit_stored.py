@@ -1,8 +1,8 @@
 """Products of FP8 or bf16 and 4-bit weights as a checkpoint stores them, beside packed ones, on a GPU: the same bits, then times.
 
-    python tools/lab/four_bit_stored.py [--tokens bf16] [--json FILE]
+    python tools/lab/four_bit_stored.py [--tokens bf16] [--gates] [--json FILE]
 
-Weights are drawn as a checkpoint has them and packed by pack.<format>.fragments. Times are of CUDA graphs over matrices of 256 MB together, so
+Weights are drawn as a checkpoint has them and packed by pack.<format>.fragments; with --gates they are gates and ups, and products end in SwiGLU. Times are of CUDA graphs over matrices of 256 MB together, so
 that none is in the L2 cache, of what the rules choose for either and of the fastest tile of each. Ends with 1 where bits differ.
 """
 
@@ -28,7 +28,7 @@ SHAPES = (  # (groups or 0, rows of each, N, K)
 )  # fmt: skip
 
 
-def operands(form: str, groups: int, N: int, K: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def operands(form: str, groups: int, N: int, K: int, gates: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Stored and packed matrices, the same."""
     block, scale = (16, torch.float8_e4m3fn) if form == "nvfp4" else (32, torch.float8_e8m0fnu)
     G = max(groups, 1)
@@ -39,11 +39,12 @@ def operands(form: str, groups: int, N: int, K: int) -> tuple[list[dict[str, Any
         low = 0x28 if form == "nvfp4" else 112
         scales = torch.randint(low, low + 16, (G, N, K // block), device="cuda", dtype=torch.uint8)
         b = torch.empty((G, -(-N // 64), -(-K // 64), CHUNKS[form]), device="cuda", dtype=torch.uint8)
-        rest = {} if form == "nvfp4" else {"row_scale": torch.empty((G, -(-N // 64) * 64), device="cuda", dtype=torch.float8_e8m0fnu)}
-        zoo.launch(f"pack.{form}.fragments", q=q, scales=scales.view(scale), b=b, **rest)
-        largest = {"b_row_scale": rest["row_scale"]} if rest else {}
-        stored.append({"b": q, "b_scale": scales.view(scale)} | largest)
-        packed.append({"b": b} | largest)
+        stored.append({"b": q, "b_scale": scales.view(scale)})
+        packed.append({"b": b})
+        for one, how in ((stored[-1], "plain"), (packed[-1], gates)):  # the largest scales lie as the rows do
+            rest = {} if form == "nvfp4" else {"row_scale": torch.empty((G, -(-N // 64) * 64), device="cuda", dtype=torch.float8_e8m0fnu)}
+            zoo.launch(f"pack.{form}.fragments", q=q, scales=scales.view(scale), b=b, gates=how, **rest)
+            one |= {"b_row_scale": rest["row_scale"]} if rest else {}
     if not groups:
         stored, packed = ([{name: x[0] for name, x in one.items()} for one in each] for each in (stored, packed))
     return stored, packed
@@ -53,7 +54,7 @@ def of_each(name: str, given: dict[str, Any], each: list[dict[str, Any]], d: tor
     return median(replayed([lambda one=one: zoo.launch(name, **given, **one, d=d, **more) for one in each]))
 
 
-def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int) -> dict[str, Any]:
+def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int, gates: str) -> dict[str, Any]:
     M, grouping = max(groups, 1) * rows, "m_grouped_contiguous" if groups else "dense"
     a = torch.randn(M, K, device="cuda")
     given: dict[str, Any] = (
@@ -63,15 +64,13 @@ def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int) -> dic
         given["offsets"] = torch.arange(1, groups + 1, device="cuda", dtype=torch.int32) * rows
     found: dict[str, Any] = {"form": form, "groups": groups, "rows": rows, "N": N, "K": K}
     results = []
-    for what, name, each in zip(
-        ("stored", "packed"),
-        (f"gemm.{tokens}_{form}.{grouping}.stored", f"gemm.{tokens}_{form}.{grouping}"),
-        operands(form, groups, N, K),
-        strict=True,
-    ):
-        d = torch.full((M, N), float("nan"), device="cuda", dtype=torch.bfloat16)
+    plain = gates == "plain"
+    endings = (".stored", "") if plain else (".swiglu_stored", ".swiglu")
+    for what, ending, each in zip(("stored", "packed"), endings, operands(form, groups, N, K, gates), strict=True):
+        name = f"gemm.{tokens}_{form}.{grouping}{ending}"
+        d = torch.full((M, N if plain else N // 2), float("nan"), device="cuda", dtype=torch.bfloat16)
         kernel = zoo.find(name)[0]
-        names = [v.name for v in (tiles(kernel, "regular") if what == "packed" and tokens == "fp8" else kernel.variants)]
+        names = [v.name for v in (tiles(kernel, "regular") if what == "packed" and plain and tokens == "fp8" else kernel.variants)]
         whole = next(tile for tile in names if "split" not in tile)
         zoo.launch(name, **given, **each[0], d=d, variant=whole)
         results.append(d.clone())
@@ -87,12 +86,13 @@ def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int) -> dic
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
+    parser.add_argument("--gates", action="store_true", help="products that end in SwiGLU")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = []
     for shape in SHAPES:
         for form in ("nvfp4", "mxfp4"):
-            results.append(timed(arguments.tokens, form, *shape))
+            results.append(timed(arguments.tokens, form, *shape, "halves" if arguments.gates else "plain"))
             one = results[-1]
             best = {what: min((time, tile) for tile, time in one[what].items() if tile != "chosen") for what in ("stored", "packed")}
             print(

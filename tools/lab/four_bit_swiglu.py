@@ -1,9 +1,9 @@
-"""Products of packed 4-bit gates and ups that end in their activation, on a GPU: bits held against the plain product and the rule, then times.
+"""Products of 4-bit gates and ups, packed or stored, that end in their activation, on a GPU: bits held against the plain product and the rule, then times.
 
     python tools/lab/four_bit_swiglu.py [--directory CUBINS] [--problems 40] [--seed 0] [--json FILE]
 
 The plain product of the same packed weights has gates and ups side by side, in f32; what zoo.reference makes of them must be what every tile of
-`.swiglu` and `.swiglu_fp8b128` gives, to the bit, in a buffer of poison. Times are of CUDA graphs that take turns, over matrices of
+`.swiglu` and `.swiglu_fp8b128`, and of both with stored weights, gives, to the bit, in a buffer of poison. Times are of CUDA graphs that take turns, over matrices of
 weights of 256 MB together, so that none is in the L2 cache. Ends with 1 where anything differs.
 """
 
@@ -72,8 +72,10 @@ class Drawn:
         for group, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
             self.ours[begin : begin + size], self.group[begin : begin + size] = True, group
         T = max(1, self.M // 2) if grouping == "m_grouped_gather" else self.M
-        self.operands = tokens(formats, T, self.K) | weights(form, (self.G,), N, self.K)
+        self.weights = {"": weights(form, (self.G,), N, self.K)}
+        self.operands = tokens(formats, T, self.K)
         self.gates = Gates(("halves", "interleaved")[seed % 2], list(ACTIVATIONS)[seed % 3], np.float32(7.0))
+        self.weights["_stored"] = self.unpacked(form, N)
         self.alpha = torch.rand(self.G, 1 + seed % 2, device="cuda") * 0.2 / self.K**0.5
         self.bias = torch.randn(self.G, N, device="cuda") if seed % 3 else None
         self.row_scale = torch.rand(self.M, device="cuda") if seed % 4 else None
@@ -86,14 +88,24 @@ class Drawn:
             self.operands["offsets"] = torch.from_numpy(np.cumsum(sizes).astype(np.int32)).cuda()
             self.operands["index"] = torch.randint(-1, T, (self.M,), device="cuda", dtype=torch.int32)
 
+    def unpacked(self, form: str, N: int) -> dict[str, torch.Tensor]:
+        """The same as a checkpoint has them; the largest scales of packed rows are all alike."""
+        block, scale = (16, torch.float8_e4m3fn) if form == "nvfp4" else (32, torch.float8_e8m0fnu)
+        q = torch.empty((self.G, N, self.K // 2), device="cuda", dtype=torch.uint8)
+        scales = torch.empty((self.G, N, self.K // block), device="cuda", dtype=torch.uint8)
+        packed = {name.removeprefix("b_"): array for name, array in self.weights[""].items()}
+        self.cubins.launch(f"unpack.{form}.fragments", **packed, q=q, scales=scales.view(scale), gates=self.gates.order)
+        return self.weights[""] | {"b": q, "b_scale": scales.view(scale)}
+
     def shaped(self, name: str, array: torch.Tensor) -> torch.Tensor:
         """Of what there is for each row, or group, as the grouping has it."""
         if self.grouping == "m_grouped_masked" and name in ("a", "a_scale", "row_scale", "d", "q", "scales"):
             return array.view(self.G, self.place, *array.shape[1:])
-        return array[0] if self.grouping == "dense" and name in ("b", "b_row_scale", "alpha", "bias") else array
+        return array[0] if self.grouping == "dense" and name in ("b", "b_scale", "b_row_scale", "alpha", "bias") else array
 
     def launch(self, ending: str, given: dict[str, Any], **more: Any) -> None:
-        arrays = {name: self.shaped(name, array) for name, array in (self.operands | given).items() if array is not None}
+        own = self.operands | self.weights["_stored" if ending.endswith("_stored") else ""] | given
+        arrays = {name: self.shaped(name, array) for name, array in own.items() if array is not None}
         self.cubins.launch(self.name + ending, **arrays, **more)
 
     def h(self) -> np.ndarray:
@@ -114,31 +126,32 @@ class Drawn:
         given = {"alpha": self.alpha, "bias": self.bias, "row_scale": self.row_scale}
         settings = {"gates": self.gates.order, "activation": self.gates.activation, "limit": float(self.gates.limit)}
         half, dtype = ((torch.bfloat16, "bf16"), (torch.float16, "f16"))[seed // 2 % 2]
-        for variant in self.cubins.kernel(self.name + ".swiglu").variants:
+        for ending, variant in self.tiles(".swiglu"):
             d = torch.full((self.M, self.I * 2), POISON, device="cuda", dtype=torch.uint8).view(half)
-            self.launch(".swiglu", given | {"d": d}, **settings, variant=variant.name)
-            count += self.differs("d", variant.name, rounded(expected, dtype).view(np.uint8), d)
+            self.launch(ending, given | {"d": d}, **settings, variant=variant)
+            count += self.differs("d", f"{ending} {variant}", rounded(expected, dtype).view(np.uint8), d)
         in_fragments, scaling = seed % 2 == 0, ("exact", "pow2")[seed // 2 % 2]
         known = np.float32(0.004)
         width = -(-self.I // 64) * 64 if in_fragments else self.I
         more = settings | {"order": "fragments" if in_fragments else "plain", "scaling": scaling, "columns": self.I}
         blocks = quantised_in_blocks(expected, scaling, in_fragments)
-        for variant in self.cubins.kernel(self.name + ".swiglu_fp8b128").variants:
+        for ending, variant in self.tiles(".swiglu_fp8b128"):
             q = torch.full((self.M, width), POISON, device="cuda", dtype=torch.uint8)
             scales = torch.full((self.M, -(-self.I // 128) * 4), POISON, device="cuda", dtype=torch.uint8)
             of_q = {"q": q.view(torch.float8_e4m3fn), "scales": scales.view(torch.float32)}
-            self.launch(".swiglu_fp8b128", given | of_q, **more, variant=variant.name)
-            count += self.differs("q", variant.name, blocks.q.view(np.uint8), q)
-            count += self.differs("scales", variant.name, blocks.scales.view(np.uint8), scales)
+            self.launch(ending, given | of_q, **more, variant=variant)
+            count += self.differs("q", f"{ending} {variant}", blocks.q.view(np.uint8), q)
+            count += self.differs("scales", f"{ending} {variant}", blocks.scales.view(np.uint8), scales)
             q.fill_(POISON)
-            self.launch(
-                ".swiglu_fp8b128",
-                given | of_q | {"q_scale": torch.full((1,), float(known), device="cuda")},
-                **more,
-                variant=variant.name,
-            )
-            count += self.differs("q under a known scale", variant.name, quantised_by(expected, known, in_fragments).view(np.uint8), q)
+            self.launch(ending, given | of_q | {"q_scale": torch.full((1,), float(known), device="cuda")}, **more, variant=variant)
+            of_known = quantised_by(expected, known, in_fragments).view(np.uint8)
+            count += self.differs("q under a known scale", f"{ending} {variant}", of_known, q)
         return count
+
+    def tiles(self, result: str) -> list[tuple[str, str]]:
+        """What a kernel of that result is called besides, and each of its tiles."""
+        endings = (result, f"{result}_stored")
+        return [(ending, variant.name) for ending in endings for variant in self.cubins.kernel(self.name + ending).variants]
 
     def differs(self, what: str, tile: str, expected: np.ndarray, found: torch.Tensor) -> bool:
         wanted = np.where(self.ours[:, None], expected.reshape(self.M, -1), np.uint8(POISON))

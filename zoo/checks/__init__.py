@@ -82,7 +82,7 @@ _FOUR_BIT_FORMATS = ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
 _FOUR_BIT = {
     f"gemm.{grouping}{extra}": "gemm_four_bit_gated" if "swiglu" in extra else "gemm_four_bit"
     for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
-    for extra in ("", ".swiglu", ".swiglu_fp8b128", ".stored")
+    for extra in ("", ".swiglu", ".swiglu_fp8b128", ".stored", ".swiglu_stored", ".swiglu_fp8b128_stored")
 }
 
 __all__ = ["NoChecks", "Outcome", "check", "problems"]

@@ -323,17 +323,21 @@ def _weights_placed(kernel: Kernel, groups: list[Packed], N: int, K: int, format
         return found[0] if one else found
 
     if kernel.fields.get("extra") == "stored":
-        codes, scales = stacked([x.q for x in some]), stacked([x.scales for x in some])
-        placed = {
-            "b": Placed(codes, _apart(codes, 16, K % 96), "e2m1x2"),
-            "b_scale": Placed(scales, _apart(scales, 4 if K % 128 == 0 else 1, K % 96), "e4m3" if formats.endswith("nvfp4") else "ue8m0"),
-        }
+        placed = stored_weights(stacked([x.q for x in some]), stacked([x.scales for x in some]), K, formats)
     else:
         b = stacked([packed.b for packed in some])
         placed = {"b": Placed(b, padding=b.size - len(groups) * N * K // 2)}
     if some[0].largest is not None:
         placed["b_row_scale"] = Placed(stacked([packed.largest for packed in some if packed.largest is not None]))
     return placed
+
+
+def stored_weights(codes: numpy.ndarray, scales: numpy.ndarray, K: int, formats: str) -> dict[str, Placed]:
+    """As a checkpoint has them, with and without gaps between rows; rows of scales at odd places, too."""
+    return {
+        "b": Placed(codes, _apart(codes, 16, K % 96), "e2m1x2"),
+        "b_scale": Placed(scales, _apart(scales, 4 if K % 128 == 0 else 1, K % 96), "e4m3" if formats.endswith("nvfp4") else "ue8m0"),
+    }
 
 
 def _apart(array: numpy.ndarray, unit: int, gap: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Problems for products of packed 4-bit gates and ups that end in their activation; every answer is that of zoo.reference, to the bit."""
+"""Problems for products of 4-bit gates and ups, packed or as they are stored, that end in their activation; every answer is that of zoo.reference, to the bit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 import ml_dtypes
 import numpy
 
+from zoo.checks.gemm_four_bit import stored_weights
 from zoo.checks.problem import Later, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
 from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
-from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
-from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
+from zoo.reference.fragments import ROWS, pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.gemm import rounded
 from zoo.reference.swiglu import ACTIVATIONS
 
@@ -58,6 +59,7 @@ class _Weights:
     largest: numpy.ndarray | None
     weights: numpy.ndarray
     powers: numpy.ndarray
+    scales: numpy.ndarray | None  # where b is not packed
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class _Problems:
     def __init__(self, kernel: Kernel) -> None:
         self.grouping, self.formats = kernel.fields["grouping"], kernel.fields["formats"]
         self.of_bf16, self.of_nvfp4 = self.formats.startswith("bf16"), self.formats.endswith("nvfp4")
-        self.quantised = kernel.fields["extra"] == "swiglu_fp8b128"
+        self.quantised, self.stored = "fp8b128" in kernel.fields["extra"], kernel.fields["extra"].endswith("_stored")
         self.turns = itertools.count()
 
     def __iter__(self) -> Iterator[Problem]:
@@ -231,6 +233,9 @@ class _Problems:
             "a": Placed(laid.reshape(*places, laid.shape[1]), (rows[1] * wide, wide, 1) if len(rows) == 2 else (wide, 1)),
             "b": Placed(b[0] if one else b, padding=b.size - G * columns * K),
         }
+        if self.stored:
+            scales = numpy.stack([group.scales for group in groups if group.scales is not None])[:G]
+            inputs |= stored_weights(b[0] if one else b, scales[0] if one else scales, K, self.formats)
         if groups[0].largest is not None:
             largest = numpy.stack([group.largest for group in groups if group.largest is not None])[:G]
             inputs["b_row_scale"] = Placed(largest[0] if one else largest)
@@ -319,10 +324,16 @@ class _Problems:
         if kind == "zeros":
             q[::3] &= 0x88
         if self.of_nvfp4:
-            weights = (nvfp4_as_bf16 if self.of_bf16 else nvfp4_as_e4m3)(q, scales)
-            return _Weights(pack_nvfp4(q, scales, order), None, weights, numpy.full(N, 8, numpy.float32))
-        rebased, packed = (mxfp4_as_bf16 if self.of_bf16 else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales, order)
-        return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors)
+            weights, powers = (nvfp4_as_bf16 if self.of_bf16 else nvfp4_as_e4m3)(q, scales), numpy.full(N, 8, numpy.float32)
+            if self.stored:
+                return _Weights(q, None, weights, powers, scales)
+            return _Weights(pack_nvfp4(q, scales, order), None, weights, powers, None)
+        rebased = (mxfp4_as_bf16 if self.of_bf16 else mxfp4_as_e4m3)(q, scales)
+        if self.stored:
+            filled = numpy.append(largest_scales(q, scales), numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8))
+            return _Weights(q, filled.view(ml_dtypes.float8_e8m0fnu), rebased.weights, rebased.factors, scales)
+        packed = pack_mxfp4(q, scales, order)
+        return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors, None)
 
 
 def _tokens(M: int, K: int, of_bf16: bool) -> numpy.ndarray[Any, Any]:

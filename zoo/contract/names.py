@@ -20,7 +20,8 @@ SCALE_GROUPINGS = ("m_grouped_contiguous", "k_grouped")
 DIRECTIONS = ("rows", "cols", "both", "squares")
 ARRANGEMENTS = ("blocked", "unblocked", "mn_major", "ue8m0_words")
 PACKED = ("fragments",)
-EXTRAS = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4", "stored")  # epilogues, or how weights lie
+EPILOGUES = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
+EXTRAS = (*EPILOGUES, "stored", "swiglu_stored", "swiglu_fp8b128_stored")  # what sums become, and how weights lie
 
 FieldRule = tuple[str, tuple[str, ...], bool]  # the field's name, the words it may be, whether it may be left out
 

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "6653374eed65c4233a8d11eb2634b2ca57ed20683424cfd2ca4221456756f122"
+EVIDENCE_SHA256 = "c1686263664a5c9bcc1e89835bf081dd9d995e4a438bbcb9460cc67828ccb16d"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "caa3628db0e16d41f480ebdf64e465b0b38d71eed0a4b8cc03a5f08369a377e7"
+MANIFEST_SHA256 = "e41d9530964af9e7721efc7b5277f9a89dec5987c1f632028a45e01935ade0ad"

@@ -36,20 +36,23 @@ struct StoredHalves {
     static constexpr int WORDS = sizeof(Multipliers<FORMAT>::words) / 4;
 
     uint32_t pair, row_at, swizzle;
+    int lower[2];            // how many bytes the lower row's are further, of either half of a chunk
     ScalesAhead<FORMAT> ahead;
     int above[2];            // of mxfp4: what makes of a scale the one that packed weights have
     uint32_t own[2][WORDS];  // multipliers of this lane's chunk, of its halves
 
-    __device__ __forceinline__ StoredHalves(const Tile& tile, const StoredScales& scales, const Work& work) {
-        const int thread = threadIdx.x % WARPGROUP, of_tile = thread / 32 * 16 + thread % 32 / 4;
-        const int row = work.weight + warpgroup_index() * CHUNK_ROWS + of_tile;
+    __device__ __forceinline__ StoredHalves(const Tile& tile, const StoredScales<RowsOfLane<Tile>>& scales, const Work& work) {
+        const auto& rows = scales.of_lane;
+        const int thread = threadIdx.x, of_tile = rows.upper_from_there(thread), row = rows.upper(work, thread);
         pair = 0x40 + thread % 4 * 0x11;
-        row_at = shared_address(tile.weights[0][warpgroup_index()]) + of_tile * ROW_BYTES;
+        row_at = rows.rows_at(tile) + of_tile * ROW_BYTES;
         swizzle = of_tile % 8 * 16;
+#pragma unroll
+        for (int s = 0; s < 2; s++) lower[s] = rows.bytes_apart(s);
         if constexpr (!NVFP4)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                above[h] = row + 8 * h < scales.rows ? 126 - scales.largest_of(work.group, row + 8 * h) : 0;
+                above[h] = row + rows.apart() * h < scales.rows ? 126 - scales.largest_of(work.group, row + rows.apart() * h) : 0;
         ahead.begin(scales, work, row, thread % 4);
     }
 
@@ -61,7 +64,7 @@ struct StoredHalves {
             asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
                          : "=r"(half.words[4 * h]), "=r"(half.words[4 * h + 1]), "=r"(half.words[4 * h + 2]),
                            "=r"(half.words[4 * h + 3])
-                         : "r"(at + h * 8 * ROW_BYTES)
+                         : "r"(at + h * lower[s])
                          : "memory");
     }
 

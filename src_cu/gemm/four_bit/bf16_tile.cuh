@@ -23,12 +23,14 @@
 namespace zoo {
 
 // PARTS: of 64 rows of weights, of each warpgroup: part p of warpgroup w is number p * WARPGROUPS + w.
-template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_, bool STORED_ = false>
+template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_,
+          Laid LAID_ = Laid::packed>
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, SCALED = false, OF_BF16 = true;
-    static constexpr bool STORED = STORED_;     // weights as a checkpoint has them: four_bit/bf16_stored.cuh
+    static constexpr Laid LAID = LAID_;
+    static constexpr bool STORED = LAID != Laid::packed;
     static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 1, LINES = CHUNKS;  // of 128 bytes of a token
@@ -43,11 +45,11 @@ struct Bf16Tile {
     static constexpr int WAVES = 1, SHARERS = 1;
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
-    static constexpr bool HUNGRY = SUMS * PARTS > 64,
-                          PARKS = HUNGRY;  // what the loop over K does not need waits in shared memory
+    static constexpr bool PARKS = SUMS * PARTS > 64;  // what the loop over K does not need waits in shared memory
+    static constexpr bool HUNGRY = PARKS || LAID == Laid::stored_gates && SUMS == 64;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
     static constexpr int THREADS = MATH_THREADS + (HUNGRY ? 128 : 32 + GATHERING_THREADS);
-    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
+    static constexpr int LOADER_REGISTERS = LAID == Laid::stored_gates ? 104 : 72, MATH_REGISTERS = 252 - LOADER_REGISTERS / 2;
     static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];

@@ -22,6 +22,9 @@ constexpr int CHUNK_ROWS = 64, CHUNK = 64, CODE_BYTES = CHUNK_ROWS * CHUNK / 2; 
 
 enum class Weights { nvfp4, mxfp4 };
 
+// How they lie: packed, or as a checkpoint has them, plainly or as gates and ups (four_bit/stored.cuh).
+enum class Laid { packed, stored, stored_gates };
+
 // What a stored byte multiplies codes by: nvfp4: an e4m3, of which an eighth is taken; mxfp4: 2^(byte - 120), 0 for 0. 127: no number.
 template <Weights WEIGHTS>
 __device__ __forceinline__ float multiplier_of(uint32_t byte) {

@@ -1,4 +1,4 @@
-// A product with packed gates and ups put together, of FP8 or bf16 tokens: persistent CTAs as in product.cuh, which take tile after tile
+// A product with gates and ups put together, of FP8 or bf16 tokens: persistent CTAs as in product.cuh, which take tile after tile
 // while copies run ahead. What becomes of h the launch says.
 #pragma once
 
@@ -15,15 +15,20 @@
 
 namespace zoo {
 
-// A tile's sums, of this warpgroup's 64 packed rows.
+// A tile's sums, of this warpgroup's 64 rows: 32 gates and their ups.
 template <class Tile>
-__device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ring, const PackedMatrices& b, const Work& work,
+__device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ring, const auto& operands, const Work& work,
                                               float (&sums)[1][Tile::SUMS]) {
+    const PackedMatrices& b = operands.b;
     const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.tiles;
-    if constexpr (Tile::OF_BF16)
+    if constexpr (Tile::OF_BF16 && Tile::STORED) {
+        StoredHalves<Tile> halves(tile, operands.stored_scales, work);
+        multiply_bf16(tile, ring, b.chunks, int(exists), sums, &halves);
+    } else if constexpr (Tile::OF_BF16) {
         multiply_bf16(tile, ring, b.chunks, int(exists), sums);
-    else {
+    } else {
         BlockOf<Tile> block;
+        if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
         multiply_packed(tile, block, ring, work.end_block, exists ? b.chunks : 0, sums[0]);
     }
 }
@@ -36,14 +41,14 @@ struct GatedProduct {
     GatedRows<Tile> rows;
     static_assert(Tile::MAY_GATHER && !Tile::PARKS && Tile::WARPGROUPS == 2);
 
-    template <Weights FORMAT>
-    __device__ __forceinline__ void run(Order order, const FourBitOperands<Tile>& operands, const IndexedRows& indexed,
-                                        const GatedResult<FORMAT>& result, const GatedElements& elements) {
+    __device__ __forceinline__ void run(Order order, const auto& operands, const IndexedRows& indexed, const auto& result,
+                                        const GatedElements& elements) {
         let_next_kernel_launch();
         tile.initialise(operands);
         if (threadIdx.x == 0) {
             rows.initialise();
             prefetch(operands.a);
+            if constexpr (Tile::STORED) prefetch(operands.stored);
         }
         operands.clear_missing_tokens(tile);
         __syncthreads();
@@ -65,7 +70,7 @@ struct GatedProduct {
                 StagedTokens<Tile>& own = staged[thread_index_anew() / 32];
                 float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
                 own.ask_for_factors(result.finish, work);
-                multiply_tile(tile, ring, operands.b, work, sums);
+                multiply_tile(tile, ring, operands, work, sums);
                 activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
                 if (!elements.wanted())
                     store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);

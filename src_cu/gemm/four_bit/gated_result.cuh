@@ -3,8 +3,8 @@
 //     gate, up    sum * a_scale of the token * (factor of the weight) + bias of the weight
 //     h           of the two, as the activation says, * row_scale of the token
 //
-// Of 16 packed rows, a warp's, the first 8 are gates, the others their ups (pack.*.fragments): so a lane has both of the same column of h,
-// in registers two apart, and nothing is exchanged. Rules: zoo/reference/four_bit_gemm.py, zoo/reference/swiglu.py.
+// Of a warp's 16 rows the first 8 are gates, the others their ups, as packed (pack.*.fragments) or as found (GateAndUp): so a lane has both of
+// the same column of h, in registers two apart, and nothing is exchanged. Rules: zoo/reference/four_bit_gemm.py, zoo/reference/swiglu.py.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 namespace zoo {
 
 // Of `finish` the output is h's: rows of `columns` / 2.
-template <Weights FORMAT>
+template <Weights FORMAT, bool STORED = false>
 struct GatedResult {
     FourBitResult<FORMAT> finish;
     int alphas;        // of a group: one, or one of gates and one of ups
-    bool interleaved;  // how bias lies: of gates and ups in turn, or all gates first
+    bool interleaved;  // how bias lies, and stored weights: gates and ups in turn, or all gates first
     bool limited;      // or silu, without limits
     Activation activation;
 
@@ -29,15 +29,16 @@ struct GatedResult {
     __device__ __forceinline__ void of_column(int group, int c, int half, float& factor, float& bias) const {
         FourBitResult<FORMAT> mine = finish.of(group);
         if (mine.alpha != nullptr) mine.alpha += (group + half) * (alphas - 1);
-        factor = mine.factor(c / 8 * 16 + half * 8 + c % 8);
-        bias = mine.bias == nullptr ? 0.0f : mine.bias_of(interleaved ? 2 * c + half : c + half * columns());
+        const int found = interleaved ? 2 * c + half : c + half * columns();
+        factor = mine.factor(STORED ? found : c / 8 * 16 + half * 8 + c % 8);
+        bias = mine.bias == nullptr ? 0.0f : mine.bias_of(found);
     }
 };
 
 // Of one warp, whose sums are whole and whose factors have been asked for: h of column lane / 4 of its eight and tokens as accumulators
 // have them, two of each eight. Zeros beyond the last column.
-template <class Tile, Weights FORMAT>
-__device__ __forceinline__ void activate(const GatedResult<FORMAT>& d, StagedTokens<Tile>& staged, const Work& work,
+template <class Tile>
+__device__ __forceinline__ void activate(const auto& d, StagedTokens<Tile>& staged, const Work& work,
                                          float (&sums)[Tile::SUMS], float (&h)[Tile::SUMS / 2]) {
     const int thread = thread_index_anew(), lane = thread % 32, first = work.weight / 2 + thread / 32 * 8;
     wait_for_copies();

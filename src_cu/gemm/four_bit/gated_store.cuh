@@ -48,8 +48,8 @@ __device__ __forceinline__ void store_gated_halves(const FourBitResult<FORMAT>& 
     }
 }
 
-template <class Tile, Weights FORMAT>
-__device__ __forceinline__ void store_halves_of_h(const GatedResult<FORMAT>& d, StagedTokens<Tile>& staged, const Work& work,
+template <class Tile>
+__device__ __forceinline__ void store_halves_of_h(const auto& d, StagedTokens<Tile>& staged, const Work& work,
                                                   const float (&h)[Tile::SUMS / 2]) {
     const int thread = thread_index_anew(), first = work.weight / 2 + thread / 32 * 8;
     if (first >= d.columns()) return;

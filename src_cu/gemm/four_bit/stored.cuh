@@ -17,12 +17,57 @@
 
 namespace zoo {
 
+// Which two rows of a matrix a lane has, an upper and a lower one, and where they lie among a tile's 128 in shared memory: eight apart,
+// where sums become D.
+struct EightApart {
+    template <class Tile>
+    static __device__ __forceinline__ uint32_t rows_at(const Tile& tile) {  // of this warpgroup
+        return shared_address(tile.weights[0][warpgroup_index()]);
+    }
+    static __device__ __forceinline__ int upper_from_there(int thread) {
+        return thread % WARPGROUP / 32 * 16 + thread % 32 / 4;
+    }
+    static __device__ __forceinline__ int upper(const Work& work, int thread) {  // of the matrix
+        return work.weight + thread / 32 * 16 + thread % 32 / 4;
+    }
+    static constexpr __device__ int apart() { return 8; }
+    static constexpr __device__ int bytes_apart(int) { return 8 * 128; }
+};
+
+// A gate and its up, where both become a column of h. Each up follows its gate, or all of them follow all gates; then a tile has 64 of each.
+struct GateAndUp {
+    int columns;      // of h
+    int interleaved;  // 0 or 1
+
+    template <class Tile>
+    static __device__ __forceinline__ uint32_t rows_at(const Tile& tile) {
+        return shared_address(tile.weights[0][0]);
+    }
+    __device__ __forceinline__ int upper_from_there(int thread) const {
+        return (thread / 32 * 8 + thread % 32 / 4) << interleaved;
+    }
+    __device__ __forceinline__ int upper(const Work& work, int thread) const { return first(work) + upper_from_there(thread); }
+    __device__ __forceinline__ int first(const Work& work) const { return work.weight / 2 << interleaved; }
+    __device__ __forceinline__ int second(const Work& work) const { return first(work) + (interleaved ? CHUNK_ROWS : columns); }
+    __device__ __forceinline__ int apart() const { return interleaved ? 1 : columns; }
+
+    // From 16 bytes of the upper row, an even one if ups follow their gates, to those of the lower one: the swizzle has neighbours trade places.
+    __device__ __forceinline__ int bytes_apart(int piece) const {
+        return interleaved ? 128 + (piece % 2 == 0 ? 16 : -16) : CHUNK_ROWS * 128;
+    }
+};
+
+template <class Tile>
+using RowsOfLane = std::conditional_t<Tile::LAID == Laid::stored_gates, GateAndUp, EightApart>;
+
 // Scales of weights, row after row; strides in bytes. `largest`: of mxfp4 alone, the scale of each row that becomes 2^6.
+template <class Rows = EightApart>
 struct StoredScales {
     const uint8_t* first;
     int64_t group_stride, row_stride;
     int rows, row_bytes;
     const uint8_t* largest;
+    Rows of_lane = {};
 
     __device__ __forceinline__ int largest_of(int group, int row) const {
         return largest[int64_t(group) * ((rows + CHUNK_ROWS - 1) / CHUNK_ROWS * CHUNK_ROWS) + row];
@@ -39,7 +84,7 @@ struct ScalesAhead {
     int whole;               // 1 where quarters lie at places where they can be read as such
     uint32_t soon[2];
 
-    __device__ __forceinline__ void begin(const StoredScales& scales, const Work& work, int first_row, int quarter) {
+    __device__ __forceinline__ void begin(const auto& scales, const Work& work, int upper, int quarter) {
         left = scales.row_bytes - quarter * READ;
         const int64_t places =
             reinterpret_cast<int64_t>(scales.first) | scales.row_stride | scales.group_stride | scales.row_bytes;
@@ -47,7 +92,7 @@ struct ScalesAhead {
         asm volatile("" : "+r"(whole));  // or it is found anew for each block
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int row = first_row + 8 * h;
+            const int row = upper + scales.of_lane.apart() * h;
             const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + quarter * READ;
             next[h] = row < scales.rows ? first : nullptr;
         }
@@ -109,25 +154,29 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
     static constexpr bool NVFP4 = Tile::FORMAT == Weights::nvfp4;
     static constexpr int ROW_BYTES = 128;
 
+    RowsOfLane<Tile> rows;
     ScalesAhead<Tile::FORMAT> ahead;
     uint32_t now[2], selector;
     int above[2];  // of mxfp4: what makes of a scale the one that belongs to the table
+    int lower;     // how many bytes the lower row's are further
 
-    __device__ __forceinline__ void begin(const StoredScales& scales, const Work& work) {
+    __device__ __forceinline__ void begin(const StoredScales<RowsOfLane<Tile>>& scales, const Work& work) {
+        rows = scales.of_lane;
         const int thread = thread_index_anew(), quarter = thread % 4;
-        const int row = work.weight + thread / 32 * 16 + thread % 32 / 4;
+        const int row = rows.upper(work, thread);
+        lower = rows.bytes_apart(quarter / 2);
         selector = 0x4440 | (NVFP4 ? quarter : quarter / 2);
         if constexpr (!NVFP4)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                above[h] = row + 8 * h < scales.rows ? 126 - scales.largest_of(work.group, row + 8 * h) : 0;
+                above[h] = row + rows.apart() * h < scales.rows ? 126 - scales.largest_of(work.group, row + rows.apart() * h) : 0;
         ahead.begin(scales, work, row, quarter);
     }
 
     __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
-        const int thread = thread_index_anew() % WARPGROUP, row = thread / 32 * 16 + thread % 32 / 4, quarter = thread % 4;
-        this->codes = shared_address(tile.weights[0][warpgroup_index()]) + stage * sizeof(tile.weights[0]) + row * ROW_BYTES +
-                      (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;
+        const int thread = thread_index_anew(), row = rows.upper_from_there(thread), quarter = thread % 4;
+        this->codes = rows.rows_at(tile) + stage * sizeof(tile.weights[0]) + row * ROW_BYTES + (quarter / 2 ^ row % 8) * 16 +
+                      quarter % 2 * 8;
         asm volatile("" : "+r"(this->codes));
         now[0] = ahead.soon[0];
         now[1] = ahead.soon[1];
@@ -140,7 +189,7 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
         for (int h = 0; h < 2; h++) {
             asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
                          : "=r"(stored.words[h]), "=r"(stored.words[2 + h])
-                         : "r"((this->codes ^ chunk << 5) + h * 8 * ROW_BYTES)
+                         : "r"((this->codes ^ chunk << 5) + h * lower)
                          : "memory");
             const uint32_t scale = __byte_perm(__shfl_sync(~0u, now[h], chunk, 4), 0, selector);
             if constexpr (NVFP4) {
@@ -156,16 +205,25 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
     }
 };
 
-// As FourBitOperands, B by boxes of a tile's rows.
+// As FourBitOperands, B by boxes of a tile's rows, or of its gates and its ups.
 template <class Tile>
 struct StoredOperands : FourBitOperands<Tile> {
-    const TensorMap& stored;
-    StoredScales stored_scales;
+    const TensorMap& stored;  // boxes of 128 rows, or of 64 gates or ups
+    StoredScales<RowsOfLane<Tile>> stored_scales;
 
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         Barrier* full = &tile.full[stage];
         arrive_expecting_bytes(full, sizeof(tile.weights[0]) + Tile::LINES * this->token_rows * 128);
-        load_box(tile.weights[stage][0], stored, chunk * (CHUNK / 2), work.group * stored_scales.rows + work.weight, full);
+        const int matrix = work.group * stored_scales.rows;
+        auto load_rows = [&](int half, int row) {
+            load_box(tile.weights[stage][half], stored, chunk * (CHUNK / 2), matrix + row, full);
+        };
+        if constexpr (Tile::LAID == Laid::stored_gates) {
+            load_rows(0, stored_scales.of_lane.first(work));
+            load_rows(1, stored_scales.of_lane.second(work));
+        } else {
+            load_rows(0, work.weight);
+        }
         this->load_tokens(tile, stage, work, chunk);
     }
 };

@@ -35,12 +35,13 @@ struct TokenScalesOfStages {
 };
 
 template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
-          Promotion PROMOTION_ = Promotion::of_blocks, bool STORED_ = false>
+          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_, OF_BF16 = false;
-    static constexpr bool STORED = STORED_;     // weights as a checkpoint has them: four_bit/stored.cuh
+    static constexpr Laid LAID = LAID_;
+    static constexpr bool STORED = LAID != Laid::packed;
     static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;

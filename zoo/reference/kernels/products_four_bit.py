@@ -18,7 +18,7 @@ from zoo.reference.kernels.pieces import pieces, taken
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
-    return _of_gates if kernel.fields.get("extra", "stored") != "stored" else _of_rows
+    return _of_gates if "swiglu" in kernel.fields.get("extra", "") else _of_rows
 
 
 def _of_rows(call: Call) -> None:
@@ -48,11 +48,11 @@ def _of_rows(call: Call) -> None:
 
 
 def _of_gates(call: Call) -> None:
-    """Products whose packed rows are gates and ups, which end in h."""
+    """Products whose rows of weights are gates and ups, which end in h."""
     arrays, settings = call.arrays, call.settings
-    result = arrays["d" if call.kernel.fields["extra"] == "swiglu" else "q"]
+    result = arrays["d" if "d" in arrays else "q"]
     columns = int(settings.get("columns", 0)) or result.shape[-1]
-    in_halves = np.arange(2 * columns).reshape(-1, 2, 8).swapaxes(0, 1).reshape(-1)  # the packed rows of all gates, then of all ups
+    in_halves = _gates_then_ups(call, columns)
     gates = Gates("halves", settings["activation"], np.float32(settings["limit"]))
     for group, place, _ in pieces(call, len(result)):
         rows = arrays["index"][place] if "index" in arrays else None
@@ -61,6 +61,7 @@ def _of_gates(call: Call) -> None:
         if _is_bf16(call):
             sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]])
         else:
+            weights = _filled_up(weights, a.shape[1])
             sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights)
         a_scale, (alpha, bias) = arrays.get("a_scale"), (arrays.get(name) for name in ("alpha", "bias"))
         if a_scale is not None:
@@ -71,7 +72,7 @@ def _of_gates(call: Call) -> None:
             bias = np.concatenate((bias[0::2], bias[1::2]))
         steps = Steps(alpha, a_scale, bias, arrays["row_scale"][place] if "row_scale" in arrays else None)
         h = h_of_sums(sums[:, in_halves], powers[in_halves], gates, steps)
-        if call.kernel.fields["extra"] == "swiglu":
+        if "d" in arrays:
             call.put("d", rounded(h, call.dtype("d")), place)
         elif "q_scale" in arrays:
             known = arrays["q_scale"][(group or 0) % len(arrays["q_scale"])]
@@ -81,6 +82,14 @@ def _of_gates(call: Call) -> None:
             made = quantised_in_blocks(h, settings["scaling"], settings["order"] == "fragments")
             call.put("q", made.q, place)
             call.put("scales", made.scales, place)
+
+
+def _gates_then_ups(call: Call, columns: int) -> np.ndarray:
+    """Which rows of b are all gates, and then all ups."""
+    rows = np.arange(2 * columns)
+    if "b_scale" not in call.arrays:  # packed eight and eight
+        return rows.reshape(-1, 2, 8).swapaxes(0, 1).reshape(-1)
+    return rows.reshape(-1, 2).T.reshape(-1) if call.settings["gates"] == "interleaved" else rows
 
 
 def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndarray]:
