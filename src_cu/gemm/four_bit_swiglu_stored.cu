@@ -35,8 +35,8 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
                                                           scales_a_row, largest,       {N / 2, interleaved}};
     const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, weight_scales};
     const zoo::IndexedRows indexed{a_first, Variant::TOKEN_BYTES * a_stride, a_rows, Variant::TOKEN_BYTES * K, index};
-    const zoo::GatedResult<zoo::FORMAT, true> result{{d, d_stride, d_kind, N, zoo::OF_BF16 ? nullptr : a_scale, index, a_rows, alpha,
-                                                      largest, bias, bias_is_bf16 != 0, row_scale},
+    const zoo::GatedResult<zoo::FORMAT, true> result{{d, d_stride, d_kind, N, zoo::OF_BF16 ? nullptr : a_scale, index, a_rows,
+                                                      alpha, largest, bias, bias_is_bf16 != 0, row_scale},
                                                      alphas,
                                                      interleaved != 0,
                                                      zoo::Gate(activation) != zoo::Gate::silu,

@@ -128,8 +128,9 @@ def test_gates_as_they_are_stored_give_the_bits_of_packed_ones(formats, order):
     low, high, block = (0x20, 0x30, 16) if form == "nvfp4" else (110, 130, 32)
     scales = random.integers(low, high, (2, 2 * I, 128 // block), np.uint8)
     bias = random.standard_normal((2, 2 * I)).astype(np.float32)
-    packed, stored = {"b": pack_nvfp4(q, scales, order)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
-    if form == "mxfp4":
+    if form == "nvfp4":
+        packed, stored = {"b": pack_nvfp4(q, scales, order)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
+    else:
         found = pack_mxfp4(q, scales, order)
         largest = np.full((2, -(-2 * I // 64) * 64), 127, np.uint8)
         largest[:, : 2 * I] = largest_scales(q, scales)

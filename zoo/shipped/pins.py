@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e41d9530964af9e7721efc7b5277f9a89dec5987c1f632028a45e01935ade0ad"
+MANIFEST_SHA256 = "9188452745666f2be04f82b6489999ec46f66082e9a86fa191879b4c7e8a28c5"

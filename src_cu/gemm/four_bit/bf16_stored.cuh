@@ -36,7 +36,7 @@ struct StoredHalves {
     static constexpr int WORDS = sizeof(Multipliers<FORMAT>::words) / 4;
 
     uint32_t pair, row_at, swizzle;
-    int lower[2];            // how many bytes the lower row's are further, of either half of a chunk
+    int lower[2];  // how many bytes the lower row's are further, of either half of a chunk
     ScalesAhead<FORMAT> ahead;
     int above[2];            // of mxfp4: what makes of a scale the one that packed weights have
     uint32_t own[2][WORDS];  // multipliers of this lane's chunk, of its halves

@@ -38,8 +38,8 @@ struct GatedResult {
 // Of one warp, whose sums are whole and whose factors have been asked for: h of column lane / 4 of its eight and tokens as accumulators
 // have them, two of each eight. Zeros beyond the last column.
 template <class Tile>
-__device__ __forceinline__ void activate(const auto& d, StagedTokens<Tile>& staged, const Work& work,
-                                         float (&sums)[Tile::SUMS], float (&h)[Tile::SUMS / 2]) {
+__device__ __forceinline__ void activate(const auto& d, StagedTokens<Tile>& staged, const Work& work, float (&sums)[Tile::SUMS],
+                                         float (&h)[Tile::SUMS / 2]) {
     const int thread = thread_index_anew(), lane = thread % 32, first = work.weight / 2 + thread / 32 * 8;
     wait_for_copies();
     __syncwarp();

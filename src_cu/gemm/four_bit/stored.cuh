@@ -24,9 +24,7 @@ struct EightApart {
     static __device__ __forceinline__ uint32_t rows_at(const Tile& tile) {  // of this warpgroup
         return shared_address(tile.weights[0][warpgroup_index()]);
     }
-    static __device__ __forceinline__ int upper_from_there(int thread) {
-        return thread % WARPGROUP / 32 * 16 + thread % 32 / 4;
-    }
+    static __device__ __forceinline__ int upper_from_there(int thread) { return thread % WARPGROUP / 32 * 16 + thread % 32 / 4; }
     static __device__ __forceinline__ int upper(const Work& work, int thread) {  // of the matrix
         return work.weight + thread / 32 * 16 + thread % 32 / 4;
     }
