@@ -142,6 +142,8 @@ class _Quantiser:
         self.kernel, self.variant, self.choose = kernel, variant, choose
         self.fields, self.own = kernel.fields, format_of(kernel, variant)
         self.settings = {name: variant.options.get(name) or choose.of(option.values) for name, option in kernel.options.items()}
+        if dtype_of(kernel, variant, "x") == "f32" and "order" in self.settings:
+            self.settings["order"] = "plain"  # refused otherwise
         self.layout = self.settings.get("layout", "plain")
         self.gates = 2 if self.fields.get("extra") == "swiglu" else 1
 
