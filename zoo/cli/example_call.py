@@ -39,15 +39,24 @@ def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> s
     given = {name: name for name in arrays} | {scalar.name: numbers[scalar.name] for scalar in scalars if scalar.default is None}
     chosen = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items())
     lines = [
-        *textwrap.wrap(f"# a call that runs as it is, in the emulator: {chosen}", width, subsequent_indent="# "),
+        *textwrap.wrap(f"# a call that runs in the emulator: {chosen}", width, subsequent_indent="# "),
         *_imports((one.dtype for name, one in arrays.items() if access[name] != "write" and one.content is None), width),
         *_device(kernel.archs[0], width),
-        *(f"{name} = {_made(access[name], one)}" for name, one in arrays.items()),
+        *_arrays({name: _made(access[name], one) for name, one in arrays.items()}, width),
         *([f"own = zoo.Zoo({str(directory.resolve())!r})"] if directory is not None else ()),
         *_launch("zoo.launch(" if directory is None else "own.launch(", kernel.name, given, width),
         *[f"print({name}.numpy())" for name in arrays if access[name] in ("write", "read_write")][:1],
     ]
     return "\n".join(lines)
+
+
+def _arrays(made: Mapping[str, str], width: int) -> list[str]:
+    """One a line, but for those that the kernel writes, together where they fit."""
+    written = {name: maker for name, maker in made.items() if maker.startswith("empty(")}
+    together = f"{', '.join(written)} = {', '.join(written.values())}"
+    if not written or len(together) > width:
+        return [f"{name} = {maker}" for name, maker in made.items()]
+    return [*(f"{name} = {maker}" for name, maker in made.items() if name not in written), together]
 
 
 def _imports(dtypes: Iterable[str], width: int) -> list[str]:
