@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "9188452745666f2be04f82b6489999ec46f66082e9a86fa191879b4c7e8a28c5"
+MANIFEST_SHA256 = "13d7a6dae74fb17709b57500e2144259a0e3a4f4b13b2d0f295135db9f436447"

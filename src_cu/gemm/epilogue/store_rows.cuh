@@ -82,10 +82,10 @@ __device__ __forceinline__ void store_part(const Matrix<D>& d, StagedRows& stage
                                            const float* sums, int lane) {
     __syncwarp();  // the part before has been read
 #pragma unroll
-    for (int i = 0; i < COLUMNS / 16; i++) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
-        const float* eight = &sums[i * 8];
+    for (int i = 0; i < (COLUMNS + 15) / 16; i++) {  // 16 rows x 16 columns: matrices 0 and 1 below each other, 2 and 3 right
+        const float *eight = &sums[i * 8], *right = i * 16 + 8 < COLUMNS ? eight + 4 : eight;  // or columns that are not stored
         const uint32_t matrices[4] = {encode_two(d, eight[0], eight[1]), encode_two(d, eight[2], eight[3]),
-                                      encode_two(d, eight[4], eight[5]), encode_two(d, eight[6], eight[7])};
+                                      encode_two(d, right[0], right[1]), encode_two(d, right[2], right[3])};
         store_matrices(staged.piece(lane % 16, 2 * i + lane / 16), matrices);
     }
     __syncwarp();
@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_rows(const Matrix<D>& d, StagedRows& stage
                                            const float (&sums)[SUMS]) {
     const int thread = thread_index_anew(), lane = thread % 32, first_row = row + thread % WARPGROUP / 32 * STAGED_ROWS;
     constexpr int PARTS = SUMS * 2 / STAGED_COLUMNS, LEFT = SUMS * 2 % STAGED_COLUMNS;
-    static_assert(LEFT % 16 == 0);
+    static_assert(LEFT % 8 == 0);
 #pragma unroll
     for (int part = 0; part < PARTS; part++)
         store_part<STAGED_COLUMNS>(d, staged, first_row, end_row, column + part * STAGED_COLUMNS,

@@ -17,7 +17,6 @@
 
 #include "common/mbarrier.cuh"
 #include "common/wgmma.cuh"
-#include "common/wgmma_widths.cuh"
 #include "gemm/pipeline/fp8b128_tile.cuh"
 #include "gemm/load/operands.cuh"
 
@@ -219,7 +218,8 @@ struct Factors;
 template <class Tile>
 struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread has two. Columns have one, or some of them
     static constexpr bool IN_THE_STAGE = false;
-    static constexpr int PARTS = Tile::STRADDLES ? 2 : (Tile::COLUMNS + Tile::WEIGHTS_A_SCALE - 1) / Tile::WEIGHTS_A_SCALE;
+    static constexpr int PARTS =
+        Tile::STRADDLES ? Tile::WEIGHT_SCALES : (Tile::COLUMNS + Tile::WEIGHTS_A_SCALE - 1) / Tile::WEIGHTS_A_SCALE;
     float row[PARTS][2];
 
     __device__ __forceinline__ Factors(const Tile& tile, int stage, int first_row, int first_column = 0) {
@@ -234,13 +234,14 @@ struct Factors<Tile, false> {  // rows are tokens, each with a scale; a thread h
     template <int SPLIT>
     __device__ __forceinline__ float of(int j) const {
         const int column = j / 4 * 8;
-        return row[Tile::STRADDLES ? column >= SPLIT : column / Tile::WEIGHTS_A_SCALE][j / 2 % 2];
+        constexpr int NEXT = SPLIT + SCALE_BLOCK;
+        return row[Tile::STRADDLES ? (column >= SPLIT) + (column >= NEXT) : column / Tile::WEIGHTS_A_SCALE][j / 2 % 2];
     }
 };
 
 template <class Tile>
 struct Factors<Tile, true> {  // columns are tokens: the loaders have multiplied; a thread has two of every eight
-    static constexpr int SUMS = Tile::SUMS < 8 ? 4 : 8, PIECES = Tile::SUMS / SUMS;  // a piece is for so many sums
+    static constexpr int SUMS = Tile::SUMS % 8 == 0 ? 8 : 4, PIECES = Tile::SUMS / SUMS;  // a piece is for so many sums
     // Pieces that are read while the wgmmas run: all, and the stage is free when they are over, or as many as there are registers.
     static constexpr int AHEAD = PIECES <= 2 || PIECES <= 8 && Tile::WARPGROUPS < 3 && !Tile::OVERLAPPED ? PIECES
                                  : PIECES == 8 && Tile::WARPGROUPS == 1                                  ? 4

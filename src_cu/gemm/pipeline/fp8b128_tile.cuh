@@ -3,8 +3,8 @@
 // A stage holds one block of K, 128 bytes of every row, which is one line of the 128-byte swizzle:
 //
 //     tokens          TOKENS  x 128 bytes of A           token_scales    one f32 a row of A
-//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128 rows of B, 64, 32, or each; or two,
-//                                                        that of the first row and the next
+//     weights         WEIGHTS x 128 bytes of B           weight_scales   one f32 for 128 rows of B, 64, 32, or each; or two or
+//                                                        three, that of the first row and the next
 //                                                        where tokens are columns, token_scales has the products of both
 //
 //     full[stage]     the copying thread announces the bytes of the tensor copies, and every scale warp arrives when it has
@@ -43,10 +43,11 @@ struct Fp8b128Tile {
     static constexpr int SUMS = COLUMNS / 2;  // registers of 64 x COLUMNS
     // How many rows of the tile share an entry: where tiles begin between scales, those of one wgmma.
     static constexpr int WEIGHTS_AN_ENTRY = SWAPPED && WEIGHTS == 192 ? WGMMA_ROWS : WEIGHTS_A_SCALE;
-    // Weights as columns, as many as fill the waves of CTAs: such a tile begins anywhere in a scale of B, and has the next, too.
+    // Weights as columns, as many as fill the waves of CTAs: such a tile begins anywhere in a scale of B, and has the next, too, or two.
     static constexpr bool STRADDLES = !SWAPPED && WEIGHTS_A_SCALE == SCALE_BLOCK && WEIGHTS % SCALE_BLOCK != 0;
     static constexpr int SPLIT_UNIT = std::gcd(WEIGHTS, SCALE_BLOCK);  // columns that have the first are a multiple of it
-    static constexpr int WEIGHT_SCALES = STRADDLES ? 2 : (WEIGHTS + WEIGHTS_AN_ENTRY - 1) / WEIGHTS_AN_ENTRY;
+    static constexpr int WEIGHT_SCALES =
+        STRADDLES ? (WEIGHTS > SCALE_BLOCK + SPLIT_UNIT ? 3 : 2) : (WEIGHTS + WEIGHTS_AN_ENTRY - 1) / WEIGHTS_AN_ENTRY;
 
     // A multiprocessor's registers are four banks, each serving every fourth warp. The loading warps' own are hardly used:
     // where multiplying takes more than an even share, they give theirs away: 56 + 2 * 224 = 504, 56 + 3 * 152 = 512 a lane.
@@ -74,9 +75,10 @@ struct Fp8b128Tile {
     static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == (SWAPPED ? 32 : 1));
     static_assert(STRADDLES || WEIGHTS % WEIGHTS_AN_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0,
                   "a scale of B begins where an entry begins");
-    static_assert(!STRADDLES || WEIGHTS <= SCALE_BLOCK + SPLIT_UNIT && WAVES == 1,
-                  "the columns of a tile have two scales at most");
-    static_assert(TOKENS % 8 == 0, "the swizzle repeats after 8 rows of 128 bytes");
+    static_assert(!STRADDLES || COLUMN_WAVES == 1, "a wave of some of the columns does not know where in a scale of B it begins");
+    static_assert(COLUMNS % 8 == 0 && COLUMNS <= 256, "wgmma has 8 columns or a multiple of 8, 256 at most");
+    static_assert(TOKENS % 8 == 0 && WEIGHTS % 8 == 0, "the swizzle repeats after 8 rows of 128 bytes");
+    static_assert(TOKENS <= 256 && WEIGHTS <= 256, "the box of a tensor copy has 256 rows at most");
 
     // Where tokens are columns, a thread needs the factors of two columns of every eight: they lie together, in the order of its sums.
     // Four lanes next to each other read 16 bytes each, TOKENS / 4 + 4 floats apart: no two meet in a bank.
