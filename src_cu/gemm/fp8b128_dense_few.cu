@@ -1,5 +1,5 @@
-// gemm.fp8b128.dense of few tokens, which are the columns of wgmma: one tile for each CTA or cluster, whose CTAs share K; or, IN_TURN, tile
-// after tile. Tiles next to each other may share their tokens.
+// gemm.fp8b128.dense of few tokens, which are the columns of wgmma. By way of few_tokens or few_tokens_pushed one tile for each CTA or cluster,
+// whose CTAs share K; by way of few_tokens_in_turn tile after tile. Tiles next to each other may share their tokens.
 
 #include <type_traits>
 
@@ -11,13 +11,12 @@ namespace zoo {
 
 using OwnTile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
-using Tile = MayShareTile<OwnTile, sharers<Variant>()>;
+using Tile = MayShareTile<TileMadeTogether<OwnTile, Variant::SPLITS>, sharers<Variant>()>;
 using Rows = FewOrEvenTiles<Tile, Tile::TOKENS>;
 using From = MayShareOperands<Tile, Rows>;
+using Way = ZOO_WAY<Tile>;
 using OfCluster = MayShareOrder<Tile, Variant::SPLITS, Rows>;
-using Order = std::conditional_t<Variant::IN_TURN, DenseOrder<Tile, Variant::BAND, Rows>, OfCluster>;
-using Split = std::conditional_t<(Variant::SPLITS > 1), FewTokensPushed<Tile, Variant::SPLITS>, FewTokens<Tile, 1>>;
-using Way = std::conditional_t<Variant::IN_TURN, FewTokensInTurn<Tile>, Split>;
+using Order = std::conditional_t<OfOneTile<Way>, OfCluster, DenseOrder<Tile, Variant::BAND, Rows>>;
 
 }  // namespace zoo
 

@@ -9,12 +9,14 @@
 //     load/operands.cuh                where elements and scales come from
 //     mainloop/fp8b128_mainloop.cuh    load, multiply, promote: the loop over K
 //     epilogue/store_rows.cuh, sum.cuh from sums to D
-//     pipeline/many_tokens.cuh         the way of putting them together
+//     pipeline/many_tokens.cuh         the way of putting them together; or tiles_ahead.cuh, where the tensor cores have the next tile's
+//                                      work while a tile is stored
 //     fp8b128_dense.cuh                the kernel and its arguments
 //
-// Other ways: fp8b128_dense_ahead.cu, _rest.cu, _few.cu. The table says by which way a variant is compiled.
+// The table says by which way a variant is compiled. Those that need other orders: fp8b128_dense_rest.cu, _few.cu.
 
 #include "gemm/pipeline/many_tokens.cuh"
+#include "gemm/pipeline/tiles_ahead.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
@@ -24,7 +26,7 @@ using Tile =
 using Rows = EvenTiles<Tile>;
 using From = EvenOperands<Tile>;
 using Order = DenseOrder<Tile, Variant::BAND, Rows>;
-using Way = ManyTokens<Tile>;
+using Way = ZOO_WAY<Tile>;
 
 }  // namespace zoo
 

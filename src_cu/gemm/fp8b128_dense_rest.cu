@@ -8,7 +8,7 @@ using Tile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using From = EvenOperands<Tile>;
 using Order = RestOrder<Tile, Variant::BAND>;
-using Way = SharedRest<Tile>;
+using Way = ZOO_WAY<Tile>;
 
 }  // namespace zoo
 

@@ -5,8 +5,6 @@
 // A tile has 128 gates and 128 ups, so all columns that share a scale of the result, and its rows are copied half as often as those of
 // tiles that are 128 columns wide.
 
-#include <type_traits>
-
 #include "gemm/pipeline/few_tokens.cuh"
 #include "gemm/load/gathered_gates.cuh"
 #include "gemm/pipeline/many_tokens.cuh"
@@ -19,7 +17,7 @@ using Tile = GatheringTile<Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Varian
                                        Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::SWAPPED ? 1 : 2>>;
 using Result = TileOfResult<Tile>;
 static_assert(Result::WEIGHTS == SCALE_BLOCK, "a tile has whole blocks of the result");
-using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
+using Way = ZOO_WAY<Tile>;
 using Order = GroupedOrder<Result, Variant::BAND, OneAfterTheOther>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 

@@ -13,7 +13,7 @@ using Tile = MovingTile<Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::
                                     Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::WEIGHTS / 128>>;
 using Result = TileOfResult<Tile>;
 static_assert(Result::WEIGHTS == SCALE_BLOCK, "a tile has whole blocks of the result");
-using Way = ManyTokens<Tile>;
+using Way = ZOO_WAY<Tile>;
 using Order = GroupedOrder<Result, Variant::BAND, OneAfterTheOther>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 

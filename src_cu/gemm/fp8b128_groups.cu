@@ -3,8 +3,6 @@
 // say: offsets, one for each group; or how many rows of its place each group uses, where a place has `rows_of_place`; or, INDEXED,
 // m_indices, one for each row.
 
-#include <type_traits>
-
 #include "gemm/pipeline/few_tokens.cuh"
 #include "gemm/pipeline/many_tokens.cuh"
 #include "gemm/epilogue/sum.cuh"
@@ -15,8 +13,7 @@ namespace zoo {
 
 using Tile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
-using Many = std::conditional_t<goes_ahead<Variant>, TilesAhead<Tile>, ManyTokens<Tile>>;
-using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, Many>;
+using Way = ZOO_WAY<Tile>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 using D = ElementsOfD<Variant>::Type;

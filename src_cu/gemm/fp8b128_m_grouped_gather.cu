@@ -16,7 +16,7 @@ namespace zoo {
 using PlainTile =
     Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
 using Tile = std::conditional_t<Variant::MOVED, MovingTile<PlainTile>, GatheringTile<PlainTile>>;
-using Way = std::conditional_t<Variant::SWAPPED, FewTokensInTurn<Tile>, ManyTokens<Tile>>;
+using Way = ZOO_WAY<Tile>;
 using Order = GroupedOrder<Tile, Variant::BAND, OneAfterTheOther>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 using D = ElementsOfD<Variant>::Type;

@@ -18,23 +18,21 @@
 
 namespace zoo {
 
-using Tile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
-                         Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::SWAPPED ? 1 : Variant::WEIGHTS / 128>;
-constexpr bool SPLIT = Variant::SWAPPED && Variant::GROUPING == 0, IN_TURN = Variant::SWAPPED && !SPLIT;
+using OwnTile = Fp8b128Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
+                            Variant::OVERLAPPED, GATES_A_SCALE<Variant::WEIGHTS>, Variant::SWAPPED ? 1 : Variant::WEIGHTS / 128>;
 constexpr int PARTS = Variant::PARTS;  // a cluster's CTAs that share a block of the result
+using Tile = TileMadeTogether<OwnTile, Variant::SPLITS * PARTS>;
 static_assert(PARTS == (Variant::QUANTISED ? BlockOfResult<Tile>::PARTS : 1));
-constexpr bool PAIRS = !Variant::SWAPPED && PARTS == 2;
 using Result = std::conditional_t<PARTS == 1, TileOfResult<Tile>, BlockOfResult<Tile>>;
-using Few = std::conditional_t<SPLIT, FewTokens<Tile, Variant::SPLITS * PARTS>, FewTokensInTurn<Tile>>;
-using Many = std::conditional_t<PAIRS, TilesInPairs<Tile>, ManyTokens<Tile>>;
-using Way = std::conditional_t<Variant::SWAPPED, Few, Many>;
+using Way = ZOO_WAY<Tile>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
-static_assert(PARTS == 1 || SPLIT || PAIRS);
+constexpr bool PAIRS = std::is_same_v<Way, TilesInPairs<Tile>>;
+static_assert(PARTS == 1 || OfOneTile<Way> || PAIRS);
 static_assert(!(PAIRS && Variant::GROUPING == 3), "an order by m_indices may go on by several tiles in one step");
 
 // Of one matrix of many tokens tiles are all about as high.
-using From =
-    std::conditional_t<SPLIT, FewOperands<Tile>, std::conditional_t<Variant::GROUPING == 0, EvenOperands<Tile>, Operands<Tile>>>;
+using From = std::conditional_t<OfOneTile<Way>, FewOperands<Tile>,
+                                std::conditional_t<Variant::GROUPING == 0, EvenOperands<Tile>, Operands<Tile>>>;
 
 template <class Order>
 using Paired = std::conditional_t<PAIRS, OrderOfPairs<Order, Tile>, Order>;
@@ -47,7 +45,7 @@ __device__ __forceinline__ auto order_of(const int* places, int groups, int rows
                                                                          blocks);
     else if constexpr (Variant::GROUPING == 3)
         return IndexedOrder<Result, Variant::BAND>(places, rows, columns, blocks);
-    else if constexpr (SPLIT)
+    else if constexpr (OfOneTile<Way>)
         return std::conditional_t<PARTS == 1, SplitOrder<Result, Variant::SPLITS>, PartedSplitOrder<Tile, Variant::SPLITS>>(
             rows, columns, blocks);
     else

@@ -51,9 +51,10 @@ def test_a_parameter_block_that_does_not_fit_the_shared_cubin_is_refused(tmp_pat
     [
         (('name = "t64"', 'name = "t63"'), "quantize.mxfp8.rows has no variant once_t63 for sm_90a, whose cubin it would be"),
         (("{ THREADS = 64 }", "{ THREADS = 32 }"), "its cubin is that of quantize.mxfp8.rows once_t64 (sm_90a), which has another source"),
+        (("{ THREADS = 64 }", '{ THREADS = 64 }\nway = "other"'), "another way or other constants"),
         (('cubins_of = "quantize.mxfp8.rows"', 'cubins_of = "quantize.nvfp4.rows"'), "quantize.nvfp4.rows has no variant once_t64"),
     ],
-    ids=["no such variant", "other constants", "no such kernel"],
+    ids=["no such variant", "other constants", "another way", "no such kernel"],
 )
 @needs_nvcc
 def test_what_the_owner_does_not_have_is_refused(change, words, tmp_path):

@@ -207,7 +207,7 @@ MISTAKES = {
     ),
     "a misspelt key of one of several variants": (
         {"variants": [{"arch": ["sm_90a"], "tiles": [], "constant": {}}]},
-        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, cubins_of, uncompiled, costs",
+        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, way, cubins_of, uncompiled, costs",
     ),
     "include that is no list": ({"include": "family/parts/part.toml"}, "'include' must be a list of paths, got 'family/parts/part.toml'"),
 }

@@ -14,15 +14,15 @@ from zoo.errors import VariantError
 
 KERNEL = "gemm.fp8b128.dense"
 TABLE, NUMBERS = "gemm/fp8b128_dense.toml", "gemm/costs/h200.toml"
-AS_ROWS = 'launch = "many_tokens", source = "fp8b128_dense_rest.cu"'
+AS_ROWS = 'launch = "many_tokens", source = "fp8b128_dense_rest.cu", way = "shared_rest"'
 
 # Tokens as columns of wgmma: those of a width whose sums come in eights of a lane, and in fours, whole and in shares of K. Weights as columns:
 # one with two scales of B in a tile, one with three, one that ends in eight columns.
 LINES = {
     "few72_w64": '{ name = "few72_w64", launch = "few_tokens", constants = { TOKENS = 72, CTAS = 1 }, when = "not d.f32 and M <= 72", cost = "BLOCKS * 400" },',
-    "few40_w64_split2": '{ name = "few40_w64_split2", launch = "few_tokens", constants = { TOKENS = 40, SPLITS = 2, CTAS = 1 }, when = "not d.f32 and M <= 40 and batch_invariant.no", cost = "BLOCKS * 300" },',
-    "t128_w104": f'{{ name = "t128_w104", {AS_ROWS}, constants = {{ SWAPPED = 0, WEIGHTS = 104, WARPGROUPS = 2, BAND = 16, IN_TURN = 1, CTAS = 1, RESTS = 1 }}, when = "not d.f32", cost = "shared_waves" }},',
-    "t128_w176": f'{{ name = "t128_w176", {AS_ROWS}, constants = {{ SWAPPED = 0, OVERLAPPED = 0, WEIGHTS = 176, STAGES = 5, WARPGROUPS = 2, BAND = 16, IN_TURN = 1, CTAS = 1, RESTS = 1 }}, when = "not d.f32", cost = "shared_waves" }},',
+    "few40_w64_split2": '{ name = "few40_w64_split2", launch = "few_tokens", way = "few_tokens_pushed", constants = { TOKENS = 40, SPLITS = 2, CTAS = 1 }, when = "not d.f32 and M <= 40 and batch_invariant.no", cost = "BLOCKS * 300" },',
+    "t128_w104": f'{{ name = "t128_w104", {AS_ROWS}, constants = {{ SWAPPED = 0, WEIGHTS = 104, WARPGROUPS = 2, BAND = 16, CTAS = 1, RESTS = 1 }}, when = "not d.f32", cost = "shared_waves" }},',
+    "t128_w176": f'{{ name = "t128_w176", {AS_ROWS}, constants = {{ SWAPPED = 0, OVERLAPPED = 0, WEIGHTS = 176, STAGES = 5, WARPGROUPS = 2, BAND = 16, CTAS = 1, RESTS = 1 }}, when = "not d.f32", cost = "shared_waves" }},',
 }
 MEASURED = {
     "t128_w104": "t128_w104 = { block = 333, end = 1400, warm = 550, two = 1750, four = 2800 }",

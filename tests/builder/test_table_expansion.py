@@ -67,6 +67,13 @@ def test_two_sources_of_the_same_constants_are_two_kernels(tmp_path):
     assert len(expand(read)) == 8
 
 
+def test_two_ways_of_one_source_are_two_kernels_whose_units_name_them(tmp_path):
+    table = edited(TABLE, ("{ THREADS = 128 }", '{ THREADS = 64 }\nway = "few_tokens"'))
+    units = {variant.tile.name: variant.unit() for variant in variants_of(tmp_path, table)}
+    assert "#define ZOO_WAY FewTokens\n#include" in units["t128"]
+    assert "ZOO_WAY" not in units["t64"]
+
+
 SEVERAL = ('dtypes = ["f32"]\nshape', 'dtypes = ["f32", "bf16"]\nshape')
 
 

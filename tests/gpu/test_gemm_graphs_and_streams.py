@@ -46,22 +46,22 @@ class Way:
 
 DENSE, GROUPED, GATHER, ALONG_K = (f"gemm.fp8b128.{one}" for one in ("dense", "m_grouped_contiguous", "m_grouped_gather", "k_grouped"))
 FOUR_BIT, SWIGLU, QUANTISED = "gemm.fp8_nvfp4.dense", ".swiglu", ".swiglu_fp8b128"
-FEW = {"SWAPPED": 1, "SPLITS": 1, "SHARERS": 0, "IN_TURN": 0}
+FEW = {"SWAPPED": 1, "SPLITS": 1, "SHARERS": 0}
 ONE_OF_FOUR_BITS = {"PROMOTION": 0, "SPLITS": 1, "ONCE": 0}
 WAYS = {
-    "many tokens": Way(DENSE, {"SWAPPED": 0, "RESTS": 0, "AHEAD": 0, "TOKENS": 192}),
-    "a tile ahead": Way(DENSE, {"AHEAD": 1}),
+    "many tokens": Way(DENSE, {"SWAPPED": 0, "RESTS": 0, "TOKENS": 192}),
+    "a tile ahead": Way(DENSE, {"TOKENS": 256}),
     "a rest that clusters share": Way(DENSE, {"RESTS": 1, "TOKENS": 192, "WEIGHTS": 128}, REST),
     "few tokens": Way(DENSE, FEW | {"TOKENS": 16}, SPLIT),
     "few tokens, K split": Way(DENSE, FEW | {"SPLITS": 8, "TOKENS": 16}, SPLIT),
     "few tokens, shared": Way(DENSE, FEW | {"SHARERS": 4, "TOKENS": 64}, (50, *SPLIT[1:])),
     "few tokens, K split, shared": Way(DENSE, FEW | {"SPLITS": 2, "SHARERS": 2}, (50, *SPLIT[1:])),
-    "few tokens in turn": Way(DENSE, FEW | {"IN_TURN": 1, "TOKENS": 8}, (8, 40960, 528)),
-    "groups": Way(GROUPED, {"SWAPPED": 0, "INDEXED": 0, "AHEAD": 0, "TOKENS": 128}),
-    "groups, a tile ahead": Way(GROUPED, {"AHEAD": 1}),
+    "few tokens in turn": Way(DENSE, FEW | {"TOKENS": 8, "STAGES": 7}, (8, 40960, 528)),
+    "groups": Way(GROUPED, {"SWAPPED": 0, "INDEXED": 0, "TOKENS": 128}),
+    "groups, a tile ahead": Way(GROUPED, {"INDEXED": 0, "TOKENS": 256}),
     "groups, few tokens": Way(GROUPED, {"SWAPPED": 1}, (100, *MANY[1:])),
     "a group for each row": Way(GROUPED, {"INDEXED": 1, "TOKENS": 128}, settings={"m_indices": "i32"}),
-    "groups in places": Way("gemm.fp8b128.m_grouped_masked", {"SWAPPED": 0, "AHEAD": 0, "TOKENS": 128}),
+    "groups in places": Way("gemm.fp8b128.m_grouped_masked", {"SWAPPED": 0, "TOKENS": 128}),
     "groups along K, added to f32": Way(ALONG_K, {"TOKENS": 256}, (700, 1792, 2064), {"d": "f32", "accumulate": "yes"}),
     "groups along K, added to bf16": Way(ALONG_K, {"TOKENS": 256}, (700, 1792, 2064), {"d": "bf16", "accumulate": "yes"}),
     "gathered": Way(GATHER, {"SWAPPED": 0, "MOVED": 0, "TOKENS": 128}),

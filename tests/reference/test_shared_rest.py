@@ -8,13 +8,11 @@ import pytest
 from zoo.reference.kernels.shared_rest import shares_of_rest
 
 TALL, WIDE, BAND = 4, 6, 2  # rows and columns of a tile, rows of tiles in a band
-NAMED = SimpleNamespace(names=("sms",))  # an extent that depends on the call
 
 
-def _launch(shares, ctas, in_turn=1, extent=NAMED):
-    constants = {"IN_TURN": in_turn, "TOKENS": TALL, "WEIGHTS": WIDE, "BAND": BAND}
-    rule = SimpleNamespace(cluster=(extent,))
-    return SimpleNamespace(variant=SimpleNamespace(constants=constants, launch=rule), cluster=(shares, 1, 1), grid=(ctas, 1, 1))
+def _launch(shares, ctas, rests=1):
+    constants = {"RESTS": rests, "TOKENS": TALL, "WEIGHTS": WIDE, "BAND": BAND}
+    return SimpleNamespace(variant=SimpleNamespace(constants=constants), cluster=(shares, 1, 1), grid=(ctas, 1, 1))
 
 
 # The turns of the tiles of five rows of tiles and three columns: down a band of two rows, column after column; the last band has one row.
@@ -36,10 +34,7 @@ def test_what_is_left_of_the_last_wave_is_shared_to_the_last_element_and_nothing
     assert np.array_equal(where, np.kron(first <= TURNS, np.ones((TALL, WIDE), bool))[:rows, :columns])
 
 
-@pytest.mark.parametrize(
-    ("shares", "launch"),
-    [(1, _launch(1, 4)), (1, _launch(2, 4, in_turn=0)), (1, _launch(2, 4, extent=SimpleNamespace(names=())))],
-)
+@pytest.mark.parametrize(("shares", "launch"), [(1, _launch(1, 4)), (1, _launch(2, 4, rests=0))])
 def test_nothing_is_shared_by_one_cta_nor_where_clusters_are_no_share_of_k(shares, launch):
     assert shares_of_rest(launch, 5 * TALL, 3 * WIDE)[0] == shares
     assert not shares_of_rest(launch, 5 * TALL, 3 * WIDE)[1].any()

@@ -302,8 +302,10 @@ def _owners(variants: Iterable[Variant]) -> dict[str, Variant]:
         owner = owners.get(variant.file)
         if owner is None or owner.table.name != variant.owner:
             raise BuildError(f"{variant.words}: {variant.owner} has no variant {variant.name} for {variant.arch}, whose cubin it would be")
-        if (owner.source, owner.constants) != (variant.source, variant.constants):
-            raise BuildError(f"{variant.words}: its cubin is that of {owner.words}, which has another source or other constants")
+        if owner.made_of != variant.made_of:
+            raise BuildError(
+                f"{variant.words}: its cubin is that of {owner.words}, which has another source, another way or other constants"
+            )
     return owners
 
 

@@ -35,6 +35,11 @@ class Variant:
         return self.table.source if self.tile.source is None else self.table.path.parent / self.tile.source
 
     @property
+    def made_of(self) -> tuple[object, ...]:
+        """What the compiler sees besides dtypes and options."""
+        return self.source, self.tile.way, tuple(sorted(self.constants.items()))
+
+    @property
     def owner(self) -> str:
         """The kernel whose cubin this is, which may be started under several names."""
         return self.tile.cubins_of or self.table.name
@@ -63,11 +68,17 @@ class Variant:
                 dtype = self.dtypes.get(argument["name"], argument["dtypes"][0])
                 lines.append(f"    using {argument['name']} = zoo::{dtype};")
         for option, value in self.options.items():
-            enum = "".join(word.capitalize() for word in option.split("_"))
-            lines.append(f"    static constexpr auto {option} = zoo::{enum}::{value};")
+            lines.append(f"    static constexpr auto {option} = zoo::{_camel_case(option)}::{value};")
         lines += [f"    static constexpr int {name} = {value};" for name, value in self.constants.items()]
-        lines += ["};", f"#define ZOO_KERNEL {self.symbol}", f'#include "{self.source.relative_to(self.table.root).as_posix()}"', ""]
+        lines += ["};", f"#define ZOO_KERNEL {self.symbol}"]
+        if self.tile.way is not None:
+            lines.append(f"#define ZOO_WAY {_camel_case(self.tile.way)}")
+        lines += [f'#include "{self.source.relative_to(self.table.root).as_posix()}"', ""]
         return "\n".join(lines)
+
+
+def _camel_case(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("_"))
 
 
 def expand(table: Table) -> list[Variant]:
@@ -108,9 +119,9 @@ def _refuse_duplicates(table: Table, variants: list[Variant]) -> None:
             raise BuildError(f"{table.path}: two variants of {variant.arch} are named {variant.name}; rename a tile")
         files[variant.file] = variant
         # what the compiler sees, and how it is started: two of these would be one kernel under two names
-        key = (variant.arch, variant.source, variant.flags, tuple(sorted(variant.constants.items())), variant.tile.launch)
+        key = (variant.arch, variant.flags, variant.made_of, variant.tile.launch)
         if key in compiled:
             twin = compiled[key]
             names = f"{twin.name} and {variant.name}"
-            raise BuildError(f"{table.path}: duplicate variants {names}: same source, constants and launch on {variant.arch}")
+            raise BuildError(f"{table.path}: duplicate variants {names}: same source, way, constants and launch on {variant.arch}")
         compiled[key] = variant

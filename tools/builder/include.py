@@ -16,7 +16,7 @@ variants = "t256"                          # instead of [variants]: a file's [va
 arch = ["sm_90a"]
 
 A name in a list stands for the piece, `{ use = "name", ... }` for the piece with some of its keys anew. A piece may itself be
-`{ use = ... }`, a parameter also a list of several. `constants`, `dtypes`, `source`, `cubins_of`, `uncompiled` and `costs` of [variants] are those
+`{ use = ... }`, a parameter also a list of several. `constants`, `dtypes`, `source`, `way`, `cubins_of`, `uncompiled` and `costs` of [variants] are those
 that a tile does not state.
 """
 
@@ -29,7 +29,7 @@ from tools.builder import BuildError
 from tools.builder.documents import Documents, did_you_mean
 
 LISTS = {"arguments": "argument", "options": "option", "constraints": "constraint", "parameters": "parameter", "derived": "symbols"}
-SHARED = ("constants", "dtypes", "source", "cubins_of", "uncompiled", "costs")  # of [variants], what its tiles may leave out
+SHARED = ("constants", "dtypes", "source", "way", "cubins_of", "uncompiled", "costs")  # of [variants], what its tiles may leave out
 KINDS = (*LISTS.values(), "launch", "variants")
 _Table = dict[str, Any]
 

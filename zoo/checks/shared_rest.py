@@ -13,7 +13,7 @@ from zoo.contract.manifest import Kernel, Variant
 
 
 def shares_rest(variant: Variant) -> bool:
-    return bool(variant.constants.get("IN_TURN")) and any(extent.names for extent in variant.launch.cluster)
+    return bool(variant.constants.get("RESTS"))
 
 
 def shared(

@@ -291,7 +291,7 @@ class Variant:
 @dataclass(eq=False, repr=False)
 class Tile:
     """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for. `constants`,
-    `source`, `cubins_of`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
+    `source`, `way`, `cubins_of`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
 
     stands_in: ClassVar[str] = TABLE
 
@@ -312,10 +312,18 @@ class Tile:
     source: str | None = field(
         metadata=says(FileName(), "The CUDA source of its variants, beside the table.", default=None, default_words="the table's")
     )
+    way: str | None = field(
+        metadata=says(
+            Text("a name ([a-z][a-z0-9_]*)", re.compile("[a-z][a-z0-9_]*")),
+            "By which of the source's class templates a tile is computed: `ZOO_WAY` of the translation unit is its name in CamelCase.",
+            default=None,
+            default_words="the source has one",
+        )
+    )
     cubins_of: str | None = field(
         metadata=says(
             Text("the name of a kernel"),
-            "Whose cubins its variants are started from: those of that kernel's variants of the same names, source and constants.",
+            "Whose cubins its variants are started from: those of that kernel's variants of the same names, source, way and constants.",
             default=None,
             default_words="the table's own",
         )

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "13d7a6dae74fb17709b57500e2144259a0e3a4f4b13b2d0f295135db9f436447"
+MANIFEST_SHA256 = "2cb3085a63156c9c110b720503326e41c047fd04cca6710c7b9322a208ac1925"

@@ -24,11 +24,16 @@
 
 namespace zoo {
 
-template <class Tile, int SPLITS>
+// A CTA has one tile, or a share of one, which its order says at once, as order.work.
+template <class Way>
+concept OfOneTile = requires { requires Way::OF_ONE_TILE; };
+
+template <class Tile>
 struct FewTokens {
+    static constexpr bool OF_ONE_TILE = true;
     static constexpr int PREFETCHED = 3;  // blocks of weights: more of them cost more than they gain
     static constexpr bool SHARES = Tile::SHARERS > 1;
-    static_assert(!SHARES || SPLITS == 1, "sums are read in the CTA of a split's rank");
+    static_assert(!SHARES || Tile::TOGETHER == 1, "sums are read in the CTA of a split's rank");
 
     Tile tile;
 
@@ -65,23 +70,24 @@ struct FewTokens {
             laid.lay(sums);
         }
         __syncwarp();
-        if constexpr (SPLITS > 1)
+        if constexpr (Tile::TOGETHER > 1)
             synchronise_cluster();
         else
             __syncthreads();
-        add_up_and_store<SPLITS, Tile::THREADS>(laid, d, work);
-        if constexpr (SPLITS > 1) meet_cluster();  // nobody ends while its sums are read
+        add_up_and_store<Tile::TOGETHER, Tile::THREADS>(laid, d, work);
+        if constexpr (Tile::TOGETHER > 1) meet_cluster();  // nobody ends while its sums are read
         if constexpr (SHARES) tile.stay_until_given_back(work.end_block - work.first_block);
     }
 };
 
-template <class Tile, int SPLITS>
+template <class Tile>
 struct FewTokensPushed {
+    static constexpr bool OF_ONE_TILE = true;
     static constexpr int PREFETCHED = 3;
     static constexpr bool SHARES = Tile::SHARERS > 1;
 
     Tile tile;
-    PushedSums<Tile, SPLITS> pushed;
+    PushedSums<Tile, Tile::TOGETHER> pushed;
 
     template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {

@@ -34,7 +34,8 @@ struct Fp8b128Tile {
 
     static constexpr int COLUMN_WAVES = COLUMN_WAVES_;  // 64 rows take their columns in so many parts
 
-    static constexpr int SHARERS = 1;  // CTAs of a cluster that take the same tokens: shared_tokens.cuh
+    static constexpr int SHARERS = 1;   // CTAs of a cluster that take the same tokens: shared_tokens.cuh
+    static constexpr int TOGETHER = 1;  // CTAs of a cluster that make one result: of shares of K, or parts of a block of it
 
     static constexpr int ROWS = SWAPPED ? WEIGHTS : TOKENS;  // of the wgmmas
     static constexpr int COLUMNS = (SWAPPED ? TOKENS : WEIGHTS) / COLUMN_WAVES;
@@ -118,6 +119,11 @@ struct Fp8b128Tile {
         __syncwarp();
         if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
     }
+};
+
+template <class Tile, int TOGETHER_>
+struct TileMadeTogether : Tile {
+    static constexpr int TOGETHER = TOGETHER_;
 };
 
 }  // namespace zoo

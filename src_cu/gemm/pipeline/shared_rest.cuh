@@ -242,8 +242,4 @@ struct SharedRest {
     }
 };
 
-// RESTS is in the tables only where what fills no wave is shared.
-template <class V>
-constexpr bool shares_rest = requires { V::RESTS; };
-
 }  // namespace zoo

@@ -108,8 +108,4 @@ struct TilesAhead {
     }
 };
 
-// AHEAD is in the tables only where tiles go ahead.
-template <class V>
-constexpr bool goes_ahead = requires { V::AHEAD; };
-
 }  // namespace zoo
