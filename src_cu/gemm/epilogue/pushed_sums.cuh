@@ -62,7 +62,7 @@ struct PushedSums {
     }
 
     // By so many warps of the CTA. -0 of all shares becomes +0, for the sum begins with it.
-    template <int WARPS, class Target>
+    template <int WARPS, StoresEights Target>
     __device__ __forceinline__ void add_up_and_store(const Target& d, const Work& work) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = split_of_this_cta();
         wait(&arrived, 0);

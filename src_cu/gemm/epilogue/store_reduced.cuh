@@ -72,8 +72,15 @@ __device__ __forceinline__ void store_eight(const Matrix<f32>& d, int row, int c
     place[1] = make_float4(values[4], values[5], values[6], values[7]);
 }
 
+// What eight neighbouring sums of a row go to.
+template <class Target>
+concept StoresEights = requires(const Target& target, float (&sums)[8]) {
+    finish_eight(target, 0, 0, sums);
+    store_eight(target, 0, 0, sums);
+};
+
 // By the first THREADS threads of all CTAs, each eight weights of a token at a time.
-template <int SPLITS, int THREADS, class Tile, class Target>
+template <int SPLITS, int THREADS, class Tile, StoresEights Target>
 __device__ __forceinline__ void add_up_and_store(const LaidSums<Tile>& laid, const Target& d, const Work& work) {
     constexpr int EIGHTS = Tile::WEIGHTS / 8, ALL = Tile::TOKENS * EIGHTS;
     const int split = SPLITS > 1 ? cluster_rank() : 0;
@@ -86,5 +93,11 @@ __device__ __forceinline__ void add_up_and_store(const LaidSums<Tile>& laid, con
         store_eight(d, work.token + r, work.weight + c, sum);
     }
 }
+
+// What sums that were laid down go to.
+template <class Target, class Tile>
+concept StoresLaidSumsOf = requires(const Target& target, const LaidSums<Tile>& laid, const Work& work) {
+    add_up_and_store<Tile::TOGETHER, Tile::THREADS>(laid, target, work);
+};
 
 }  // namespace zoo

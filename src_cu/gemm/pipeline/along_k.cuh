@@ -376,6 +376,18 @@ __device__ __forceinline__ void store_waves(const MatrixOfEachGroup<D>& d, Stage
     if constexpr (WAVES == 2) store<1>(d, staged, work, row + WGMMA_ROWS, sums[1]);
 }
 
+// What a warpgroup's sums go to, through a warp's staged pieces.
+template <class Target, class Tile, class Staged>
+concept StoresSumsAlongK = requires(const Target& target, Staged& staged, const Work& work,
+                                    float (&sums)[Tile::WAVES][Tile::SUMS]) { store_waves(target, staged, work, 0, sums); };
+
+// What brings a block of K, whose scales are of every row of A and B.
+template <class Operands, class Tile>
+concept BringsBlocksOf = requires(const Operands& operands, Tile& tile, const Work& work) {
+    operands.prefetch_maps();
+    operands.load_block(tile, 0, work, 0, 0, 0);
+};
+
 // The multiplication of a tile, while what its warps do not need waits elsewhere.
 template <class Tile, class Order>
 __device__ __forceinline__ void multiply_parked(Tile& tile, Ring<Tile::STAGES>& ring, Order& order, Work& work,
@@ -394,7 +406,7 @@ struct AlongK {
     Tile tile;
     Staged staged[Tile::MATH_WARPS];
 
-    template <TileOrder Order, class Operands, class Target>
+    template <TileOrder Order, BringsBlocksOf<Tile> Operands, StoresSumsAlongK<Tile, Staged> Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {

@@ -37,7 +37,7 @@ struct FewTokens {
 
     Tile tile;
 
-    template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
+    template <TileOrder Order, OperandsOf<Tile> Operands, StoresLaidSumsOf<Tile> Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         using Laid = LaidSums<Tile>;
         static_assert(sizeof(Laid) <= sizeof(tile.tokens) + sizeof(tile.weights), "lies where the stages were");
@@ -89,7 +89,7 @@ struct FewTokensPushed {
     Tile tile;
     PushedSums<Tile, Tile::TOGETHER> pushed;
 
-    template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
+    template <TileOrder Order, OperandsOf<Tile> Operands, StoresEights Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         const Work work = order.work;
 
@@ -134,7 +134,7 @@ struct FewTokensInTurn {
     static constexpr int PREFETCHED = 3;  // blocks of the first tile's weights
 
     // What the order reads from global memory it reads in next(), after the kernel before has ended.
-    template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
+    template <TileOrder Order, OperandsOf<Tile> Operands, StoresLaidSumsOf<Tile> Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {

@@ -18,8 +18,15 @@ __device__ __forceinline__ void store(const Matrix<D>& d, StagedRows& staged, co
     store_rows(d, staged, work.token + row, work.end_token, work.weight, sums);
 }
 
+// What the sums of one wave go to.
+template <class Target, int SUMS>
+concept StoresWavesOf = requires(const Target& target, StagedRows& staged, const Work& work, float (&sums)[SUMS]) {
+    store(target, staged, work, 0, sums);
+};
+
 // A warpgroup's waves, one after the other: 64 rows each, or parts of the columns of the same 64.
 template <int COLUMN_WAVES, int WAVE = 0, class Target, int WAVES, int SUMS>
+    requires StoresWavesOf<Target, SUMS>
 __device__ __forceinline__ void store_waves(const Target& target, StagedRows& staged, Work work, int row,
                                             float (&sums)[WAVES][SUMS]) {
     store(target, staged, work, row + WAVE / COLUMN_WAVES * WGMMA_ROWS, sums[WAVE]);

@@ -72,6 +72,10 @@ struct RestOrder {
     }
 };
 
+// A CTA stores some columns of a shared tile: those from `columns` on are cut off.
+template <class Target, int SUMS>
+concept StoresColumnsOf = StoresWavesOf<Target, SUMS> && requires(Target part) { part.columns = min(part.columns, 0); };
+
 template <class Tile>
 struct SharedRest {
     static_assert(!Tile::SWAPPED && Tile::WAVES == 1);
@@ -173,7 +177,7 @@ struct SharedRest {
         work.token = numbers[5], work.weight = numbers[6], work.end_token = numbers[7];
     }
 
-    template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
+    template <TileOrder Order, OperandsOf<Tile> Operands, StoresColumnsOf<Tile::SUMS> Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early early = {}) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {

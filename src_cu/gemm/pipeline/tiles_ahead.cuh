@@ -50,7 +50,7 @@ struct TilesAhead {
     Announced announced[Tile::STAGES];
 
     // What the order reads from global memory it reads in next(), after the kernel before has ended.
-    template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
+    template <TileOrder Order, OperandsOf<Tile> Operands, StoresWavesOf<Tile::SUMS> Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d, Early = {}) {
         let_next_kernel_launch();
         if (threadIdx.x == 0) {

@@ -50,15 +50,23 @@ struct WordsOfRows {
     }
 };
 
+// What half of a block goes to, with what the other CTA says of its rows.
+template <class Target, class Tile>
+concept StoresHalvesOf =
+    requires(const Target& target, StagedHalves& staged, WordsOfRows& words, const Work& work,
+             float (&sums)[Tile::WAVES][Tile::SUMS]) { store_half(target, staged, words, work, 0, 0, sums); };
+
 template <class Tile>
 struct TilesInPairs {
     Tile tile;
     StagedHalves staged[Tile::MATH_WARPS];
     WordsOfRows words[Tile::MATH_WARPS];
 
-    // What the order reads from global memory it reads in next(), after the kernel before has ended.
+    // What the order reads from global memory it reads in next(), after the kernel before has ended. Target is asserted and not required:
+    // a kernel's branch for results that need no pairs names this, too, and is not taken.
     template <TileOrder Order, OperandsOf<Tile> Operands, class Target>
     __device__ __forceinline__ void run(Order order, const Operands& operands, const Target& d) {
+        static_assert(StoresHalvesOf<Target, Tile>);
         let_next_kernel_launch();
         if (threadIdx.x == 0) {
             operands.prefetch_maps();
