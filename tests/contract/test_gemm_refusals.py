@@ -7,6 +7,7 @@ import pytest
 from zoo.benchmark.arguments import resolve_without_device
 from zoo.catalog import Zoo
 from zoo.contract.array import Array
+from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, ConstraintError
 from zoo.shipped.packaged import packaged
 
@@ -87,6 +88,14 @@ def refusal(kernel, **changed):
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_call_that_is_spoilt_is_right(name):
     resolve_without_device(KERNELS[name], right_call(KERNELS[name]))
+
+
+@pytest.mark.parametrize("capability", [(9, 0), (10, 0)])
+@pytest.mark.parametrize("name", [name for name, kernel in KERNELS.items() if "gates" not in kernel.options and "k_grouped" not in name])
+def test_no_columns_are_no_work(name, capability):
+    """Every framework gives rows without elements the stride 1, which no row of d with elements may have."""
+    given = ("offsets", "c") if "c" in KERNELS[name].arguments else ("offsets",)
+    assert 0 in resolve(KERNELS[name], right_call(KERNELS[name], given, N=0), capability, 132).grid
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e733a086ba054be91a71ea48d5eaec2d4ce54bf860987dc0d5fa9b1cfffe7b94"
+MANIFEST_SHA256 = "19071c3714919659ff4ea2fb5f7e9a5a459bc7dda0b17dddd385864e7d58dc76"

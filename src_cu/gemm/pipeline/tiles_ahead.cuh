@@ -7,7 +7,7 @@
 // - who copies announces the tile beside its first block, so nobody else walks along groups or divides,
 // - the next tile's first wgmmas run while a warp stores its sums.
 //
-// It paid for 256 x 128, not for 192 x 128 (docs/lab/fp8_gemm.md).
+// It paid for 256 x 128, not for 192 x 128 (docs/lab/fp8_gemm_many_tokens.md).
 #pragma once
 
 #include <cstdint>
