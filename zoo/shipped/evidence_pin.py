@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "c1686263664a5c9bcc1e89835bf081dd9d995e4a438bbcb9460cc67828ccb16d"
+EVIDENCE_SHA256 = "165a2d8b8a5390f25800967955accb1956355089f656015773ef17fdb135d314"

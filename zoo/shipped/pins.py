@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "19071c3714919659ff4ea2fb5f7e9a5a459bc7dda0b17dddd385864e7d58dc76"
+MANIFEST_SHA256 = "748c5904e372a8ec9340e7511228a94612b3750992767d4513d3f1e8519836f8"

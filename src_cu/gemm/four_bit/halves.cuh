@@ -27,8 +27,9 @@ struct LoopOverHalves {
     static_assert(Tile::STAGES > 2, "a block, the one before it and the next one are there at once");
 
     Tile& tile;
-    int left;           // chunks, from the block that is unpacked on
-    int stage, before;  // of the block that is multiplied, and of the one before it
+    int left;            // chunks, from the block that is unpacked on
+    int stage, before;   // of the block that is multiplied, and of the one before it
+    uint32_t own_scale;  // how far behind the first token's scale that of this lane's first one lies
     Block block;
     float partial[SETS][PARTIAL];
 
@@ -70,7 +71,8 @@ struct LoopOverHalves {
         constexpr int PAIRS = PARTIAL / 4, AHEAD = PAIRS < 4 ? PAIRS : 4;
         float2 scales[PAIRS];  // of two tokens each, eight apart
         const float* of = tile.scales.of[of_stage][half] + turn * Block::COLUMNS;
-        const uint32_t at = shared_address(of + accumulator_column(0, thread_index_anew()));
+        if constexpr (!Tile::HOLDS_PLACES) find_own_scale(thread_index_anew());
+        const uint32_t at = shared_address(of) + own_scale;
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) scales[i] = load_two_shared(at + i * 8 * sizeof(float));
         wait_for_multiplications<PENDING>();
@@ -86,8 +88,15 @@ struct LoopOverHalves {
         }
     }
 
+    __device__ __forceinline__ void find_own_scale(int thread) {
+        own_scale = accumulator_column(0, thread) * sizeof(float);
+        if constexpr (Tile::HOLDS_PLACES) asm volatile("" : "+r"(own_scale));
+    }
+
     // Words of the first block's first half.
     __device__ __forceinline__ void begin(Ring<Tile::STAGES>& ring) {
+        block.find_places(tile);
+        if constexpr (Tile::HOLDS_PLACES) find_own_scale(threadIdx.x);
         tile.wait_until_full(ring);
         stage = ring.stage;
         block.unpack_from(tile, stage);

@@ -171,6 +171,7 @@ __device__ __forceinline__ void multiply_packed(Tile& tile, BlockOf<Tile>& block
 #pragma unroll
     for (int j = 0; j < Tile::SUMS; j++) sums[j] = 0;
     if (blocks == 0) return;
+    block.find_places(tile);
     if constexpr (Tile::ALTERNATES)
         multiply_alternating(tile, block, ring, blocks, left, sums);
     else

@@ -171,10 +171,13 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
         ahead.begin(scales, work, row, quarter);
     }
 
+    __device__ __forceinline__ void find_places(const Tile& tile) {
+        const uint32_t thread = threadIdx.x, row = rows.upper_from_there(thread), quarter = thread % 4;
+        this->first_codes = rows.rows_at(tile) + row * ROW_BYTES + (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;
+        asm volatile("" : "+r"(this->first_codes));
+    }
     __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {
-        const int thread = thread_index_anew(), row = rows.upper_from_there(thread), quarter = thread % 4;
-        this->codes = rows.rows_at(tile) + stage * sizeof(tile.weights[0]) + row * ROW_BYTES + (quarter / 2 ^ row % 8) * 16 +
-                      quarter % 2 * 8;
+        this->codes = this->first_codes + stage * sizeof(tile.weights[0]);
         asm volatile("" : "+r"(this->codes));
         now[0] = ahead.soon[0];
         now[1] = ahead.soon[1];

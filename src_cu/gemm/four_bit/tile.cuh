@@ -35,7 +35,7 @@ struct TokenScalesOfStages {
 };
 
 template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
-          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed>
+          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed, bool PLACES_ANEW = false>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
@@ -57,6 +57,8 @@ struct FourBitTile {
     // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and what the loop over K
     // does not need waits in shared memory.
     static constexpr bool ALTERNATES = TOKENS <= 128;  // where blocks are promoted
+    // A lane keeps where its weights lie: who reads the thread's index in the loop over K waits for it in every block. But not where registers are short.
+    static constexpr bool HOLDS_PLACES = ALTERNATES && !PLACES_ANEW;
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = TOKENS >= 128;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;

@@ -3,7 +3,8 @@
 // there by boxes. One warp of each CTA, the mover, does it while the others multiply; what it writes is read from L2.
 //
 //     mover          claims UNIT rows of D by a ticket, copies them through shared memory, says that they are ready, and goes on,
-//                    no more than AHEAD rows before those that its CTA multiplies
+//                    no more than AHEAD rows before those that its CTA multiplies. Its first unit goes through the ring, all at once,
+//                    while there is nothing to multiply
 //     copying warp   waits until the units of its tile are ready, then copies boxes as everywhere
 //
 // Who claims waits for nobody, so it does not matter how many of the grid's CTAs run at a time. The workspace may hold anything: CTA 0
@@ -48,19 +49,17 @@ struct MoverSpace {
     }
 };
 
-// Two warps bring scales, a third moves rows. Its buffers are what four stages of 128 tokens and 256 weights leave room for; more scales
-// at once would not stay in its registers.
+// Two warps bring scales, a third moves rows. Its buffers are what four stages of 128 tokens and 256 weights leave room for.
 template <class Tile>
 struct MovingTile : Tile {
     static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
-    static constexpr int CHUNK = 2048, SLOTS = 6,
-                         LEAD = 3;            // bytes copied at once; buffers; how many loads run before their stores
+    static constexpr int CHUNK = 6144,
+                         SLOTS = 2;  // bytes copied at once: what it costs to ask for a copy grows little with them; buffers
     static constexpr int SCALES_AT_ONCE = 3;  // that a lane reads before it writes them
 
     alignas(1024) uint8_t slots[SLOTS][CHUNK];
-    uint8_t zeros[CHUNK];
-    Barrier landed[SLOTS], cleared;
+    Barrier landed[SLOTS], in_ring, cleared;
     int sources[UNIT];
     int progress;  // the first row that is being multiplied, or at most one band of tiles after it
 
@@ -68,6 +67,7 @@ struct MovingTile : Tile {
         this->initialise_ring(FULL_ARRIVALS);
 #pragma unroll
         for (int slot = 0; slot < SLOTS; slot++) zoo::initialise(&landed[slot], 1);
+        zoo::initialise(&in_ring, 1);
         zoo::initialise(&cleared, 1);
         progress = 0;
     }
@@ -119,7 +119,8 @@ concept Moved = std::derived_from<Operands, MovedOperands<Tile>>;
 
 template <class Tile>
 class Mover {
-    static constexpr int SLOTS = Tile::SLOTS, LEAD = Tile::LEAD, CHUNK = Tile::CHUNK;
+    static constexpr int SLOTS = Tile::SLOTS, CHUNK = Tile::CHUNK;
+    static constexpr int ROOM = (sizeof(Tile::tokens) + sizeof(Tile::weights)) / UNIT / 128 * 128;  // of the ring, for a row
     Tile& tile;
     const MovedOperands<Tile>& operands;
     Ring<SLOTS> loads, stores;  // of lane 0
@@ -135,12 +136,13 @@ class Mover {
     __device__ __forceinline__ void run() {
         const int lane = threadIdx.x % 32;
         const int units = tiles_of(end, UNIT);
-        for (int i = lane; i < CHUNK / 16; i += 32) reinterpret_cast<uint4*>(tile.zeros)[i] = make_uint4(0, 0, 0, 0);
-        let_copies_see_shared_memory();
         begin(lane, units);
-        __syncwarp();
-        if (lane == 0) arrive(&tile.cleared);
-        for (int unit; (unit = __shfl_sync(~0u, lane == 0 ? claim() : 0, 0)) < units;) {
+        int unit = __shfl_sync(~0u, lane == 0 ? claim_at_once() : 0, 0);
+        bool through_ring = unit >= 0 && unit < units && operands.source.K <= ROOM;
+        if (lane == 0 && !through_ring) arrive(&tile.cleared);
+        for (;; unit = -1) {
+            if (unit < 0) unit = __shfl_sync(~0u, lane == 0 ? claim() : 0, 0);
+            if (unit >= units) break;
             const int row = unit * UNIT + lane;
             __syncwarp();
             if (lane < UNIT) {
@@ -148,15 +150,52 @@ class Mover {
                 tile.sources[lane] = static_cast<uint32_t>(found) < static_cast<uint32_t>(operands.source.rows) ? found : -1;
             }
             __syncwarp();
+            if (through_ring) load_to_ring(thread_index_anew() % 32);
             move_scales(unit, thread_index_anew() % 32);  // else the addresses of all its rounds wait in registers
             __syncwarp();
-            if (lane == 0) move(unit);
+            if (through_ring)
+                store_from_ring(unit, thread_index_anew() % 32);
+            else if (lane == 0)
+                move(unit);
+            through_ring = false;
         }
         if (lane == 0)
             while (!all_have_seen) beat();
     }
 
    private:
+    // By a warp, of which each lane takes a row: all of a unit at once.
+    __device__ __forceinline__ void load_to_ring(int lane) {
+        const int source = lane < UNIT ? tile.sources[lane] : -1, K = operands.source.K;
+        const int loads = __popc(__ballot_sync(~0u, source >= 0));
+        if (lane == 0) arrive_expecting_bytes(&tile.in_ring, K * loads);
+        __syncwarp();
+        if (source >= 0)
+            load_bytes(tile.tokens[0] + lane * ROOM, operands.source.first + source * operands.source.stride, K, &tile.in_ring);
+    }
+    __device__ __forceinline__ void store_from_ring(int unit, int lane) {
+        const int K = operands.source.K, row = unit * UNIT + lane;
+        wait(&tile.in_ring, 0);
+        if (lane < UNIT && row < end) {
+            uint8_t* from = tile.tokens[0] + lane * ROOM;
+            if (tile.sources[lane] < 0) clear(from, K);
+            store_bytes(operands.space.rows + int64_t(row) * K, from, K);
+        }
+        wait_until_read<0>();
+        __syncwarp();
+        if (lane == 0) arrive(&tile.cleared);
+        wait_until_written();
+        order_copies();
+        __syncwarp();
+        if (lane == 0) store_release(operands.space.ready + unit, 1);
+    }
+
+    static __device__ __forceinline__ void clear(uint8_t* first, int bytes) {
+#pragma unroll 1
+        for (int i = 0; i < bytes; i += 16) *reinterpret_cast<uint4*>(first + i) = uint4{};
+        let_copies_see_shared_memory();
+    }
+
     __device__ __forceinline__ void begin(int lane, int units) {
         const MoverSpace& state = operands.space;
         if (blockIdx.x == 0) {
@@ -184,6 +223,13 @@ class Mover {
         all_have_seen = load_relaxed(operands.space.seen) - seen_before == gridDim.x - 1;
     }
 
+    // Without waiting; -1 if all that may be moved so early has been claimed.
+    __device__ __forceinline__ int claim_at_once() {
+        beat();
+        if (static_cast<int>(load_relaxed(operands.space.next)) >= operands.ahead / UNIT) return -1;
+        return atomicAdd(operands.space.next, 1);
+    }
+
     __device__ __forceinline__ int claim() {
         beat();
         while (static_cast<int>(load_relaxed(operands.space.next)) >=
@@ -197,56 +243,58 @@ class Mover {
     // By a warp: two blocks of all rows at a time, some loads before their stores.
     __device__ __forceinline__ void move_scales(int unit, int lane) const {
         constexpr int AT_ONCE = Tile::SCALES_AT_ONCE;
-        const Scales& from = operands.source_scales;
+        const Scales& scales = operands.source_scales;
         const int source = tile.sources[lane % UNIT], blocks = tiles_of(operands.source.K, SCALE_BLOCK);
-        float* to = operands.space.scales + unit * UNIT + lane % UNIT;
-        for (int first = lane / UNIT; first < blocks; first += 2 * AT_ONCE) {
-            uint32_t scales[AT_ONCE];
+        const int64_t from_step = 2 * scales.block_stride, to_step = 2 * operands.space.scales_stride;
+        const uint8_t* from = scales.first + source * scales.row_stride + lane / UNIT * scales.block_stride;
+        float* to = operands.space.scales + unit * UNIT + lane % UNIT + lane / UNIT * operands.space.scales_stride;
+        for (int left = blocks - lane / UNIT; left > 0; left -= 2 * AT_ONCE) {
+            uint32_t bits[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
-                const int block = first + 2 * i;
-                scales[i] = 0;
-                const uint8_t* place = from.first + source * from.row_stride + block * from.block_stride;
-                if (source < 0 || block >= blocks) continue;
-                scales[i] = read_scale(place, from.are_bytes);
+                bits[i] = 0;
+                if (source >= 0 && 2 * i < left) bits[i] = read_scale(from, scales.are_bytes);
+                from += from_step;
             }
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
-                if (first + 2 * i < blocks)
-                    to[(first + 2 * i) * operands.space.scales_stride] = scale_of(scales[i], from.are_bytes);
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (2 * i < left) *to = scale_of(bits[i], scales.are_bytes);
+                to += to_step;
+            }
         }
     }
 
-    // By one thread: the rows of a unit, chunk after chunk. Loads run LEAD chunks before stores.
+    // By one thread: the rows of a unit, which lie one after the other then, in pieces of CHUNK bytes. One is loaded while another is stored.
     __device__ __forceinline__ void move(int unit) {
-        const int K = operands.source.K, chunks = tiles_of(K, CHUNK), steps = min(UNIT, end - unit * UNIT) * chunks;
-        int load_row = 0, load_column = 0, store_row = 0, store_column = 0;
-        auto next = [&](int& row, int& column) {
-            column += CHUNK;
-            if (column >= K) column = 0, row++;
-        };
-        for (int step = 0; step < steps + LEAD; step++) {
-            if (step < steps) {
-                const int source = tile.sources[load_row], bytes = min(CHUNK, K - load_column);
-                Barrier* landed = &tile.landed[loads.stage];
-                wait_until_read<SLOTS - LEAD - 1>();
-                if (source >= 0) {
-                    arrive_expecting_bytes(landed, bytes);
-                    load_bytes(tile.slots[loads.stage], operands.source.first + source * operands.source.stride + load_column,
-                               bytes, landed);
-                } else {
-                    arrive(landed);
+        const int K = operands.source.K, bytes = min(UNIT, end - unit * UNIT) * K;
+        uint8_t* to = operands.space.rows + int64_t(unit) * UNIT * K;
+        int row = 0, column = 0;  // of what is loaded next
+        for (int at = 0; at < bytes + CHUNK; at += CHUNK) {
+            if (at < bytes) {
+                uint8_t* slot = tile.slots[loads.stage];
+                wait_until_read<0>();
+                int loaded = 0;
+                for (int done = 0, all = min(CHUNK, bytes - at); done < all;) {
+                    const int source = tile.sources[row], part = min(all - done, K - column);
+                    if (source >= 0) {
+                        load_bytes(slot + done, operands.source.first + source * operands.source.stride + column, part,
+                                   &tile.landed[loads.stage]);
+                        loaded += part;
+                    } else {
+                        clear(slot + done, part);
+                    }
+                    done += part;
+                    column += part;
+                    if (column == K) column = 0, row++;
                 }
+                arrive_expecting_bytes(&tile.landed[loads.stage], loaded);
                 loads.advance();
-                next(load_row, load_column);
             }
-            if (step >= LEAD) {
+            if (at > 0) {
                 wait(&tile.landed[stores.stage], stores.parity);
-                const uint8_t* from = tile.sources[store_row] >= 0 ? tile.slots[stores.stage] : tile.zeros;
-                store_bytes(operands.space.rows + (int64_t(unit) * UNIT + store_row) * K + store_column, from,
-                            min(CHUNK, K - store_column));
+                store_bytes(to, tile.slots[stores.stage], min(CHUNK, bytes - at + CHUNK));
+                to += CHUNK;
                 stores.advance();
-                next(store_row, store_column);
             }
         }
         wait_until_written();
