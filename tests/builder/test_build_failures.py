@@ -52,6 +52,7 @@ FAILURES = {
     "parameters in another order": ([('  { i32 = "count" },\n  { i64', '  { i64'), ('mode.once else K" },', 'mode.once else K" },\n  { i32 = "count" },')], [],
                                     "parameter 2 (i64 'y_stride if mode.once else K') has 8 bytes at offset 16 by the table, 4 bytes at 16"),
     "another symbol": ([], [("ZOO_KERNEL(", "my_kernel(")], "must define one kernel, ZOO_KERNEL (quantize_mxfp8_rows__once_t64); it defines my_kernel"),
+    "a way that the source has not": ([("{ THREADS = 64 }", '{ THREADS = 64 }\nway = "other"')], [], "way = other, but "),
     "a second kernel": ([], [('extern "C"', 'extern "C" __global__ void second() {}\nextern "C"')], "it defines"),
     "no kernel": ([], [('extern "C" __global__ void __launch_bounds__(Variant::THREADS)', "__device__ void")], "it defines none"),
     "any number of threads": ([], [("__launch_bounds__(Variant::THREADS)", "")], "copy.cu must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)"),

@@ -323,6 +323,8 @@ def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, 
         found = ", ".join(kernels) or "none"
         one = f"must define one kernel, ZOO_KERNEL ({variant.symbol})"
         raise BuildError(f"{variant.words}: {variant.source} {one}; it defines {found}")
+    if variant.tile.way is not None and "ZOO_WAY" not in variant.source.read_text():
+        raise BuildError(f"{variant.words}: way = {variant.tile.way}, but {variant.source} has one way only: it does not read ZOO_WAY")
     compiled = kernels[variant.symbol]
     if compiled.threads is None:
         raise BuildError(f"{variant.words}: {variant.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "748c5904e372a8ec9340e7511228a94612b3750992767d4513d3f1e8519836f8"
+MANIFEST_SHA256 = "ff7359ec3d7a8f53168bb225abe2c90c0c3395466077bf43b8b28f5a140c0c0b"

@@ -17,7 +17,7 @@ struct BlockOfWords {
 
     uint32_t words[PROMOTED_CHUNKS][8];
     uint32_t codes, scales;              // of this lane, in the stage that is unpacked
-    uint32_t first_codes, first_scales;  // in stage 0
+    uint32_t first_codes, first_scales;  // in stage 0, where the tile holds places
     uint32_t tokens;                     // in the stage that is multiplied: the lower word of a descriptor
 
     // Before the first block.

@@ -54,8 +54,8 @@ template <class Tile>
 struct MovingTile : Tile {
     static constexpr int SCALE_THREADS = 64, BYTES_AHEAD = 1;  // a thread has four rows, and few registers
     static constexpr uint32_t FULL_ARRIVALS = 1 + SCALE_THREADS / 32;
-    static constexpr int CHUNK = 6144,
-                         SLOTS = 2;  // bytes copied at once: what it costs to ask for a copy grows little with them; buffers
+    static constexpr int SLOTS = 2,
+                         CHUNK = 6144;  // buffers and their bytes, copied at once: to ask for a copy costs about as much for less
     static constexpr int SCALES_AT_ONCE = 3;  // that a lane reads before it writes them
 
     alignas(1024) uint8_t slots[SLOTS][CHUNK];
@@ -167,8 +167,8 @@ class Mover {
     // By a warp, of which each lane takes a row: all of a unit at once.
     __device__ __forceinline__ void load_to_ring(int lane) {
         const int source = lane < UNIT ? tile.sources[lane] : -1, K = operands.source.K;
-        const int loads = __popc(__ballot_sync(~0u, source >= 0));
-        if (lane == 0) arrive_expecting_bytes(&tile.in_ring, K * loads);
+        const int rows = __popc(__ballot_sync(~0u, source >= 0));
+        if (lane == 0) arrive_expecting_bytes(&tile.in_ring, K * rows);
         __syncwarp();
         if (source >= 0)
             load_bytes(tile.tokens[0] + lane * ROOM, operands.source.first + source * operands.source.stride, K, &tile.in_ring);
@@ -265,6 +265,7 @@ class Mover {
     }
 
     // By one thread: the rows of a unit, which lie one after the other then, in pieces of CHUNK bytes. One is loaded while another is stored.
+    // Copies may end before the barrier expects them: its phase lasts until this thread has arrived. A unit has less than 2^31 bytes.
     __device__ __forceinline__ void move(int unit) {
         const int K = operands.source.K, bytes = min(UNIT, end - unit * UNIT) * K;
         uint8_t* to = operands.space.rows + int64_t(unit) * UNIT * K;

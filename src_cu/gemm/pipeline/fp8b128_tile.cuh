@@ -55,7 +55,9 @@ struct Fp8b128Tile {
     static constexpr int SETS = WAVES + (OVERLAPPED ? 2 : 1);  // of sums: whole ones for each wave, partial ones
     static constexpr bool HUNGRY = (SETS * SUMS > 128 && WARPGROUPS > 1) || (SETS * SUMS > 96 && WARPGROUPS > 2);
     static constexpr int LOADER_REGISTERS = 56, MATH_REGISTERS = WARPGROUPS == 3 ? 152 : 224;
-    static_assert(!OVERLAPPED || WAVES == 1);
+    static_assert(
+        !OVERLAPPED || WAVES == 1,
+        "partial sums overlap where a warpgroup has one wave: as many warpgroups as 64 rows of wgmma, or OVERLAPPED = 0");
 
     static constexpr int BYTES_AHEAD = 2;  // blocks of scales that are read at a time, where they are bytes
 
