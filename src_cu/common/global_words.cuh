@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t increment(uint32_t* address) {
     return v;
 }
 
-// By the copy engine, which reads shared memory as it was when it is asked.
+// By the copy engine, which may read shared memory until wait_until_read().
 __device__ __forceinline__ void store_bytes(void* target, const void* source, uint32_t bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(target), "r"(shared_address(source)),
                  "r"(bytes)

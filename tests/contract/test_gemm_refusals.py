@@ -8,7 +8,7 @@ from zoo.benchmark.arguments import resolve_without_device
 from zoo.catalog import Zoo
 from zoo.contract.array import Array
 from zoo.contract.resolve import resolve
-from zoo.errors import ArgumentError, ConstraintError
+from zoo.errors import ArgumentError, ConstraintError, VariantError
 from zoo.shipped.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
@@ -114,3 +114,19 @@ def test_a_change_is_refused_somewhere(change):
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_refusal_says_the_sizes_it_met(name):
     assert "_stride = 2" in refusal(KERNELS[name], **CHANGES["rows of a that overlap"])
+
+
+@pytest.mark.parametrize(
+    ("name", "moved"), [("gemm.fp8b128.m_grouped_gather", "t128_w256_moved"), ("gemm.fp8b128.m_grouped_gather.swiglu", "t128_moved")]
+)
+def test_rows_too_long_to_count_their_bytes_in_32_bits_are_not_moved(name, moved):
+    kernel = KERNELS[name]
+    for K in (2**27 - 128, 2**27):
+        bytes_of_workspace = 16 * K + (16 * (K // 128) + 1 + 4) * 4
+        call = right_call(kernel, M=16, N=256, T=1, G=1, K=K) | {"workspace": Array(1 << 62, "u8", (bytes_of_workspace,), (1,))}
+        if K < 2**27:
+            assert resolve(kernel, call, (9, 0), 132, moved).variant.name == moved
+        else:
+            with pytest.raises(VariantError, match=moved):
+                resolve(kernel, call, (9, 0), 132, moved)
+            assert resolve(kernel, call, (9, 0), 132).variant.name != moved

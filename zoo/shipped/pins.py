@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "ff7359ec3d7a8f53168bb225abe2c90c0c3395466077bf43b8b28f5a140c0c0b"
+MANIFEST_SHA256 = "630aaa42cda3822c7629f599f4eab13a8e6d6346dcf473fe759cfe023c143e86"

@@ -74,7 +74,7 @@ struct Fp8b128Tile {
     static constexpr int SCALES = SWAPPED ? WEIGHT_SCALES * (TOKENS + 16) : TOKENS + WEIGHT_SCALES;  // floats a stage
 
     static_assert(ROWS == ROW_WAVES * WARPGROUPS * WGMMA_ROWS && WAVES > 0, "every warpgroup has whole wgmmas");
-    static_assert(ROW_WAVES == 1 || COLUMN_WAVES == 1);
+    static_assert(ROW_WAVES == 1 || COLUMN_WAVES == 1, "waves are more rows, or parts of the columns, not both");
     static_assert(WEIGHTS_A_SCALE == SCALE_BLOCK || WEIGHTS_A_SCALE == 64 || WEIGHTS_A_SCALE == (SWAPPED ? 32 : 1));
     static_assert(STRADDLES || WEIGHTS % WEIGHTS_AN_ENTRY == 0 || SCALE_BLOCK % WEIGHTS == 0,
                   "a scale of B begins where an entry begins");
