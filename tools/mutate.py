@@ -157,8 +157,9 @@ TESTS = {
     "zoo/checks/gemm_swiglu.py": (f"{_WHAT_IS_CHECKED} -k 'gemm.fp8b128 and swiglu'", "tests/checks/test_gemm_swiglu_checks.py"),
     "zoo/checks/gemm_four_bit_gated.py": (
         f"{_WHAT_IS_CHECKED} -k 'swiglu and (bf16_mxfp4 or fp8_nvfp4)'",
-        "tests/checks/test_gemm_checks.py",
+        "tests/checks/test_gemm_checks.py tests/checks/test_four_bit_gated_pairs.py",
     ),
+    "zoo/checks/pairs.py": ("tests/checks/test_four_bit_gated_pairs.py", f"{_WHAT_IS_CHECKED} -k 'swiglu and bf16_mxfp4'"),
     "zoo/checks/gemm_four_bit.py": (
         f"{_WHAT_IS_CHECKED} -k 'gemm.bf16 or gemm.fp8_'",
         "tests/checks/test_gemm_checks.py",

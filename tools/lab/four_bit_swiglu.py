@@ -52,6 +52,10 @@ def tokens(formats: str, M: int, K: int) -> dict[str, torch.Tensor]:
     return {"a": a.to(torch.float8_e4m3fn), "a_scale": torch.rand(M, device="cuda") + 0.5}
 
 
+def one_of(draw: np.random.Generator, *values: Any) -> Any:
+    return values[int(draw.integers(len(values)))]
+
+
 class Drawn:
     """A random problem of one grouping; rows of the result lie one after the other, in places too."""
 
@@ -74,11 +78,14 @@ class Drawn:
         T = max(1, self.M // 2) if grouping == "m_grouped_gather" else self.M
         self.weights = {"": weights(form, (self.G,), N, self.K)}
         self.operands = tokens(formats, T, self.K)
-        self.gates = Gates(("halves", "interleaved")[seed % 2], list(ACTIVATIONS)[seed % 3], np.float32(7.0))
+        self.gates = Gates(one_of(draw, "halves", "interleaved"), one_of(draw, *ACTIVATIONS), np.float32(one_of(draw, 0.5, 7.0, 3.0e38)))
         self.weights["_stored"] = self.unpacked(form, N)
-        self.alpha = torch.rand(self.G, 1 + seed % 2, device="cuda") * 0.2 / self.K**0.5
-        self.bias = torch.randn(self.G, N, device="cuda") if seed % 3 else None
-        self.row_scale = torch.rand(self.M, device="cuda") if seed % 4 else None
+        self.alpha = torch.rand(self.G, one_of(draw, 1, 2), device="cuda") * 0.2 / self.K**0.5
+        kind = one_of(draw, None, torch.float32, torch.bfloat16)
+        self.bias = None if kind is None else torch.randn(self.G, N, device="cuda").to(kind)
+        self.row_scale = torch.rand(self.M, device="cuda") if one_of(draw, False, True) else None
+        self.half, self.dtype = one_of(draw, (torch.bfloat16, "bf16"), (torch.float16, "f16"))
+        self.in_fragments, self.scaling = one_of(draw, False, True), one_of(draw, "exact", "pow2")
         self.order = torch.from_numpy(row_order(N, self.gates.order)[:N].astype(np.int64)).cuda()
         if grouping == "m_grouped_contiguous":
             self.operands["offsets"] = torch.from_numpy(np.cumsum(sizes).astype(np.int32)).cuda()
@@ -121,20 +128,18 @@ class Drawn:
         h = gated_unit(both, "halves", self.gates.activation, self.gates.limit)
         return h if self.row_scale is None else h * self.row_scale.cpu().numpy()[:, None]
 
-    def wrong(self, seed: int) -> int:
+    def wrong(self) -> int:
         expected, count = self.h(), 0
         given = {"alpha": self.alpha, "bias": self.bias, "row_scale": self.row_scale}
         settings = {"gates": self.gates.order, "activation": self.gates.activation, "limit": float(self.gates.limit)}
-        half, dtype = ((torch.bfloat16, "bf16"), (torch.float16, "f16"))[seed // 2 % 2]
         for ending, variant in self.tiles(".swiglu"):
-            d = torch.full((self.M, self.I * 2), POISON, device="cuda", dtype=torch.uint8).view(half)
+            d = torch.full((self.M, self.I * 2), POISON, device="cuda", dtype=torch.uint8).view(self.half)
             self.launch(ending, given | {"d": d}, **settings, variant=variant)
-            count += self.differs("d", f"{ending} {variant}", rounded(expected, dtype).view(np.uint8), d)
-        in_fragments, scaling = seed % 2 == 0, ("exact", "pow2")[seed // 2 % 2]
+            count += self.differs("d", f"{ending} {variant}", rounded(expected, self.dtype).view(np.uint8), d)
         known = np.float32(0.004)
-        width = -(-self.I // 64) * 64 if in_fragments else self.I
-        more = settings | {"order": "fragments" if in_fragments else "plain", "scaling": scaling, "columns": self.I}
-        blocks = quantised_in_blocks(expected, scaling, in_fragments)
+        width = -(-self.I // 64) * 64 if self.in_fragments else self.I
+        more = settings | {"order": "fragments" if self.in_fragments else "plain", "scaling": self.scaling, "columns": self.I}
+        blocks = quantised_in_blocks(expected, self.scaling, self.in_fragments)
         for ending, variant in self.tiles(".swiglu_fp8b128"):
             q = torch.full((self.M, width), POISON, device="cuda", dtype=torch.uint8)
             scales = torch.full((self.M, -(-self.I // 128) * 4), POISON, device="cuda", dtype=torch.uint8)
@@ -144,7 +149,7 @@ class Drawn:
             count += self.differs("scales", f"{ending} {variant}", blocks.scales.view(np.uint8), scales)
             q.fill_(POISON)
             self.launch(ending, given | of_q | {"q_scale": torch.full((1,), float(known), device="cuda")}, **more, variant=variant)
-            of_known = quantised_by(expected, known, in_fragments).view(np.uint8)
+            of_known = quantised_by(expected, known, self.in_fragments).view(np.uint8)
             count += self.differs("q under a known scale", f"{ending} {variant}", of_known, q)
         return count
 
@@ -236,8 +241,7 @@ def main() -> int:
     cubins = Zoo(arguments.directory or Path(zoo.__file__).parents[1] / "cubins")
     kinds = [(formats, grouping) for formats in FORMATS for grouping in GROUPINGS]
     wrong = sum(
-        Drawn(cubins, *kinds[seed % len(kinds)], seed).wrong(seed // len(kinds) + seed)
-        for seed in range(arguments.seed, arguments.seed + arguments.problems)
+        Drawn(cubins, *kinds[seed % len(kinds)], seed).wrong() for seed in range(arguments.seed, arguments.seed + arguments.problems)
     )
     print(f"{wrong} results differ" if wrong else f"all tiles give the rule's bits: {arguments.problems} problems", flush=True)
     results = []
