@@ -5,6 +5,10 @@
 
 namespace zoo {
 
+// What is the same in all lanes of a warp, told to ptxas, which then keeps it, and what follows from it, in uniform registers: a matrix
+// descriptor, or whether a loop goes on. A branch that lanes might take each for itself, as far as ptxas knows, ends that for all behind it.
+__device__ __forceinline__ int same_in_all_lanes(int value) { return __shfl_sync(0xFFFFFFFF, value, 0); }
+
 // The largest `value` of each aligned group of LANES lanes, in every lane of the group.
 template <int LANES>
 __device__ __forceinline__ uint32_t group_max(uint32_t value) {

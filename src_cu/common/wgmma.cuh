@@ -16,14 +16,15 @@
 #include <cstdint>
 
 #include "common/mbarrier.cuh"
+#include "common/warp.cuh"
 #include "common/wgmma_sums.cuh"
 
 namespace zoo {
 
 constexpr int WGMMA_ROWS = 64, WGMMA_DEPTH = 32, WARPGROUP = 128;
 
-// Which warpgroup this is, in a register that the compiler knows to be the same for the whole warp.
-__device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / WARPGROUP, 0); }
+__device__ __forceinline__ int warp_index() { return same_in_all_lanes(threadIdx.x / 32); }
+__device__ __forceinline__ int warpgroup_index() { return same_in_all_lanes(threadIdx.x / WARPGROUP); }
 
 // Of a tile with rows of 128 swizzled bytes: bits 0-13 its address / 16, 32-45 the 1024 bytes from 8 rows to the next 8,
 // 62 the 128-byte swizzle. 32 further along K is 32 bytes, so + 2; 8 rows further down + 64.

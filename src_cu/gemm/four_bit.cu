@@ -7,6 +7,7 @@
 //     four_bit/fragments.cuh     from packed codes and scales to registers
 //     four_bit/tile.cuh          the tile and its ring of stages
 //     four_bit/load.cuh          where operands come from
+//     four_bit/width.cuh         how many of a tile's tokens are multiplied
 //     four_bit/multiply.cuh      the loop over K, promoted every 256 of it
 //     four_bit/halves.cuh        the loop over K, promoted every 128, or never
 //     four_bit/finish.cuh        from sums to D

@@ -9,7 +9,7 @@
 namespace zoo {
 
 using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false,
-                         Promotion::of_blocks, Laid::stored>;
+                         Variant::TOKENS == 128, Promotion::of_blocks, Laid::stored>;
 using Places = AnyPlaces<false>;
 using Order = GroupedOrder<Tile, Variant::BAND, Places>;
 using Way = FourBitProduct<Tile, Order, 1>;

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "165a2d8b8a5390f25800967955accb1956355089f656015773ef17fdb135d314"
+EVIDENCE_SHA256 = "2ed71ffe9e2a1f922675bcbe0b8ec265150e809d70fea9ef7f7633a3f98bd726"

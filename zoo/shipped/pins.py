@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "630aaa42cda3822c7629f599f4eab13a8e6d6346dcf473fe759cfe023c143e86"
+MANIFEST_SHA256 = "9a0219151a771b0722c7fd4132ea3035d5adc802f2830e725e573f0905b8ac74"

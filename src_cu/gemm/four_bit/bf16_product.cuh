@@ -37,7 +37,7 @@ struct Bf16Product {
         if constexpr (SPLITS > 1) arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
 
-        if (threadIdx.x >= Tile::MATH_THREADS) {
+        if (warp_index() >= Tile::MATH_WARPS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {

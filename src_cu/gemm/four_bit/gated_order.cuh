@@ -34,7 +34,7 @@ struct PartsInTurn : Order {
 
     // `work` is what was given last.
     __device__ __forceinline__ bool next(Work& work) {
-        if (another) {
+        if (same_in_all_lanes(another)) {
             work.weight += Tile::WEIGHTS;
             another = false;
             return true;

@@ -12,6 +12,7 @@
 #include "gemm/four_bit/gated_tile.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
+#include "gemm/four_bit/width.cuh"
 
 namespace zoo {
 
@@ -27,9 +28,11 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
     } else if constexpr (Tile::OF_BF16) {
         multiply_bf16(tile, ring, b.chunks, int(exists), sums);
     } else {
-        BlockOf<Tile> block;
-        if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
-        multiply_packed(tile, block, ring, work.end_block, exists ? b.chunks : 0, sums[0]);
+        multiply_as_wide_as<Tile>(work.end_token - work.token, sums[0], [&]<int TURNS, int COLUMNS>(auto& some_sums) {
+            BlockOf<Tile> block;
+            if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+            multiply_packed<TURNS, COLUMNS>(tile, block, ring, work.end_block, exists ? b.chunks : 0, some_sums);
+        });
     }
 }
 
@@ -54,7 +57,7 @@ struct GatedProduct {
         __syncthreads();
         wait_for_previous_kernel();
 
-        if (threadIdx.x >= Tile::MATH_THREADS) {
+        if (warp_index() >= Tile::MATH_WARPS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {
@@ -78,6 +81,8 @@ struct GatedProduct {
                     rows.keep(turn, h);
                 else
                     rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h);
+                if constexpr (!Tile::OF_BF16)
+                    __syncwarp();  // which tells ptxas that lanes go on together. bf16's loops become no better by it
             }
         }
     }

@@ -18,10 +18,9 @@
 
 namespace zoo {
 
-template <class Tile>
+template <class Tile, int TURNS, int COLUMNS>
 struct LoopOverHalves {
-    using Block = BlockOfWords<Tile>;
-    static constexpr int TURNS = Tile::TURNS, PARTIAL = Block::PARTIAL, HALF = PROMOTED_CHUNKS / 2;
+    static constexpr int PARTIAL = COLUMNS / 2, SUMS = TURNS * PARTIAL, HALF = PROMOTED_CHUNKS / 2;
     static constexpr bool SCALED = Tile::SCALED;  // or never promoted
     static constexpr int SETS = SCALED ? 2 : TURNS;
     static_assert(Tile::STAGES > 2, "a block, the one before it and the next one are there at once");
@@ -30,7 +29,7 @@ struct LoopOverHalves {
     int left;            // chunks, from the block that is unpacked on
     int stage, before;   // of the block that is multiplied, and of the one before it
     uint32_t own_scale;  // how far behind the first token's scale that of this lane's first one lies
-    Block block;
+    BlockOfWords<Tile> block;
     float partial[SETS][PARTIAL];
 
     __device__ __forceinline__ LoopOverHalves(Tile& tile, int left) : tile(tile), left(left) {}
@@ -66,12 +65,11 @@ struct LoopOverHalves {
 
     // When all but PENDING groups are over: a turn of one half, whose scales are in that stage.
     template <int PENDING>
-    __device__ __forceinline__ void promote(int half, int turn, int of_stage, float (&sums)[Tile::SUMS]) {
+    __device__ __forceinline__ void promote(int half, int turn, int of_stage, float (&sums)[SUMS]) {
         float (&added)[PARTIAL] = partial[set_of(half, turn)];
         constexpr int PAIRS = PARTIAL / 4, AHEAD = PAIRS < 4 ? PAIRS : 4;
         float2 scales[PAIRS];  // of two tokens each, eight apart
-        const float* of = tile.scales.of[of_stage][half] + turn * Block::COLUMNS;
-        if constexpr (!Tile::HOLDS_PLACES) find_own_scale(thread_index_anew());
+        const float* of = tile.scales.of[of_stage][half] + turn * COLUMNS;
         const uint32_t at = shared_address(of) + own_scale;
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) scales[i] = load_two_shared(at + i * 8 * sizeof(float));
@@ -88,15 +86,11 @@ struct LoopOverHalves {
         }
     }
 
-    __device__ __forceinline__ void find_own_scale(int thread) {
-        own_scale = accumulator_column(0, thread) * sizeof(float);
-        if constexpr (Tile::HOLDS_PLACES) asm volatile("" : "+r"(own_scale));
-    }
-
     // Words of the first block's first half.
     __device__ __forceinline__ void begin(Ring<Tile::STAGES>& ring) {
         block.find_places(tile);
-        if constexpr (Tile::HOLDS_PLACES) find_own_scale(threadIdx.x);
+        own_scale = accumulator_column(0) * sizeof(float);
+        asm volatile("" : "+r"(own_scale));
         tile.wait_until_full(ring);
         stage = ring.stage;
         block.unpack_from(tile, stage);
@@ -107,7 +101,7 @@ struct LoopOverHalves {
     // running; when it ends, so has this one. ptxas lets sums be read while other wgmmas run only where both were asked for in straight
     // code: so that group is over before others begin, and nothing is waited for in between that might not be there.
     template <bool IS_FIRST>
-    __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[Tile::SUMS]) {
+    __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[SUMS]) {
         ring.advance();
         if (!is_last) tile.wait_until_full(ring);
         block.multiply_from(tile, stage);
@@ -136,7 +130,7 @@ struct LoopOverHalves {
         if constexpr (SCALED && TURNS == 2) promote<1>(1, 0, before, sums);
     }
 
-    __device__ __forceinline__ void end(float (&sums)[Tile::SUMS]) {
+    __device__ __forceinline__ void end(float (&sums)[SUMS]) {
         if constexpr (SCALED) {
             promote<0>(1, TURNS - 1, before, sums);
         } else {
@@ -153,15 +147,20 @@ struct LoopOverHalves {
 };
 
 // As multiply_packed().
-template <class Tile>
+template <int TURNS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_by_halves(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
-                                                   float (&sums)[Tile::SUMS]) {
+                                                   float (&sums)[TURNS * COLUMNS / 2]) {
 #pragma unroll
-    for (int j = 0; j < Tile::SUMS; j++) sums[j] = 0;
+    for (int j = 0; j < TURNS * COLUMNS / 2; j++) sums[j] = 0;
     if (blocks == 0) return;
-    LoopOverHalves<Tile> loop(tile, left);
+    LoopOverHalves<Tile, TURNS, COLUMNS> loop(tile, left);
     loop.begin(ring);
     loop.template multiply<true>(ring, blocks == 1, sums);
+    // Behind a block that is not of the loop ptxas does not know what is the same in all lanes.
+    loop.stage = same_in_all_lanes(loop.stage);
+    loop.before = same_in_all_lanes(loop.before);
+    ring.stage = same_in_all_lanes(ring.stage);
+    ring.parity = same_in_all_lanes(ring.parity);
 #pragma unroll 1
     for (; blocks > 1; blocks--) loop.template multiply<false>(ring, blocks == 2, sums);
     loop.end(sums);

@@ -38,14 +38,13 @@ __device__ __forceinline__ void add_turn(int turn, float (&sums)[SUMS], float (&
     for (int j = 0; j < PARTIAL; j++) sums[turn * PARTIAL + j] = __fadd_rn(sums[turn * PARTIAL + j], partial[j]);
 }
 
-template <class Tile>
+template <int TURNS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks,
-                                                     int left, float (&sums)[Tile::SUMS]) {
-    using Block = BlockOf<Tile>;
-    constexpr int TURNS = Tile::TURNS, HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
+                                                     int left, float (&sums)[TURNS * COLUMNS / 2]) {
+    constexpr int HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.table);
-    float first[Block::PARTIAL], second[Block::PARTIAL];  // partial sums of a turn
-    auto begin_block = [&] {                              // unpacks it, and starts its first turn
+    float first[COLUMNS / 2], second[COLUMNS / 2];  // partial sums of a turn
+    auto begin_block = [&] {                        // unpacks it, and starts its first turn
         tile.wait_until_full(ring);
         block.multiply_from(tile, ring.stage);
         block.unpack_from(tile, ring.stage);
@@ -102,13 +101,12 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
     }
 }
 
-template <class Tile>
+template <int TURNS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_in_turn(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks, int left,
-                                                 float (&sums)[Tile::SUMS]) {
-    using Block = BlockOf<Tile>;
-    constexpr int TURNS = Tile::TURNS, LAST = PROMOTED_CHUNKS - 1;
+                                                 float (&sums)[TURNS * COLUMNS / 2]) {
+    constexpr int LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.table);
-    float partial[Block::PARTIAL];
+    float partial[COLUMNS / 2];
     decltype(block.load(0, 0)) next;
     Entries entries;
     auto unpack_all_but_last = [&](auto&& wait_for_chunk) {
@@ -165,17 +163,18 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, BlockOf<Tile>& bloc
 }
 
 // `left`: how many chunks there are from the first block on, of this warpgroup's rows; others count as zeros.
-template <class Tile>
+template <int TURNS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_packed(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks, int left,
-                                                float (&sums)[Tile::SUMS]) {
+                                                float (&sums)[TURNS * COLUMNS / 2]) {
+    static_assert(TURNS == 1 || TURNS == 2);
 #pragma unroll
-    for (int j = 0; j < Tile::SUMS; j++) sums[j] = 0;
+    for (int j = 0; j < TURNS * COLUMNS / 2; j++) sums[j] = 0;
     if (blocks == 0) return;
     block.find_places(tile);
     if constexpr (Tile::ALTERNATES)
-        multiply_alternating(tile, block, ring, blocks, left, sums);
+        multiply_alternating<TURNS, COLUMNS>(tile, block, ring, blocks, left, sums);
     else
-        multiply_in_turn(tile, block, ring, blocks, left, sums);
+        multiply_in_turn<TURNS, COLUMNS>(tile, block, ring, blocks, left, sums);
 }
 
 }  // namespace zoo

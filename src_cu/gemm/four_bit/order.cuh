@@ -27,9 +27,10 @@ struct OneOrGroupedOrder : GroupedOrder<Tile, BAND, EndsOrPlaces> {
 
     __device__ __forceinline__ bool next(Work& work) {
         if (!Grouped::next(work)) return false;
-        if (EVEN && this->groups.places == nullptr) {
-            work.token = work.token / Tile::TOKENS * box_rows;
-            work.end_token = min(work.end_token, work.token + box_rows);
+        if constexpr (EVEN) {  // no branch: ptxas would not know that lanes go on together
+            const bool is_one = this->groups.places == nullptr;
+            work.token = is_one ? work.token / Tile::TOKENS * box_rows : work.token;
+            work.end_token = min(work.end_token, is_one ? work.token + box_rows : work.end_token);
         }
         return true;
     }

@@ -13,6 +13,7 @@
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
 #include "gemm/four_bit/order.cuh"
+#include "gemm/four_bit/width.cuh"
 #include "gemm/epilogue/pushed_sums.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
@@ -50,6 +51,13 @@ __device__ __forceinline__ void each_number(Work& work, const Each& each) {
     each(work.token), each(work.weight), each(work.end_token), each(work.group);
 }
 
+// Those that decide how often a loop is run, the same in all lanes.
+template <class Order, class Each>
+__device__ __forceinline__ void each_number_of_loops(Order& order, const Each& each) {
+    each(order.blocks), each(order.index);
+    if constexpr (requires { order.end_index; }) each(order.first_group), each(order.end_index);
+}
+
 // What a multiplying thread knows of its order and its tile, out of its registers and back: each number of all threads together. In
 // assembly, or the compiler keeps them.
 template <class Tile>
@@ -76,6 +84,7 @@ struct Parked {
         };
         each_number(order, load);
         each_number(work, load);
+        each_number_of_loops(order, [](int& number) { number = same_in_all_lanes(number); });
     }
 };
 
@@ -102,7 +111,7 @@ struct FourBitProduct {
         if constexpr (SPLITS > 1) arrive_at_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
 
-        if (threadIdx.x >= Tile::MATH_THREADS) {
+        if (warp_index() >= Tile::MATH_WARPS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {
@@ -129,13 +138,16 @@ struct FourBitProduct {
                 float sums[Tile::SUMS];
                 if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
                 if constexpr (Tile::PARKS) parked.park(order, work);
-                if constexpr (Tile::PROMOTION == Promotion::of_blocks) {
-                    BlockOf<Tile> block;
-                    if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
-                    multiply_packed(tile, block, ring, work.end_block - work.first_block, left, sums);
-                } else {
-                    multiply_by_halves(tile, ring, work.end_block - work.first_block, left, sums);
-                }
+                const int blocks = work.end_block - work.first_block;
+                multiply_as_wide_as<Tile>(work.end_token - work.token, sums, [&]<int TURNS, int COLUMNS>(auto& some_sums) {
+                    if constexpr (Tile::PROMOTION == Promotion::of_blocks) {
+                        BlockOf<Tile> block;
+                        if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+                        multiply_packed<TURNS, COLUMNS>(tile, block, ring, blocks, left, some_sums);
+                    } else {
+                        multiply_by_halves<TURNS, COLUMNS>(tile, ring, blocks, left, some_sums);
+                    }
+                });
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1)
                     pushed.push(sums);

@@ -34,12 +34,12 @@ struct TokenScalesOfStages {
     float of[STAGES][2][TOKENS];
 };
 
-template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
-          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed, bool PLACES_ANEW = false>
+template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_, bool FITS_,
+          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
-    static constexpr bool GATHERS = GATHERS_, OF_BF16 = false;
+    static constexpr bool GATHERS = GATHERS_, FITS = FITS_, OF_BF16 = false;
     static constexpr Laid LAID = LAID_;
     static constexpr bool STORED = LAID != Laid::packed;
     static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
@@ -57,8 +57,6 @@ struct FourBitTile {
     // 192 tokens are 96 sums, 48 partial sums and 32 words of weights a lane: the loading warps give registers away, and what the loop over K
     // does not need waits in shared memory.
     static constexpr bool ALTERNATES = TOKENS <= 128;  // where blocks are promoted
-    // A lane keeps where its weights lie: who reads the thread's index in the loop over K waits for it in every block. But not where registers are short.
-    static constexpr bool HOLDS_PLACES = ALTERNATES && !PLACES_ANEW;
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = TOKENS >= 128;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
@@ -67,7 +65,7 @@ struct FourBitTile {
                                                                   : SCALED              ? 32
                                                                                         : 0));
     static constexpr bool PARKS = TOKENS > 128;
-    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = 216;
+    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = SCALED ? 208 : 216;
     static constexpr int COPYING_THREADS = GATHERING_THREADS > 0 ? GATHERING_THREADS
                                            : SCALED              ? 32
                                                                  : 0;  // that arrive by their copies

@@ -13,20 +13,21 @@ constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 
+// FITS is in the tables only where it is 1.
+template <class V>
+constexpr bool fits = requires { V::FITS; };
+
 template <class Tile>
 using OrderOfGroups = std::conditional_t<Variant::GROUPING != 1, GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>,
                                          OneOrGroupedOrder<Tile, Variant::BAND>>;
 template <class Tile>
 using OrderOf = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>, OrderOfGroups<Tile>>;
 
-// PLACES_ANEW is in the tables only where it was seen to be faster.
-template <class V>
-constexpr bool finds_places_anew = requires { V::PLACES_ANEW; };
 // 256 tokens are worth a warpgroup that decodes, others decode as they multiply.
 template <int TOKENS>
 struct Choice {
     using Tile = FourBitTile<WEIGHTS, TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES, Variant::CHUNKS, GATHERS,
-                             PROMOTION, Laid::packed, finds_places_anew<Variant>>;
+                             fits<Variant>, PROMOTION>;
     using Way = FourBitProduct<Tile, OrderOf<Tile>, Variant::SPLITS>;
 };
 // ONCE is in the tables only where weights are decoded once for all tokens.
