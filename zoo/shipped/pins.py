@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "9a0219151a771b0722c7fd4132ea3035d5adc802f2830e725e573f0905b8ac74"
+MANIFEST_SHA256 = "f6634473236f515b248c93ecdae5591b3b1364f608ae50a9e6099c0803bc10ea"

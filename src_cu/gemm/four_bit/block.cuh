@@ -15,9 +15,9 @@ struct BlockOfWords {
 
     uint32_t words[PROMOTED_CHUNKS][8];
     uint32_t codes, scales;  // of this lane, in the stage that is unpacked
-    uint32_t first_codes,
-        first_scales;  // in stage 0: who reads the thread's index in the loop over K waits for it in every block
-    uint32_t tokens;   // in the stage that is multiplied: the lower word of a descriptor
+    // In stage 0: who reads the thread's index in the loop over K waits for it in every block.
+    uint32_t first_codes, first_scales;
+    uint32_t tokens;  // in the stage that is multiplied: the lower word of a descriptor
 
     // Before the first block.
     __device__ __forceinline__ void find_places(const Tile& tile) {

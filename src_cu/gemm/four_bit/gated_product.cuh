@@ -81,8 +81,8 @@ struct GatedProduct {
                     rows.keep(turn, h);
                 else
                     rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h);
-                if constexpr (!Tile::OF_BF16)
-                    __syncwarp();  // which tells ptxas that lanes go on together. bf16's loops become no better by it
+                // Tells ptxas that lanes go on together. bf16's loops become no better by it.
+                if constexpr (!Tile::OF_BF16) __syncwarp();
             }
         }
     }

@@ -171,7 +171,6 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
         ahead.begin(scales, work, row, quarter);
     }
 
-    // Whatever the tile: there is one place to hold.
     __device__ __forceinline__ void find_places(const Tile& tile) {
         const uint32_t thread = threadIdx.x, row = rows.upper_from_there(thread), quarter = thread % 4;
         this->first_codes = rows.rows_at(tile) + row * ROW_BYTES + (quarter / 2 ^ row % 8) * 16 + quarter % 2 * 8;

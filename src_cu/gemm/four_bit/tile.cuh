@@ -1,5 +1,6 @@
 // The tile of a product with 4-bit weights and the ring of stages that feeds it. Weights are the 64 rows of a warpgroup's wgmma,
-// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory, in TURNS equal parts.
+// unpacked from shared memory into registers; tokens are its columns, 8 to 192 of them, read from shared memory, in TURNS equal parts;
+// where the tile FITS, as many as its rows need (width.cuh).
 //
 // A stage holds CHUNKS of 64 of K:
 //
@@ -65,7 +66,8 @@ struct FourBitTile {
                                                                   : SCALED              ? 32
                                                                                         : 0));
     static constexpr bool PARKS = TOKENS > 128;
-    static constexpr int LOADER_REGISTERS = 72, MATH_REGISTERS = SCALED ? 208 : 216;
+    static constexpr int LOADER_REGISTERS = 72;
+    static constexpr int MATH_REGISTERS = SCALED ? 208 : 216;  // of tiles that fit ptxas spills a few bytes with 216
     static constexpr int COPYING_THREADS = GATHERING_THREADS > 0 ? GATHERING_THREADS
                                            : SCALED              ? 32
                                                                  : 0;  // that arrive by their copies
@@ -74,7 +76,7 @@ struct FourBitTile {
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     uint2 table[128];
-    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> unused;  // goes when all of these cubins change
+    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> unused;  // changes nothing; goes when these cubins change next
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
     std::conditional_t<MAY_GATHER, bool, Nothing> gathered;

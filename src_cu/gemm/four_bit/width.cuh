@@ -19,6 +19,8 @@ __device__ __forceinline__ void multiply_as_wide_as(int rows, float (&sums)[Tile
         for (int j = 0; j < Tile::SUMS; j++) sums[j] = j < COUNT ? own[j] : zero;
     };
     if constexpr (Tile::FITS) {
+        constexpr int COLUMNS = Tile::TOKENS / Tile::TURNS;
+        static_assert(Tile::TOKENS > 72 && COLUMNS != 72 && COLUMNS != 32);
         rows = same_in_all_lanes(rows);
         if (!Tile::SCALED && rows <= 32) return at_width.template operator()<1, 32>();
         if (rows <= 72) return at_width.template operator()<1, 72>();
