@@ -8,8 +8,8 @@
 
 namespace zoo {
 
-using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false,
-                         Variant::TOKENS == 128, Promotion::of_blocks, Laid::stored>;
+using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, fits<Variant>,
+                         Promotion::of_blocks, Laid::stored>;
 using Places = AnyPlaces<false>;
 using Order = GroupedOrder<Tile, Variant::BAND, Places>;
 using Way = FourBitProduct<Tile, Order, 1>;

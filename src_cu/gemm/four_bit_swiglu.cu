@@ -19,7 +19,7 @@ constexpr bool OF_BF16 = Variant::TOKEN_BYTES == 2;
 constexpr Weights FORMAT = Weights(Variant::FORMAT);
 constexpr int GATHERING_THREADS = Variant::CTAS > 1 ? 32 : 96;  // more would leave two CTAs of 32 bf16 tokens too few registers
 
-using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, Variant::TOKENS == 128>;
+using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, fits<Variant>>;
 using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant::CHUNKS, false>;
 using Tile = MayGather<std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>, GATHERING_THREADS>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;

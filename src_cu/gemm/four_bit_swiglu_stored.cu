@@ -10,7 +10,7 @@ namespace zoo {
 constexpr bool OF_BF16 = Variant::TOKEN_BYTES == 2;
 constexpr Weights FORMAT = Weights(Variant::FORMAT);
 
-using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, Variant::TOKENS == 128,
+using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, fits<Variant>,
                               Promotion::of_blocks, Laid::stored_gates>;
 using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored_gates>;
 using Tile = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;

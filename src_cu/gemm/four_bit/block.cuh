@@ -22,8 +22,9 @@ struct BlockOfWords {
     // Before the first block.
     __device__ __forceinline__ void find_places(const Tile& tile) {
         const int thread = threadIdx.x % WARPGROUP;
-        first_codes = shared_address(tile.weights[0][warpgroup_index()]) + thread * 16;
-        first_scales = first_codes - thread * 16 + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
+        const uint32_t at = shared_address(tile.weights[0][warpgroup_index()]);
+        first_codes = at + thread * 16;
+        first_scales = at + CODE_BYTES + (Tile::FORMAT == Weights::nvfp4 ? thread * 2 : thread / 2 * 2);
         asm volatile("" : "+r"(first_codes), "+r"(first_scales));
     }
     __device__ __forceinline__ void unpack_from(const Tile& tile, int stage) {

@@ -29,6 +29,10 @@ constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor
 // When partial sums leave the tensor cores: after each block; after half of one, times the tokens' scales for 1 x 128; never.
 enum class Promotion { of_blocks, of_scaled_halves, never };
 
+// Of a variant, in whose table FITS is only where it is 1.
+template <class V>
+constexpr bool fits = requires { V::FITS; };
+
 // For each half of a block, of each token.
 template <int STAGES, int TOKENS>
 struct TokenScalesOfStages {

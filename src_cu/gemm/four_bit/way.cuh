@@ -13,10 +13,6 @@ constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 
-// FITS is in the tables only where it is 1.
-template <class V>
-constexpr bool fits = requires { V::FITS; };
-
 template <class Tile>
 using OrderOfGroups = std::conditional_t<Variant::GROUPING != 1, GroupedOrder<Tile, Variant::BAND, EndsOrPlaces>,
                                          OneOrGroupedOrder<Tile, Variant::BAND>>;
