@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "2ed71ffe9e2a1f922675bcbe0b8ec265150e809d70fea9ef7f7633a3f98bd726"
+EVIDENCE_SHA256 = "5072d5988d30e09e16bffebaa8fedcf02e0d200fa9ad0dcd2faf43bb702c35d7"

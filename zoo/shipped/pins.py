@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e4f1e4adace445a9e48bd861ae54af69d1361a84c10cf925dde05e1d45bd052d"
+MANIFEST_SHA256 = "d727544c066b6f2f41240e92fe6fd9981873fad066a58d6efa43b276afea9237"

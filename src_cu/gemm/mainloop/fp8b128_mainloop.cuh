@@ -311,7 +311,10 @@ __device__ __forceinline__ void promote(float (&sums)[Tile::SUMS], const float (
 template <class Tile, int SPLIT>
 __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int row,
                                                     float (&sums)[Tile::SUMS]) {
-    if (blocks == 0) return;
+    // Where neither clusters nor gates are, ptxas learns by votes alone that lanes go on together: else descriptors go through vector
+    // registers. Where they are it knows, and a vote costs time.
+    constexpr bool VOTES = Tile::SWAPPED && Tile::TOGETHER == 1 && Tile::SHARERS == 1 && Tile::WEIGHTS_A_SCALE == SCALE_BLOCK;
+    if (VOTES ? __all_sync(0xFFFFFFFF, blocks == 0) != 0 : blocks == 0) return;
     float even[Tile::SUMS], odd[Tile::SUMS];
     int stage;  // of the block whose wgmmas are running
     auto start = [&](float (&partial)[Tile::SUMS]) {
@@ -339,7 +342,7 @@ __device__ __forceinline__ void multiply_overlapped(Tile& tile, Ring<Tile::STAGE
         finish(factors, stage, running);
     };
     start(even);
-    for (; blocks > 2; blocks -= 2) {
+    for (; VOTES ? __any_sync(0xFFFFFFFF, blocks > 2) != 0 : blocks > 2; blocks -= 2) {
         step(even, odd);
         step(odd, even);
     }

@@ -155,7 +155,7 @@ struct FewTokensInTurn {
         __syncthreads();
         wait_for_previous_kernel();
 
-        if (threadIdx.x >= Tile::MATH_THREADS) {
+        if (warp_index() >= Tile::MATH_WARPS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
             load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
         } else {

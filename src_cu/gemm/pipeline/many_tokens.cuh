@@ -63,7 +63,9 @@ struct ManyTokens {
         __syncthreads();
         wait_for_previous_kernel();
 
-        if (threadIdx.x >= Tile::MATH_THREADS) {
+        // A shuffled role keeps descriptors in uniform registers where one warpgroup multiplies; where two do they are there anyway.
+        const bool loads = Tile::MATH_WARPS == 4 ? warp_index() >= Tile::MATH_WARPS : threadIdx.x >= Tile::MATH_THREADS;
+        if (loads) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
             if constexpr (ReadsNothing<Order>)
                 load(tile, order, operands, early.weights ? Tile::WEIGHTS_AHEAD : 0);
