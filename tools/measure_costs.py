@@ -2,7 +2,9 @@
 
     python tools/lab/gemm_numbers.py CUBINS --numbers numbers.json                                # on the GPU
     python tools/lab/gemm_numbers.py CUBINS --sweep seed.json --shapes unseen@2753@90
-    python tools/measure_costs.py src_cu/gemm/fp8b128_dense.toml numbers.json --sweep seed.json [--write]
+    python tools/measure_costs.py src_cu/gemm/fp8b128_dense.toml --numbers numbers.json --sweep seed.json [--write]
+    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json                               # on the GPU
+    python tools/measure_costs.py src_cu/gemm/four_bit_dense.toml --sweep seed.json --far 0.06 [--write]
 
 A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
 at, so a number cannot make up for another tile's. Of a sweep, where every tile was timed, those within 1.4 of the fastest count, the nearer the
@@ -119,15 +121,18 @@ def rewritten(text: str, table: str, chip: Numbers, tiles: list[Tile]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path)
-    parser.add_argument("numbers", type=Path, help="of gemm_numbers.py --numbers")
-    parser.add_argument("--sweep", type=Path, nargs="+", default=[], help="of gemm_numbers.py --sweep")
+    parser.add_argument("--numbers", type=Path, help="of gemm_numbers.py --numbers")
+    parser.add_argument("--sweep", type=Path, nargs="+", default=[], help="of gemm_numbers.py --sweep, or of four_bit_tiles.py")
+    parser.add_argument("--far", type=float, default=0, help="least weight of a time in a sweep, however far from the fastest (default: 0)")
+    parser.add_argument("--sms", type=int, default=132, help="multiprocessors, where no numbers say so (default: 132)")
     parser.add_argument("--rounds", type=int, default=6, help="0: judge what stands")
     parser.add_argument("--write", action="store_true", help="put what is found into the GPU's file")
     arguments = parser.parse_args()
     root = arguments.table.parents[1]
     documents = Documents(root)
     table = included(tomllib.loads(arguments.table.read_text()), documents)
-    name, data = table["name"], json.loads(arguments.numbers.read_text())
+    name = table["name"]
+    data = json.loads(arguments.numbers.read_text()) if arguments.numbers else {"sms": arguments.sms, "rows": []}
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
     gpu = Gpu(named[0]["costs"], documents)
     tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile.get("cost") in gpu.formulas}
@@ -139,8 +144,9 @@ def main() -> int:
         values = problems.values(*result["shape"], **result["options"])
         fastest = min(result["times"].values())
         for variant, microseconds in result["times"].items():
-            if variant in tiles and microseconds < OUT_OF_QUESTION * fastest:
-                tiles[variant].add(values, 1e3 * microseconds, math.exp(-FALLS_OFF * (microseconds / fastest - 1)))
+            near = math.exp(-FALLS_OFF * (microseconds / fastest - 1)) if microseconds < OUT_OF_QUESTION * fastest else 0
+            if variant in tiles and max(near, arguments.far) > 0:
+                tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far))
     timed = [tile for tile in tiles.values() if tile.times]
     chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))
     print("chip:", ", ".join(f"{key} {number}" for key, number in chip.items()))

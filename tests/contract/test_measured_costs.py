@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src_cu"
 GPU = "gemm/costs/h200.toml"
 TABLE = "gemm.fp8b128.dense"
+FOUR_BIT = "gemm.{format}.dense"
+FILES = (GPU, "gemm/costs/h200_four_bit.toml")
 
 # Tiles for sm_90a of tables that name a file of a GPU whose costs are fitted to choices still, so that nobody can say what a number of theirs
 # means: docs/lab/fp8_gemm_rules.md. This list only gets shorter.
@@ -64,6 +66,7 @@ FITTED = {
         "f32_few64_w64_split3",
         "f32_few128_w64",
     ],
+    FOUR_BIT: ["few64_never", "t128_never", "t256_never", "t256_once", "t256_once_blocks", "t256_once_never"],
 }
 
 
@@ -85,8 +88,8 @@ def formulas():
 
 
 @pytest.fixture(scope="module")
-def gpu():
-    return tomllib.loads((SOURCES / GPU).read_text())
+def texts():
+    return (SOURCES / "gemm/costs/formulas.toml").read_text()
 
 
 def test_a_cost_with_numbers_is_one_that_is_known_to_be_fitted(formulas):
@@ -98,24 +101,25 @@ def test_a_cost_with_numbers_is_one_that_is_known_to_be_fitted(formulas):
     assert found == FITTED
 
 
-def test_every_number_has_an_experiment_and_a_tile_that_reads_it(gpu, formulas):
-    numbers = {name for tiles in gpu["tile"].values() for tile in tiles.values() for name in tile} | gpu["chip"].keys()
+@pytest.mark.parametrize("file", FILES)
+def test_every_number_has_an_experiment_and_a_tile_that_reads_it(file, formulas, texts):
+    gpu = tomllib.loads((SOURCES / file).read_text())
+    chip = gpu.get("chip", {}).keys()
+    numbers = {name for tiles in gpu["tile"].values() for tile in tiles.values() for name in tile} | chip
     assert numbers == gpu["experiment"].keys()
     assert all(len(said.split()) >= 5 for said in gpu["experiment"].values()), "in words"
     measured = {
-        name: {tile["name"] for tile in tiles if tile.get("cost") in formulas}
+        name: {tile["name"] for tile in tiles if tile["costs"] == file and tile.get("cost") in formulas}
         for name, tiles in map(tiles_of, SOURCES.glob("*/*.toml"))
-        if tiles
     }
     assert {table: set(tiles) for table, tiles in gpu["tile"].items()} == {table: tiles for table, tiles in measured.items() if tiles}
-    text = (SOURCES / "gemm/costs/formulas.toml").read_text()
-    assert gpu["chip"].keys() <= set(re.findall(r"\{(\w+)\}", text)), "a number of the chip that no formula reads"
+    assert chip <= set(re.findall(r"\{(\w+)\}", texts)), "a number of the chip that no formula reads"
 
 
 def test_the_manifest_has_the_expressions_that_the_file_makes():
     tables = {table.name: table for table in read_tables(SOURCES)}
     manifest = json.loads((ROOT / "cubins" / "manifest.json").read_text())["kernels"]
-    for name in FITTED:
+    for name in ("gemm.fp8b128.dense", "gemm.fp8_nvfp4.dense", "gemm.fp8_mxfp4.dense"):
         made = {(named(vars(tile)), arch): tile.cost for tile in tables[name].tiles for arch in tile.arch}
         shipped = {(variant["name"], variant["arch"]): variant["cost"] for variant in manifest[name]["variants"]}
         assert shipped == made
@@ -123,11 +127,12 @@ def test_the_manifest_has_the_expressions_that_the_file_makes():
 
 @pytest.mark.parametrize("tokens", [0, 1, 127, 128, 129, 2**31 - 513])
 @pytest.mark.parametrize("width", [0, 8, 2**31 - 520])
-def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tokens, width):
+@pytest.mark.parametrize("name", [TABLE, "gemm.fp8_nvfp4.dense"])
+def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, name, tokens, width):
     """A cost that divided by zero or outgrew 64 bits would refuse a call that its constraints allow."""
     if -(-tokens // 8) * -(-width // 64) >= 2**27:
         pytest.skip("the table refuses such a D")
-    (table,) = (table for table in read_tables(SOURCES) if table.name == TABLE)
+    (table,) = (table for table in read_tables(SOURCES) if table.name == name)
     values = {
         "M": tokens,
         "N": width,
@@ -139,10 +144,10 @@ def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, to
         "FOURS": 30,
         "EIGHTS": 13,
     }
-    for name, text in table.entry["derived"].items() if isinstance(table.entry["derived"], dict) else table.entry["derived"]:
-        if not {"SHARES"} & {name}:
-            values[name] = Expression(text).evaluate({"batch_invariant.yes": 0, **values})
-    _, tiles = tiles_of(SOURCES / "gemm/fp8b128_dense.toml")
+    for derived, text in table.entry["derived"].items() if isinstance(table.entry["derived"], dict) else table.entry["derived"]:
+        if derived != "SHARES":
+            values[derived] = Expression(text).evaluate({"batch_invariant.yes": 0, **values})
+    _, tiles = tiles_of(SOURCES / ("gemm/fp8b128_dense.toml" if name == TABLE else "gemm/four_bit_dense.toml"))
     measured = {tile["name"] for tile in tiles if tile.get("cost") in formulas}
     for tile in table.tiles:
         if tile.name in measured and tile.arch == ["sm_90a"]:
@@ -182,7 +187,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
     numbers = tmp_path / "numbers.json"
     numbers.write_text(json.dumps({"sms": 132, "rows": rows}))
     monkeypatch.setattr(
-        "sys.argv", ["measure_costs.py", str(tmp_path / "gemm/fp8b128_dense.toml"), str(numbers), "--write", "--rounds", "1"]
+        "sys.argv", ["measure_costs.py", str(tmp_path / "gemm/fp8b128_dense.toml"), "--numbers", str(numbers), "--write", "--rounds", "1"]
     )
     assert measure.main() == 0
     after = tomllib.loads((tmp_path / GPU).read_text())

@@ -63,7 +63,7 @@ def grouped_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
     for grouping in ("m_grouped_contiguous", "m_grouped_masked", "k_grouped"):
         for sizes, one in _by_sizes(by_name[f"gemm.fp8b128.{grouping}"], evidence).items():
             gather = gathered.get(sizes) if grouping == "m_grouped_contiguous" else None
-            beside = "" if gather is None else f"{gather.microseconds / one.microseconds:.2f}"
+            beside = "" if gather is None or gather.device != one.device else f"{gather.microseconds / one.microseconds:.2f}"
             rows.append((code(grouping), *_case(one), *_rates(one), beside))
     return table(("groups", *_CASE, "us", "TFLOPS", "TB/s", "limit / time", "gathered, over this"), rows)
 
@@ -76,7 +76,7 @@ def swiglu_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
         plain, bf16, fp8 = (_by_sizes(by_name[f"gemm.fp8b128.{grouping}{extra}"], evidence) for extra in ("", ".swiglu", ".swiglu_fp8b128"))
         cases: dict[str, list[tuple[int, ...]]] = {}
         for sizes, one in plain.items():
-            if sizes in bf16 and sizes in fp8:
+            if all(sizes in found and found[sizes].device == one.device for found in (bf16, fp8)):
                 cases.setdefault(_case(one)[0], []).append(sizes)
         for words, members in cases.items():
             overs = [[found[sizes].microseconds / plain[sizes].microseconds for sizes in members] for found in (bf16, fp8)]

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "7281e8cc42d25832c0d8b689e10de156b6dac89e06e16a4920586b742ab8cafd"
+EVIDENCE_SHA256 = "d330e88ef57124280b589963282d29a02f923c55131799253f0c9142c937cc7c"

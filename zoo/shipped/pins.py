@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "d727544c066b6f2f41240e92fe6fd9981873fad066a58d6efa43b276afea9237"
+MANIFEST_SHA256 = "be827f0c4aaff99f0198dfbe14657311d7c5cce499e54c60d161b6381799ada3"
