@@ -7,8 +7,8 @@
     python tools/measure_costs.py src_cu/gemm/four_bit_dense.toml --sweep seed.json --far 0.06 [--write]
 
 A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
-at, so a number cannot make up for another tile's. Of a sweep, where every tile was timed, those within 1.4 of the fastest count, the nearer the
-more. The chip's numbers are those with which all tiles' costs are nearest to their times; where not every tile was timed they stay.
+at, so a number cannot make up for another tile's. Of a sweep, which has the times of all tiles that might be fast, those within 1.4 of the fastest
+count, the nearer the more; with --far the others a little, so that no tile is thought fast where it was never near. The chip's numbers are those with which all tiles' costs are nearest to their times; where not every tile was timed they stay.
 """
 
 from __future__ import annotations
@@ -128,6 +128,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6, help="0: judge what stands")
     parser.add_argument("--write", action="store_true", help="put what is found into the GPU's file")
     arguments = parser.parse_args()
+    if arguments.numbers is None and not arguments.sweep:
+        parser.error("give --numbers or --sweep: times to find numbers in")
     root = arguments.table.parents[1]
     documents = Documents(root)
     table = included(tomllib.loads(arguments.table.read_text()), documents)

@@ -88,8 +88,8 @@ def formulas():
 
 
 @pytest.fixture(scope="module")
-def texts():
-    return (SOURCES / "gemm/costs/formulas.toml").read_text()
+def tables():
+    return {table.name: table for table in read_tables(SOURCES)}
 
 
 def test_a_cost_with_numbers_is_one_that_is_known_to_be_fitted(formulas):
@@ -102,7 +102,7 @@ def test_a_cost_with_numbers_is_one_that_is_known_to_be_fitted(formulas):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_number_has_an_experiment_and_a_tile_that_reads_it(file, formulas, texts):
+def test_every_number_has_an_experiment_and_a_tile_that_reads_it(file, formulas):
     gpu = tomllib.loads((SOURCES / file).read_text())
     chip = gpu.get("chip", {}).keys()
     numbers = {name for tiles in gpu["tile"].values() for tile in tiles.values() for name in tile} | chip
@@ -113,11 +113,11 @@ def test_every_number_has_an_experiment_and_a_tile_that_reads_it(file, formulas,
         for name, tiles in map(tiles_of, SOURCES.glob("*/*.toml"))
     }
     assert {table: set(tiles) for table, tiles in gpu["tile"].items()} == {table: tiles for table, tiles in measured.items() if tiles}
-    assert chip <= set(re.findall(r"\{(\w+)\}", texts)), "a number of the chip that no formula reads"
+    text = (SOURCES / "gemm/costs/formulas.toml").read_text()
+    assert chip <= set(re.findall(r"\{(\w+)\}", text)), "a number of the chip that no formula reads"
 
 
-def test_the_manifest_has_the_expressions_that_the_file_makes():
-    tables = {table.name: table for table in read_tables(SOURCES)}
+def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
     manifest = json.loads((ROOT / "cubins" / "manifest.json").read_text())["kernels"]
     for name in ("gemm.fp8b128.dense", "gemm.fp8_nvfp4.dense", "gemm.fp8_mxfp4.dense"):
         made = {(named(vars(tile)), arch): tile.cost for tile in tables[name].tiles for arch in tile.arch}
@@ -127,12 +127,14 @@ def test_the_manifest_has_the_expressions_that_the_file_makes():
 
 @pytest.mark.parametrize("tokens", [0, 1, 127, 128, 129, 2**31 - 513])
 @pytest.mark.parametrize("width", [0, 8, 2**31 - 520])
-@pytest.mark.parametrize("name", [TABLE, "gemm.fp8_nvfp4.dense"])
-def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, name, tokens, width):
+@pytest.mark.parametrize(
+    ("name", "path", "columns"), [(TABLE, "gemm/fp8b128_dense.toml", 64), ("gemm.fp8_nvfp4.dense", "gemm/four_bit_dense.toml", 128)]
+)
+def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tables, name, path, columns, tokens, width):
     """A cost that divided by zero or outgrew 64 bits would refuse a call that its constraints allow."""
-    if -(-tokens // 8) * -(-width // 64) >= 2**27:
+    if -(-tokens // 8) * -(-width // columns) >= 2**27:
         pytest.skip("the table refuses such a D")
-    (table,) = (table for table in read_tables(SOURCES) if table.name == name)
+    table = tables[name]
     values = {
         "M": tokens,
         "N": width,
@@ -147,7 +149,7 @@ def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, na
     for derived, text in table.entry["derived"].items() if isinstance(table.entry["derived"], dict) else table.entry["derived"]:
         if derived != "SHARES":
             values[derived] = Expression(text).evaluate({"batch_invariant.yes": 0, **values})
-    _, tiles = tiles_of(SOURCES / ("gemm/fp8b128_dense.toml" if name == TABLE else "gemm/four_bit_dense.toml"))
+    _, tiles = tiles_of(SOURCES / path)
     measured = {tile["name"] for tile in tiles if tile.get("cost") in formulas}
     for tile in table.tiles:
         if tile.name in measured and tile.arch == ["sm_90a"]:
@@ -196,3 +198,33 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
     before["tile"][TABLE].pop("t192")
     assert after == before
     assert "t192: block" in capsys.readouterr().out
+
+
+def test_a_tile_that_was_never_near_the_fastest_counts_only_where_it_is_asked_to(measure, monkeypatch, tmp_path, capsys):
+    table = included(tomllib.loads((SOURCES / "gemm/four_bit_dense.toml").read_text()), Documents(SOURCES))
+    (few64,) = (one for one in table["variants"]["tiles"] if one["name"] == "few64")
+    tile = measure.Tile(few64, FOUR_BIT, measure.Gpu(few64["costs"], Documents(SOURCES)))
+    problems = measure.Problems(with_costs(table, Documents(SOURCES)), 132)
+    true = {name: 2 * number for name, number in tile.numbers.items()}
+    sweep = [
+        {
+            "shape": (64, N, K),
+            "options": {},
+            "times": {"few32": 1.0, "few64": tile.cost.evaluate(problems.values(64, N, K) | tile.constants | true) / 1e3},
+        }
+        for N in (1024, 16384, 65536)
+        for K in (1024, 8192)
+    ]
+    file = tmp_path / "sweep.json"
+    file.write_text(json.dumps(sweep))
+    for far, counted in (("0", False), ("0.06", True)):
+        monkeypatch.setattr("sys.argv", ["measure_costs.py", str(SOURCES / "gemm/four_bit_dense.toml"), "--sweep", str(file), "--far", far])
+        assert measure.main() == 0
+        assert ("few64: " in capsys.readouterr().out) == counted
+
+
+def test_numbers_are_not_looked_for_in_no_times(measure, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["measure_costs.py", str(SOURCES / "gemm/four_bit_dense.toml")])
+    with pytest.raises(SystemExit):
+        measure.main()
+    assert "--numbers or --sweep" in capsys.readouterr().err

@@ -1,9 +1,9 @@
-"""A format that the contract has gets its column in docs/performance.md by being measured, without being added anywhere."""
+"""Tables of docs/performance.md: a format has a column by being measured, and times of two chips are not divided by each other."""
 
 from copy import copy
 from dataclasses import replace
 
-from tools.documentation.performance import quantiser_tables
+from tools.documentation.performance import grouped_table, quantiser_tables, swiglu_table
 from zoo.shipped.evidence import evidence_of
 from zoo.shipped.packaged import packaged
 
@@ -22,3 +22,29 @@ def test_a_format_that_is_measured_has_a_column_in_the_contracts_order():
     assert [cell.strip() for cell in after[0].split("|")[2:-1]] == [measured.fields["formats"], "fp8token"]
     first, second = after[2].split("|")[2:-1]
     assert first == second and first.strip(), "both columns hold the same kernel's share"
+
+
+class OfTwoChips:
+    """The packaged evidence, but for one kernel's benchmarks, which are another chip's."""
+
+    def __init__(self, name, device):
+        self.evidence, self.device = evidence_of(packaged.directory), device
+        self.moved = {variant.sha256 for variant in packaged.kernel(name).variants}
+
+    def of(self, variant):
+        record = dict(self.evidence.of(variant))
+        if variant.sha256 in self.moved and "benchmark" in record:
+            record["benchmark"] = {**record["benchmark"], "device": self.device}
+        return record
+
+
+def cells(table, column):
+    return [line.split("|")[column].strip() for line in table.splitlines()[2:]]
+
+
+def test_times_of_two_chips_make_no_ratio():
+    kernels = packaged.find("gemm.fp8b128.*")
+    one, two = evidence_of(packaged.directory), OfTwoChips("gemm.fp8b128.m_grouped_gather", "NVIDIA H100 80GB HBM3")
+    assert any(cells(grouped_table(kernels, one), -2)) and not any(cells(grouped_table(kernels, two), -2))
+    two = OfTwoChips("gemm.fp8b128.dense.swiglu", "NVIDIA H100 80GB HBM3")
+    assert "`dense`" in cells(swiglu_table(kernels, one), 1) and "`dense`" not in cells(swiglu_table(kernels, two), 1)

@@ -3,7 +3,7 @@
     python tools/lab/four_bit.py [--directory CUBINS] [--form nvfp4] [--part same] [--part dense] ... [--json FILE]
 
 Three kinds: sums promoted every 256 of K (`regular`), every 128 of it by scales for 1 x 128 (`blocks`), and `never`. Times are of CUDA
-graphs over matrices of weights of 256 MB together, so that none is in the L2 cache; torch's product is tensor-wise, of as many rows by one
+graphs over matrices of weights of 150 MB together or more, so that none is in the L2 cache; torch's product is tensor-wise, of as many rows by one
 matrix. `even` groups have as many rows each; `uneven` ones what tokens bring that choose their experts by uniform or Zipf's probabilities,
 by seed. The JSON has every time of every replay. Ends with 1 where bits differ.
 """
@@ -27,6 +27,7 @@ import zoo
 from zoo.catalog import Zoo
 
 CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
+IN_NO_CACHE = 150_000_000  # bytes of as many matrices as it takes, three times an L2 cache
 KINDS = ("regular", "blocks", "never")
 KIND_OF = (*KINDS, "regular")  # of a variant, by its PROMOTION; the last is the first by another loop
 PROBLEMS = (
@@ -64,7 +65,7 @@ def weights(form: str, shape: tuple[int, ...], N: int, K: int) -> dict[str, torc
 
 @lru_cache(maxsize=1)
 def copies(form: str, groups: int, N: int, K: int) -> list[dict[str, torch.Tensor]]:
-    count = max(2, min(16, 2**28 // (max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form])))
+    count = max(2, -(-IN_NO_CACHE // (max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form])))
     all_of_them = weights(form, (count, *((groups,) if groups else ())), N, K)
     return [{name: one[i] for name, one in all_of_them.items()} for i in range(count)]
 

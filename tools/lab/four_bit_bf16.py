@@ -3,7 +3,7 @@
     python tools/lab/four_bit_bf16.py [--soak SECONDS] [--json FILE]
 
 A problem's result is within what 16-bit rounding and f32 sums allow of the product in float64, and the same bits come from every tile that
-does not split K. Times are of CUDA graphs over matrices of weights of 256 MB together, so that none is in the L2 cache.
+does not split K. Times are of CUDA graphs over matrices of weights of 150 MB together or more, so that none is in the L2 cache.
 Ends with 1 where anything differs.
 """
 
@@ -25,7 +25,7 @@ from zoo.reference.four_bit_weights import mxfp4_as_bf16, nvfp4_as_bf16
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from four_bit import replayed
+from four_bit import IN_NO_CACHE, replayed
 
 TILES = [variant.name for variant in zoo.find("gemm.bf16_nvfp4.dense")[0].variants]  # MXFP4 has the same
 WHOLE = [tile for tile in TILES if "split" not in tile]
@@ -68,7 +68,7 @@ def soak(seconds: float, seed: int) -> int:
 
 def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
     chunk, tiles, chunks = (2304, -(-N // 64), -(-K // 64)) if form == "nvfp4" else (2176, -(-N // 64), -(-K // 64))
-    copies = max(2, min(40, 2**28 // (tiles * chunks * chunk)))
+    copies = max(2, -(-IN_NO_CACHE // (tiles * chunks * chunk)))
     b = torch.randint(0, 256, (copies, tiles, chunks, chunk), device="cuda", dtype=torch.uint8)
     b[..., 2048:] = b[..., 2048:] % 16 + (0x38 if form == "nvfp4" else 112)
     rest = {} if form == "nvfp4" else {"b_row_scale": torch.full((tiles * 64,), 127, device="cuda", dtype=torch.uint8)}

@@ -2,7 +2,7 @@
 
     python tools/lab/four_bit_stored.py [--tokens bf16] [--gates] [--json FILE]
 
-Weights are drawn as a checkpoint has them and packed by pack.<format>.fragments; with --gates they are gates and ups, and products end in SwiGLU. Times are of CUDA graphs over matrices of 256 MB together, so
+Weights are drawn as a checkpoint has them and packed by pack.<format>.fragments; with --gates they are gates and ups, and products end in SwiGLU. Times are of CUDA graphs over matrices of 150 MB together or more, so
 that none is in the L2 cache, of what the rules choose for either and of the fastest tile of each. Ends with 1 where bits differ.
 """
 
@@ -20,7 +20,7 @@ import torch
 import zoo
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from four_bit import CHUNKS, replayed, tiles
+from four_bit import CHUNKS, IN_NO_CACHE, replayed, tiles
 
 SHAPES = (  # (groups or 0, rows of each, N, K)
     *((0, M, 28672, 4096) for M in (1, 8, 32, 64, 128, 512, 2048)), (0, 64, 5760, 2880), (0, 4096, 5760, 2880),
@@ -32,7 +32,7 @@ def operands(form: str, groups: int, N: int, K: int, gates: str) -> tuple[list[d
     """Stored and packed matrices, the same."""
     block, scale = (16, torch.float8_e4m3fn) if form == "nvfp4" else (32, torch.float8_e8m0fnu)
     G = max(groups, 1)
-    count = max(2, min(16, 2**28 // (G * N * K // 2)))
+    count = max(2, -(-IN_NO_CACHE // (G * N * K // 2)))
     stored, packed = [], []
     for _ in range(count):
         q = torch.randint(0, 256, (G, N, K // 2), device="cuda", dtype=torch.uint8)

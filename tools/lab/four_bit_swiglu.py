@@ -4,7 +4,7 @@
 
 The plain product of the same packed weights has gates and ups side by side, in f32; what zoo.reference makes of them must be what every tile of
 `.swiglu` and `.swiglu_fp8b128`, and of both with stored weights, gives, to the bit, in a buffer of poison. Times are of CUDA graphs that take turns, over matrices of
-weights of 256 MB together, so that none is in the L2 cache. Ends with 1 where anything differs.
+weights of 150 MB together or more, so that none is in the L2 cache. Ends with 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from zoo.reference.gemm import rounded
 from zoo.reference.swiglu import ACTIVATIONS, gated_unit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from four_bit import CHUNKS, weights
+from four_bit import CHUNKS, IN_NO_CACHE, weights
 
 FORMATS = ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
@@ -204,7 +204,7 @@ def times(cubins: Zoo, formats: str, groups: int, rows: int, N: int, K: int, how
     grouping, M = ("dense", rows) if groups == 0 else ("m_grouped_contiguous", rows * groups)
     name, operands, form, columns = f"gemm.{formats}.{grouping}", tokens(formats, M, K), formats.partition("_")[2], N // 2
     bytes_of_b = max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form]
-    copies = weights(form, (max(2, min(16, 2**28 // bytes_of_b)), *((groups,) if groups else ())), N, K)
+    copies = weights(form, (max(2, -(-IN_NO_CACHE // bytes_of_b)), *((groups,) if groups else ())), N, K)
     each = [{what: one[i] for what, one in copies.items()} for i in range(len(copies["b"]))]
     if groups:
         operands["offsets"] = torch.from_numpy(np.cumsum(routed(how, groups, rows, rows)).astype(np.int32)).cuda()

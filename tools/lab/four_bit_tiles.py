@@ -3,7 +3,7 @@
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--form nvfp4] [--kind regular] [--seconds 60] [--rows 256] [--cubins DIR]
 
 Matrices are drawn as `gemm.py --unseen` draws them, rows evenly by their logarithm. A tile is left out where there are more than 20 times as many
-rows. All tiles of a problem and what zoo chooses take turns, from CUDA graphs, over weights of 256 MB together; ends with what choices lose.
+rows. All tiles of a problem and what zoo chooses take turns, from CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
 """
 
 from __future__ import annotations
