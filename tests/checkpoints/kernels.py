@@ -1,0 +1,148 @@
+"""A layer of published weights by the kernels themselves, on a GPU or an emulated one, in each way that tokens and weights may take.
+
+    fp8, bf16                 the tokens of both products
+    packed, stored            the weights: by pack.*.fragments, or as the checkpoint has them
+    bf16, fp8b128             h between the products; fp8b128 has a scale for 1 x 128 and is packed weights' alone
+
+The first product takes its rows through an index and ends in the activation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import zoo
+from tests.checkpoints.published import KINDS, Sizes
+from tests.checkpoints.readers import READERS, Matrices
+
+WAYS = [
+    ("fp8", "packed", "bf16"),
+    ("fp8", "packed", "fp8b128"),
+    ("fp8", "stored", "bf16"),
+    ("bf16", "packed", "bf16"),
+    ("bf16", "stored", "bf16"),
+]
+
+
+@dataclass
+class Layer:
+    gpu: Any  # array() and empty(): zoo.emulator.Device has them
+    tokens: str
+    lying: str
+    between: str
+
+    def weights(self, matrices: Matrices) -> dict[str, Any]:
+        """What a product is given of them, but for the order of gates."""
+        experts, rows, half = matrices.q.shape
+        tiles, block = -(-rows // 64), -(-2 * half // matrices.scales.shape[2])
+        scales = np.array(matrices.scales).view(np.uint8)
+        if self.lying == "stored":
+            dtype = ml_dtypes.float8_e4m3fn if matrices.format == "nvfp4" else ml_dtypes.float8_e8m0fnu
+            made = {"b": self.gpu.array(np.array(matrices.q)), "b_scale": self.gpu.array(scales.view(dtype))}
+            if matrices.format == "mxfp4":
+                largest = np.zeros((experts, 64 * tiles), np.uint8)
+                largest[:, :rows] = scales.max(axis=2)
+                made["b_row_scale"] = self.gpu.array(largest.view(dtype))
+        else:
+            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), 2048 + 4096 // block), "u8")}
+            of_rows = {}
+            if matrices.format == "mxfp4":
+                made["b_row_scale"] = of_rows["row_scale"] = self.gpu.empty((experts, 64 * tiles), "ue8m0")
+            q, scales_of_q = self.gpu.array(np.array(matrices.q)), self.gpu.array(scales)
+            zoo.launch(f"pack.{matrices.format}.fragments", q=q, scales=scales_of_q, b=made["b"], gates=matrices.gates, **of_rows)
+        for name in ("alpha", "bias"):
+            if (given := getattr(matrices, name)) is not None:
+                made[name] = self.gpu.array(given)
+        return made
+
+    def quantised(self, x: Any, rows: int, columns: int) -> dict[str, Any]:
+        """Tokens as a product takes them."""
+        if self.tokens == "bf16":
+            return {"a": x}
+        a, a_scale = self.gpu.empty((rows, 64 * -(-columns // 64)), "e4m3"), self.gpu.empty((rows,), "f32")
+        zoo.launch("quantize.fp8token.rows", x=x, q=a, scales=a_scale, order="fragments")
+        return {"a": a, "a_scale": a_scale}
+
+    def product(self, grouping: str, ending: str, matrices: Matrices) -> str:
+        ending += {"": ".stored", ".swiglu": "_stored"}[ending] if self.lying == "stored" else ""
+        return f"gemm.{self.tokens}_{matrices.format}.{grouping}{ending}"
+
+    def __call__(
+        self, x: np.ndarray, chosen: np.ndarray, shares: np.ndarray, first: Matrices, second: Matrices, **model: Any
+    ) -> np.ndarray:
+        (tokens, hidden), top_k, rows, width = x.shape, chosen.shape[1], chosen.size, first.q.shape[1] // 2
+        order = np.argsort(chosen.reshape(-1), kind="stable")
+        index = self.gpu.array((order // top_k).astype(np.int32))
+        offsets = self.gpu.array(np.cumsum(np.bincount(chosen.reshape(-1), minlength=len(first.q))).astype(np.int32))
+        given = {
+            "index": index,
+            "offsets": offsets,
+            "gates": first.gates,
+            **self.quantised(self.gpu.array(x), tokens, hidden),
+            **self.weights(first),
+        }
+        if self.between == "fp8b128":
+            columns = 64 * -(-width // 64)
+            q, scales = self.gpu.empty((rows, columns), "e4m3"), self.gpu.empty((rows, -(-width // 128)), "f32")
+            name = self.product("m_grouped_gather", ".swiglu", first) + "_fp8b128"
+            zoo.launch(name, **given, q=q, scales=scales, columns=columns, order="fragments", **model)
+            h = {"a": q, "a_block_scale": scales}
+        else:
+            d = self.gpu.empty((rows, width), "bf16")
+            zoo.launch(self.product("m_grouped_gather", ".swiglu", first), **given, d=d, **model)
+            h = self.quantised(d, rows, width)
+        y = self.gpu.empty((rows, second.q.shape[1]), "bf16")
+        zoo.launch(self.product("m_grouped_contiguous", "", second), **h, offsets=offsets, d=y, **self.weights(second))
+        of_tokens = y.numpy().astype(np.float32)[np.argsort(order, kind="stable")].reshape(tokens, top_k, -1)
+        return np.asarray((of_tokens * shares.astype(np.float32)[..., None]).sum(axis=1))
+
+
+DELTA, RHO, OF_BF16 = 2.0**-4 / 7**0.5, 0.021, 2.0**-8 / 7**0.5  # of e4m3, of a product of e2m1 and e4m3 in e4m3, of bf16
+
+
+def error(layer: Layer, name: str, sizes: Sizes, change: Callable[[Matrices], Matrices] = lambda first: first) -> float:
+    """Of a layer relative to the published formula in float64, over what its roundings predict.
+
+    With biases in the checkpoint's order and, of ModelOpt, gates and ups that are scaled apart; limits cut. `change` is a mistake.
+    """
+    kind, random, experts = KINDS[name], np.random.default_rng(9), sizes.experts
+    tensors = {key: array for key, (_, array) in kind.make(random, sizes).items()}
+    first, second = READERS[name](tensors, kind.prefix, experts)
+    if name == "ModelOpt":
+        for expert in range(experts):
+            tensors[f"{kind.prefix}{expert}.up_proj.weight_scale_2"] *= np.float32(2.5)
+        first = replace(first, alpha=np.stack((first.alpha, first.alpha * np.float32(2.5)), axis=1))
+    elif first.alpha is not None:
+        first = replace(first, alpha=first.alpha[:, None])
+    x = (0.5 * random.standard_normal((11, sizes.hidden))).astype(ml_dtypes.bfloat16)
+    chosen = np.argsort(random.random((11, experts)), axis=1)[:, :2]
+    chosen[chosen == 1] = 2  # an expert without a token; some tokens go to one expert twice
+    shares, limit = random.random((11, 2)), min(kind.limit, 1.5)
+    found = layer(x, chosen, shares, change(first), second, activation=kind.activation, **({"limit": limit} if limit else {}))
+
+    numbers, expected, cut = kind.numbers(tensors, experts), np.zeros(found.shape), 0
+    for token, of_token in enumerate(chosen):
+        for expert, share in zip(of_token, shares[token], strict=True):
+            sums = [matrix[expert] @ x[token].astype(np.float64) for matrix in (numbers.gate, numbers.up)]
+            gate, up = sums[0] + numbers.gate_bias[expert], sums[1] + numbers.up_bias[expert]
+            if limit:
+                cut += int((gate > limit).sum() + (abs(up) > limit).sum())
+                gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
+            slope, added = (1.702, 1) if kind.activation == "gpt_oss" else (1, 0)
+            h = gate / (1 + np.exp(-slope * gate)) * (up + added)
+            expected[token] += share * (numbers.down[expert] @ h + numbers.down_bias[expert])
+    assert not limit or cut > 20
+    off = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    if layer.tokens == "bf16":
+        return float(off / (2 * OF_BF16**2) ** 0.5)  # of h and of y
+    return float(off / (3 * (DELTA**2 + (RHO if first.format == "nvfp4" else 0) ** 2)) ** 0.5)
+
+
+def other_order_of_gates(first: Matrices) -> Matrices:
+    """A loader's mistake."""
+    return replace(first, gates="halves" if first.gates == "interleaved" else "interleaved")
