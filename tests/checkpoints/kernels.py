@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 import zoo
-from tests.checkpoints.published import KINDS, Sizes
+from tests.checkpoints.published import DELTA, KINDS, RHO, Sizes
 from tests.checkpoints.readers import READERS, Matrices
 
 WAYS = [
@@ -27,6 +27,20 @@ WAYS = [
     ("bf16", "packed", "bf16"),
     ("bf16", "stored", "bf16"),
 ]
+
+
+@dataclass
+class Routed:
+    """Rows in the order of their experts, which tokens choose."""
+
+    order: np.ndarray  # of the tokens' choices, one after the other
+    index: Any  # on the GPU: the token of each row
+    offsets: Any  # the row after each expert's last
+
+    def combined(self, y: Any, shares: np.ndarray) -> np.ndarray:
+        """(T, N) float32: what the experts of each token gave, by their shares."""
+        of_tokens = y.numpy().astype(np.float32)[np.argsort(self.order, kind="stable")].reshape(*shares.shape, -1)
+        return np.asarray((of_tokens * shares.astype(np.float32)[..., None]).sum(axis=1))
 
 
 @dataclass
@@ -68,6 +82,12 @@ class Layer:
         zoo.launch("quantize.fp8token.rows", x=x, q=a, scales=a_scale, order="fragments")
         return {"a": a, "a_scale": a_scale}
 
+    def routed(self, chosen: np.ndarray, experts: int) -> Routed:
+        order = np.argsort(chosen.reshape(-1), kind="stable")
+        ends = np.cumsum(np.bincount(chosen.reshape(-1), minlength=experts))
+        index = self.gpu.array((order // chosen.shape[1]).astype(np.int32))
+        return Routed(order, index, self.gpu.array(ends.astype(np.int32)))
+
     def product(self, grouping: str, ending: str, matrices: Matrices) -> str:
         ending += {"": ".stored", ".swiglu": "_stored"}[ending] if self.lying == "stored" else ""
         return f"gemm.{self.tokens}_{matrices.format}.{grouping}{ending}"
@@ -75,13 +95,11 @@ class Layer:
     def __call__(
         self, x: np.ndarray, chosen: np.ndarray, shares: np.ndarray, first: Matrices, second: Matrices, **model: Any
     ) -> np.ndarray:
-        (tokens, hidden), top_k, rows, width = x.shape, chosen.shape[1], chosen.size, first.q.shape[1] // 2
-        order = np.argsort(chosen.reshape(-1), kind="stable")
-        index = self.gpu.array((order // top_k).astype(np.int32))
-        offsets = self.gpu.array(np.cumsum(np.bincount(chosen.reshape(-1), minlength=len(first.q))).astype(np.int32))
+        (tokens, hidden), rows, width = x.shape, chosen.size, first.q.shape[1] // 2
+        routed = self.routed(chosen, len(first.q))
         given = {
-            "index": index,
-            "offsets": offsets,
+            "index": routed.index,
+            "offsets": routed.offsets,
             "gates": first.gates,
             **self.quantised(self.gpu.array(x), tokens, hidden),
             **self.weights(first),
@@ -97,12 +115,11 @@ class Layer:
             zoo.launch(self.product("m_grouped_gather", ".swiglu", first), **given, d=d, **model)
             h = self.quantised(d, rows, width)
         y = self.gpu.empty((rows, second.q.shape[1]), "bf16")
-        zoo.launch(self.product("m_grouped_contiguous", "", second), **h, offsets=offsets, d=y, **self.weights(second))
-        of_tokens = y.numpy().astype(np.float32)[np.argsort(order, kind="stable")].reshape(tokens, top_k, -1)
-        return np.asarray((of_tokens * shares.astype(np.float32)[..., None]).sum(axis=1))
+        zoo.launch(self.product("m_grouped_contiguous", "", second), **h, offsets=routed.offsets, d=y, **self.weights(second))
+        return routed.combined(y, shares)
 
 
-DELTA, RHO, OF_BF16 = 2.0**-4 / 7**0.5, 0.021, 2.0**-8 / 7**0.5  # of e4m3, of a product of e2m1 and e4m3 in e4m3, of bf16
+OF_BF16 = DELTA / 16  # what DELTA is of e4m3
 
 
 def error(layer: Layer, name: str, sizes: Sizes, change: Callable[[Matrices], Matrices] = lambda first: first) -> float:

@@ -25,10 +25,9 @@ import pytest
 safetensors = pytest.importorskip("safetensors", "0.8")
 
 from tests.checkpoints.layer import layer, routed  # noqa: E402
-from tests.checkpoints.published import KINDS, Numbers, Sizes, Tensor  # noqa: E402
+from tests.checkpoints.published import DELTA, KINDS, MARGIN, RHO, Numbers, Sizes, Tensor  # noqa: E402
 from tests.checkpoints.readers import READERS, Matrices  # noqa: E402
 
-DELTA, RHO, MARGIN = 2.0**-4 / 7**0.5, 0.021, 1.25
 DTYPES = {
     "U8": np.uint8, "I8": np.int8, "F32": np.float32,
     "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E8M0": ml_dtypes.float8_e8m0fnu,
