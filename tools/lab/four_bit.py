@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from four_bit_shapes import sizes_of
 
 import zoo
 from zoo.catalog import Zoo
@@ -171,15 +172,6 @@ def times(cubins: Zoo, form: str, kind: str, sizes: list[int] | int, N: int, K: 
     moved = hit * -(-N // 64) * (K // 64) * CHUNKS[form] + M * K + 2 * M * N
     found["limit"] = max(2 * M * N * K / 1560e6, moved / 4.3e6)
     return found
-
-
-def sizes_of(experts: int, of_a_token: int, count: int, routing: str, seed: int) -> list[int]:
-    """How many rows each expert has when tokens choose theirs without replacement."""
-    random = np.random.default_rng([seed, experts, of_a_token, count])
-    weight = np.zeros(experts) if routing == "uniform" else -np.log(1 + random.permutation(experts))  # logarithms; Zipf: 1 / rank
-    wanted = weight + random.gumbel(size=(count, experts))
-    chosen = np.argpartition(-wanted, of_a_token - 1)[:, :of_a_token]
-    return [int(size) for size in np.bincount(chosen.reshape(-1), minlength=experts)]
 
 
 def problems(part: str, seed: int) -> Iterator[tuple[str, list[int] | int, int, int]]:

@@ -1,0 +1,63 @@
+"""Times of others are brought to this machine, and of which problem is which: what tools/lab/four_bit_shapes.py does without a GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+LAB = Path(__file__).resolve().parents[2] / "tools" / "lab"
+
+
+@pytest.fixture
+def shapes(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(LAB), *sys.path])
+    import four_bit_shapes
+
+    return four_bit_shapes
+
+
+def test_a_slower_machine_makes_their_times_longer_by_what_bounds_the_problem(shapes):
+    theirs, own = shapes.Machine(4.0, 700.0), shapes.Machine(3.0, 1050.0)
+    assert own.of_a_time(theirs, "bytes") == pytest.approx(4 / 3)
+    assert own.of_a_time(theirs, "operations") == pytest.approx(1.5)
+    assert theirs.of_a_time(theirs, "bytes") == theirs.of_a_time(theirs, "operations") == 1
+
+
+def test_every_recorded_problem_is_read_once_and_none_is_beyond_its_limit(shapes):
+    times = shapes.peers().times
+    assert len(times) == 54 and all(set(one) == {"marlin", "int4"} for one in times.values())
+    for problem, one in times.items():
+        hit = sum(size > 0 for size in problem.sizes(0))
+        assert min(one.values()) > 0.85 * max(problem.least_times(hit, 1, 1560, 4.3).values()), problem.words
+
+
+def test_rows_and_weights_at_an_edge_count_once(shapes):
+    rows, weights = shapes.ROWS, shapes.WEIGHTS
+    assert [shapes.in_bucket(size, rows) for size in (1, 16, 17, 96, 97, 255, 256)] == [
+        *["1 to 16 rows"] * 2, *["17 to 96"] * 2, *["97 to 255"] * 2, "256 and more",
+    ]  # fmt: skip
+    assert [shapes.in_bucket(size, weights) for size in (9e6, 30e6, 31e6, 2e9)] == list(weights)
+
+
+def test_a_seed_draws_the_same_problems_and_as_many_of_each_number_of_rows(shapes):
+    drawn = shapes.unseen_problems(7, 20)
+    assert drawn == shapes.unseen_problems(7, 20) != shapes.unseen_problems(8, 20)
+    for problem in drawn:
+        sizes = problem.sizes(0)
+        assert sum(sizes) == problem.rows and problem.N % 64 == problem.K % 64 == 0
+    hits = [sum(size > 0 for size in problem.sizes(0)) for problem in drawn]
+    found = [shapes.in_bucket(round(problem.rows / hit), shapes.ROWS) for problem, hit in zip(drawn, hits, strict=True)]
+    assert all(found.count(rows) == 5 for rows in shapes.ROWS)
+
+
+def test_the_tables_are_made_of_what_was_timed(shapes, capsys):
+    results = []
+    for problem, theirs in shapes.peers().times.items():
+        common = {"part": "peers", "problem": vars(problem), "bound": "bytes", "limit": theirs["int4"] / 2}
+        results += [common | {"kind": kind, "time": theirs["int4"] * over} for kind, over in (("regular", 1.05), ("never", 0.5))]
+    shapes.print_all({"device": "none", "what": "made up", "machine": [[2.135, 0.0], [2.135, 0.0]], "results": results})
+    said = capsys.readouterr().out
+    assert "regular, experts and one matrix: this / int4 of 54 problems: 0.525" in said, "twice as slow a copy, so theirs count twice"
+    assert "0 over the bar of 1.10" in said and "never, one matrix: this / int4 of 12 problems: 0.250" in said
