@@ -1,13 +1,16 @@
-"""What a launch costs the host: `python tools/host_cost.py` on a machine with a GPU, torch and zoo.
+"""What a launch costs the host: `python tools/host_cost.py [--json FILE]` on a machine with a GPU, torch and zoo.
 
 Each figure is the median over rounds of back-to-back launches, few enough that the driver's queue never fills; differences
 and ratios are taken within a round. Before a row is timed it is run once through its shapes, for the rows before it have
 filled the caches with theirs. `bare` is cuLaunchKernelEx through cuda-bindings with a configuration and a parameter block
-that were packed before.
+that were packed before. Products of 4-bit weights are of one small matrix, or of four, so that the GPU keeps up. The JSON has
+every round's figure.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -25,6 +28,7 @@ from zoo.runtime import driver
 NAME = "quantize.mxfp8.rows"
 LAUNCHES, ROUNDS, SHAPES = 192, 60, 64  # every row is launched LAUNCHES + SHAPES times between two waits for the GPU
 ROWS, COLUMNS = 128, 2048
+FOUR_BITS, WIDTH, GROUPS = "gemm.fp8_nvfp4", 1024, 4  # N and K of a matrix
 EMPTY, MOST_OF_A_CALL = "torch.empty of q and scales", 1.15  # of a launch, beside torch.empty
 Arrays = dict[str, torch.Tensor]
 
@@ -44,6 +48,17 @@ def arrays(rows: int = ROWS) -> Arrays:
     q = torch.empty(rows, COLUMNS, device="cuda", dtype=torch.float8_e4m3fn)
     scales = torch.empty(rows, COLUMNS // 32, device="cuda", dtype=torch.float8_e8m0fnu)
     return dict(x=x, q=q, scales=scales)
+
+
+def four_bit_arrays(rows: int, groups: int = 0) -> Arrays:
+    """Tokens, of groups as many of each, and weights of zeros."""
+    rows *= max(groups, 1)
+    a = torch.zeros(rows, WIDTH, device="cuda").to(torch.float8_e4m3fn)
+    b = torch.zeros(*((groups,) if groups else ()), WIDTH // 64, WIDTH // 64, 2304, device="cuda", dtype=torch.uint8)
+    d = torch.empty(rows, WIDTH, device="cuda", dtype=torch.bfloat16)
+    given = dict(a=a, a_scale=torch.ones(rows, device="cuda"), b=b, d=d)
+    ends = torch.arange(1, groups + 1, device="cuda", dtype=torch.int32) * (rows // max(groups, 1))
+    return given | dict(offsets=ends) if groups else given
 
 
 def parameters(given: Arrays) -> Arrays:
@@ -72,8 +87,8 @@ def import_milliseconds(statement: str) -> float:
     return min(float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(9))
 
 
-def on_gpu(given: Arrays) -> zoo.Plan:
-    plan = zoo.prepare(NAME, **given)
+def on_gpu(given: Arrays, name: str = NAME) -> zoo.Plan:
+    plan = zoo.prepare(name, **given)
     assert isinstance(plan, zoo.Plan)
     return plan
 
@@ -97,6 +112,10 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
     a, b = torch.ones(16, device="cuda"), torch.ones(16, device="cuda")
     tokens = zoo.torch.quantize(one["x"], "fp8b128")
     weights = zoo.torch.quantize(one["x"], "fp8b128", direction="squares").t()
+    of_one, of_groups = f"{FOUR_BITS}.dense", f"{FOUR_BITS}.m_grouped_contiguous"
+    one_of_four_bits, groups_of_four_bits = four_bit_arrays(SHAPES), four_bit_arrays(SHAPES // GROUPS, GROUPS)
+    many_of_four_bits = [four_bit_arrays(rows) for rows in range(1, SHAPES + 1)]
+    plan_of_one, plan_of_groups = on_gpu(one_of_four_bits, of_one), on_gpu(groups_of_four_bits, of_groups)
     return {
         "bare cuLaunchKernelEx": lambda index, keep=keep: cuda.cuLaunchKernelEx(config, function, block, 0),  # type: ignore[misc]
         "bare, 64 shapes in turn": lambda index, keep=keep: cuda.cuLaunchKernelEx(*packed[index % SHAPES]),  # type: ignore[misc]
@@ -121,11 +140,19 @@ def rows_to_time(fresh: Fresh) -> dict[str, Callable[[int], object]]:
         "zoo.torch.quantize": lambda index: zoo.torch.quantize(one["x"], "mxfp8", layout="plain"),
         "a @ b of fp8b128": lambda index: tokens @ weights,
         "torch.ops.zoo.gemm_fp8b128_dense": lambda index: product(tokens.elements, tokens.scales, weights.elements, weights.scales),
+        "4-bit weights, plan(stream)": lambda index: plan_of_one(stream),
+        "4-bit weights, zoo.launch": lambda index: zoo.launch(of_one, **one_of_four_bits),
+        "4-bit weights, zoo.launch, 64 shapes": lambda index: zoo.launch(of_one, **many_of_four_bits[index % SHAPES]),
+        "4-bit groups, plan(stream)": lambda index: plan_of_groups(stream),
+        "4-bit groups, zoo.launch": lambda index: zoo.launch(of_groups, **groups_of_four_bits),
         "torch add_": lambda index: a.add_(b),
     }
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, help="where every round's microseconds go, by row")
+    arguments = parser.parse_args()
     fresh = Fresh()
     rows = rows_to_time(fresh)
     rounds: dict[str, list[float]] = {label: [] for label in rows}
@@ -133,13 +160,15 @@ def main() -> None:
         fresh.prepare_round()
         for label, enqueue in rows.items():
             rounds[label].append(microseconds(enqueue))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rounds))
     bare, same = rounds["bare cuLaunchKernelEx"], rounds["zoo.launch, same arrays"]
-    print(f"{'median of ' + str(ROUNDS) + ' rounds':36}{'us':>8}{'- bare':>8}{'/ bare':>8}{'/ same':>8}")
+    print(f"{'median of ' + str(ROUNDS) + ' rounds':38}{'us':>8}{'- bare':>8}{'/ bare':>8}{'/ same':>8}")
     for label, times in rounds.items():
         differences = [time - other for time, other in zip(times, bare, strict=True)]
         ratios = [time / other for time, other in zip(times, bare, strict=True)]
         beside = [time / other for time, other in zip(times, same, strict=True)]
-        print(f"{label:36}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios, beside)))
+        print(f"{label:38}" + "".join(f"{statistics.median(column):8.2f}" for column in (times, differences, ratios, beside)))
     beyond = [(call - empty) / launch for call, empty, launch in zip(rounds["zoo.call"], rounds[EMPTY], same, strict=True)]
     print(f"(zoo.call - its outputs' torch.empty) / zoo.launch: {statistics.median(beyond):.2f}, which may be {MOST_OF_A_CALL}")
     print(
