@@ -20,7 +20,14 @@ from tools.documentation.contract import contract_tables
 from tools.documentation.dense_ratios import dense_ratios
 from tools.documentation.families import family_table
 from tools.documentation.kernel_pages import index_page, kernel_page
-from tools.documentation.performance import dense_table, grouped_table, quantiser_tables, swiglu_table
+from tools.documentation.performance import (
+    dense_table,
+    four_bit_dense_table,
+    four_bit_grouped_table,
+    grouped_table,
+    quantiser_tables,
+    swiglu_table,
+)
 from tools.documentation.picture import THEMES, caption, picture
 from tools.documentation.standing import standing_table
 from tools.documentation.text import between
@@ -70,6 +77,8 @@ def pages(root: Path) -> dict[Path, str]:
             "dense": dense_table(ratios),
             "groups": grouped_table(kernels, evidence),
             "swiglu": swiglu_table(kernels, evidence),
+            "four_bits": four_bit_dense_table(kernels, evidence),
+            "four_bit_groups": four_bit_grouped_table(kernels, evidence),
         },
         docs / "lab" / "quantize.md": {"standing": standing_table(kernels, evidence)},
     }

@@ -3,7 +3,7 @@
 from copy import copy
 from dataclasses import replace
 
-from tools.documentation.performance import grouped_table, quantiser_tables, swiglu_table
+from tools.documentation.performance import four_bit_dense_table, four_bit_grouped_table, grouped_table, quantiser_tables, swiglu_table
 from zoo.shipped.evidence import evidence_of
 from zoo.shipped.packaged import packaged
 
@@ -48,3 +48,30 @@ def test_times_of_two_chips_make_no_ratio():
     assert any(cells(grouped_table(kernels, one), -2)) and not any(cells(grouped_table(kernels, two), -2))
     two = OfTwoChips("gemm.fp8b128.dense.swiglu", "NVIDIA H100 80GB HBM3")
     assert "`dense`" in cells(swiglu_table(kernels, one), 1) and "`dense`" not in cells(swiglu_table(kernels, two), 1)
+
+
+def test_times_of_4_bit_weights_of_two_chips_make_no_ratio():
+    kernels = packaged.find("gemm.*fp4.*")
+    one, two = evidence_of(packaged.directory), OfTwoChips("gemm.fp8_nvfp4.m_grouped_gather", "NVIDIA H100 80GB HBM3")
+    assert any(cells(four_bit_grouped_table(kernels, one), 5)) and not any(cells(four_bit_grouped_table(kernels, two), 5))
+
+
+class WithoutTimes:
+    """The packaged evidence, but for one variant's times."""
+
+    def __init__(self, left_out):
+        self.evidence, self.left_out = evidence_of(packaged.directory), left_out
+
+    def of(self, variant):
+        record = dict(self.evidence.of(variant))
+        return {name: what for name, what in record.items() if name != "benchmark"} if variant.sha256 == self.left_out else record
+
+
+def test_a_size_that_one_format_was_not_timed_at_is_in_no_formats_mean():
+    kernels, dense = packaged.find("gemm.*fp4.*"), packaged.kernel("gemm.fp8_nvfp4.dense")
+    all_of_them = four_bit_dense_table(kernels, evidence_of(packaged.directory))
+    timed = next(variant for variant in dense.variants if "benchmark" in evidence_of(packaged.directory).of(variant))
+    fewer = four_bit_dense_table(kernels, WithoutTimes(timed.sha256))
+    counts = [sum(map(int, cells(found, 2))) for found in (all_of_them, fewer)]
+    assert counts[1] < counts[0] and fewer.splitlines()[0] == all_of_them.splitlines()[0]
+    assert all(cell for line in fewer.splitlines()[2:] for cell in line.split("|")[1:-1])

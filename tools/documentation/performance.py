@@ -14,6 +14,7 @@ from zoo.contract.formats import NAMES
 from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence
 
+FOUR_BITS = ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
 SIZES = {"128 MiB and more": ("large",), "below 128 MiB": ("middle", "small")}
 
 
@@ -63,9 +64,39 @@ def grouped_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
     for grouping in ("m_grouped_contiguous", "m_grouped_masked", "k_grouped"):
         for sizes, one in _by_sizes(by_name[f"gemm.fp8b128.{grouping}"], evidence).items():
             gather = gathered.get(sizes) if grouping == "m_grouped_contiguous" else None
-            beside = "" if gather is None or gather.device != one.device else f"{gather.microseconds / one.microseconds:.2f}"
-            rows.append((code(grouping), *_case(one), *_rates(one), beside))
+            rows.append((code(grouping), *_case(one), *_rates(one), _over(gather, one)))
     return table(("groups", *_CASE, "us", "TFLOPS", "TB/s", "limit / time", "gathered, over this"), rows)
+
+
+def four_bit_dense_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
+    """Over torch's FP8 product, format by format; a row has the matrices with which all of them were timed."""
+    by_name = {kernel.name: kernel for kernel in kernels}
+    beside: dict[str, dict[tuple[int, ...], float]] = {}
+    for formats in FOUR_BITS:
+        for sizes, one in _by_sizes(by_name[f"gemm.{formats}.dense"], evidence).items():
+            if "torch_product_microseconds" in one.figures:
+                beside.setdefault(formats, {})[sizes] = one.microseconds / one.figures["torch_product_microseconds"]
+    everywhere = set.intersection(*(set(ratios) for ratios in beside.values())) if beside else set()
+    rows = []
+    for tokens in sorted({sizes[1] for sizes in everywhere}):
+        members = [sizes for sizes in everywhere if sizes[1] == tokens]
+        rows.append((tokens, len(members), *(_mean([ratios[sizes] for sizes in members], max) for ratios in beside.values())))
+    return table(("tokens", "matrices", *map(code, beside)), rows)
+
+
+def four_bit_grouped_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
+    """A row for each case, and of each format its time, its share of the limit and what rows through an index cost more."""
+    by_name = {kernel.name: kernel for kernel in kernels}
+    cases: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+    for formats in FOUR_BITS:
+        contiguous, gathered = (_by_sizes(by_name[f"gemm.{formats}.m_grouped_{how}"], evidence) for how in ("contiguous", "gather"))
+        for sizes, one in contiguous.items():
+            microseconds, *_, share = _rates(one)
+            cases.setdefault(_case(one), {})[formats] = (microseconds, share, _over(gathered.get(sizes), one))
+    timed = [formats for formats in FOUR_BITS if any(formats in case for case in cases.values())]
+    rows = [(*words, *(cell for formats in timed for cell in case.get(formats, ("", "", "")))) for words, case in cases.items()]
+    columns = (column for formats in timed for column in (f"{code(formats)}, us", "limit / time", "gathered, over this"))
+    return table((*_CASE, *columns), rows)
 
 
 def swiglu_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
@@ -85,6 +116,11 @@ def swiglu_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
 
 
 _CASE = ("rows", "K x N")
+
+
+def _over(other: Timing | None, one: Timing) -> str:
+    """Of another kernel's time of the same sizes; times of two chips make no ratio."""
+    return f"{other.microseconds / one.microseconds:.2f}" if other is not None and other.device == one.device else ""
 
 
 def _case(one: Timing) -> tuple[str, str]:
