@@ -8,7 +8,8 @@
 //                                          ...
 //                                          row 8   |    |    |    |    |  lanes 0-3, second half
 //
-// A warp takes GROUP chunks side by side, all loads first: 128 bytes of a row. A CTA takes a part of a unit: 2048 columns.
+// A warp takes GROUP chunks side by side, all loads first: 128 bytes of a row. A CTA takes a part of a unit: 2048 columns. Where scales
+// become relative to others of their row, it takes units whole: fragments_relative.cu.
 #pragma once
 
 #include <cstdint>

@@ -34,11 +34,13 @@ def test_a_row_of_two_turns_has_the_largest_magnitude_of_both(name, gates, order
         assert wrong(name, quantize_tokens.problem(f"{place}", x, {"order": order, **gates})) is None
 
 
-def test_scales_of_weights_are_relative_to_the_largest_of_all_parts_of_their_row_that_has_a_code():
+def test_scales_of_weights_are_relative_to_the_largest_of_all_turns_and_warps_of_their_row_that_has_a_code():
     random = numpy.random.default_rng(2)
-    q = random.integers(0, 256, (1, 8, 4128), numpy.uint8)
-    for place, zeros in ((0, 257), (257, 0)):
-        scales = random.integers(90, 120, (1, 8, 258), numpy.uint8)
-        scales[..., place], scales[..., zeros] = 121, 122
-        q[..., 16 * zeros : 16 * zeros + 16] &= 0x88
-        assert wrong("pack.mxfp4.fragments", fragments.packs_mxfp4("long rows", q, scales, "plain")) is None
+    for columns in (4128, 7168, 16_448):  # of 9 warps, of 14, of 16 in two turns and 2 more
+        blocks = columns // 32
+        for place, zeros in ((0, blocks - 1), (blocks - 1, 0)):
+            q = random.integers(0, 256, (1, 8, columns // 2), numpy.uint8)
+            scales = random.integers(90, 120, (1, 8, blocks), numpy.uint8)
+            scales[..., place], scales[..., zeros] = 121, 122
+            q[..., 16 * zeros : 16 * zeros + 16] &= 0x88
+            assert wrong("pack.mxfp4.fragments", fragments.packs_mxfp4("long rows", q, scales, "plain")) is None
