@@ -3,7 +3,7 @@
     python tools/lab/gemm_numbers.py CUBINS --numbers numbers.json                                # on the GPU
     python tools/lab/gemm_numbers.py CUBINS --sweep seed.json --shapes unseen@2753@90
     python tools/measure_costs.py src_cu/gemm/fp8b128_dense.toml --numbers numbers.json --sweep seed.json [--write]
-    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json                               # on the GPU
+    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous]        # on the GPU
     python tools/measure_costs.py src_cu/gemm/four_bit_dense.toml --sweep seed.json --far 0.06 [--write]
 
 A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
@@ -34,6 +34,7 @@ from zoo.errors import ExpressionError
 STEPS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 1.003, 1.01, 1.02, 1.05, 1.1, 1.25)
 LARGEST_ERROR = 0.3  # of a logarithm: a time that the formula has no term for shall not bend the others
 OUT_OF_QUESTION, FALLS_OFF = 1.4, 6.0  # in a sweep, over the fastest
+MODES: dict[str, dict[str, str]] = {"": {}, "shared": {"lonely": "0"}, "alone": {"lonely": "1"}}
 Numbers = dict[str, int]
 
 
@@ -44,16 +45,19 @@ class Tile:
         self.name, self.constants = tile["name"], tile["constants"]
         self.numbers = dict(gpu.tiles[table][self.name])
         named = {name: name for name in (*gpu.chip, *self.numbers)}
-        self.cost = Expression(gpu.expression(tile["cost"], {**self.constants, **named}, self.name)[0])
-        self.times: list[tuple[dict[str, int], float, float]] = []
+        self.costs = {  # a sweep says of CTAs that may share a multiprocessor whether they did
+            mode: Expression(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name)[0])
+            for mode, known in MODES.items()
+        }
+        self.times: list[tuple[dict[str, int], float, float, str]] = []
 
-    def add(self, values: dict[str, int], nanoseconds: float, weight: float) -> None:
-        self.times.append((values | self.constants, nanoseconds, weight))
+    def add(self, values: dict[str, int], nanoseconds: float, weight: float, mode: str = "") -> None:
+        self.times.append((values | self.constants, nanoseconds, weight, mode))
 
     def error(self, chip: Numbers, numbers: Numbers) -> float:
         total = weights = 0.0
-        for values, nanoseconds, weight in self.times:
-            cost = max(self.cost.evaluate(values | chip | numbers), 1)
+        for values, nanoseconds, weight, mode in self.times:
+            cost = max(self.costs[mode].evaluate(values | chip | numbers), 1)
             total += weight * min(abs(math.log(cost / nanoseconds)), LARGEST_ERROR)
             weights += weight
         return total / weights
@@ -65,9 +69,9 @@ class Problems:
     def __init__(self, table: dict[str, Any], sms: int):
         self.sms, self.derived = sms, [(name, Expression(text)) for name, text in table.get("derived", {}).items()]
 
-    def values(self, m: int, n: int, k: int, b_constant: str = "no") -> dict[str, int]:
+    def values(self, m: int, n: int, k: int, b_constant: str = "no", groups: int = 0) -> dict[str, int]:
         options = {"batch_invariant.no": 1, "batch_invariant.yes": 0, "b_constant.no": int(b_constant == "no")}
-        values = {"M": m, "N": n, "K": k, "sms": self.sms, **options, "b_constant.yes": int(b_constant == "yes")}
+        values = {"M": m, "N": n, "K": k, "G": groups, "sms": self.sms, **options, "b_constant.yes": int(b_constant == "yes")}
         for name, expression in self.derived:
             try:
                 values[name] = expression.evaluate(values)
@@ -143,12 +147,13 @@ def main() -> int:
         if variant in tiles:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
     for result in (one for file in arguments.sweep for one in json.loads(file.read_text())):
-        values = problems.values(*result["shape"], **result["options"])
+        values = problems.values(*result["shape"], **result["options"], groups=result.get("groups", 0))
         fastest = min(result["times"].values())
-        for variant, microseconds in result["times"].items():
+        for called, microseconds in result["times"].items():
+            variant, _, mode = called.partition(" ")
             near = math.exp(-FALLS_OFF * (microseconds / fastest - 1)) if microseconds < OUT_OF_QUESTION * fastest else 0
             if variant in tiles and max(near, arguments.far) > 0:
-                tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far))
+                tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far), mode)
     timed = [tile for tile in tiles.values() if tile.times]
     chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))
     print("chip:", ", ".join(f"{key} {number}" for key, number in chip.items()))

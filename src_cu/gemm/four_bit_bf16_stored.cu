@@ -10,7 +10,7 @@ namespace zoo {
 
 using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored>;
 using Places = AnyPlaces<false>;
-using Order = GroupedOrder<Tile, Variant::BAND, Places>;
+using Order = OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>;
 using Way = Bf16Product<Tile, Order, 1>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 

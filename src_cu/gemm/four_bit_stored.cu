@@ -11,7 +11,7 @@ namespace zoo {
 using Tile = FourBitTile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, fits<Variant>,
                          Promotion::of_blocks, Laid::stored>;
 using Places = AnyPlaces<false>;
-using Order = GroupedOrder<Tile, Variant::BAND, Places>;
+using Order = OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>;
 using Way = FourBitProduct<Tile, Order, 1>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 

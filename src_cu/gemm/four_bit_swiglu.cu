@@ -23,7 +23,7 @@ using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Varian
 using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant::CHUNKS, false>;
 using Tile = MayGather<std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>, GATHERING_THREADS>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
-using Order = PartsInTurn<Tile, GroupedOrder<Tile, Variant::BAND, Places>>;
+using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>>;
 using Way = GatedProduct<Tile, Order>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 

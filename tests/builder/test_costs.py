@@ -121,8 +121,13 @@ def derived(path, formulas=DERIVING, launches=LAUNCHES, tiles=({"name": "one", "
 def test_a_formula_derives_what_it_reads_and_changes_the_launch_of_its_tile(tmp_path):
     made = derived(tmp_path)
     assert made["derived"] == {"BLOCKS": "K", "TILES_64": "ceil_div(M, 64)"}
-    assert made["launch"] == LAUNCHES | {"one": {"grid": ["TILES_64", "1", "1"], "parameters": [{"i32": "M"}]}}
+    assert made["launch"] == {"one": {"grid": ["TILES_64", "1", "1"], "parameters": [{"i32": "M"}]}}
     assert [tile["launch"] for tile in made["variants"]["tiles"]] == ["one"]
+
+
+def test_a_launch_may_depend_on_what_was_measured(tmp_path):
+    by_numbers = DERIVING.replace("[formula.waves.launch]", '[formula.waves.launch]\nalone = "{compute} < {start}"')
+    assert derived(tmp_path, by_numbers)["launch"]["one"]["alone"] == "((64 + BLOCKS) * 505) < 2000"
 
 
 def test_tiles_of_one_name_share_the_launch_that_their_formula_makes(tmp_path):
@@ -134,7 +139,11 @@ def test_tiles_of_one_name_share_the_launch_that_their_formula_makes(tmp_path):
     ("formulas", "launches", "said"),
     [
         (DERIVING.replace("M, {TOKENS}", "M, {TOKENZ}"), LAUNCHES, "{TOKENZ} is no constant of the tile; did you mean TOKENS?"),
-        (DERIVING.replace('["TILES_{TOKENS}"', '["TILES_{compute}"'), LAUNCHES, "the launch of one: {compute} is no constant of the tile"),
+        (
+            DERIVING.replace('["TILES_{TOKENS}"', '["TILES_{TOKENZ}"'),
+            LAUNCHES,
+            "launch of one has no TOKENZ, which launch of waves reads; did you mean TOKENS?",
+        ),
         (DERIVING, {"hole": LAUNCHES["whole"]}, "there is no 'whole'; did you mean hole?"),
         (DERIVING, LAUNCHES | {"one": {"grid": ["7", "1", "1"]}}, "there is another of that name"),
     ],

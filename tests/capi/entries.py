@@ -50,7 +50,7 @@ def _variant(arch: str, name: str, launch: str, options: dict[str, str]) -> dict
 
 def _launch(parameters: list[dict], size: int, grid: str = "1") -> dict:
     return {
-        "grid": [grid, "1", "1"], "cluster": ["1", "1", "1"], "programmatic": False,
+        "grid": [grid, "1", "1"], "cluster": ["1", "1", "1"], "alone": "0", "programmatic": False,
         "parameters": parameters, "parameter_bytes": size,
     }  # fmt: skip
 
@@ -84,7 +84,11 @@ def demanding_entry() -> dict:
         "element_strides": ["1", "1"], "swizzle": "none", "l2_promotion": "none", "fill": "zero",
     }  # fmt: skip
     parameters = [recipe, _pointer("d", 128), _pointer("scratch", 136)]
-    made["launches"]["default"] = _launch(parameters, 144, "round_up(M, 2)") | {"cluster": ["2", "1", "1"], "programmatic": True}
+    made["launches"]["default"] = _launch(parameters, 144, "round_up(M, 2)") | {
+        "cluster": ["2", "1", "1"],
+        "alone": "M > 64",
+        "programmatic": True,
+    }
     made["variants"][0]["shared"] = 100 << 10
     return made
 

@@ -33,7 +33,7 @@ _ENTRY = {
     ],
     "launches": {
         "default": {
-            "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"],
+            "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"], "alone": "0",
             "programmatic": True, "parameter_bytes": 208,
             "parameters": [
                 {"kind": "pointer", "offset": 0, "size": 8, "argument": "c"},

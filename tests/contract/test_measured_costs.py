@@ -19,7 +19,7 @@ SOURCES = ROOT / "src_cu"
 GPU = "gemm/costs/h200.toml"
 TABLE = "gemm.fp8b128.dense"
 FOUR_BIT = "gemm.{format}.dense"
-FILES = (GPU, "gemm/costs/h200_four_bit.toml")
+FILES = (GPU, "gemm/costs/h200_four_bit.toml", "gemm/costs/h200_four_bit_bf16.toml")
 
 # Tiles for sm_90a of tables that name a file of a GPU whose costs are fitted to choices still, so that nobody can say what a number of theirs
 # means: docs/lab/fp8_gemm_rules.md. This list only gets shorter.
@@ -96,8 +96,8 @@ def test_a_cost_with_numbers_is_one_that_is_known_to_be_fitted(formulas):
     found = {}
     for path in sorted(SOURCES.glob("*/*.toml")):
         name, tiles = tiles_of(path)
-        if tiles:
-            found[name] = [named(tile) for tile in tiles if tile.get("cost") not in formulas]
+        if fitted := [named(tile) for tile in tiles if tile.get("cost") not in formulas]:
+            found[name] = [*found.get(name, []), *fitted]  # tables of FP8 and of bf16 tokens have the same name
     assert found == FITTED
 
 
@@ -108,18 +108,26 @@ def test_every_number_has_an_experiment_and_a_tile_that_reads_it(file, formulas)
     numbers = {name for tiles in gpu["tile"].values() for tile in tiles.values() for name in tile} | chip
     assert numbers == gpu["experiment"].keys()
     assert all(len(said.split()) >= 5 for said in gpu["experiment"].values()), "in words"
-    measured = {
-        name: {tile["name"] for tile in tiles if tile["costs"] == file and tile.get("cost") in formulas}
-        for name, tiles in map(tiles_of, SOURCES.glob("*/*.toml"))
-    }
-    assert {table: set(tiles) for table, tiles in gpu["tile"].items()} == {table: tiles for table, tiles in measured.items() if tiles}
+    measured = {}
+    for name, tiles in map(tiles_of, SOURCES.glob("*/*.toml")):
+        if read := {tile["name"] for tile in tiles if tile["costs"] == file and tile.get("cost") in formulas}:
+            measured[name] = read
+    assert {table: set(tiles) for table, tiles in gpu["tile"].items()} == measured
     text = (SOURCES / "gemm/costs/formulas.toml").read_text()
     assert chip <= set(re.findall(r"\{(\w+)\}", text)), "a number of the chip that no formula reads"
 
 
 def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
     manifest = json.loads((ROOT / "cubins" / "manifest.json").read_text())["kernels"]
-    for name in ("gemm.fp8b128.dense", "gemm.fp8_nvfp4.dense", "gemm.fp8_mxfp4.dense"):
+    for name in (
+        "gemm.fp8b128.dense",
+        *(
+            f"gemm.{tokens}_{weights}.{grouping}"
+            for tokens in ("fp8", "bf16")
+            for weights in ("nvfp4", "mxfp4")
+            for grouping in ("dense", "m_grouped_gather")
+        ),
+    ):
         made = {(named(vars(tile)), arch): tile.cost for tile in tables[name].tiles for arch in tile.arch}
         shipped = {(variant["name"], variant["arch"]): variant["cost"] for variant in manifest[name]["variants"]}
         assert shipped == made
@@ -128,16 +136,23 @@ def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
 @pytest.mark.parametrize("tokens", [0, 1, 127, 128, 129, 2**31 - 513])
 @pytest.mark.parametrize("width", [0, 8, 2**31 - 520])
 @pytest.mark.parametrize(
-    ("name", "path", "columns"), [(TABLE, "gemm/fp8b128_dense.toml", 64), ("gemm.fp8_nvfp4.dense", "gemm/four_bit_dense.toml", 128)]
+    ("name", "path", "columns", "groups"),
+    [
+        (TABLE, "gemm/fp8b128_dense.toml", 64, 0),
+        ("gemm.fp8_nvfp4.dense", "gemm/four_bit_dense.toml", 128, 0),
+        ("gemm.fp8_nvfp4.m_grouped_contiguous", "gemm/four_bit_contiguous.toml", 128, 1),
+        ("gemm.bf16_mxfp4.m_grouped_gather", "gemm/four_bit_bf16_gather.toml", 128, 2**27),
+    ],
 )
-def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tables, name, path, columns, tokens, width):
+def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tables, name, path, columns, groups, tokens, width):
     """A cost that divided by zero or outgrew 64 bits would refuse a call that its constraints allow."""
-    if -(-tokens // 8) * -(-width // columns) >= 2**27:
+    if (-(-tokens // 8) + groups) * -(-width // columns) >= (2**31 - 512 if groups else 2**27) or groups * width >= 2**31 - 512:
         pytest.skip("the table refuses such a D")
     table = tables[name]
     values = {
         "M": tokens,
         "N": width,
+        "G": groups,
         "K": 2**31 - 528,
         "sms": 132,
         "batch_invariant.no": 1,
@@ -185,7 +200,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
     for m, n in ((192, 384), (2112, 1536), (4224, 3072), (8448, 6144)):
         for blocks in (4, 16, 64):
             values = problems.values(m, n, 128 * blocks) | one.constants
-            rows.append(["wave", "t192", m, n, 128 * blocks, "no", one.cost.evaluate(values | before["chip"] | true) / 1e3])
+            rows.append(["wave", "t192", m, n, 128 * blocks, "no", one.costs[""].evaluate(values | before["chip"] | true) / 1e3])
     numbers = tmp_path / "numbers.json"
     numbers.write_text(json.dumps({"sms": 132, "rows": rows}))
     monkeypatch.setattr(
@@ -210,7 +225,7 @@ def test_a_tile_that_was_never_near_the_fastest_counts_only_where_it_is_asked_to
         {
             "shape": (64, N, K),
             "options": {},
-            "times": {"few32": 1.0, "few64": tile.cost.evaluate(problems.values(64, N, K) | tile.constants | true) / 1e3},
+            "times": {"few32": 1.0, "few64": tile.costs[""].evaluate(problems.values(64, N, K) | tile.constants | true) / 1e3},
         }
         for N in (1024, 16384, 65536)
         for K in (1024, 8192)

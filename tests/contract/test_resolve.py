@@ -7,6 +7,7 @@ import pytest
 
 from tests.contract.entries import entry
 from zoo.contract.array import HOST, Array
+from zoo.contract.expressions import Expression
 from zoo.contract.manifest import parse_kernel
 from zoo.contract.resolve import pick_arch, resolve, runs_on
 from zoo.contract.tensor_map import TensorMap
@@ -60,6 +61,14 @@ def test_block_holds_each_parameter_at_its_offset(kernel):
     assert launch.grid == (2, 1, 1) and launch.cluster == (2, 1, 1)
     assert launch.threads == 256 and launch.shared == 4096
     assert {name: offset for offset, name in launch.pointers} == {"d": 8, "scratch": 32, "b": 192, "scale": 200}
+
+
+def test_a_block_that_is_to_be_alone_asks_for_all_shared_memory(kernel):
+    rule = kernel.variants[0].launch
+    lonely = dataclasses.replace(rule, alone=Expression("M > 64"))
+    variants = [dataclasses.replace(variant, launch=lonely, static_shared=1024) for variant in kernel.variants]
+    kernel = dataclasses.replace(kernel, variants=tuple(variants))
+    assert [resolve(kernel, arguments(m=m), HOPPER, SMS).shared for m in (64, 65)] == [4096, 232448 - 1024]
 
 
 def test_the_cheapest_fitting_variant_is_chosen(kernel):

@@ -28,8 +28,8 @@ compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 [formula.waves.launch]                   # what a tile's launch is besides the one it names; it then has the tile's name
 grid = ["TILES_{TOKENS}", "1", "1"]
 
-A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts; in `derives` and `launch`, a
-constant of the tile. What comes out is an expression like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
+A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts; in `derives`, a constant of the
+tile. What comes out is an expression like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def with_costs(data: _Table, documents: Documents) -> _Table:
         return data
     data = {**data, "derived": dict(data.get("derived", {})), "launch": dict(data.get("launch", {}))}
     made = [_with_cost(tile, data, documents) if isinstance(tile, dict) else tile for tile in variants["tiles"]]
+    before, after = ({_launch_of(tile) for tile in tiles if isinstance(tile, dict)} for tiles in (variants["tiles"], made))
+    for name in (before - after) & data["launch"].keys():
+        del data["launch"][name]  # all that named it have one of their own
     return {**data, "variants": {**variants, "tiles": made}}
 
 
@@ -67,31 +70,32 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
     constants = tile.get("constants", {})
     data["derived"] |= _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}")
     if "launch" in formula:
-        if tile.get("launch") not in data["launch"]:
-            meant = did_you_mean(str(tile.get("launch")), data["launch"])
+        named = _launch_of(tile)
+        if named not in data["launch"]:
+            meant = did_you_mean(named, data["launch"])
             raise BuildError(
-                f"tile {tile['name']}: {tile['cost']} changes the launch that the tile names, and there is no {tile.get('launch')!r}{meant}"
+                f"tile {tile['name']}: {tile['cost']} changes the launch that the tile names, and there is no {named!r}{meant}"
             )
-        anew = {**data["launch"][tile["launch"]], **_filled_in(formula["launch"], constants, f"the launch of {tile['name']}")}
+        anew = {**data["launch"][named], **gpu.launch(tile["cost"], str(data.get("name")), tile)}
         if data["launch"].setdefault(tile["name"], anew) != anew:
             raise BuildError(f"the launch that {tile['cost']} makes has the tile's name, {tile['name']}, and there is another of that name")
         made["launch"] = tile["name"]
     return made
 
 
-def _filled_in(what: Any, constants: _Table, where: str) -> Any:
+def _launch_of(tile: _Table) -> str:
+    return str(tile.get("launch", "default"))
+
+
+def _filled_in(what: Mapping[str, str], constants: _Table, where: str) -> dict[str, str]:
     """The same with a tile's constants for words in braces."""
-    if isinstance(what, Mapping):
-        return {_filled_in(key, constants, where): _filled_in(value, constants, where) for key, value in what.items()}
-    if isinstance(what, list):
-        return [_filled_in(one, constants, where) for one in what]
 
     def constant(match: re.Match[str]) -> str:
         if match[1] not in constants:
             raise BuildError(f"{where}: {match[0]} is no constant of the tile{did_you_mean(match[1], constants)}")
         return str(constants[match[1]])
 
-    return _WORD.sub(constant, what)
+    return {_WORD.sub(constant, key): _WORD.sub(constant, value) for key, value in what.items()}
 
 
 class Gpu:
@@ -118,16 +122,31 @@ class Gpu:
         of = f"tile {tile['name']} of {table}"
         if numbers is None:
             raise BuildError(f"{self.name}: has no numbers of {of}; tools/measure_costs.py takes them from times")
-        made, used = self.expression(formula, {**tile.get("constants", {}), **self.chip, **numbers}, of)
+        made, used = self.expression(formula, self._known(table, tile), of)
         if unused := sorted(numbers.keys() - used):
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
         return made
 
+    def launch(self, formula: str, table: str, tile: _Table) -> _Table:
+        """What a tile's launch is besides the one it names."""
+        known, where = self._known(table, tile), f"the launch of {tile['name']}"
+
+        def filled(what: Any) -> Any:
+            return [filled(one) for one in what] if isinstance(what, list) else self._filled_in(what, "launch", formula, known, where)[0]
+
+        return {key: filled(what) for key, what in self.formulas[formula]["launch"].items()}
+
+    def _known(self, table: str, tile: _Table) -> dict[str, Any]:
+        return {**tile.get("constants", {}), **self.chip, **self.tiles.get(table, {}).get(tile["name"], {})}
+
     def expression(self, formula: str, numbers: Mapping[str, object], of: str) -> tuple[str, set[str]]:
         """A formula with these for its words, and which of them it reads."""
+        return self._filled_in(self.formulas[formula]["cost"], "cost", formula, numbers, of)
+
+    def _filled_in(self, text: str, key: str, formula: str, numbers: Mapping[str, object], of: str) -> tuple[str, set[str]]:
         texts, used = {**self.parts, **self.formulas[formula]}, set()
 
-        def made(word: str, within: tuple[str, ...]) -> str:
+        def made(text: str, within: tuple[str, ...]) -> str:
             def replaced(match: re.Match[str]) -> str:
                 inner = match[1]
                 if inner in numbers:
@@ -137,9 +156,9 @@ class Gpu:
                     raise BuildError(f"{self.name}: {formula} is made of itself: {' -> '.join((*within, inner))}")
                 if inner not in texts:
                     near = did_you_mean(inner, (*numbers, *texts))
-                    raise BuildError(f"{self.name}: {of} has no {inner}, which {word} of {formula} reads{near}")
-                return f"({made(inner, (*within, inner))})"
+                    raise BuildError(f"{self.name}: {of} has no {inner}, which {within[-1]} of {formula} reads{near}")
+                return f"({made(texts[inner], (*within, inner))})"
 
-            return _WORD.sub(replaced, texts[word])
+            return _WORD.sub(replaced, text)
 
-        return made("cost", ("cost",)), used
+        return made(text, (key,)), used

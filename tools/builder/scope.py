@@ -158,6 +158,7 @@ class _Scope:
         for key in ("grid", "cluster"):
             for index, text in enumerate(launch[key]):
                 self._names(f"{where}.{key}[{index}]", text, known, scope)
+        self._names(f"{where}.alone", launch["alone"], known, scope)
         for index, parameter in enumerate(launch["parameters"]):
             place = f"{where}.parameters[{index}]"
             if "value" in parameter:

@@ -1,9 +1,11 @@
-"""Times every tile of a dense product of FP8 tokens and 4-bit weights on problems drawn by seed, for tools/measure_costs.py.
+"""Times every tile of products with packed NVFP4 weights on problems drawn by seed, for tools/measure_costs.py.
 
-    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--form nvfp4] [--kind regular] [--seconds 60] [--rows 256] [--cubins DIR]
+    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--tokens bf16] [--kind regular]
+                                       [--seconds 60] [--most 256] [--cubins DIR]
 
-Matrices are drawn as `gemm.py --unseen` draws them, rows evenly by their logarithm. A tile is left out where there are more than 20 times as many
-rows. All tiles of a problem and what zoo chooses take turns, from CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
+Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile is left out where
+there are more than 20 times as many rows, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
+`NAME alone`. All tiles of a problem and what zoo chooses take turns, from CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
 """
 
 from __future__ import annotations
@@ -13,18 +15,73 @@ import json
 import math
 import random
 import statistics
+import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from four_bit import CHUNKS, KINDS, copies, of_kind, scratch, tiles, tokens
+from four_bit import KIND_OF, KINDS, copies, of_kind, scratch, tokens
+from four_bit_shapes import ROUTED, sizes_of
 from gemm_shapes import unseen
 
 import zoo
 from zoo.catalog import Zoo
 
-BANDS, TURNS, TIMES_AS_MANY_ROWS = (16, 128, 256, 1 << 31), 6, 20
+BANDS, TURNS, TIMES_AS_MANY_ROWS = (16, 128, 256, 1 << 31), 6, 20  # rows of one matrix, or of an expert that is hit
+MOST_CALLS, MOST_BYTES = 24, 3e9  # of a graph; of the weights of all experts
+SHARES = (1, 1, 2, 4, 8)  # GPUs that experts are spread over
+
+
+def with_all(cubins: Path, alone: str, into: Path) -> Zoo:
+    """The same zoo, every launch of which has one CTA on a multiprocessor, or none of which asks for that."""
+    into.mkdir()
+    for folder in cubins.iterdir():
+        if folder.is_dir():
+            (into / folder.name).symlink_to(folder.resolve())
+    manifest = json.loads((cubins / "manifest.json").read_text()) | {"ptx": None}
+    for kernel in manifest["kernels"].values():
+        for launch in kernel["launches"].values():
+            rule, grid = launch["alone"], launch["grid"]
+            launch["alone"], grid[0] = alone, grid[0].replace(f"({rule})", alone)
+            if alone == "1":
+                grid[0] = grid[0].replace("sms * CTAS", "sms")
+    (into / "manifest.json").write_text(json.dumps(manifest))
+    return Zoo(into)
+
+
+@dataclass(frozen=True)
+class Problem:
+    sizes: tuple[int, ...]  # of groups; of one matrix none
+    M: int
+    N: int
+    K: int
+
+    @property
+    def hit(self) -> int:
+        return sum(size > 0 for size in self.sizes) or 1
+
+    @property
+    def hit_bytes(self) -> int:
+        return self.hit * -(-self.N // 64) * (self.K // 64) * 2304
+
+
+def drawn(seed: int, groups: bool, most: int) -> Iterator[Problem]:
+    draw = random.Random(seed)
+    for N, K in (shape[1:3] for part in range(1 << 31) for shape in unseen(100 * seed + part)):
+        M = round(most ** draw.random())
+        if not groups:
+            yield Problem((), M, N, K)
+            continue
+        experts, of_a_token = draw.choice(ROUTED)
+        here = max(experts // draw.choice(SHARES), 4)
+        sizes = sizes_of(experts, of_a_token, M, draw.choice(("uniform", "zipf")), draw.randrange(1 << 30))[:here]
+        rows = sum(sizes)
+        if rows and here * N * K * 9 / 16 < MOST_BYTES and rows * (N + K) < MOST_BYTES / 8:
+            yield Problem(tuple(sizes), rows, N, K)
 
 
 def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
@@ -37,52 +94,91 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def timed(cubins: Zoo, form: str, kind: str, M: int, N: int, K: int) -> dict[str, float]:
-    """Microseconds by tile, and of what is chosen."""
-    kernel, matrices = cubins.kernel(f"gemm.fp8_{form}.dense"), copies(form, 0, N, K)
-    given = tokens(M, K) | of_kind(kind, M, K) | scratch(M, N, K) | {"d": torch.empty(M, N, device="cuda", dtype=torch.bfloat16)}
-    names: list[str | None] = [
-        tile.name
-        for tile in tiles(kernel, kind)
-        if TIMES_AS_MANY_ROWS * tile.constants["TOKENS"] >= M and ("ONCE" not in tile.constants or M > 256)
-    ]
-    graphs = {
-        name or "chosen": graph_of([lambda b=b, name=name: cubins.launch(kernel.name, **given, **b, variant=name) for b in matrices])
-        for name in (*names, None)
-    }
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    found: dict[str, list[float]] = {name: [] for name in graphs}
-    for _ in range(TURNS):
-        for name, graph in graphs.items():
-            begin.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            found[name].append(begin.elapsed_time(end) * 1e3 / len(matrices))
-    return {name: statistics.median(times[1:]) for name, times in found.items()}
+class Timer:
+    def __init__(self, cubins: Path, name: str, kind: str, into: Path):
+        self.chosen, self.name, self.kind = Zoo(cubins), name, kind
+        self.pinned = {mode: with_all(cubins, flag, into / mode) for mode, flag in (("shared", "0"), ("alone", "1"))}
+
+    def tiles(self, problem: Problem) -> Iterator[tuple[str, Zoo, str]]:
+        """(what it is called, in which zoo, which variant)"""
+        for tile in self.chosen.kernel(self.name).variants:
+            kind = KIND_OF[tile.constants.get("PROMOTION", 0)]
+            if kind != self.kind or TIMES_AS_MANY_ROWS * tile.constants["TOKENS"] < problem.M / problem.hit:
+                continue
+            if tile.constants["TOKENS"] > 20 * max(problem.sizes or (problem.M,)) or ("ONCE" in tile.constants and problem.M <= 256):
+                continue
+            for mode, cubins in self.pinned.items():
+                if tile.constants["CTAS"] > 1:
+                    yield f"{tile.name} {mode}", cubins, tile.name
+                elif mode == "shared":
+                    yield tile.name, cubins, tile.name
+
+    def operands(self, problem: Problem) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Those of every call, and those of each."""
+        M, N, K, groups = problem.M, problem.N, problem.K, len(problem.sizes)
+        each: list[dict[str, Any]] = copies("nvfp4", groups, N, K)
+        given: dict[str, Any] = {"d": torch.empty(M, N, device="cuda", dtype=torch.bfloat16)}
+        if groups:  # other groups of the same matrices, until they are too many for a cache
+            turns = min(16, max(1, 2**28 // (len(each) * problem.hit_bytes)))
+            ends = [
+                torch.from_numpy(np.cumsum(np.roll(problem.sizes, turn * groups // turns)).astype(np.int32)).cuda() for turn in range(turns)
+            ]
+            each = [one | {"offsets": of_turn} for of_turn in ends for one in each][:MOST_CALLS]
+        rows = M
+        if "gather" in self.name:
+            rows = max(M // 4, 1)
+            given["index"] = torch.randint(0, rows, (M,), device="cuda", dtype=torch.int32)
+        if ".bf16_" in self.name:
+            return given | {"a": torch.randn(rows, K, device="cuda", dtype=torch.bfloat16)}, each
+        return given | tokens(rows, K) | of_kind(self.kind, rows, K) | ({} if groups else scratch(M, N, K)), each
+
+    def time(self, problem: Problem) -> dict[str, float]:
+        """Microseconds by tile, and of what is chosen."""
+        given, each = self.operands(problem)
+        calls = {
+            called: [lambda one=one, cubins=cubins, tile=tile: cubins.launch(self.name, **given, **one, variant=tile) for one in each]
+            for called, cubins, tile in self.tiles(problem)
+        }
+        calls["chosen"] = [lambda one=one: self.chosen.launch(self.name, **given, **one) for one in each]
+        graphs = {called: graph_of(of_one) for called, of_one in calls.items()}
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        found: dict[str, list[float]] = {called: [] for called in graphs}
+        for _ in range(TURNS):
+            for called, graph in graphs.items():
+                begin.record()
+                graph.replay()
+                end.record()
+                end.synchronize()
+                found[called].append(begin.elapsed_time(end) * 1e3 / len(each))
+        return {called: statistics.median(times[1:]) for called, times in found.items()}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--form", choices=CHUNKS, default="nvfp4")
+    parser.add_argument("--grouping", choices=("dense", "m_grouped_contiguous", "m_grouped_gather"), default="dense")
+    parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
     parser.add_argument("--kind", choices=KINDS, default="regular")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--rows", type=int, default=256, help="at most")
+    parser.add_argument("--most", type=int, default=256, help="rows of one matrix, or tokens that are routed (default: 256)")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
     arguments = parser.parse_args()
-    cubins, draw, results, start = Zoo(arguments.cubins), random.Random(arguments.seed), [], time.time()
-    matrices = (shape[1:3] for part in range(1 << 31) for shape in unseen(100 * arguments.seed + part))
-    while time.time() - start < arguments.seconds:
-        N, K = next(matrices)
-        M = round(arguments.rows ** draw.random())
-        results.append({"shape": (M, N, K), "options": {}, "times": timed(cubins, arguments.form, arguments.kind, M, N, K)})
+    results, start = [], time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        timer = Timer(arguments.cubins, f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}", arguments.kind, Path(folder))
+        for problem in drawn(arguments.seed, arguments.grouping != "dense", arguments.most):
+            if time.time() - start > arguments.seconds:
+                break
+            one = {"shape": (problem.M, problem.N, problem.K), "groups": len(problem.sizes), "hit": problem.hit, "options": {}}
+            results.append(one | {"bytes": problem.hit_bytes, "times": timer.time(problem)})
     for least, most in zip((0, *BANDS), BANDS, strict=False):
-        lost = [one["times"]["chosen"] / min(one["times"].values()) for one in results if least < one["shape"][0] <= most]
-        if lost:
+        of_band = [one for one in results if least < one["shape"][0] / one["hit"] <= most]
+        if lost := [one["times"]["chosen"] / min(one["times"].values()) for one in of_band]:
             mean = math.exp(statistics.fmean(map(math.log, lost)))
-            print(f"up to {most} rows, {len(lost)} problems: chosen / best {mean:.3f}, worst {max(lost):.2f}")
+            worst = max(of_band, key=lambda one: one["times"]["chosen"] / min(one["times"].values()))
+            of_worst = " x ".join(map(str, worst["shape"])) + (f", {worst['hit']} of {worst['groups']} groups" if worst["groups"] else "")
+            print(f"up to {most} rows, {len(lost)} problems: chosen / best {mean:.3f}, worst {max(lost):.2f} ({of_worst})")
     for one in results:
         del one["times"]["chosen"]
     arguments.json.write_text(json.dumps(results))

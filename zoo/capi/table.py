@@ -173,7 +173,7 @@ class _Writer:
         parameters = self._array("zoo_parameter", f"launch{index}_parameters", entries)
         return (
             f"{{{self._expressions(rule.grid, 3)}, {self._expressions(rule.cluster, 3)}, "
-            f"{int(rule.programmatic)}, {len(rule.parameters)}, {rule.parameter_bytes}, {parameters}}}"
+            f"{self._expression(rule.alone)}, {int(rule.programmatic)}, {len(rule.parameters)}, {rule.parameter_bytes}, {parameters}}}"
         )
 
     def _parameter(self, parameter: Parameter, map_name: str) -> str:
@@ -210,7 +210,7 @@ class _Writer:
         options = self._array("uint8_t", f"v{index}_options", values, _ACROSS)
         return (
             f"{{{text(variant.name)}, {text(variant.symbol)}, {self.archs.index(variant.arch)}, {launch}, {self._expression(variant.when)}, "
-            f"{self._expression(variant.cost)}, {cubins[variant.file]}, {variant.threads}, {variant.shared}, {len(variant.constants)}, {constants}, {dtypes}, {options}}}"
+            f"{self._expression(variant.cost)}, {cubins[variant.file]}, {variant.threads}, {variant.shared}, {variant.static_shared}, {len(variant.constants)}, {constants}, {dtypes}, {options}}}"
         )
 
     def _code(self) -> str:

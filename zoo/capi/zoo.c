@@ -1440,7 +1440,7 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, plan_sta
     static const int64_t limits[3] = {ZOO_LIMIT_GRID_X, ZOO_LIMIT_GRID_Y, ZOO_LIMIT_GRID_Z};
     const zoo_kernel *kernel = call->kernel;
     const zoo_launch_rule *rule = &kernel->launches[variant->launch];
-    int64_t grid[3], cluster[3];
+    int64_t grid[3], cluster[3], alone;
     zoo_status status;
     set_constants(call, variant);
     if ((status = evaluate_all(call, rule->grid, 3, grid))) return status;
@@ -1456,6 +1456,7 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, plan_sta
         say_tuple(cluster, 3);
         return ZOO_CONSTRAINT_ERROR;
     }
+    if ((status = evaluate(call, rule->alone, &alone))) return status;
     plan->device = call->device->self;
     plan->kernel = kernel;
     plan->variant = variant;
@@ -1466,7 +1467,7 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, plan_sta
         plan->empty |= grid[axis] == 0;
     }
     plan->threads = variant->threads;
-    plan->shared = variant->shared;
+    plan->shared = alone ? ZOO_LIMIT_SHARED - variant->static_shared : variant->shared;
     plan->map_count = 0;
     memset(plan->block, 0, rule->parameter_bytes);
     for (int index = 0; index < rule->parameter_count; index++) {
@@ -1592,7 +1593,8 @@ static zoo_status load_function(const device_state *device, const zoo_kernel *ke
     if ((result = driver.function_get(&static_shared, STATIC_SHARED, *function)))
         return fail_driver(result, "asking %s for its shared memory", variant->symbol);
     int dynamic = device->shared_memory - static_shared;
-    if (variant->shared && dynamic > PORTABLE_SHARED && (result = driver.function_set(*function, DYNAMIC_SHARED, dynamic)))
+    bool much = variant->shared || strcmp(kernel->expressions[rule->alone].text, "0") != 0;
+    if (much && dynamic > PORTABLE_SHARED && (result = driver.function_set(*function, DYNAMIC_SHARED, dynamic)))
         return fail_driver(result, "giving %s shared memory", variant->symbol);
     bool clustered = false;
     for (int axis = 0; axis < 3; axis++) clustered |= strcmp(kernel->expressions[rule->cluster[axis]].text, "1") != 0;

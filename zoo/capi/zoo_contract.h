@@ -20,12 +20,13 @@ enum {
     ZOO_MOST_TENSOR_MAPS = 16
 };
 
-/* of grids, clusters and tensor maps: zoo/contract/limits.py says what each is */
+/* of grids, clusters, shared memory and tensor maps: zoo/contract/limits.py says what each is */
 enum {
     ZOO_LIMIT_GRID_X = 2147483647,
     ZOO_LIMIT_GRID_Y = 65535,
     ZOO_LIMIT_GRID_Z = 65535,
     ZOO_LIMIT_CLUSTER = 16,
+    ZOO_LIMIT_SHARED = 232448,
     ZOO_LIMIT_MAP_EXTENT_BITS = 32,
     ZOO_LIMIT_MAP_STRIDE_BITS = 40,
     ZOO_LIMIT_MAP_BOX = 256,

@@ -89,7 +89,7 @@ typedef struct {
 } zoo_parameter;
 
 typedef struct {
-    uint16_t grid[3], cluster[3];
+    uint16_t grid[3], cluster[3], alone;
     uint16_t programmatic;
     uint16_t parameter_count, parameter_bytes;
     const zoo_parameter *parameters;
@@ -106,7 +106,7 @@ typedef struct {
     uint16_t launch, when, cost;
     uint16_t cubin;
     uint16_t threads;
-    uint32_t shared; /* dynamic, in bytes */
+    uint32_t shared, static_shared; /* in bytes; the former dynamic */
     uint16_t constant_count;
     const zoo_constant *constants;
     const uint8_t *dtypes;  /* an index for each argument that has several */

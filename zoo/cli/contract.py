@@ -104,6 +104,8 @@ def launch_text(rule: LaunchRule) -> str:
     lines = [_extents("grid     ", rule.grid)]
     if any(extent.text != "1" for extent in rule.cluster):
         lines.append(_extents("cluster  ", rule.cluster))
+    if rule.alone.text != "0":
+        lines.append(paragraph(f"alone     where {rule.alone.text}: no other block shares its multiprocessor", indent=2, hanging=10))
     if rule.programmatic:
         lines.append("  programmatic stream serialization")
     rows = [(parameter.offset, parameter.size, parameter.kind, parameter_text(parameter)) for parameter in rule.parameters]
@@ -203,6 +205,7 @@ def _launch_data(rule: LaunchRule) -> dict[str, Any]:
     return {
         "grid": _texts(rule.grid),
         "cluster": _texts(rule.cluster),
+        "alone": rule.alone.text,
         "programmatic": rule.programmatic,
         "parameter_bytes": rule.parameter_bytes,
         "parameters": parameters,

@@ -377,7 +377,7 @@ class _Resolution:
             grid=grid,
             cluster=cluster,
             threads=variant.threads,
-            shared=variant.shared,
+            shared=limits.SHARED - variant.static_shared if rule.alone.evaluate(values) else variant.shared,
             block=bytes(block),
             pointers=tuple(pointers),
             tensor_maps=tuple(tensor_maps),

@@ -39,7 +39,7 @@ from zoo.contract.names import FIELDS
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
-SCHEMA = 2  # of the manifest; a reader refuses another
+SCHEMA = 3  # of the manifest; a reader refuses another
 
 ACCESS = ("read", "write", "read_write", "workspace")
 SCALAR_DTYPES = ("i32", "i64", "f32")
@@ -243,6 +243,13 @@ class LaunchRule:
 
     grid: tuple[Expression, ...] = field(metadata=says(_OF_THREE, "Blocks along x, y and z; none, where one is 0."))
     cluster: tuple[Expression, ...] = field(metadata=says(_OF_THREE, "Blocks of a cluster.", default=["1", "1", "1"]))
+    alone: Expression = field(
+        metadata=says(
+            Formula(),
+            "Where it is not 0, a block asks for all shared memory that it may have: no other shares its multiprocessor.",
+            default="0",
+        )
+    )
     programmatic: bool = field(metadata=says(Truth(), "Programmatic stream serialization.", default=False))
     parameter_bytes: int = field(metadata=says(_COUNT, "The size of the parameter block.", stands=MANIFEST))
     parameters: tuple[Parameter, ...] = field(metadata=says(ListOf(Subtable("parameter"), "parameters"), "In the order of the kernel's."))

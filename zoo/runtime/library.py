@@ -103,7 +103,7 @@ class Library:
             function = driver.check(cuda.cuKernelGetFunction(kernel), f"preparing {variant.symbol} on {device.name}")
             attributes = cuda.CUfunction_attribute
             dynamic = device.shared_memory - variant.static_shared
-            if variant.shared and dynamic > _PORTABLE_SHARED_MEMORY:
+            if (variant.shared or variant.launch.alone.text != "0") and dynamic > _PORTABLE_SHARED_MEMORY:
                 attribute = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 driver.check(cuda.cuFuncSetAttribute(function, attribute, dynamic), f"giving {variant.symbol} shared memory")
             if any(extent.text != "1" for extent in variant.launch.cluster):

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "d330e88ef57124280b589963282d29a02f923c55131799253f0c9142c937cc7c"
+EVIDENCE_SHA256 = "2e2de0f5575ecde79cb958e6348d9e82022556e2f657d3801e5b1a4eba1fd585"

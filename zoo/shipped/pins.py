@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "be827f0c4aaff99f0198dfbe14657311d7c5cce499e54c60d161b6381799ada3"
+MANIFEST_SHA256 = "2cb36541fb083f892bda3e00efd23faa19efc6e3a1fd0a7bd6c689bc2dd413a9"

@@ -2,6 +2,7 @@
 // them all; and tiles that share scales of the result, one after the other by the same CTA.
 #pragma once
 
+#include "gemm/schedule/many_groups.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {

@@ -38,7 +38,7 @@ struct MayGather : Tile {
     }
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
-        const bool by_threads = gathered;
+        const bool by_threads = Tile::OF_BF16 ? gathered : __any_sync(0xFFFFFFFF, gathered);  // FP8's loops are uniform by the vote
         wait(&this->full[ring.stage], ring.parity);
         if (by_threads) let_copies_see_shared_memory();
     }

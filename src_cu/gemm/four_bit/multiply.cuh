@@ -69,6 +69,17 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
         hold(first);
         left -= PROMOTED_CHUNKS;
     };
+    if constexpr (TURNS == 1 && !Tile::FITS) {  // of several widths in one tile ptxas would not know that lanes go on together
+        do {
+            begin_block();
+            const int stage = ring.stage;
+            ring.advance();
+            wait_for_multiplications<0>();
+            tile.release(stage);
+            add_turn(0, sums, first);
+        } while (--blocks > 0);
+        return;
+    }
     begin_block();
     for (;;) {
         if constexpr (TURNS == 2) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gemm/schedule/ends_or_places.cuh"
+#include "gemm/schedule/many_groups.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
@@ -11,8 +12,8 @@ namespace zoo {
 // rows and more are as high as a box, which the launch makes such that they are about as high as each other, as EvenTiles; there are as many as
 // of whole tiles.
 template <class Tile, int BAND>
-struct OneOrGroupedOrder : GroupedOrder<Tile, BAND, EndsOrPlaces> {
-    using Grouped = GroupedOrder<Tile, BAND, EndsOrPlaces>;
+struct OneOrGroupedOrder : OrderOfFewOrManyGroups<Tile, Tile::TOKENS, BAND, EndsOrPlaces> {
+    using Grouped = OrderOfFewOrManyGroups<Tile, Tile::TOKENS, BAND, EndsOrPlaces>;
     static constexpr bool EVEN = Tile::TOKENS >= 96;
 
     int box_rows;
@@ -20,9 +21,13 @@ struct OneOrGroupedOrder : GroupedOrder<Tile, BAND, EndsOrPlaces> {
     __device__ __forceinline__ OneOrGroupedOrder(EndsOrPlaces places, int count, int box_rows, int N, int blocks)
         : Grouped(places, count, N, blocks), box_rows(box_rows) {
         if (places.places != nullptr) return;
-        this->first_group = 0;
-        this->end = places.rows;
-        this->own_end_index = this->end_index = tiles_of(places.rows, Tile::TOKENS) * this->columns;
+        if constexpr (requires { this->find_one(places.rows); }) {
+            this->find_one(places.rows);
+        } else {
+            this->first_group = 0;
+            this->end = places.rows;
+            this->own_end_index = this->end_index = tiles_of(places.rows, Tile::TOKENS) * this->columns;
+        }
     }
 
     __device__ __forceinline__ bool next(Work& work) {
