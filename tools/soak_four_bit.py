@@ -100,6 +100,7 @@ extern "C" __global__ void sums_of(const unsigned short* a, const unsigned short
 }
 """
 DENSE_AND_GROUPS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
+OF_GROUPS = {"b", "b_scale", "b_row_scale", "bias"}
 GROUPINGS = (*DENSE_AND_GROUPS, *(f"{grouping}.stored" for grouping in DENSE_AND_GROUPS))
 WHOLE = 1 << 30  # a span that no K reaches
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -112,7 +113,7 @@ class FourBitProblem(Problem):
         return 32 * self._log(1, -(-most * 16 // 32) * (1 if self.random.random() < 0.8 else 4))
 
     def _make(self) -> None:
-        self.stored = self.kernel.fields.get("extra") == "stored"
+        self.stored = (self.epilogue or "").endswith("stored")
         self.with_nan = self.random.random() < 0.1
         tokens, self.weights_are = self.kernel.fields["formats"].split("_")
         self.wide = tokens == "bf16"
@@ -129,9 +130,10 @@ class FourBitProblem(Problem):
         for option in sorted({"batch_invariant"} & set(self.kernel.options)):
             self.settings[option] = self.random.choice(("no", "no", "yes"))
         self.factors = self._factors()
-        gap = self.random.choice((0, 0, 1, 5))
-        places = self.groups if self.grouping == "m_grouped_masked" else 1
-        self.outputs = [Output("d", self.dtype, places, self.M // places, self.N, gap)]
+        self.outputs = self._outputs(self.groups if self.grouping == "m_grouped_masked" else 1, self.random.choice((0, 0, 1, 5)))
+
+    def _outputs(self, places: int, gap: int) -> list[Output]:
+        return [Output("d", self.dtype, places, self.M // places, self.N, gap)]
 
     def _codes_of_bf16(self) -> torch.Tensor:
         values = torch.randn((self.tokens, self.K), generator=self.numbers, device="cuda")
@@ -189,7 +191,8 @@ class FourBitProblem(Problem):
             operands["row_scale"] = torch.empty((self.groups, -(-self.N // 64) * 64), dtype=torch.float8_e8m0fnu, device="cuda")
             chunk = 2176
         operands["b"] = torch.empty((self.groups, -(-self.N // 64), -(-self.K // 64), chunk), dtype=torch.uint8, device="cuda")
-        zoo.launch(f"pack.{self.weights_are}.fragments", **operands)
+        gates = "plain" if self.stored else self.settings.get("gates", "plain")
+        zoo.launch(f"pack.{self.weights_are}.fragments", gates=gates, **operands)
         if self.stored:
             operands["b"] = self._laid_matrices(self.q, 16)
             scales = self._laid_matrices(self.scales, self.random.choice((1, 4))).view(_DTYPE_OF_SCALES[self.weights_are])
@@ -227,22 +230,27 @@ class FourBitProblem(Problem):
         return found
 
     def arguments(self) -> dict[str, Any]:
-        given = {"a": self.given_a, "d": self.outputs[0].values(self.outputs[0].buffer)} | self.packed | self.factors | self.settings
+        given = {"a": self.given_a} | self.packed | self.factors | self.settings
+        given |= {output.name: output.values(output.buffer) for output in self.outputs}
         if self.grouping == "m_grouped_masked":
             of_places = {"a", "a_scale", "a_block_scale", "row_scale"} & given.keys()
             given |= {name: given[name].unflatten(0, (self.groups, -1)) for name in of_places}
             if self.random.random() < 0.5:
                 given["expected_rows"] = self.random.randint(1, 200)
         else:
-            given["d"] = given["d"][0]
+            given |= {output.name: given[output.name][0] for output in self.outputs}
         if self.grouping == "dense":
-            given |= {name: given[name][0] for name in {"b", "b_scale", "b_row_scale", "bias"} & given.keys()}
+            given |= {name: given[name][0] for name in OF_GROUPS & given.keys()}
             if "workspace" in self.kernel.arguments and self.M > 256:  # some variants want it
                 units = -(-self.N // 128) * -(-self.K // 256) * 2
                 given["workspace"] = torch.randint(0, 256, (units * (128 * 128 + 4) + 16,), dtype=torch.uint8, device="cuda")
         return given | {name: torch.tensor(values, dtype=torch.int32, device="cuda") for name, values in self.own.items()}
 
     def expected(self, kernels: cupy.RawModule, splits: int, where: numpy.ndarray | None) -> list[torch.Tensor]:
+        return [self.outputs[0].expected(self.finished(kernels, splits), self.group >= 0)]
+
+    def finished(self, kernels: cupy.RawModule, splits: int) -> torch.Tensor:
+        """f32 sums times all that they are multiplied by, and what is added."""
         self.sums = self.products(kernels, splits)
         group, source, found = self.group.clamp(min=0).long(), self.source.long(), self.sums
         if "a_scale" in self.factors:
@@ -251,13 +259,18 @@ class FourBitProblem(Problem):
             found = found * of_rows[:, None]
         factors = self.powers
         if "alpha" in self.factors:
-            factors = self.factors["alpha"][:, None] * factors
+            factors = self.alphas() * factors
         found = found * factors[group]
         if "bias" in self.factors:
             found = found + self.factors["bias"].float()[group]
-        if "row_scale" in self.factors:
-            found = found * self.factors["row_scale"][:, None]
-        return [self.outputs[0].expected(found, self.group >= 0)]
+        return self.made(found, kernels)
+
+    def alphas(self) -> torch.Tensor:
+        """Of each row of b, or one of all."""
+        return self.factors["alpha"][:, None]
+
+    def made(self, found: torch.Tensor, kernels: cupy.RawModule) -> torch.Tensor:
+        return found * self.factors["row_scale"][:, None] if "row_scale" in self.factors else found
 
     def products(self, kernels: cupy.RawModule, splits: int) -> torch.Tensor:
         sums = torch.zeros((self.M, self.N), device="cuda")

@@ -113,6 +113,7 @@ DTYPES = {
     "f32": (torch.float32, torch.int32, 0x7FFFFFFF),
     "e4m3": (torch.float8_e4m3fn, torch.uint8, 0x7F),
 }
+SILENCE = 10  # seconds
 POISON = {torch.uint8: 0x5A, torch.int16: 0x5A5A, torch.int32: 0x5A5A5A5A}
 
 
@@ -352,7 +353,7 @@ class Problem:
             flushed = _flushed if self.dtype == "f32" else torch.clone
             before = self.outputs[0].values(self.outputs[0].before).flatten(0, 1).float()
             added = flushed(flushed(before) + flushed(sums))
-        self.answers = [added] if self.dtype != "e4m3" else _quantised(added, self.settings["scaling"] == "pow2")
+        self.answers = [added] if self.dtype != "e4m3" else quantised(added, self.settings["scaling"] == "pow2")
         return [output.expected(answer, owned) for output, answer in zip(self.outputs, self.answers, strict=True)]
 
     def products(self, kernels: cupy.RawModule, splits: int) -> torch.Tensor:
@@ -430,7 +431,7 @@ def _flushed(values: torch.Tensor) -> torch.Tensor:
     return torch.where(values.abs() < 2.0**-126, torch.copysign(torch.zeros_like(values), values), values)
 
 
-def _quantised(h: torch.Tensor, pow2: bool) -> list[torch.Tensor]:
+def quantised(h: torch.Tensor, pow2: bool) -> list[torch.Tensor]:
     """Before it is rounded to e4m3, and its scales. Quotients of f32 come out right by way of float64."""
     blocks = -(-h.shape[1] // 128)
     whole = torch.nn.functional.pad(h, (0, blocks * 128 - h.shape[1])).unflatten(1, (blocks, 128))
@@ -497,9 +498,13 @@ def soak_from_the_command_line(about: str, patterns: tuple[str, ...], source: st
 def soak(collection: zoo.Zoo, names: list[str], kernels: cupy.RawModule, problem_of: type[Problem], arguments: argparse.Namespace) -> int:
     started, wrong, left_out = time.monotonic(), 0, 0
     ran: collections.Counter[tuple[str, str]] = collections.Counter()
+    said_at = started
     for number in range(arguments.count):
         if time.monotonic() - started > arguments.seconds:
             break
+        if time.monotonic() - said_at > SILENCE:
+            said_at = time.monotonic()
+            print(f"{number} of {arguments.count} problems, {wrong} wrong, {said_at - started:.0f} s", flush=True)
         seed = arguments.seed * 1_000_000 + number
         problem = problem_of(collection.kernel(names[number % len(names)]), seed, arguments.small)
         outcome = run(collection, problem, ran)

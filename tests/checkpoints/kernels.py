@@ -105,10 +105,9 @@ class Layer:
             **self.weights(first),
         }
         if self.between == "fp8b128":
-            columns = 64 * -(-width // 64)
-            q, scales = self.gpu.empty((rows, columns), "e4m3"), self.gpu.empty((rows, -(-width // 128)), "f32")
+            q, scales = self.gpu.empty((rows, 64 * -(-width // 64)), "e4m3"), self.gpu.empty((rows, -(-width // 128)), "f32")
             name = self.product("m_grouped_gather", ".swiglu", first) + "_fp8b128"
-            zoo.launch(name, **given, q=q, scales=scales, columns=columns, order="fragments", **model)
+            zoo.launch(name, **given, q=q, scales=scales, columns=width, order="fragments", **model)
             h = {"a": q, "a_block_scale": scales}
         else:
             d = self.gpu.empty((rows, width), "bf16")

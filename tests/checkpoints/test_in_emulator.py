@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     not any(kernel.fields["formats"] == "fp8_mxfp4" for kernel in packaged.find(op="gemm")),
     reason="these cubins have no products with 4-bit weights",
 )
-SIZES = Sizes(experts=3, hidden=96, intermediate=64)
+SIZES = Sizes(experts=3, hidden=96, intermediate=96)  # neither is whole blocks of 64
 
 
 class InSteps(Layer):

@@ -3,7 +3,8 @@
 ZOO_EXAMPLES=100 for all small ones, ZOO_SCHEDULES=20 for more orders, ZOO_CUBINS for another folder than the packaged one. By default the
 first variant that is launched in a way of its own runs two problems, the first of them under all schedules. Those that differ from it in
 numbers alone run one under one, and of them a fifth, which their bytes draw, under one name: `zoo verify --emulate` has seen all problems of each cubin, and
-the evidence of that is pinned by the same bytes.
+the evidence of that is pinned by the same bytes. Each cubin of 4-bit weights, for one of the kernels that it serves, runs besides its small problem of most
+rows or of the longest K under two schedules or more.
 """
 
 import os
@@ -77,4 +78,29 @@ SHARING = [
 def test_a_stage_is_written_by_other_ctas_only_when_all_have_given_it_back(kernel, variant):
     problem = next(iter(checks.problems(kernel, variant)))  # the one that is there for it
     wrong = difference(problem, kernel, variant, executor(ZOO, SCHEDULES), POISONS[:1])
+    assert wrong is None, f"{problem.name}: {wrong}"
+
+
+def four_bit_cubins():
+    """Of the kernels and variants that a cubin serves one, which its bytes draw."""
+    served = {}
+    for kernel in (kernel for tokens in ("fp8", "bf16") for kernel in ZOO.find(f"gemm.{tokens}_*4.*")):
+        for variant in kernel.variants:
+            served.setdefault(variant.sha256, []).append((kernel, variant))
+    return [ways[int(digest, 16) % len(ways)] for digest, ways in served.items()]
+
+
+def rows_and_depth(problem):
+    a = problem.inputs["a"].values
+    return a.size // max(1, a.shape[-1]), a.shape[-1]
+
+
+OF_FOUR_BITS = four_bit_cubins()
+
+
+@pytest.mark.parametrize(("kernel", "variant"), OF_FOUR_BITS, ids=[f"{kernel.name} {variant.name}" for kernel, variant in OF_FOUR_BITS])
+def test_a_cubin_of_four_bits_gives_the_references_bytes_whatever_comes_first(kernel, variant):
+    which = int(variant.sha256, 16) // 7 % 2
+    problem = max(small_problems(kernel, variant), key=lambda problem: rows_and_depth(problem)[which])
+    wrong = difference(problem, kernel, variant, executor(ZOO, max(2, SCHEDULES)), POISONS[:1])
     assert wrong is None, f"{problem.name}: {wrong}"

@@ -46,8 +46,14 @@ class Way:
 
 DENSE, GROUPED, GATHER, ALONG_K = (f"gemm.fp8b128.{one}" for one in ("dense", "m_grouped_contiguous", "m_grouped_gather", "k_grouped"))
 FOUR_BIT, SWIGLU, QUANTISED = "gemm.fp8_nvfp4.dense", ".swiglu", ".swiglu_fp8b128"
+GROUPS_OF_FOUR_BITS = {
+    f"{tokens} {grouping}": f"gemm.{tokens}_nvfp4.m_grouped_{grouping}"
+    for tokens in ("fp8", "bf16")
+    for grouping in ("contiguous", "masked", "gather")
+}
 FEW = {"SWAPPED": 1, "SPLITS": 1, "SHARERS": 0}
 ONE_OF_FOUR_BITS = {"PROMOTION": 0, "SPLITS": 1, "ONCE": 0}
+MANY_OF_FOUR_BITS = (1400, 3584, 1088)
 WAYS = {
     "many tokens": Way(DENSE, {"SWAPPED": 0, "RESTS": 0, "TOKENS": 192}),
     "a tile ahead": Way(DENSE, {"TOKENS": 256}),
@@ -79,6 +85,12 @@ WAYS = {
     "four bits, decoded once": Way(FOUR_BIT, ONE_OF_FOUR_BITS | {"ONCE": 1}, (1400, 3584, 2048), {"workspace": "u8"}),
     "four bits, stored": Way(f"{FOUR_BIT}.stored", {"TOKENS": 64}, (50, 1280, 2048)),
     "four bits, SwiGLU in e4m3": Way(FOUR_BIT + QUANTISED, {"TOKENS": 64}, (50, 1280, 2048)),
+    **{
+        f"four bits, {said}{result}{lying}": Way(f"{name}{result}{lying}", {"PROMOTION": 0, "TOKENS": 128}, MANY_OF_FOUR_BITS)
+        for said, name in GROUPS_OF_FOUR_BITS.items()
+        for result, lying in (("", ""), ("", ".stored"), (SWIGLU, ""), (QUANTISED, "_stored"))
+    },
+    "four bits, few gathered": Way(GROUPS_OF_FOUR_BITS["fp8 gather"], {"PROMOTION": 0, "TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:])),
 }
 EACH_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
@@ -106,7 +118,7 @@ class Product:
         for array in self.before.values():
             array.view(torch.uint8).fill_(POISON)
         self.added, self.M, self.K = self.settings.get("accumulate") == "yes", M, K
-        self.packed = (N, K) if kernel.fields["formats"] == "fp8_nvfp4" and "b_scale" not in self.inputs else None
+        self.packed = (N, K) if kernel.fields["formats"].endswith("_nvfp4") and "b_scale" not in self.inputs else None
         self.draw()
 
     def draw(self):
@@ -117,10 +129,11 @@ class Product:
         if self.added:
             self.before["d"].normal_(generator=self.numbers)
         if self.packed:
-            N, K = self.packed
-            scales = self.integers((1, N, K // 16), 0x30, 0x40).to(torch.uint8).view(torch.float8_e4m3fn)
-            q = self.integers((1, N, K // 2), 0, 256).to(torch.uint8)
-            packaged.launch("pack.nvfp4.fragments", q=q, b=self.inputs["b"][None], scales=scales)
+            (N, K), b = self.packed, self.inputs["b"]
+            b = b if b.ndim == 4 else b[None]  # of groups, or of one
+            scales = self.integers((len(b), N, K // 16), 0x30, 0x40).to(torch.uint8).view(torch.float8_e4m3fn)
+            q = self.integers((len(b), N, K // 2), 0, 256).to(torch.uint8)
+            packaged.launch("pack.nvfp4.fragments", q=q, b=b, scales=scales)
 
     def drawn(self, name, array):
         shape = array.shape

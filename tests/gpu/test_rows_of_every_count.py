@@ -1,7 +1,7 @@
 """A row's bits where a kernel is batch invariant, always or if asked: the same whether it comes with no other row or with any number up to 300.
 
 The first M rows of the same operands are multiplied for every M, by the variants that the rules choose, and all rows by all others that may.
-FP8 products of groups: also two groups of every size that share tiles' rows, by every variant. What must not be written is poison before
+Products of groups: also two groups of every size that share tiles' rows, by every variant. What must not be written is poison before
 and after. ZOO_CUBINS names another folder than the packaged one.
 """
 
@@ -26,6 +26,7 @@ MOST = 300
 SHAPES = ((576, 1536), (1088, 4160), (2112, 1600))  # N, K: where the rules take different tiles, and split K if they may
 SPLIT = SHAPES[1]
 SMALL = (320, 1040)  # a short tile or block each way, also of a result with gates
+SMALL_OF_FOUR_BITS = (320, 1088)  # whose K is whole blocks of 64
 TOKENS = 211  # rows that an index takes them from
 ASKED = {"batch_invariant": "yes"}
 
@@ -60,6 +61,12 @@ OF_GROUPS = [  # with a workspace: where a variant moves rows, none of which giv
     for moved in ((False, True) if any(moves(variant) for variant in kernel.variants) else (False,))
     for dtype in results(kernel)
     if kernel.fields["formats"] == "fp8b128" and not (moved and dtype == "f32")
+]
+OF_FOUR_BIT_GROUPS = [
+    (kernel.name, dtype, False)
+    for kernel in kernels("m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
+    for dtype in results(kernel)
+    if kernel.fields["formats"].split("_")[-1] in ("nvfp4", "mxfp4")
 ]
 WITHOUT_EXTRA = [kernel for kernel in kernels("dense", "m_grouped_contiguous") if "dense" in kernel.name or "extra" not in kernel.fields]
 INVARIANT = list(dict.fromkeys([*((kernel.name, dtype, False) for kernel in WITHOUT_EXTRA for dtype in results(kernel)), *OF_GROUPS]))
@@ -104,8 +111,9 @@ class Rows:
         weights = self.kernel.fields["formats"].split("_")[1]
         places = self.arrays["b"].ndim == 4
         of_blocks = ("e4m3", 16) if weights == "nvfp4" else ("ue8m0", 32)
-        operands = {"q": self.array("q", (1, N, K // 2), "e2m1x2"), "b": self.arrays["b"] if places else self.arrays["b"][None]}
-        operands["scales"] = self.array("b_scale", (1, N, K // of_blocks[1]), of_blocks[0])
+        operands = {"b": self.arrays["b"] if places else self.arrays["b"][None]}
+        operands["q"] = self.array("q", (len(operands["b"]), N, K // 2), "e2m1x2")
+        operands["scales"] = self.array("b_scale", (len(operands["b"]), N, K // of_blocks[1]), of_blocks[0])
         if "b_row_scale" in self.arrays:
             row_scale = self.arrays["b_row_scale"]
             operands["row_scale"] = row_scale if places else row_scale[None]
@@ -209,9 +217,10 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(name, dtype, moved):
     assert any(map(moves, ran.values())) == moved
 
 
-@pytest.mark.parametrize(("name", "dtype", "moved"), OF_GROUPS)
+@pytest.mark.parametrize(("name", "dtype", "moved"), [*OF_GROUPS, *OF_FOUR_BIT_GROUPS])
 def test_a_row_has_the_same_bits_wherever_its_group_ends_and_the_next_begins(name, dtype, moved):
-    differ, variants = Rows(name, dtype, *SMALL, {}, groups=2, moved=moved).compared_in_groups()
+    small = SMALL if "fp8b128." in name else SMALL_OF_FOUR_BITS
+    differ, variants = Rows(name, dtype, *small, {}, groups=2, moved=moved).compared_in_groups()
     assert not differ, f"{differ[:10]}, of {', '.join(one.name for one in variants)}"
     assert len(variants) > 1 and any(map(moves, variants)) == moved
 

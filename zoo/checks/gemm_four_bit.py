@@ -235,13 +235,14 @@ def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Prob
                 a[sum(sizes) :] = numpy.nan
                 if M:
                     a[0, -1] = numpy.nan
-            groups, optional = _of_groups(N, K, formats, len(sizes)), _optional_of_groups(M, N, len(sizes), index + special, formats)
+            odd = _with_nan(sizes) if special else None
+            groups, optional = _of_groups(N, K, formats, len(sizes), odd), _optional_of_groups(M, N, len(sizes), index + special, formats)
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
             gap, way = index % 2, _way(variant, M, K, index + special)
             inputs = {"a": _a_placed(a, gap), **_weights_placed(kernel, groups, N, K, formats)}
             inputs |= {"offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
             inputs |= {what: Placed(array) for what, array in optional.items()} | way.placed()
-            words = f"{M} x {N} x {K}, groups {_said(sizes)}{', NaN in the first row and in those of nobody' * special}"
+            words = f"{M} x {N} x {K}, groups {_said(sizes)}{', NaN in the first row and in those of nobody' * special}{_of_nan(odd)}"
             sums = _sums_of_groups(a, groups, sizes, optional, way)
             yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody), way.options)
 
@@ -255,7 +256,8 @@ def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             a = _tokens(G * rows, K, formats).copy()
             if special:
                 a[nobody.reshape(-1)] = numpy.nan
-            groups, optional = _of_groups(N, K, formats, G), _optional_of_groups(G * rows, N, G, index + special, formats)
+            odd = _with_nan(used) if special else None
+            groups, optional = _of_groups(N, K, formats, G, odd), _optional_of_groups(G * rows, N, G, index + special, formats)
             inputs = {
                 "a": _a_placed(a, gap, (G, rows)),
                 "rows": Placed(numpy.array(used, numpy.int32)),
@@ -269,7 +271,7 @@ def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             doubled = [packed for packed in groups for _ in range(2)]  # every second group is nobody's
             of_doubled = {w: x.repeat(2, 0) if w in ("alpha", "bias") else x for w, x in optional.items()}
             sums = _sums_of_groups(a, doubled, sizes, of_doubled, way)
-            words = f"{G} places of {rows} rows, used {_said(used)}, N {N}, K {K}{', NaN in the others' * special}"
+            words = f"{G} places of {rows} rows, used {_said(used)}, N {N}, K {K}{', NaN in the others' * special}{_of_nan(odd)}"
             untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
             yield Problem(words, inputs, _d(sums, next(dtypes), strides, untouched, shape), way.options)
@@ -289,7 +291,8 @@ def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             if special:
                 a[0], a[-1, -1] = numpy.nan, numpy.nan
                 index[(index == 0) | (random.random(M) < 0.2)] = -1
-            groups, there = _of_groups(N, K, formats, len(sizes)), index >= 0
+            odd = _with_nan(sizes) if special else None
+            groups, there = _of_groups(N, K, formats, len(sizes), odd), index >= 0
             taken = numpy.zeros((M, K), a.dtype)
             taken[there] = a[index[there]]
             of_rows = dict(optional)
@@ -302,7 +305,9 @@ def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             inputs = {"a": _a_placed(a, gap), **_weights_placed(kernel, groups, N, K, formats)}
             inputs |= {"index": Placed(index), "offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
             inputs |= {what: Placed(array) for what, array in optional.items()} | way.placed()
-            words = f"{M} rows of {tokens}, N {N}, K {K}, groups {_said(sizes)}{', NaN in some rows, none in others' * special}"
+            words = (
+                f"{M} rows of {tokens}, N {N}, K {K}, groups {_said(sizes)}{', NaN in some rows, none in others' * special}{_of_nan(odd)}"
+            )
             yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody), way.options)
 
 
@@ -405,8 +410,18 @@ def _optional_of_groups(M: int, N: int, G: int, seed: int, formats: str) -> dict
     return {what: found[what] for what in given if what in found}
 
 
-def _of_groups(N: int, K: int, formats: str, G: int) -> list[Packed]:
-    return [_packed(N, K, formats, seed=group % 7) for group in range(G)]
+def _with_nan(sizes: tuple[int, ...]) -> int | None:
+    """The last group that has rows, if another has some that could show it: one scale of its weights is NaN."""
+    of_rows = [group for group, size in enumerate(sizes) if size]
+    return of_rows[-1] if len(of_rows) > 1 else None
+
+
+def _of_nan(group: int | None) -> str:
+    return "" if group is None else f", NaN in a scale of group {group}"
+
+
+def _of_groups(N: int, K: int, formats: str, G: int, with_nan: int | None = None) -> list[Packed]:
+    return [_packed(N, K, formats, "NaN" if group == with_nan else "near", seed=group % 7) for group in range(G)]
 
 
 @lru_cache(maxsize=64)

@@ -121,9 +121,10 @@ class _Problems:
 
     def __iter__(self) -> Iterator[Problem]:
         if self.grouping != "dense":
-            for columns, K, sizes, more in _GROUPS:
+            for place, (columns, K, sizes, more) in enumerate(_GROUPS):
                 for special in (False, True):
-                    yield self._of_groups(columns, K, sizes, more, special)
+                    only = {"weights": ("of all kinds",)} if special and place == 0 else {}  # that an emulator can take, with NaN
+                    yield self._of_groups(columns, K, sizes, more, special, **only)
             return
         for shape in _SHAPES:
             if not self.quantised or shape[1] % 16 == 0:
@@ -214,7 +215,7 @@ class _Problems:
             call = replace(call, known=numpy.full(1, known_scale, numpy.float32))
         return self._problem(f"{M} x {columns} x {K}, {words}, {said}", a, numpy.arange(M), ((0, M),), (M,), call, K, columns, (weights,))
 
-    def _of_groups(self, columns: int, K: int, sizes: tuple[int, ...], more: int, special: bool) -> Problem:
+    def _of_groups(self, columns: int, K: int, sizes: tuple[int, ...], more: int, special: bool, **only: Sequence[Any]) -> Problem:
         in_places, G = self.grouping == "m_grouped_masked", len(sizes)
         height = max((*sizes, 1)) + more  # of a place
         rows = (G, height) if in_places else (sum(sizes) + more,)
@@ -222,7 +223,7 @@ class _Problems:
         begins = [group * height for group in range(G)] if in_places else [int(end) - size for size, end in zip(sizes, ends, strict=True)]
         bounds = tuple((begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
         M = int(numpy.prod(rows))
-        drawn = self._draw(G, sum(sizes), special=(special,), whole=(K % 128 == 0,))
+        drawn = self._draw(G, sum(sizes), special=(special,), whole=(K % 128 == 0,), **only)
         said, call = self._call(M, 2 * columns, G, K, drawn)
         ours = numpy.zeros(M, bool)
         for begin, end in bounds:
@@ -243,7 +244,7 @@ class _Problems:
                 call = replace(call, steps=replace(call.steps, a_scale=numpy.resize(call.steps.a_scale, tokens)))
         words = f"groups of {' '.join(map(str, sizes[:8]))}{' ...' * (G > 8)} rows{f' in {height}' if in_places else ''}, {columns} x {K}"
         words += ", NaN in some rows" * special + f", scales of b {drawn['weights']}"
-        kinds = self._kinds() if drawn["weights"] == "of all kinds" else ("near",)
+        kinds = self._kinds_of(sizes) if drawn["weights"] == "of all kinds" else ("near",)
         made = self._problem(f"{words}, {said}", of_a, taken, bounds, rows, call, K, columns, kinds)
         inputs = dict(made.inputs)
         inputs["rows" if in_places else "offsets"] = Placed(numpy.array(sizes, numpy.int32) if in_places else ends)
@@ -360,6 +361,14 @@ class _Problems:
         """Of the weights of groups. What a packer would have to see first is not asked of packed ones."""
         own = ("negative" if self.of_nvfp4 else "capped",) * self.stored
         return "near", *own, *(() if self.of_nvfp4 else ("smallest",)), "spread", "zeros", "NaN"
+
+    def _kinds_of(self, sizes: tuple[int, ...]) -> Sequence[str]:
+        """By turns, but that the last group with rows has NaN, if another has some that could show it."""
+        kinds = [self._kinds()[group % len(self._kinds())] for group in range(len(sizes))]
+        of_rows = [group for group, size in enumerate(sizes) if size]
+        if len(of_rows) > 1:
+            kinds[of_rows[-1]] = "NaN"
+        return kinds
 
     def _weights(self, N: int, K: int, order: str, kind: str, seed: int) -> _Weights:
         """Any codes; scales near each other, with a NaN, of the whole range, negative ones, of mxfp4 zero bytes or larger ones than their rows

@@ -1,0 +1,40 @@
+"""Every product of groups with 4-bit weights is asked whether NaN in a scale of one expert stays in that expert's rows."""
+
+import numpy
+import pytest
+
+from zoo import checks
+from zoo.checks.emulated import MOST_ELEMENTS
+from zoo.shipped.packaged import packaged
+
+GROUPED = [
+    kernel
+    for tokens in ("fp8", "bf16")
+    for form in ("nvfp4", "mxfp4")
+    for kernel in packaged.find(op="gemm", formats=f"{tokens}_{form}")
+    if kernel.fields["grouping"] != "dense"
+]
+
+
+def rows_of(problem):
+    """How many rows each expert has."""
+    if "rows" in problem.inputs:
+        return problem.inputs["rows"].values
+    return numpy.diff(problem.inputs["offsets"].values, prepend=0)
+
+
+def has_nan(kernel, problem):
+    """Which experts, as the kernel is given their weights."""
+    if "b_scale" not in problem.inputs:
+        return (problem.inputs["b"].values[..., 2048:] == 0x7F).any((1, 2, 3))
+    scales = problem.inputs["b_scale"].values.view(numpy.uint8)
+    return ((scales & 0x7F == 0x7F) if kernel.fields["formats"].endswith("nvfp4") else scales == 0xFF).any((1, 2))
+
+
+@pytest.mark.parametrize("kernel", GROUPED, ids=lambda kernel: kernel.name)
+def test_an_expert_with_nan_among_its_scales_has_rows_and_so_has_another(kernel):
+    for problem in checks.problems(kernel, kernel.variants[0]):
+        rows, nan = rows_of(problem), has_nan(kernel, problem)
+        if problem.elements <= MOST_ELEMENTS and rows[nan].any() and rows[~nan].any():
+            return
+    pytest.fail("no problem that an emulator takes")
