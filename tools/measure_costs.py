@@ -147,7 +147,7 @@ def main() -> int:
         if variant in tiles:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
     for result in (one for file in arguments.sweep for one in json.loads(file.read_text())):
-        values = problems.values(*result["shape"], **result["options"], groups=result.get("groups", 0))
+        values = problems.values(*result["shape"], **{"groups": result.get("groups", 0), **result["options"]})
         fastest = min(result["times"].values())
         for called, microseconds in result["times"].items():
             variant, _, mode = called.partition(" ")

@@ -14,7 +14,7 @@
 //     four_bit/product.cuh       the ways of putting them together
 //     four_bit/decoded_product.cuh     the way of 256 tokens, with a tile, a decoder (decode.cuh) and an end (finish_rows.cuh) of its own
 //     four_bit/way.cuh           the one that a variant is
-//     order.cuh, tile_order.cuh, pushed_sums.cuh     who computes which tile, and how a cluster's sums meet: the latter two as FP8's
+//     order.cuh, many_groups.cuh, tile_order.cuh, pushed_sums.cuh     who computes which tile; how sums of a cluster meet: the latter two as FP8
 
 #include "gemm/four_bit/way.cuh"
 

@@ -19,8 +19,9 @@ namespace zoo {
 // GROUPING: 0 one matrix, with what groups have not, 1 one matrix or groups, 2 gathered rows of groups, 3 groups.
 constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::CHUNKS, GATHERS>;
-using OfGroups = std::conditional_t<Variant::GROUPING != 1, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, EndsOrPlaces>,
-                                    OneOrGroupedOrder<Tile, Variant::BAND>>;
+using OfGroups =
+    std::conditional_t<Variant::GROUPING != 1, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, EndsOrPlaces>,
+                       OneOrGroupedOrder<Tile, Variant::BAND>>;
 using Order = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>, OfGroups>;
 using Way = Bf16Product<Tile, Order, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);

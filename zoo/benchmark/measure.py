@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from zoo.benchmark.arguments import Described, check_call, describe_arguments
 from zoo.benchmark.cublas_lt import Unavailable
@@ -152,7 +153,7 @@ def _cache_bytes(device: driver.Device) -> int:
 
 
 def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int) -> None:
-    """Every set: what arrays must hold; normal random numbers in all other float arrays; zeros in the rest."""
+    """Every set: what arrays must hold; random numbers in all others that are read."""
     cuda = driver.bindings()
     driver.check(cuda.cuMemsetD8(memory.address, 0, memory.nbytes), "clearing memory")
     one_set, address = memory.nbytes // sets, memory.address
@@ -160,11 +161,23 @@ def _fill(memory: DeviceArray, arrays: Mapping[str, Described], sets: int) -> No
         if array.content is not None:
             content = numpy.ascontiguousarray(array.content)
             driver.check(cuda.cuMemcpyHtoD(address, content.ctypes.data, content.nbytes), "copying to the device")
-        elif not array.written and array.bytes and array.dtype in ("bf16", "f16", "f32", "e4m3", "e5m2"):
+        elif not array.written and array.bytes and array.dtype in _RANDOM:
             _fill_one(address, array)
         address += _round_up(array.bytes)
     for index in range(1, sets):
         driver.check(cuda.cuMemcpyDtoD(memory.address + index * one_set, memory.address, one_set), "copying on the device")
+
+
+def _normal(random: numpy.random.Generator, count: int) -> NDArray[Any]:
+    return random.standard_normal(count, numpy.float32)
+
+
+_RANDOM: dict[str, Callable[[numpy.random.Generator, int], NDArray[Any]]] = {
+    **dict.fromkeys(("bf16", "f16", "f32", "e4m3", "e5m2"), _normal),
+    "e2m1x2": lambda random, count: random.integers(0, 256, count, numpy.uint8),
+    "ue8m0": lambda random, count: random.integers(120, 128, count, numpy.uint8),
+    "u8": lambda random, count: random.integers(0, 256, count, numpy.uint8) & 0x77,  # packed weights: codes, and scales that are numbers
+}
 
 
 def _fill_one(address: int, array: Described) -> None:
@@ -172,7 +185,8 @@ def _fill_one(address: int, array: Described) -> None:
     cuda = driver.bindings()
     kind = numpy_dtype(array.dtype)
     count = min(array.bytes // kind.itemsize, 2**22)
-    numbers = numpy.random.default_rng(0).standard_normal(count, numpy.float32).astype(kind)
+    numbers = _RANDOM[array.dtype](numpy.random.default_rng(0), count)
+    numbers = numbers.astype(kind) if numbers.dtype == numpy.float32 else numbers.view(kind)
     driver.check(cuda.cuMemcpyHtoD(address, numbers.ctypes.data, numbers.nbytes), "copying to the device")
     done = numbers.nbytes
     while done < array.bytes:

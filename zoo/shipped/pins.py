@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "2cb36541fb083f892bda3e00efd23faa19efc6e3a1fd0a7bd6c689bc2dd413a9"
+MANIFEST_SHA256 = "4524358ad79aec7e875a6f3275a2e6077db3fc4ccbff8b8356596a8b514816f8"

@@ -38,7 +38,8 @@ struct MayGather : Tile {
     }
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
-        const bool by_threads = Tile::OF_BF16 ? gathered : __any_sync(0xFFFFFFFF, gathered);  // FP8's loops are uniform by the vote
+        // By a vote ptxas knows that lanes go on together, in FP8's loops; in bf16's it does not, either way.
+        const bool by_threads = Tile::OF_BF16 ? gathered : __any_sync(0xFFFFFFFF, gathered);
         wait(&this->full[ring.stage], ring.parity);
         if (by_threads) let_copies_see_shared_memory();
     }

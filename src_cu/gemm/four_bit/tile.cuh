@@ -105,7 +105,7 @@ struct FourBitTile {
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
     __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
         bool by_threads;
-        if constexpr (MAY_GATHER) by_threads = __any_sync(0xFFFFFFFF, gathered);  // a vote, so that ptxas knows that lanes go on together
+        if constexpr (MAY_GATHER) by_threads = __any_sync(0xFFFFFFFF, gathered);  // so that ptxas knows that lanes go on together
         wait(&full[ring.stage], ring.parity);
         if constexpr (GATHERS) let_copies_see_shared_memory();
         if constexpr (MAY_GATHER)

@@ -14,8 +14,9 @@ constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
 
 template <class Tile>
-using OrderOfGroups = std::conditional_t<Variant::GROUPING != 1, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, EndsOrPlaces>,
-                                         OneOrGroupedOrder<Tile, Variant::BAND>>;
+using OrderOfGroups =
+    std::conditional_t<Variant::GROUPING != 1, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, EndsOrPlaces>,
+                       OneOrGroupedOrder<Tile, Variant::BAND>>;
 template <class Tile>
 using OrderOf = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Variant::SPLITS, Variant::BAND>, OrderOfGroups<Tile>>;
 

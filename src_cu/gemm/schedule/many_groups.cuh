@@ -39,7 +39,8 @@ struct ManyGroupsOrder {
             if (first_group >= count) return false;
             find_groups();
         }
-        const int owner = __ffs(__ballot_sync(ALL, index < end_indices[EACH - 1])) - 1;  // the first whose tiles end after this one
+        const int owner =
+            __ffs(__ballot_sync(ALL, index < end_indices[EACH - 1])) - 1;  // the first whose tiles end after this one
         int own = 0, own_begin = begin, own_end = ends[0], own_first = first_index;
 #pragma unroll
         for (int i = 1; i < EACH; i++)
@@ -85,7 +86,6 @@ struct ManyGroupsOrder {
 
 // Tiles of eight rows are for groups of a few, which may be many; the others have no registers to spare, and take so long that it matters little.
 template <class Tile, int TOKENS, int BAND, class Groups>
-using OrderOfFewOrManyGroups =
-    std::conditional_t<(TOKENS <= 8), ManyGroupsOrder<Tile, Groups>, GroupedOrder<Tile, BAND, Groups>>;
+using OrderOfFewOrManyGroups = std::conditional_t<(TOKENS <= 8), ManyGroupsOrder<Tile, Groups>, GroupedOrder<Tile, BAND, Groups>>;
 
 }  // namespace zoo
