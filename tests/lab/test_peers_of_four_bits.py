@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-LAB = Path(__file__).resolve().parents[2] / "tools" / "lab"
+from zoo.contract.expressions import Expression
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = ROOT / "tools" / "lab"
 
 
 @pytest.fixture
@@ -61,3 +66,26 @@ def test_the_tables_are_made_of_what_was_timed(shapes, capsys):
     said = capsys.readouterr().out
     assert "regular, experts and one matrix: this / int4 of 54 problems: 0.525" in said, "twice as slow a copy, so theirs count twice"
     assert "0 over the bar of 1.10" in said and "never, one matrix: this / int4 of 12 problems: 0.250" in said
+
+
+def test_a_launch_that_is_pinned_has_as_many_blocks_as_share_or_are_alone(shapes):
+    """Or a tile's times would be of neither."""
+    manifest = json.loads((ROOT / "cubins" / "manifest.json").read_text())["kernels"]
+    seen = 0
+    for name in (
+        "gemm.fp8_nvfp4.m_grouped_contiguous",
+        "gemm.bf16_nvfp4.dense",
+        "gemm.fp8_mxfp4.dense.stored",
+        "gemm.fp8_nvfp4.m_grouped_gather.swiglu",
+    ):
+        for variant in manifest[name]["variants"]:
+            rule = manifest[name]["launches"][variant["launch"]]
+            if rule["alone"] == "0" or variant["constants"].get("CTAS") != 2 or "SPLITS" in rule["grid"][0]:
+                continue
+            for alone in ("0", "1"):
+                launch = copy.deepcopy(rule)
+                shapes.pin(launch, alone)
+                values = dict.fromkeys(Expression(launch["grid"][0]).names, 1 << 20) | variant["constants"] | {"sms": 132, "G": 8}
+                assert launch["alone"] == alone and Expression(launch["grid"][0]).evaluate(values) == (132 if alone == "1" else 264)
+                seen += 1
+    assert seen >= 8

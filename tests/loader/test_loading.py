@@ -100,7 +100,7 @@ VARIANT = PROOFS.kernel(PROOFS.manifest.names[0]).variants[0]
 
 
 def cluster(*extents):
-    return SimpleNamespace(cluster=tuple(map(Expression, extents)))
+    return SimpleNamespace(cluster=tuple(map(Expression, extents)), alone=Expression("0"))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,12 @@ def test_all_the_memory_that_a_device_has_is_asked_for_where_it_is_more_than_usu
     Library(PROOFS.directory).function(variant, Device(shared_memory=of_device))
     attribute = "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"
     assert used.of("cuFuncSetAttribute") == ([] if asked is None else [["cuKernelGetFunction 1", attribute, asked]])
+
+
+def test_a_block_that_may_be_alone_is_given_all_memory_though_it_uses_none(used):
+    launch = SimpleNamespace(cluster=cluster("1", "1", "1").cluster, alone=Expression("M < 9"))
+    Library(PROOFS.directory).function(variant_with(VARIANT, shared=0, static_shared=0, launch=launch), Device(shared_memory=232448))
+    assert used.of("cuFuncSetAttribute") == [["cuKernelGetFunction 1", "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 232448]]
 
 
 @pytest.mark.parametrize(("extents", "allowed"), [(("1", "1", "1"), False), (("2", "1", "1"), True), (("1", "1", "S"), True)])

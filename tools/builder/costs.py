@@ -14,6 +14,8 @@ block = "K of 1 to 64 blocks, three tiles on the chip: the slope"
 memory = 4200
 [tile."gemm.fp8b128.dense"]              # a table by its name, and its tiles
 t128 = { block = 505, end = 975 }
+[same]                                   # a table whose tiles have the numbers of another's
+"gemm.fp8b128.m_grouped_masked" = "gemm.fp8b128.m_grouped_contiguous"
 
 The file of formulas:
 
@@ -110,6 +112,7 @@ class Gpu:
         self.parts: dict[str, str] = formulas.get("part", {})
         self.chip: dict[str, int] = data.get("chip", {})
         self.tiles: dict[str, dict[str, dict[str, int]]] = data.get("tile", {})
+        self.same: dict[str, str] = data.get("same", {})
         self.experiments: dict[str, str] = data.get("experiment", {})
         for of, numbers in (("chip", self.chip), *((tile, one) for tiles in self.tiles.values() for tile, one in tiles.items())):
             for number in numbers:
@@ -118,7 +121,7 @@ class Gpu:
 
     def cost(self, formula: str, table: str, tile: _Table) -> str:
         """The expression of a tile's cost."""
-        numbers = self.tiles.get(table, {}).get(tile["name"])
+        numbers = self._numbers(table, tile)
         of = f"tile {tile['name']} of {table}"
         if numbers is None:
             raise BuildError(f"{self.name}: has no numbers of {of}; tools/measure_costs.py takes them from times")
@@ -136,8 +139,11 @@ class Gpu:
 
         return {key: filled(what) for key, what in self.formulas[formula]["launch"].items()}
 
+    def _numbers(self, table: str, tile: _Table) -> dict[str, int] | None:
+        return self.tiles.get(self.same.get(table, table), {}).get(tile["name"])
+
     def _known(self, table: str, tile: _Table) -> dict[str, Any]:
-        return {**tile.get("constants", {}), **self.chip, **self.tiles.get(table, {}).get(tile["name"], {})}
+        return {**tile.get("constants", {}), **self.chip, **(self._numbers(table, tile) or {})}
 
     def expression(self, formula: str, numbers: Mapping[str, object], of: str) -> tuple[str, set[str]]:
         """A formula with these for its words, and which of them it reads."""

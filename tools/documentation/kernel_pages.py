@@ -57,6 +57,8 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
     for names, rule in launches(kernel):
         shape = {"grid": rule.grid, "cluster": rule.cluster}
         lines = [f"- {what}: `{', '.join(extent.text for extent in extents)}`" for what, extents in shape.items()]
+        if rule.alone.text != "0":
+            lines.append(f"- no other block shares its multiprocessor where: `{rule.alone.text}`")
         lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
         block = [(one.offset, one.size, one.kind, code(parameter_text(one))) for one in rule.parameters]
         parts.append(f"## Launch\nVariants that are launched this way: {', '.join(map(code, names))}.\n\n" + "\n".join(lines))

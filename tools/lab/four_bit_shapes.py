@@ -36,6 +36,14 @@ def sizes_of(experts: int, of_a_token: int, count: int, routing: str, seed: int)
     return [int(size) for size in np.bincount(chosen.reshape(-1), minlength=experts)]
 
 
+def pin(launch: dict[str, Any], alone: str) -> None:
+    """Whatever the rule of a manifest's launch says, its blocks are alone ("1") or may not be ("0"), and as many as suits that."""
+    rule, grid = launch["alone"], launch["grid"]
+    if rule != "0":
+        grid[0] = grid[0].replace(rule, alone)
+    launch["alone"] = alone
+
+
 @dataclass(frozen=True)
 class Problem:
     experts: int  # one: a product of one matrix

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from four_bit import KIND_OF, KINDS, copies, of_kind, scratch, tokens
-from four_bit_shapes import ROUTED, sizes_of
+from four_bit_shapes import ROUTED, pin, sizes_of
 from gemm_shapes import unseen
 
 import zoo
@@ -45,10 +45,7 @@ def with_all(cubins: Path, alone: str, into: Path) -> Zoo:
     manifest = json.loads((cubins / "manifest.json").read_text()) | {"ptx": None}
     for kernel in manifest["kernels"].values():
         for launch in kernel["launches"].values():
-            rule, grid = launch["alone"], launch["grid"]
-            launch["alone"], grid[0] = alone, grid[0].replace(f"({rule})", alone)
-            if alone == "1":
-                grid[0] = grid[0].replace("sms * CTAS", "sms")
+            pin(launch, alone)
     (into / "manifest.json").write_text(json.dumps(manifest))
     return Zoo(into)
 

@@ -27,7 +27,7 @@ _SHAPES = (
 )  # fmt: skip
 
 # (M, N, K, sizes of groups): that end within a tile, at its edge, one after it; empty ones first, last and in a row; rows that belong to
-# nobody; more groups than lanes of a warp; one that owns everything; as many rows as the widths that a tile may be multiplied at, and one more.
+# nobody; more groups than the 32 or 128 that a warp finds at once; one that owns everything; as many rows as the widths that a tile may be multiplied at, and one more.
 _GROUPS = (
     (40, 72, 96, (0, 7, 0, 0, 20, 13)),
     (130, 16, 64, (1, 128, 0, 1)),
@@ -38,14 +38,14 @@ _GROUPS = (
     (9, 8, 1344, (1, 5)),
     (0, 8, 32, (0, 0)),
     (3, 8, 32, ()),
-    (18, 8, 32, (0,) * 31 + (3, 4, 0, 1) + (0,) * 28 + (1, 3) + (0,) * 5),
+    (18, 8, 32, (0,) * 31 + (3, 4, 0) + (0,) * 93 + (1, 1, 2) + (0,) * 4 + (1,)),
     (700, 264, 416, (128, 0, 129, 256, 63, 1, 64)),
     (300, 136, 1184, (1,) * 40 + (0,) * 20 + (193,)),
     (219, 16, 64, (32, 33, 72, 73, 5)),
     (40, 8, 320, (38,)),
 )
 
-# (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it; more groups than lanes of a warp
+# (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it; more groups than the 32 or 128 that a warp finds at once
 _PLACES = (
     (72, 96, 9, (0, 9, 1, 0, 5)),
     (8, 32, 66, (64, 65, 0)),
@@ -54,7 +54,7 @@ _PLACES = (
     (8, 1344, 3, (3, 0)),
     (8, 32, 0, (0, 0)),
     (8, 32, 5, ()),
-    (8, 32, 2, (0,) * 31 + (2, 1, 0, 0, 1) + (0,) * 27 + (2, 1) + (0,) * 5),
+    (8, 32, 2, (0,) * 31 + (2, 1, 0) + (0,) * 93 + (1, 2, 1) + (0,) * 4 + (1,)),
     (264, 416, 260, (128, 0, 260, 193, 64)),
     (136, 1184, 33, (20,) * 12),
     (16, 64, 74, (32, 33, 72, 73, 5)),

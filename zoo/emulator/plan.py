@@ -44,7 +44,7 @@ class EmulatedPlan:
                 launch.grid,
                 launch.threads,
                 cluster=None if launch.cluster == (1, 1, 1) else launch.cluster,
-                shared_bytes=launch.shared,
+                shared_bytes=launch.variant.shared,  # also of a block that is alone: what it asks for beyond is not its own to use
                 params=launch.logical_block(),
             )
         except EmulatorError as error:
