@@ -102,7 +102,9 @@ class Timer:
             kind = KIND_OF[tile.constants.get("PROMOTION", 0)]
             if kind != self.kind or TIMES_AS_MANY_ROWS * tile.constants["TOKENS"] < problem.M / problem.hit:
                 continue
-            if tile.constants["TOKENS"] > 20 * max(problem.sizes or (problem.M,)) or ("ONCE" in tile.constants and problem.M <= 256):
+            if tile.constants["TOKENS"] > TIMES_AS_MANY_ROWS * max(problem.sizes or (problem.M,)) or (
+                "ONCE" in tile.constants and problem.M <= 256
+            ):
                 continue
             for mode, cubins in self.pinned.items():
                 if tile.constants["CTAS"] > 1:

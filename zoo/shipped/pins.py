@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "b700f68cc4922da6de8388a6a1e6ef7c7ac620d0b1d9598c3920c02bccc24b00"
+MANIFEST_SHA256 = "c29477b6a17967ea5c13b46ba338f99f06d57bbf263a943d8480475f6aee302b"

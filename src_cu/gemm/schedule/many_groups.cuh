@@ -1,5 +1,6 @@
-// The order of GroupedOrder (tile_order.cuh), for tiles of few rows: a decoding step of a mixture of experts has 128 or 256 groups, most of
-// them empty, and a CTA that walks along them 32 at a time waits for each step's loads. Here every lane has four groups that follow each other:
+// As GroupedOrder (tile_order.cuh), but down all tiles of a group, without bands, and for tiles of few rows: a decoding step of a mixture of
+// experts has 128 or 256 groups, most of them empty, and a CTA that walks along them 32 at a time waits for each step's loads. Here every
+// lane has four groups that follow each other:
 //
 //     lane          0              1                  31
 //     groups        0  1  2  3     4  5  6  7   ...   124  125  126  127        a step
