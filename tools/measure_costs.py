@@ -129,6 +129,7 @@ def main() -> int:
     parser.add_argument("--sweep", type=Path, nargs="+", default=[], help="of gemm_numbers.py --sweep, or of four_bit_tiles.py")
     parser.add_argument("--far", type=float, default=0, help="least weight of a time in a sweep, however far from the fastest (default: 0)")
     parser.add_argument("--sms", type=int, default=132, help="multiprocessors, where no numbers say so (default: 132)")
+    parser.add_argument("--only", nargs="+", metavar="TILE", help="tiles whose numbers are looked for (default: all)")
     parser.add_argument("--rounds", type=int, default=6, help="0: judge what stands")
     parser.add_argument("--write", action="store_true", help="put what is found into the GPU's file")
     arguments = parser.parse_args()
@@ -142,6 +143,8 @@ def main() -> int:
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
     gpu = Gpu(named[0]["costs"], documents)
     tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile.get("cost") in gpu.formulas}
+    if unknown := set(arguments.only or ()) - tiles.keys():
+        parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
     problems = Problems(with_costs(table, documents), data["sms"])
     for m, n, k, b_constant, variant, microseconds in sorted({(*row[2:6], row[1], row[6]) for row in data["rows"]}):
         if variant in tiles:
@@ -154,7 +157,7 @@ def main() -> int:
             near = math.exp(-FALLS_OFF * (microseconds / fastest - 1)) if microseconds < OUT_OF_QUESTION * fastest else 0
             if variant in tiles and max(near, arguments.far) > 0:
                 tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far), mode)
-    timed = [tile for tile in tiles.values() if tile.times]
+    timed = [tile for tile in tiles.values() if tile.times and (arguments.only is None or tile.name in arguments.only)]
     chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))
     print("chip:", ", ".join(f"{key} {number}" for key, number in chip.items()))
     for tile in timed:

@@ -8,8 +8,8 @@
 //     four_bit/tile.cuh          the tile and its ring of stages
 //     four_bit/load.cuh          where operands come from
 //     four_bit/width.cuh         how many of a tile's tokens are multiplied
-//     four_bit/multiply.cuh      the loop over K, promoted every 256 of it
-//     four_bit/halves.cuh        the loop over K, promoted every 128, or never
+//     four_bit/multiply.cuh      the loop over K, promoted every 256 of it, or never if a launch asks for that
+//     four_bit/halves.cuh        the loop over K, promoted every 128
 //     four_bit/finish.cuh        from sums to D
 //     four_bit/product.cuh       the ways of putting them together
 //     four_bit/decoded_product.cuh     the way of 256 tokens, with a tile, a decoder (decode.cuh) and an end (finish_rows.cuh) of its own
@@ -18,14 +18,15 @@
 
 #include "gemm/four_bit/way.cuh"
 
-// rows: of D, of a group's place, or 0; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each.
+// rows: of D, of a group's place, or 0; a_rows: of A where rows are gathered; tiles: of 64 rows of B; chunks: 64 of K each; promotes:
+// whether sums leave the tensor cores every 256 of K, in tiles that may let it be.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const uint8_t* a_first, int64_t a_stride, const uint8_t* b, uint8_t* d,
                int64_t d_stride, int d_kind, const int* places, const int* index, int groups, int rows, int a_rows, int box_rows,
                int N, int tiles, int chunks, const float* a_scale, const float* alpha, const uint8_t* largest,
-               const uint8_t* bias, int bias_is_bf16, const float* row_scale) {
+               const uint8_t* bias, int bias_is_bf16, const float* row_scale, int promotes) {
     extern __shared__ __align__(1024) uint8_t memory[];
-    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows};
+    const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows, {}, promotes != 0};
     const zoo::IndexedRows indexed{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
         d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,

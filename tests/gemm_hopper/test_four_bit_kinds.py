@@ -15,8 +15,7 @@ from zoo.shipped.packaged import packaged
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 NAMES = [f"gemm.fp8_{weights}.{grouping}" for weights in ("nvfp4", "mxfp4") for grouping in GROUPINGS]
-PROMOTED, SCALED, NEVER = range(3)  # Promotion of src_cu/gemm/four_bit/tile.cuh
-BY_HALVES = 3
+PROMOTED, SCALED, NEVER, IF_ASKED = range(4)  # Promotion of src_cu/gemm/four_bit/tile.cuh
 
 
 def operands(M, N, K):
@@ -75,7 +74,7 @@ def test_scales_are_multiplied_in_one_rounding():
 @pytest.mark.parametrize("invariant", ["no", "yes"])
 def test_a_call_goes_to_a_tile_of_its_kind(M, invariant):
     kernel, scale = packaged.kernel("gemm.fp8_nvfp4.dense"), numpy.ones((M, 2), numpy.float32)
-    for more, kinds in (({}, {PROMOTED, BY_HALVES}), ({"a_block_scale": scale}, {SCALED}), ({"promotion": "never"}, {NEVER})):
+    for more, kinds in (({}, {PROMOTED, IF_ASKED}), ({"a_block_scale": scale}, {SCALED}), ({"promotion": "never"}, {NEVER, IF_ASKED})):
         call = resolved(kernel, arguments(M, 136, 192, batch_invariant=invariant, **more), H200, None)
         assert call.launch.variant.constants["PROMOTION"] in kinds
 
@@ -97,5 +96,5 @@ def test_a_scale_of_rows_comes_after_those_of_blocks():
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_takes_any_number_of_rows(name):
     kernel = packaged.kernel(name)
-    for kind in (PROMOTED, SCALED, NEVER):
-        assert any(variant.constants["PROMOTION"] == kind and variant.constants["SPLITS"] == 1 for variant in kernel.variants)
+    for kinds in ((PROMOTED, IF_ASKED), (SCALED,), (NEVER, IF_ASKED)):
+        assert any(variant.constants["PROMOTION"] in kinds and variant.constants["SPLITS"] == 1 for variant in kernel.variants)

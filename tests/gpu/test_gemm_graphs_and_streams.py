@@ -52,7 +52,7 @@ GROUPS_OF_FOUR_BITS = {
     for grouping in ("contiguous", "masked", "gather")
 }
 FEW = {"SWAPPED": 1, "SPLITS": 1, "SHARERS": 0}
-ONE_OF_FOUR_BITS = {"PROMOTION": 0, "SPLITS": 1, "ONCE": 0}
+IF_ASKED, NEVER = {"PROMOTION": 3}, {"promotion": "never"}
 MANY_OF_FOUR_BITS = (1400, 3584, 1088)
 WAYS = {
     "many tokens": Way(DENSE, {"SWAPPED": 0, "RESTS": 0, "TOKENS": 192}),
@@ -80,17 +80,24 @@ WAYS = {
     "SwiGLU of groups": Way(GROUPED + SWIGLU, {"SWAPPED": 0, "GROUPING": 1, "TOKENS": 128}),
     "SwiGLU of groups in e4m3, pairs": Way(GROUPED + QUANTISED, {"SWAPPED": 0, "PARTS": 2}),
     "SwiGLU of groups in e4m3, few tokens": Way(GROUPED + QUANTISED, {"SWAPPED": 1}, (100, *MANY[1:])),
-    "four bits": Way(FOUR_BIT, ONE_OF_FOUR_BITS | {"TOKENS": 64}, (50, 1280, 2048)),
-    "four bits, K split": Way(FOUR_BIT, ONE_OF_FOUR_BITS | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048)),
-    "four bits, decoded once": Way(FOUR_BIT, ONE_OF_FOUR_BITS | {"ONCE": 1}, (1400, 3584, 2048), {"workspace": "u8"}),
+    "four bits": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 1, "TOKENS": 64}, (50, 1280, 2048)),
+    "four bits, never promoted": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 1, "TOKENS": 64}, (50, 1280, 2048), NEVER),
+    "four bits, K split": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048)),
+    "four bits, K split, never promoted": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048), NEVER),
+    "four bits, decoded once": Way(FOUR_BIT, {"PROMOTION": 0, "ONCE": 1}, (1400, 3584, 2048), {"workspace": "u8"}),
     "four bits, stored": Way(f"{FOUR_BIT}.stored", {"TOKENS": 64}, (50, 1280, 2048)),
     "four bits, SwiGLU in e4m3": Way(FOUR_BIT + QUANTISED, {"TOKENS": 64}, (50, 1280, 2048)),
     **{
-        f"four bits, {said}{result}{lying}": Way(f"{name}{result}{lying}", {"PROMOTION": 0, "TOKENS": 128}, MANY_OF_FOUR_BITS)
+        f"four bits, {said}{result}{lying}": Way(
+            f"{name}{result}{lying}", {"PROMOTION": 3 if said[:3] == "fp8" and not result + lying else 0, "TOKENS": 128}, MANY_OF_FOUR_BITS
+        )
         for said, name in GROUPS_OF_FOUR_BITS.items()
         for result, lying in (("", ""), ("", ".stored"), (SWIGLU, ""), (QUANTISED, "_stored"))
     },
-    "four bits, few gathered": Way(GROUPS_OF_FOUR_BITS["fp8 gather"], {"PROMOTION": 0, "TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:])),
+    "four bits, few gathered": Way(GROUPS_OF_FOUR_BITS["fp8 gather"], IF_ASKED | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:])),
+    "four bits, few gathered, never promoted": Way(
+        GROUPS_OF_FOUR_BITS["fp8 gather"], IF_ASKED | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), NEVER
+    ),
 }
 EACH_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 

@@ -30,7 +30,6 @@ from zoo.catalog import Zoo
 CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
 IN_NO_CACHE = 150_000_000  # bytes of as many matrices as it takes, three times an L2 cache
 KINDS = ("regular", "blocks", "never")
-KIND_OF = (*KINDS, "regular")  # of a variant, by its PROMOTION; the last is the first by another loop
 PROBLEMS = (
     (1, 64, 64),
     (65, 8, 192),
@@ -89,8 +88,13 @@ def scratch(M: int, N: int, K: int) -> dict[str, torch.Tensor]:
     return {"workspace": torch.empty(units * (128 * 128 + 4) + 16, device="cuda", dtype=torch.uint8)} if M > 256 else {}
 
 
+def kinds_of(variant: Any) -> tuple[str, ...]:
+    """By its PROMOTION (src_cu/gemm/four_bit/tile.cuh); the last is for a launch to say."""
+    return (*((kind,) for kind in KINDS), ("regular", "never"))[variant.constants.get("PROMOTION", 0)]
+
+
 def tiles(kernel: Any, kind: str) -> list[Any]:
-    return [variant for variant in kernel.variants if KIND_OF[variant.constants["PROMOTION"]] == kind]
+    return [variant for variant in kernel.variants if kind in kinds_of(variant)]
 
 
 def different(cubins: Zoo, form: str) -> int:

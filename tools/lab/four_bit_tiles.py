@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from four_bit import KIND_OF, KINDS, copies, of_kind, scratch, tokens
+from four_bit import KINDS, copies, of_kind, scratch, tiles, tokens
 from four_bit_shapes import ROUTED, pin, sizes_of
 from gemm_shapes import unseen
 
@@ -98,9 +98,8 @@ class Timer:
 
     def tiles(self, problem: Problem) -> Iterator[tuple[str, Zoo, str]]:
         """(what it is called, in which zoo, which variant)"""
-        for tile in self.chosen.kernel(self.name).variants:
-            kind = KIND_OF[tile.constants.get("PROMOTION", 0)]
-            if kind != self.kind or TIMES_AS_MANY_ROWS * tile.constants["TOKENS"] < problem.M / problem.hit:
+        for tile in tiles(self.chosen.kernel(self.name), self.kind):
+            if TIMES_AS_MANY_ROWS * tile.constants["TOKENS"] < problem.M / problem.hit:
                 continue
             if tile.constants["TOKENS"] > TIMES_AS_MANY_ROWS * max(problem.sizes or (problem.M,)) or (
                 "ONCE" in tile.constants and problem.M <= 256

@@ -124,14 +124,14 @@ class Way:
         return gemm_fp8_by_four_bit(a, weights, "never" if self.never else "256", self.scales, splits)
 
 
-_PROMOTED, _SCALED, _NEVER = range(3)  # Promotion of src_cu/gemm/four_bit/tile.cuh
+_PROMOTED, _SCALED, _NEVER, _IF_ASKED = range(4)  # Promotion of src_cu/gemm/four_bit/tile.cuh
 
 
-def _way(variant: Variant, M: int, K: int, seed: int) -> Way:
-    """Scales of all magnitudes and both orientations."""
+def _way(variant: Variant, M: int, K: int, seed: int, number: int = 0) -> Way:
+    """Scales of all magnitudes and both orientations. Of problems in turn two of five are never promoted, where a launch may ask for that."""
     promotion = variant.constants.get("PROMOTION", _PROMOTED)
     if promotion != _SCALED:
-        return Way(never=promotion == _NEVER)
+        return Way(never=promotion == _NEVER or (promotion == _IF_ASKED and number % 5 in (1, 4)))
     scales = numpy.exp2(numpy.random.default_rng(seed + M).uniform(-12, 12, (M, -(-K // 128))))
     return Way(scales.astype(numpy.float32), columns_first=bool(seed % 2))
 
@@ -167,6 +167,7 @@ def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
 
 def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
     dtypes = _dtypes_of_d(kernel, variant)
+    numbers = itertools.count()
     splits, once = variant.constants.get("SPLITS", 1), "ONCE" in variant.constants
     more = 256 if once else 0  # rows that every problem has besides: fewer need no workspace
 
@@ -176,7 +177,7 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
     ) -> Problem:  # fmt: skip
         (M, K), N = a.shape, len(packed.weights)
         optional = {what: array for what, array in _optional(M, N, gap, formats).items() if what in given}
-        way = way or _way(variant, M, K, gap + N)
+        way = way or _way(variant, M, K, gap + N, next(numbers))
         placed = {"a": _a_placed(a, gap), **_weights_placed(kernel, [packed], N, K, formats, one=True)}
         placed |= {what: Placed(array) for what, array in optional.items()} | way.placed()
 
@@ -238,7 +239,7 @@ def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Prob
             odd = _with_nan(sizes) if special else None
             groups, optional = _of_groups(N, K, formats, len(sizes), odd), _optional_of_groups(M, N, len(sizes), index + special, formats)
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))
-            gap, way = index % 2, _way(variant, M, K, index + special)
+            gap, way = index % 2, _way(variant, M, K, index + special, 2 * index + special)
             inputs = {"a": _a_placed(a, gap), **_weights_placed(kernel, groups, N, K, formats)}
             inputs |= {"offsets": Placed(numpy.cumsum(sizes).astype(numpy.int32))}
             inputs |= {what: Placed(array) for what, array in optional.items()} | way.placed()
@@ -263,7 +264,7 @@ def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
                 "rows": Placed(numpy.array(used, numpy.int32)),
                 **_weights_placed(kernel, groups, N, K, formats),
             }
-            way = _way(variant, G * rows, K, index + special)
+            way = _way(variant, G * rows, K, index + special, 2 * index + special)
             for what, array in optional.items():
                 inputs[what] = Placed(array.reshape(G, rows) if what in ("a_scale", "row_scale") else array)
             inputs |= way.placed(places=(G, rows))
@@ -298,7 +299,7 @@ def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             of_rows = dict(optional)
             if "a_scale" in optional:
                 of_rows["a_scale"] = numpy.where(there, optional["a_scale"][numpy.where(there, index, 0)], numpy.float32(1))
-            way = _way(variant, tokens, K, number + special)
+            way = _way(variant, tokens, K, number + special, 2 * number + special)
             sums = _sums_of_groups(taken, groups, sizes, of_rows, way.taken(index))
             index[sum(sizes) :] = 2**31 - 1  # not to be looked up
             nobody = numpy.broadcast_to((numpy.arange(M) >= sum(sizes))[:, None], (M, N))

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "c29477b6a17967ea5c13b46ba338f99f06d57bbf263a943d8480475f6aee302b"
+MANIFEST_SHA256 = "ff6c01397e607bbe6eb906bc4980d5c542f53485205124096ca89596b0038cb5"

@@ -9,6 +9,7 @@
 #include "common/tensor_copy.cuh"
 #include "gemm/four_bit/fragments.cuh"
 #include "gemm/four_bit/nothing.cuh"
+#include "gemm/four_bit/tile.cuh"
 #include "gemm/load/operands.cuh"
 
 namespace zoo {
@@ -32,11 +33,15 @@ struct TokenScales {
 };
 
 template <class Tile>
+constexpr bool PROMOTES_IF_ASKED = requires { requires Tile::PROMOTION == Promotion::if_asked; };
+
+template <class Tile>
 struct FourBitOperands {
     const TensorMap& a;
     PackedMatrices b;
     int token_rows;  // of a box; 0 where a tile MAY_GATHER and does
     std::conditional_t<Tile::SCALED, TokenScales, Nothing> scales;
+    std::conditional_t<PROMOTES_IF_ASKED<Tile>, EachBlockIfAsked, EachBlock> promotion;
 
     // Of a tile that may.
     __device__ __forceinline__ bool gathers() const { return token_rows == 0; }

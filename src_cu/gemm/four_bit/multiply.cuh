@@ -1,6 +1,7 @@
 // The loop over K of a product with 4-bit weights, by one warpgroup, a block of four chunks (256 of K) at a time. Two halves of the tile's
 // tokens may take turns with the block's unpacked words. After each turn its partial sums leave the tensor cores, which keep 13 bits of
-// fraction, and are added up in f32. What this adds up to the bit: zoo/reference/four_bit_gemm.py. Two ways:
+// fraction, and are added up in f32; or go on there to the end, where a launch may ask for that and does. What this adds up to the bit:
+// zoo/reference/four_bit_gemm.py. Two ways:
 //
 // Two sets of partial sums: while one is added up, the other's wgmmas run. Words are written anew, two chunks at a time, when the second
 // turn's wgmmas have read them. (With one turn there is one set, and what runs meanwhile is the other warpgroup's. It waits for the first half
@@ -32,15 +33,15 @@ template <class Tile>
 using BlockOf = std::conditional_t<Tile::STORED, BlockOfStoredWords<Tile>, BlockOfWords<Tile>>;
 
 template <int SUMS, int PARTIAL>
-__device__ __forceinline__ void add_turn(int turn, float (&sums)[SUMS], float (&partial)[PARTIAL]) {
+__device__ __forceinline__ void add_turn(int turn, float (&sums)[SUMS], float (&partial)[PARTIAL], const auto& promotion) {
     hold(partial);
 #pragma unroll
-    for (int j = 0; j < PARTIAL; j++) sums[turn * PARTIAL + j] = __fadd_rn(sums[turn * PARTIAL + j], partial[j]);
+    for (int j = 0; j < PARTIAL; j++) sums[turn * PARTIAL + j] = promotion.added(sums[turn * PARTIAL + j], partial[j]);
 }
 
 template <int TURNS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks,
-                                                     int left, float (&sums)[TURNS * COLUMNS / 2]) {
+                                                     int left, float (&sums)[TURNS * COLUMNS / 2], auto promotion) {
     constexpr int HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
     const uint32_t table = shared_address(tile.table);
     float first[COLUMNS / 2], second[COLUMNS / 2];  // partial sums of a turn
@@ -60,7 +61,7 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
             fence_registers();
-            block.multiply(0, chunk, first, chunk == 0);
+            block.multiply(0, chunk, first, chunk == 0 && promotion.begins());
             if (TURNS == 1 && chunk == HALF - 1) commit_multiplications();
             if (chunk < LAST) entries = look_up(after, table);
             next = after;
@@ -68,6 +69,7 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
         commit_multiplications();
         hold(first);
         left -= PROMOTED_CHUNKS;
+        if (TURNS == 1) promotion.ends();
     };
     if constexpr (TURNS == 1 && !Tile::FITS) {  // of several widths in one tile ptxas would not know that lanes go on together
         do {
@@ -76,7 +78,7 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
             ring.advance();
             wait_for_multiplications<0>();
             tile.release(stage);
-            add_turn(0, sums, first);
+            add_turn(0, sums, first, promotion);
         } while (--blocks > 0);
         return;
     }
@@ -87,12 +89,13 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
             fence_registers();
 #pragma unroll
             for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
-                block.multiply(1, chunk, second, chunk == 0);
+                block.multiply(1, chunk, second, chunk == 0 && promotion.begins());
                 if (chunk % HALF == HALF - 1) commit_multiplications();
             }
+            promotion.ends();
             hold(second);
             wait_for_multiplications<2>();
-            add_turn(0, sums, first);
+            add_turn(0, sums, first, promotion);
         }
         const int stage = ring.stage;
         ring.advance();
@@ -100,14 +103,14 @@ __device__ __forceinline__ void multiply_alternating(Tile& tile, BlockOf<Tile>& 
         if (TURNS == 1 || blocks == 0) {
             wait_for_multiplications<0>();
             tile.release(stage);
-            add_turn(TURNS - 1, sums, TURNS == 1 ? first : second);
+            add_turn(TURNS - 1, sums, TURNS == 1 ? first : second, promotion);
             if (blocks == 0) break;
             begin_block();
         } else {
             begin_block();
             wait_for_multiplications<1>();
             tile.release(stage);
-            add_turn(1, sums, second);
+            add_turn(1, sums, second, promotion);
         }
     }
 }
@@ -168,22 +171,22 @@ __device__ __forceinline__ void multiply_in_turn(Tile& tile, BlockOf<Tile>& bloc
                 hold(block.words[LAST]);
                 tile.release(stage);
             }
-            add_turn(turn, sums, partial);
+            add_turn(turn, sums, partial, EachBlock());
         }
     }
 }
 
 // `left`: how many chunks there are from the first block on, of this warpgroup's rows; others count as zeros.
-template <int TURNS, int COLUMNS, class Tile>
+template <int TURNS, int COLUMNS, class Tile, class Promoting = EachBlock>
 __device__ __forceinline__ void multiply_packed(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks, int left,
-                                                float (&sums)[TURNS * COLUMNS / 2]) {
+                                                float (&sums)[TURNS * COLUMNS / 2], Promoting promotion = {}) {
     static_assert(TURNS == 1 || TURNS == 2);
 #pragma unroll
     for (int j = 0; j < TURNS * COLUMNS / 2; j++) sums[j] = 0;
     if (blocks == 0) return;
     block.find_places(tile);
     if constexpr (Tile::ALTERNATES)
-        multiply_alternating<TURNS, COLUMNS>(tile, block, ring, blocks, left, sums);
+        multiply_alternating<TURNS, COLUMNS>(tile, block, ring, blocks, left, sums, promotion);
     else
         multiply_in_turn<TURNS, COLUMNS>(tile, block, ring, blocks, left, sums);
 }

@@ -26,8 +26,28 @@ namespace zoo {
 
 constexpr int PROMOTED_CHUNKS = 4;  // of K, whose partial sums leave the tensor core together: a block
 
-// When partial sums leave the tensor cores: after each block; after half of one, times the tokens' scales for 1 x 128; never.
-enum class Promotion { of_blocks, of_scaled_halves, never };
+// When partial sums leave the tensor cores: after each block; after half of one, times the tokens' scales for 1 x 128; never; after each
+// block or never, as a launch asks.
+enum class Promotion { of_blocks, of_scaled_halves, never, if_asked };
+
+// Each block begins anew, and is added to those before.
+struct EachBlock {
+    __device__ __forceinline__ EachBlock(bool = true) {}
+    __device__ __forceinline__ bool begins() const { return true; }
+    __device__ __forceinline__ void ends() {}
+    __device__ __forceinline__ float added(float sum, float partial) const { return __fadd_rn(sum, partial); }
+};
+
+// Or the first block alone begins, and what was added up before counts nothing: no instruction more.
+struct EachBlockIfAsked {
+    bool asked, begin = true;
+    float kept;
+
+    __device__ __forceinline__ EachBlockIfAsked(bool asked) : asked(asked), kept(asked) {}
+    __device__ __forceinline__ bool begins() const { return begin; }
+    __device__ __forceinline__ void ends() { begin = asked; }
+    __device__ __forceinline__ float added(float sum, float partial) const { return __fmaf_rn(sum, kept, partial); }
+};
 
 // Of a variant, in whose table FITS is only where it is 1.
 template <class V>
@@ -49,6 +69,7 @@ struct FourBitTile {
     static constexpr bool STORED = LAID != Laid::packed;
     static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
     static constexpr Promotion PROMOTION = PROMOTION_;
+    static constexpr bool WHOLE_BLOCKS = PROMOTION == Promotion::of_blocks || PROMOTION == Promotion::if_asked;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
