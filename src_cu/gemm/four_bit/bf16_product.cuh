@@ -11,7 +11,6 @@
 #include "gemm/four_bit/finish.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/product.cuh"
-#include "gemm/epilogue/pushed_sums.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
@@ -19,8 +18,8 @@ namespace zoo {
 template <class Tile, class Order, int SPLITS>
 struct Bf16Product {
     Tile tile;
-    StagedTokens<Tile> staged[Tile::MATH_WARPS];
-    std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
+    StagedByWarps<Tile, SPLITS> staged;
+    PushedByCluster<Tile, SPLITS> pushed;
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
     template <class Operands, class Result>
@@ -48,7 +47,7 @@ struct Bf16Product {
                 if constexpr (Tile::GATHERING_THREADS > 0) gather_tokens(tile, order, rows, operands.scales, thread - 32);
             }
             __syncwarp();
-            if constexpr (SPLITS > 1) wait_for_cluster();
+            if constexpr (SPLITS > 1) wait_for_cluster(), pushed.have_factors();
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -57,7 +56,10 @@ struct Bf16Product {
                 const int heights = operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
                 const int chunks = min(operands.b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
                 float sums[Tile::PARTS][Tile::SUMS];
-                if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
+                if constexpr (SPLITS == 1)
+                    staged[thread_index_anew() / 32].ask_for_factors(d, work);
+                else
+                    pushed.ask_for_factors(d, work, threadIdx.x);
                 if constexpr (Tile::PARKS) parked.park(order, work);
                 const int exist = tiles_of(max(heights, 0), Tile::WARPGROUPS);
                 if constexpr (Tile::STORED) {
@@ -68,7 +70,7 @@ struct Bf16Product {
                 }
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1) {
-                    pushed.push(sums[0]);
+                    pushed.have_factors(), pushed.push(sums[0]);
                 } else {
                     const auto mine = d.of(work.group);
 #pragma unroll
@@ -80,7 +82,7 @@ struct Bf16Product {
                 }
             }
         }
-        if constexpr (SPLITS > 1) pushed.template add_up_and_store<Tile::THREADS / 32>(d, order.work);
+        if constexpr (SPLITS > 1) pushed.add_up_and_store(d, order.work);
     }
 };
 

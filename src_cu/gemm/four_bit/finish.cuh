@@ -42,13 +42,17 @@ struct FourBitResult {
     }
 
     __device__ __forceinline__ float factor(int column) const {
-        const float factor = alpha != nullptr ? *alpha : 1.0f;
-        if constexpr (FORMAT == Weights::nvfp4) return __fmul_rn(factor, 8.0f);
-        const int exponent = largest[column] - 6;  // + 127
-        return __fmul_rn(factor, __uint_as_float(exponent > 0 ? exponent << 23 : 1 << (22 + exponent)));
+        return factor_of(alpha != nullptr ? *alpha : 1.0f, largest, column);
     }
-    __device__ __forceinline__ float bias_of(int column) const {
-        const uint8_t* place = bias + column * (bias_is_bf16 ? 2 : 4);
+    __device__ __forceinline__ float bias_of(int column) const { return bias_at(bias, column); }
+
+    static __device__ __forceinline__ float factor_of(float alpha, const uint8_t* largest, int column) {
+        if constexpr (FORMAT == Weights::nvfp4) return __fmul_rn(alpha, 8.0f);
+        const int exponent = largest[column] - 6;  // + 127
+        return __fmul_rn(alpha, __uint_as_float(exponent > 0 ? exponent << 23 : 1 << (22 + exponent)));
+    }
+    __device__ __forceinline__ float bias_at(const uint8_t* first, int column) const {
+        const uint8_t* place = first + column * (bias_is_bf16 ? 2 : 4);
         if (bias_is_bf16) return __uint_as_float(*reinterpret_cast<const uint16_t*>(place) << 16);
         return *reinterpret_cast<const float*>(place);
     }
@@ -91,34 +95,78 @@ __device__ __forceinline__ void store_eight(const FourBitResult<FORMAT>& d, int 
     }
 }
 
-// Of one warp. Before its sums are whole: two factors of each token of the tile, which come while it multiplies. Then, of some tokens, its
-// 16 weights, 32 bytes a token, 48 apart, so that neither way two lanes of eight meet in a bank.
-template <class Tile>
-struct alignas(16) StagedTokens {
-    static constexpr int PITCH = 48, STEP = Tile::TOKENS < 64 ? 16 : 32;
-    static constexpr int BYTES = STEP * PITCH > Tile::TOKENS * 8 ? STEP * PITCH : Tile::TOKENS * 8;
-    uint8_t bytes[BYTES];
+// What sums of so many tokens and weights are finished with, which comes while they are worked out: from memory it would take as long as a
+// block of K or two.
+template <int TOKENS, int WEIGHTS>
+struct Factors {
+    float a_scales[TOKENS], row_scales[TOKENS];
+    alignas(4) uint8_t biases[WEIGHTS * 4], largest[WEIGHTS];
+    float alpha;
 
-    __device__ __forceinline__ float* a_scales() { return reinterpret_cast<float*>(bytes); }
-    __device__ __forceinline__ float* row_scales() { return a_scales() + Tile::TOKENS; }
-
-    // Zeros for rows that do not exist.
+    // By so many threads; zeros for rows that do not exist.
     template <Weights FORMAT>
-    __device__ __forceinline__ void ask_for_factors(const FourBitResult<FORMAT>& d, const Work& work) {
-        __syncwarp();  // the tile before has been read
+    __device__ __forceinline__ void ask_for_tokens(const FourBitResult<FORMAT>& d, const Work& work, int thread, int threads) {
 #pragma unroll 1
-        for (int token = thread_index_anew() % 32; token < Tile::TOKENS; token += 32) {
+        for (int token = thread; token < TOKENS; token += threads) {
             const int row = work.token + token;
             const bool exists = row < work.end_token;
             if (d.a_scale != nullptr) {
                 int of_a = exists ? row : -1;
                 if (d.index != nullptr && exists) of_a = d.index[row];
                 const bool in_a = uint32_t(of_a) < uint32_t(d.index != nullptr ? d.a_rows : work.end_token);
-                copy_4_bytes(shared_address(a_scales() + token), d.a_scale + (in_a ? of_a : 0), in_a);
+                copy_4_bytes(shared_address(a_scales + token), d.a_scale + (in_a ? of_a : 0), in_a);
             }
             if (d.row_scale != nullptr)
-                copy_4_bytes(shared_address(row_scales() + token), d.row_scale + (exists ? row : 0), exists);
+                copy_4_bytes(shared_address(row_scales + token), d.row_scale + (exists ? row : 0), exists);
         }
+    }
+    // `d`: of the group. A warp's lanes, or more threads, copy four bytes each.
+    template <Weights FORMAT>
+    __device__ __forceinline__ void ask_for_weights(const FourBitResult<FORMAT>& d, int first_weight, int thread) {
+        const int left = min(d.columns - first_weight, WEIGHTS);  // a multiple of 8
+        if (d.bias != nullptr) {
+            const int size = d.bias_is_bf16 ? 2 : 4;
+            if (const int byte = thread * 4; byte < left * size)
+                copy_4_bytes(shared_address(biases + byte), d.bias + first_weight * size + byte, true);
+        }
+        if constexpr (FORMAT == Weights::mxfp4)
+            if (const int byte = thread * 4; byte < left)
+                copy_4_bytes(shared_address(largest + byte), d.largest + first_weight + byte, true);
+        if (d.alpha != nullptr && thread == 0) copy_4_bytes(shared_address(&alpha), d.alpha, true);
+    }
+
+    // The same result, which reads what has come. `d`: of the group.
+    template <Weights FORMAT>
+    __device__ __forceinline__ FourBitResult<FORMAT> in(FourBitResult<FORMAT> d, const Work& work, int first_weight) const {
+        if (d.a_scale != nullptr) d.a_scale = a_scales - work.token;
+        d.index = nullptr;
+        if (d.row_scale != nullptr) d.row_scale = row_scales - work.token;
+        if (d.bias != nullptr) d.bias = biases - int64_t(first_weight) * (d.bias_is_bf16 ? 2 : 4);
+        if (d.alpha != nullptr) d.alpha = &alpha;
+        if constexpr (FORMAT == Weights::mxfp4) d.largest = largest - first_weight;
+        return d;
+    }
+};
+
+// Of one warp. Before its sums are whole: what they are finished with. Then, of some tokens, its 16 weights, 32 bytes a token, 48 apart, so
+// that neither way two lanes of eight meet in a bank.
+template <class Tile>
+union alignas(16) StagedTokens {
+    static constexpr int PITCH = 48, STEP = Tile::TOKENS < 64 ? 16 : 32;
+    uint8_t bytes[STEP * PITCH];
+    Factors<Tile::TOKENS, 16> factors;
+
+    template <Weights FORMAT>
+    __device__ __forceinline__ void ask_for_tokens(const FourBitResult<FORMAT>& d, const Work& work) {
+        __syncwarp();  // the tile before has been read
+        factors.ask_for_tokens(d, work, thread_index_anew() % 32, 32);
+    }
+    template <Weights FORMAT>
+    __device__ __forceinline__ void ask_for_factors(const FourBitResult<FORMAT>& d, const Work& work) {
+        ask_for_tokens(d, work);
+        const int thread = thread_index_anew();
+        if (FORMAT == Weights::mxfp4 || d.alpha != nullptr || d.bias != nullptr)
+            factors.ask_for_weights(d.of(work.group), work.weight + thread / 32 * 16, thread % 32);
     }
 };
 
@@ -181,17 +229,17 @@ __device__ __forceinline__ void finish_and_store(const FourBitResult<FORMAT>& d,
     float factors[2], biases[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        const int column = min(first_weight + lane / 4 + 8 * h, d.columns - 1);
-        factors[h] = d.factor(column);
-        biases[h] = d.bias != nullptr ? d.bias_of(column) : 0.0f;
+        const int weight = lane / 4 + 8 * h;
+        factors[h] = d.factor_of(d.alpha != nullptr ? staged.factors.alpha : 1.0f, staged.factors.largest, weight);
+        biases[h] = d.bias != nullptr ? d.bias_at(staged.factors.biases, weight) : 0.0f;
     }
-    if (d.a_scale != nullptr) multiply_tokens(sums, staged.a_scales(), lane);
+    if (d.a_scale != nullptr) multiply_tokens(sums, staged.factors.a_scales, lane);
 #pragma unroll
     for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fmul_rn(sums[j], factors[j / 2 % 2]);
     if (d.bias != nullptr)
 #pragma unroll
         for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fadd_rn(sums[j], biases[j / 2 % 2]);
-    if (d.row_scale != nullptr) multiply_tokens(sums, staged.row_scales(), lane);
+    if (d.row_scale != nullptr) multiply_tokens(sums, staged.factors.row_scales, lane);
     if (d.kind == IS_BF16) {
         store_halves<Tile, bf16>(d, staged, work, first_weight, lane, sums);
     } else if (d.kind == IS_F16) {

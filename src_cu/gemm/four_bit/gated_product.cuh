@@ -72,7 +72,7 @@ struct GatedProduct {
             for (Work work; order.next(work);) {
                 StagedTokens<Tile>& own = staged[thread_index_anew() / 32];
                 float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
-                own.ask_for_factors(result.finish, work);
+                own.ask_for_tokens(result.finish, work);
                 multiply_tile(tile, ring, operands, work, sums);
                 activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
                 if (!elements.wanted())

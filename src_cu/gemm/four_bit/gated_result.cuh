@@ -47,7 +47,7 @@ __device__ __forceinline__ void activate(const auto& d, StagedTokens<Tile>& stag
 #pragma unroll
     for (int half = 0; half < 2; half++)
         d.of_column(work.group, min(first, d.columns() - 8) + lane / 4, half, factors[half], biases[half]);
-    if (d.finish.a_scale != nullptr) multiply_tokens(sums, staged.a_scales(), lane);
+    if (d.finish.a_scale != nullptr) multiply_tokens(sums, staged.factors.a_scales, lane);
 #pragma unroll
     for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fmul_rn(sums[j], factors[j / 2 % 2]);
     if (d.finish.bias != nullptr)
@@ -64,7 +64,7 @@ __device__ __forceinline__ void activate(const auto& d, StagedTokens<Tile>& stag
     if (d.finish.row_scale != nullptr) {
 #pragma unroll
         for (int k = 0; k < Tile::SUMS / 2; k += 2) {
-            const float2 two = *reinterpret_cast<const float2*>(staged.row_scales() + k * 4 + lane % 4 * 2);
+            const float2 two = *reinterpret_cast<const float2*>(staged.factors.row_scales + k * 4 + lane % 4 * 2);
             h[k] = __fmul_rn(h[k], two.x), h[k + 1] = __fmul_rn(h[k + 1], two.y);
         }
     }

@@ -13,8 +13,8 @@
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
 #include "gemm/four_bit/order.cuh"
+#include "gemm/four_bit/shared_sums.cuh"
 #include "gemm/four_bit/width.cuh"
-#include "gemm/epilogue/pushed_sums.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
@@ -91,8 +91,8 @@ struct Parked {
 template <class Tile, class Order, int SPLITS>
 struct FourBitProduct {
     Tile tile;
-    StagedTokens<Tile> staged[Tile::MATH_WARPS];
-    std::conditional_t<(SPLITS > 1), PushedSums<Tile, (SPLITS > 1 ? SPLITS : 2)>, Nothing> pushed;
+    StagedByWarps<Tile, SPLITS> staged;
+    PushedByCluster<Tile, SPLITS> pushed;
     std::conditional_t<Tile::PARKS, Parked<Tile>, Nothing> parked;
 
     template <class Operands, class Result>
@@ -125,7 +125,7 @@ struct FourBitProduct {
                     load_token_scales(tile, order, operands.scales, thread - 32);
             }
             __syncwarp();
-            if constexpr (SPLITS > 1) wait_for_cluster();
+            if constexpr (SPLITS > 1) wait_for_cluster(), pushed.have_factors();
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -136,7 +136,10 @@ struct FourBitProduct {
                 if constexpr (SPLITS > 1) end = min(end, work.end_block * PROMOTED_CHUNKS);  // of this CTA's share
                 const int left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;
                 float sums[Tile::SUMS];
-                if constexpr (SPLITS == 1) staged[thread_index_anew() / 32].ask_for_factors(d, work);
+                if constexpr (SPLITS == 1)
+                    staged[thread_index_anew() / 32].ask_for_factors(d, work);
+                else
+                    pushed.ask_for_factors(d, work, threadIdx.x);
                 if constexpr (Tile::PARKS) parked.park(order, work);
                 const int blocks = work.end_block - work.first_block;
                 multiply_as_wide_as<Tile>(work.end_token - work.token, sums, [&]<int TURNS, int COLUMNS>(auto& some_sums) {
@@ -150,12 +153,12 @@ struct FourBitProduct {
                 });
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1)
-                    pushed.push(sums);
+                    pushed.have_factors(), pushed.push(sums);
                 else
                     finish_and_store<Tile>(d.of(work.group), staged[thread_index_anew() / 32], work, sums);
             }
         }
-        if constexpr (SPLITS > 1) pushed.template add_up_and_store<Tile::THREADS / 32>(d, order.work);
+        if constexpr (SPLITS > 1) pushed.add_up_and_store(d, order.work);
     }
 };
 
