@@ -5,6 +5,7 @@
     python tools/measure_costs.py src_cu/gemm/fp8b128_dense.toml --numbers numbers.json --sweep seed.json [--write]
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous]        # on the GPU
     python tools/measure_costs.py src_cu/gemm/four_bit_dense.toml --sweep seed.json --far 0.06 [--write]
+    python tools/measure_costs.py src_cu/gemm/four_bit_dense_stored.toml --costs gemm/costs/h200_four_bit_bf16.toml --sweep seed.json [--write]
 
 A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
 at, so a number cannot make up for another tile's. Of a sweep, which has the times of all tiles that might be fast, those within 1.4 of the fastest
@@ -125,6 +126,7 @@ def rewritten(text: str, table: str, chip: Numbers, tiles: list[Tile]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path)
+    parser.add_argument("--costs", help="where the table's tiles name several files: of which (default: the first tile's)")
     parser.add_argument("--numbers", type=Path, help="of gemm_numbers.py --numbers")
     parser.add_argument("--sweep", type=Path, nargs="+", default=[], help="of gemm_numbers.py --sweep, or of four_bit_tiles.py")
     parser.add_argument("--far", type=float, default=0, help="least weight of a time in a sweep, however far from the fastest (default: 0)")
@@ -141,8 +143,8 @@ def main() -> int:
     name = table["name"]
     data = json.loads(arguments.numbers.read_text()) if arguments.numbers else {"sms": arguments.sms, "rows": []}
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
-    gpu = Gpu(named[0]["costs"], documents)
-    tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile.get("cost") in gpu.formulas}
+    gpu = Gpu(arguments.costs or named[0]["costs"], documents)
+    tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas}
     if unknown := set(arguments.only or ()) - tiles.keys():
         parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
     problems = Problems(with_costs(table, documents), data["sms"])
@@ -164,7 +166,7 @@ def main() -> int:
         numbers = ", ".join(f"{key} {number}" for key, number in tile.numbers.items())
         print(f"{tile.name}: {numbers}; error {tile.error(chip, tile.numbers):.3f} of {len(tile.times)} times")
     if arguments.write:
-        path = root / named[0]["costs"]
+        path = root / gpu.name
         path.write_text(rewritten(path.read_text(), name, chip, timed))
     return 0
 

@@ -139,6 +139,14 @@ def test_one_of_several_variants_may_be_a_files(documents):
     assert both["tiles"] == [{"arch": ["sm_100f"], "name": "a"}, *({"arch": ["sm_90a"], **tile} for tile in alone)]
 
 
+def test_a_table_may_add_tiles_to_those_of_a_file(documents):
+    own = {"arch": ["sm_90a"], "constants": {"A": 1}, "tiles": [{"name": "three"}]}
+    (*of_file, three) = read(documents, variants=[{"use": "two"}, own])["variants"]["tiles"]
+    assert [tile["name"] for tile in of_file] == ["one", "two"]
+    assert three == {"arch": ["sm_90a"], "name": "three", "constants": {"A": 1}}
+    assert read(documents, variants=[own, {"use": "two"}])["variants"]["arch"] == ["sm_90a"]
+
+
 def test_a_table_without_names_is_itself():
     plain = {"arguments": [X], "options": {"mode": {}}, "derived": {"SIZE": "M"}, "launch": {"default": {"parameters": [{"pointer": "x"}]}}}
     assert included(plain, Documents()) == plain

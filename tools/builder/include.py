@@ -12,7 +12,7 @@ grid = ["1", "1", "1"]
 
 variants = "t256"                          # instead of [variants]: a file's [variants.t256]
 
-[[variants]]                               # or several, each for archs of its own; `use = "t256"`: a file's
+[[variants]]                               # or several, each for archs of its own; `use = "t256"`: a file's, whose archs others may have, too
 arch = ["sm_90a"]
 
 A name in a list stands for the piece, `{ use = "name", ... }` for the piece with some of its keys anew. A piece may itself be
@@ -52,7 +52,7 @@ def included(data: _Table, documents: Documents) -> _Table:
     if isinstance(data.get("variants"), str):
         made["variants"] = pieces.take("variants", data["variants"], "variants")
     if isinstance(made.get("variants"), list):
-        made["variants"] = _of_several_archs([pieces.variants(group) for group in made["variants"]])
+        made["variants"] = _of_several([(pieces.variants(group), _is_piece(group)) for group in made["variants"]])
     elif isinstance(made.get("variants"), dict):
         made["variants"] = _with_shared(made["variants"])
     pieces.refuse_unused()
@@ -104,7 +104,7 @@ class _Pieces:
 
     def variants(self, group: Any) -> Any:
         """One of several [[variants]], which may be a file's."""
-        return self.take("variants", group["use"], "variants") if isinstance(group, dict) and group.keys() == {"use"} else group
+        return self.take("variants", group["use"], "variants") if _is_piece(group) else group
 
     def launch(self, launch: Any, seen: tuple[str, ...]) -> _Table:
         if not isinstance(launch, dict):
@@ -194,18 +194,25 @@ def _both(shared: _Table, tile: _Table) -> _Table:
     return {key: {**shared[key], **tile.get(key, {})} for key in ("constants", "dtypes") if key in shared}
 
 
-def _of_several_archs(groups: list[Any]) -> _Table:
-    """One [variants] of them all: each tile says its archs."""
+def _is_piece(group: Any) -> bool:
+    return isinstance(group, dict) and group.keys() == {"use"}
+
+
+def _of_several(groups: list[tuple[Any, bool]]) -> _Table:
+    """One [variants] of them all, each of which may be a file's: each tile says its archs."""
     archs: dict[str, None] = {}
+    own: set[str] = set()  # of which the table itself has variants
     tiles = []
-    for index, group in enumerate(groups):
+    for index, (group, is_piece) in enumerate(groups):
         if not isinstance(group, dict) or not isinstance(group.get("arch"), list) or not isinstance(group.get("tiles"), list):
             raise BuildError(f"variants[{index}]: must be a table with lists 'arch' and 'tiles', got {group!r}")
         unknown = [key for key in group if key not in ("arch", "tiles", *SHARED)]
         if unknown:
             raise BuildError(f"variants[{index}]: has the unknown key '{unknown[0]}'; known here: arch, tiles, {', '.join(SHARED)}")
-        if taken := [arch for arch in group["arch"] if arch in archs]:
-            raise BuildError(f"variants[{index}]: {taken[0]} has variants above; put the tiles there")
+        if not is_piece:
+            if taken := [arch for arch in group["arch"] if arch in own]:
+                raise BuildError(f"variants[{index}]: {taken[0]} has variants above; put the tiles there")
+            own |= set(group["arch"])
         archs |= dict.fromkeys(group["arch"])
         tiles += [{"arch": group["arch"], **tile} for tile in _with_shared(group)["tiles"]]
     return {"arch": list(archs), "tiles": tiles}
