@@ -126,7 +126,7 @@ def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
             f"gemm.{tokens}_{weights}.{grouping}"
             for tokens in ("fp8", "bf16")
             for weights in ("nvfp4", "mxfp4")
-            for grouping in ("dense", "m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
+            for grouping in ("dense", "dense.stored", "m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
         ),
     ):
         made = {(named(vars(tile)), arch): tile.cost for tile in tables[name].tiles for arch in tile.arch}

@@ -23,14 +23,15 @@
 namespace zoo {
 
 // PARTS: of 64 rows of weights, of each warpgroup: part p of warpgroup w is number p * WARPGROUPS + w.
-template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_, Laid LAID_ = Laid::packed>
+template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_, Laid LAID_ = Laid::packed,
+          bool MAY_GATHER_ = LAID_ != Laid::packed>
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, SCALED = false, OF_BF16 = true;
     static constexpr Laid LAID = LAID_;
     static constexpr bool STORED = LAID != Laid::packed;
-    static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
+    static constexpr bool MAY_GATHER = MAY_GATHER_;  // rows through an index, if the launch says so
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 1, LINES = CHUNKS;  // of 128 bytes of a token
     static constexpr int CHUNK_BYTES =

@@ -83,7 +83,8 @@ struct ScalesAhead {
     uint32_t soon[2];
 
     __device__ __forceinline__ void begin(const auto& scales, const Work& work, int upper, int quarter) {
-        left = scales.row_bytes - quarter * READ;
+        const int before = work.first_block * OF_BLOCK + quarter * READ;
+        left = scales.row_bytes - before;
         const int64_t places =
             reinterpret_cast<int64_t>(scales.first) | scales.row_stride | scales.group_stride | scales.row_bytes;
         whole = places % READ == 0;
@@ -91,7 +92,7 @@ struct ScalesAhead {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int row = upper + scales.of_lane.apart() * h;
-            const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + quarter * READ;
+            const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + before;
             next[h] = row < scales.rows ? first : nullptr;
         }
         read();

@@ -60,14 +60,14 @@ struct TokenScalesOfStages {
 };
 
 template <Weights WEIGHTS_, int TOKENS_, int TURNS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_, bool FITS_,
-          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed>
+          Promotion PROMOTION_ = Promotion::of_blocks, Laid LAID_ = Laid::packed, bool MAY_GATHER_ = LAID_ != Laid::packed>
 struct FourBitTile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, TURNS = TURNS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_, CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_, FITS = FITS_, OF_BF16 = false;
     static constexpr Laid LAID = LAID_;
     static constexpr bool STORED = LAID != Laid::packed;
-    static constexpr bool MAY_GATHER = STORED;  // rows through an index, if the launch says so
+    static constexpr bool MAY_GATHER = MAY_GATHER_;  // rows through an index, if the launch says so
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool WHOLE_BLOCKS = PROMOTION == Promotion::of_blocks || PROMOTION == Promotion::if_asked;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
