@@ -23,8 +23,8 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::StoredScales<> scales{b_scale, 0, b_scale_row, N, scales_a_row, largest};
     const zoo::StoredOperands<zoo::Tile> operands{{a, {nullptr, tiles, chunks}, box_rows, {}}, b, scales};
-    const zoo::ResultOfShares<zoo::Tile::FORMAT> result{
-        {d, d_stride, d_kind, N, a_scale, nullptr, rows, alpha, largest, bias, bias_is_bf16 != 0, row_scale}};
+    const zoo::FourBitResult<zoo::Tile::FORMAT> result{d,    d_stride, d_kind,  N,    a_scale,           nullptr,
+                                                       rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order = [&] { return zoo::Order(rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS)); };
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, {}, result);
 }

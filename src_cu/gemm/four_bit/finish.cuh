@@ -71,44 +71,20 @@ struct FourBitResult {
     }
 };
 
-// Of a cluster's CTAs: gemm/epilogue/pushed_sums.cuh.
+// Of a cluster's CTAs: gemm/epilogue/pushed_sums.cuh. Without a branch for each: what a call has not changes nothing, times 1 or plus -0.
 template <Weights FORMAT>
 __device__ __forceinline__ void finish_eight(const FourBitResult<FORMAT>& d, int row, int column, float (&sums)[8]) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        if (d.a_scale != nullptr) sums[i] = __fmul_rn(sums[i], d.a_scale_of(row));
-        sums[i] = __fmul_rn(sums[i], d.factor(column + i));
-        if (d.bias != nullptr) sums[i] = __fadd_rn(sums[i], d.bias_of(column + i));
-        if (d.row_scale != nullptr) sums[i] = __fmul_rn(sums[i], d.row_scale[row]);
-    }
-}
-
-// The same without a branch for each: what a call has not changes nothing, times 1 or plus -0, and all that it has is asked for at once. Packed
-// weights' are to end so when their cubins change next.
-template <Weights FORMAT>
-struct ResultOfShares : FourBitResult<FORMAT> {};
-
-template <Weights FORMAT>
-__device__ __forceinline__ void finish_eight(const ResultOfShares<FORMAT>& d, int row, int column, float (&sums)[8]) {
     const float of_token = d.a_scale != nullptr ? d.a_scale_of(row) : 1.0f;
     const float of_row = d.row_scale != nullptr ? d.row_scale[row] : 1.0f;
-    float factors[8], biases[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) factors[i] = d.factor(column + i);
+    float biases[8];
 #pragma unroll
     for (int i = 0; i < 8; i++) biases[i] = -0.0f;
-    if (d.bias != nullptr && d.bias_is_bf16) {
-        const uint16_t* first = reinterpret_cast<const uint16_t*>(d.bias) + column;
+    if (d.bias != nullptr)
 #pragma unroll
-        for (int i = 0; i < 8; i++) biases[i] = __uint_as_float(first[i] << 16);
-    } else if (d.bias != nullptr) {
-        const float* first = reinterpret_cast<const float*>(d.bias) + column;
-#pragma unroll
-        for (int i = 0; i < 8; i++) biases[i] = first[i];
-    }
+        for (int i = 0; i < 8; i++) biases[i] = d.bias_of(column + i);
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const float scaled = __fmul_rn(__fmul_rn(sums[i], of_token), factors[i]);
+        const float scaled = __fmul_rn(__fmul_rn(sums[i], of_token), d.factor(column + i));
         sums[i] = __fmul_rn(__fadd_rn(scaled, biases[i]), of_row);
     }
 }
