@@ -129,6 +129,8 @@ TESTS = {
         "tests/reference/test_four_bit_weights.py tests/reference/test_four_bit_gemm.py tests/reference/test_fragments.py",
         "tests/reference/test_kernels.py",
     ),
+    "zoo/reference/fragment_scales.py": ("tests/reference/test_fragments.py", "tests/reference/test_kernels.py"),
+    "zoo/reference/fragment_words.py": ("tests/reference/test_fragments.py", "tests/reference/test_kernels.py"),
     "zoo/reference/fragments.py": ("tests/reference/test_fragments.py", "tests/reference/test_kernels.py"),
     "zoo/reference/*_scaled_*.py": (
         "tests/reference/test_block_scaled_gemm.py tests/reference/test_block_scaled_epilogues.py",

@@ -21,6 +21,7 @@ import torch
 
 import zoo
 from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
+from zoo.reference.fragments import chunk_shape
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.soak_gemm import Output, Problem, soak_from_the_command_line
@@ -177,7 +178,6 @@ class FourBitProblem(Problem):
         if self.weights_are == "nvfp4":
             multipliers = self.scales.view(torch.float8_e4m3fn).double() / 8
             self.powers = torch.full(shape[:2], 8.0, device="cuda")
-            chunk = 2304
         else:
             bytes_of = self.scales.long()
             counts = (codes.unflatten(2, (-1, block)) % 8 != 0).any(3) & (bytes_of != 255)
@@ -189,10 +189,11 @@ class FourBitProblem(Problem):
             multipliers = torch.where(bytes_of == 255, float("nan"), multipliers)
             self.powers = torch.exp2((largest - 133).double()).float()
             operands["row_scale"] = torch.empty((self.groups, -(-self.N // 64) * 64), dtype=torch.float8_e8m0fnu, device="cuda")
-            chunk = 2176
-        operands["b"] = torch.empty((self.groups, -(-self.N // 64), -(-self.K // 64), chunk), dtype=torch.uint8, device="cuda")
+        tokens = "bf16" if self.wide else "fp8"
+        in_chunks = (self.groups, -(-self.N // 64), -(-self.K // 64), *chunk_shape(block, tokens))
+        operands["b"] = torch.empty(in_chunks, dtype=torch.uint8, device="cuda")
         gates = "plain" if self.stored else self.settings.get("gates", "plain")
-        zoo.launch(f"pack.{self.weights_are}.fragments", gates=gates, **operands)
+        zoo.launch(f"pack.{self.weights_are}.fragments", gates=gates, tokens=tokens, **operands)
         if self.stored:
             operands["b"] = self._laid_matrices(self.q, 16)
             scales = self._laid_matrices(self.scales, self.random.choice((1, 4))).view(_DTYPE_OF_SCALES[self.weights_are])

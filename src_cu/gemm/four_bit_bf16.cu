@@ -1,6 +1,6 @@
 // gemm.bf16_nvfp4.<grouping> and gemm.bf16_mxfp4.<grouping>: D = A B^T of bf16 A, whose rows are called tokens, and 4-bit B, whose rows are
-// called weights, on Hopper: each weight becomes a bf16, exactly, in a register on its way to the tensor core. The packed weights are those
-// of four_bit.cu.
+// called weights, on Hopper: each weight becomes a bf16, exactly, in a register on its way to the tensor core. Weights are packed for bf16,
+// in another order than those of four_bit.cu.
 //
 // One warp copies (and three gather, where rows come through an index), two warpgroups unpack, multiply and store:
 //

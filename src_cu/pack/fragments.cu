@@ -6,6 +6,8 @@
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
 #include "common/variant.cuh"
+#include "pack/fragment_scales.cuh"
+#include "pack/fragment_words.cuh"
 #include "pack/fragments.cuh"
 
 namespace zoo {
@@ -36,7 +38,8 @@ struct Group {
     }
 };
 
-__device__ __forceinline__ void store(const Group& group, int first_chunk, int chunks, uint8_t* target, int place, int lane) {
+__device__ __forceinline__ void store(const Group& group, int first_chunk, int chunks, uint8_t* target, int place, int lane,
+                                      Tokens tokens) {
 #pragma unroll
     for (int c = 0; c < GROUP; c++) {
         if (first_chunk + c >= chunks) break;
@@ -46,8 +49,18 @@ __device__ __forceinline__ void store(const Group& group, int first_chunk, int c
             const uint2 codes = group.codes[c][half];
             const uint32_t turned = group.scales[c][half] & 0x80 ? 0x88888888 : 0;
             scales[half] = group.scales[c][half] & 0x7F;
-            words[half] = braided(codes.x ^ turned);
-            words[2 + half] = braided(codes.y ^ turned);
+            words[half] = codes.x ^ turned;
+            words[2 + half] = codes.y ^ turned;
+        }
+        if (tokens == Tokens::bf16) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) words[i] &= kept_of_codes(scales[i % 2]);
+            exchange_codes(words, lane % 4);
+#pragma unroll
+            for (int half = 0; half < 2; half++) scales[half] = ScalesOfBf16<Scale>::from(scales[half]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) words[i] = braided(words[i]);
         }
         uint8_t* chunk = target + int64_t(first_chunk + c) * Packed::CHUNK_BYTES;
         store_16_bytes(chunk + 512 * place + 16 * lane, words);
@@ -60,7 +73,7 @@ __device__ __forceinline__ void store(const Group& group, int first_chunk, int c
 // q_row, q_matrix, scales_row and scales_matrix in bytes.
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
     ZOO_KERNEL(const uint8_t* q, const uint8_t* scales, uint8_t* b, int32_t N, int32_t K, int64_t q_row, int64_t q_matrix,
-               int64_t scales_row, int64_t scales_matrix, int32_t launched_gates) {
+               int64_t scales_row, int64_t scales_matrix, int32_t launched_gates, int32_t launched_tokens) {
     using namespace zoo;
     let_next_kernel_launch();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
@@ -75,5 +88,5 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
 
     Group group;
     group.load(RowPair(q, q_row, gates, unit, g, N), RowPair(scales, scales_row, gates, unit, g, N), first_chunk, lane % 4, K);
-    store(group, first_chunk, chunks, b, place, lane);
+    store(group, first_chunk, chunks, b, place, lane, static_cast<Tokens>(launched_tokens));
 }

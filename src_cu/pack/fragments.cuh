@@ -1,8 +1,8 @@
 // 4-bit weights as checkpoints have them, and as a warpgroup's registers take them (docs/four_bit_weights.md has the layout).
 //
 // A unit is 16 packed rows: what one warp of the warpgroup will multiply, and a CTA here. A chunk is 64 columns of a tile of 64 rows, and a
-// quarter of it is the unit's: a lane 4 g + q has 16 columns of the rows g and g + 8, which lie in 8 bytes each in a checkpoint and in 16
-// bytes that follow each other packed. So nothing is exchanged among lanes.
+// quarter of it is the unit's: a lane 4 g + q has 16 columns of the rows g and g + 8, which lie in 8 bytes each in a checkpoint and, for FP8, in 16
+// bytes that follow each other packed; for bf16 four lanes exchange (fragment_words.cuh).
 //
 //     checkpoint, 16 rows of 32 bytes      row 0   |q=0 |q=1 |q=2 |q=3 |  lanes 0-3, first half of their 16 bytes
 //                                          ...
@@ -39,18 +39,6 @@ __device__ __forceinline__ uint32_t load_2_bytes(const void* address) {
     return v;
 }
 
-// Eight codes: the signs, bit 4 j + 3 of code j, to bit 8 j + 7 of the first four and bit 8 (j - 4) + 3 of the others; and back.
-__device__ __forceinline__ uint32_t braided(uint32_t codes) {
-    const uint32_t first = __byte_perm(codes, 0, 0x1100), others = __byte_perm(codes, 0, 0x3322);
-    return codes & 0x77777777 | first << 4 & 0x00800080 | first & 0x80008000 | others & 0x00080008 | others >> 4 & 0x08000800;
-}
-__device__ __forceinline__ uint32_t unbraided(uint32_t words) {
-    const uint32_t first = words >> 4 & 0x00080008 | words & 0x80008000;  // bits 3, 15, 19, 31: of codes 0, 1, 2, 3
-    const uint32_t others = words & 0x00080008 | words << 4 & 0x80008000;
-    const uint32_t low = first | first >> 8, high = others | others >> 8;  // bytes 0 and 2: both signs of a pair
-    return words & 0x77777777 | __byte_perm(low, high, 0x6420) & 0x88888888;
-}
-
 // By the dtype of the scales: how many codes share one, and where in a chunk those of a lane's two rows lie, which are neighbours.
 template <class Scale>
 struct Fragments;
@@ -68,6 +56,9 @@ struct Fragments<ue8m0> {
         return CODE_BYTES + 32 * warp + lane / 4 * 4 + lane % 4 / 2 * 2;
     }
 };
+
+// What the weights will be multiplied with, which says in which of two orders they lie.
+enum class Tokens { fp8, bf16 };
 
 enum class Gates { plain, halves, interleaved };
 

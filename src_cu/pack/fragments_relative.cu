@@ -8,14 +8,16 @@
 //     a warp     512 columns of its unit a turn. A unit of more than all warps of a CTA take in a turn is read twice but for its last
 //                turn, the second time from L2
 //     a lane     4 g + q has whole blocks: those at q, 4 + q, 8 + q, 12 + q of the warp's 16, of the rows g and g + 8. In one load four
-//                lanes have 64 bytes of a row, which are two chunks. Packed they are four pieces of 16 bytes of each: lanes two apart
-//                swap pieces, until what four lanes store lies side by side.
+//                lanes have 64 bytes of a row, which are two chunks. Packed they are four pieces of 16 bytes of each: for FP8 lanes two apart
+//                swap pieces, until what four lanes store lies side by side; for bf16 neighbours swap halves of pieces, and store two each.
 
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
 #include "common/named_barrier.cuh"
 #include "common/variant.cuh"
 #include "common/warp.cuh"
+#include "pack/fragment_scales.cuh"
+#include "pack/fragment_words.cuh"
 #include "pack/fragments.cuh"
 #include "pack/relative_scale.cuh"
 
@@ -91,27 +93,61 @@ struct Blocks {
         return count;
     }
 
+    // Of load i: the codes of both rows, word h + 2 s of 16 columns e, eight of them each, and the bytes of their scales.
+    __device__ __forceinline__ uint32_t scales(int i, uint32_t of_rows, Tokens tokens, uint32_t (&words)[2][4]) const {
+        uint32_t both = 0;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint4 own = codes[i][half];
+            uint32_t scale = relative_scale(marks[i], half, largest_scale(of_rows, half)), kept = 0xFFFFFFFF;
+            if (tokens == Tokens::bf16) {
+                kept = kept_of_codes(scale);
+                scale = ScalesOfBf16<Variant::scales>::from(scale);
+            }
+            words[0][half] = own.x & kept, words[0][2 + half] = own.y & kept;
+            words[1][half] = own.z & kept, words[1][2 + half] = own.w & kept;
+            both |= scale << 8 * half;
+        }
+        return both;
+    }
+
     // `target`: the first of the warp's chunks, of which `chunks` are there.
+    template <Tokens TOKENS>
     __device__ __forceinline__ void store(uint32_t of_rows, uint8_t* target, int chunks, int place, int lane) const {
+        constexpr bool BF16 = TOKENS == Tokens::bf16;
         const int g = lane / 4, q = lane % 4;
-        uint8_t* own = target + 512 * place + 64 * g + 32 * (q % 2) + 16 * (q / 2);
+        uint8_t* own = target + 512 * place + 64 * g + 32 * (q % 2) + (BF16 ? q / 2 * Packed::CHUNK_BYTES : 16 * (q / 2));
         uint8_t* own_scales = target + q / 2 * Packed::CHUNK_BYTES + Packed::scale_byte(place, 4 * g + 2 * (q % 2));
 #pragma unroll
         for (int i = 0; i < LOADS; i++) {
             if (2 * i >= chunks) break;
-            uint32_t pieces[2][4], both = 0;
+            uint32_t words[2][4];
+            const uint32_t both = scales(i, of_rows, TOKENS, words);
+            const bool exists = 2 * i + q / 2 < chunks;
+            if constexpr (BF16) {
+                // Lanes that are neighbours have a chunk's instructions 0 and 1, 2 and 3; of four lanes' words each gets all of two lanes.
+                uint32_t pairs[2][4];
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                pieces[0][half] = braided(codes[i][half].x), pieces[0][2 + half] = braided(codes[i][half].y);
-                pieces[1][half] = braided(codes[i][half].z), pieces[1][2 + half] = braided(codes[i][half].w);
-                both |= relative_scale(marks[i], half, largest_scale(of_rows, half)) << 8 * half;
+                for (int e = 0; e < 2; e++) {
+                    transpose_bytes(words[e]);
+#pragma unroll
+                    for (int d = 0; d < 4; d++) pairs[d / 2][d % 2 * 2 + e] = nested(words[e][d]);
+                }
+                group_transpose(pairs, q % 2);
+#pragma unroll
+                for (int d = 0; d < 2; d++) {
+                    const uint32_t piece[4] = {pairs[0][2 * d], pairs[0][2 * d + 1], pairs[1][2 * d], pairs[1][2 * d + 1]};
+                    if (exists) store_16_bytes(own + 2 * i * Packed::CHUNK_BYTES + 16 * d, piece);
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < 8; j++) words[j / 4][j % 4] = braided(words[j / 4][j % 4]);
+                group_transpose<2>(words, q / 2);
+#pragma unroll
+                for (int c = 0; c < 2; c++)
+                    if (2 * i + c < chunks) store_16_bytes(own + (2 * i + c) * Packed::CHUNK_BYTES, words[c]);
             }
-            group_transpose<2>(pieces, q / 2);
-#pragma unroll
-            for (int c = 0; c < 2; c++)
-                if (2 * i + c < chunks) store_16_bytes(own + (2 * i + c) * Packed::CHUNK_BYTES, pieces[c]);
-            if (2 * i + q / 2 < chunks)
-                *reinterpret_cast<uint16_t*>(own_scales + 2 * i * Packed::CHUNK_BYTES) = static_cast<uint16_t>(both);
+            if (exists) *reinterpret_cast<uint16_t*>(own_scales + 2 * i * Packed::CHUNK_BYTES) = static_cast<uint16_t>(both);
         }
     }
 };
@@ -134,7 +170,7 @@ struct Place {
 extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
     ZOO_KERNEL(const uint8_t* q, const uint8_t* scales, uint8_t* b, uint8_t* row_scale, int* rounded, int32_t N, int32_t K,
                int64_t q_row, int64_t q_matrix, int64_t scales_row, int64_t scales_matrix, int32_t launched_gates,
-               uint32_t warps_of_unit, uint32_t units_of_cta) {
+               int32_t launched_tokens, uint32_t warps_of_unit, uint32_t units_of_cta) {
     using namespace zoo;
     __shared__ uint32_t of_warps[WARPS][8];
     __shared__ int rounded_by[2][WARPS];
@@ -198,7 +234,10 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
                 rounded[unit_of_all * parts + first_chunk / CHUNKS_OF_PART] = of_part;
             }
         }
-        own.store(largest, tile + int64_t(first_chunk) * Packed::CHUNK_BYTES, chunks - first_chunk, unit % UNITS_OF_TILE,
-                  at.lane);
+        uint8_t* target = tile + int64_t(first_chunk) * Packed::CHUNK_BYTES;
+        if (static_cast<Tokens>(launched_tokens) == Tokens::bf16)
+            own.store<Tokens::bf16>(largest, target, chunks - first_chunk, unit % UNITS_OF_TILE, at.lane);
+        else
+            own.store<Tokens::fp8>(largest, target, chunks - first_chunk, unit % UNITS_OF_TILE, at.lane);
     }
 }

@@ -4,6 +4,8 @@
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
 #include "common/variant.cuh"
+#include "pack/fragment_scales.cuh"
+#include "pack/fragment_words.cuh"
 #include "pack/fragments.cuh"
 
 namespace zoo {
@@ -27,9 +29,9 @@ __device__ __forceinline__ uint32_t scales_of_one_chunk(uint32_t bytes, int lane
 }  // namespace zoo
 
 // Strides as in fragments.cu; row_scale: of mxfp4.
-extern "C" __global__ void __launch_bounds__(Variant::THREADS)
+extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
     ZOO_KERNEL(const uint8_t* b, const uint8_t* row_scale, uint8_t* q, uint8_t* scales, int32_t N, int32_t K, int64_t q_row,
-               int64_t q_matrix, int64_t scales_row, int64_t scales_matrix, int32_t launched_gates) {
+               int64_t q_matrix, int64_t scales_row, int64_t scales_matrix, int32_t launched_gates, int32_t launched_tokens) {
     using namespace zoo;
     let_next_kernel_launch();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, part = lane % 4;
@@ -40,14 +42,25 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS)
     b += (expert * (units / UNITS_OF_TILE) + unit / UNITS_OF_TILE) * chunks * Packed::CHUNK_BYTES;
     wait_for_previous_kernel();
 
-    uint4 words[GROUP] = {};
-    uint32_t stored[GROUP] = {};  // two scales each
+    uint32_t words[GROUP][4] = {};  // h + 2 s: of row h, eight columns s
+    uint32_t stored[GROUP] = {};    // two scales each
 #pragma unroll
     for (int c = 0; c < GROUP; c++) {
         const uint8_t* chunk = b + int64_t(first_chunk + c) * Packed::CHUNK_BYTES;
         if (first_chunk + c >= chunks) continue;
-        words[c] = load_16_bytes(chunk + 512 * place + 16 * lane);
+        const uint4 own = load_16_bytes(chunk + 512 * place + 16 * lane);
+        words[c][0] = own.x, words[c][1] = own.y, words[c][2] = own.z, words[c][3] = own.w;
         stored[c] = load_2_bytes(chunk + Packed::scale_byte(place, lane));
+    }
+    const bool of_bf16 = static_cast<Tokens>(launched_tokens) == Tokens::bf16;
+#pragma unroll
+    for (int c = 0; c < GROUP; c++) {
+        if (of_bf16) {
+            return_codes(words[c], part);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) words[c][i] = unbraided(words[c][i]);
+        }
     }
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -60,9 +73,10 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS)
 #pragma unroll
         for (int c = 0; c < GROUP; c++) {
             const int column = (first_chunk + c) * COLUMNS_OF_CHUNK + part * 16;
-            const uint32_t codes[2] = {unbraided(half ? words[c].y : words[c].x), unbraided(half ? words[c].w : words[c].z)};
+            const uint32_t codes[2] = {words[c][half], words[c][2 + half]};
             if (inside && column < K) store_8_bytes(target + column / 2, codes);
             int scale = stored[c] >> 8 * half & 0xFF;
+            if (of_bf16) scale = ScalesOfBf16<Variant::scales>::back(scale);
             if (RELATIVE) scale = scale == 0 ? 0 : scale == 127 ? 255 : min(max(scale + shift, 0), 254);
             bytes |= uint32_t(scale) << 8 * c;
         }

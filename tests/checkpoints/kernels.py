@@ -19,6 +19,7 @@ import numpy as np
 import zoo
 from tests.checkpoints.published import DELTA, KINDS, RHO, Sizes
 from tests.checkpoints.readers import READERS, Matrices
+from zoo.reference.fragments import chunk_shape
 
 WAYS = [
     ("fp8", "packed", "bf16"),
@@ -63,12 +64,20 @@ class Layer:
                 largest[:, :rows] = scales.max(axis=2)
                 made["b_row_scale"] = self.gpu.array(largest.view(dtype))
         else:
-            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), 2048 + 4096 // block), "u8")}
+            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), *chunk_shape(block, self.tokens)), "u8")}
             of_rows = {}
             if matrices.format == "mxfp4":
                 made["b_row_scale"] = of_rows["row_scale"] = self.gpu.empty((experts, 64 * tiles), "ue8m0")
             q, scales_of_q = self.gpu.array(np.array(matrices.q)), self.gpu.array(scales)
-            zoo.launch(f"pack.{matrices.format}.fragments", q=q, scales=scales_of_q, b=made["b"], gates=matrices.gates, **of_rows)
+            zoo.launch(
+                f"pack.{matrices.format}.fragments",
+                q=q,
+                scales=scales_of_q,
+                b=made["b"],
+                gates=matrices.gates,
+                tokens=self.tokens,
+                **of_rows,
+            )
         for name in ("alpha", "bias"):
             if (given := getattr(matrices, name)) is not None:
                 made[name] = self.gpu.array(given)

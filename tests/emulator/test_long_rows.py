@@ -34,7 +34,8 @@ def test_a_row_of_two_turns_has_the_largest_magnitude_of_both(name, gates, order
         assert wrong(name, quantize_tokens.problem(f"{place}", x, {"order": order, **gates})) is None
 
 
-def test_scales_of_weights_are_relative_to_the_largest_of_all_turns_and_warps_of_their_row_that_has_a_code():
+@pytest.mark.parametrize("tokens", ["fp8", "bf16"])
+def test_scales_of_weights_are_relative_to_the_largest_of_all_turns_and_warps_of_their_row_that_has_a_code(tokens):
     random = numpy.random.default_rng(2)
     for columns in (4128, 7168, 16_448):  # of 9 warps, of 14, of 16 in two turns and 2 more
         blocks = columns // 32
@@ -43,4 +44,4 @@ def test_scales_of_weights_are_relative_to_the_largest_of_all_turns_and_warps_of
             scales = random.integers(90, 120, (1, 8, blocks), numpy.uint8)
             scales[..., place], scales[..., zeros] = 121, 122
             q[..., 16 * zeros : 16 * zeros + 16] &= 0x88
-            assert wrong("pack.mxfp4.fragments", fragments.packs_mxfp4("long rows", q, scales, "plain")) is None
+            assert wrong("pack.mxfp4.fragments", fragments.packs_mxfp4("long rows", q, scales, fragments.Order("plain", tokens))) is None

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy
 import pytest
 
-from zoo.errors import ConstraintError
+from zoo.errors import ArgumentError, ConstraintError
 from zoo.reference.float32 import fused_multiply_add
 from zoo.reference.four_bit_gemm import exact, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import nvfp4_as_e4m3
@@ -48,6 +48,17 @@ def test_what_the_quantiser_writes_is_what_the_product_takes(layout, K):
     product, magnitude = exact(x.astype(numpy.float32), nvfp4_as_e4m3(q, scales))
     assert (numpy.abs(d / 8 - product) <= magnitude * 2.0**-3.9).all()  # e4m3 has three bits behind the first
     assert numpy.abs(d / 8 - product).max() > 0
+
+
+@pytest.mark.parametrize("tokens", ["fp8", "bf16"])
+def test_weights_packed_for_the_other_tokens_are_refused(tokens):
+    x, q, scales = operands(3, 64, 64)
+    a = permuted_columns(x.astype(ml_dtypes.float8_e4m3fn)) if tokens == "fp8" else x.astype(ml_dtypes.bfloat16)
+    d = numpy.zeros((3, 64), numpy.float32)
+    run(f"gemm.{tokens}_nvfp4.dense", {"a": a, "b": pack_nvfp4(q, scales, tokens=tokens), "d": d})
+    other = {"fp8": "bf16", "bf16": "fp8"}[tokens]
+    with pytest.raises(ArgumentError, match="b: expected"):
+        run(f"gemm.{tokens}_nvfp4.dense", {"a": a, "b": pack_nvfp4(q, scales, tokens=other), "d": d})
 
 
 def test_a_half_of_a_block_that_is_not_there_makes_zero_of_minus_zero():

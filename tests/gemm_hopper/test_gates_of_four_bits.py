@@ -109,7 +109,7 @@ def test_rows_through_an_index_are_those_that_lie_in_turn(kind, variant):
     found = []
     for grouping, given in (("m_grouped_gather", {"a": a, "index": index}), ("m_grouped_contiguous", {"a": rows})):
         gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=2, multiprocessors=2)
-        given |= {"b": pack_nvfp4(q, scales, "halves"), "bias": experts.bias, "offsets": np.array([9, 11], np.int32)}
+        given |= {"b": pack_nvfp4(q, scales, "halves", kind), "bias": experts.bias, "offsets": np.array([9, 11], np.int32)}
         d = gpu.empty((11, I), "bf16")
         arrays = {name: gpu.array(array) for name, array in given.items()}
         ZOO.launch(f"gemm.{kind}_nvfp4.{grouping}.swiglu", d=d, variant=variant, **arrays)
@@ -129,9 +129,9 @@ def test_gates_as_they_are_stored_give_the_bits_of_packed_ones(formats, order):
     scales = random.integers(low, high, (2, 2 * I, 128 // block), np.uint8)
     bias = random.standard_normal((2, 2 * I)).astype(np.float32)
     if form == "nvfp4":
-        packed, stored = {"b": pack_nvfp4(q, scales, order)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
+        packed, stored = {"b": pack_nvfp4(q, scales, order, kind)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
     else:
-        found = pack_mxfp4(q, scales, order)
+        found = pack_mxfp4(q, scales, order, kind)
         largest = np.full((2, -(-2 * I // 64) * 64), 127, np.uint8)
         largest[:, : 2 * I] = largest_scales(q, scales)
         packed = {"b": found.b, "b_row_scale": found.row_scale}
@@ -161,7 +161,7 @@ def test_mxfp4_rows_keep_their_own_powers_of_two():
     random = np.random.default_rng(5)
     q = np.full((2 * 16, 16), 0x22, np.uint8)  # ones
     exponents = random.integers(123, 131, 2 * 16)
-    packed = pack_mxfp4(q, exponents[:, None].astype(np.uint8), "halves")
+    packed = pack_mxfp4(q, exponents[:, None].astype(np.uint8), "halves", "bf16")
     gpu = zoo.emulator.Device(arch="sm_90a")
     d = gpu.empty((1, 16), "f16")
     ZOO.launch(

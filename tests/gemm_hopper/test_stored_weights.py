@@ -6,7 +6,8 @@ import pytest
 
 from zoo.errors import ConstraintError
 from zoo.reference.four_bit_weights import largest_scales
-from zoo.reference.fragments import ROWS, pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.fragment_words import ROWS
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.kernels import run
 from zoo.reference.kernels.call import H200, resolved
 from zoo.shipped.packaged import packaged
@@ -14,14 +15,14 @@ from zoo.shipped.packaged import packaged
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 
 
-def weights(form, N, K):
+def weights(kind, form, N, K):
     random = numpy.random.default_rng(N + K)
     q = random.integers(0, 256, (N, K // 2), numpy.uint8)
     if form == "nvfp4":
         scales = random.integers(0x30, 0x50, (N, K // 16), numpy.uint8)
-        return {"b": pack_nvfp4(q, scales)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
+        return {"b": pack_nvfp4(q, scales, tokens=kind)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
     scales = random.integers(110, 130, (N, K // 32), numpy.uint8)
-    packed = pack_mxfp4(q, scales)
+    packed = pack_mxfp4(q, scales, tokens=kind)
     largest = numpy.full(-(-N // ROWS) * ROWS, 127, numpy.uint8)
     largest[:N] = largest_scales(q, scales)
     of_rows = {"b_row_scale": largest.view(ml_dtypes.float8_e8m0fnu)}
@@ -38,7 +39,7 @@ def tokens(kind, M, K):
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
 def test_what_is_stored_gives_the_bits_of_what_is_packed(kind, form, K):
     a, results = tokens(kind, 3, K), []
-    packed, stored = weights(form, 24, K)
+    packed, stored = weights(kind, form, 24, K)
     for extra, given in (("", packed), (".stored", stored)):
         results.append(numpy.zeros((3, 24), numpy.float32))
         run(f"gemm.{kind}_{form}.dense{extra}", {"a": a, "d": results[-1], "batch_invariant": "yes", **given})
@@ -50,7 +51,7 @@ def test_what_is_stored_gives_the_bits_of_what_is_packed(kind, form, K):
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
 def test_a_cluster_that_shares_k_gives_the_bits_that_it_gives_of_packed_weights(kind, form):
     a, results = tokens(kind, 7, 2880), []
-    for extra, given in zip(("", ".stored"), weights(form, 136, 2880), strict=True):
+    for extra, given in zip(("", ".stored"), weights(kind, form, 136, 2880), strict=True):
         kernel = packaged.kernel(f"gemm.{kind}_{form}.dense{extra}")
         call = resolved(kernel, {"a": a, "d": numpy.zeros((7, 136), numpy.float32), **given}, H200, None)
         assert call.launch.variant.name == "few8_split4"
@@ -65,7 +66,7 @@ def test_rows_of_b_are_as_long_as_those_of_a_but_for_what_fills_those_up(kind, c
     with pytest.raises(ConstraintError, match="as many columns as those of a"):
         run(
             f"gemm.{kind}_nvfp4.dense.stored",
-            {"a": tokens(kind, 3, 128), "d": numpy.zeros((3, 8), numpy.float32), **weights("nvfp4", 8, 128 - columns)[1]},
+            {"a": tokens(kind, 3, 128), "d": numpy.zeros((3, 8), numpy.float32), **weights(kind, "nvfp4", 8, 128 - columns)[1]},
         )
 
 

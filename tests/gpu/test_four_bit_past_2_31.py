@@ -15,7 +15,7 @@ from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_in_blocks
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
-from zoo.reference.fragments import permuted_columns
+from zoo.reference.fragments import chunk_shape, permuted_columns
 from zoo.reference.gemm import rounded
 from zoo.shipped.packaged import packaged
 
@@ -88,10 +88,10 @@ class Product:
         if self.stored:
             self.given |= {"b": self.q, "b_scale": self.as_scales(self.scales)}
             return
-        b = torch.empty(groups, -(-N // 64), -(-K // 64), 2048 + 4096 // block, device=DEVICE, dtype=torch.uint8)
+        b = torch.empty(groups, -(-N // 64), -(-K // 64), *chunk_shape(block, self.tokens), device=DEVICE, dtype=torch.uint8)
         of_rows = {"row_scale": self.given["b_row_scale"]} if self.form == "mxfp4" else {}
-        gates = ORDER.order if self.gated else "plain"
-        packaged.launch(f"pack.{self.form}.fragments", q=self.q, scales=self.as_scales(self.scales), b=b, gates=gates, **of_rows)
+        how = {"gates": ORDER.order if self.gated else "plain", "tokens": self.tokens}
+        packaged.launch(f"pack.{self.form}.fragments", q=self.q, scales=self.as_scales(self.scales), b=b, **how, **of_rows)
         self.given["b"] = b
 
     def as_scales(self, array):

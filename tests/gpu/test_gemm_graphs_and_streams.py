@@ -126,6 +126,7 @@ class Product:
         for array in self.before.values():
             array.view(torch.uint8).fill_(POISON)
         self.added, self.M, self.K = self.settings.get("accumulate") == "yes", M, K
+        self.tokens = kernel.fields["formats"].split("_")[0]
         self.packed = (N, K) if kernel.fields["formats"].endswith("_nvfp4") and "b_scale" not in self.inputs else None
         self.draw()
 
@@ -138,10 +139,10 @@ class Product:
             self.before["d"].normal_(generator=self.numbers)
         if self.packed:
             (N, K), b = self.packed, self.inputs["b"]
-            b = b if b.ndim == 4 else b[None]  # of groups, or of one
+            b = b if b.ndim > (4 if self.tokens == "bf16" else 3) else b[None]  # of groups, or of one
             scales = self.integers((len(b), N, K // 16), 0x30, 0x40).to(torch.uint8).view(torch.float8_e4m3fn)
             q = self.integers((len(b), N, K // 2), 0, 256).to(torch.uint8)
-            packaged.launch("pack.nvfp4.fragments", q=q, b=b, scales=scales)
+            packaged.launch("pack.nvfp4.fragments", q=q, b=b, scales=scales, tokens=self.tokens)
 
     def drawn(self, name, array):
         shape = array.shape

@@ -108,8 +108,8 @@ class Rows:
         return codes.view(getattr(torch, _TORCH[dtype])) if dtype in _TORCH else codes
 
     def pack(self, N, K):
-        weights = self.kernel.fields["formats"].split("_")[1]
-        places = self.arrays["b"].ndim == 4
+        tokens, weights = self.kernel.fields["formats"].split("_")
+        places = self.arrays["b"].ndim > (4 if tokens == "bf16" else 3)
         of_blocks = ("e4m3", 16) if weights == "nvfp4" else ("ue8m0", 32)
         operands = {"b": self.arrays["b"] if places else self.arrays["b"][None]}
         operands["q"] = self.array("q", (len(operands["b"]), N, K // 2), "e2m1x2")
@@ -117,7 +117,7 @@ class Rows:
         if "b_row_scale" in self.arrays:
             row_scale = self.arrays["b_row_scale"]
             operands["row_scale"] = row_scale if places else row_scale[None]
-        packaged.launch(f"pack.{weights}.fragments", **operands)
+        packaged.launch(f"pack.{weights}.fragments", **operands, tokens=tokens)
 
     def multiplied(self, M, poison, variant=None, sizes=None):
         """The variant that took it, and all bytes of what it may write, those of rows that are not there too. `sizes`: of groups of M rows."""

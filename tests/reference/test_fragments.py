@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import product
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from zoo.reference.four_bit_weights import mxfp4_as_e4m3
+from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16
+from zoo.reference.fragment_words import CODE_BYTES, TOKENS
 from zoo.reference.fragments import (
-    CODE_BYTES,
     GATES,
     column_order,
     pack_mxfp4,
@@ -40,6 +41,23 @@ def as_a_lane_reads(chunk: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarr
     return codes, scales
 
 
+def as_a_lane_makes_bf16(chunk: np.ndarray, block: int) -> np.ndarray:
+    """The 64 x 64 weights of a chunk packed for bf16, thread by thread, by the instructions of a kernel: rotations, masks, multiplications."""
+    weights, pair = np.zeros((64, 64), ml_dtypes.bfloat16), np.uint32(0x81C081C0)
+    chunk = chunk.reshape(-1)
+    words, scales = chunk[:CODE_BYTES].view("<u4"), chunk[CODE_BYTES:].astype(np.uint32)
+    power = np.array(16 if block == 16 else 32, ml_dtypes.bfloat16)
+    for w, g, q, i in product(range(4), range(8), range(4), range(4)):
+        word = int(words[4 * (32 * w + 4 * g + q) + i])
+        turned = [(word >> n | word << 32 - n) & 0xFFFFFFFF for n in (0, 3, 6)] + [(word & 0x001B001B) * 0x4108 & 0xFFFFFFFF]
+        for r, (s, h) in enumerate(product(range(2), range(2))):
+            byte = scales[64 * w + 8 * g + 2 * i + h if block == 16 else 32 * w + 4 * g + i // 2 * 2 + h]
+            bits = 0x7000 | byte << 4 if block == 16 else 0x4000 | byte << 6
+            two = np.array([turned[r] & pair], np.uint32).view(power.dtype) * power * np.array(bits, np.uint16).view(power.dtype)
+            weights[16 * w + 8 * h + g, 16 * i + 8 * s + 2 * q :][:2] = two
+    return weights
+
+
 def matrices(seed: int, shape: tuple[int, ...], columns: int, block: int, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     return random.integers(0, 256, (*shape, columns // 2), np.uint8), random.integers(low, high, (*shape, columns // block), np.uint8)
@@ -63,6 +81,34 @@ def test_a_lane_finds_the_code_and_the_scale_of_its_row_and_column(gates: str) -
             at = (source(64 * tile + row), 64 * chunk + column) if inside else None
             assert found[row, column] == (codes[at] if at else 0)
             assert of_each[row, column] == (scales[at[0], at[1] // 16] if at else 0)
+
+
+def test_what_a_lane_makes_of_weights_packed_for_bf16_are_those_of_the_rule() -> None:
+    q = np.tile(np.arange(256, dtype=np.uint8), (128, 1))[:, :32] + (np.arange(128, dtype=np.uint8) * 32)[:, None]
+    scales = np.arange(512).reshape(128, 4).astype(np.uint8)  # each of 256, of both signs, under all codes somewhere
+    b, right = pack_nvfp4(q, scales, tokens="bf16"), nvfp4_as_bf16(q, scales)
+    found = np.concatenate([as_a_lane_makes_bf16(b[tile, 0], 16) for tile in range(2)])
+    np.testing.assert_array_equal(found.astype(np.float32), right.astype(np.float32))
+    scales = np.stack((np.arange(128), np.full(128, 127)), axis=1).astype(np.uint8)
+    scales[7, 1] = 255
+    packed, right = pack_mxfp4(q, scales, tokens="bf16"), mxfp4_as_bf16(q, scales).weights
+    found = np.concatenate([as_a_lane_makes_bf16(packed.b[tile, 0], 32) for tile in range(2)])
+    np.testing.assert_array_equal(found.astype(np.float32), right.astype(np.float32))
+    assert np.isnan(found[7, 32:].astype(np.float32)).all()
+
+
+def test_what_is_packed_for_bf16_loses_magnitudes_that_count_for_nothing_and_no_scale() -> None:
+    q, scales = matrices(7, (64,), 128, 16, 0, 128)
+    scales[:, 3] = 0
+    found, found_scales = unpack_nvfp4(pack_nvfp4(q, scales, tokens="bf16"), 64, 128, tokens="bf16")
+    np.testing.assert_array_equal(found_scales.view(np.uint8), scales)
+    np.testing.assert_array_equal(found, np.where(np.repeat(scales == 0, 8, axis=1), q & 0x88, q))
+
+
+def test_an_order_that_nobody_knows_is_refused() -> None:
+    q, scales = matrices(8, (64,), 64, 16, 1, 127)
+    with pytest.raises(ValueError, match="tokens is one of fp8, bf16, not 'f16'"):
+        pack_nvfp4(q, scales, tokens="f16")
 
 
 def test_scales_of_mxfp4_are_exponents_relative_to_the_largest_of_their_row() -> None:
@@ -97,16 +143,17 @@ def test_scales_too_far_below_the_largest_say_nothing() -> None:
     assert packed.rounded.tolist() == [[8 * 96], [0], [0], [0]]
 
 
+@pytest.mark.parametrize("tokens", TOKENS)
 @pytest.mark.parametrize("gates", GATES)
-@pytest.mark.parametrize(("shape", "columns"), [((16,), 32), ((2, 80), 96), ((1, 64), 64), ((2, 3, 48), 320)])
-def test_unpacking_gives_back_what_was_packed(shape: tuple[int, ...], columns: int, gates: str) -> None:
-    q, scales = matrices(3, shape, columns, 16, 0, 128)
-    found, found_scales = unpack_nvfp4(pack_nvfp4(q, scales, gates), shape[-1], columns, gates)
+@pytest.mark.parametrize(("shape", "columns"), [((16,), 32), ((2, 80), 96), ((1, 64), 64), ((2, 3, 48), 320), ((0, 64), 128)])
+def test_unpacking_gives_back_what_was_packed(shape: tuple[int, ...], columns: int, gates: str, tokens: str) -> None:
+    q, scales = matrices(3, shape, columns, 16, 1, 128)
+    found, found_scales = unpack_nvfp4(pack_nvfp4(q, scales, gates, tokens), shape[-1], columns, gates, tokens)
     np.testing.assert_array_equal(found, q)
     np.testing.assert_array_equal(found_scales.view(np.uint8), scales)
     q, scales = matrices(4, shape, columns, 32, 130, 250)
-    packed = pack_mxfp4(q, scales, gates)
-    found, found_scales = unpack_mxfp4(packed.b, packed.row_scale, shape[-1], columns, gates)
+    packed = pack_mxfp4(q, scales, gates, tokens)
+    found, found_scales = unpack_mxfp4(packed.b, packed.row_scale, shape[-1], columns, gates, tokens)
     np.testing.assert_array_equal(found, q)
     np.testing.assert_array_equal(found_scales.view(np.uint8), scales)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
@@ -12,7 +13,8 @@ from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.contract.shapes import sizes
 from zoo.reference.four_bit_weights import MXFP4_BLOCK, NVFP4_BLOCK
-from zoo.reference.fragments import CODE_BYTES, COLUMNS, ROWS
+from zoo.reference.fragment_words import CODE_BYTES, TOKENS
+from zoo.reference.fragments import chunk_shape
 
 SIZES = {
     "M": 128,
@@ -30,7 +32,7 @@ SIZES = {
     "I": 128,
     "Q": 128,
 }
-CHUNKS = tuple(str(CODE_BYTES + ROWS * COLUMNS // block) for block in (NVFP4_BLOCK, MXFP4_BLOCK))
+CHUNKS = [chunk_shape(block, tokens) for block in (NVFP4_BLOCK, MXFP4_BLOCK) for tokens in TOKENS]
 
 
 def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -64,7 +66,12 @@ def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, to
 def packed_weights(kernel: Kernel) -> list[str]:
     """The inputs that are 4-bit weights in chunks."""
     arrays = [one for one in kernel.arguments.values() if one.kind == "array" and one.access == "read"]
-    return [one.name for one in arrays if one.forms[0].shape[-1].text in CHUNKS]
+    return [one.name for one in arrays if _chunk(tuple(extent.text for extent in one.forms[0].shape))]
+
+
+def _chunk(shape: tuple[object, ...]) -> tuple[int, ...] | None:
+    """The extents of a chunk that a shape ends in."""
+    return next((chunk for chunk in CHUNKS if tuple(map(str, shape[-len(chunk) :])) == tuple(map(str, chunk))), None)
 
 
 def _tensor(name: str, dtype: str, shape: tuple[int, ...], known: Any, kernel: Kernel, random: numpy.random.Generator) -> torch.Tensor:
@@ -79,10 +86,11 @@ def _tensor(name: str, dtype: str, shape: tuple[int, ...], known: Any, kernel: K
         return torch.tensor(numbers[name], dtype=torch.int32)
     if dtype == "e2m1x2" or dtype == "u8":
         bits = random.integers(0, 256, shape, dtype=numpy.uint8) & 0xBF  # no NaN of any format, which opcheck of torch 2.6 cannot compare
-        if name in packed_weights(kernel):
+        if name in packed_weights(kernel) and (chunk := _chunk(shape)):
             # A packer writes scale bytes up to 127, NaN. A product looks them up in a table of 128 entries in shared memory: what it finds for
             # a larger one, barriers among it, is another thing in each run.
-            bits[..., CODE_BYTES:] = random.integers(110, 127, bits[..., CODE_BYTES:].shape, dtype=numpy.uint8)
+            chunks = bits.reshape(-1, math.prod(chunk))
+            chunks[:, CODE_BYTES:] = random.integers(110, 127, chunks[:, CODE_BYTES:].shape, dtype=numpy.uint8)
     elif dtype == "ue8m0":
         bits = random.integers(120, 134, shape, dtype=numpy.uint8)
     else:

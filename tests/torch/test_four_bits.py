@@ -106,3 +106,15 @@ def test_a_compiled_function_multiplies_packed_weights(format):
 def test_what_cannot_be_is_refused_with_what_to_do(call, words):
     with pytest.raises(zoo.ZooError, match=words):
         call(normal(8, 128), packed("mxfp4", 64, 128))
+
+
+@every_format
+def test_tokens_in_bf16_are_multiplied_by_weights_packed_for_them(format):
+    x, w = normal(12, 96), zt.quantize(normal(72, 96), format, layout="plain")
+    pack, multiply = (getattr(torch.ops.zoo, name) for name in (f"pack_{format}_fragments", f"gemm_bf16_{format}_dense"))
+    made = pack(w.elements[None], w.scales[None], tokens="bf16")
+    b, rest = (made, {"alpha": w.tensor_scale}) if format == "nvfp4" else (made[0], {"b_row_scale": made[1][0]})
+    d = multiply(x, b[0], **rest, N=72)
+    assert error(d, x.float() @ w.dequantize("f32").t()) < 0.01
+    with pytest.raises(zoo.ArgumentError, match="b: expected 4 dimensions"):
+        multiply(x, w.laid("fragments").elements, **rest, N=72)

@@ -26,6 +26,7 @@ from four_bit_shapes import sizes_of
 
 import zoo
 from zoo.catalog import Zoo
+from zoo.reference.fragments import chunk_shape
 
 CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
 IN_NO_CACHE = 150_000_000  # bytes of as many matrices as it takes, three times an L2 cache
@@ -52,10 +53,11 @@ ROUTED = (  # (experts, of a token, N, K): gpt-oss, Qwen3-235B, DeepSeek-V3
 TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 8192)
 
 
-def weights(form: str, shape: tuple[int, ...], N: int, K: int) -> dict[str, torch.Tensor]:
-    """Random codes under 32 scales that follow each other."""
+def weights(form: str, shape: tuple[int, ...], N: int, K: int, tokens: str = "fp8") -> dict[str, torch.Tensor]:
+    """Random codes under 32 scales that follow each other, in the order and the shape of those packed for `tokens`; of bf16 the scales are others."""
     b = torch.randint(0, 256, (*shape, -(-N // 64), K // 64, CHUNKS[form]), device="cuda", dtype=torch.uint8)
     b[..., 2048:] = b[..., 2048:] % 32 + (0x28 if form == "nvfp4" else 90)
+    b = b.view(*b.shape[:-1], *chunk_shape(16 if form == "nvfp4" else 32, tokens))
     return (
         {"b": b}
         if form == "nvfp4"

@@ -22,7 +22,7 @@ import torch
 
 import zoo
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, nvfp4_as_bf16
-from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
+from zoo.reference.fragments import chunk_shape, pack_mxfp4, pack_nvfp4
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from four_bit import IN_NO_CACHE, replayed
@@ -44,10 +44,10 @@ def soak(seconds: float, seed: int) -> int:
         if form == "nvfp4":
             scales = random.integers(0x28, 0x50, (N, K // 16), np.uint8)
             weights, factors = nvfp4_as_bf16(q, scales), np.full(N, 8.0)
-            operands = {"b": torch.from_numpy(pack_nvfp4(q, scales)).cuda()}
+            operands = {"b": torch.from_numpy(pack_nvfp4(q, scales, tokens="bf16")).cuda()}
         else:
             scales = random.integers(118, 128, (N, K // 32), np.uint8)
-            rebased, packed = mxfp4_as_bf16(q, scales), pack_mxfp4(q, scales)
+            rebased, packed = mxfp4_as_bf16(q, scales), pack_mxfp4(q, scales, tokens="bf16")
             weights, factors = rebased.weights, rebased.factors.astype(np.float64)
             operands = {"b": torch.from_numpy(packed.b).cuda(), "b_row_scale": torch.from_numpy(packed.row_scale.view(np.uint8)).cuda()}
         a = torch.randn(M, K, device="cuda", dtype=torch.bfloat16)
@@ -71,6 +71,7 @@ def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
     copies = max(2, -(-IN_NO_CACHE // (tiles * chunks * chunk)))
     b = torch.randint(0, 256, (copies, tiles, chunks, chunk), device="cuda", dtype=torch.uint8)
     b[..., 2048:] = b[..., 2048:] % 16 + (0x38 if form == "nvfp4" else 112)
+    of_bf16 = b.view(*b.shape[:-1], *chunk_shape(16 if form == "nvfp4" else 32, "bf16"))
     rest = {} if form == "nvfp4" else {"b_row_scale": torch.full((tiles * 64,), 127, device="cuda", dtype=torch.uint8)}
     d = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
     a, a8 = torch.randn(M, K, device="cuda", dtype=torch.bfloat16), torch.zeros(M, chunks * 64, device="cuda", dtype=torch.float8_e4m3fn)
@@ -79,7 +80,8 @@ def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
 
     def ours(name: str, variant: str | None, **operands: Any) -> list[Any]:
         pinned = {"variant": variant} if variant else {}
-        return [lambda one=one: zoo.launch(name, **operands, b=one, **rest, d=d, **pinned) for one in b]
+        packed = of_bf16 if name.startswith("gemm.bf16") else b
+        return [lambda one=one: zoo.launch(name, **operands, b=one, **rest, d=d, **pinned) for one in packed]
 
     found: dict[str, Any] = {"format": form, "M": M, "N": N, "K": K}
     found["chosen"] = median(replayed(ours(f"gemm.bf16_{form}.dense", None, a=a)))

@@ -44,8 +44,8 @@ def machine() -> list[float]:
 class Matrices:
     """The weights of the problem before, where they are as many and as large."""
 
-    def __init__(self, laid: str):
-        self.laid, self.key, self.kept = laid, (0, 0, 0), []
+    def __init__(self, tokens_are: str, laid: str):
+        self.tokens_are, self.laid, self.key, self.kept = tokens_are, laid, (0, 0, 0), []
 
     def of(self, problem: Problem, count: int) -> list[dict[str, torch.Tensor]]:
         key = (problem.experts, problem.N, problem.K)
@@ -59,7 +59,7 @@ class Matrices:
 
     def drawn(self, shape: tuple[int, ...], N: int, K: int) -> dict[str, torch.Tensor]:
         if self.laid == "packed":
-            return weights("nvfp4", shape, N, K)
+            return weights("nvfp4", shape, N, K, self.tokens_are)
         scales = torch.randint(0x28, 0x48, (*shape, N, K // 16), device="cuda", dtype=torch.uint8)
         q = torch.randint(0, 256, (*shape, N, K // 2), device="cuda", dtype=torch.uint8)
         return {"b": q, "b_scale": scales.view(torch.float8_e4m3fn)}
@@ -74,7 +74,7 @@ def of_torch_in_bf16(M: int, N: int, K: int) -> list[float]:
 class Timer:
     def __init__(self, cubins: Zoo, tokens_are: str, laid: str, gathers: bool, seed: int):
         self.cubins, self.tokens_are, self.gathers, self.seed = cubins, tokens_are, gathers, seed
-        self.matrices, self.ending = Matrices(laid), ".stored" if laid == "stored" else ""
+        self.matrices, self.ending = Matrices(tokens_are, laid), ".stored" if laid == "stored" else ""
         self.best = BEST_SEEN.get(torch.cuda.get_device_name(), BEST_SEEN["NVIDIA H200"])
 
     def kernel(self, problem: Problem) -> Any:

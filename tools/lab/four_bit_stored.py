@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 import zoo
+from zoo.reference.fragments import chunk_shape
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from four_bit import CHUNKS, IN_NO_CACHE, replayed, tiles
+from four_bit import IN_NO_CACHE, replayed, tiles
 
 SHAPES = (  # (groups or 0, rows of each, N, K)
     *((0, M, 28672, 4096) for M in (1, 8, 32, 64, 128, 512, 2048)), (0, 64, 5760, 2880), (0, 4096, 5760, 2880),
@@ -28,7 +29,7 @@ SHAPES = (  # (groups or 0, rows of each, N, K)
 )  # fmt: skip
 
 
-def operands(form: str, groups: int, N: int, K: int, gates: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def operands(tokens: str, form: str, groups: int, N: int, K: int, gates: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Stored and packed matrices, the same."""
     block, scale = (16, torch.float8_e4m3fn) if form == "nvfp4" else (32, torch.float8_e8m0fnu)
     G = max(groups, 1)
@@ -38,12 +39,12 @@ def operands(form: str, groups: int, N: int, K: int, gates: str) -> tuple[list[d
         q = torch.randint(0, 256, (G, N, K // 2), device="cuda", dtype=torch.uint8)
         low = 0x28 if form == "nvfp4" else 112
         scales = torch.randint(low, low + 16, (G, N, K // block), device="cuda", dtype=torch.uint8)
-        b = torch.empty((G, -(-N // 64), -(-K // 64), CHUNKS[form]), device="cuda", dtype=torch.uint8)
+        b = torch.empty((G, -(-N // 64), -(-K // 64), *chunk_shape(block, tokens)), device="cuda", dtype=torch.uint8)
         stored.append({"b": q, "b_scale": scales.view(scale)})
         packed.append({"b": b})
         for one, how in ((stored[-1], "plain"), (packed[-1], gates)):  # the largest scales lie as the rows do
             rest = {} if form == "nvfp4" else {"row_scale": torch.empty((G, -(-N // 64) * 64), device="cuda", dtype=torch.float8_e8m0fnu)}
-            zoo.launch(f"pack.{form}.fragments", q=q, scales=scales.view(scale), b=b, gates=how, **rest)
+            zoo.launch(f"pack.{form}.fragments", q=q, scales=scales.view(scale), b=b, gates=how, tokens=tokens, **rest)
             one |= {"b_row_scale": rest["row_scale"]} if rest else {}
     if not groups:
         stored, packed = ([{name: x[0] for name, x in one.items()} for one in each] for each in (stored, packed))
@@ -66,7 +67,7 @@ def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int, gates:
     results = []
     plain = gates == "plain"
     endings = (".stored", "") if plain else (".swiglu_stored", ".swiglu")
-    for what, ending, each in zip(("stored", "packed"), endings, operands(form, groups, N, K, gates), strict=True):
+    for what, ending, each in zip(("stored", "packed"), endings, operands(tokens, form, groups, N, K, gates), strict=True):
         name = f"gemm.{tokens}_{form}.{grouping}{ending}"
         d = torch.full((M, N if plain else N // 2), float("nan"), device="cuda", dtype=torch.bfloat16)
         kernel = zoo.find(name)[0]

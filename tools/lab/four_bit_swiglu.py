@@ -23,7 +23,7 @@ import zoo
 from zoo.catalog import Zoo
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import quantised_by, quantised_in_blocks
-from zoo.reference.fragments import row_order
+from zoo.reference.fragments import chunk_shape, row_order
 from zoo.reference.gemm import rounded
 from zoo.reference.swiglu import ACTIVATIONS, gated_unit
 
@@ -96,12 +96,17 @@ class Drawn:
             self.operands["index"] = torch.randint(-1, T, (self.M,), device="cuda", dtype=torch.int32)
 
     def unpacked(self, form: str, N: int) -> dict[str, torch.Tensor]:
-        """The same as a checkpoint has them; the largest scales of packed rows are all alike."""
+        """The same as a checkpoint has them; the largest scales of packed rows are all alike. For bf16 they are packed anew."""
         block, scale = (16, torch.float8_e4m3fn) if form == "nvfp4" else (32, torch.float8_e8m0fnu)
         q = torch.empty((self.G, N, self.K // 2), device="cuda", dtype=torch.uint8)
         scales = torch.empty((self.G, N, self.K // block), device="cuda", dtype=torch.uint8)
         packed = {name.removeprefix("b_"): array for name, array in self.weights[""].items()}
-        self.cubins.launch(f"unpack.{form}.fragments", **packed, q=q, scales=scales.view(scale), gates=self.gates.order)
+        matrices = {"q": q, "scales": scales.view(scale), "gates": self.gates.order}
+        self.cubins.launch(f"unpack.{form}.fragments", **packed, **matrices)
+        if self.name.startswith("gemm.bf16"):
+            packed["b"] = packed["b"].view(*packed["b"].shape[:-1], *chunk_shape(block, "bf16"))
+            self.cubins.launch(f"pack.{form}.fragments", **packed, **matrices, tokens="bf16")
+            self.weights[""]["b"] = packed["b"]
         return self.weights[""] | {"b": q, "b_scale": scales.view(scale)}
 
     def shaped(self, name: str, array: torch.Tensor) -> torch.Tensor:
@@ -204,7 +209,7 @@ def times(cubins: Zoo, formats: str, groups: int, rows: int, N: int, K: int, how
     grouping, M = ("dense", rows) if groups == 0 else ("m_grouped_contiguous", rows * groups)
     name, operands, form, columns = f"gemm.{formats}.{grouping}", tokens(formats, M, K), formats.partition("_")[2], N // 2
     bytes_of_b = max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form]
-    copies = weights(form, (max(2, -(-IN_NO_CACHE // bytes_of_b)), *((groups,) if groups else ())), N, K)
+    copies = weights(form, (max(2, -(-IN_NO_CACHE // bytes_of_b)), *((groups,) if groups else ())), N, K, formats.partition("_")[0])
     each = [{what: one[i] for what, one in copies.items()} for i in range(len(copies["b"]))]
     if groups:
         operands["offsets"] = torch.from_numpy(np.cumsum(routed(how, groups, rows, rows)).astype(np.int32)).cuda()

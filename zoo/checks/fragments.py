@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import product
 
 import ml_dtypes
 import numpy
@@ -21,6 +23,14 @@ _SHAPES = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Order:
+    """What the packer is told."""
+
+    gates: str
+    tokens: str
+
+
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     formats, unpacks = kernel.fields["formats"], kernel.fields["op"] == "unpack"
     make = {"nvfp4": _nvfp4, "mxfp4": _mxfp4}.get(formats)
@@ -28,13 +38,13 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         raise NoChecks(kernel, f"packing {formats}", "add its problems to zoo/checks/fragments.py")
     random, block = numpy.random.default_rng(50), FORMATS[formats].block
     assert block is not None, "formats of two elements a byte have blocks"
-    for gates in values_of(kernel, "gates"):
+    for gates, tokens in product(values_of(kernel, "gates"), values_of(kernel, "tokens")):
         for shape in _SHAPES:
             if gates == "plain" or shape[1] % 16 == 0:
                 for kind, q, scales in _weights(random, shape, block):
                     for gap in (0, 1) if kind == "any" and q.size < 50_000 else (0,):
-                        words = f"{kind} weights, {' x '.join(map(str, shape))}, {gates}" + ", rows further apart" * gap
-                        yield make(words, q, scales, gates, gap, unpacks)
+                        words = f"{kind} weights, {' x '.join(map(str, shape))}, {gates}, for {tokens}" + ", rows further apart" * gap
+                        yield make(words, q, scales, Order(gates, tokens), gap, unpacks)
 
 
 def _weights(random: numpy.random.Generator, shape: tuple[int, int, int], block: int) -> Iterator[tuple[str, numpy.ndarray, numpy.ndarray]]:
@@ -63,30 +73,30 @@ def _matrices(q: numpy.ndarray, scales: numpy.ndarray, gap: int) -> dict[str, Pl
     return {"q": Placed(q, _strides(q.shape, 8 * gap), "e2m1x2"), "scales": Placed(scales, _strides(scales.shape, 3 * gap))}
 
 
-def _nvfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, gates: str, gap: int, unpacks: bool) -> Problem:
+def _nvfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Order, gap: int, unpacks: bool) -> Problem:
     e4m3, (_, rows, half) = scales.view(ml_dtypes.float8_e4m3fn), q.shape
     if not unpacks:
-        return Problem(words, _matrices(q, e4m3, gap), Later(lambda: {"b": Placed(pack_nvfp4(q, e4m3, gates))}), {"gates": gates})
-    b = pack_nvfp4(q, e4m3, gates)
-    return Problem(words, {"b": Placed(b)}, Later(lambda: _matrices(*unpack_nvfp4(b, rows, 2 * half, gates), gap)), {"gates": gates})
+        return Problem(words, _matrices(q, e4m3, gap), Later(lambda: {"b": Placed(pack_nvfp4(q, e4m3, **asdict(order)))}), asdict(order))
+    b = pack_nvfp4(q, e4m3, **asdict(order))
+    return Problem(words, {"b": Placed(b)}, Later(lambda: _matrices(*unpack_nvfp4(b, rows, 2 * half, **asdict(order)), gap)), asdict(order))
 
 
-def packs_mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, gates: str, gap: int = 0) -> Problem:
+def packs_mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Order, gap: int = 0) -> Problem:
     ue8m0 = scales.view(ml_dtypes.float8_e8m0fnu)
 
     def packed() -> dict[str, Placed]:
-        made = pack_mxfp4(q, ue8m0, gates)
+        made = pack_mxfp4(q, ue8m0, **asdict(order))
         counts = {} if gap else {"rounded": Placed(made.rounded)}  # an optional result
         return {"b": Placed(made.b), "row_scale": Placed(made.row_scale), **counts}
 
-    return Problem(words, _matrices(q, ue8m0, gap), Later(packed), {"gates": gates})
+    return Problem(words, _matrices(q, ue8m0, gap), Later(packed), asdict(order))
 
 
-def _mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, gates: str, gap: int, unpacks: bool) -> Problem:
+def _mxfp4(words: str, q: numpy.ndarray, scales: numpy.ndarray, order: Order, gap: int, unpacks: bool) -> Problem:
     if not unpacks:
-        return packs_mxfp4(words, q, scales, gates, gap)
-    made, (_, rows, half) = pack_mxfp4(q, scales.view(ml_dtypes.float8_e8m0fnu), gates), q.shape
+        return packs_mxfp4(words, q, scales, order, gap)
+    made, (_, rows, half) = pack_mxfp4(q, scales.view(ml_dtypes.float8_e8m0fnu), **asdict(order)), q.shape
     inputs = {"b": Placed(made.b), "row_scale": Placed(made.row_scale)}
     return Problem(
-        words, inputs, Later(lambda: _matrices(*unpack_mxfp4(made.b, made.row_scale, rows, 2 * half, gates), gap)), {"gates": gates}
+        words, inputs, Later(lambda: _matrices(*unpack_mxfp4(made.b, made.row_scale, rows, 2 * half, **asdict(order)), gap)), asdict(order)
     )

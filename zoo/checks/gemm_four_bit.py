@@ -15,7 +15,8 @@ from zoo.checks.problem import Later, NoChecks, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
-from zoo.reference.fragments import ROWS, pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.fragment_words import ROWS
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.gemm import rounded
 
 # (M, N, K): around 8 columns, 64 and 128 rows of weights, tiles of 8 to 192 tokens, 32 and 64 of K, blocks of 256, a ring of stages. Those
@@ -469,13 +470,14 @@ def _packed(N: int, K: int, formats: str, kind: str = "near", seed: int = 0) -> 
         scales[N // 2, -1] = 0x7F if fp4 else 0xFF
     if kind == "zeros":
         q = q & 0x88
+    tokens = "bf16" if _is_bf16(formats) else "fp8"
     if fp4:
         weights = (nvfp4_as_bf16 if _is_bf16(formats) else nvfp4_as_e4m3)(q, scales)
-        return Packed(pack_nvfp4(q, scales), None, weights, numpy.full(N, 8, numpy.float32), q, scales)
+        return Packed(pack_nvfp4(q, scales, tokens=tokens), None, weights, numpy.full(N, 8, numpy.float32), q, scales)
     if kind == "capped":
         said = (largest_scales(q, scales) // 3).astype(numpy.uint8)
         filled = numpy.append(said, numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8)).view(ml_dtypes.float8_e8m0fnu)
         rebased = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales, said)
-        return Packed(pack_mxfp4(q, scales).b, filled, rebased.weights, rebased.factors, q, scales)
-    rebased, packed = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales)
+        return Packed(pack_mxfp4(q, scales, tokens=tokens).b, filled, rebased.weights, rebased.factors, q, scales)
+    rebased, packed = (mxfp4_as_bf16 if _is_bf16(formats) else mxfp4_as_e4m3)(q, scales), pack_mxfp4(q, scales, tokens=tokens)
     return Packed(packed.b, packed.row_scale, rebased.weights, rebased.factors, q, scales)

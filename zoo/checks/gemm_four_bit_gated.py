@@ -19,7 +19,8 @@ from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
 from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
-from zoo.reference.fragments import ROWS, pack_mxfp4, pack_nvfp4, permuted_columns
+from zoo.reference.fragment_words import ROWS
+from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.gemm import rounded
 from zoo.reference.swiglu import ACTIVATIONS
 
@@ -92,6 +93,7 @@ class _Problems:
     def __init__(self, kernel: Kernel) -> None:
         self.grouping, self.formats = kernel.fields["grouping"], kernel.fields["formats"]
         self.of_bf16, self.of_nvfp4 = self.formats.startswith("bf16"), self.formats.endswith("nvfp4")
+        self.tokens = "bf16" if self.of_bf16 else "fp8"
         self.quantised, self.stored = "fp8b128" in kernel.fields["extra"], kernel.fields["extra"].endswith("_stored")
         self.properties, self.numbers = self._properties(), itertools.count()
         self.pairs = Pairs(self.properties, _GROUPINGS.index(self.grouping), _idle)
@@ -391,7 +393,7 @@ class _Problems:
             weights, powers = (nvfp4_as_bf16 if self.of_bf16 else nvfp4_as_e4m3)(q, scales), numpy.full(N, 8, numpy.float32)
             if self.stored:
                 return _Weights(q, None, weights, powers, scales)
-            return _Weights(pack_nvfp4(q, scales, order), None, weights, powers, None)
+            return _Weights(pack_nvfp4(q, scales, order, self.tokens), None, weights, powers, None)
         largest = largest_scales(q, scales)
         if kind == "capped":
             largest -= random.integers(0, 6, N, dtype=numpy.uint8)
@@ -399,7 +401,7 @@ class _Problems:
         if self.stored:
             filled = numpy.append(largest, numpy.full(-N % ROWS, NO_LARGEST, numpy.uint8))
             return _Weights(q, filled.view(ml_dtypes.float8_e8m0fnu), rebased.weights, rebased.factors, scales)
-        packed = pack_mxfp4(q, scales, order)
+        packed = pack_mxfp4(q, scales, order, self.tokens)
         return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors, None)
 
 

@@ -3,38 +3,35 @@
 A matrix (N, K) becomes R = ceil(N / 64) tiles of rows by C = ceil(K / 64) chunks of 64 columns. A chunk is one piece of memory: 2048 bytes
 of codes, then its scales, 256 bytes of nvfp4 or 128 of mxfp4. What lies outside the matrix has code 0 and scale byte 0.
 
-    thread t = 32 w + 4 g + q of the warpgroup (warp w, g < 8, q < 4) takes the 16 bytes from 16 t on, four words 2 s + h:
-    word 2 s + h    the 8 weights k = 16 q + 8 s + j (j < 8) of row r = 16 w + 8 h + g
-        bits 4 j to 4 j + 2     the magnitude of weight j
-        bit 8 j + 7             the sign of weight j < 4
-        bit 8 (j - 4) + 3       the sign of weight j >= 4
-    scale byte      nvfp4: of row 16 w + 8 h + g and its block q of 16 at 2 t + h
+    codes           16 bytes for each thread of a warpgroup: zoo.reference.fragment_words. They lie in one of two orders, by the `tokens` that the
+                    weights will be multiplied with, "fp8" or "bf16"
+    scale byte      nvfp4: of row 16 w + 8 h + g and its block q of 16 at 64 w + 8 g + 2 q + h   (w < 4, h < 2, g < 8, q < 4)
                     mxfp4: of row 16 w + 8 h + g and its block b of 32 at 32 w + 4 g + 2 b + h
-
-Signs lie where an and-mask leaves those of four weights in the top bits of four bytes, which is where e4m3 has them.
 
 Scales as they are stored. nvfp4: the e4m3 without its sign; a sign goes into the block's codes. mxfp4: the power of two by which a code
 is multiplied under the rule of four_bit_weights, 2^(scale - largest + 6), as its exponent + 120, which is at most 126; 0 where
-that is less than 1 or all codes are 0; 127 for a scale of 255. `largest` of each row lies in an array of its own, row_scale.
+that is less than 1 or all codes are 0; 127 for a scale of 255. `largest` of each row lies in an array of its own, row_scale. For bf16 these bytes
+become others (zoo.reference.fragment_scales), and where they are 0 magnitudes are, too.
 
 Rows can be taken in another order, for products whose epilogue multiplies gates with ups: of each 16 rows packed, the first 8 are gates, the
 other 8 their ups. `gates` says where the matrix has them: "halves", gates first; "interleaved", in even rows; or "plain": no such order.
 
-Activations of such a product are e4m3 with their columns in `column_order`: in each 64 the 4 x 4 words of 4 bytes are transposed.
+FP8 activations of such a product are e4m3 with their columns in `column_order`: in each 64 the 4 x 4 words of 4 bytes are transposed.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 from zoo.reference.four_bit_weights import LARGEST_EXPONENT, MXFP4_BLOCK, NO_LARGEST, NVFP4_BLOCK, largest_scales, mxfp4_as_e4m3
+from zoo.reference.fragment_scales import scales_for_bf16, scales_from_bf16
+from zoo.reference.fragment_words import CODE_BYTES, COLUMNS, ROWS, axes_behind, packed_codes, unpacked_codes
 from zoo.reference.small_floats import E8M0_NAN, pack_e2m1, unpack_e2m1
 
-ROWS, COLUMNS = 64, 64  # of a chunk
-CODE_BYTES = ROWS * COLUMNS // 2
 NOTHING, NOT_A_NUMBER, EXPONENT_BIAS = 0, 127, 120  # of mxfp4's bytes
 GATES = ("plain", "halves", "interleaved")
 UNIT, PART = 16, 2048  # rows and columns that roundings are counted for
@@ -42,9 +39,15 @@ UNIT, PART = 16, 2048  # rows and columns that roundings are counted for
 
 @dataclass(frozen=True)
 class PackedMxfp4:
-    b: np.ndarray  # (..., R, C, 2176)
+    b: np.ndarray  # (..., R, C, 2176), for bf16 (..., R, C, 17, 128)
     row_scale: np.ndarray  # (..., 64 R) ue8m0
     rounded: np.ndarray  # (..., 4 R, ceil(K / 2048)) int32: weights of 16 rows and 2048 columns that fp8 cannot hold exactly
+
+
+def chunk_shape(block: int, tokens: str) -> tuple[int, ...]:
+    """Of the bytes of a chunk. Those for bf16 are lines of as many as scales take, which tells the orders apart."""
+    line = ROWS * COLUMNS // block
+    return (CODE_BYTES + line,) if tokens == "fp8" else (CODE_BYTES // line + 1, line)
 
 
 def row_order(rows: int, gates: str) -> np.ndarray:
@@ -73,20 +76,20 @@ def permuted_columns(a: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(whole[..., order]).view(a.dtype)
 
 
-def pack_nvfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain") -> np.ndarray:
-    """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 16) e4m3 -> (..., R, C, 2304)."""
+def pack_nvfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain", tokens: str = "fp8") -> np.ndarray:
+    """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 16) e4m3 -> (..., R, C, 2304), for bf16 (..., R, C, 9, 256)."""
     bytes_of_scales = np.asarray(scales).view(np.uint8)
     signs = np.repeat(bytes_of_scales >> 7 << 3, NVFP4_BLOCK, axis=-1)
-    return _packed(unpack_e2m1(q) ^ signs, bytes_of_scales & 0x7F, NVFP4_BLOCK, gates)
+    return _packed(unpack_e2m1(q) ^ signs, bytes_of_scales & 0x7F, NVFP4_BLOCK, gates, tokens)
 
 
-def unpack_nvfp4(b: np.ndarray, rows: int, columns: int, gates: str = "plain") -> tuple[np.ndarray, np.ndarray]:
+def unpack_nvfp4(b: np.ndarray, rows: int, columns: int, gates: str = "plain", tokens: str = "fp8") -> tuple[np.ndarray, np.ndarray]:
     """(q, scales), the latter without signs."""
-    codes, scales = _unpacked(b, rows, columns, NVFP4_BLOCK, gates)
+    codes, scales = _unpacked(b, rows, columns, NVFP4_BLOCK, gates, tokens)
     return pack_e2m1(codes), scales.view(ml_dtypes.float8_e4m3fn)
 
 
-def pack_mxfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain") -> PackedMxfp4:
+def pack_mxfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain", tokens: str = "fp8") -> PackedMxfp4:
     """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 32) ue8m0."""
     codes, bytes_of_scales = unpack_e2m1(q), np.asarray(scales).view(np.uint8).astype(np.int32)
     largest = largest_scales(q, scales)
@@ -99,12 +102,14 @@ def pack_mxfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain") -> Packe
     of_parts = np.add.reduceat(mxfp4_as_e4m3(q, scales).rounded, np.arange(0, codes.shape[-1], PART), axis=-1, dtype=np.int32)
     of_rows = np.where(order[:, None] < 0, np.int32(0), of_parts[..., order, :])
     rounded = of_rows.reshape(*largest.shape[:-1], len(order) // UNIT, UNIT, of_rows.shape[-1]).sum(axis=-2, dtype=np.int32)
-    return PackedMxfp4(_packed(codes, stored, MXFP4_BLOCK, gates), row_scale.view(ml_dtypes.float8_e8m0fnu), rounded)
+    return PackedMxfp4(_packed(codes, stored, MXFP4_BLOCK, gates, tokens), row_scale.view(ml_dtypes.float8_e8m0fnu), rounded)
 
 
-def unpack_mxfp4(b: np.ndarray, row_scale: np.ndarray, rows: int, columns: int, gates: str = "plain") -> tuple[np.ndarray, np.ndarray]:
+def unpack_mxfp4(
+    b: np.ndarray, row_scale: np.ndarray, rows: int, columns: int, gates: str = "plain", tokens: str = "fp8"
+) -> tuple[np.ndarray, np.ndarray]:
     """(q, scales): a block whose byte says nothing has scale 0."""
-    codes, stored = _unpacked(b, rows, columns, MXFP4_BLOCK, gates)
+    codes, stored = _unpacked(b, rows, columns, MXFP4_BLOCK, gates, tokens)
     order = row_order(rows, gates)
     largest = np.zeros((*stored.shape[:-1], 1), np.int32)
     largest[..., order[order >= 0], 0] = np.asarray(row_scale).view(np.uint8)[..., order >= 0]
@@ -113,31 +118,27 @@ def unpack_mxfp4(b: np.ndarray, row_scale: np.ndarray, rows: int, columns: int, 
     return pack_e2m1(codes), scales.view(ml_dtypes.float8_e8m0fnu)
 
 
-def _packed(codes: np.ndarray, scales: np.ndarray, block: int, gates: str) -> np.ndarray:
+def _packed(codes: np.ndarray, scales: np.ndarray, block: int, gates: str, tokens: str) -> np.ndarray:
+    if tokens == "bf16":
+        codes = np.where(np.repeat(scales == 0, block, axis=-1), codes & 8, codes)
+        scales = scales_for_bf16(scales, block)
     order, chunks = row_order(codes.shape[-2], gates), -(-codes.shape[-1] // COLUMNS)
     codes, scales = (_filled(x, order, chunks * width) for x, width in ((codes, COLUMNS), (scales, COLUMNS // block)))
     lead, tiles = codes.shape[:-2], len(order) // ROWS
-    # rows: tile, w, h, g; columns: chunk, q, s, j
-    words = codes.reshape(*lead, tiles, 4, 2, 8, chunks, 4, 2, 8).astype(np.uint32)
-    j = np.arange(8, dtype=np.uint32)
-    braided = ((words & 7) << (4 * j) | (words >> 3) << np.where(j < 4, 8 * j + 7, 8 * (j % 4) + 3).astype(np.uint32)).sum(axis=-1)
-    braided = _axes(braided, lead, (0, 4, 1, 3, 5, 6, 2))  # tile, chunk, w, g, q, s, h
-    of_codes = np.ascontiguousarray(braided.astype("<u4")).reshape(*lead, tiles, chunks, CODE_BYTES // 4).view(np.uint8)
-    of_scales = _axes(scales.reshape(*lead, tiles, 4, 2, 8, chunks, COLUMNS // block), lead, (0, 4, 1, 3, 5, 2))
-    return np.concatenate((of_codes, of_scales.reshape(*lead, tiles, chunks, ROWS * COLUMNS // block)), axis=-1)
+    of_scales = axes_behind(scales.reshape(*lead, tiles, 4, 2, 8, chunks, COLUMNS // block), lead, (0, 4, 1, 3, 5, 2))
+    b = np.concatenate((packed_codes(codes, tokens), of_scales.reshape(*lead, tiles, chunks, ROWS * COLUMNS // block)), axis=-1)
+    return b.reshape(*b.shape[:-1], *chunk_shape(block, tokens))
 
 
-def _unpacked(b: np.ndarray, rows: int, columns: int, block: int, gates: str) -> tuple[np.ndarray, np.ndarray]:
+def _unpacked(b: np.ndarray, rows: int, columns: int, block: int, gates: str, tokens: str) -> tuple[np.ndarray, np.ndarray]:
+    chunk = chunk_shape(block, tokens)
+    b = b.reshape(*b.shape[: -len(chunk)], math.prod(chunk))
     order, chunks, lead = row_order(rows, gates), -(-columns // COLUMNS), b.shape[:-3]
-    tiles = len(order) // ROWS
-    words = np.ascontiguousarray(b[..., :CODE_BYTES]).view("<u4").reshape(*lead, tiles, chunks, 4, 8, 4, 2, 2)
-    words = _axes(words, lead, (0, 2, 6, 3, 1, 4, 5))[..., None]
-    j = np.arange(8, dtype=np.uint32)
-    codes = words >> (4 * j) & 7 | (words >> np.where(j < 4, 8 * j + 7, 8 * (j % 4) + 3).astype(np.uint32) & 1) << 3
-    scales = b[..., CODE_BYTES:].reshape(*lead, tiles, chunks, 4, 8, COLUMNS // block, 2)
-    scales = _axes(scales, lead, (0, 2, 5, 3, 1, 4))
+    codes = unpacked_codes(b[..., :CODE_BYTES], tokens)
+    scales = b[..., CODE_BYTES:] if tokens == "fp8" else scales_from_bf16(b[..., CODE_BYTES:], block)
+    scales = axes_behind(scales.reshape(*lead, len(order) // ROWS, chunks, 4, 8, COLUMNS // block, 2), lead, (0, 2, 5, 3, 1, 4))
     found = []
-    for values, each in ((codes.astype(np.uint8), 1), (scales, block)):
+    for values, each in ((codes, 1), (scales, block)):
         values, width = values.reshape(*lead, len(order), chunks * COLUMNS // each), columns // each
         result = np.empty((*lead, rows, width), np.uint8)
         result[..., order[order >= 0], :] = values[..., order >= 0, :width]
@@ -150,9 +151,3 @@ def _filled(x: np.ndarray, order: np.ndarray, columns: int) -> np.ndarray:
     whole = np.zeros((*x.shape[:-2], len(order), columns), np.uint8)
     whole[..., : x.shape[-1]] = np.where((order >= 0)[:, None], x[..., order, :], 0)
     return whole
-
-
-def _axes(x: np.ndarray, lead: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray:
-    """The axes behind the leading ones in another order."""
-    first = len(lead)
-    return np.transpose(x, (*range(first), *(first + axis for axis in order)))

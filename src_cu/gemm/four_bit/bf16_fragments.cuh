@@ -1,138 +1,121 @@
-// From packed 4-bit weights to the words of bf16 that a wgmma takes from registers: the packed bytes of fragments.cuh, K in its order.
+// From 4-bit weights packed for bf16 to the words of bf16 that a wgmma takes from registers. zoo/reference/fragments.py says where each bit lies.
 //
-// Columns are packed for FP8: lane q of four has 16 weights of a row that follow each other in K. A wgmma of 16 of K wants of each eight
-// columns the pair 2 q, 2 q + 1 in lane q. So instruction i of the four that 64 of K take is what lane i of the four has packed, and each of
-// the four reads those 16 bytes and takes its pair of every word. Bytes and signs of a pair lie where q says: selectors that a lane keeps.
+// Of each chunk a lane has 16 bytes of its own: word i of four has the eight weights that are the lane's of instruction i, 16 of K, as pairs
+// of neighbouring columns, one for each of the instruction's four registers. An e2m1 is a bf16 of exponents 0 to 3 if its three bits are where
+// a bf16 has its lowest two bits of exponent and the highest of mantissa: 2^-126 of itself, 0.5 as a subnormal number. So of each pair
 //
-// Of four weights, a pair in each of two words
+//     a rotation                  of the first none; of the last a product, for no four places of such a pattern fill a word
+//     a mask                      sign and magnitude of both
+//     two multiplications         by a power of two, and by the scale of the row and the instruction
 //
-//     two byte permutations       the codes of both pairs; the bytes in which their signs are
-//     two masks                   codes; signs, at the top of their bytes by a product with 1 or 16, into the upper bytes
-//     two byte permutations       the upper and the lower byte of each magnitude, from tables that four registers hold
-//     two byte permutations       upper and lower bytes meet: two weights a word
-//     two multiplications         by the scale of the row and the instruction
-//
-// The products are exact, for a code has two significant bits, a scale at most four, and bf16 eight. A scale becomes bf16 by a shift, which
-// leaves it small, and an exact product with a power of two; of scales below the smallest normal e4m3 the shift makes subnormal bf16.
+// The scales' bytes are bits of a bf16 but for those at its top, which are the same for all: too large a number for one multiplication to bring
+// back what exponents lack. All products are exact, for a code has two significant bits, a scale at most four, and bf16 eight.
 #pragma once
 
 #include <cstdint>
 
 #include "common/mbarrier.cuh"
+#include "common/warp.cuh"
+#include "common/wgmma.cuh"
+#include "gemm/four_bit/bf16_pairs.cuh"
 #include "gemm/four_bit/fragments.cuh"
 
 namespace zoo {
 
-__device__ __forceinline__ uint32_t multiply_pairs(uint32_t pair, uint32_t factors) {
-    uint32_t product;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factors));
-    return product;
-}
-
-// Both by one half of `factors`.
-template <int HALF>
-__device__ __forceinline__ uint32_t multiply_by_half(uint32_t pair, uint32_t factors) {
-    uint32_t product;
-    asm("{\n\t"
-        ".reg .b16 halves<2>;\n\t"
-        ".reg .b32 both;\n\t"
-        "mov.b32 {halves0, halves1}, %2;\n\t"
-        "mov.b32 both, {halves%3, halves%3};\n\t"
-        "mul.rn.bf16x2 %0, %1, both;\n\t"
-        "}"
-        : "=r"(product)
-        : "r"(pair), "r"(factors), "n"(HALF));
-    return product;
-}
-
-// All four bits of a selector count, as __byte_perm has only three: the fourth spreads a byte's sign.
-__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
-    uint32_t bytes;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
-    return bytes;
-}
-
-// What lane q of four takes from two words of eight weights.
-struct PairOfLane {
-    uint32_t codes, signs, sign_factor;
-
-    __device__ __forceinline__ explicit PairOfLane(uint32_t q)
-        : codes(0x40 + q * 0x11), signs(q % 2 == 0 ? 0x5410 : 0x7632), sign_factor(q < 2 ? 1 : 16) {}
+// A lane's weights of 64 of K of its two rows: a word of each instruction, and scales. nvfp4: word s of instructions 2 s and 2 s + 1, bytes
+// 2 i + h of the instruction i of them and row h; mxfp4: one word, bytes 2 s + h of two instructions each.
+struct PackedChunk {
+    uint32_t words[4], scales[2];
 };
 
-// What two instructions, 32 of K, take: words 4 i + 2 s + h of instruction i, its columns from 8 s on, the upper (0) or the lower (1) row.
-struct PackedHalf {
-    uint32_t words[8];
-    uint32_t scales;  // nvfp4: bytes 2 i + h; mxfp4: bytes h
-};
+// Two bf16 each.
+__device__ __forceinline__ void spread_pairs(uint32_t word, uint32_t (&pairs)[4]) {
+    constexpr uint32_t PAIR = 0x81C081C0, LAST = 0x001B001B, MOVES = 1 << 14 | 1 << 8 | 1 << 3;
+    pairs[0] = word & PAIR;
+    pairs[1] = __funnelshift_r(word, word, 3) & PAIR;
+    pairs[2] = __funnelshift_r(word, word, 6) & PAIR;
+    pairs[3] = (word & LAST) * MOVES & PAIR;  // sign: bit 1; magnitude: bits 0, 4, 3; copies do not meet where they are wanted
+}
 
-// `codes` and `scales`: where those of this lane's four lie.
+// `codes` and `scales`: where those of this lane lie.
 template <Weights WEIGHTS>
-__device__ __forceinline__ void load_half(PackedHalf& half, uint32_t codes, uint32_t scales) {
+__device__ __forceinline__ void load_chunk(PackedChunk& chunk, uint32_t codes, uint32_t scales) {
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(chunk.words[0]), "=r"(chunk.words[1]), "=r"(chunk.words[2]), "=r"(chunk.words[3])
+                 : "r"(codes)
+                 : "memory");
+    if constexpr (WEIGHTS == Weights::nvfp4)
+        asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(chunk.scales[0]), "=r"(chunk.scales[1]) : "r"(scales) : "memory");
+    else
+        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(chunk.scales[0]) : "r"(scales) : "memory");
+}
+
+// The bits of a multiplier that a byte gives, and what all have: 2^119 of an e4m3; 2^121 of a power of two, or NaN.
+template <Weights WEIGHTS>
+struct ScaleBits {
+    static constexpr bool NVFP4 = WEIGHTS == Weights::nvfp4;
+    static constexpr uint32_t OWN = NVFP4 ? 0x0FF00FF0 : 0x3FC03FC0, OF_ALL = NVFP4 ? 0x70007000 : 0x40004000;
+    static constexpr int LOWEST = NVFP4 ? 4 : 6;
+    static constexpr uint32_t POWER =
+        NVFP4 ? 0x41804180 : 0x42004200;  // what is missing to an eighth of the e4m3, and to the power: 2^4, 2^5
+
+    // Of row h and half s of a chunk: a half for each instruction (nvfp4) or for each half of the chunk.
+    static __device__ __forceinline__ uint32_t multipliers(const PackedChunk& chunk, int s, int h, uint32_t of_all) {
+        const uint32_t bytes = chunk.scales[NVFP4 ? s : 0];
+        return (h == 0 ? bytes << LOWEST : bytes >> (8 - LOWEST)) & OWN | of_all;
+    }
+};
+
+// The words that instruction I of half S takes.
+template <int S, int I, Weights WEIGHTS>
+__device__ __forceinline__ void unpack_instruction(const PackedChunk& chunk, const uint32_t (&multipliers)[2],
+                                                   uint32_t (&words)[8]) {
+    constexpr int HALF = WEIGHTS == Weights::nvfp4 ? I : S;
+    uint32_t pairs[4];
+    spread_pairs(chunk.words[2 * S + I], pairs);
 #pragma unroll
-    for (int i = 0; i < 2; i++)
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(half.words[4 * i]), "=r"(half.words[4 * i + 1]), "=r"(half.words[4 * i + 2]),
-                       "=r"(half.words[4 * i + 3])
-                     : "r"(codes + 16 * i)
-                     : "memory");
-    if constexpr (WEIGHTS == Weights::nvfp4) {
-        asm volatile("ld.shared.u32 %0, [%1];" : "=r"(half.scales) : "r"(scales) : "memory");
-    } else {
-        uint16_t two;
-        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(two) : "r"(scales) : "memory");
-        half.scales = two;
-    }
+    for (int r = 0; r < 4; r++)
+        words[4 * I + r] = multiply_by_half<HALF>(multiply_pairs(pairs[r], ScaleBits<WEIGHTS>::POWER), multipliers[r % 2]);
 }
 
-// What weights are multiplied by, two in a word. nvfp4: of(i, h) is half i of word h; mxfp4: half h of word 0.
-template <Weights WEIGHTS>
-struct Multipliers {
-    uint32_t words[WEIGHTS == Weights::nvfp4 ? 2 : 1];
+// Where this lane's chunks lie, and what they become.
+template <class Tile>
+struct PackedChunks {
+    using Ahead = PackedChunk;
+    static constexpr bool WHOLE = true;  // both halves of a chunk come at once
 
-    __device__ __forceinline__ Multipliers() {}
-    // A byte of 127 is no number: one more has the sign that a permutation spreads over 16 bits.
-    __device__ __forceinline__ explicit Multipliers(uint32_t scales) {
-        const uint32_t more = scales + 0x01010101;
-        if constexpr (WEIGHTS == Weights::nvfp4) {
-            constexpr uint32_t POWER = 0x7A007A00;  // 2^117: an e4m3 with the exponent of a bf16 is 2^-120 of itself
-            words[0] = multiply_pairs(scales << 4 & 0x07F007F0 | permute_bytes(more, more, 0xAA88), POWER);
-            words[1] = multiply_pairs(scales >> 4 & 0x07F007F0 | permute_bytes(more, more, 0xBB99), POWER);
-        } else {
-            constexpr uint32_t POWER = 0x43004300;  // 2^7
-            words[0] = multiply_pairs(permute_bytes(scales, 0, 0x4140) << 7 | permute_bytes(more, more, 0x9988), POWER);
-        }
+    static constexpr Weights FORMAT = Tile::FORMAT;
+
+    uint32_t codes_at, scales_at, of_all;
+
+    __device__ __forceinline__ explicit PackedChunks(const Tile& tile) {
+        const int thread = threadIdx.x % WARPGROUP;
+        const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
+        codes_at = weights + thread * 16;
+        scales_at = weights + CODE_BYTES + thread / 4 * (FORMAT == Weights::nvfp4 ? 8 : 4);
+        of_all = same_in_all_lanes(ScaleBits<FORMAT>::OF_ALL);  // a constant would be made anew for each chunk
+        asm volatile("" : "+r"(codes_at), "+r"(scales_at));     // as these would
     }
 
-    template <int I, int H>
-    __device__ __forceinline__ uint32_t times(uint32_t pair) const {
-        return WEIGHTS == Weights::nvfp4 ? multiply_by_half<I>(pair, words[H % (sizeof(words) / 4)])
-                                         : multiply_by_half<H>(pair, words[0]);
+    // Of the chunk that lies so far behind the first.
+    __device__ __forceinline__ void load(PackedChunk& chunk, uint32_t at, int) const {
+        load_chunk<FORMAT>(chunk, codes_at + at, scales_at + at);
+    }
+
+    // The words of two wgmmas, 16 of K each.
+    template <int S>
+    __device__ __forceinline__ void unpack_half(const PackedChunk& chunk, uint32_t (&words)[8]) const {
+        const uint32_t multipliers[2] = {ScaleBits<FORMAT>::multipliers(chunk, S, 0, of_all),
+                                         ScaleBits<FORMAT>::multipliers(chunk, S, 1, of_all)};
+        unpack_instruction<S, 0, FORMAT>(chunk, multipliers, words);
+        unpack_instruction<S, 1, FORMAT>(chunk, multipliers, words);
+    }
+    __device__ __forceinline__ void unpack(const PackedChunk& chunk, int, int s, uint32_t (&words)[8]) const {
+        if (s == 0)
+            unpack_half<0>(chunk, words);
+        else
+            unpack_half<1>(chunk, words);
     }
 };
-
-// The words of one row that instruction I takes.
-template <int I, int H, Weights WEIGHTS>
-__device__ __forceinline__ void unpack_row(const PackedHalf& half, const PairOfLane& lane,
-                                           const Multipliers<WEIGHTS>& multipliers, uint32_t (&words)[8]) {
-    // 0, 0.5, 1, 1.5 and 2, 3, 4, 6
-    constexpr uint32_t UPPER[2] = {0x3F3F3F00, 0x40404040}, LOWER[2] = {0xC0800000, 0xC0804000};
-    const uint32_t first = half.words[4 * I + H], second = half.words[4 * I + 2 + H];
-    const uint32_t codes = permute_bytes(first, second, lane.codes) & 0x7777;
-    const uint32_t signs = permute_bytes(first, second, lane.signs) * lane.sign_factor & 0x80808080;
-    const uint32_t upper = permute_bytes(UPPER[0], UPPER[1], codes) | signs, lower = permute_bytes(LOWER[0], LOWER[1], codes);
-    words[4 * I + H] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x5140));
-    words[4 * I + H + 2] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x7362));
-}
-
-// The words of two wgmmas, 16 of K each.
-template <Weights WEIGHTS>
-__device__ __forceinline__ void unpack_half(const PackedHalf& half, const PairOfLane& lane, uint32_t (&words)[8]) {
-    const Multipliers<WEIGHTS> multipliers(half.scales);
-    unpack_row<0, 0>(half, lane, multipliers, words);
-    unpack_row<0, 1>(half, lane, multipliers, words);
-    unpack_row<1, 0>(half, lane, multipliers, words);
-    unpack_row<1, 1>(half, lane, multipliers, words);
-}
 
 }  // namespace zoo

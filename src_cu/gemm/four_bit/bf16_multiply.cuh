@@ -5,6 +5,8 @@
 //     the lanes       unpack 1  unpack 2  unpack 3  unpack 4
 //     shared memory    read 2    read 3    read 4    read 5
 //
+// Where both halves of a chunk come at once (WHOLE), the lanes read with the first of them.
+//
 // Sums stay where they are over all of K: they keep all the bits that f32 has. What this adds up: zoo/reference/four_bit_gemm.py.
 #pragma once
 
@@ -13,30 +15,26 @@
 
 #include "common/wgmma.cuh"
 #include "common/wgmma_registers_bf16.cuh"
-#include "gemm/four_bit/bf16_stored.cuh"
 #include "gemm/four_bit/bf16_tile.cuh"
 
 namespace zoo {
 
-// `exist`: how many parts of this warpgroup's lie within the matrix; others count as zeros. `stored`: of weights that are not packed.
-template <class Tile>
+// `source`: where packed words come from, and what they become. `exist`: how many parts of this warpgroup's lie within the matrix; others count
+// as zeros.
+template <class Tile, class Source>
 __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
-                                              float (&sums)[Tile::PARTS][Tile::SUMS], StoredHalves<Tile>* stored = nullptr) {
-    constexpr Weights FORMAT = Tile::FORMAT;
+                                              float (&sums)[Tile::PARTS][Tile::SUMS], Source& source) {
     constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
     constexpr int UNIT = 16, INSTRUCTION = 32 / UNIT;  // of a descriptor's address; bytes of K
-    const int four = threadIdx.x % WARPGROUP / 4;
-    const PairOfLane lane(threadIdx.x % 4);
-    const uint32_t weights = shared_address(tile.weights[0][warpgroup_index()]);
-    const uint32_t codes_at = weights + four * 64;
-    const uint32_t scales_at = weights + CODE_BYTES + four * (FORMAT == Weights::nvfp4 ? 8 : 4);
+    static_assert(!Source::WHOLE || PARTS <= AHEAD && Tile::CHUNKS % AHEAD == 0, "a chunk's words wait until they are unpacked");
 
-    PackedHalf packed[AHEAD] = {};
-    auto fetch = [&](PackedHalf& half, uint32_t at, int turn) {  // of the chunk that lies so far behind the first
+    typename Source::Ahead ahead[AHEAD] = {};
+    auto waiting = [&](int place, int turn) { return Source::WHOLE ? (PARTS == 1 ? place : turn) % AHEAD : turn % AHEAD; };
+    auto fetch = [&](uint32_t at, int place, int turn) {  // `at`: how far the chunk lies behind the first
         const int s = turn / PARTS, p = turn % PARTS;
-        if constexpr (Tile::STORED) return stored->load(half, at, s);
+        if (Source::WHOLE && s > 0) return;
         at += p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
-        if (p < exist) load_half<FORMAT>(half, codes_at + at + s * 32, scales_at + at + s * (FORMAT == Weights::nvfp4 ? 4 : 2));
+        if (Tile::STORED || p < exist) source.load(ahead[waiting(place, turn)], at, s);
     };
     uint32_t words[2][8];
 #pragma unroll
@@ -47,13 +45,11 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     tile.wait_until_full(ring);
     uint32_t at = ring.stage * sizeof(tile.weights[0]);
 #pragma unroll
-    for (int turn = 0; turn < AHEAD; turn++) fetch(packed[turn], at, turn);
-    auto unpack = [&](const PackedHalf& half, int chunk, int turn, uint32_t (&to)[8]) {
-        if constexpr (!Tile::STORED) return unpack_half<FORMAT>(half, lane, to);
-        if (chunk == 0 && turn == 0) stored->begin_stage();
-        stored->unpack(half, chunk, turn, to);
+    for (int turn = 0; turn < AHEAD; turn++) fetch(at, 0, turn);
+    auto unpack = [&](int place, int turn, uint32_t (&to)[8]) {
+        source.unpack(ahead[waiting(place, turn)], place, turn / PARTS, to);
     };
-    unpack(packed[0], 0, 0, words[0]);
+    unpack(0, 0, words[0]);
     for (int stage, before = -1;; before = stage) {
         stage = ring.stage;
         const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
@@ -74,20 +70,20 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
                 hold(sums[p]);
 
                 if (turn < TURNS - AHEAD) {
-                    fetch(packed[turn % AHEAD], at + place * Tile::NEXT_CHUNK, turn + AHEAD);
+                    fetch(at + place * Tile::NEXT_CHUNK, place, turn + AHEAD);
                 } else if (chunks > 1) {
                     if (turn == TURNS - AHEAD && place == Tile::CHUNKS - 1) {
                         ring.advance();
                         tile.wait_until_full(ring);
                         at = ring.stage * sizeof(tile.weights[0]);
                     }
-                    fetch(packed[turn % AHEAD], at + (place + 1) % Tile::CHUNKS * Tile::NEXT_CHUNK, turn + AHEAD - TURNS);
+                    const int next = (place + 1) % Tile::CHUNKS;
+                    fetch(at + next * Tile::NEXT_CHUNK, next, turn + AHEAD - TURNS);
                 }
                 wait_for_multiplications<1>();
                 hold(words[(turn + 1) % 2]);
                 if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // its wgmmas are over
-                unpack(packed[(turn + 1) % AHEAD], (place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS,
-                       words[(turn + 1) % 2]);
+                unpack((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS, words[(turn + 1) % 2]);
             }
             if (--chunks == 0) break;
         }

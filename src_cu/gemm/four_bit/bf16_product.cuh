@@ -8,6 +8,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/four_bit/bf16_multiply.cuh"
+#include "gemm/four_bit/bf16_stored.cuh"
 #include "gemm/four_bit/finish.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/product.cuh"
@@ -64,9 +65,10 @@ struct Bf16Product {
                 const int exist = tiles_of(max(heights, 0), Tile::WARPGROUPS);
                 if constexpr (Tile::STORED) {
                     StoredHalves<Tile> halves(tile, operands.stored_scales, work);
-                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums, &halves);
+                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums, halves);
                 } else {
-                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums);
+                    PackedChunks<Tile> packed(tile);
+                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums, packed);
                 }
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1) {

@@ -1,7 +1,16 @@
 // 4-bit weights as a checkpoint stores them, times bf16: rows of codes, two in a byte, the first in the lower half, and rows of scales.
 //
-// A byte is a pair of columns, so lane q of four takes byte q of each word, as of packed words, and signs are at the top of its halves: as many
-// instructions as signs of packed words take. All four lanes read the same 16 bytes of their rows.
+// A byte is a pair of columns, so lane q of four takes byte q of each word, and signs are at the top of its halves. All four lanes read the same 16
+// bytes of their rows. Of four weights, a pair in each of two words
+//
+//     a byte permutation          the bytes of both pairs
+//     masks                       codes; signs, in the upper bytes
+//     two byte permutations       the upper and the lower byte of each magnitude, from tables that four registers hold
+//     two byte permutations       upper and lower bytes meet: two weights a word
+//     two multiplications         by the scale of the row and the instruction
+//
+// The products are exact, for a code has two significant bits, a scale at most four, and bf16 eight. A scale becomes bf16 by a shift, which
+// leaves it small, and an exact product with a power of two; of scales below the smallest normal e4m3 the shift makes subnormal bf16.
 //
 //     codes     64 rows x 128 bytes of a stage, by the copy engine, with the swizzle of 128 bytes
 //     scales    each of the four lanes reads a quarter of a stage's, those of one chunk of two rows, a stage before they are wanted
@@ -10,13 +19,52 @@
 
 #include <cstdint>
 
+#include "gemm/four_bit/bf16_pairs.cuh"
 #include "gemm/four_bit/bf16_tile.cuh"
 #include "gemm/four_bit/stored.cuh"
 
 namespace zoo {
 
+// All four bits of a selector count, as __byte_perm has only three: the fourth spreads a byte's sign.
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
+    return bytes;
+}
+
+// Half a chunk of two rows, 32 of K: words 4 h + w of the upper (0) or the lower (1) row.
+struct StoredHalf {
+    uint32_t words[8];
+};
+
+// What weights are multiplied by, two in a word. nvfp4: of(i, h) is half i of word h; mxfp4: half h of word 0.
+template <Weights WEIGHTS>
+struct Multipliers {
+    uint32_t words[WEIGHTS == Weights::nvfp4 ? 2 : 1];
+
+    __device__ __forceinline__ Multipliers() {}
+    // A byte of 127 is no number: one more has the sign that a permutation spreads over 16 bits.
+    __device__ __forceinline__ explicit Multipliers(uint32_t scales) {
+        const uint32_t more = scales + 0x01010101;
+        if constexpr (WEIGHTS == Weights::nvfp4) {
+            constexpr uint32_t POWER = 0x7A007A00;  // 2^117: an e4m3 with the exponent of a bf16 is 2^-120 of itself
+            words[0] = multiply_pairs(scales << 4 & 0x07F007F0 | permute_bytes(more, more, 0xAA88), POWER);
+            words[1] = multiply_pairs(scales >> 4 & 0x07F007F0 | permute_bytes(more, more, 0xBB99), POWER);
+        } else {
+            constexpr uint32_t POWER = 0x43004300;  // 2^7
+            words[0] = multiply_pairs(permute_bytes(scales, 0, 0x4140) << 7 | permute_bytes(more, more, 0x9988), POWER);
+        }
+    }
+
+    template <int I, int H>
+    __device__ __forceinline__ uint32_t times(uint32_t pair) const {
+        return WEIGHTS == Weights::nvfp4 ? multiply_by_half<I>(pair, words[H % (sizeof(words) / 4)])
+                                         : multiply_by_half<H>(pair, words[0]);
+    }
+};
+
 template <int I, int H, Weights WEIGHTS>
-__device__ __forceinline__ void unpack_stored_row(const PackedHalf& half, uint32_t pair, const Multipliers<WEIGHTS>& multipliers,
+__device__ __forceinline__ void unpack_stored_row(const StoredHalf& half, uint32_t pair, const Multipliers<WEIGHTS>& multipliers,
                                                   uint32_t (&words)[8]) {
     // 0, 0.5, 1, 1.5 and 2, 3, 4, 6
     constexpr uint32_t UPPER[2] = {0x3F3F3F00, 0x40404040}, LOWER[2] = {0xC0800000, 0xC0804000};
@@ -27,9 +75,11 @@ __device__ __forceinline__ void unpack_stored_row(const PackedHalf& half, uint32
     words[4 * I + H + 2] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x7362));
 }
 
-// Where this lane's words lie, and what they become. Of half a chunk: words 4 h + w of the upper (0) or the lower (1) row.
+// Where this lane's words lie, and what they become.
 template <class Tile>
 struct StoredHalves {
+    using Ahead = StoredHalf;
+    static constexpr bool WHOLE = false;  // each half of a chunk comes by itself
     static constexpr Weights FORMAT = Tile::FORMAT;
     static constexpr bool NVFP4 = FORMAT == Weights::nvfp4;
     static constexpr int ROW_BYTES = 128;
@@ -57,7 +107,7 @@ struct StoredHalves {
     }
 
     // Of the chunk that lies so far behind the first: stages follow each other as those of rows, their chunks along a row.
-    __device__ __forceinline__ void load(PackedHalf& half, uint32_t chunk, int s) const {
+    __device__ __forceinline__ void load(StoredHalf& half, uint32_t chunk, int s) const {
         const uint32_t at = row_at + (chunk + s * 16 ^ swizzle);
 #pragma unroll
         for (int h = 0; h < 2; h++)
@@ -93,7 +143,8 @@ struct StoredHalves {
     }
 
     // By a whole warp.
-    __device__ __forceinline__ void unpack(const PackedHalf& half, int chunk, int s, uint32_t (&words)[8]) const {
+    __device__ __forceinline__ void unpack(const StoredHalf& half, int chunk, int s, uint32_t (&words)[8]) {
+        if (chunk == 0 && s == 0) begin_stage();
         Multipliers<FORMAT> multipliers;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) multipliers.words[i] = __shfl_sync(~0u, own[s][i], chunk, 4);

@@ -7,6 +7,7 @@
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
 #include "gemm/four_bit/bf16_multiply.cuh"
+#include "gemm/four_bit/bf16_stored.cuh"
 #include "gemm/four_bit/gated_order.cuh"
 #include "gemm/four_bit/gated_store.cuh"
 #include "gemm/four_bit/gated_tile.cuh"
@@ -24,9 +25,10 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
     const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.tiles;
     if constexpr (Tile::OF_BF16 && Tile::STORED) {
         StoredHalves<Tile> halves(tile, operands.stored_scales, work);
-        multiply_bf16(tile, ring, b.chunks, int(exists), sums, &halves);
+        multiply_bf16(tile, ring, b.chunks, int(exists), sums, halves);
     } else if constexpr (Tile::OF_BF16) {
-        multiply_bf16(tile, ring, b.chunks, int(exists), sums);
+        PackedChunks<Tile> packed(tile);
+        multiply_bf16(tile, ring, b.chunks, int(exists), sums, packed);
     } else {
         multiply_as_wide_as<Tile>(work.end_token - work.token, sums[0], [&]<int TURNS, int COLUMNS>(auto& some_sums) {
             BlockOf<Tile> block;

@@ -21,22 +21,26 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
 
 
 def _pack_nvfp4(call: Call) -> None:
-    call.put("b", pack_nvfp4(call.arrays["q"], call.arrays["scales"], call.settings["gates"]))
+    call.put("b", pack_nvfp4(call.arrays["q"], call.arrays["scales"], *_order(call)))
 
 
 def _pack_mxfp4(call: Call) -> None:
-    made = pack_mxfp4(call.arrays["q"], call.arrays["scales"], call.settings["gates"])
+    made = pack_mxfp4(call.arrays["q"], call.arrays["scales"], *_order(call))
     call.put("b", made.b)
     call.put("row_scale", made.row_scale)
     call.put("rounded", made.rounded)
 
 
 def _unpack_nvfp4(call: Call) -> None:
-    _put(call, *unpack_nvfp4(call.arrays["b"], *_sizes(call), call.settings["gates"]))
+    _put(call, *unpack_nvfp4(call.arrays["b"], *_sizes(call), *_order(call)))
 
 
 def _unpack_mxfp4(call: Call) -> None:
-    _put(call, *unpack_mxfp4(call.arrays["b"], call.arrays["row_scale"], *_sizes(call), call.settings["gates"]))
+    _put(call, *unpack_mxfp4(call.arrays["b"], call.arrays["row_scale"], *_sizes(call), *_order(call)))
+
+
+def _order(call: Call) -> tuple[str, str]:
+    return call.settings["gates"], call.settings["tokens"]
 
 
 def _sizes(call: Call) -> tuple[int, int]:

@@ -11,7 +11,8 @@ from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
-from zoo.reference.fragments import COLUMNS, ROWS, column_order, unpack_mxfp4, unpack_nvfp4
+from zoo.reference.fragment_words import COLUMNS, ROWS
+from zoo.reference.fragments import column_order, unpack_mxfp4, unpack_nvfp4
 from zoo.reference.gemm import rounded
 from zoo.reference.kernels.call import Call
 from zoo.reference.kernels.pieces import pieces, taken
@@ -101,11 +102,11 @@ def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndar
             return (nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3)(b, own["b_scale"]), np.full(N, 8, np.float32)
         rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(b, own["b_scale"], own["b_row_scale"][:N].view(np.uint8))
         return rebased.weights, rebased.factors
-    rows, columns = b.shape[0] * ROWS, b.shape[1] * COLUMNS
+    rows, columns, tokens = b.shape[0] * ROWS, b.shape[1] * COLUMNS, "bf16" if is_bf16 else "fp8"
     if is_nvfp4:
         as_numbers = nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3
-        return as_numbers(*unpack_nvfp4(b, rows, columns))[:N], np.full(N, 8, np.float32)
-    rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(*unpack_mxfp4(b, own["b_row_scale"], rows, columns))
+        return as_numbers(*unpack_nvfp4(b, rows, columns, tokens=tokens))[:N], np.full(N, 8, np.float32)
+    rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(*unpack_mxfp4(b, own["b_row_scale"], rows, columns, tokens=tokens))
     return rebased.weights[:N], rebased.factors[:N]
 
 

@@ -1,0 +1,82 @@
+// Codes as checkpoints have them, eight in a word, and the words that lanes take: zoo/reference/fragment_words.py says where each bit lies.
+//
+//     fp8     a word stays one, only signs move
+//     bf16    the lanes q of four have instruction q each, 16 columns of two rows, and want two columns in eight of all four: bytes are the pairs of
+//             one lane each, so four words become those of four lanes by byte permutations, which are then exchanged
+#pragma once
+
+#include <cstdint>
+
+#include "common/warp.cuh"
+
+namespace zoo {
+
+// Eight codes: the signs, bit 4 j + 3 of code j, to bit 8 j + 7 of the first four and bit 8 (j - 4) + 3 of the others; and back.
+__device__ __forceinline__ uint32_t braided(uint32_t codes) {
+    const uint32_t first = __byte_perm(codes, 0, 0x1100), others = __byte_perm(codes, 0, 0x3322);
+    return codes & 0x77777777 | first << 4 & 0x00800080 | first & 0x80008000 | others & 0x00080008 | others >> 4 & 0x08000800;
+}
+__device__ __forceinline__ uint32_t unbraided(uint32_t words) {
+    const uint32_t first = words >> 4 & 0x00080008 | words & 0x80008000;  // bits 3, 15, 19, 31: of codes 0, 1, 2, 3
+    const uint32_t others = words & 0x00080008 | words << 4 & 0x80008000;
+    const uint32_t low = first | first >> 8, high = others | others >> 8;  // bytes 0 and 2: both signs of a pair
+    return words & 0x77777777 | __byte_perm(low, high, 0x6420) & 0x88888888;
+}
+
+__device__ __forceinline__ uint32_t turned_left(uint32_t word, int bits) { return __funnelshift_l(word, word, bits); }
+
+// Four pairs of codes, byte r that of register r, to where rotations, and of the last a product, find them; and back.
+__device__ __forceinline__ uint32_t nested(uint32_t pairs) {
+    uint32_t word = 0;
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        const uint32_t halves = __byte_perm(pairs, pairs >> 4, 0x4400 + 0x1111 * r);  // the lowest four bits of each count
+        if (r < 3) {
+            word |= turned_left(halves & 0x00070007, 3 * r + 6) | turned_left(halves & 0x00080008, 3 * r + 12);
+        } else {
+            word |= halves >> 2 & 0x00030003 | halves << 3 & 0x00180018;
+        }
+    }
+    return word;
+}
+__device__ __forceinline__ uint32_t unnested(uint32_t word) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        const uint32_t halves = r < 3 ? turned_left(word, 26 - 3 * r) & 0x00070007 | turned_left(word, 20 - 3 * r) & 0x00080008
+                                      : word >> 3 & 0x00030003 | word << 2 & 0x000C000C;
+        pairs[r] = halves | halves >> 12;
+    }
+    return __byte_perm(__byte_perm(pairs[0], pairs[1], 0x0040), __byte_perm(pairs[2], pairs[3], 0x0040), 0x5410);
+}
+
+// Byte i of word j becomes byte j of word i.
+__device__ __forceinline__ void transpose_bytes(uint32_t (&words)[4]) {
+    const uint32_t low[2] = {__byte_perm(words[0], words[1], 0x5140), __byte_perm(words[2], words[3], 0x5140)};
+    const uint32_t high[2] = {__byte_perm(words[0], words[1], 0x7362), __byte_perm(words[2], words[3], 0x7362)};
+    words[0] = __byte_perm(low[0], low[1], 0x5410), words[1] = __byte_perm(low[0], low[1], 0x7632);
+    words[2] = __byte_perm(high[0], high[1], 0x5410), words[3] = __byte_perm(high[0], high[1], 0x7632);
+}
+
+// By a whole warp. Words h + 2 s of row h and the eight columns s of instruction q, of lane q of four, to words of all instructions of its own
+// columns; and back.
+__device__ __forceinline__ void exchange_codes(uint32_t (&words)[4], int q) {
+    uint32_t of_lanes[4][1];
+    transpose_bytes(words);
+#pragma unroll
+    for (int i = 0; i < 4; i++) of_lanes[i][0] = words[i];
+    group_transpose(of_lanes, q);
+#pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = nested(of_lanes[i][0]);
+}
+__device__ __forceinline__ void return_codes(uint32_t (&words)[4], int q) {
+    uint32_t of_lanes[4][1];
+#pragma unroll
+    for (int i = 0; i < 4; i++) of_lanes[i][0] = unnested(words[i]);
+    group_transpose(of_lanes, q);
+#pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = of_lanes[i][0];
+    transpose_bytes(words);
+}
+
+}  // namespace zoo
