@@ -44,7 +44,7 @@ class Tile:
 
     def __init__(self, tile: dict[str, Any], table: str, gpu: Gpu):
         self.name, self.constants = tile["name"], tile["constants"]
-        self.numbers = dict(gpu.tiles[table][self.name])
+        self.numbers, self.chip = dict(gpu.tiles[table][self.name]), gpu.chip
         named = {name: name for name in (*gpu.chip, *self.numbers)}
         self.costs = {  # a sweep says of CTAs that may share a multiprocessor whether they did
             mode: Expression(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name)[0])
@@ -53,7 +53,14 @@ class Tile:
         self.times: list[tuple[dict[str, int], float, float, str]] = []
 
     def add(self, values: dict[str, int], nanoseconds: float, weight: float, mode: str = "") -> None:
-        self.times.append((values | self.constants, nanoseconds, weight, mode))
+        if not mode or self.has(values | self.constants, mode):
+            self.times.append((values | self.constants, nanoseconds, weight, mode))
+
+    def has(self, values: dict[str, int], mode: str) -> bool:
+        """Whether a launch would be so. Times of the other mode are of calls that nobody makes, and would bend the numbers of those that are made."""
+        apart = self.numbers | {"alone": 1, "shared": 10**6}
+        said, meant = (self.costs[one].evaluate(values | self.chip | apart) for one in ("", mode))
+        return said == meant
 
     def error(self, chip: Numbers, numbers: Numbers) -> float:
         total = weights = 0.0

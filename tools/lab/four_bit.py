@@ -66,9 +66,9 @@ def weights(form: str, shape: tuple[int, ...], N: int, K: int, tokens: str = "fp
 
 
 @lru_cache(maxsize=1)
-def copies(form: str, groups: int, N: int, K: int) -> list[dict[str, torch.Tensor]]:
+def copies(form: str, groups: int, N: int, K: int, tokens: str = "fp8") -> list[dict[str, torch.Tensor]]:
     count = max(2, -(-IN_NO_CACHE // (max(groups, 1) * -(-N // 64) * (K // 64) * CHUNKS[form])))
-    all_of_them = weights(form, (count, *((groups,) if groups else ())), N, K)
+    all_of_them = weights(form, (count, *((groups,) if groups else ())), N, K, tokens)
     return [{name: one[i] for name, one in all_of_them.items()} for i in range(count)]
 
 

@@ -114,7 +114,7 @@ class Timer:
     def operands(self, problem: Problem) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Those of every call, and those of each."""
         M, N, K, groups = problem.M, problem.N, problem.K, len(problem.sizes)
-        each: list[dict[str, Any]] = copies("nvfp4", groups, N, K)
+        each: list[dict[str, Any]] = copies("nvfp4", groups, N, K, "bf16" if ".bf16_" in self.name else "fp8")
         given: dict[str, Any] = {"d": torch.empty(M, N, device="cuda", dtype=torch.bfloat16)}
         if groups:  # other groups of the same matrices, until they are too many for a cache
             turns = min(16, max(1, 2**28 // (len(each) * problem.hit_bytes)))

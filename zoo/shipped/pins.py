@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "ff6c01397e607bbe6eb906bc4980d5c542f53485205124096ca89596b0038cb5"
+MANIFEST_SHA256 = "0ac772b668e473d88650b8b384199f15276e48b966c5e35d30286e0af594c923"
