@@ -62,4 +62,12 @@ __device__ __forceinline__ void store_in_cta(float4* pointer, float4 v, Barrier*
                  : "memory");
 }
 
+// A word, likewise.
+__device__ __forceinline__ void store_in_cta(uint32_t* pointer, uint32_t word, Barrier* barrier, uint32_t rank) {
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address_in_cta(pointer, rank)),
+        "r"(word), "r"(address_in_cta(barrier, rank))
+        : "memory");
+}
+
 }  // namespace zoo

@@ -4,13 +4,17 @@
 //     four_bit/gated_tile.cuh       the tile, whose tokens may come through an index
 //     four_bit/gated_order.cuh      groups, places or one matrix, as the launch says; tiles whose columns share scales
 //     four_bit/gated_result.cuh     from sums to h: scales, bias, activation
-//     four_bit/gated_store.cuh      h in 16 bits, or in e4m3 as the next product takes it
+//     four_bit/gated_store.cuh      h in 16 bits
+//     four_bit/gated_pairs.cuh      h in e4m3, as the next product takes it
+//     four_bit/gated_exchange.cuh   the same where two CTAs have what shares scales
 //     four_bit/gated_product.cuh    all of them put together
 //
 // A tile has 128 packed rows, so 64 columns of h.
 
 #include <type_traits>
 
+#include "gemm/four_bit/gated_exchange.cuh"
+#include "gemm/four_bit/gated_pairs.cuh"
 #include "gemm/four_bit/gated_product.cuh"
 
 namespace zoo {
@@ -21,10 +25,27 @@ constexpr int GATHERING_THREADS = Variant::CTAS > 1 ? 32 : 96;  // more would le
 
 using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, fits<Variant>>;
 using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant::CHUNKS, false>;
-using Tile = MayGather<std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>, GATHERING_THREADS>;
+using Tokens = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
-using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>>;
-using Way = GatedProduct<Tile, Order>;
+
+template <class V>
+struct Parts {
+    using Tile = MayGather<Tokens, GATHERING_THREADS>;
+    using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
+    using Rows = GatedPairs<Tile>;
+};
+// In whose table IN_CLUSTER is only where it is 1: of one matrix, h for 1 x 128.
+template <class V>
+    requires requires { V::IN_CLUSTER; }
+struct Parts<V> {
+    using Tile = Tokens;
+    using Order = TilesOfClusters<Tile>;
+    using Rows = GatedPairsOfClusters<Tile>;
+};
+
+using Tile = Parts<Variant>::Tile;
+using Order = Parts<Variant>::Order;
+using Way = GatedProduct<Tile, Order, Parts<Variant>::Rows>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
@@ -49,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
                                                zoo::Activation(zoo::Gate(activation), limit)};
     const zoo::GatedElements elements{scales,      scales_group, scales_row,     scales_block,     places != nullptr ? rows : 0,
                                       {pow2 != 0}, known,        one_known != 0, in_fragments != 0};
-    const zoo::Order order(zoo::Places{places, rows}, groups, N, parts, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
+    const int blocks = zoo::tiles_of(chunks, zoo::Tile::CHUNKS);
+    const auto order = zoo::gated_order_of<zoo::Order>(zoo::Places{places, rows}, groups, N, parts, blocks);
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result, elements);
 }

@@ -38,13 +38,13 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
     }
 }
 
-// `result.d` is null where h is quantised.
-template <class Tile, class Order>
+// Rows: of e4m3, how they are put together. `result.d` is null where h is quantised.
+template <class Tile, class Order, class Rows>
 struct GatedProduct {
     Tile tile;
-    StagedTokens<Tile> staged[Tile::MATH_WARPS];
-    GatedRows<Tile> rows;
-    static_assert(Tile::MAY_GATHER && !Tile::PARKS && Tile::WARPGROUPS == 2);
+    StagedGates<Tile> staged[Tile::MATH_WARPS];
+    Rows rows;
+    static_assert(!Tile::PARKS && Tile::WARPGROUPS == 2);
 
     __device__ __forceinline__ void run(Order order, const auto& operands, const IndexedRows& indexed, const auto& result,
                                         const GatedElements& elements) {
@@ -57,32 +57,38 @@ struct GatedProduct {
         }
         operands.clear_missing_tokens(tile);
         __syncthreads();
+        if constexpr (OfClusters<Order>) meet_cluster();  // when all have, they may be sent to
         wait_for_previous_kernel();
 
         if (warp_index() >= Tile::MATH_WARPS) {
             if constexpr (Tile::HUNGRY) keep_registers<Tile::LOADER_REGISTERS>();
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {
-                load_operands(tile, order, operands, thread);
-            } else if (thread - 32 < Tile::GATHERING_THREADS) {
-                if (operands.gathers()) gather_tokens(tile, order, indexed, operands.scales, thread - 32);
+                if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
+            } else if constexpr (Tile::MAY_GATHER) {
+                if (thread - 32 < Tile::GATHERING_THREADS && operands.gathers())
+                    gather_tokens(tile, order, indexed, operands.scales, thread - 32);
             }
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             Ring<Tile::STAGES> ring;
-            uint32_t turn = 0;
+            uint32_t turn = 0, exchange = 0;
+            typename Rows::Left left;
             for (Work work; order.next(work);) {
-                StagedTokens<Tile>& own = staged[thread_index_anew() / 32];
                 float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
-                own.ask_for_tokens(result.finish, work);
+                staged[thread_index_anew() / 32].ask_for_factors(result, work);
                 multiply_tile(tile, ring, operands, work, sums);
                 activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
-                if (!elements.wanted())
+                if constexpr (OfClusters<Order>) {
+                    const bool shared = order.is_shared(work);
+                    rows.quantise_and_store(result.finish, elements, work, shared, turn++, exchange, h);
+                    exchange += shared;
+                } else if (!elements.wanted())
                     store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
                 else if (order.another)
-                    rows.keep(turn, h);
+                    rows.keep(turn, h, left);
                 else
-                    rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h);
+                    rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h, left);
                 // Tells ptxas that lanes go on together. bf16's loops become no better by it.
                 if constexpr (!Tile::OF_BF16) __syncwarp();
             }

@@ -2,8 +2,8 @@
 //
 // 16 bits: each warp its eight columns, 16 bytes a token, which stmatrix turns in a piece of shared memory of its own.
 //
-// e4m3: rows of 64 columns of a tile, or of the 128 of two tiles one after the other, are put together by all warps in shared memory,
-// in the order in which the next product takes them, and leave it in whole rows. A scale for 1 x 128:
+// e4m3, of stored weights (packed ones': gated_pairs.cuh): rows of 64 columns of a tile, or of the 128 of two tiles one after the other, are put
+// together by all warps in shared memory, in the order in which the next product takes them, and leave it in whole rows. A scale for 1 x 128:
 //
 //     left tile     h waits in shared memory, each thread's its own
 //     right tile    |h| of 128 columns: among a warp's lanes, then of eight warps by a thread a token, which makes the scale
@@ -25,11 +25,10 @@ namespace zoo {
 
 // By one warp. `first`: its first column.
 template <class Tile, class Half, Weights FORMAT>
-__device__ __forceinline__ void store_gated_halves(const FourBitResult<FORMAT>& d, StagedTokens<Tile>& staged, const Work& work,
+__device__ __forceinline__ void store_gated_halves(const FourBitResult<FORMAT>& d, StagedGates<Tile>& staged, const Work& work,
                                                    int first, int lane, const float (&h)[Tile::SUMS / 2]) {
-    constexpr int STEP = 32, ROW = 16, LAST = Tile::SUMS / 2 - 2;  // tokens at once; bytes of each
-    static_assert(sizeof(staged.bytes) >= STEP * ROW);
-    uint8_t* mine = staged.bytes + lane * ROW;
+    constexpr int STEP = StagedGates<Tile>::ROWS, LAST = Tile::SUMS / 2 - 2;  // tokens at once
+    uint8_t* mine = staged.bytes + lane * StagedGates<Tile>::ROW;
     uint8_t* place = d.at(work.token + lane, first);
     const int left = work.end_token - work.token - lane;
 #pragma unroll
@@ -49,7 +48,7 @@ __device__ __forceinline__ void store_gated_halves(const FourBitResult<FORMAT>& 
 }
 
 template <class Tile>
-__device__ __forceinline__ void store_halves_of_h(const auto& d, StagedTokens<Tile>& staged, const Work& work,
+__device__ __forceinline__ void store_halves_of_h(const auto& d, StagedGates<Tile>& staged, const Work& work,
                                                   const float (&h)[Tile::SUMS / 2]) {
     const int thread = thread_index_anew(), first = work.weight / 2 + thread / 32 * 8;
     if (first >= d.columns()) return;
@@ -88,6 +87,7 @@ struct GatedRows {
     static constexpr int VALUES = Tile::SUMS / 2, COLUMNS = Tile::WEIGHTS / 2, PITCH = 2 * COLUMNS + 16;
     static constexpr int BYTES = VALUES * Tile::MATH_THREADS * 4, OF_ROWS = Tile::TOKENS * PITCH;
     static_assert(COLUMNS == 64 && OF_ROWS <= BYTES);
+    using Left = Nothing;              // of a left tile, in registers
     alignas(16) uint8_t bytes[BYTES];  // h of a left tile; then rows of e4m3
     uint32_t largest[Tile::MATH_WARPS][Tile::TOKENS];
     float multipliers[Tile::TOKENS];
@@ -104,7 +104,7 @@ struct GatedRows {
     __device__ __forceinline__ void wait_until_free(uint32_t turn) { wait(&free, turn % 2 ^ 1); }
 
     // Of a left tile.
-    __device__ __forceinline__ void keep(uint32_t turn, const float (&h)[VALUES]) {
+    __device__ __forceinline__ void keep(uint32_t turn, const float (&h)[VALUES], Left&) {
         wait_until_free(turn);
         float* place = waiting(thread_index_anew());
 #pragma unroll
@@ -154,7 +154,7 @@ struct GatedRows {
     // Of a tile that is the last with its scales, all of them: `second`, a right one, whose left one has been kept.
     template <Weights FORMAT>
     __device__ __forceinline__ void quantise_and_store(const FourBitResult<FORMAT>& d, const GatedElements& q, const Work& work,
-                                                       bool second, uint32_t turn, const float (&h)[VALUES]) {
+                                                       bool second, uint32_t turn, const float (&h)[VALUES], const Left&) {
         float left[VALUES], known = 0;
         if (!second) wait_until_free(turn);  // or keep() has
         if (q.known == nullptr) {

@@ -20,13 +20,14 @@ struct MayGather : Tile {
     static_assert(Tile::MATH_THREADS + 32 + GATHERING_THREADS <= THREADS);
     static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // with 72 and 216 a number that all warps keep is spilled
 
-    bool gathered;
+    // Whether rows are gathered: in a word that the tile has and uses for nothing, for one behind it would take 1 KB.
+    __device__ __forceinline__ int& gathered() { return this->unused; }
 
     // By all threads, which then synchronise.
     __device__ __forceinline__ void initialise(const auto& operands) {
         if (threadIdx.x == 0) {
-            gathered = operands.gathers();
-            const uint32_t arrivals = gathered ? 1 + GATHERING_THREADS : 1;
+            gathered() = operands.gathers();
+            const uint32_t arrivals = gathered() ? 1 + GATHERING_THREADS : 1;
 #pragma unroll
             for (int stage = 0; stage < Tile::STAGES; stage++) {
                 zoo::initialise(&this->full[stage], arrivals);
@@ -39,7 +40,7 @@ struct MayGather : Tile {
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
         // By a vote ptxas knows that lanes go on together, in FP8's loops; in bf16's it does not, either way.
-        const bool by_threads = Tile::OF_BF16 ? gathered : __any_sync(0xFFFFFFFF, gathered);
+        const bool by_threads = Tile::OF_BF16 ? gathered() : __any_sync(0xFFFFFFFF, gathered());
         wait(&this->full[ring.stage], ring.parity);
         if (by_threads) let_copies_see_shared_memory();
     }
