@@ -363,6 +363,7 @@ def launch(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
 def launch(
@@ -852,6 +853,7 @@ def launch(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
 def launch(
@@ -1326,6 +1328,7 @@ def launch(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
 def launch(
@@ -1848,6 +1851,7 @@ def launch(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
 def launch(
@@ -3102,6 +3106,7 @@ def launch(
     row_scale: _Array,
     rounded: _Array | None = None,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> None: ...
 @overload
 def launch(
@@ -3114,6 +3119,7 @@ def launch(
     scales: _Array,
     b: _Array,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> None: ...
 @overload
 def launch(
@@ -3669,6 +3675,7 @@ def launch(
     b: _Array,
     row_scale: _Array,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> None: ...
 @overload
 def launch(
@@ -3765,6 +3772,7 @@ def prepare(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -4254,6 +4262,7 @@ def prepare(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -4728,6 +4737,7 @@ def prepare(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -5250,6 +5260,7 @@ def prepare(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -6504,6 +6515,7 @@ def prepare(
     row_scale: _Array,
     rounded: _Array | None = None,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -6516,6 +6528,7 @@ def prepare(
     scales: _Array,
     b: _Array,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -7071,6 +7084,7 @@ def prepare(
     b: _Array,
     row_scale: _Array,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -7177,6 +7191,7 @@ def call(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Any: ...
 @overload
 def call(
@@ -7686,6 +7701,7 @@ def call(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Any: ...
 @overload
 def call(
@@ -8180,6 +8196,7 @@ def call(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Any: ...
 @overload
 def call(
@@ -8722,6 +8739,7 @@ def call(
     bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    batch_invariant: Literal["no", "yes"] = "no",
 ) -> Any: ...
 @overload
 def call(
@@ -9995,6 +10013,7 @@ def call(
     row_scale: _Array | Literal["ue8m0"] | bool | None = None,
     rounded: _Array | Literal["i32"] | bool | None = None,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Any: ...
 @overload
 def call(
@@ -10007,6 +10026,7 @@ def call(
     scales: _Array,
     b: _Array | Literal["u8"] | bool | None = None,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Any: ...
 @overload
 def call(
@@ -10665,6 +10685,7 @@ def call(
     N: int | None = None,
     KB: int | None = None,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Any: ...
 @overload
 def call(
@@ -10679,6 +10700,7 @@ def call(
     N: int | None = None,
     KB: int | None = None,
     gates: Literal["plain", "halves", "interleaved"] = "plain",
+    tokens: Literal["fp8", "bf16"] = "fp8",
 ) -> Any: ...
 @overload
 def call(

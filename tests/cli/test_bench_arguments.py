@@ -142,6 +142,20 @@ def test_a_byte_of_two_elements_counts_as_two_of_k():
     assert product_sizes(kernel, arrays) == (100, 64, 256) and operations(kernel, arrays) == 2 * 100 * 64 * 256
 
 
+@pytest.mark.parametrize(
+    ("extra", "result"), [("", "d"), ("stored", "d"), ("swiglu", "d"), ("swiglu_fp8b128", "q"), ("swiglu_fp8b128_stored", "q")]
+)
+def test_of_packed_gates_and_ups_two_columns_count_for_one_of_the_result(extra, result):
+    kernel = SimpleNamespace(name="", fields={"op": "gemm", "grouping": "dense", "extra": extra}, arguments={})
+    width = 96 if extra.startswith("swiglu") else 192
+    arrays = {
+        "a": Described((7, 128), "e4m3", False),
+        "b": Described((3, 2, 2304), "u8", False),
+        result: Described((7, width), "bf16", True),
+    }
+    assert product_sizes(kernel, arrays) == (7, 192, 128)
+
+
 @pytest.mark.parametrize("given", ["layout", "=blocked", "layout=", "="])
 def test_a_setting_without_a_name_or_a_value_is_refused_as_it_was_written(zoo_command, given):
     said = zoo_command("bench", GEMM.name, "--set", "splits=3", "--set", given)

@@ -68,6 +68,9 @@ def grouped_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
     return table(("groups", *_CASE, "us", "TFLOPS", "TB/s", "limit / time", "gathered, over this"), rows)
 
 
+NOT_TIMED = "The cubins as they are now have not been timed."
+
+
 def four_bit_dense_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
     """Over torch's FP8 product, format by format; a row has the matrices with which all of them were timed."""
     by_name = {kernel.name: kernel for kernel in kernels}
@@ -81,7 +84,7 @@ def four_bit_dense_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
     for tokens in sorted({sizes[1] for sizes in everywhere}):
         members = [sizes for sizes in everywhere if sizes[1] == tokens]
         rows.append((tokens, len(members), *(_mean([ratios[sizes] for sizes in members], max) for ratios in beside.values())))
-    return table(("tokens", "matrices", *map(code, beside)), rows)
+    return table(("tokens", "matrices", *map(code, beside)), rows) if rows else NOT_TIMED
 
 
 def four_bit_grouped_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
@@ -96,7 +99,7 @@ def four_bit_grouped_table(kernels: Iterable[Kernel], evidence: Evidence) -> str
     timed = [formats for formats in FOUR_BITS if any(formats in case for case in cases.values())]
     rows = [(*words, *(cell for formats in timed for cell in case.get(formats, ("", "", "")))) for words, case in cases.items()]
     columns = (column for formats in timed for column in (f"{code(formats)}, us", "limit / time", "gathered, over this"))
-    return table((*_CASE, *columns), rows)
+    return table((*_CASE, *columns), rows) if rows else NOT_TIMED
 
 
 def swiglu_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:

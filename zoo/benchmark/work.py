@@ -15,8 +15,11 @@ def product_sizes(kernel: Kernel, arrays: Mapping[str, Described]) -> tuple[int,
         return None
     a = arrays["a"]
     rows = arrays["index"].shape if "index" in arrays else a.shape[:-1]
-    packed = arrays["b"].dtype == "u8"  # rows of tiles: only the result says how many columns there are
-    columns = arrays["d"].shape[-1] if packed else arrays["b"].shape[-2]
+    if arrays["b"].dtype == "u8":  # rows of tiles: only the result says how many columns there are, half as many of gates and ups
+        result = arrays["d"] if "d" in arrays else arrays["q"]
+        columns = result.shape[-1] * (2 if kernel.fields.get("extra", "").startswith("swiglu") else 1)
+    else:
+        columns = arrays["b"].shape[-2]
     return prod(rows), columns, a.shape[-1] * (2 if a.dtype == "e2m1x2" else 1)
 
 

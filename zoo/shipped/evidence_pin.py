@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "45c239d0212c2d6d387e566f9b9d0c16b9cdb308f63b80f8ef57a4fdfca27df0"
+EVIDENCE_SHA256 = "0ec3fc82e0946e1007cff05d7b609d64f92007e870cd21ba6daa83ac34ad82eb"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "0ac772b668e473d88650b8b384199f15276e48b966c5e35d30286e0af594c923"
+MANIFEST_SHA256 = "aaae52b9c5afeb6914cfecb6081ca8b6aa883a4e86cd8f2edcbe8a0e7200c437"

@@ -126,18 +126,16 @@ struct Factors {
                 copy_4_bytes(shared_address(row_scales + token), d.row_scale + (exists ? row : 0), exists);
         }
     }
-    // `d`: of the group. A warp's lanes, or more threads, copy four bytes each.
+    // `d`: of the group. A warp's lanes, or more threads, copy four bytes each; zeros for weights that do not exist.
     template <Weights FORMAT>
     __device__ __forceinline__ void ask_for_weights(const FourBitResult<FORMAT>& d, int first_weight, int thread) {
-        const int left = min(d.columns - first_weight, WEIGHTS);  // a multiple of 8
-        if (d.bias != nullptr) {
-            const int size = d.bias_is_bf16 ? 2 : 4;
-            if (const int byte = thread * 4; byte < left * size)
-                copy_4_bytes(shared_address(biases + byte), d.bias + first_weight * size + byte, true);
-        }
-        if constexpr (FORMAT == Weights::mxfp4)
-            if (const int byte = thread * 4; byte < left)
-                copy_4_bytes(shared_address(largest + byte), d.largest + first_weight + byte, true);
+        auto ask = [&](uint8_t* to, const uint8_t* from, uint32_t size) {
+            const uint32_t byte = thread * 4, behind = first_weight * size + byte;
+            const bool exists = behind < uint32_t(d.columns) * size;
+            if (byte < WEIGHTS * size) copy_4_bytes(shared_address(to + byte), from + (exists ? behind : 0), exists);
+        };
+        if (d.bias != nullptr) ask(biases, d.bias, d.bias_is_bf16 ? 2 : 4);
+        if constexpr (FORMAT == Weights::mxfp4) ask(largest, d.largest, 1);
         if (d.alpha != nullptr && thread == 0) copy_4_bytes(shared_address(&alpha), d.alpha, true);
     }
 
