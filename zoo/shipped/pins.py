@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "aaae52b9c5afeb6914cfecb6081ca8b6aa883a4e86cd8f2edcbe8a0e7200c437"
+MANIFEST_SHA256 = "8e0a8bc512cfd0db313eae8c928cb6176f2f8eefcbeeaa3f5ab4c626a3563c01"
