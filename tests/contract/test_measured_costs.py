@@ -66,7 +66,7 @@ FITTED = {
         "f32_few64_w64_split3",
         "f32_few128_w64",
     ],
-    FOUR_BIT: ["t128_never", "t256_never", "t256_once", "t256_once_blocks", "t256_once_never"],
+    FOUR_BIT: ["t256_once", "t256_once_blocks", "t256_once_never"],
 }
 
 
