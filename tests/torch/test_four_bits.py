@@ -117,4 +117,4 @@ def test_tokens_in_bf16_are_multiplied_by_weights_packed_for_them(format):
     d = multiply(x, b[0], **rest, N=72)
     assert error(d, x.float() @ w.dequantize("f32").t()) < 0.01
     with pytest.raises(zoo.ArgumentError, match="b: expected 4 dimensions"):
-        multiply(x, w.laid("fragments").elements, **rest, N=72)
+        multiply(x, w.laid("fragments").elements[0], **rest, N=72)
