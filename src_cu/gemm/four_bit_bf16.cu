@@ -4,11 +4,11 @@
 //
 // One warp copies (and three gather, where rows come through an index), two warpgroups unpack, multiply and store:
 //
-//     four_bit/bf16_fragments.cuh     from packed codes and scales to registers
+//     four_bit/bf16_fragments.cuh     from packed codes and scales to registers; bf16_pairs.cuh: two bf16 in one
 //     four_bit/bf16_tile.cuh          the tile and its ring of stages
 //     four_bit/bf16_multiply.cuh      the loop over K
 //     four_bit/bf16_product.cuh       all of them put together
-//     four_bit/load.cuh, finish.cuh, tile_order.cuh, pushed_sums.cuh     as where tokens are FP8
+//     four_bit/load.cuh, finish.cuh, shared_sums.cuh, tile_order.cuh     as where tokens are FP8
 
 #include <type_traits>
 

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "8e0a8bc512cfd0db313eae8c928cb6176f2f8eefcbeeaa3f5ab4c626a3563c01"
+MANIFEST_SHA256 = "1bfb94c64faafadbfdc880f500e76b7ad3d5c3c5664603956d1f3c87fde9c8d3"

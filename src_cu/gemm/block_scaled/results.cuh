@@ -9,18 +9,12 @@
 #include "common/e8m0.cuh"
 #include "common/fp8.cuh"
 #include "common/global_memory.cuh"
+#include "common/magnitude.cuh"
 #include "common/warp.cuh"
 #include "gemm/block_scaled/finish.cuh"
 #include "gemm/block_scaled/tile.cuh"
 
 namespace zoo {
-
-// |a| or |b|, whichever is larger; NaN is larger than all.
-__device__ __forceinline__ float larger_magnitude(float a, float b) {
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
-    return larger;
-}
 
 // A row of a tile of D. `there`: else it is padding.
 struct RowOfTile {

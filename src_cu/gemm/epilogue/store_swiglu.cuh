@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "common/magnitude.cuh"
 #include "common/warp.cuh"
 #include "gemm/pipeline/many_tokens.cuh"
 #include "gemm/epilogue/store_reduced.cuh"
@@ -55,13 +56,6 @@ struct Activated {
     Out out;
     const float* row_scale;  // a factor for each row, or null
 };
-
-// |a| or |b|, whichever is larger; NaN is larger than all.
-__device__ __forceinline__ float larger_magnitude(float a, float b) {
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
-    return larger;
-}
 
 // Tokens as rows.
 template <class D, int SUMS>

@@ -54,7 +54,7 @@ struct Bf16Tile {
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
-    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> unused;  // goes when all of these cubins change
+    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> spare;  // as in tile.cuh
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
 

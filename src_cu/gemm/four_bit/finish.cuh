@@ -9,6 +9,7 @@
 
 #include "common/async_copy.cuh"
 #include "common/half.cuh"
+#include "common/matrix_store.cuh"
 #include "common/variant.cuh"
 #include "common/wgmma.cuh"
 #include "gemm/four_bit/tile.cuh"
@@ -174,12 +175,6 @@ union alignas(16) StagedTokens {
     }
 };
 
-__device__ __forceinline__ void store_matrices_transposed(void* row, const uint32_t (&matrices)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
-                 "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
-                 : "memory");
-}
-
 // The sums of each token times a factor of it.
 template <int SUMS>
 __device__ __forceinline__ void multiply_tokens(float (&sums)[SUMS], const float* factors, int lane) {
@@ -211,7 +206,7 @@ __device__ __forceinline__ void store_halves(const FourBitResult<FORMAT>& d, Sta
                 const int j = min(next / 2 + m / 2 * 4, Tile::SUMS - 4) + m % 2 * 2;
                 matrices[m] = encode_pair<Half>(sums[j], sums[j + 1]);
             }
-            store_matrices_transposed(to + (next - first) * Staged::PITCH, matrices);
+            store_matrices_transposed<4>(shared_address(to + (next - first) * Staged::PITCH), matrices);
         }
         __syncwarp();
 #pragma unroll

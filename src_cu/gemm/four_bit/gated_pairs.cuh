@@ -19,33 +19,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "common/magnitude.cuh"
+#include "common/matrix_store.cuh"
 #include "common/named_barrier.cuh"
 #include "gemm/four_bit/gated_store.cuh"
 
 namespace zoo {
-
-// The larger magnitude, NaN if either is.
-__device__ __forceinline__ float larger_magnitude(float a, float b) {
-    float larger;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));
-    return larger;
-}
-
-// Each lane of the first 8 COUNT has the address of a row of 16 bytes.
-template <int COUNT>
-__device__ __forceinline__ void store_matrices_transposed(uint32_t row, const uint32_t* matrices) {
-    static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);
-    if constexpr (COUNT == 1)
-        asm volatile("stmatrix.sync.aligned.m8n8.x1.trans.shared.b16 [%0], {%1};" ::"r"(row), "r"(matrices[0]) : "memory");
-    else if constexpr (COUNT == 2)
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(row), "r"(matrices[0]),
-                     "r"(matrices[1])
-                     : "memory");
-    else
-        asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(matrices[0]),
-                     "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
-                     : "memory");
-}
 
 template <class Tile>
 struct GatedPairs {

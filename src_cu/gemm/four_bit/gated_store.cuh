@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_gated_halves(const FourBitResult<FORMAT>& 
             const int k = min(token / 4 + m * 2, LAST);
             matrices[m] = encode_pair<Half>(h[k], h[k + 1]);
         }
-        store_matrices_transposed(mine, matrices);
+        store_matrices_transposed<4>(shared_address(mine), matrices);
         __syncwarp();
         if (token < left && token + lane < Tile::TOKENS)
             *reinterpret_cast<uint4*>(place + token * d.stride * 2) = *reinterpret_cast<const uint4*>(mine);

@@ -21,7 +21,7 @@ struct MayGather : Tile {
     static constexpr int LOADER_REGISTERS = 88, MATH_REGISTERS = 208;  // with 72 and 216 a number that all warps keep is spilled
 
     // Whether rows are gathered: in a word that the tile has and uses for nothing, for one behind it would take 1 KB.
-    __device__ __forceinline__ int& gathered() { return this->unused; }
+    __device__ __forceinline__ int& gathered() { return this->spare; }
 
     // By all threads, which then synchronise.
     __device__ __forceinline__ void initialise(const auto& operands) {

@@ -181,6 +181,7 @@ template <int TURNS, int COLUMNS, class Tile, class Promoting = EachBlock>
 __device__ __forceinline__ void multiply_packed(Tile& tile, BlockOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks, int left,
                                                 float (&sums)[TURNS * COLUMNS / 2], Promoting promotion = {}) {
     static_assert(TURNS == 1 || TURNS == 2);
+    static_assert(Tile::ALTERNATES || std::is_same_v<Promoting, EachBlock>, "two turns with one set are promoted");
 #pragma unroll
     for (int j = 0; j < TURNS * COLUMNS / 2; j++) sums[j] = 0;
     if (blocks == 0) return;

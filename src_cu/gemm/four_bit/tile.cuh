@@ -101,7 +101,8 @@ struct FourBitTile {
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     uint2 table[128];
-    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> unused;  // changes nothing; goes when these cubins change next
+    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int>
+        spare;  // where MayGather (gated_tile.cuh) says whether rows are gathered
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
     std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
