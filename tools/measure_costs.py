@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.builder.costs import Gpu, with_costs
+from tools.builder.costs import Gpu, with_costs, words_of
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from zoo.contract.expressions import Expression
@@ -42,12 +42,15 @@ Numbers = dict[str, int]
 class Tile:
     """Its cost as a function of numbers, and its times: (what the expression reads, nanoseconds, weight)."""
 
-    def __init__(self, tile: dict[str, Any], table: str, gpu: Gpu):
+    def __init__(self, tile: dict[str, Any], table: dict[str, Any], gpu: Gpu):
         self.name, self.constants = tile["name"], tile["constants"]
-        self.numbers, self.chip = dict(gpu.tiles[table][self.name]), gpu.chip
+        self.numbers, self.chip = dict(gpu.tiles[table["name"]][self.name]), gpu.chip
         named = {name: name for name in (*gpu.chip, *self.numbers)}
+        words = meant_words(table, tile)
         self.costs = {  # a sweep says of CTAs that may share a multiprocessor whether they did
-            mode: Expression(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name)[0])
+            mode: Expression(
+                filled_in(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name, words_of(table))[0], words)
+            )
             for mode, known in MODES.items()
         }
         self.times: list[tuple[dict[str, int], float, float, str]] = []
@@ -71,6 +74,21 @@ class Tile:
         return total / weights
 
 
+def meant_words(table: dict[str, Any], tile: dict[str, Any]) -> dict[str, str]:
+    """The words of a table that are for a tile, by what the tile is for."""
+    found: dict[str, str] = {}
+    for case in (*table.get("included_words", []), *table.get("words", [])):
+        if all(tile.get("only", {}).get(word) == value for word, value in case.get("only", {}).items()):
+            found |= {name: str(value) for name, value in case.items() if name != "only"}
+    return found
+
+
+def filled_in(text: str, words: dict[str, str]) -> str:
+    while "{" in text:
+        text = re.sub(r"\{(\w+)\}", lambda found: words[found[1]], text)
+    return text
+
+
 class Problems:
     """What a table's costs read of a problem."""
 
@@ -79,7 +97,8 @@ class Problems:
 
     def values(self, m: int, n: int, k: int, b_constant: str = "no", groups: int = 0) -> dict[str, int]:
         options = {"batch_invariant.no": 1, "batch_invariant.yes": 0, "b_constant.no": int(b_constant == "no")}
-        values = {"M": m, "N": n, "K": k, "G": groups, "sms": self.sms, **options, "b_constant.yes": int(b_constant == "yes")}
+        gates = {"I": n // 2, "Q": n // 2, "columns": 0, "q_scale.present": 0}  # N of these have N / 2 columns of the result
+        values = {"M": m, "N": n, "K": k, "G": groups, "sms": self.sms, **gates, **options, "b_constant.yes": int(b_constant == "yes")}
         for name, expression in self.derived:
             try:
                 values[name] = expression.evaluate(values)
@@ -151,7 +170,7 @@ def main() -> int:
     data = json.loads(arguments.numbers.read_text()) if arguments.numbers else {"sms": arguments.sms, "rows": []}
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
     gpu = Gpu(arguments.costs or named[0]["costs"], documents)
-    tiles = {tile["name"]: Tile(tile, name, gpu) for tile in named if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas}
+    tiles = {tile["name"]: Tile(tile, table, gpu) for tile in named if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas}
     if unknown := set(arguments.only or ()) - tiles.keys():
         parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
     problems = Problems(with_costs(table, documents), data["sms"])

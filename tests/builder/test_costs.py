@@ -59,6 +59,22 @@ def test_a_formula_has_the_numbers_of_its_tile_and_of_the_chip(tmp_path):
     assert costs(tmp_path, tiles=[{"name": "two", "cost": "streaming"}, {"name": "one"}]) == ["2000 + ((SPLITS) * 1010) // 4", None]
 
 
+def test_a_word_of_the_table_is_left_for_its_format(tmp_path):
+    """What a tile counts may differ by the table, and by the format that it is read for: neither is known where numbers are put in."""
+    formulas = FORMULAS.replace('"{TOKENS} + BLOCKS"', '"{ROWS} + BLOCKS"')
+    costs(tmp_path, formulas=formulas, tiles=[])  # writes the files
+    documents = Documents(tmp_path)
+    table = {
+        "name": "gemm.fp8b128.dense",
+        "words": [{"only": {"A": 1}, "ROWS": "M"}, {"except": {"A": 1}, "ROWS": "M + 1"}],
+        "variants": TILES,
+    }
+    made = with_costs(included(table, documents), documents)
+    assert made["variants"]["tiles"][0]["cost"] == "2000 + max(((({ROWS}) + BLOCKS) * 505), N // 4)"
+    with pytest.raises(BuildError, match=r"tile one of gemm.fp8b128.dense has no ROWS, which all of waves reads; did you mean ROW\?"):
+        with_costs(included(table | {"words": [{"ROW": "M"}]}, documents), documents)
+
+
 def test_two_archs_have_numbers_of_their_own(tmp_path):
     """Tiles of one name on two archs: what was measured of one must not become the other's."""
     documents = Documents(tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.builder import BuildError
+from tools.builder.costs import with_costs
 from tools.builder.documents import Documents
 from tools.builder.include import KINDS, included
 from tools.builder.per_format import instances
@@ -74,7 +75,7 @@ def readers(name: str) -> list[str]:
 
 
 def kernels(table: str, documents: Documents) -> list[str]:
-    return [one["name"] for one in instances(included(TABLES[table], documents), documents)]
+    return [one["name"] for one in instances(with_costs(included(TABLES[table], documents), documents), documents)]
 
 
 def somebody_misses(name: str, changed: dict) -> bool:

@@ -19,7 +19,7 @@ SOURCES = ROOT / "src_cu"
 GPU = "gemm/costs/h200.toml"
 TABLE = "gemm.fp8b128.dense"
 FOUR_BIT = "gemm.{format}.dense"
-FILES = (GPU, "gemm/costs/h200_four_bit.toml", "gemm/costs/h200_four_bit_bf16.toml")
+FILES = (GPU, *(f"gemm/costs/h200_four_bit{of}.toml" for of in ("", "_bf16", "_stored_gates", "_bf16_stored_gates")))
 
 # Tiles for sm_90a of tables that name a file of a GPU whose costs are fitted to choices still, so that nobody can say what a number of theirs
 # means: docs/lab/fp8_gemm_rules.md. This list only gets shorter.
@@ -113,8 +113,9 @@ def test_every_number_has_an_experiment_and_a_tile_that_reads_it(file, formulas)
         if read := {tile["name"] for tile in tiles if tile["costs"] == file and tile.get("cost") in formulas}:
             measured[name] = read
     found = {table: set(tiles) for table, tiles in gpu["tile"].items()}
-    assert found | {table: found[other] for table, other in gpu.get("same", {}).items()} == measured
     text = (SOURCES / "gemm/costs/formulas.toml").read_text()
+    same = {table: found[other] for table, other in tomllib.loads(text)["same"].items() if other in found}
+    assert found | same == measured
     assert chip <= set(re.findall(r"\{(\w+)\}", text)), "a number of the chip that no formula reads"
 
 
@@ -123,10 +124,11 @@ def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
     for name in (
         "gemm.fp8b128.dense",
         *(
-            f"gemm.{tokens}_{weights}.{grouping}"
+            f"gemm.{tokens}_{weights}.{grouping}{ending}"
             for tokens in ("fp8", "bf16")
             for weights in ("nvfp4", "mxfp4")
-            for grouping in ("dense", "dense.stored", "m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
+            for grouping in ("dense", "m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
+            for ending in ("", ".stored", ".swiglu", ".swiglu_stored", ".swiglu_fp8b128", ".swiglu_fp8b128_stored")
         ),
     ):
         made = {(named(vars(tile)), arch): tile.cost for tile in tables[name].tiles for arch in tile.arch}
@@ -143,6 +145,9 @@ def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
         ("gemm.fp8_nvfp4.dense", "gemm/four_bit_dense.toml", 128, 0),
         ("gemm.fp8_nvfp4.m_grouped_contiguous", "gemm/four_bit_contiguous.toml", 128, 1),
         ("gemm.bf16_mxfp4.m_grouped_gather", "gemm/four_bit_bf16_gather.toml", 128, 2**27),
+        ("gemm.fp8_mxfp4.dense.swiglu_fp8b128", "gemm/four_bit_dense_swiglu_fp8b128.toml", 128, 0),
+        ("gemm.bf16_nvfp4.m_grouped_contiguous.swiglu_stored", "gemm/four_bit_contiguous_swiglu.toml", 128, 2**27),
+        ("gemm.fp8_nvfp4.m_grouped_gather.stored", "gemm/four_bit_gather_stored.toml", 128, 1),
     ],
 )
 def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tables, name, path, columns, groups, tokens, width):
@@ -161,6 +166,10 @@ def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, ta
         "b_constant.yes": 0,
         "FOURS": 30,
         "EIGHTS": 13,
+        "I": width // 2,
+        "Q": width // 2,
+        "columns": 0,
+        "q_scale.present": 0,
     }
     for derived, text in table.entry["derived"].items() if isinstance(table.entry["derived"], dict) else table.entry["derived"]:
         if derived != "SHARES":
@@ -195,7 +204,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
     table = included(tomllib.loads((tmp_path / "gemm/fp8b128_dense.toml").read_text()), documents)
     problems = measure.Problems(with_costs(table, documents), 132)
     (tile,) = (one for one in table["variants"]["tiles"] if one["name"] == "t192" and one.get("cost") == "waves")
-    one = measure.Tile(tile, TABLE, measure.Gpu(tile["costs"], documents))
+    one = measure.Tile(tile, table, measure.Gpu(tile["costs"], documents))
     true = {"block": 700, "end": 900, "warm": 600}
     rows = []
     for m, n in ((192, 384), (2112, 1536), (4224, 3072), (8448, 6144)):
@@ -219,7 +228,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
 def test_a_tile_that_was_never_near_the_fastest_counts_only_where_it_is_asked_to(measure, monkeypatch, tmp_path, capsys):
     table = included(tomllib.loads((SOURCES / "gemm/four_bit_dense.toml").read_text()), Documents(SOURCES))
     (few64,) = (one for one in table["variants"]["tiles"] if one["name"] == "few64")
-    tile = measure.Tile(few64, FOUR_BIT, measure.Gpu(few64["costs"], Documents(SOURCES)))
+    tile = measure.Tile(few64, table, measure.Gpu(few64["costs"], Documents(SOURCES)))
     problems = measure.Problems(with_costs(table, Documents(SOURCES)), 132)
     true = {name: 2 * number for name, number in tile.numbers.items()}
     sweep = [

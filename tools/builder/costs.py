@@ -14,8 +14,6 @@ block = "K of 1 to 64 blocks, three tiles on the chip: the slope"
 memory = 4200
 [tile."gemm.fp8b128.dense"]              # a table by its name, and its tiles
 t128 = { block = 505, end = 975 }
-[same]                                   # a table whose tiles have the numbers of another's
-"gemm.fp8b128.m_grouped_masked" = "gemm.fp8b128.m_grouped_contiguous"
 
 The file of formulas:
 
@@ -24,20 +22,23 @@ cost = "{compute} + {end}"               # the expression
 tiles = "ceil_div(M, {TOKENS})"          # what this formula calls so
 [part]                                   # what formulas have in common
 compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
+[same]                                   # a table whose tiles have the numbers of another's
+"gemm.fp8b128.m_grouped_masked" = "gemm.fp8b128.m_grouped_contiguous"
 
 [formula.waves.derives]                  # what the table derives for it, too
 "TILES_{TOKENS}" = "ceil_div(M, {TOKENS})"
 [formula.waves.launch]                   # what a tile's launch is besides the one it names; it then has the tile's name
 grid = ["TILES_{TOKENS}", "1", "1"]
 
-A word in braces is a number of the tile or of the chip, a constant of the tile, or another of these texts; in `derives`, a constant of the
-tile. What comes out is an expression like any other: nobody who reads a manifest knows of formulas. A cost that names no formula stays as it is.
+A word in braces is a number of the tile or of the chip, a constant of the tile, another of these texts, or one of the `words` of the table and of
+what it includes (per_format.py), which is put in later; in `derives`, a constant of the tile. What comes out is an expression like any other: nobody
+who reads a manifest knows of formulas. A cost that names no formula stays as it is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tools.builder import BuildError
@@ -68,7 +69,7 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
     gpu = Gpu(tile["costs"], documents)
     if (formula := gpu.formulas.get(tile.get("cost", ""))) is None:
         return made
-    made["cost"] = gpu.cost(tile["cost"], str(data.get("name")), tile)
+    made["cost"] = gpu.cost(tile["cost"], str(data.get("name")), tile, words_of(data))
     constants = tile.get("constants", {})
     data["derived"] |= _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}")
     if "launch" in formula:
@@ -83,6 +84,12 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
             raise BuildError(f"the launch that {tile['cost']} makes has the tile's name, {tile['name']}, and there is another of that name")
         made["launch"] = tile["name"]
     return made
+
+
+def words_of(data: _Table) -> set[str]:
+    """What the words of a table are called, in whatever case they are meant."""
+    cases = [case for key in ("included_words", "words") if isinstance(data.get(key), list) for case in data[key] if isinstance(case, dict)]
+    return {name for case in cases for name in case} - {"only", "except"}
 
 
 def _launch_of(tile: _Table) -> str:
@@ -112,20 +119,20 @@ class Gpu:
         self.parts: dict[str, str] = formulas.get("part", {})
         self.chip: dict[str, int] = data.get("chip", {})
         self.tiles: dict[str, dict[str, dict[str, int]]] = data.get("tile", {})
-        self.same: dict[str, str] = data.get("same", {})
+        self.same: dict[str, str] = formulas.get("same", {})
         self.experiments: dict[str, str] = data.get("experiment", {})
         for of, numbers in (("chip", self.chip), *((tile, one) for tiles in self.tiles.values() for tile, one in tiles.items())):
             for number in numbers:
                 if number not in self.experiments:
                     raise BuildError(f"{name}: nothing says what gave {number} of {of}; add it to [experiment]")
 
-    def cost(self, formula: str, table: str, tile: _Table) -> str:
-        """The expression of a tile's cost."""
+    def cost(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> str:
+        """The expression of a tile's cost, with words of the table in their braces."""
         numbers = self._numbers(table, tile)
         of = f"tile {tile['name']} of {table}"
         if numbers is None:
             raise BuildError(f"{self.name}: has no numbers of {of}; tools/measure_costs.py takes them from times")
-        made, used = self.expression(formula, self._known(table, tile), of)
+        made, used = self.expression(formula, self._known(table, tile), of, words)
         if unused := sorted(numbers.keys() - used):
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
         return made
@@ -145,11 +152,13 @@ class Gpu:
     def _known(self, table: str, tile: _Table) -> dict[str, Any]:
         return {**tile.get("constants", {}), **self.chip, **(self._numbers(table, tile) or {})}
 
-    def expression(self, formula: str, numbers: Mapping[str, object], of: str) -> tuple[str, set[str]]:
+    def expression(self, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str] = ()) -> tuple[str, set[str]]:
         """A formula with these for its words, and which of them it reads."""
-        return self._filled_in(self.formulas[formula]["cost"], "cost", formula, numbers, of)
+        return self._filled_in(self.formulas[formula]["cost"], "cost", formula, numbers, of, words)
 
-    def _filled_in(self, text: str, key: str, formula: str, numbers: Mapping[str, object], of: str) -> tuple[str, set[str]]:
+    def _filled_in(
+        self, text: str, key: str, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str] = ()
+    ) -> tuple[str, set[str]]:
         texts, used = {**self.parts, **self.formulas[formula]}, set()
 
         def made(text: str, within: tuple[str, ...]) -> str:
@@ -160,8 +169,10 @@ class Gpu:
                     return str(numbers[inner])
                 if inner in within:
                     raise BuildError(f"{self.name}: {formula} is made of itself: {' -> '.join((*within, inner))}")
+                if inner in words and inner not in texts:
+                    return f"({match[0]})"
                 if inner not in texts:
-                    near = did_you_mean(inner, (*numbers, *texts))
+                    near = did_you_mean(inner, (*numbers, *texts, *words))
                     raise BuildError(f"{self.name}: {of} has no {inner}, which {within[-1]} of {formula} reads{near}")
                 return f"({made(texts[inner], (*within, inner))})"
 

@@ -1,7 +1,7 @@
-"""Times every tile of products with packed NVFP4 weights on problems drawn by seed, for tools/measure_costs.py.
+"""Times every tile of products with NVFP4 weights on problems drawn by seed, for tools/measure_costs.py.
 
-    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--tokens bf16] [--kind regular]
-                                       [--seconds 60] [--most 256] [--cubins DIR]
+    python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--ending .swiglu_fp8b128_stored]
+                                       [--tokens bf16] [--kind regular] [--seconds 60] [--most 256] [--cubins DIR]
 
 Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile is left out where
 there are more than 20 times as many rows, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
@@ -19,12 +19,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from four_bit import KINDS, copies, of_kind, scratch, tiles, tokens
+from four_bit import IN_NO_CACHE, KINDS, copies, of_kind, scratch, tiles, tokens
 from four_bit_shapes import ROUTED, pin, sizes_of
 from gemm_shapes import unseen
 
@@ -34,6 +35,16 @@ from zoo.catalog import Zoo
 BANDS, TURNS, TIMES_AS_MANY_ROWS = (16, 128, 256, 1 << 31), 6, 20  # rows of one matrix, or of an expert that is hit
 MOST_CALLS, MOST_BYTES = 24, 3e9  # of a graph; of the weights of all experts
 SHARES = (1, 1, 2, 4, 8)  # GPUs that experts are spread over
+ENDINGS = ("", ".stored", ".swiglu", ".swiglu_fp8b128", ".swiglu_stored", ".swiglu_fp8b128_stored")  # of a kernel's name
+
+
+@lru_cache(maxsize=1)
+def as_stored(groups: int, N: int, K: int) -> list[dict[str, torch.Tensor]]:
+    """Matrices of random codes and scales as a checkpoint has them."""
+    shape = (max(2, -(-IN_NO_CACHE * 16 // (max(groups, 1) * N * K * 9))), *((groups,) if groups else ()), N)
+    codes = torch.randint(0, 256, (*shape, K // 2), device="cuda", dtype=torch.uint8)
+    scales = torch.randint(0x28, 0x48, (*shape, K // 16), device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
+    return [{"b": b, "b_scale": b_scale} for b, b_scale in zip(codes, scales, strict=True)]
 
 
 def with_all(cubins: Path, alone: str, into: Path) -> Zoo:
@@ -92,8 +103,8 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
 
 
 class Timer:
-    def __init__(self, cubins: Path, name: str, kind: str, into: Path):
-        self.chosen, self.name, self.kind = Zoo(cubins), name, kind
+    def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path):
+        self.chosen, self.name, self.ending, self.kind = Zoo(cubins), name + ending, ending, kind
         self.pinned = {mode: with_all(cubins, flag, into / mode) for mode, flag in (("shared", "0"), ("alone", "1"))}
 
     def tiles(self, problem: Problem) -> Iterator[tuple[str, Zoo, str]]:
@@ -111,11 +122,18 @@ class Timer:
                 elif mode == "shared":
                     yield tile.name, cubins, tile.name
 
+    def result(self, M: int, N: int) -> dict[str, torch.Tensor]:
+        if ".swiglu_fp8b128" in self.ending:
+            q = torch.empty(M, N // 2, device="cuda", dtype=torch.float8_e4m3fn)
+            return {"q": q, "scales": torch.empty(M, -(-N // 256), device="cuda")}
+        return {"d": torch.empty(M, N // 2 if ".swiglu" in self.ending else N, device="cuda", dtype=torch.bfloat16)}
+
     def operands(self, problem: Problem) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Those of every call, and those of each."""
-        M, N, K, groups = problem.M, problem.N, problem.K, len(problem.sizes)
-        each: list[dict[str, Any]] = copies("nvfp4", groups, N, K, "bf16" if ".bf16_" in self.name else "fp8")
-        given: dict[str, Any] = {"d": torch.empty(M, N, device="cuda", dtype=torch.bfloat16)}
+        M, N, K, groups, bf16 = problem.M, problem.N, problem.K, len(problem.sizes), ".bf16_" in self.name
+        stored = self.ending.endswith("stored")
+        each: list[dict[str, Any]] = as_stored(groups, N, K) if stored else copies("nvfp4", groups, N, K, "bf16" if bf16 else "fp8")
+        given: dict[str, Any] = dict(self.result(M, N))
         if groups:  # other groups of the same matrices, until they are too many for a cache
             turns = min(16, max(1, 2**28 // (len(each) * problem.hit_bytes)))
             ends = [
@@ -126,9 +144,9 @@ class Timer:
         if "gather" in self.name:
             rows = max(M // 4, 1)
             given["index"] = torch.randint(0, rows, (M,), device="cuda", dtype=torch.int32)
-        if ".bf16_" in self.name:
+        if bf16:
             return given | {"a": torch.randn(rows, K, device="cuda", dtype=torch.bfloat16)}, each
-        return given | tokens(rows, K) | of_kind(self.kind, rows, K) | ({} if groups else scratch(M, N, K)), each
+        return given | tokens(rows, K) | of_kind(self.kind, rows, K) | ({} if groups or self.ending else scratch(M, N, K)), each
 
     def time(self, problem: Problem) -> dict[str, float]:
         """Microseconds by tile, and of what is chosen."""
@@ -156,6 +174,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--grouping", choices=("dense", "m_grouped_contiguous", "m_grouped_gather"), default="dense")
+    parser.add_argument(
+        "--ending", choices=ENDINGS, default="", help="of the kernel's name (default: none, the plain product of packed weights)"
+    )
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
     parser.add_argument("--kind", choices=KINDS, default="regular")
     parser.add_argument("--seconds", type=float, default=60)
@@ -164,7 +185,9 @@ def main() -> None:
     arguments = parser.parse_args()
     results, start = [], time.time()
     with tempfile.TemporaryDirectory() as folder:
-        timer = Timer(arguments.cubins, f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}", arguments.kind, Path(folder))
+        timer = Timer(
+            arguments.cubins, f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}", arguments.ending, arguments.kind, Path(folder)
+        )
         for problem in drawn(arguments.seed, arguments.grouping != "dense", arguments.most):
             if time.time() - start > arguments.seconds:
                 break

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "1bfb94c64faafadbfdc880f500e76b7ad3d5c3c5664603956d1f3c87fde9c8d3"
+MANIFEST_SHA256 = "8560b456acd62a5c73c2d9d1c9ac704f1963125367d8b663530b11030fb43137"
