@@ -23,6 +23,15 @@ struct ScalesOfBf16<e4m3> {
         const uint32_t subnormal = (8 + byte % 8) >> (16 - byte / 8);  // of a byte below 128
         return byte == NAN_OF_BF16 ? NAN_OF_FP8 : byte < 128 ? subnormal : byte - 120;
     }
+
+    // Two bytes at once, if both are those of positive normal numbers, as almost all are: 8 to 126 of fp8, 128 to 254 of bf16.
+    static constexpr uint32_t FURTHER = 0x7878;
+    static __device__ __forceinline__ bool are_normal(uint32_t bytes) {
+        return ((bytes | bytes + 0x0101 | ~(bytes + FURTHER)) & 0x8080) == 0;
+    }
+    static __device__ __forceinline__ bool are_normal_of_bf16(uint32_t bytes) {
+        return ((~bytes | (bytes & 0x7F7F) + 0x0101) & 0x8080) == 0;
+    }
 };
 
 template <>

@@ -25,29 +25,20 @@ __device__ __forceinline__ uint32_t unbraided(uint32_t words) {
 
 __device__ __forceinline__ uint32_t turned_left(uint32_t word, int bits) { return __funnelshift_l(word, word, bits); }
 
-// Four pairs of codes, byte r that of register r, to where rotations, and of the last a product, find them; and back.
+// Four pairs of codes, byte r that of register r, to where rotations, and of the last a product, find them; and back. In between, halves of words have
+// the first and the second codes of pairs, each in a byte: those of registers 3 and 0, and of 2 and 1, so that bits of both move together.
 __device__ __forceinline__ uint32_t nested(uint32_t pairs) {
-    uint32_t word = 0;
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-        const uint32_t halves = __byte_perm(pairs, pairs >> 4, 0x4400 + 0x1111 * r);  // the lowest four bits of each count
-        if (r < 3) {
-            word |= turned_left(halves & 0x00070007, 3 * r + 6) | turned_left(halves & 0x00080008, 3 * r + 12);
-        } else {
-            word |= halves >> 2 & 0x00030003 | halves << 3 & 0x00180018;
-        }
-    }
-    return word;
+    const uint32_t seconds = pairs >> 4, of_3_and_0 = __byte_perm(pairs, seconds, 0x4703),
+                   of_2_and_1 = __byte_perm(pairs, seconds, 0x5612);
+    return of_3_and_0 >> 2 & 0x01C301C3 | of_3_and_0 << 3 & 0x00180018 | of_3_and_0 << 4 & 0x80008000 |
+           of_2_and_1 << 1 & 0x0E000E00 | of_2_and_1 << 12 & 0x70007000 | turned_left(of_2_and_1, 7) & 0x00040004 |
+           turned_left(of_2_and_1, 18) & 0x00200020;
 }
 __device__ __forceinline__ uint32_t unnested(uint32_t word) {
-    uint32_t pairs[4];
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-        const uint32_t halves = r < 3 ? turned_left(word, 26 - 3 * r) & 0x00070007 | turned_left(word, 20 - 3 * r) & 0x00080008
-                                      : word >> 3 & 0x00030003 | word << 2 & 0x000C000C;
-        pairs[r] = halves | halves >> 12;
-    }
-    return __byte_perm(__byte_perm(pairs[0], pairs[1], 0x0040), __byte_perm(pairs[2], pairs[3], 0x0040), 0x5410);
+    const uint32_t of_3_and_0 = word << 2 & 0x070C070C | word >> 3 & 0x00030003 | word >> 4 & 0x08000800;
+    const uint32_t of_2_and_1 = word >> 1 & 0x07000700 | word >> 12 & 0x00070007 | turned_left(word, 25) & 0x08000800 |
+                                turned_left(word, 14) & 0x00080008;
+    return __byte_perm(of_3_and_0 | of_3_and_0 >> 12, of_2_and_1 | of_2_and_1 >> 12, 0x0451);
 }
 
 // Byte i of word j becomes byte j of word i.

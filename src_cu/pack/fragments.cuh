@@ -1,6 +1,6 @@
 // 4-bit weights as checkpoints have them, and as a warpgroup's registers take them (docs/four_bit_weights.md has the layout).
 //
-// A unit is 16 packed rows: what one warp of the warpgroup will multiply, and a CTA here. A chunk is 64 columns of a tile of 64 rows, and a
+// A unit is 16 packed rows: what one warp of the warpgroup will multiply, and a warp here. A chunk is 64 columns of a tile of 64 rows, and a
 // quarter of it is the unit's: a lane 4 g + q has 16 columns of the rows g and g + 8, which lie in 8 bytes each in a checkpoint and, for FP8, in 16
 // bytes that follow each other packed; for bf16 four lanes exchange (fragment_words.cuh).
 //
@@ -8,8 +8,8 @@
 //                                          ...
 //                                          row 8   |    |    |    |    |  lanes 0-3, second half
 //
-// A warp takes GROUP chunks side by side, all loads first: 128 bytes of a row. A CTA takes a part of a unit: 2048 columns. Where scales
-// become relative to others of their row, it takes units whole: fragments_relative.cu.
+// A warp takes GROUP chunks side by side, all loads first: 128 bytes of a row. A CTA takes whole chunks, twice as many. Where scales become
+// relative to others of their row, it takes units whole: fragments_relative.cu.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace zoo {
 
 constexpr int ROWS_OF_UNIT = 16, UNITS_OF_TILE = 4, COLUMNS_OF_CHUNK = 64, CODE_BYTES = 2048;
-constexpr int GROUP = 4, CHUNKS_OF_PART = 32;
+constexpr int GROUP = 4, GROUPS_OF_CTA = 2, CHUNKS_OF_CTA = GROUP * GROUPS_OF_CTA;
 
 __device__ __forceinline__ uint2 load_8_bytes(const void* address) {
     uint2 v;
@@ -72,14 +72,36 @@ __device__ __forceinline__ int source_row(Gates gates, int unit, int half, int g
     return unit * ROWS_OF_UNIT + 8 * half + g;
 }
 
-// Two rows of a lane, of the codes or of the scales: null where there is none.
-struct RowPair {
-    const uint8_t* row[2];
+// What a warp takes. CTAs of one tile follow each other.
+struct GroupOfWarp {
+    int tile, place, unit, chunks, first_chunk;
 
-    __device__ __forceinline__ RowPair(const uint8_t* matrix, int64_t stride, Gates gates, int unit, int g, int N) {
+    __device__ __forceinline__ explicit GroupOfWarp(int K) : chunks((K + COLUMNS_OF_CHUNK - 1) / COLUMNS_OF_CHUNK) {
+        const unsigned warp = threadIdx.x / 32, ctas_of_tile = (chunks + CHUNKS_OF_CTA - 1) / CHUNKS_OF_CTA;
+        tile = blockIdx.x / ctas_of_tile, place = warp % UNITS_OF_TILE, unit = tile * UNITS_OF_TILE + place;
+        first_chunk = (blockIdx.x - tile * ctas_of_tile) * CHUNKS_OF_CTA + warp / UNITS_OF_TILE * GROUP;
+    }
+
+    // Of those of all matrices.
+    __device__ __forceinline__ int64_t tile_of_all(int64_t expert, int N) const {
+        return expert * ((N + ROWS_OF_UNIT * UNITS_OF_TILE - 1) / (ROWS_OF_UNIT * UNITS_OF_TILE)) + tile;
+    }
+};
+
+// Two rows of a lane, of codes as of scales: -1 where there is none.
+struct RowPair {
+    int row[2];
+
+    __device__ __forceinline__ RowPair(Gates gates, int unit, int g, int N) {
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            row[half] = unit * ROWS_OF_UNIT + 8 * half + g < N ? matrix + source_row(gates, unit, half, g, N) * stride : nullptr;
+            row[half] = unit * ROWS_OF_UNIT + 8 * half + g < N ? source_row(gates, unit, half, g, N) : -1;
+    }
+
+    __device__ __forceinline__ bool exists(int half) const { return row[half] >= 0; }
+    template <class T>
+    __device__ __forceinline__ T* in(T* matrix, int64_t stride, int half) const {
+        return matrix + row[half] * stride;
     }
 };
 

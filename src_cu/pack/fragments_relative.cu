@@ -24,10 +24,16 @@
 namespace zoo {
 
 using Packed = Fragments<Variant::scales>;
+constexpr int CHUNKS_OF_PART = 32;  // what is counted in one number of `rounded`
 constexpr int WARPS = Variant::THREADS / 32, LOADS = 4, CHUNKS = 2 * LOADS, WARPS_OF_PART = CHUNKS_OF_PART / CHUNKS;
 static_assert(2 * Packed::BLOCK == COLUMNS_OF_CHUNK, "a lane's 16 bytes share a scale, and 32 are a chunk's");
 static_assert((!Variant::LONG || WARPS % WARPS_OF_PART == 0) && WARPS <= 16,
               "turns begin where parts do; a barrier for each unit");
+
+struct Matrix {
+    const uint8_t* first;
+    int64_t stride;
+};
 
 // A lane's blocks of a turn, of each of its two rows.
 struct Blocks {
@@ -36,16 +42,17 @@ struct Blocks {
 
     // WIDE: rows of q begin at multiples of 16 bytes, not of 8.
     template <bool WIDE>
-    __device__ __forceinline__ void load(const RowPair& q, const RowPair& scale, int first, int blocks,
+    __device__ __forceinline__ void load(const RowPair& rows, const Matrix& q, const Matrix& scale, int first, int blocks,
                                          uint32_t (&scales)[LOADS][2]) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const uint8_t *own = q.row[half] + int64_t(first) * 16, *own_scale = scale.row[half] + first;
+            const uint8_t* own = rows.in(q.first, q.stride, half) + int64_t(first) * 16;
+            const uint8_t* own_scale = rows.in(scale.first, scale.stride, half) + first;
 #pragma unroll
             for (int i = 0; i < LOADS; i++) {
                 codes[i][half] = make_uint4(0, 0, 0, 0);
                 scales[i][half] = 0;
-                if (q.row[half] == nullptr || first + 4 * i >= blocks) continue;
+                if (!rows.exists(half) || first + 4 * i >= blocks) continue;
                 if constexpr (WIDE) {
                     codes[i][half] = load_16_bytes(own + 64 * i);
                 } else {
@@ -57,12 +64,13 @@ struct Blocks {
         }
     }
 
-    __device__ __forceinline__ void load(bool wide, const RowPair& q, const RowPair& scale, int first, int blocks) {
+    __device__ __forceinline__ void load(bool wide, const RowPair& rows, const Matrix& q, const Matrix& scale, int first,
+                                         int blocks) {
         uint32_t scales[LOADS][2];
         if (wide)
-            load<true>(q, scale, first, blocks, scales);
+            load<true>(rows, q, scale, first, blocks, scales);
         else
-            load<false>(q, scale, first, blocks, scales);
+            load<false>(rows, q, scale, first, blocks, scales);
 #pragma unroll
         for (int i = 0; i < LOADS; i++) marks[i] = mark(scales[i][0], codes[i][0]) | mark(scales[i][1], codes[i][1]) << 16;
     }
@@ -188,9 +196,9 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS)
     Blocks own;
     auto load = [&](int turn, const Place& at) {
         const Gates gates = gates_of(launched_gates);
-        const RowPair rows(q + expert * q_matrix, q_row, gates, unit, at.lane / 4, N);
-        const RowPair rows_of_scales(scales + expert * scales_matrix, scales_row, gates, unit, at.lane / 4, N);
-        own.load(wide, rows, rows_of_scales, 2 * (turn * step + at.warp_of_unit * CHUNKS) + at.lane % 4, blocks);
+        own.load(wide, RowPair(gates, unit, at.lane / 4, N), {q + expert * q_matrix, q_row},
+                 {scales + expert * scales_matrix, scales_row}, 2 * (turn * step + at.warp_of_unit * CHUNKS) + at.lane % 4,
+                 blocks);
     };
     const Place first(thread, unit, units_of_cta, warps_of_unit);
     uint32_t largest = 0;

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "8560b456acd62a5c73c2d9d1c9ac704f1963125367d8b663530b11030fb43137"
+MANIFEST_SHA256 = "884b03f3a8d1ec9695b81236684916efefaf0df495bd1a473df6968be07dbbb7"

@@ -43,9 +43,9 @@ struct PushedSums {
     static __device__ __forceinline__ int split_of_this_cta() { return cluster_rank() / Tile::SHARERS; }
     static __device__ __forceinline__ int places(int rank) { return (PARTS - rank + SPLITS - 1) / SPLITS; }
 
-    // By one thread.
-    __device__ __forceinline__ void initialise() {
-        zoo::initialise(&arrived, 1);
+    // By one thread. `others`: arrivals of what is waited for together with the sums.
+    __device__ __forceinline__ void initialise(uint32_t others = 0) {
+        zoo::initialise(&arrived, 1 + others);
         arrive_expecting_bytes(&arrived, places(split_of_this_cta()) * SPLITS * PART_BYTES);
     }
 

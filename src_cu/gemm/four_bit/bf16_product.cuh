@@ -48,7 +48,7 @@ struct Bf16Product {
                 if constexpr (Tile::GATHERING_THREADS > 0) gather_tokens(tile, order, rows, operands.scales, thread - 32);
             }
             __syncwarp();
-            if constexpr (SPLITS > 1) wait_for_cluster(), pushed.have_factors();
+            if constexpr (SPLITS > 1) wait_for_cluster();
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -72,7 +72,7 @@ struct Bf16Product {
                 }
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1) {
-                    pushed.have_factors(), pushed.push(sums[0]);
+                    pushed.push(sums[0]);
                 } else {
                     const auto mine = d.of(work.group);
 #pragma unroll

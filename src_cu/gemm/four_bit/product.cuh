@@ -125,7 +125,7 @@ struct FourBitProduct {
                     load_token_scales(tile, order, operands.scales, thread - 32);
             }
             __syncwarp();
-            if constexpr (SPLITS > 1) wait_for_cluster(), pushed.have_factors();
+            if constexpr (SPLITS > 1) wait_for_cluster();
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             if constexpr (SPLITS > 1) wait_for_cluster();
@@ -153,7 +153,7 @@ struct FourBitProduct {
                 });
                 if constexpr (Tile::PARKS) parked.fetch(order, work);
                 if constexpr (SPLITS > 1)
-                    pushed.have_factors(), pushed.push(sums);
+                    pushed.push(sums);
                 else
                     finish_and_store<Tile>(d.of(work.group), staged[thread_index_anew() / 32], work, sums);
             }

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "common/async_copy.cuh"
 #include "gemm/epilogue/pushed_sums.cuh"
 #include "gemm/four_bit/finish.cuh"
 #include "gemm/four_bit/nothing.cuh"
@@ -14,16 +15,14 @@ template <class Tile, int SPLITS>
 struct FinishedByCluster : PushedSums<Tile, SPLITS> {
     Factors<Tile::TOKENS, Tile::WEIGHTS> factors;
 
-    // By the multiplying threads, before they do.
+    // By one thread.
+    __device__ __forceinline__ void initialise() { PushedSums<Tile, SPLITS>::initialise(Tile::MATH_THREADS); }
+
+    // By the multiplying threads, before they do. Who waits for the sums waits for these copies.
     __device__ __forceinline__ void ask_for_factors(const auto& d, const Work& work, int thread) {
         factors.ask_for_tokens(d, work, thread, Tile::MATH_THREADS);
         factors.ask_for_weights(d, work.weight, thread);
-    }
-
-    // By all threads of the CTA, before any sums are sent: behind that it would wait for them.
-    __device__ __forceinline__ void have_factors() const {
-        wait_for_copies();
-        __syncthreads();
+        arrive_after_copies(&this->arrived);
     }
 
     __device__ __forceinline__ void add_up_and_store(const auto& d, const Work& work) {
