@@ -18,6 +18,7 @@ import argparse
 import ast
 import contextlib
 import fnmatch
+import gc
 import importlib
 import json
 import multiprocessing
@@ -470,6 +471,7 @@ _copy: Copy
 
 def _begin(root: Path, folder: Path) -> None:
     global _copy
+    gc.freeze()  # what the parent holds is not this process's to look through, which pytest does again and again at its end
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who gives out the work
     _copy = Copy(root, Path(tempfile.mkdtemp(dir=folder)))
 

@@ -6,11 +6,12 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from zoo.contract.array import HOST, Array, contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
-from zoo.contract.manifest import Argument, Kernel, Variant
+from zoo.contract.expressions import Expression
+from zoo.contract.manifest import Argument, Form, Kernel, Variant
 from zoo.contract.resolve import Launch, resolve
 from zoo.errors import ExpressionError, ZooError
 
@@ -95,6 +96,13 @@ class Maker:
     def __init__(self, kernel: Kernel, seed: int):
         self.kernel = kernel
         self.random = random.Random(seed)
+        self._numbers = {name: a for name, a in kernel.arguments.items() if a.kind == "scalar" and a.dtypes[0] != "f32"}
+        derived = dict(kernel.derived)
+
+        def read(expression: Expression) -> set[str]:
+            return {name for each in expression.names for name in (read(derived[each]) if each in derived else {each})}
+
+        self._rules = [(rule, tuple(sorted(read(rule)))) for rule, _ in kernel.constraints]
 
     def valid(self, variant: Variant, tries: int = 8000) -> Problem:
         for _ in range(tries):
@@ -154,27 +162,51 @@ class Maker:
             return self.random.choice((1.0, 0.0, -0.0, 0.1, -1e-40, 3e38, float("inf"), float("nan"), self.random.uniform(-10, 10), 3))
         return self.random.choice((0, 1, 1, 2, 3, 4, 5, 7, 8, 16, -1, self.random.randrange(-(2**31), 2**31)))
 
+    def _derive(self, values: dict[str, int]):
+        for name, expression in self.kernel.derived:
+            try:
+                values[name] = expression.evaluate(values)
+            except ExpressionError:  # it reads a stride, which no shape should need
+                continue
+
+    def _agree(self, values: dict[str, int], drawn: dict[str, Callable[[int], int]], multiple: int, arguments: dict, tries: int = 200):
+        """Draws sizes and whole numbers again, one that a broken rule reads at a time: of kernels with several rules for them, one call in
+        a thousand would be right by chance. Rules of strides are left to chance."""
+        for _ in range(tries):
+            broken = next((names for rule, names in self._rules if not _holds(rule, values)), None)
+            again = [name for name in broken or () if name in drawn or name in self._numbers]
+            if not again:
+                return
+            name = self.random.choice(again)
+            if name in drawn:
+                values[name] = drawn[name](self.random.choice((1, multiple)))
+            else:
+                values[name] = arguments[name] = self._scalar(self._numbers[name])
+            self._derive(values)
+
     def _arrays(self, present: dict[str, Argument], dtypes: dict[str, str], values: dict[str, int], arguments: dict, device: int):
         pick = self.random
         forms = {name: next(f for f in a.forms if f.when.evaluate(values)) for name, a in present.items()}
         multiple = pick.choice((1, 32, 32, 128, 128))
+
+        def extent(form: Form, dtype: str, multiple: int) -> int:
+            size = pick.choice(_SIZES) // multiple * multiple or pick.choice((multiple, multiple, multiple, 0))
+            one_for_all = len(form.shape) == 1 and dtype == "f32" and pick.random() < 0.5  # as a tensor's scale must be
+            return 1 if one_for_all else size
+
+        drawn: dict[str, Callable[[int], int]] = {}
         for name, form in forms.items():
             for expression in form.shape:
                 if expression.names == (expression.text,) and expression.text not in values:
-                    size = pick.choice(_SIZES) // multiple * multiple or pick.choice((multiple, multiple, multiple, 0))
-                    one_for_all = len(form.shape) == 1 and dtypes[name] == "f32" and pick.random() < 0.5  # as a tensor's scale must be
-                    values[expression.text] = 1 if one_for_all else size
+                    drawn[expression.text] = partial(extent, form, dtypes[name])
+                    values[expression.text] = drawn[expression.text](multiple)
         for name in self.kernel.arguments:  # what only absent arguments would bind
             for form in self.kernel.arguments[name].forms if name not in present else ():
                 for expression in (*form.shape, *(form.strides or ())):
                     if expression.names == (expression.text,):
                         values.setdefault(expression.text, 0)
-        pending = list(self.kernel.derived)
-        for name, expression in pending:
-            try:
-                values[name] = expression.evaluate(values)
-            except ExpressionError:  # it reads a stride, which no shape should need
-                continue
+        self._derive(values)
+        self._agree(values, drawn, multiple, arguments)
         address = pick.randrange(1, 1000) * 2**32
         for name, argument in present.items():
             form, dtype = forms[name], dtypes[name]
@@ -212,6 +244,14 @@ class Maker:
             )
             if not empty:
                 address += (sum((e - 1) * s for e, s in zip(shape, strides, strict=True)) + 1) * DTYPES[dtype].bytes
+
+
+def _holds(rule: Expression, values: dict[str, int]) -> bool:
+    """Unless it reads what is not known yet."""
+    try:
+        return not values.keys() >= {*rule.names} or bool(rule.evaluate(values))
+    except ExpressionError:
+        return False
 
 
 def _runs(arch: str, capability: tuple[int, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import re
@@ -14,14 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.capi.package import ROOT, export_and_compile, make_directory, sanitizer_settings, sanitizers
-from tests.capi.problems import RECORDER_DEVICES, SPOILERS, Maker, Problem, Tensor
+from tests.capi.problems import DEVICES, RECORDER_DEVICES, SPOILERS, Maker, Problem, Tensor
 from tests.contract.entries import entry
 from tests.recorder import Log, Run, environment
 from zoo.contract.dtypes import DTYPES
-from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Form, Kernel, Manifest
 from zoo.contract.resolve import Launch
-from zoo.errors import ArgumentError, ConstraintError
+from zoo.errors import ArgumentError, ConstraintError, ExpressionError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 # Calls of each kernel at least, and of each variant: variants of a kernel are chosen and started by the same rules, and there are hundreds.
@@ -141,12 +141,8 @@ def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_pa
     assert all(refused[how] >= 10 for how in applied), refused
 
 
-def _bare(expressions: tuple[Expression, ...]) -> set[str]:
-    return {expression.text for expression in expressions if expression.names == (expression.text,)}
-
-
-def _form(problem: Problem, name: str) -> Form:
-    """The form that an array has in a call, by the options and by which arrays there are; arrays of several forms have one dtype."""
+def _flags(problem: Problem, name: str) -> dict[str, int]:
+    """What expressions read of options and of which arrays there are, if this one is; arrays of several forms have one dtype."""
     kernel, values = problem.kernel, {}
     for option, each in kernel.options.items():
         chosen = problem.arguments.get(option) or each.default
@@ -154,7 +150,12 @@ def _form(problem: Problem, name: str) -> Form:
     for other, argument in kernel.arguments.items():
         values[f"{other}.present"] = int(not argument.optional or other == name or problem.arguments.get(other) is not None)
         values |= {f"{other}.{dtype}": 1 for dtype in argument.dtypes[:1]}
-    return next(form for form in kernel.arguments[name].forms if form.when.evaluate(values))
+    return values
+
+
+def _form(problem: Problem, name: str) -> Form:
+    flags = _flags(problem, name)
+    return next(form for form in problem.kernel.arguments[name].forms if form.when.evaluate(flags))
 
 
 # Where padding or packed bytes end, only the caller can say, and of the tests' own zoo how many CTAs there are.
@@ -165,17 +166,19 @@ _READS_PADDED = re.compile(
 
 def _only_itself_says(problem: Problem, name: str) -> set[str]:
     """The extents of an output that follow from nothing else that the call has."""
-    kernel, known = problem.kernel, {"sms"}
+    kernel, known = problem.kernel, {"sms": DEVICES[problem.device][1], **_flags(problem, name)}
     for other, argument in kernel.arguments.items():
+        tensor = problem.arguments.get(other)
         if argument.kind == "scalar":
-            known.add(other)
-        elif other != name and isinstance(problem.arguments.get(other), Tensor):
-            form = _form(problem, other)
-            known |= _bare(form.shape) | _bare(form.strides or ())
+            known[other] = argument.default if tensor is None else tensor
+        elif other != name and isinstance(tensor, Tensor):
+            form, array = _form(problem, other), tensor.array()
+            pairs = (*zip(form.shape, array.shape, strict=True), *zip(form.strides or (), array.strides, strict=form.strides is not None))
+            known |= {expression.text: value for expression, value in pairs if expression.names == (expression.text,)}
     for derived, expression in kernel.derived:
-        if {each for each in expression.names if "." not in each} <= known:
-            known.add(derived)
-    return {each for expression in _form(problem, name).shape for each in expression.names if "." not in each} - known
+        with contextlib.suppress(ExpressionError):  # one that says which of two it reads may need one of them only
+            known[derived] = expression.evaluate(known)
+    return {each for expression in _form(problem, name).shape for each in expression.names if "." not in each} - known.keys()
 
 
 def _contiguous(problem: Problem, name: str, dtypes: list[str]) -> str:

@@ -73,6 +73,34 @@ def reachable_names(expression: Expression, known: Mapping[str, int]) -> set[str
     return names
 
 
+_OF_A_MAP = ("dims", "strides", "box", "element_strides")
+
+
+class _MapReads:
+    """The names that a tensor map's expressions read."""
+
+    def __init__(self, parameter: Mapping[str, Any], constants: Collection[str]):
+        self.parameter = parameter
+        self.every = _names_in(text for key in _OF_A_MAP for text in parameter[key])
+        self.names = self.every.difference(constants)
+        self.of_box = sorted(_names_in((*parameter["box"], *parameter["element_strides"])))
+
+
+class _Reads:
+    """The names that a variant's expressions read: `every`, and those that are not its own constants; its tensor maps apart, for one of
+    an array that is absent reads nothing."""
+
+    def __init__(self, variant: Variant, launch: Mapping[str, Any]):
+        values = (parameter["value"] for parameter in launch["parameters"] if "value" in parameter)
+        self.every = _names_in((variant.tile.when, variant.tile.cost, *launch["grid"], *launch["cluster"], launch["alone"], *values))
+        self.always = self.every.difference(variant.constants)
+        self.maps = [_MapReads(one, variant.constants) for one in launch["parameters"] if one["kind"] == "tensor_map"]
+
+
+def _names_in(texts: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for text in texts for name in Expression(text).names)
+
+
 class _Scope:
     def __init__(self, table: Table):
         self.table, self.entry = table, table.entry
@@ -80,6 +108,8 @@ class _Scope:
         self.arrays = [argument for argument in self.arguments if argument["kind"] == "array"]
         self.scalars = [a["name"] for a in self.arguments if a["kind"] == "scalar" and a["dtypes"] != ["f32"]]
         self.variants = expand(table)
+        self._reads: dict[int, _Reads] = {}  # by the variant's id
+        self._fitting: set[tuple[object, ...]] = set()  # boxes that were looked at, by what decides them
         self.read: set[str] = set()  # every name that some expression reads
         self.bound: set[str] = set()  # every symbol that some shape, stride or derivation binds
 
@@ -126,7 +156,7 @@ class _Scope:
             for text in (*form["shape"], *(form["strides"] or ())):
                 self._names(f"arguments[{name}]", text, flags, scope, bare=True)
         for variant in self.variants:
-            if all(flags[flag] for flag in variant.flags):
+            if all(flags[flag] for flag in variant.flags) and not self._is_right(variant, flags, scope):
                 self._check_variant(variant, flags, scope)
 
     def _form(self, argument: dict[str, Any], flags: dict[str, int]) -> dict[str, Any]:
@@ -143,6 +173,28 @@ class _Scope:
                 return form
         on = ", ".join(name for name, value in flags.items() if value == 1 and not name.endswith(".itemsize"))
         raise _Wrong(f"{where}: no form's 'when' holds with {on}")
+
+    def _is_right(self, variant: Variant, flags: dict[str, int], scope: set[str]) -> bool:
+        """Whether a variant reads bound names only, whatever is reachable: told at once, as of nearly all there are, of hundreds of
+        thousands. Of another, `_check_variant` says what is wrong, if anything."""
+        if not scope.isdisjoint(variant.constants):
+            return False
+        reads = self._reads.get(id(variant))
+        if reads is None:
+            reads = self._reads[id(variant)] = _Reads(variant, self.entry["launches"][variant.tile.launch])
+        maps = [one for one in reads.maps if flags[f"{one.parameter['argument']}.present"]]
+        if not scope.issuperset(reads.always) or not all(scope.issuperset(one.names) for one in maps):
+            return False
+        for one in maps:
+            decided_by = id(one.parameter), *(variant.constants.get(name, flags.get(name)) for name in one.of_box)
+            if decided_by not in self._fitting:
+                try:
+                    check_constant_box(one.parameter, {**flags, **variant.constants})
+                except ArgumentError:
+                    return False
+                self._fitting.add(decided_by)
+        self.read.update(reads.every, *(one.every for one in maps))
+        return True
 
     def _check_variant(self, variant: Variant, flags: dict[str, int], scope: set[str]) -> None:
         where = f"tiles[{variant.tile.name}]"
@@ -164,7 +216,7 @@ class _Scope:
             if "value" in parameter:
                 self._names(place, parameter["value"], known, scope)
             if parameter["kind"] == "tensor_map" and flags[f"{parameter['argument']}.present"]:
-                for key in ("dims", "strides", "box", "element_strides"):
+                for key in _OF_A_MAP:
                     for axis, text in enumerate(parameter[key]):
                         self._names(f"{place}.{key}[{axis}]", text, known, scope)
                 try:

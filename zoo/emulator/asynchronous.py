@@ -4,6 +4,7 @@ Policies: "issue" executes an operation when it is issued; "last" only when some
 "random" at a random moment in between, by the run's seed. Values are the same under all three in a correct kernel.
 """
 
+import operator
 from collections import deque
 
 import numpy as np
@@ -31,6 +32,7 @@ class Operation:
         "executed",
         "waited",
         "settle",
+        "number",
     )
 
     def __init__(
@@ -45,6 +47,7 @@ class Operation:
         self.unused = len(self.registers)  # that nothing has read yet
         self.settle = settle  # called with the warp's tick when the warp has waited for it
         self.executed = self.waited = False
+        self.number = 0  # in the order in which unordered ones were issued
 
 
 def _granules(offsets):
@@ -69,6 +72,9 @@ def _register_ids(ins, registers):
     return found
 
 
+_number = operator.attrgetter("number")
+
+
 class Engine:
     """All pending operations of a launch."""
 
@@ -78,7 +84,9 @@ class Engine:
         self.free = {}  # unordered operations in order of issue (a dict as an ordered set)
         self.groups = {}  # key -> (list of closed groups, oldest first; the open group)
         self.keys_of = {}  # CTA -> keys that it has issued operations under (a dict as a set)
-        self.count = 0
+        # What pending operations signal, by the address of the mbarrier: of unordered ones which, in order of issue; of queued ones how many.
+        self.free_signals, self.queued_signals = {}, {}
+        self.count = 0  # of unordered operations that were issued
 
     # ---- issue and execution
     def issue(self, operation):
@@ -97,7 +105,13 @@ class Engine:
             locked[number] = operation
         if operation.queue is None:
             self.free[operation] = None
+            operation.number = self.count
+            self.count += 1
+            for address in operation.signals:
+                self.free_signals.setdefault(address, {})[operation] = None
         else:
+            for address in operation.signals:
+                self.queued_signals[address] = self.queued_signals.get(address, 0) + 1
             self.queues.setdefault(operation.queue, deque()).append(operation)
             groups = self.groups.get(operation.queue)
             if groups is None:
@@ -114,11 +128,21 @@ class Engine:
             return
         if operation.queue is None:
             del self.free[operation]
+            for address in {*operation.signals}:
+                of_address = self.free_signals[address]
+                del of_address[operation]
+                if not of_address:
+                    del self.free_signals[address]
             self._execute(operation)
             return
         queue = self.queues[operation.queue]
         while not operation.executed:
-            self._execute(queue.popleft())
+            first = queue.popleft()
+            for address in first.signals:
+                left = self.queued_signals.pop(address) - 1
+                if left:
+                    self.queued_signals[address] = left
+            self._execute(first)
         if not queue:
             self.queues.pop(operation.queue, None)
 
@@ -194,15 +218,17 @@ class Engine:
             if candidates:
                 self._one(candidates)
             return bool(candidates)
-        for operation in reversed(self.free):  # the youngest first: the opposite of what a kernel is likely to rely on
-            if any(address in wanted for address in operation.signals):
-                self.finish(operation)
-                return True
-        for queue in self.queues.values():
-            for operation in queue:
-                if any(address in wanted for address in operation.signals):
-                    self.finish(operation)
-                    return True
+        # the youngest first: the opposite of what a kernel is likely to rely on
+        youngest = [next(reversed(self.free_signals[address])) for address in wanted if address in self.free_signals]
+        if youngest:
+            self.finish(max(youngest, key=_number))
+            return True
+        if not wanted.isdisjoint(self.queued_signals):
+            for queue in self.queues.values():
+                for operation in queue:
+                    if not wanted.isdisjoint(operation.signals):
+                        self.finish(operation)
+                        return True
         for operation in self.free:
             self.finish(operation)
             return True

@@ -43,10 +43,11 @@ def packed_codes(codes: np.ndarray, tokens: str) -> np.ndarray:
     else:
         split = codes.reshape(*lead, rows, 4, 2, 8, chunks, 4, 2, 4, 2)  # w, h, g; i, s, q, j
         of_words = axes_behind(split, lead, (0, 4, 1, 3, 7, 5, 2, 6, 8))
-    of_words, places = of_words.reshape(*lead, rows, chunks, CODE_BYTES // 4, 8), _places(tokens)
+    of_words = of_words.reshape(*lead, rows, chunks, CODE_BYTES // 4, 8)
+    bits = np.arange(16, dtype=np.uint32)[:, None] >> np.arange(4, dtype=np.uint32) & 1
     words = np.zeros(of_words.shape[:-1], np.uint32)
-    for bit in range(4):
-        words |= np.bitwise_or.reduce((of_words >> bit & 1).astype(np.uint32) << places[:, bit], axis=-1)
+    for code, places in enumerate(_places(tokens)):
+        words |= np.bitwise_or.reduce(bits << places, axis=-1)[of_words[..., code]]
     return words.astype("<u4").view(np.uint8)
 
 
