@@ -28,22 +28,20 @@ using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant
 using Tokens = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
 
+using Tile = MayGather<Tokens, GATHERING_THREADS>;
 template <class V>
 struct Parts {
-    using Tile = MayGather<Tokens, GATHERING_THREADS>;
     using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
     using Rows = GatedPairs<Tile>;
 };
-// In whose table IN_CLUSTER is only where it is 1: of one matrix, h for 1 x 128.
+// In whose table IN_CLUSTER is only where it is 1: h for 1 x 128.
 template <class V>
     requires requires { V::IN_CLUSTER; }
 struct Parts<V> {
-    using Tile = Tokens;
-    using Order = TilesOfClusters<Tile>;
+    using Order = TilesOfClusters<Tile, Places>;
     using Rows = GatedPairsOfClusters<Tile>;
 };
 
-using Tile = Parts<Variant>::Tile;
 using Order = Parts<Variant>::Order;
 using Way = GatedProduct<Tile, Order, Parts<Variant>::Rows>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "8002098b79128e336fa2a4b0a65b4e38d80939cb58fd058f0694415c2a094eeb"
+EVIDENCE_SHA256 = "6018e0e07e2669eed72886f6fabec6b4f9cfdfa5ad4a07f2dfae618553ed1e13"

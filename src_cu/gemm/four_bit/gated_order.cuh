@@ -52,22 +52,21 @@ struct PartsInTurn : Order {
     }
 };
 
-// One matrix, for clusters of two CTAs: two tiles next to each other, of which each takes one, if there is one for it; then those of the next
-// rows.
-template <class Tile>
-struct TilesOfClusters {
-    static constexpr bool READS_NOTHING = true;  // from memory
-    int M, N, rows, blocks;                      // rows: of tiles
-    int index = blockIdx.x / 2;
+// For clusters of two CTAs, few rows: two tiles next to each other, of which each takes one, if there is one for it.
+template <class Tile, class Places>
+struct TilesOfClusters : ManyGroupsOrder<Tile, Places, 2> {
+    using Pairs = ManyGroupsOrder<Tile, Places, 2>;
+    int N;
 
-    __device__ __forceinline__ TilesOfClusters(int M, int N, int blocks)
-        : M(M), N(N), rows(tiles_of(M, Tile::TOKENS)), blocks(blocks) {}
+    __device__ __forceinline__ TilesOfClusters(Places places, int groups, int N, int blocks)
+        : Pairs(places, groups, tiles_of(N, 2 * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N) {}
 
     __device__ __forceinline__ bool next(Work& work) {
-        const int pair = index / rows, row = index - pair * rows;
-        work = {row * Tile::TOKENS, (pair * 2 + int(blockIdx.x % 2)) * Tile::WEIGHTS, M, 0, 0, blocks};
-        index += gridDim.x / 2;
-        return work.weight < N;
+        do {
+            if (!Pairs::next(work)) return false;
+            work.weight = work.weight * 2 + int(blockIdx.x % 2) * Tile::WEIGHTS;
+        } while (work.weight >= N);
+        return true;
     }
 
     // The tile that was given last: whether the other CTA has the one that it shares scales with.
@@ -83,7 +82,7 @@ concept OfClusters = requires(Order order, Work work) { order.is_shared(work); }
 template <class Order, class Places>
 __device__ __forceinline__ Order gated_order_of(Places places, int groups, int N, int parts, int blocks) {
     if constexpr (OfClusters<Order>)
-        return Order(places.rows, N, blocks);
+        return Order(places, groups, N, blocks);
     else
         return Order(places, groups, N, parts, blocks);
 }

@@ -4,13 +4,15 @@
 //
 //     lane          0              1                  31
 //     groups        0  1  2  3     4  5  6  7   ...   124  125  126  127        a step
+//
+// TOGETHER CTAs that follow each other are given the same.
 #pragma once
 
 #include "gemm/schedule/tile_order.cuh"
 
 namespace zoo {
 
-template <class Tile, class Groups>
+template <class Tile, class Groups, int TOGETHER = 1>
 struct ManyGroupsOrder {
     static constexpr bool OF_WARPS = true;
     static constexpr uint32_t ALL = 0xFFFFFFFF;
@@ -18,7 +20,7 @@ struct ManyGroupsOrder {
 
     Groups groups;
     int count, columns, blocks;
-    int index = blockIdx.x;
+    int index = blockIdx.x / TOGETHER;
     int first_group = -STEP, end_index = 0;  // of a step's groups; their tiles end there
     int begin, ends[EACH];                   // the rows of this lane's groups
     int first_index, end_indices[EACH];      // their tiles
@@ -51,7 +53,7 @@ struct ManyGroupsOrder {
         const int rows = tiles_of(end_row - first_row, Tile::TOKENS);  // of tiles
         const uint32_t within = index - __shfl_sync(ALL, own_first, owner), column = within / uint32_t(rows);
         work = {first_row + int(within - column * rows) * Tile::TOKENS, int(column) * Tile::WEIGHTS, end_row, group, 0, blocks};
-        index += gridDim.x;
+        index += gridDim.x / TOGETHER;
         return true;
     }
 
