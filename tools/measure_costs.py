@@ -76,10 +76,14 @@ class Tile:
 
 def meant_words(table: dict[str, Any], tile: dict[str, Any]) -> dict[str, str]:
     """The words of a table that are for a tile, by what the tile is for."""
+
+    def holds(conditions: dict[str, Any]) -> bool:
+        return all(tile.get("only", {}).get(word) == value for word, value in conditions.items())
+
     found: dict[str, str] = {}
     for case in (*table.get("included_words", []), *table.get("words", [])):
-        if all(tile.get("only", {}).get(word) == value for word, value in case.get("only", {}).items()):
-            found |= {name: str(value) for name, value in case.items() if name != "only"}
+        if holds(case.get("only", {})) and not ("except" in case and holds(case["except"])):
+            found |= {name: str(value) for name, value in case.items() if name not in ("only", "except")}
     return found
 
 

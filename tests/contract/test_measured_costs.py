@@ -136,6 +136,7 @@ def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
         assert shipped == made
 
 
+@pytest.mark.parametrize("sms", [78, 132])
 @pytest.mark.parametrize("tokens", [0, 1, 127, 128, 129, 2**31 - 513])
 @pytest.mark.parametrize("width", [0, 8, 2**31 - 520])
 @pytest.mark.parametrize(
@@ -148,9 +149,10 @@ def test_the_manifest_has_the_expressions_that_the_file_makes(tables):
         ("gemm.fp8_mxfp4.dense.swiglu_fp8b128", "gemm/four_bit_dense_swiglu_fp8b128.toml", 128, 0),
         ("gemm.bf16_nvfp4.m_grouped_contiguous.swiglu_stored", "gemm/four_bit_contiguous_swiglu.toml", 128, 2**27),
         ("gemm.fp8_nvfp4.m_grouped_gather.stored", "gemm/four_bit_gather_stored.toml", 128, 1),
+        ("gemm.fp8_nvfp4.m_grouped_masked.swiglu_fp8b128", "gemm/four_bit_masked_swiglu_fp8b128.toml", 128, 2**20),
     ],
 )
-def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tables, name, path, columns, groups, tokens, width):
+def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, tables, name, path, columns, groups, tokens, width, sms):
     """A cost that divided by zero or outgrew 64 bits would refuse a call that its constraints allow."""
     if (-(-tokens // 8) + groups) * -(-width // columns) >= (2**31 - 512 if groups else 2**27) or groups * width >= 2**31 - 512:
         pytest.skip("the table refuses such a D")
@@ -160,7 +162,9 @@ def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, ta
         "N": width,
         "G": groups,
         "K": 2**31 - 528,
-        "sms": 132,
+        "sms": sms,
+        "R": tokens // max(groups, 1),
+        "expected_rows": 0,
         "batch_invariant.no": 1,
         "b_constant.no": 1,
         "b_constant.yes": 0,

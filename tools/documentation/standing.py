@@ -17,6 +17,7 @@ BARS = (
     ("scales.*", 0.80, None),
     ("dequantize.*", None, None),
     ("quantize.amax*", 0.97, 0.90),
+    ("*pack.*", 0.90, 0.90),
     ("*.m_grouped_*", 0.95, 0.92),
     ("*.swiglu", 0.97, 0.93),
     ("*.both", 0.97, 0.93),

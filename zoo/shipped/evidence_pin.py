@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "6018e0e07e2669eed72886f6fabec6b4f9cfdfa5ad4a07f2dfae618553ed1e13"
+EVIDENCE_SHA256 = "1c9feab82ec374c4b637edb33f6c587cb9c801ac7d65b27cb0d5fafe7a771e7c"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "2d0913c9f036db9cbc66fa58051fd62110c2994cf2c749c33c05d801d0a57d6e"
+MANIFEST_SHA256 = "a1beb06b2a1d15f0df9f5687cc0f8b9649520aedcb9b2904e61bbc715cb8549a"
