@@ -20,6 +20,7 @@ import math
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from tools.builder.costs import Gpu, with_costs, words_of
 from tools.builder.documents import Documents
 from tools.builder.include import included
+from tools.builder.per_format import formats_of
 from zoo.contract.expressions import Expression
 from zoo.errors import ExpressionError
 
@@ -42,15 +44,13 @@ Numbers = dict[str, int]
 class Tile:
     """Its cost as a function of numbers, and its times: (what the expression reads, nanoseconds, weight)."""
 
-    def __init__(self, tile: dict[str, Any], table: dict[str, Any], gpu: Gpu):
+    def __init__(self, tile: dict[str, Any], table: dict[str, Any], gpu: Gpu, documents: Documents):
         self.name, self.constants = tile["name"], tile["constants"]
         self.numbers, self.chip = dict(gpu.tiles[table["name"]][self.name]), gpu.chip
         named = {name: name for name in (*gpu.chip, *self.numbers)}
-        words = meant_words(table, tile)
+        filled_in = words_in(table, tile, documents)
         self.costs = {  # a sweep says of CTAs that may share a multiprocessor whether they did
-            mode: Expression(
-                filled_in(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name, words_of(table))[0], words)
-            )
+            mode: Expression(filled_in(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name, words_of(table))[0]))
             for mode, known in MODES.items()
         }
         self.times: list[tuple[dict[str, int], float, float, str]] = []
@@ -74,23 +74,12 @@ class Tile:
         return total / weights
 
 
-def meant_words(table: dict[str, Any], tile: dict[str, Any]) -> dict[str, str]:
-    """The words of a table that are for a tile, by what the tile is for."""
-
-    def holds(conditions: dict[str, Any]) -> bool:
-        return all(tile.get("only", {}).get(word) == value for word, value in conditions.items())
-
-    found: dict[str, str] = {}
-    for case in (*table.get("included_words", []), *table.get("words", [])):
-        if holds(case.get("only", {})) and not ("except" in case and holds(case["except"])):
-            found |= {name: str(value) for name, value in case.items() if name not in ("only", "except")}
-    return found
-
-
-def filled_in(text: str, words: dict[str, str]) -> str:
-    while "{" in text:
-        text = re.sub(r"\{(\w+)\}", lambda found: words[found[1]], text)
-    return text
+def words_in(table: dict[str, Any], tile: dict[str, Any], documents: Documents) -> Callable[[str], str]:
+    """Puts the table's words into a text, those of a format that the tile is for."""
+    if "formats" not in table:
+        return str
+    meant = next(one for one in formats_of(table, documents) if one.is_meant(tile))
+    return lambda text: str(meant.text(text))
 
 
 class Problems:
@@ -174,7 +163,9 @@ def main() -> int:
     data = json.loads(arguments.numbers.read_text()) if arguments.numbers else {"sms": arguments.sms, "rows": []}
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
     gpu = Gpu(arguments.costs or named[0]["costs"], documents)
-    tiles = {tile["name"]: Tile(tile, table, gpu) for tile in named if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas}
+    tiles = {
+        tile["name"]: Tile(tile, table, gpu, documents) for tile in named if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas
+    }
     if unknown := set(arguments.only or ()) - tiles.keys():
         parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
     problems = Problems(with_costs(table, documents), data["sms"])

@@ -68,7 +68,6 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
                                                zoo::Activation(zoo::Gate(activation), limit)};
     const zoo::GatedElements elements{scales,      scales_group, scales_row,     scales_block,     places != nullptr ? rows : 0,
                                       {pow2 != 0}, known,        one_known != 0, in_fragments != 0};
-    const int blocks = zoo::tiles_of(chunks, zoo::Tile::CHUNKS);
-    const auto order = zoo::gated_order_of<zoo::Order>(zoo::Places{places, rows}, groups, N, parts, blocks);
+    const zoo::Order order(zoo::Places{places, rows}, groups, N, parts, zoo::tiles_of(chunks, zoo::Tile::CHUNKS));
     reinterpret_cast<zoo::Way*>(memory)->run(order, operands, indexed, result, elements);
 }

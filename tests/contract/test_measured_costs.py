@@ -208,7 +208,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
     table = included(tomllib.loads((tmp_path / "gemm/fp8b128_dense.toml").read_text()), documents)
     problems = measure.Problems(with_costs(table, documents), 132)
     (tile,) = (one for one in table["variants"]["tiles"] if one["name"] == "t192" and one.get("cost") == "waves")
-    one = measure.Tile(tile, table, measure.Gpu(tile["costs"], documents))
+    one = measure.Tile(tile, table, measure.Gpu(tile["costs"], documents), documents)
     true = {"block": 700, "end": 900, "warm": 600}
     rows = []
     for m, n in ((192, 384), (2112, 1536), (4224, 3072), (8448, 6144)):
@@ -232,7 +232,7 @@ def test_numbers_are_found_again_in_times_that_were_made_of_them(measure, monkey
 def test_a_tile_that_was_never_near_the_fastest_counts_only_where_it_is_asked_to(measure, monkeypatch, tmp_path, capsys):
     table = included(tomllib.loads((SOURCES / "gemm/four_bit_dense.toml").read_text()), Documents(SOURCES))
     (few64,) = (one for one in table["variants"]["tiles"] if one["name"] == "few64")
-    tile = measure.Tile(few64, table, measure.Gpu(few64["costs"], Documents(SOURCES)))
+    tile = measure.Tile(few64, table, measure.Gpu(few64["costs"], Documents(SOURCES)), Documents(SOURCES))
     problems = measure.Problems(with_costs(table, Documents(SOURCES)), 132)
     true = {name: 2 * number for name, number in tile.numbers.items()}
     sweep = [

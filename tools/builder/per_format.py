@@ -116,7 +116,7 @@ class Format:
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, str):
-            return self._text(value)
+            return self.text(value)
         if isinstance(value, list):
             return [made for made in map(self._value, value) if made is not _ABSENT]
         if isinstance(value, dict):
@@ -126,7 +126,8 @@ class Format:
             return {key: inner for key, inner in made.items() if inner is not _ABSENT}
         return value
 
-    def _text(self, text: str) -> Any:
+    def text(self, text: str) -> Any:
+        """With what its words are."""
         whole = _WORD.fullmatch(text)
         return self._word(whole) if whole else _WORD.sub(lambda found: str(self._word(found)), text)
 

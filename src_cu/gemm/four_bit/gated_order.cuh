@@ -58,7 +58,7 @@ struct TilesOfClusters : ManyGroupsOrder<Tile, Places, 2> {
     using Pairs = ManyGroupsOrder<Tile, Places, 2>;
     int N;
 
-    __device__ __forceinline__ TilesOfClusters(Places places, int groups, int N, int blocks)
+    __device__ __forceinline__ TilesOfClusters(Places places, int groups, int N, int /* two parts */, int blocks)
         : Pairs(places, groups, tiles_of(N, 2 * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N) {}
 
     __device__ __forceinline__ bool next(Work& work) {
@@ -77,14 +77,5 @@ struct TilesOfClusters : ManyGroupsOrder<Tile, Places, 2> {
 
 template <class Order>
 concept OfClusters = requires(Order order, Work work) { order.is_shared(work); };
-
-// From what a launch is given.
-template <class Order, class Places>
-__device__ __forceinline__ Order gated_order_of(Places places, int groups, int N, int parts, int blocks) {
-    if constexpr (OfClusters<Order>)
-        return Order(places, groups, N, blocks);
-    else
-        return Order(places, groups, N, parts, blocks);
-}
 
 }  // namespace zoo
