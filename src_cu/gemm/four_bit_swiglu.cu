@@ -32,9 +32,9 @@ using Tile = MayGather<Tokens, GATHERING_THREADS>;
 template <class V>
 struct Parts {
     using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
-    using Rows = GatedPairs<Tile>;
+    using Rows = std::conditional_t<V::TOKENS == 8, OnlyHalves, GatedPairs<Tile>>;  // eight rows in e4m3 are for clusters
 };
-// In whose table IN_CLUSTER is only where it is 1: h for 1 x 128.
+// In whose table IN_CLUSTER is only where it is 1: h in e4m3.
 template <class V>
     requires requires { V::IN_CLUSTER; }
 struct Parts<V> {

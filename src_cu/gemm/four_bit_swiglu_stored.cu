@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "gemm/four_bit/gated_pairs.cuh"
 #include "gemm/four_bit/gated_product.cuh"
 
 namespace zoo {
@@ -16,7 +17,7 @@ using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, 4, fals
 using Tile = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
 using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>>;
-using Way = GatedProduct<Tile, Order, GatedRows<Tile>>;
+using Way = GatedProduct<Tile, Order, GatedPairs<Tile>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import zoo
+from zoo.benchmark.arguments import resolve_without_device
 from zoo.catalog import Zoo
+from zoo.contract.array import Array
 from zoo.errors import ArgumentError, ConstraintError
 from zoo.reference.four_bit_weights import largest_scales
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
@@ -55,11 +57,13 @@ class Experts:
         place = {"dense": np.s_[:], "m_grouped_masked": np.s_[1, :M]}.get(grouping, np.s_[others:])
         return {name: gpu.array(array) for name, array in arrays.items()} | {"gates": self.order}, rows, place
 
-    def quantised(self, grouping="dense", others=0, variant=None, **settings):
+    def quantised(self, grouping="dense", others=0, variant=None, known=None, **settings):
         """(q, scales) of the rows."""
         gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=1, multiprocessors=3)
         given, rows, place = self.arguments(gpu, grouping, others)
         q, scales = gpu.empty((*rows, I), "e4m3"), gpu.empty((*rows, -(-I // 128)), "f32")
+        if known is not None:
+            given["q_scale"] = gpu.array(np.array(known, np.float32))
         ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q, scales=scales, variant=variant, **given, **settings)
         return q.numpy()[place].view(np.uint8), scales.numpy()[place]
 
@@ -74,11 +78,11 @@ def test_h_is_the_same_from_either_order_of_gates():
 
 def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
     experts = Experts()
-    expected = experts.quantised(variant="few8")
+    expected = experts.quantised(variant="few32")
     assert expected[0].any()
     for grouping, others, variant in (
-        ("dense", 0, "t128"), ("dense", 0, "few64"), ("dense", 0, "few8_pair"), ("m_grouped_contiguous", 3, "few8"), ("m_grouped_contiguous", 11, "t128"),
-        ("m_grouped_masked", 4, "few32"), ("m_grouped_gather", 3, "few8"), ("m_grouped_gather", 30, "few32"),
+        ("dense", 0, "t128"), ("dense", 0, "few64"), ("dense", 0, "few8_pair"), ("m_grouped_contiguous", 3, "few32"), ("m_grouped_contiguous", 11, "t128"),
+        ("m_grouped_masked", 4, "few32"), ("m_grouped_gather", 30, "few32"),
         ("m_grouped_gather", 7, "few64"), ("m_grouped_gather", 11, "t128"),
         ("m_grouped_contiguous", 3, "few8_pair"), ("m_grouped_masked", 4, "few8_pair"), ("m_grouped_gather", 5, "few8_pair"),
     ):  # fmt: skip
@@ -87,18 +91,18 @@ def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
 
 @pytest.mark.parametrize("form", ["nvfp4", "mxfp4"])
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
-@pytest.mark.parametrize(("lying", "tiles"), [("", 4), ("_stored", 3)])
-def test_one_cubin_a_tile_serves_every_grouping_and_both_results_and_pairs_those_in_e4m3(lying, tiles, kind, form):
+@pytest.mark.parametrize(("lying", "tiles"), [("", {"few32", "few64", "t128"}), ("_stored", {"few8", "few32", "t128"})])
+def test_one_cubin_a_tile_serves_every_grouping_and_both_results_but_for_eight_packed_rows(lying, tiles, kind, form):
     files = [
         {variant.name: variant.file for variant in ZOO.kernel(f"gemm.{kind}_{form}.{grouping}.{result}{lying}").variants}
         for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
         for result in ("swiglu", "swiglu_fp8b128")
     ]
     rounded, quantised = files[::2], files[1::2]
-    assert all(of_one == rounded[0] for of_one in rounded) and len(rounded[0]) == tiles
-    assert all(of_one == quantised[0] for of_one in quantised) and rounded[0].items() <= quantised[0].items()
-    pairs = quantised[0].keys() - rounded[0].keys()  # of CTAs
-    assert pairs == ({"few8_pair"} if kind == "fp8" and not lying else set())
+    assert all(of_one == rounded[0] for of_one in rounded) and all(of_one == quantised[0] for of_one in quantised)
+    assert dict(rounded[0].items() & quantised[0].items()).keys() == tiles
+    by_one, by_clusters = rounded[0].keys() - tiles, quantised[0].keys() - tiles
+    assert (by_one, by_clusters) == ((set(), set()) if lying else ({"few8"}, {"few8_pair"}))
 
 
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
@@ -153,13 +157,32 @@ def test_gates_as_they_are_stored_give_the_bits_of_packed_ones(formats, order):
     assert bits[0].any() and len(bits) == 4 and all(np.array_equal(one, bits[0]) for one in bits)
 
 
-@pytest.mark.parametrize("variant", ["few8", "few8_pair"])
+@pytest.mark.parametrize("variant", ["few32", "few8_pair"])
 @pytest.mark.parametrize("column", [5, 70, 127, 130])
 def test_the_largest_of_128_columns_is_found_in_either_tile_and_in_a_block_that_ends_early(column, variant):
     _, scales = Experts(largest_at=column).quantised(variant=variant, activation="deepseek_v4", limit=20.0)
     _, without = Experts().quantised(variant=variant, activation="deepseek_v4", limit=20.0)
     assert (scales[:, column // 128] > 0.8).all()  # about 20 * 20 / 448
     assert np.array_equal(scales[:, 1 - column // 128], without[:, 1 - column // 128])
+
+
+def test_a_scale_that_is_known_is_that_of_both_ctas_of_a_cluster():
+    experts = Experts()
+    for grouping, known in (("dense", [0.07]), ("m_grouped_contiguous", [0.05, 0.09])):
+        pair, one = (experts.quantised(grouping, 3 * (grouping != "dense"), variant, known) for variant in ("few8_pair", "few32"))
+        assert same(pair, one) and (pair[1] == np.float32(known[-1])).all()
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_scale_that_is_known_changes_neither_the_tile_of_few_rows_nor_its_grid(rows):
+    a, b = Array(1 << 40, "e4m3", (rows, 4096), (4096, 1)), Array(2 << 40, "u8", (448, 64, 2304), (64 * 2304, 2304, 1))
+    q, scales = Array(3 << 40, "e4m3", (rows, 14336), (14336, 1)), Array(4 << 40, "f32", (rows, 112), (112, 1))
+    given = {"a": a, "b": b, "q": q, "scales": scales}
+    found, known = (
+        resolve_without_device(ZOO.kernel("gemm.fp8_nvfp4.dense.swiglu_fp8b128"), given | more)
+        for more in ({}, {"q_scale": Array(5 << 40, "f32", (1,), (1,))})
+    )
+    assert found.variant.name == known.variant.name == "few8_pair" and found.grid == known.grid
 
 
 def test_mxfp4_rows_keep_their_own_powers_of_two():

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "4f416d41bb9380ac24fc804d524711e388dab802a03623b0aa5053461d53ff46"
+MANIFEST_SHA256 = "e99d1be23b3ebe0997a2bf030d3c99a6fb283d6c3c902acd1c6f416c71ef4f17"

@@ -1,6 +1,6 @@
 // Rows of h in e4m3 where a cluster's two CTAs have a tile each of the 128 columns that share scales, so that no h waits anywhere: |h| of 64
 // columns are compared among a warp's lanes, then of eight warps by a thread a token, which sends the largest to the other CTA, waits for that
-// one's, and makes the scale. Everything else is as in gated_pairs.cuh.
+// one's, and makes the scale, or takes the one that is known. Everything else is as in gated_pairs.cuh.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ struct GatedPairsOfClusters : GatedPairs<Tile> {
         for (int k = 0; k < Pairs::VALUES; k++) magnitudes[k] = __float_as_uint(fabsf(h[k]));
         const bool first = work.weight % (2 * Tile::WEIGHTS) == 0;
         this->find_multipliers(q, work, first, magnitudes, [&](uint32_t own, int token) {
-            return shared ? exchanged.larger_of_both(own, token, exchange) : own;
+            const uint32_t largest = shared ? exchanged.larger_of_both(own, token, exchange) : own;
+            return q.known == nullptr ? q.found_from(largest) : q.known_of(work.group);
         });
         this->lay(0, work.weight / 2 + thread_index_anew() / 32 * 8 < d.columns / 2, true, 0, h);
         this->synchronise();

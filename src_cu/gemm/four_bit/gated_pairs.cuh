@@ -81,10 +81,10 @@ struct GatedPairs {
                 h[k] = place[k * Tile::MATH_THREADS];
     }
 
-    // From the largest magnitudes of a lane's tokens to multipliers of all, and scales, if they are to be stored. `with_others(magnitude, token)`: the
-    // largest of further columns, too.
+    // From the largest magnitudes of a lane's tokens to multipliers of all, and scales, if they are to be stored. `scale_of(magnitude, token)`: of
+    // the largest of these columns.
     __device__ __forceinline__ void find_multipliers(const GatedElements& q, const Work& work, bool stores_scales,
-                                                     uint32_t (&magnitudes)[VALUES], const auto& with_others) {
+                                                     uint32_t (&magnitudes)[VALUES], const auto& scale_of) {
         constexpr int LANES = 8, OWN = VALUES > LANES ? VALUES / LANES : 1, SHARING = OWN * LANES / VALUES;
         const int thread = thread_index_anew(), lane = thread % 32, place = lane / 4;
         group_reduce_scatter<LANES, 4>(magnitudes, place, [](uint32_t a, uint32_t b) { return max(a, b); });
@@ -98,9 +98,9 @@ struct GatedPairs {
             uint32_t of_all = 0;
 #pragma unroll
             for (int warp = 0; warp < Tile::MATH_WARPS; warp++) of_all = max(of_all, largest(warp)[thread]);
-            const uint32_t scale = q.format.scale_of(__uint_as_float(with_others(of_all, thread)));
-            multipliers[thread] = q.format.multiplier(scale);
-            if (stores_scales) q.template store_scale<Tile>(work, work.token + thread, __uint_as_float(scale));
+            const ScaleOfRow found = scale_of(of_all, thread);
+            multipliers[thread] = found.multiplier;
+            if (stores_scales) q.template store_scale<Tile>(work, work.token + thread, found.scale);
         }
         synchronise();
     }
@@ -121,13 +121,13 @@ struct GatedPairs {
 #pragma unroll
                 for (int k = 0; k < VALUES; k++) magnitudes[k] = __float_as_uint(fabsf(h[k]));
             }
-            find_multipliers(q, work, true, magnitudes, [](uint32_t magnitude, int) { return magnitude; });
+            find_multipliers(q, work, true, magnitudes, [&](uint32_t largest, int) { return q.found_from(largest); });
         } else {
-            const float scale = q.known[q.one_known ? 0 : work.group], inverse = __frcp_rn(scale);
-            known = inverse;
+            const ScaleOfRow given = q.known_of(work.group);
+            known = given.multiplier;
             const int thread = thread_index_anew();
             if (thread < Tile::TOKENS && work.weight % (2 * Tile::WEIGHTS) == 0)
-                q.template store_scale<Tile>(work, work.token + thread, scale);
+                q.template store_scale<Tile>(work, work.token + thread, given.scale);
         }
         const bool each = q.known == nullptr;
         lay(second, work.weight / 2 + thread_index_anew() / 32 * 8 < d.columns / 2, each, known, h);

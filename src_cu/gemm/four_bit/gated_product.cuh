@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "common/dependent_launch.cuh"
 #include "common/registers.cuh"
@@ -38,7 +39,7 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
     }
 }
 
-// Rows: of e4m3, how they are put together. `result.d` is null where h is quantised.
+// Rows: of e4m3, how they are put together, or OnlyHalves. `result.d` is null where h is quantised.
 template <class Tile, class Order, class Rows>
 struct GatedProduct {
     Tile tile;
@@ -83,12 +84,14 @@ struct GatedProduct {
                     const bool shared = order.is_shared(work);
                     rows.quantise_and_store(result.finish, elements, work, shared, turn++, exchange, h);
                     exchange += shared;
-                } else if (!elements.wanted())
+                } else if (std::is_same_v<Rows, OnlyHalves> || !elements.wanted()) {
                     store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
-                else if (order.another)
-                    rows.keep(turn, h, left);
-                else
-                    rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h, left);
+                } else if constexpr (!std::is_same_v<Rows, OnlyHalves>) {
+                    if (order.another)
+                        rows.keep(turn, h, left);
+                    else
+                        rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h, left);
+                }
                 // Tells ptxas that lanes go on together. bf16's loops become no better by it.
                 if constexpr (!Tile::OF_BF16) __syncwarp();
             }

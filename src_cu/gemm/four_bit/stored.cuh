@@ -1,7 +1,8 @@
 // 4-bit weights as a checkpoint stores them: rows of codes, two in a byte, the first in the lower half, and rows of scales.
 //
 // Tokens are permuted so that a lane's 16 weights of a row and 64 of K are neighbours: here eight bytes of each of its two rows, where
-// packed weights have them side by side. Signs are where nobody wants them, so each word takes two byte permutations and a mask more.
+// packed weights have them side by side. Signs are where nobody wants them, so each word takes two byte permutations and a mask more. A negative
+// scale has an entry of its own in the table, whose signs turn those of codes.
 //
 //     codes     64 rows x 128 bytes of a block, by the copy engine, with the swizzle of 128 bytes
 //     scales    of a row and a block 16 bytes (nvfp4) or 8 (mxfp4), which no copy engine brings wherever they begin: each of the four lanes
@@ -143,8 +144,8 @@ __device__ __forceinline__ void unpack(const StoredWeights& stored, const Entrie
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const uint32_t word = stored.words[2 * s + h], codes = word & 0x77777777;
-            words[4 * s + h] = four_magnitudes(entries.of[h], codes) | signs_of<0x5140>(word);
-            words[4 * s + h + 2] = four_magnitudes(entries.of[h], codes >> 16) | signs_of<0x7362>(word);
+            words[4 * s + h] = four_magnitudes(entries.of[h], codes) ^ signs_of<0x5140>(word);
+            words[4 * s + h + 2] = four_magnitudes(entries.of[h], codes >> 16) ^ signs_of<0x7362>(word);
         }
 }
 
@@ -194,14 +195,7 @@ struct BlockOfStoredWords : BlockOfWords<Tile> {
                          : "r"((this->codes ^ chunk << 5) + h * lower)
                          : "memory");
             const uint32_t scale = __byte_perm(__shfl_sync(~0u, now[h], chunk, 4), 0, selector);
-            if constexpr (NVFP4) {
-                const uint32_t turned = scale & 0x80 ? 0x88888888 : 0;  // a negative scale turns its codes' signs
-                stored.words[h] ^= turned;
-                stored.words[2 + h] ^= turned;
-                stored.scales[h] = scale & 0x7F;
-            } else {
-                stored.scales[h] = scale == 255 ? 127 : max(min(int(scale) + above[h], 126), 0);
-            }
+            stored.scales[h] = NVFP4 ? scale : scale == 255 ? 127 : max(min(int(scale) + above[h], 126), 0);
         }
         return stored;
     }

@@ -100,7 +100,8 @@ struct FourBitTile {
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
-    uint2 table[128];
+    static constexpr int ENTRIES = STORED && FORMAT == Weights::nvfp4 ? 256 : 128;  // packed weights have no negative scales
+    uint2 table[ENTRIES];
     std::conditional_t<(GATHERING_THREADS > 0), Nothing, int>
         spare;  // where MayGather (gated_tile.cuh) says whether rows are gathered
     Barrier full[STAGES], empty[STAGES];
@@ -121,7 +122,7 @@ struct FourBitTile {
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
             }
         }
-        if (threadIdx.x < 128) table[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
+        if (threadIdx.x < ENTRIES) table[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }

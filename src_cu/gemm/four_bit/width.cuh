@@ -22,7 +22,7 @@ __device__ __forceinline__ void multiply_as_wide_as(int rows, float (&sums)[Tile
         constexpr int COLUMNS = Tile::TOKENS / Tile::TURNS;
         static_assert(Tile::TOKENS > 72 && COLUMNS != 72 && COLUMNS != 32);
         rows = same_in_all_lanes(rows);
-        if (!Tile::SCALED && rows <= 32) return at_width.template operator()<1, 32>();
+        if (!Tile::SCALED && !Tile::STORED && rows <= 32) return at_width.template operator()<1, 32>();
         if (rows <= 72) return at_width.template operator()<1, 72>();
     }
     at_width.template operator()<Tile::TURNS, Tile::TOKENS / Tile::TURNS>();
