@@ -9,7 +9,6 @@ The first product takes its rows through an index and ends in the activation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 import zoo
+from tests.checkpoints.mistakes import Mistake, none
 from tests.checkpoints.published import DELTA, KINDS, RHO, Sizes
 from tests.checkpoints.readers import READERS, Matrices
 from zoo.reference.fragments import chunk_shape
@@ -130,10 +130,10 @@ class Layer:
 OF_BF16 = DELTA / 16  # what DELTA is of e4m3
 
 
-def error(layer: Layer, name: str, sizes: Sizes, change: Callable[[Matrices], Matrices] = lambda first: first) -> float:
+def error(layer: Layer, name: str, sizes: Sizes, mistake: Mistake = none) -> float:
     """Of a layer relative to the published formula in float64, over what its roundings predict.
 
-    With biases in the checkpoint's order and, of ModelOpt, gates and ups that are scaled apart; limits cut. `change` is a mistake.
+    With biases in the checkpoint's order and, of ModelOpt, gates and ups that are scaled apart; limits cut.
     """
     kind, random, experts = KINDS[name], np.random.default_rng(9), sizes.experts
     tensors = {key: array for key, (_, array) in kind.make(random, sizes).items()}
@@ -148,7 +148,7 @@ def error(layer: Layer, name: str, sizes: Sizes, change: Callable[[Matrices], Ma
     chosen = np.argsort(random.random((11, experts)), axis=1)[:, :2]
     chosen[chosen == 1] = 2  # an expert without a token; some tokens go to one expert twice
     shares, limit = random.random((11, 2)), min(kind.limit, 1.5)
-    found = layer(x, chosen, shares, change(first), second, activation=kind.activation, **({"limit": limit} if limit else {}))
+    found = layer(x, chosen, shares, *mistake(first, second), activation=kind.activation, **({"limit": limit} if limit else {}))
 
     numbers, expected, cut = kind.numbers(tensors, experts), np.zeros(found.shape), 0
     for token, of_token in enumerate(chosen):
@@ -166,8 +166,3 @@ def error(layer: Layer, name: str, sizes: Sizes, change: Callable[[Matrices], Ma
     if layer.tokens == "bf16":
         return float(off / (2 * OF_BF16**2) ** 0.5)  # of h and of y
     return float(off / (3 * (DELTA**2 + (RHO if first.format == "nvfp4" else 0) ** 2)) ** 0.5)
-
-
-def other_order_of_gates(first: Matrices) -> Matrices:
-    """A loader's mistake."""
-    return replace(first, gates="halves" if first.gates == "interleaved" else "interleaved")
