@@ -87,7 +87,7 @@ def test_an_unknown_kind_of_argument_is_refused(misuse):
 
 def test_no_number_of_dimensions_is_read_past_the_shape(misuse):
     words = f"dimensions: ArgumentError {NAME}: x: expected 2 dimensions (M, K), got "
-    assert misuse("dimensions") == [f"{words}{count}" for count in (-1, 0, 1, 9, 1 << 30)]
+    assert misuse("dimensions") == [f"{words}{count}; the x" for count in (-1, 0, 1, 9, 1 << 30)]
 
 
 def test_what_was_closed_is_refused_by_every_function_and_closing_twice_too(misuse):

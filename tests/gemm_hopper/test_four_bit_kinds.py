@@ -51,14 +51,22 @@ def test_what_the_quantiser_writes_is_what_the_product_takes(layout, K):
 
 
 @pytest.mark.parametrize("tokens", ["fp8", "bf16"])
-def test_weights_packed_for_the_other_tokens_are_refused(tokens):
+def test_weights_packed_for_the_other_tokens_are_refused_in_words_that_name_the_packers_option(tokens):
     x, q, scales = operands(3, 64, 64)
     a = permuted_columns(x.astype(ml_dtypes.float8_e4m3fn)) if tokens == "fp8" else x.astype(ml_dtypes.bfloat16)
     d = numpy.zeros((3, 64), numpy.float32)
     run(f"gemm.{tokens}_nvfp4.dense", {"a": a, "b": pack_nvfp4(q, scales, tokens=tokens), "d": d})
     other = {"fp8": "bf16", "bf16": "fp8"}[tokens]
-    with pytest.raises(ArgumentError, match="b: expected"):
+    with pytest.raises(ArgumentError, match=rf"b: expected .*; weights as pack\.nvfp4\.fragments writes them with tokens = {tokens}$"):
         run(f"gemm.{tokens}_nvfp4.dense", {"a": a, "b": pack_nvfp4(q, scales, tokens=other), "d": d})
+    given = {"a": (a.shape, "e4m3" if tokens == "fp8" else "bf16"), "b": (pack_nvfp4(q, scales, tokens=other).shape, "u8")}
+    with pytest.raises(ArgumentError, match=rf"b: expected .* with tokens = {tokens}$"):
+        packaged.shapes(f"gemm.{tokens}_nvfp4.dense", **given, N=64)
+
+
+def test_blocks_as_a_checkpoint_has_them_are_refused_in_words_that_name_their_view():
+    with pytest.raises(ArgumentError, match=r"q: expected 3 dimensions \(G, N, KB\), got 4; .*\.view\(G, N, K // 2\)$"):
+        packaged.shapes("pack.mxfp4.fragments", q=((2, 64, 2, 16), "u8"), scales=((2, 64, 2), "ue8m0"))
 
 
 def test_a_half_of_a_block_that_is_not_there_makes_zero_of_minus_zero():

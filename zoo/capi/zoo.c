@@ -653,6 +653,14 @@ static void say_texts(const zoo_kernel *kernel, const uint16_t *indices, int cou
     say(")");
 }
 
+/* What a refusal of an array's shape ends with: the first clause of its argument's help. */
+static void say_in_short(const char *help)
+{
+    int length = 0;
+    while (help[length] && !(strchr(".;:", help[length]) && help[length + 1] == ' ')) length++;
+    if (length) say("; %.*s", length, help);
+}
+
 /* ---- 1. names ---- */
 
 static const zoo_argument *find_given(const zoo_argument *given, size_t count, const char *name)
@@ -981,6 +989,7 @@ static zoo_status bind_array(call_state *call, int index)
         refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: expected %d dimensions ", name, form->dimensions);
         say_texts(kernel, form->shape, form->dimensions);
         say(", got %d", array->dimensions);
+        say_in_short(kernel->arguments[index].help);
         return ZOO_ARGUMENT_ERROR;
     }
     for (int axis = 0; axis < array->dimensions; axis++)
@@ -1117,6 +1126,7 @@ static zoo_status check_same(const call_state *call, int index, const char *what
         say_texts(call->kernel, expressions, array->dimensions);
         say(", got ");
         say_tuple(got, array->dimensions);
+        if (!*what) say_in_short(call->kernel->arguments[index].help);
     }
     return status;
 }

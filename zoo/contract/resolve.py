@@ -194,8 +194,8 @@ class _Resolution:
     def _bind(self, name: str, array: Array) -> None:
         form = self.forms[name]
         if len(array.shape) != len(form.shape):
-            wanted = ", ".join(expression.text for expression in form.shape)
-            self._fail(f"{name}: expected {len(form.shape)} dimensions ({wanted}), got {len(array.shape)}")
+            wanted, hint = ", ".join(expression.text for expression in form.shape), self.kernel.arguments[name].in_short
+            self._fail(f"{name}: expected {len(form.shape)} dimensions ({wanted}), got {len(array.shape)}{hint}")
         if any(extent < 0 for extent in array.shape):
             self._fail(f"{name}: a negative extent in {_tuple(array.shape)}")
         if any(stride < 0 for stride in array.strides):
@@ -272,7 +272,8 @@ class _Resolution:
         for extent, wanted, found in zip(shape, expected, got, strict=True):
             if wanted != found and not (free and extent <= 1):
                 texts = ", ".join(expression.text for expression in expressions)
-                self._fail(f"{name}: expected {what}{_tuple(expected)} = ({texts}), got {_tuple(got)}")
+                hint = "" if what else self.kernel.arguments[name].in_short
+                self._fail(f"{name}: expected {what}{_tuple(expected)} = ({texts}), got {_tuple(got)}{hint}")
 
     # 8. overlaps
     def _overlaps(self) -> None:

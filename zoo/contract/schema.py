@@ -173,6 +173,12 @@ class Argument:
     def written(self) -> bool:
         return self.access != "read"
 
+    @property
+    def in_short(self) -> str:
+        """What a refusal of its shape ends with: the first clause of its help. The C library has the same (`say_in_short`)."""
+        clause = re.split("[.;:] ", self.help, maxsplit=1)[0]
+        return f"; {clause}" if clause else ""
+
 
 @dataclass(eq=False, repr=False)
 class Constraint:

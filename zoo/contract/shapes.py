@@ -227,8 +227,9 @@ class _Call:
                     self.squeezed.add(leading.text)
                 array = self.arrays[name] = replace(array, shape=(1, *array.shape), strides=(0, *array.strides))
             if len(array.shape) != len(form.shape):
-                wanted = ", ".join(expression.text for expression in form.shape)
-                raise ArgumentError(f"{self.kernel.name}: {name}: expected {len(form.shape)} dimensions ({wanted}), got {len(array.shape)}")
+                wanted, hint = ", ".join(expression.text for expression in form.shape), self.kernel.arguments[name].in_short
+                words = f"{name}: expected {len(form.shape)} dimensions ({wanted}), got {len(array.shape)}{hint}"
+                raise ArgumentError(f"{self.kernel.name}: {words}")
             if self._lies_transposed(array, form):
                 array = self.arrays[name] = replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
             for expression, extent in zip(form.shape, array.shape, strict=True):

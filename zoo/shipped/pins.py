@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e99d1be23b3ebe0997a2bf030d3c99a6fb283d6c3c902acd1c6f416c71ef4f17"
+MANIFEST_SHA256 = "fa27799dbb7d9f057a7fd00ad30da5add2db4e9dfa264deacf1bc2b180aadecb"
