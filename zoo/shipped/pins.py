@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "fa27799dbb7d9f057a7fd00ad30da5add2db4e9dfa264deacf1bc2b180aadecb"
+MANIFEST_SHA256 = "23d1572d793e1fdd11b8e133c83e09575e50d562ab0cf1686e9c443bf8a8412b"

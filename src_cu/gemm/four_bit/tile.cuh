@@ -101,6 +101,7 @@ struct FourBitTile {
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     static constexpr int ENTRIES = STORED && FORMAT == Weights::nvfp4 ? 256 : 128;  // packed weights have no negative scales
+    static_assert(ENTRIES <= THREADS);
     uint2 table[ENTRIES];
     std::conditional_t<(GATHERING_THREADS > 0), Nothing, int>
         spare;  // where MayGather (gated_tile.cuh) says whether rows are gathered
