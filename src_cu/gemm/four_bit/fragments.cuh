@@ -1,8 +1,9 @@
 // From packed 4-bit weights to the words of e4m3 that a wgmma takes from registers. zoo/reference/fragments.py says where each bit
 // lies, zoo/reference/four_bit_weights.py what a code and its scale become.
 //
-// A scale byte names one of 128 entries (of stored nvfp4, which may be negative, 256) of a table in shared memory: the eight magnitudes that codes become under it, two words. A
-// lane's 16 weights of a row and 64 of K have one scale, since K is permuted: one look-up serves them all. Of eight weights
+// A scale byte names one of 128 entries of a table in shared memory, of 256 where nvfp4 is stored and may be negative: the eight magnitudes
+// that codes become under it, two words. A lane's 16 weights of a row and 64 of K have one scale, since K is permuted: one look-up serves them
+// all. Of eight weights
 //
 //     word & 0x77777777           four selectors of a byte permutation, and in the upper half four more
 //     two byte permutations       four magnitudes each

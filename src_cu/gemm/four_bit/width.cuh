@@ -6,8 +6,8 @@
 namespace zoo {
 
 // Calls multiply<TURNS, COLUMNS>(sums), and makes zeros of the sums beyond. Each width has a loop over K of its own, and no two of them wgmmas
-// of the same width: ptxas puts together what those have in common, and then lets no two wgmmas run at a time. Loops with scales for 1 x 128 are
-// long, so they are two.
+// of the same width: ptxas puts together what those have in common, and then lets no two wgmmas run at a time. Loops with scales for 1 x 128 and
+// those of stored weights are long, so they are two.
 template <class Tile>
 __device__ __forceinline__ void multiply_as_wide_as(int rows, float (&sums)[Tile::SUMS], const auto& multiply) {
     auto at_width = [&]<int TURNS, int COLUMNS>() {
