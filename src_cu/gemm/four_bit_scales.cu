@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     const zoo::FourBitOperands<zoo::Tile> operands{a, {b, tiles, chunks}, box_rows, scales};
     const zoo::IndexedRows indexed{a_first, a_stride, a_rows, chunks * zoo::CHUNK, index};
     const zoo::FourBitResult<zoo::Tile::FORMAT> result{
-        d,      d_stride, d_kind,  N,    a_scale,           zoo::GATHERS ? index : nullptr,
+        d,      d_stride, d_kind,  N,    a_scale,           zoo::MAY_GATHER ? index : nullptr,
         a_rows, alpha,    largest, bias, bias_is_bf16 != 0, row_scale};
     const auto order = [&] {
         return zoo::order_of<zoo::Order>(places, groups, rows, box_rows, N, zoo::tiles_of(chunks, zoo::PROMOTED_CHUNKS));

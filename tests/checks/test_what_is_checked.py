@@ -34,6 +34,7 @@ DECIDING = ("GROUPING", "INDEXED", "MOVED", "PROMOTION", "RESTS", "SHARERS", "SP
 
 # Products of 4-bit weights with gates and ups: four kinds of operands have the same problems but for numbers, which plain products hold.
 _LIKE_OTHERS = re.compile(r"gemm\.(fp8_mxfp4|bf16_nvfp4|bf16_mxfp4\.m_grouped_\w+)\..*swiglu.*")
+_OF_GATES = re.compile(r"gemm\.(fp8|bf16)_(nvfp4|mxfp4)\..*swiglu.*")
 NAMES = [name for name in packaged.manifest.names if not _LIKE_OTHERS.fullmatch(name)]
 
 
@@ -53,7 +54,9 @@ def _ways(kernel: Kernel) -> Iterable[Variant]:
     found: dict[tuple[object, ...], Variant] = {}
     for variant in kernel.variants:
         arch = variant.arch if kernel.fields["op"] == "gemm" else None
-        way = arch, *(variant.dtypes.get(name) for name in read), *(variant.constants.get(name) for name in DECIDING)
+        # all tiles of 4-bit gates are asked the same, whichever tokens' scales they take
+        deciding = [name for name in DECIDING if name != "PROMOTION" or not _OF_GATES.fullmatch(kernel.name)]
+        way = arch, *(variant.dtypes.get(name) for name in read), *(variant.constants.get(name) for name in deciding)
         found.setdefault(way, variant)
     return found.values()
 

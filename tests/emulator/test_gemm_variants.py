@@ -7,6 +7,7 @@ the evidence of that is pinned by the same bytes. Each cubin of 4-bit weights, f
 rows or of the longest K under two schedules or more; so a way to launch one runs the first of its two problems only.
 """
 
+import contextlib
 import os
 from itertools import islice
 
@@ -22,7 +23,7 @@ from zoo.shipped.packaged import packaged
 EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 2))
 SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 2))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
-MOST_ELEMENTS = 12_000  # of the inputs of a problem
+MOST_ELEMENTS = 16_000  # of the inputs of a problem
 LOOKED_AT = max(16, EXAMPLES)  # the first problems of a kernel are its smaller ones
 EVERY = not {"ZOO_EXAMPLES", "ZOO_SCHEDULES", "ZOO_CUBINS"}.isdisjoint(os.environ)
 
@@ -103,6 +104,9 @@ TESTED_BESIDES = {variant.sha256 for _, variant in OF_FOUR_BITS}
 @pytest.mark.parametrize(("kernel", "variant"), OF_FOUR_BITS, ids=[f"{kernel.name} {variant.name}" for kernel, variant in OF_FOUR_BITS])
 def test_a_cubin_of_four_bits_gives_the_references_bytes_whatever_comes_first(kernel, variant):
     which = int(variant.sha256, 16) // 7 % 2
-    problem = max(small_problems(kernel, variant), key=lambda problem: rows_and_depth(problem)[which])
-    wrong = difference(problem, kernel, variant, executor(ZOO, max(2, SCHEDULES)), POISONS[:1])
-    assert wrong is None, f"{problem.name}: {wrong}"
+    for problem in sorted(small_problems(kernel, variant), key=lambda problem: rows_and_depth(problem)[which], reverse=True):
+        with contextlib.suppress(VariantError):  # it is for other scales of a
+            wrong = difference(problem, kernel, variant, executor(ZOO, max(2, SCHEDULES)), POISONS[:1])
+            assert wrong is None, f"{problem.name}: {wrong}"
+            return
+    pytest.fail("no small problem is for this variant; add one to its checks")

@@ -71,6 +71,13 @@ OF_FOUR_BIT_GROUPS = [
 WITHOUT_EXTRA = [kernel for kernel in kernels("dense", "m_grouped_contiguous") if "dense" in kernel.name or "extra" not in kernel.fields]
 INVARIANT = list(dict.fromkeys([*((kernel.name, dtype, False) for kernel in WITHOUT_EXTRA for dtype in results(kernel)), *OF_GROUPS]))
 ASKABLE = [(kernel.name, dtype) for kernel in kernels("dense") if "batch_invariant" in kernel.options for dtype in results(kernel)]
+SCALED = {"a_block_scale": "f32"}  # rows with scales for 1 x 128
+OF_SCALED = [
+    (kernel.name, dtype)
+    for kernel in kernels("dense", "m_grouped_contiguous", "m_grouped_gather", "m_grouped_masked")
+    for dtype in results(kernel)
+    if "a_block_scale" in kernel.arguments
+]
 
 
 class Rows:
@@ -80,7 +87,8 @@ class Rows:
         self.kernel = kernel = ZOO.kernel(name)
         self.numbers = torch.Generator(DEVICE).manual_seed(N * K)
         self.sizes = {"M": MOST, "R": MOST, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "Q": N // 2, "G": groups}
-        self.asked = {option: value for option, value in (*asked.items(), ("gates", "interleaved")) if option in kernel.options}
+        known = {*kernel.options, *kernel.arguments}
+        self.asked = {option: value for option, value in (*asked.items(), ("gates", "interleaved")) if option in known}
         self.asked |= ({"d": dtype} if "d" in kernel.arguments else {}) | ({"workspace": "u8"} if moved else {})
         described, self.settings = self.described(MOST)
         self.of_rows = {one for one in described if kernel.arguments[one].forms[0].shape[0].text == "M"}
@@ -223,6 +231,17 @@ def test_a_row_has_the_same_bits_wherever_its_group_ends_and_the_next_begins(nam
     differ, variants = Rows(name, dtype, *small, {}, groups=2, moved=moved).compared_in_groups()
     assert not differ, f"{differ[:10]}, of {', '.join(one.name for one in variants)}"
     assert len(variants) > 1 and any(map(moves, variants)) == moved
+
+
+@pytest.mark.parametrize(("name", "dtype"), OF_SCALED)
+def test_a_row_under_scales_for_1_x_128_has_the_same_bits_among_others(name, dtype):
+    """Some kernels have one variant for these: it must not matter where in a tile a row lies."""
+    if "dense" in name:
+        differ, variants = Rows(name, dtype, *SPLIT, ASKED | SCALED).compared()
+    else:
+        differ, variants = Rows(name, dtype, *SMALL_OF_FOUR_BITS, SCALED, groups=2).compared_in_groups()
+    assert not differ, f"{differ[:10]}, of {', '.join(one.name for one in variants)}"
+    assert {variant.constants["PROMOTION"] for variant in variants} == {1}
 
 
 @pytest.mark.parametrize(("name", "dtype"), ASKABLE)

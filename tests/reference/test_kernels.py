@@ -109,6 +109,17 @@ def test_rows_that_name_their_group_are_those_that_offsets_cut() -> None:
     assert (found[0][8] == 7).all() and (found[0][:8] != 7).any()
 
 
+@pytest.mark.parametrize(("scale", "shape"), [("a_scale", (0,)), ("a_block_scale", (0, 2))])
+def test_an_index_into_no_rows_gives_rows_of_zeros_under_scales_of_none(scale: str, shape: tuple[int, ...]) -> None:
+    random = numpy.random.default_rng(4)
+    given = {"a": numpy.zeros((0, 192), numpy_dtype("e4m3")), scale: numpy.zeros(shape, numpy.float32)}
+    given |= {"b": random.integers(0, 256, (1, 16, 96), dtype=numpy.uint8), "offsets": numpy.int32([2])}
+    given["b_scale"] = numpy.full((1, 16, 12), 0x38, numpy.uint8).view(numpy_dtype("e4m3"))
+    d = numpy.full((3, 16), 7, numpy.float32)
+    run("gemm.fp8_nvfp4.m_grouped_gather.stored", {**given, "index": numpy.int32([0, -1, 5]), "d": d})
+    assert (d[:2] == 0).all() and (d[2] == 7).all()
+
+
 _DRAWN = [
     (str(kernel), int(seed))
     for seed, kernel in enumerate(numpy.random.default_rng(19).choice(sorted(KERNELS), 8, replace=False))

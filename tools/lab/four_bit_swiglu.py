@@ -28,7 +28,7 @@ from zoo.reference.gemm import rounded
 from zoo.reference.swiglu import ACTIVATIONS, gated_unit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from four_bit import CHUNKS, IN_NO_CACHE, weights
+from four_bit import CHUNKS, IN_NO_CACHE, tiles, weights
 
 FORMATS = ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
@@ -161,7 +161,7 @@ class Drawn:
     def tiles(self, result: str) -> list[tuple[str, str]]:
         """What a kernel of that result is called besides, and each of its tiles."""
         endings = (result, f"{result}_stored")
-        return [(ending, variant.name) for ending in endings for variant in self.cubins.kernel(self.name + ending).variants]
+        return [(ending, tile.name) for ending in endings for tile in tiles(self.cubins.kernel(self.name + ending), "regular")]
 
     def differs(self, what: str, tile: str, expected: np.ndarray, found: torch.Tensor) -> bool:
         wanted = np.where(self.ours[:, None], expected.reshape(self.M, -1), np.uint8(POISON))
@@ -224,16 +224,16 @@ def times(cubins: Zoo, formats: str, groups: int, rows: int, N: int, K: int, how
         "blocks": (".swiglu_fp8b128", of_q | {"scales": scales}),
         "known": (".swiglu_fp8b128", of_q | {"scales": scales, "q_scale": known}),
     }
-    calls, tiles = {}, {}
+    calls, chosen = {}, {}
     for what, (ending, given) in results.items():
         plans = [cubins.prepare(name + ending, **operands, **one, **given) for one in each]
-        tiles[what] = plans[0].launch.variant.name
+        chosen[what] = plans[0].launch.variant.name
         calls[what] = [lambda plan=plan: plan(torch.cuda.current_stream().cuda_stream) for plan in plans]
-        same = tiles["plain"]
-        if what != "plain" and tiles[what] != same and any(one.name == same for one in cubins.kernel(name + ending).variants):
+        same = chosen["plain"]
+        if what != "plain" and chosen[what] != same and any(one.name == same for one in cubins.kernel(name + ending).variants):
             plans = [cubins.prepare(name + ending, **operands, **one, **given, variant=same) for one in each]
             calls[f"{what} {same}"] = [lambda plan=plan: plan(torch.cuda.current_stream().cuda_stream) for plan in plans]
-    return {"formats": formats, "groups": groups, "rows": rows, "how": how, "N": N, "K": K, "tiles": tiles, "us": in_turns(calls)}
+    return {"formats": formats, "groups": groups, "rows": rows, "how": how, "N": N, "K": K, "tiles": chosen, "us": in_turns(calls)}
 
 
 def main() -> int:

@@ -137,12 +137,15 @@ def _way(variant: Variant, M: int, K: int, seed: int, number: int = 0) -> Way:
     return Way(scales.astype(numpy.float32), columns_first=bool(seed % 2))
 
 
+ODD_SCALES = {"NaN": numpy.nan, "infinity": numpy.inf, "zero": 0, "the smallest": 2.0**-149, "negative": -1.5}
+
+
 def _odd_scales(variant: Variant, M: int, K: int) -> Iterator[tuple[str, Way]]:
     """What a scale for 1 x 128 may be."""
     way = _way(variant, M, K, 0)
     if way.scales is None:
         return
-    for words, value in (("NaN", numpy.nan), ("infinity", numpy.inf), ("zero", 0), ("the smallest", 2.0**-149), ("negative", -1.5)):
+    for words, value in ODD_SCALES.items():
         scales = way.scales.copy()
         scales[M // 2, -1] = scales[0, 0] = value
         yield f"a scale of one row and 128 of K that is {words} stays there", replace(way, scales=scales)

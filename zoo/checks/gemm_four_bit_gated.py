@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,13 +11,12 @@ from typing import Any
 import ml_dtypes
 import numpy
 
-from zoo.checks.gemm_four_bit import stored_weights
+from zoo.checks.gemm_four_bit import ODD_SCALES, Way, stored_weights
 from zoo.checks.pairs import Drawn, Pairs
 from zoo.checks.problem import Later, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_by, quantised_in_blocks
-from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import NO_LARGEST, largest_scales, mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
 from zoo.reference.fragment_words import ROWS
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
@@ -82,6 +81,7 @@ class _Call:
     known: numpy.ndarray | None
     columns_first: bool  # scales of the result: M is contiguous
     gap: int
+    way: Way  # scales of a for 1 x 128, if there are
     apart: int  # bytes between stored scales of groups, after which they can be read whole where their rows can, or not
 
 
@@ -110,6 +110,8 @@ class _Problems:
             "row_scale": (False, True),
             "gap": (0, 1, 2),
         }
+        if not self.of_bf16:
+            found["block_scale"] = ("none", "rows first", "columns first")
         if self.quantised:
             found |= {"scaling": ("exact", "pow2"), "known": ("none", "one", "each"), "in_fragments": (False, True)}
             found["columns_first"] = (False, True)
@@ -124,9 +126,13 @@ class _Problems:
     def __iter__(self) -> Iterator[Problem]:
         if self.grouping != "dense":
             for place, (columns, K, sizes, more) in enumerate(_GROUPS):
+                if place == 0:  # that an emulator can take: for tiles of either scales of a, and weights with NaN
+                    yield self._of_groups(columns, K, sizes, more, False, block_scale=("columns first",))
+                    yield self._of_groups(columns, K, sizes, more, False, block_scale=("none",))
+                    yield self._of_groups(columns, K, sizes, more, True, block_scale=("none",), weights=("of all kinds",))
+                    continue
                 for special in (False, True):
-                    only = {"weights": ("of all kinds",)} if special and place == 0 else {}  # that an emulator can take, with NaN
-                    yield self._of_groups(columns, K, sizes, more, special, **only)
+                    yield self._of_groups(columns, K, sizes, more, special)
             return
         for shape in _SHAPES:
             if not self.quantised or shape[1] % 16 == 0:
@@ -147,6 +153,9 @@ class _Problems:
             said = " and ".join(map(str, values))
             yield self._dense(f"bias of {said}", next(hostile), biases=values, bias=("f32",))
         yield self._dense("rows scaled by zero, -1, infinity, NaN, tiny and huge", next(hostile), odd_rows=True, row_scale=(True,))
+        if not self.of_bf16:
+            said = f"scales of a for 1 x 128 that are {', '.join(ODD_SCALES)}"
+            yield self._dense(said, (11, 48, 288), odd_scales=True, block_scale=("rows first",))
         for known in (2.0**-140, 2.0**120, numpy.inf, numpy.nan, 0.0) if self.quantised else ():
             yield self._dense(f"a known scale of {known}", next(hostile), known_scale=known, known=("one",))
         yield self._dense("no rows", (0, 32, 32))
@@ -178,10 +187,15 @@ class _Problems:
             known=None if known is None else random.uniform(0.001, 0.02, known).astype(numpy.float32),
             columns_first=drawn.get("columns_first", False),
             gap=drawn["gap"],
+            way=Way(),
             apart=(8 if K % 128 == 0 else 5) * drawn.get("apart", False),
         )
+        if drawn.get("block_scale", "none") != "none":
+            scales = numpy.exp2(random.uniform(-6, 6, (M, -(-K // 128)))).astype(numpy.float32)
+            call = replace(call, way=Way(scales, drawn["block_scale"] == "columns first"))
         given = [f"{name} {array.dtype} {array.shape[1:]}" for name, array in vars(steps).items() if array is not None]
         result = [call.dtype or call.scaling]
+        given += ["a_block_scale"] * (call.way.scales is not None)
         result += [f"known scales: {known}"] * (known is not None) + ["in fragments"] * call.in_fragments
         return f"{gates.order} {gates.activation} {gates.limit:g}, {', '.join(result)}, with {' '.join(given) or 'nothing'}", call
 
@@ -194,6 +208,7 @@ class _Problems:
         alpha: float | None = None,
         biases: tuple[float, ...] = (),
         odd_rows: bool = False,
+        odd_scales: bool = False,
         known_scale: float | None = None,
         **only: Sequence[Any],
     ) -> Problem:
@@ -213,6 +228,8 @@ class _Problems:
             odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)
             changed["row_scale"] = numpy.resize(odd, M)
         call = replace(call, steps=replace(call.steps, **changed))
+        if odd_scales:
+            call = replace(call, way=_with_odd_scales(call.way, range(1, M, 2)))
         if known_scale is not None:
             call = replace(call, known=numpy.full(1, known_scale, numpy.float32))
         return self._problem(f"{M} x {columns} x {K}, {words}, {said}", a, numpy.arange(M), ((0, M),), (M,), call, K, columns, (weights,))
@@ -244,6 +261,12 @@ class _Problems:
                 taken[(taken == 0) | (random.random(M) < 0.2)] = -1
             if call.steps.a_scale is not None:
                 call = replace(call, steps=replace(call.steps, a_scale=numpy.resize(call.steps.a_scale, tokens)))
+            if call.way.scales is not None:
+                blocks = call.way.scales.shape[1]
+                call = replace(call, way=replace(call.way, scales=numpy.resize(call.way.scales, (tokens, blocks))))
+        if special and call.way.scales is not None:
+            last_rows = [end - 1 for begin, end in bounds if begin < end]
+            call = replace(call, way=_with_odd_scales(call.way, range(1, 4) if self.grouping == "m_grouped_gather" else last_rows))
         words = f"groups of {' '.join(map(str, sizes[:8]))}{' ...' * (G > 8)} rows{f' in {height}' if in_places else ''}, {columns} x {K}"
         words += ", NaN in some rows" * special + f", scales of b {drawn['weights']}"
         kinds = self._kinds_of(sizes) if drawn["weights"] == "of all kinds" else ("near",)
@@ -293,6 +316,7 @@ class _Problems:
                 inputs[what] = Placed((array[0] if one else array) if of_group else array.reshape(rows) if len(rows) == 2 else array)
         if call.known is not None:
             inputs["q_scale"] = Placed(call.known)
+        inputs |= call.way.placed(rows if len(rows) == 2 else ())
         M = int(numpy.prod(rows))
         nobody = numpy.ones(M, bool)
         for begin, end in bounds:
@@ -315,8 +339,7 @@ class _Problems:
                     bias=None if call.steps.bias is None else call.steps.bias[group],
                     row_scale=None if call.steps.row_scale is None else call.steps.row_scale[begin:end],
                 )
-                multiply = gemm_bf16_by_four_bit if self.of_bf16 else gemm_fp8_by_four_bit
-                sums = multiply(tokens, groups[group].weights)
+                sums = call.way.taken(taken[begin:end]).multiplied(tokens, groups[group].weights)
                 found[begin:end] = h_of_sums(sums, groups[group].powers, call.gates, steps)
             return found
 
@@ -403,6 +426,15 @@ class _Problems:
             return _Weights(q, filled.view(ml_dtypes.float8_e8m0fnu), rebased.weights, rebased.factors, scales)
         packed = pack_mxfp4(q, scales, order, self.tokens)
         return _Weights(packed.b, packed.row_scale, rebased.weights, rebased.factors, None)
+
+
+def _with_odd_scales(way: Way, rows: Iterable[int]) -> Way:
+    """A row each has one that is no usual number; others stay as they are."""
+    assert way.scales is not None
+    scales = way.scales.copy()
+    for row, value in zip(rows, ODD_SCALES.values(), strict=False):
+        scales[row, -1] = value
+    return replace(way, scales=scales)
 
 
 def _idle(drawn: Drawn) -> set[str]:

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "f3c411d8e43e431d7e24e229b86e1c2ccf511b9ddb30f90a248c798f80a6a5ba"
+EVIDENCE_SHA256 = "d8398ab925f44b3f66e6ae21cf555d4f08d403cc1c7b1e33d545c764a61fa742"

@@ -12,6 +12,7 @@
 #include "gemm/four_bit/gated_order.cuh"
 #include "gemm/four_bit/gated_store.cuh"
 #include "gemm/four_bit/gated_tile.cuh"
+#include "gemm/four_bit/halves.cuh"
 #include "gemm/four_bit/load.cuh"
 #include "gemm/four_bit/multiply.cuh"
 #include "gemm/four_bit/width.cuh"
@@ -32,9 +33,16 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
         multiply_bf16(tile, ring, b.chunks, int(exists), sums, packed);
     } else {
         multiply_as_wide_as<Tile>(work.end_token - work.token, sums[0], [&]<int TURNS, int COLUMNS>(auto& some_sums) {
-            BlockOf<Tile> block;
-            if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
-            multiply_packed<TURNS, COLUMNS>(tile, block, ring, work.end_block, exists ? b.chunks : 0, some_sums);
+            auto begin = [&](auto& block) {
+                if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+            };
+            if constexpr (Tile::SCALED) {
+                multiply_by_halves<TURNS, COLUMNS>(tile, ring, work.end_block, exists ? b.chunks : 0, some_sums, begin);
+            } else {
+                BlockOf<Tile> block;
+                begin(block);
+                multiply_packed<TURNS, COLUMNS>(tile, block, ring, work.end_block, exists ? b.chunks : 0, some_sums);
+            }
         });
     }
 }
@@ -67,8 +75,11 @@ struct GatedProduct {
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
             } else if constexpr (Tile::MAY_GATHER) {
-                if (thread - 32 < Tile::GATHERING_THREADS && operands.gathers())
-                    gather_tokens(tile, order, indexed, operands.scales, thread - 32);
+                if (operands.gathers()) {
+                    if (thread - 32 < Tile::GATHERING_THREADS) gather_tokens(tile, order, indexed, operands.scales, thread - 32);
+                } else if constexpr (Tile::SCALED) {
+                    if (thread - 32 < Tile::SCALING_THREADS) load_token_scales(tile, order, operands.scales, thread - 32);
+                }
             }
         } else {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();

@@ -26,19 +26,20 @@ struct LoopOverHalves {
     static_assert(Tile::STAGES > 2, "a block, the one before it and the next one are there at once");
 
     Tile& tile;
+    bool by_threads;     // tokens are gathered, asked once: of each block it is 3 to 10 instructions
     int left;            // chunks, from the block that is unpacked on
     int stage, before;   // of the block that is multiplied, and of the one before it
     uint32_t own_scale;  // how far behind the first token's scale that of this lane's first one lies
-    BlockOfWords<Tile> block;
+    BlockOf<Tile> block;
     float partial[SETS][PARTIAL];
 
-    __device__ __forceinline__ LoopOverHalves(Tile& tile, int left) : tile(tile), left(left) {}
+    __device__ __forceinline__ LoopOverHalves(Tile& tile, int left) : tile(tile), by_threads(tile.are_gathered()), left(left) {}
 
     static __device__ __forceinline__ constexpr int set_of(int half, int turn) { return TURNS == 1 && SCALED ? half : turn; }
 
     __device__ __forceinline__ void unpack_half(int half) {
         const uint32_t table = shared_address(tile.table);
-        PackedWeights packed[HALF];
+        decltype(block.load(0, 0)) packed[HALF];
         Entries entries[HALF];
 #pragma unroll
         for (int i = 0; i < HALF; i++) packed[i] = block.load(half * HALF + i, left);
@@ -91,7 +92,7 @@ struct LoopOverHalves {
         block.find_places(tile);
         own_scale = accumulator_column(0) * sizeof(float);
         asm volatile("" : "+r"(own_scale));
-        tile.wait_until_full(ring);
+        tile.wait_until_full(ring, by_threads);
         stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
@@ -103,7 +104,7 @@ struct LoopOverHalves {
     template <bool IS_FIRST>
     __device__ __forceinline__ void multiply(Ring<Tile::STAGES>& ring, bool is_last, float (&sums)[SUMS]) {
         ring.advance();
-        if (!is_last) tile.wait_until_full(ring);
+        if (!is_last) tile.wait_until_full(ring, by_threads);
         block.multiply_from(tile, stage);
         if constexpr (SCALED && !IS_FIRST) wait_for_multiplications<0>();
         start<IS_FIRST>(0, 0);
@@ -124,7 +125,8 @@ struct LoopOverHalves {
         if constexpr (!SCALED) wait_for_multiplications<TURNS>();
         left -= PROMOTED_CHUNKS;
         before = stage;
-        stage = ring.stage;
+        // Stored words, which are not told what exists, unpack the last block twice: the next one may not be there.
+        if (!Tile::STORED || !is_last) stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
         if constexpr (SCALED && TURNS == 2) promote<1>(1, 0, before, sums);
@@ -146,14 +148,15 @@ struct LoopOverHalves {
     }
 };
 
-// As multiply_packed().
+// As multiply_packed(). `begin`: of a block's words, before the first.
 template <int TURNS, int COLUMNS, class Tile>
 __device__ __forceinline__ void multiply_by_halves(Tile& tile, Ring<Tile::STAGES>& ring, int blocks, int left,
-                                                   float (&sums)[TURNS * COLUMNS / 2]) {
+                                                   float (&sums)[TURNS * COLUMNS / 2], const auto& begin) {
 #pragma unroll
     for (int j = 0; j < TURNS * COLUMNS / 2; j++) sums[j] = 0;
     if (blocks == 0) return;
     LoopOverHalves<Tile, TURNS, COLUMNS> loop(tile, left);
+    begin(loop.block);
     loop.begin(ring);
     loop.template multiply<true>(ring, blocks == 1, sums);
     // Behind a block that is not of the loop ptxas does not know what is the same in all lanes.

@@ -20,8 +20,8 @@ struct PackedMatrices {
     int tiles, chunks;
 };
 
-// Scales of A for 1 x 128. They may lie anywhere: strides in scales; `group_stride`: what is added from a group's rows to the next one's
-// beyond the rows between them.
+// Scales of A for 1 x 128. They may lie anywhere: strides in scales; `group_stride`: from one group's to the next one's, less row_stride
+// times the rows between them.
 struct TokenScales {
     const float* first;
     int64_t row_stride, block_stride, group_stride;

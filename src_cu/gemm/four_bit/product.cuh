@@ -117,8 +117,13 @@ struct FourBitProduct {
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
             } else if (thread - 32 < Tile::COPYING_THREADS) {
-                if constexpr (Tile::MAY_GATHER)
-                    if (!operands.gathers()) return;
+                if constexpr (Tile::MAY_GATHER) {
+                    if (!operands.gathers()) {
+                        if constexpr (Tile::SCALED)
+                            if (thread - 32 < Tile::SCALING_THREADS) load_token_scales(tile, order, operands.scales, thread - 32);
+                        return;
+                    }
+                }
                 if constexpr (Tile::GATHERING_THREADS > 0)
                     gather_tokens(tile, order, rows, operands.scales, thread - 32);
                 else if constexpr (Tile::SCALED)
@@ -148,7 +153,9 @@ struct FourBitProduct {
                         if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
                         multiply_packed<TURNS, COLUMNS>(tile, block, ring, blocks, left, some_sums, operands.promotion);
                     } else {
-                        multiply_by_halves<TURNS, COLUMNS>(tile, ring, blocks, left, some_sums);
+                        multiply_by_halves<TURNS, COLUMNS>(tile, ring, blocks, left, some_sums, [&](auto& block) {
+                            if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+                        });
                     }
                 });
                 if constexpr (Tile::PARKS) parked.fetch(order, work);

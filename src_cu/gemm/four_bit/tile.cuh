@@ -86,16 +86,13 @@ struct FourBitTile {
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool HUNGRY = TOKENS >= 128;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
-    static constexpr int THREADS = MATH_THREADS + (HUNGRY ? 128
-                                                          : 32 + (GATHERING_THREADS > 0 ? GATHERING_THREADS
-                                                                  : SCALED              ? 32
-                                                                                        : 0));
+    static constexpr int SCALING_THREADS = SCALED ? 32 : 0;  // that copy tokens' scales, unless they gather tokens as well
+    // Those that arrive by their copies.
+    static constexpr int COPYING_THREADS = GATHERING_THREADS > 0 ? GATHERING_THREADS : SCALING_THREADS;
+    static constexpr int THREADS = MATH_THREADS + (HUNGRY ? 128 : 32 + COPYING_THREADS);
     static constexpr bool PARKS = TOKENS > 128;
     static constexpr int LOADER_REGISTERS = 72;
     static constexpr int MATH_REGISTERS = SCALED ? 208 : 216;  // of tiles that fit ptxas spills a few bytes with 216
-    static constexpr int COPYING_THREADS = GATHERING_THREADS > 0 ? GATHERING_THREADS
-                                           : SCALED              ? 32
-                                                                 : 0;  // that arrive by their copies
     static constexpr uint32_t FULL_ARRIVALS = 1 + COPYING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
@@ -115,7 +112,7 @@ struct FourBitTile {
             uint32_t arrivals = FULL_ARRIVALS;
             if constexpr (MAY_GATHER) {
                 gathered = operands.gathers();
-                if (!gathered) arrivals = 1;
+                if (!gathered) arrivals = 1 + SCALING_THREADS;
             }
 #pragma unroll
             for (int stage = 0; stage < STAGES; stage++) {
@@ -127,13 +124,15 @@ struct FourBitTile {
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
-    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
-        bool by_threads;
-        if constexpr (MAY_GATHER) by_threads = __any_sync(0xFFFFFFFF, gathered);  // so that ptxas knows that lanes go on together
+    // Whether threads copy tokens. By a vote, so that ptxas knows that lanes go on together.
+    __device__ __forceinline__ bool are_gathered() const {
+        if constexpr (MAY_GATHER) return __any_sync(0xFFFFFFFF, gathered);
+        return GATHERS;
+    }
+    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) { wait_until_full(ring, are_gathered()); }
+    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring, bool by_threads) {
         wait(&full[ring.stage], ring.parity);
-        if constexpr (GATHERS) let_copies_see_shared_memory();
-        if constexpr (MAY_GATHER)
-            if (by_threads) let_copies_see_shared_memory();
+        if (by_threads) let_copies_see_shared_memory();
     }
 
     // By a whole warp.

@@ -12,6 +12,8 @@ namespace zoo {
 constexpr bool DENSE = Variant::GROUPING == 0, GATHERS = Variant::GROUPING == 2;
 constexpr Weights WEIGHTS = Weights(Variant::FORMAT);
 constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
+// Tiles of tokens that have scales for 1 x 128 gather as well, where a launch says so, but for DecodedTile.
+constexpr bool MAY_GATHER = Variant::GROUPING == 1 && PROMOTION == Promotion::of_scaled_halves && Variant::TOKENS < 256;
 
 template <class Tile>
 using OrderOfGroups =
@@ -24,7 +26,7 @@ using OrderOf = std::conditional_t<DENSE, OrderOfOne<Tile, Variant::TOKENS, Vari
 template <int TOKENS>
 struct Choice {
     using Tile = FourBitTile<WEIGHTS, TOKENS, Variant::TURNS, Variant::WARPGROUPS, Variant::STAGES, Variant::CHUNKS, GATHERS,
-                             fits<Variant>, PROMOTION>;
+                             fits<Variant>, PROMOTION, Laid::packed, MAY_GATHER>;
     using Way = FourBitProduct<Tile, OrderOf<Tile>, Variant::SPLITS>;
 };
 // ONCE is in the tables only where weights are decoded once for all tokens.

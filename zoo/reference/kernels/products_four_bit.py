@@ -63,7 +63,10 @@ def _of_gates(call: Call) -> None:
             sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]])
         else:
             weights = _filled_up(weights, a.shape[1])
-            sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights)
+            block_scale = arrays.get("a_block_scale")
+            if block_scale is not None:
+                block_scale = block_scale[place] if rows is None else _taken_scales(block_scale, rows)
+            sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights, "256", block_scale)
         a_scale, (alpha, bias) = arrays.get("a_scale"), (arrays.get(name) for name in ("alpha", "bias"))
         if a_scale is not None:
             a_scale = a_scale[place] if rows is None else _taken_scales(a_scale, rows)
@@ -131,5 +134,6 @@ def _filled_up(weights: np.ndarray, columns: int) -> np.ndarray:
 def _taken_scales(a_scale: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """1 for rows of zeros, which are no row's."""
     there = (rows >= 0) & (rows < len(a_scale))
-    scales = a_scale[np.where(there, rows, 0)]
-    return np.where(there.reshape(-1, *[1] * (scales.ndim - 1)), scales, np.float32(1))
+    scales = np.ones((len(rows), *a_scale.shape[1:]), np.float32)
+    scales[there] = a_scale[rows[there]]
+    return scales
