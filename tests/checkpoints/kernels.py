@@ -1,8 +1,8 @@
 """A layer of published weights by the kernels themselves, on a GPU or an emulated one, in each way that tokens and weights may take.
 
-    fp8, bf16                 the tokens of both products
+    fp8, fp8b128, bf16        the tokens: e4m3 with a scale each, e4m3 with one for 1 x 128, bf16
     packed, stored            the weights: by pack.*.fragments, or as the checkpoint has them
-    bf16, fp8b128             h between the products; fp8b128 has a scale for 1 x 128 and is packed weights' alone
+    bf16, fp8b128             h between the products, in bf16 before it becomes tokens again, or as e4m3 with scales for 1 x 128
 
 The first product takes its rows through an index and ends in the activation.
 """
@@ -24,10 +24,16 @@ from zoo.reference.fragments import chunk_shape
 WAYS = [
     ("fp8", "packed", "bf16"),
     ("fp8", "packed", "fp8b128"),
+    ("fp8b128", "packed", "fp8b128"),
     ("fp8", "stored", "bf16"),
+    ("fp8", "stored", "fp8b128"),
+    ("fp8b128", "stored", "fp8b128"),
     ("bf16", "packed", "bf16"),
     ("bf16", "stored", "bf16"),
 ]
+
+
+UNDER_SCALES_OF_BLOCKS = [way for way in WAYS if "fp8b128" in way]
 
 
 @dataclass
@@ -51,6 +57,11 @@ class Layer:
     lying: str
     between: str
 
+    @property
+    def format(self) -> str:
+        """Of tokens, in the names of products and for the packers."""
+        return "bf16" if self.tokens == "bf16" else "fp8"
+
     def weights(self, matrices: Matrices) -> dict[str, Any]:
         """What a product is given of them, but for the order of gates."""
         experts, rows, half = matrices.q.shape
@@ -64,7 +75,7 @@ class Layer:
                 largest[:, :rows] = scales.max(axis=2)
                 made["b_row_scale"] = self.gpu.array(largest.view(dtype))
         else:
-            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), *chunk_shape(block, self.tokens)), "u8")}
+            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), *chunk_shape(block, self.format)), "u8")}
             of_rows = {}
             if matrices.format == "mxfp4":
                 made["b_row_scale"] = of_rows["row_scale"] = self.gpu.empty((experts, 64 * tiles), "ue8m0")
@@ -75,7 +86,7 @@ class Layer:
                 scales=scales_of_q,
                 b=made["b"],
                 gates=matrices.gates,
-                tokens=self.tokens,
+                tokens=self.format,
                 **of_rows,
             )
         for name in ("alpha", "bias"):
@@ -87,9 +98,18 @@ class Layer:
         """Tokens as a product takes them."""
         if self.tokens == "bf16":
             return {"a": x}
-        a, a_scale = self.gpu.empty((rows, 64 * -(-columns // 64)), "e4m3"), self.gpu.empty((rows,), "f32")
+        a = self.gpu.empty((rows, 64 * -(-columns // 64)), "e4m3")
+        if self.tokens == "fp8b128":
+            a_block_scale = self.gpu.empty((rows, -(-columns // 128)), "f32")
+            zoo.launch("quantize.fp8b128.rows", x=x, q=a, scales=a_block_scale, order="fragments")
+            return {"a": a, "a_block_scale": self.given(a_block_scale)}
+        a_scale = self.gpu.empty((rows,), "f32")
         zoo.launch("quantize.fp8token.rows", x=x, q=a, scales=a_scale, order="fragments")
         return {"a": a, "a_scale": a_scale}
+
+    def given(self, scales: Any) -> Any:
+        """What a product is told of scales for 1 x 128."""
+        return scales
 
     def routed(self, chosen: np.ndarray, experts: int) -> Routed:
         order = np.argsort(chosen.reshape(-1), kind="stable")
@@ -98,8 +118,9 @@ class Layer:
         return Routed(order, index, self.gpu.array(ends.astype(np.int32)))
 
     def product(self, grouping: str, ending: str, matrices: Matrices) -> str:
-        ending += {"": ".stored", ".swiglu": "_stored"}[ending] if self.lying == "stored" else ""
-        return f"gemm.{self.tokens}_{matrices.format}.{grouping}{ending}"
+        if self.lying == "stored":
+            ending = f"{ending}_stored" if ending else ".stored"
+        return f"gemm.{self.format}_{matrices.format}.{grouping}{ending}"
 
     def __call__(
         self, x: np.ndarray, chosen: np.ndarray, shares: np.ndarray, first: Matrices, second: Matrices, **model: Any
@@ -115,9 +136,9 @@ class Layer:
         }
         if self.between == "fp8b128":
             q, scales = self.gpu.empty((rows, 64 * -(-width // 64)), "e4m3"), self.gpu.empty((rows, -(-width // 128)), "f32")
-            name = self.product("m_grouped_gather", ".swiglu", first) + "_fp8b128"
+            name = self.product("m_grouped_gather", ".swiglu_fp8b128", first)
             zoo.launch(name, **given, q=q, scales=scales, columns=width, order="fragments", **model)
-            h = {"a": q, "a_block_scale": scales}
+            h = {"a": q, "a_block_scale": self.given(scales)}
         else:
             d = self.gpu.empty((rows, width), "bf16")
             zoo.launch(self.product("m_grouped_gather", ".swiglu", first), **given, d=d, **model)
@@ -127,11 +148,20 @@ class Layer:
         return routed.combined(y, shares)
 
 
+class BlockLate(Layer):
+    """Each 128 of K is multiplied by the scale of the 128 before."""
+
+    def given(self, scales: Any) -> Any:
+        assert scales.shape[1] > 1
+        return self.gpu.array(np.roll(scales.numpy(), 1, axis=1))
+
+
 OF_BF16 = DELTA / 16  # what DELTA is of e4m3
 
 
 def error(layer: Layer, name: str, sizes: Sizes, mistake: Mistake = none) -> float:
-    """Of a layer relative to the published formula in float64, over what its roundings predict.
+    """How far a layer is from the published formula in float64, over what its roundings predict: of FP8 tokens each number's, followed through
+    sums, limits and the activation's derivatives; of bf16 those of h and of y.
 
     With biases in the checkpoint's order and, of ModelOpt, gates and ups that are scaled apart; limits cut.
     """
@@ -151,18 +181,28 @@ def error(layer: Layer, name: str, sizes: Sizes, mistake: Mistake = none) -> flo
     found = layer(x, chosen, shares, *mistake(first, second), activation=kind.activation, **({"limit": limit} if limit else {}))
 
     numbers, expected, cut = kind.numbers(tensors, experts), np.zeros(found.shape), 0
+    variance = 0.0  # of y's elements, all added up, if every number of tokens and weights were off by its rounding's root mean square
+    rounding = DELTA**2 + (RHO if first.format == "nvfp4" else 0) ** 2
     for token, of_token in enumerate(chosen):
+        x_token = x[token].astype(np.float64)
         for expert, share in zip(of_token, shares[token], strict=True):
-            sums = [matrix[expert] @ x[token].astype(np.float64) for matrix in (numbers.gate, numbers.up)]
-            gate, up = sums[0] + numbers.gate_bias[expert], sums[1] + numbers.up_bias[expert]
+            gate, up = (matrix[expert] @ x_token for matrix in (numbers.gate, numbers.up))
+            of_gate, of_up = (matrix[expert] ** 2 @ x_token**2 * rounding for matrix in (numbers.gate, numbers.up))
+            gate, up = gate + numbers.gate_bias[expert], up + numbers.up_bias[expert]
             if limit:
                 cut += int((gate > limit).sum() + (abs(up) > limit).sum())
+                of_gate, of_up = np.where(gate > limit, 0, of_gate), np.where(abs(up) > limit, 0, of_up)
                 gate, up = np.minimum(gate, limit), np.clip(up, -limit, limit)
             slope, added = (1.702, 1) if kind.activation == "gpt_oss" else (1, 0)
-            h = gate / (1 + np.exp(-slope * gate)) * (up + added)
+            sigmoid = 1 / (1 + np.exp(-slope * gate))
+            h = gate * sigmoid * (up + added)
+            by_gate, by_up = sigmoid * (1 + slope * gate * (1 - sigmoid)) * (up + added), gate * sigmoid  # derivatives
+            of_h = by_gate**2 * of_gate + by_up**2 * of_up + h**2 * rounding
+            of_all = shares[token][of_token == expert].sum()  # a token that goes to an expert twice is off by the same both times
+            variance += share * of_all * float((numbers.down[expert] ** 2 @ of_h).sum())
             expected[token] += share * (numbers.down[expert] @ h + numbers.down_bias[expert])
     assert not limit or cut > 20
-    off = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    off = np.linalg.norm(found - expected)
     if layer.tokens == "bf16":
-        return float(off / (2 * OF_BF16**2) ** 0.5)  # of h and of y
-    return float(off / (3 * (DELTA**2 + (RHO if first.format == "nvfp4" else 0) ** 2)) ** 0.5)
+        return float(off / np.linalg.norm(expected) / (2 * OF_BF16**2) ** 0.5)  # of h and of y
+    return float(off / variance**0.5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import zoo
-from tests.checkpoints.kernels import WAYS, Layer, error
+from tests.checkpoints.kernels import UNDER_SCALES_OF_BLOCKS, WAYS, BlockLate, Layer, error
 from tests.checkpoints.mistakes import through_kernels
 from tests.checkpoints.published import DELTA, KINDS, MARGIN, RHO, Sizes
 from tests.checkpoints.readers import READERS, Matrices
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     not any(kernel.fields["formats"] == "fp8_mxfp4" for kernel in packaged.find(op="gemm")),
     reason="these cubins have no products with 4-bit weights",
 )
-SIZES = Sizes(experts=3, hidden=96, intermediate=96)  # neither is whole blocks of 64
+SIZES = Sizes(experts=3, hidden=160, intermediate=160)  # neither is whole blocks of 64, both are more than one of 128
 CASES = [*((name, WAYS[0]) for name in KINDS), *((name, way) for way in WAYS[1:] for name in ("gpt-oss", "ModelOpt"))]
 MISTAKEN = [
     pytest.param(*case, made, id="-".join((case[0], *case[1], made.__name__))) for case in CASES for made in through_kernels(case[0])
@@ -81,3 +81,9 @@ def test_a_loader_with_a_mistake_is_out_of_the_bound_in_every_way(name, way, mis
     """Without it the layer is within, as the test above says of the same cases."""
     layer = Layer(zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=3), *way)
     assert 1.5 < error(layer, name, SIZES, mistake) < math.inf
+
+
+@pytest.mark.parametrize("way", UNDER_SCALES_OF_BLOCKS, ids="-".join)
+def test_scales_of_tokens_that_come_a_block_late_are_out_of_the_bound(way):
+    layer = BlockLate(zoo.emulator.Device(arch="sm_90a"), *way)
+    assert 1.5 < error(layer, "ModelOpt", SIZES) < math.inf
