@@ -1,5 +1,5 @@
-// As four_bit.cu, but A has a scale for 1 x 128: a_scale_row and a_scale_block are from one row and one block of K to the next, in scales;
-// a_scale_group what is to be added from a group's place to the next beyond its rows.
+// As four_bit.cu, but A has a scale for 1 x 128: a_scale_row, a_scale_block and a_scale_group are the strides of TokenScales
+// (four_bit/load.cuh). Rows of groups are gathered where box_rows is 0, by the tiles of way.cuh that MAY_GATHER.
 
 #include "gemm/four_bit/way.cuh"
 

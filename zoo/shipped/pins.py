@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "72c609fed9dba3dfca8de58cc8219201c788f94de0cfaa6f5f65af9f30410f75"
+MANIFEST_SHA256 = "50d0bc5b9e8be1d192096c90076944fc970b76cdc57f4fec34070c15588716b0"

@@ -1,4 +1,5 @@
-// A tile of packed gates and ups whose tokens come by boxes, or through an index by threads of their own, as the launch says:
+// A tile of packed gates and ups whose tokens come by boxes, or through an index by threads of their own, as the launch says; where tokens
+// have scales for 1 x 128, and where weights are stored, the tile itself does that (tile.cuh):
 //
 //     full[stage]     the copying thread announces its bytes; where rows are gathered, each gathering thread arrives by its copies
 #pragma once
