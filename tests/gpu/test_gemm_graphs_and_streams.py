@@ -53,6 +53,7 @@ GROUPS_OF_FOUR_BITS = {
 }
 FEW = {"SWAPPED": 1, "SPLITS": 1, "SHARERS": 0}
 IF_ASKED, NEVER = {"PROMOTION": 3}, {"promotion": "never"}
+OF_SCALES, SCALES = {"PROMOTION": 1}, {"a_block_scale": "f32"}
 MANY_OF_FOUR_BITS = (1400, 3584, 1088)
 WAYS = {
     "many tokens": Way(DENSE, {"SWAPPED": 0, "RESTS": 0, "TOKENS": 192}),
@@ -98,6 +99,17 @@ WAYS = {
     "four bits, few gathered": Way(GROUPS_OF_FOUR_BITS["fp8 gather"], IF_ASKED | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:])),
     "four bits, few gathered, never promoted": Way(
         GROUPS_OF_FOUR_BITS["fp8 gather"], IF_ASKED | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), NEVER
+    ),
+    **{
+        f"four bits, {said}{ending}, scales for 1 x 128": Way(
+            f"{name}{ending}", OF_SCALES | {"TOKENS": 32 if ending else 128}, MANY_OF_FOUR_BITS, SCALES
+        )
+        for said, name in ({"one matrix": FOUR_BIT} | GROUPS_OF_FOUR_BITS).items()
+        for ending in ("", ".stored", SWIGLU, QUANTISED, f"{SWIGLU}_stored", f"{QUANTISED}_stored")
+        if not said.startswith("bf16")
+    },
+    "four bits, few gathered, scales for 1 x 128": Way(
+        GROUPS_OF_FOUR_BITS["fp8 gather"], OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES
     ),
 }
 EACH_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

@@ -31,6 +31,7 @@ SIZES = {
     "ALPHAS": 1,
     "I": 128,
     "Q": 128,
+    "CODES": 128,
 }
 CHUNKS = [chunk_shape(block, tokens) for block in (NVFP4_BLOCK, MXFP4_BLOCK) for tokens in TOKENS]
 

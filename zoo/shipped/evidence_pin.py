@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "d8398ab925f44b3f66e6ae21cf555d4f08d403cc1c7b1e33d545c764a61fa742"
+EVIDENCE_SHA256 = "5353e0f15bc4b8a52e57f3ad820f9a5bbe29039fcd33e1eb1ec3a1a65fe7b7dc"

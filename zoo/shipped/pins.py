@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "50d0bc5b9e8be1d192096c90076944fc970b76cdc57f4fec34070c15588716b0"
+MANIFEST_SHA256 = "72f98cefc0333ca504bc4ee23a609523d4cc3ed8000cb9f7c748fd45c44febd8"

@@ -135,6 +135,8 @@ struct FourBitProduct {
             if constexpr (Tile::HUNGRY) take_registers<Tile::MATH_REGISTERS>();
             if constexpr (SPLITS > 1) wait_for_cluster();
             Ring<Tile::STAGES> ring;
+            const bool is_plain = Tile::ENDS_PLAINLY && d.is_plain();
+            auto as_plain = [&](const auto& what) { is_plain ? what(d.plain()) : what(d); };
             for (Work work; order.next(work);) {
                 const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < operands.b.tiles;
                 int end = operands.b.chunks;
@@ -142,7 +144,7 @@ struct FourBitProduct {
                 const int left = exists ? end - work.first_block * PROMOTED_CHUNKS : 0;
                 float sums[Tile::SUMS];
                 if constexpr (SPLITS == 1)
-                    staged[thread_index_anew() / 32].ask_for_factors(d, work);
+                    as_plain([&](const Result& d) { staged[thread_index_anew() / 32].ask_for_factors(d, work); });
                 else
                     pushed.ask_for_factors(d, work, threadIdx.x);
                 if constexpr (Tile::PARKS) parked.park(order, work);
@@ -162,7 +164,9 @@ struct FourBitProduct {
                 if constexpr (SPLITS > 1)
                     pushed.push(sums);
                 else
-                    finish_and_store<Tile>(d.of(work.group), staged[thread_index_anew() / 32], work, sums);
+                    as_plain([&](const Result& d) {
+                        finish_and_store<Tile>(d.of(work.group), staged[thread_index_anew() / 32], work, sums);
+                    });
             }
         }
         if constexpr (SPLITS > 1) pushed.add_up_and_store(d, order.work);

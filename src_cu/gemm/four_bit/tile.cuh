@@ -71,6 +71,8 @@ struct FourBitTile {
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool WHOLE_BLOCKS = PROMOTION == Promotion::of_blocks || PROMOTION == Promotion::if_asked;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
+    // Has an end of its own for what most calls want: 2 to 9 KB, for which stored weights have no room.
+    static constexpr bool ENDS_PLAINLY = !STORED;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
     static constexpr int CHUNK_BYTES = CODE_BYTES + (STORED ? 0 : CHUNK_ROWS * CHUNK / (FORMAT == Weights::nvfp4 ? 16 : 32));
@@ -84,7 +86,7 @@ struct FourBitTile {
     // does not need waits in shared memory.
     static constexpr bool ALTERNATES = TOKENS <= 128;  // where blocks are promoted
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
-    static constexpr bool HUNGRY = TOKENS >= 128;
+    static constexpr bool HUNGRY = TOKENS > 64;
     static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
     static constexpr int SCALING_THREADS = SCALED ? 32 : 0;  // that copy tokens' scales, unless they gather tokens as well
     // Those that arrive by their copies.
