@@ -23,7 +23,7 @@ MANY = (1400, 3584, 1040)  # more tiles than an H200 has multiprocessors, by any
 REST = (190, 2560, 3088)  # 20 tiles of 192 x 128, which four CTAs share
 SPLIT = (13, 1280, 2064)
 _BYTES = {"u8": torch.uint8, "e2m1x2": torch.uint8}
-_TORCH = {"e4m3": torch.float8_e4m3fn, "bf16": torch.bfloat16, "f32": torch.float32, "i32": torch.int32} | _BYTES
+_TORCH = {"e4m3": torch.float8_e4m3fn, "bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "i32": torch.int32} | _BYTES
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,18 @@ WAYS = {
     },
     "four bits, few gathered, scales for 1 x 128": Way(
         GROUPS_OF_FOUR_BITS["fp8 gather"], OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES
+    ),
+    "four bits, few stored, scales for 1 x 128": Way(
+        GROUPS_OF_FOUR_BITS["fp8 contiguous"] + ".stored", OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES
+    ),
+    "four bits, many stored, scales for 1 x 128": Way(
+        GROUPS_OF_FOUR_BITS["fp8 contiguous"] + ".stored", OF_SCALES | {"TOKENS": 96}, MANY_OF_FOUR_BITS, SCALES
+    ),
+    "four bits, a bias, f16": Way(
+        GROUPS_OF_FOUR_BITS["fp8 contiguous"],
+        IF_ASKED | {"TOKENS": 128},
+        MANY_OF_FOUR_BITS,
+        {"d": "f16", "bias": "f32", "row_scale": "f32"},
     ),
 }
 EACH_WAY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)

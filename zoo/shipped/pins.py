@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "72f98cefc0333ca504bc4ee23a609523d4cc3ed8000cb9f7c748fd45c44febd8"
+MANIFEST_SHA256 = "871b1e056d26efc8e4dbe75b4dff242522f132d963ff086228ed47bf720d1da6"

@@ -71,7 +71,7 @@ struct FourBitTile {
     static constexpr Promotion PROMOTION = PROMOTION_;
     static constexpr bool WHOLE_BLOCKS = PROMOTION == Promotion::of_blocks || PROMOTION == Promotion::if_asked;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
-    // Has an end of its own for what most calls want: 2 to 9 KB, for which stored weights have no room.
+    // Has an end of its own for what most calls want, where no cluster shares K: 2 to 9 KB, for which stored weights have no room.
     static constexpr bool ENDS_PLAINLY = !STORED;
     static constexpr int HEIGHTS = WARPGROUPS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // of 128 bytes of a token
