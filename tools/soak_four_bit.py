@@ -242,9 +242,10 @@ class FourBitProblem(Problem):
             given |= {output.name: given[output.name][0] for output in self.outputs}
         if self.grouping == "dense":
             given |= {name: given[name][0] for name in OF_GROUPS & given.keys()}
-            if "workspace" in self.kernel.arguments and self.M > 256:  # some variants want it
-                units = -(-self.N // 128) * -(-self.K // 256) * 2
-                given["workspace"] = torch.randint(0, 256, (units * (128 * 128 + 4) + 16,), dtype=torch.uint8, device="cuda")
+        places = self.groups if self.grouping == "m_grouped_masked" else 1
+        if "workspace" in self.kernel.arguments and 256 * places < self.M:  # some variants want it
+            units = self.groups * -(-self.N // 128) * -(-self.K // 256) * 2
+            given["workspace"] = torch.randint(0, 256, (units * (128 * 128 + 4) + 16,), dtype=torch.uint8, device="cuda")
         return given | {name: torch.tensor(values, dtype=torch.int32, device="cuda") for name, values in self.own.items()}
 
     def expected(self, kernels: cupy.RawModule, splits: int, where: numpy.ndarray | None) -> list[torch.Tensor]:

@@ -1440,6 +1440,7 @@ def launch(
     row_scale: _Array | None = None,
     offsets: _Array,
     d: _Array,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
@@ -1715,6 +1716,7 @@ def launch(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
@@ -1978,6 +1980,7 @@ def launch(
     row_scale: _Array | None = None,
     offsets: _Array,
     d: _Array,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
@@ -2241,6 +2244,7 @@ def launch(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> None: ...
 @overload
@@ -4889,6 +4893,7 @@ def prepare(
     row_scale: _Array | None = None,
     offsets: _Array,
     d: _Array,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -5164,6 +5169,7 @@ def prepare(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -5427,6 +5433,7 @@ def prepare(
     row_scale: _Array | None = None,
     offsets: _Array,
     d: _Array,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -5690,6 +5697,7 @@ def prepare(
     rows: _Array,
     d: _Array,
     expected_rows: int = 0,
+    workspace: _Array | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -8392,6 +8400,7 @@ def call(
     row_scale: _Array | None = None,
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    workspace: _Array | Literal[False] | None = None,
     N: int | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
@@ -8677,6 +8686,7 @@ def call(
     rows: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     expected_rows: int = 0,
+    workspace: _Array | Literal[False] | None = None,
     N: int | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
@@ -8950,6 +8960,7 @@ def call(
     row_scale: _Array | None = None,
     offsets: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
+    workspace: _Array | Literal[False] | None = None,
     N: int | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...
@@ -9223,6 +9234,7 @@ def call(
     rows: _Array,
     d: _Array | Literal["bf16", "f16", "f32"] | bool | None = None,
     expected_rows: int = 0,
+    workspace: _Array | Literal[False] | None = None,
     N: int | None = None,
     promotion: Literal["regular", "never"] = "regular",
 ) -> Any: ...

@@ -29,7 +29,16 @@ from zoo.shipped.packaged import packaged
 
 FILE = Path(__file__).with_name("problems.txt")
 MOST_ELEMENTS = 20_000  # of a problem whose results are worked out
-DECIDING = ("GROUPING", "INDEXED", "MOVED", "PROMOTION", "RESTS", "SHARERS", "SPLITS")  # constants of variants that zoo/checks asks about
+DECIDING = (
+    "GROUPING",
+    "INDEXED",
+    "MOVED",
+    "ONCE",
+    "PROMOTION",
+    "RESTS",
+    "SHARERS",
+    "SPLITS",
+)  # constants of variants that zoo/checks asks about
 
 
 # Products of 4-bit weights with gates and ups: four kinds of operands have the same problems but for numbers, which plain products hold.

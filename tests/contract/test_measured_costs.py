@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ROOT / "src_cu"
 GPU = "gemm/costs/h200.toml"
 TABLE = "gemm.fp8b128.dense"
-FOUR_BIT = "gemm.{format}.dense"
+ONCE = ["t256_once", "t256_once_blocks", "t256_once_never"]  # of products with 4-bit weights
 FILES = (GPU, *(f"gemm/costs/h200_four_bit{of}.toml" for of in ("", "_bf16", "_stored_gates", "_bf16_stored_gates")))
 
 # Tiles for sm_90a of tables that name a file of a GPU whose costs are fitted to choices still, so that nobody can say what a number of theirs
@@ -66,7 +66,7 @@ FITTED = {
         "f32_few64_w64_split3",
         "f32_few128_w64",
     ],
-    FOUR_BIT: ["t256_once", "t256_once_blocks", "t256_once_never"],
+    **{f"gemm.{{format}}.{grouping}": ONCE for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked")},
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import zoo
 from tests.contract.entries import entry
+from zoo.benchmark.arguments import resolve_without_device
 from zoo.contract import trial
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import parse_kernel
@@ -118,6 +119,25 @@ def test_a_matrix_stands_for_a_batch_of_one_and_comes_back_without_it():
     assert call.made["q"].shape == (1, 256, 512) and call.made["q"].returned()[0] == (256, 512)
     batch = settle(kernel, {"x": array("bf16", 1, 256, 512)})
     assert batch.made["q"].returned()[0] == (1, 256, 512)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_numbers_of_one_group_given_for_two_are_refused_in_the_shape_that_was_given(groups):
+    """A dimension put before them would be told of as if the caller had written it."""
+    kernel = zoo.kernel("gemm.fp8_nvfp4.m_grouped_contiguous.swiglu")
+    given = {
+        "a": array("e4m3", 64, 128), "b": array("u8", groups, 4, 2, 2304), "offsets": array("i32", groups), "d": array("bf16", 64, 128),
+        "alpha": array("f32", 2),
+    }  # fmt: skip
+    if groups == 1:
+        assert settle(kernel, given).arrays["alpha"].shape == forgiven(kernel, given)["alpha"].shape == (1, 2)
+        return
+    assert forgiven(kernel, given)["alpha"].shape == (2,)
+    words = r"alpha: expected 2 dimensions \(G, ALPHAS\), got 1; what the sums are multiplied by next$"
+    with pytest.raises(zoo.ArgumentError, match=words):
+        settle(kernel, given)
+    with pytest.raises(zoo.ArgumentError, match=words):
+        resolve_without_device(kernel, forgiven(kernel, given))
 
 
 def test_scales_are_taken_in_either_orientation_of_the_same_memory():

@@ -109,7 +109,7 @@ class Product:
         for one in self.results.values():
             one.view(torch.uint8).fill_(0xFF)
 
-    def make_way(self, rows, columns, K):
+    def make_way(self, rows, columns, K, groups):
         """What the variant wants besides."""
         if self.constants.get("PROMOTION") == 1:  # where rows are many they lie so far apart that the last scales are past 2^31, too
             blocks, pitch = -(-K // 128), K + 8 if rows * K > PAST else -(-K // 128)
@@ -119,7 +119,7 @@ class Product:
         if self.constants.get("PROMOTION") == 2:
             self.given["promotion"] = "never"
         if "ONCE" in self.constants:
-            size = -(-columns // 128) * -(-K // 256) * (2 * 16384 + 2 * 4) + 16
+            size = groups * -(-columns // 128) * -(-K // 256) * (2 * 16384 + 2 * 4) + 16
             self.given["workspace"] = torch.empty(size, device=DEVICE, dtype=torch.uint8)
 
     def launch(self, a, **own):
@@ -178,9 +178,10 @@ class Product:
 @pytest.mark.parametrize(("name", "variant"), WAYS)
 def test_rows_past_2_31_elements(name, variant, past):
     (M, columns, K), product = SHAPES[past], Product(name, variant)
-    product.make_weights(1 if product.grouping == "dense" else 4, 2 * columns if product.gated else columns, K)
+    groups = 1 if product.grouping == "dense" else 4
+    product.make_weights(groups, 2 * columns if product.gated else columns, K)
     product.make_results(M, columns)
-    product.make_way(M, columns, K)
+    product.make_way(M, columns, K, groups)
     a, own = product.rows_of_a(M, K), {}
     middle, last = M // 2 + 1, M - 1
     sampled = [(0, 0, 0), (middle, middle, 2), (M - TAIL, M - TAIL, 3), (last, last, 3)]

@@ -86,6 +86,9 @@ WAYS = {
     "four bits, K split": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048)),
     "four bits, K split, never promoted": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048), NEVER),
     "four bits, decoded once": Way(FOUR_BIT, {"PROMOTION": 0, "ONCE": 1}, (1400, 3584, 2048), {"workspace": "u8"}),
+    "four bits, groups decoded once": Way(
+        GROUPS_OF_FOUR_BITS["fp8 contiguous"], {"PROMOTION": 0, "ONCE": 1}, MANY_OF_FOUR_BITS, {"workspace": "u8"}
+    ),
     "four bits, stored": Way(f"{FOUR_BIT}.stored", {"TOKENS": 64}, (50, 1280, 2048)),
     "four bits, stored, K split": Way(f"{FOUR_BIT}.stored", {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048)),
     "four bits, SwiGLU in e4m3": Way(FOUR_BIT + QUANTISED, {"TOKENS": 64}, (50, 1280, 2048)),

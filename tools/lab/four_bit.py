@@ -84,9 +84,9 @@ def of_kind(kind: str, M: int, K: int) -> dict[str, Any]:
     return scale | ({"promotion": "never"} if kind == "never" else {})
 
 
-def scratch(M: int, N: int, K: int) -> dict[str, torch.Tensor]:
-    """Where more than 256 rows of one matrix have weights decoded once."""
-    units = -(-N // 128) * -(-K // 256) * 2
+def scratch(M: int, N: int, K: int, groups: int = 1) -> dict[str, torch.Tensor]:
+    """Where more than 256 rows have weights decoded once."""
+    units = max(groups, 1) * -(-N // 128) * -(-K // 256) * 2
     return {"workspace": torch.empty(units * (128 * 128 + 4) + 16, device="cuda", dtype=torch.uint8)} if M > 256 else {}
 
 
@@ -155,7 +155,7 @@ def times(cubins: Zoo, form: str, kind: str, sizes: list[int] | int, N: int, K: 
     of_this_kind = tiles(kernel, kind)
     if not of_this_kind:
         return found
-    operands, each = tokens(M, K) | of_kind(kind, M, K) | ({} if groups else scratch(M, N, K)), copies(form, groups, N, K)
+    operands, each = tokens(M, K) | of_kind(kind, M, K) | scratch(M, N, K, groups), copies(form, groups, N, K)
     hit = sum(size > 0 for size in sizes) if isinstance(sizes, list) else 1
     if isinstance(sizes, list):  # other groups of the same matrices, until they are too many for a cache
         turns = min(16, max(1, 2**28 // (len(each) * hit * -(-N // 64) * (K // 64) * CHUNKS[form])))

@@ -104,8 +104,8 @@ class Timer:
             if self.gathers:
                 order = torch.randperm(problem.rows, device="cuda")
                 given["index"] = torch.arange(problem.tokens, device="cuda", dtype=torch.int32).repeat(problem.of_a_token)[order]
-        elif "workspace" in kernel.arguments:
-            given |= scratch(problem.rows, problem.N, problem.K)
+        if "workspace" in kernel.arguments:
+            given |= scratch(problem.rows, problem.N, problem.K, problem.experts)
         times = replayed([lambda one=one: self.cubins.launch(kernel.name, **given, **one) for one in each])
         used = [limits[i % len(limits)] for i in range(count)]
         hit = statistics.fmean(hits[i % len(hits)] for i in range(count))

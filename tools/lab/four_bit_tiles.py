@@ -128,6 +128,9 @@ class Timer:
             return {"q": q, "scales": torch.empty(M, -(-N // 256), device="cuda")}
         return {"d": torch.empty(M, N // 2 if ".swiglu" in self.ending else N, device="cuda", dtype=torch.bfloat16)}
 
+    def scratch(self, M: int, N: int, K: int, groups: int) -> dict[str, torch.Tensor]:
+        return scratch(M, N, K, groups) if "workspace" in self.chosen.kernel(self.name).arguments else {}
+
     def operands(self, problem: Problem) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Those of every call, and those of each."""
         M, N, K, groups, bf16 = problem.M, problem.N, problem.K, len(problem.sizes), ".bf16_" in self.name
@@ -146,7 +149,7 @@ class Timer:
             given["index"] = torch.randint(0, rows, (M,), device="cuda", dtype=torch.int32)
         if bf16:
             return given | {"a": torch.randn(rows, K, device="cuda", dtype=torch.bfloat16)}, each
-        return given | tokens(rows, K) | of_kind(self.kind, rows, K) | ({} if groups or self.ending else scratch(M, N, K)), each
+        return given | tokens(rows, K) | of_kind(self.kind, rows, K) | self.scratch(M, N, K, groups), each
 
     def time(self, problem: Problem) -> dict[str, float]:
         """Microseconds by tile, and of what is chosen."""

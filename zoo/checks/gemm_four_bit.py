@@ -45,6 +45,8 @@ _GROUPS = (
     (219, 16, 64, (32, 33, 72, 73, 5)),
     (40, 8, 320, (38,)),
 )
+# Where weights are decoded once: more rows of tiles than are multiplied at a time, more than 32 pieces of K, groups of one row beside those.
+_GROUPS_OF_MANY = ((2110, 8, 64, (0, 2100, 1, 3)), (300, 264, 4288, (1, 0, 260, 39)))
 
 # (N, K, rows of a place, rows used): none, one, all, up to the tile's edge and over it; more groups than the 32 or 128 that a warp finds at once
 _PLACES = (
@@ -172,8 +174,7 @@ def _dtypes_of_d(kernel: Kernel, variant: Variant) -> Iterator[str]:
 def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
     dtypes = _dtypes_of_d(kernel, variant)
     numbers = itertools.count()
-    splits, once = variant.constants.get("SPLITS", 1), "ONCE" in variant.constants
-    more = 256 if once else 0  # rows that every problem has besides: fewer need no workspace
+    splits, more = variant.constants.get("SPLITS", 1), _rows_besides(variant)
 
     def problem(
         name: str, a: numpy.ndarray, packed: Packed, gap: int = 0, given: tuple[str, ...] = (), options: dict[str, str] | None = None,
@@ -190,7 +191,7 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
             factors = factors_of(packed.powers, optional.get("alpha"))
             return finished(found, factors, optional.get("a_scale"), optional.get("bias"), optional.get("row_scale"))
 
-        workspaces = {"workspace": Placed(_workspace(N, K))} if once else {}
+        workspaces = _workspaces(variant, 1, N, K)
         return Problem(name, placed, _d(sums, next(dtypes), (N + 8 * gap, 1)), (options or {}) | way.options, workspaces=workspaces)
 
     every = ("a_scale", "alpha", "bias", "row_scale")
@@ -218,22 +219,29 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
         )
     for name, way_of_scales in _odd_scales(variant, 9 + more, 544):
         yield problem(name, _tokens(9 + more, 544, formats), _packed(72, 544, formats), way=way_of_scales)
-    if once:  # more rows of tiles than are multiplied at a time; more than 32 of what is decoded at once along K
+    if more:  # more rows of tiles than are multiplied at a time; more than 32 of what is decoded at once along K
         for M, N, K in ((2100, 8, 64), (260, 264, 4288)):
             yield problem(f"{M} x {N} x {K}", _tokens(M, K, formats), _packed(N, K, formats))
     else:
         yield problem("no rows", _tokens(0, 32, formats), _packed(16, 32, formats))
 
 
-def _workspace(N: int, K: int) -> numpy.ndarray:
-    """Of the tile that decodes once: anything at all."""
-    units = -(-N // 128) * -(-K // 256) * 2
-    return numpy.random.default_rng(units).integers(0, 256, units * (128 * 128 + 4) + 16, dtype=numpy.uint8)
+def _workspaces(variant: Variant, G: int, N: int, K: int) -> dict[str, Placed]:
+    """Of a tile that decodes once: anything at all."""
+    units = G * -(-N // 128) * -(-K // 256) * 2
+    found = numpy.random.default_rng(units).integers(0, 256, units * (128 * 128 + 4) + 16, dtype=numpy.uint8)
+    return {"workspace": Placed(found)} if "ONCE" in variant.constants else {}
+
+
+def _rows_besides(variant: Variant) -> int:
+    """That a problem has where weights are decoded once: fewer need no workspace."""
+    return 257 if "ONCE" in variant.constants else 0
 
 
 def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
-    dtypes = _dtypes_of_d(kernel, variant)
-    for index, (M, N, K, sizes) in enumerate(_GROUPS):
+    dtypes, more = _dtypes_of_d(kernel, variant), _rows_besides(variant)
+    for index, (M, N, K, sizes) in enumerate(_GROUPS + (_GROUPS_OF_MANY if more else ())):
+        M += more
         for special in (False, True):
             a = _tokens(M, K, formats).copy()
             if special:
@@ -249,12 +257,14 @@ def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Prob
             inputs |= {what: Placed(array) for what, array in optional.items()} | way.placed()
             words = f"{M} x {N} x {K}, groups {_said(sizes)}{', NaN in the first row and in those of nobody' * special}{_of_nan(odd)}"
             sums = _sums_of_groups(a, groups, sizes, optional, way)
-            yield Problem(words, inputs, _d(sums, next(dtypes), (N + 8 * gap, 1), nobody), way.options)
+            d, workspaces = _d(sums, next(dtypes), (N + 8 * gap, 1), nobody), _workspaces(variant, len(sizes), N, K)
+            yield Problem(words, inputs, d, way.options, workspaces)
 
 
 def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
-    dtypes = _dtypes_of_d(kernel, variant)
+    dtypes, more = _dtypes_of_d(kernel, variant), _rows_besides(variant)
     for index, (N, K, rows, used) in enumerate(_PLACES):
+        rows += more
         for special in (False, True):
             G, gap, shape = len(used), index % 2, (len(used), rows, N)
             nobody = numpy.arange(rows)[None, :] >= numpy.array(used)[:, None]
@@ -279,7 +289,8 @@ def _masked(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]
             words = f"{G} places of {rows} rows, used {_said(used)}, N {N}, K {K}{', NaN in the others' * special}{_of_nan(odd)}"
             untouched = numpy.broadcast_to(nobody[:, :, None], shape)
             strides = (rows * (N + 8 * gap), N + 8 * gap, 1)
-            yield Problem(words, inputs, _d(sums, next(dtypes), strides, untouched, shape), way.options)
+            d = _d(sums, next(dtypes), strides, untouched, shape)
+            yield Problem(words, inputs, d, way.options, _workspaces(variant, G, N, K))
 
 
 def _gather(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:

@@ -221,7 +221,7 @@ class _Call:
         transposed tells no symbol before all others have."""
         for name, array in sorted(self.arrays.items(), key=lambda one: _rows_apart(one[1])):
             form = self.forms[name]
-            if len(array.shape) == len(form.shape) - 1:
+            if len(array.shape) == len(form.shape) - 1 and self._may_be_one(form.shape[0]):
                 leading = form.shape[0]
                 if _is_symbol(leading) and leading.text not in self.values:
                     self.squeezed.add(leading.text)
@@ -240,6 +240,10 @@ class _Call:
                 symbol = _of_two_codes(self.kernel.arguments[name], expression)
                 if symbol is not None and symbol not in self.values:
                     self.values[symbol] = 2 * extent
+
+    def _may_be_one(self, leading: Expression) -> bool:
+        """As far as it is known yet. An array without a dimension of two groups is refused in the shape that it was given in."""
+        return not all(self._known(name) for name in leading.names) or bool(leading.evaluate(self.values) == 1)
 
     def _lies_transposed(self, array: Array, form: Form) -> bool:
         """Whether a matrix can only be meant as the view of what the form names. A square one could be both, so it is taken as it is."""

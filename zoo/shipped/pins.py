@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "871b1e056d26efc8e4dbe75b4dff242522f132d963ff086228ed47bf720d1da6"
+MANIFEST_SHA256 = "95b691a7acb9f6e424c13d310380c6e6ca644f4da69c47886ea401df2e38952a"

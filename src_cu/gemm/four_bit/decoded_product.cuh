@@ -69,13 +69,13 @@ struct DecodedProduct {
         const int warp = thread / 32, lane = thread % 32;
         if (warp == 0) {
             if constexpr (Tile::Decoding::ONCE)
-                load_decoded(tile, Order(make_order()), operands, make_space(), d, lane);
+                load_decoded(tile, operands, make_space(), d, lane);
             else if (OfWarps<Order> || lane == 0)
                 load_and_announce(tile, Order(make_order()), operands, lane);
         } else if (Tile::SCALED && warp == 1) {
             if constexpr (Tile::SCALED) load_scales_of_rows(tile, Order(make_order()), operands.scales, lane);
         } else if (warp >= 2) {
-            if constexpr (Tile::Decoding::ONCE) Decoder<Tile>{tile, operands.b, make_space(), warp - 2}.run();
+            if constexpr (Tile::Decoding::ONCE) decoder(tile, operands.b, make_space(), warp - 2).run();
         }
     }
 

@@ -14,6 +14,8 @@
 //     packed_full, _empty     the same of packed weights, between the copying thread and the decoding warps
 #pragma once
 
+#include <climits>
+
 #include "gemm/four_bit/tile.cuh"
 
 namespace zoo {
@@ -43,6 +45,25 @@ struct DecodesByItself {
     }
 };
 
+// Where a warp is that walks along groups: at the first of 32, and how many before it have rows, and how many tiles down.
+struct StepOfGroups {
+    int first, before, tiles_before;
+};
+// And a decoder, in which group; how many columns of tiles run at a time there; its first unit.
+struct DecodersPlace {
+    StepOfGroups step;
+    int group, width, first_ticket;
+};
+// 128 weights and 128 of K: which of all, its first chunk in b, and how many tiles of 64 weights and how many chunks of K there are from there on.
+struct DecodedUnit {
+    int place, first_chunk, heights, chunks;
+};
+// A tile of D; how many units the tiles that run beside it want before, and how many for each stage.
+struct DecodedWork {
+    AnnouncedTile tile;
+    int units_before, units_a_stage;
+};
+
 // By all CTAs, once for all tokens: decode_once.cuh.
 template <int PIECE_BYTES>
 struct DecodesOnce {
@@ -53,12 +74,17 @@ struct DecodesOnce {
     alignas(128) uint8_t packed[WARPS][2][PIECE_BYTES];
     alignas(128) uint8_t rows[WARPS][16 * 128];
     Barrier full[WARPS][2], cleared;  // cleared: the claims may be read
+    StepOfGroups copying;             // where the warp that copies is
+    DecodersPlace decoders[WARPS];
+    DecodedUnit units[WARPS][2];  // which each decodes, and which comes next
     int progress;  // a unit: of those after it, none that the CTA wants comes more than a stage of all columns later
 
     __device__ __forceinline__ void initialise() {
         zoo::initialise(&cleared, 1);
         for (int warp = 0; warp < WARPS; warp++)
             for (int piece = 0; piece < 2; piece++) zoo::initialise(&full[warp][piece], 1);
+        copying = {0, 0, 0};
+        for (DecodersPlace& of_warp : decoders) of_warp = {{0, 0, 0}, 0, 0, INT_MIN / 2};
         progress = 0;
     }
     __device__ __forceinline__ void set_progress(int unit) {
