@@ -22,7 +22,8 @@ ONCE = ["t256_once", "t256_once_blocks", "t256_once_never"]  # of products with 
 FILES = (GPU, *(f"gemm/costs/h200_four_bit{of}.toml" for of in ("", "_bf16", "_stored_gates", "_bf16_stored_gates")))
 
 # Tiles for sm_90a of tables that name a file of a GPU whose costs are fitted to choices still, so that nobody can say what a number of theirs
-# means: docs/lab/fp8_gemm_rules.md. This list only gets shorter.
+# means: docs/lab/fp8_gemm_rules.md. This list only gets shorter. Tiles that decode once, but for one matrix's, are fitted to their own times, by a
+# formula that no other tile has: docs/lab/w4a8_choices.md.
 FITTED = {
     TABLE: [
         "few8_w64",

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import zoo
+from zoo.calls import settled
 from zoo.catalog import Zoo
+from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.trial import without_idle_workspaces, without_workspaces_idle_everywhere
 from zoo.errors import ArgumentError
 from zoo.reference.fragments import pack_nvfp4, permuted_columns
 from zoo.reference.kernels import run
@@ -15,7 +18,8 @@ from zoo.shipped.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 CONTIGUOUS, MASKED = "gemm.fp8_nvfp4.m_grouped_contiguous", "gemm.fp8_nvfp4.m_grouped_masked"
-ONCE = {"regular": "t256_once", "never": "t256_once_never"}
+KINDS = ("regular", "blocks", "never")
+UNIT = 128 * 128  # bytes
 
 
 def bytes_of(G, N, K):
@@ -30,26 +34,39 @@ def drawn(G, M, N, K):
 
 
 def emulated(name, given, rows, N, multiprocessors, **settings):
-    """D of `rows` rows, poison where nobody writes."""
+    """D, poison where nobody writes, and the workspace as it is left."""
     gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=3, multiprocessors=multiprocessors)
     d = gpu.array(np.full((*rows, N), -7, ml_dtypes.bfloat16))
-    ZOO.launch(name, d=d, **{name: gpu.array(array) for name, array in given.items()}, **settings)
-    return d.numpy()
+    arrays = {name: gpu.array(array) for name, array in given.items()}
+    ZOO.launch(name, d=d, **arrays, **settings)
+    return d.numpy(), arrays["workspace"].numpy()
 
 
 @pytest.mark.parametrize("multiprocessors", [2, 3, 7])
-@pytest.mark.parametrize("promotion", ONCE)
-def test_groups_without_rows_among_more_than_a_warp_finds_at_once_have_no_units_and_no_tiles(promotion, multiprocessors):
-    sizes = np.array([0, 3, *[0] * 31, 1, 0, 258, *[0] * 30, 4, 0])
-    G, M, N, K = len(sizes), 270, 136, 192
-    given = drawn(G, M, N, K) | {"offsets": sizes.cumsum().astype(np.int32)}
-    expected = np.full((M, N), -7, ml_dtypes.bfloat16)
-    run(CONTIGUOUS, {**given, "d": expected, "promotion": promotion})
-    workspace = np.random.default_rng(1).integers(0, 256, bytes_of(G, N, K), np.uint8)
-    settings = {"variant": ONCE[promotion], "promotion": promotion}
-    found = emulated(CONTIGUOUS, given | {"workspace": workspace}, (M,), N, multiprocessors, **settings)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [CONTIGUOUS, MASKED])
+def test_groups_without_rows_among_more_than_a_warp_finds_at_once_have_no_units_and_no_tiles(name, kind, multiprocessors):
+    sizes = np.array([0, 3, *[0] * 31, 1, 0, 257, *[0] * 30, 4, 0])
+    G, N, K = len(sizes), 136, 192
+    rows = (G, 260) if name == MASKED else (270,)
+    given = drawn(G, np.prod(rows), N, K)
+    if kind == "blocks":
+        given["a_block_scale"] = np.random.default_rng(2).random((np.prod(rows), 2), np.float32) + 0.5
+    if name == MASKED:
+        given |= {one: given[one].reshape(*rows, -1) for one in ("a", "a_block_scale") if one in given}
+        given["rows"] = sizes.astype(np.int32)
+    else:
+        given["offsets"] = sizes.cumsum().astype(np.int32)
+    expected = np.full((*rows, N), -7, ml_dtypes.bfloat16)
+    promotion = "never" if kind == "never" else "regular"
+    run(name, {**given, "d": expected, "promotion": promotion})
+    before = np.random.default_rng(1).integers(0, 256, bytes_of(G, N, K), np.uint8)
+    settings = {"variant": "t256_once" + f"_{kind}" * (kind != "regular"), "promotion": promotion}
+    found, after = emulated(name, given | {"workspace": before}, rows, N, multiprocessors, **settings)
     np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))
-    assert (found[sizes.sum() :] == -7).all() and (found[: sizes.sum()] != -7).any(1).all()
+    assert (found != -7).any(-1).sum() == sizes.sum()
+    units = after[: G * 4 * UNIT].reshape(G, -1) != before[: G * 4 * UNIT].reshape(G, -1)
+    np.testing.assert_array_equal(units.any(1), sizes > 0)
 
 
 def test_a_workspace_for_one_matrix_is_refused_where_groups_have_several():
@@ -59,13 +76,19 @@ def test_a_workspace_for_one_matrix_is_refused_where_groups_have_several():
             run(CONTIGUOUS, {**given, "workspace": np.zeros(size, np.uint8)})
 
 
-@pytest.mark.parametrize("rows", [(8, 256), (2, 16384)], ids=["few", "many"])
-def test_returning_calls_make_a_workspace_only_where_weights_are_decoded_once(rows):
-    """530 MB are no small thing."""
-    G, of_each = rows
-    N, K = 5760, 2880
-    shapes = {"a": ((G * of_each, K), "e4m3"), "b": ((G, N // 64, K // 64, 2304), "u8"), "offsets": ((G,), "i32")}
-    made = ZOO.shapes(CONTIGUOUS, **shapes, N=N)
-    assert made["workspace"].shape == (bytes_of(G, N, K),)
-    assert "workspace" not in ZOO.shapes(CONTIGUOUS, **shapes, N=N, workspace=False)
-    assert "workspace" not in ZOO.shapes(MASKED, a=((G, 256, K), "e4m3"), b=shapes["b"], rows=((G,), "i32"), N=N, workspace=False)
+@pytest.mark.parametrize("place", ["H200", "any"])
+@pytest.mark.parametrize(
+    ("rows", "more", "made"), [(16, {}, False), (2048, {}, True), (2048, {"d": "f32"}, False), (2048, {"workspace": False}, False)]
+)
+def test_a_call_that_returns_makes_566_mb_only_where_weights_are_decoded_once(place, rows, more, made):
+    """zoo.call knows its GPU, a program of JAX none yet."""
+    G, N, K, kernel = 32, 5760, 2880, ZOO.kernel(CONTIGUOUS)
+    inputs = {"a": ("e4m3", G * rows, K), "b": ("u8", G, N // 64, K // 64, 2304), "offsets": ("i32", G)}
+    arrays = {name: Array(0, dtype, tuple(shape), contiguous_strides(tuple(shape))) for name, (dtype, *shape) in inputs.items()}
+    call = settled(kernel, {**arrays, "N": N, "d": "bf16"} | more)
+    if place == "any":
+        found = without_workspaces_idle_everywhere(kernel, call, None)
+    else:
+        found = without_idle_workspaces(kernel, call, (9, 0), 132, None)
+    assert ("workspace" in found.made) == made
+    assert not made or found.made["workspace"].shape == (bytes_of(G, N, K),)

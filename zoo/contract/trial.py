@@ -63,6 +63,13 @@ def without_idle_workspaces(
     return call._replace(made={name: one for name, one in call.made.items() if name not in idle})
 
 
+def without_workspaces_idle_everywhere(kernel: Kernel, call: Settled, variant: str | None) -> Settled:
+    """The same where nobody knows yet which machine it will be: those stay that one machine would use."""
+    capabilities = [(int(arch[3:-2]), int(arch[-2])) for arch in kernel.archs]
+    used = [without_idle_workspaces(kernel, call, capability, _MULTIPROCESSORS, variant).made for capability in capabilities]
+    return call._replace(made={name: one for name, one in call.made.items() if any(name in made for made in used)})
+
+
 def _anywhere(call: Settled) -> dict[str, Any]:
     """The values of a call whose arrays lie one after the other."""
     arrays = {**call.arrays, **{name: Array(0, one.dtype, one.shape, one.strides) for name, one in call.made.items()}}

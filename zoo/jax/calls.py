@@ -15,7 +15,7 @@ from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import called
 from zoo.contract.shapes import Settled
-from zoo.contract.trial import fitting
+from zoo.contract.trial import fitting, without_workspaces_idle_everywhere
 from zoo.errors import ArgumentError, VariantError
 from zoo.jax.described import Described, Part, storage_of
 from zoo.jax.primitive import bind
@@ -130,7 +130,7 @@ def _row_major(call: Settled) -> Settled:
 def _fitting(kernel: Kernel, call: Settled, variant: str | None) -> Settled:
     """The call as the kernel takes it. What no machine seems to have a variant for, what compiles the program asks again."""
     try:
-        return fitting(kernel, call, call.arrays, variant)
+        return without_workspaces_idle_everywhere(kernel, fitting(kernel, call, call.arrays, variant), variant)
     except VariantError:
         return call
 

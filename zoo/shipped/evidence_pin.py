@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "b2d722791d71f73dea1fe611eee3bed5bedef7fe876f1a84c6702650719aec83"
+EVIDENCE_SHA256 = "763d8d957b2ec03988d9ed6f01efa019e73936857ad03f3ef392b2eb2dda0855"

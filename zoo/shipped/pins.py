@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "95b691a7acb9f6e424c13d310380c6e6ca644f4da69c47886ea401df2e38952a"
+MANIFEST_SHA256 = "064eceeed4ad18b918cde5cf52b4b6c84d5367bca22752431315348bb719a9fa"

@@ -3,7 +3,7 @@
 // wgmma reads them, and all CTAs copy their tiles from there, from L2.
 //
 //     decoders       claim a unit by a ticket, 128 weights and 128 of K; decode it into the workspace; say that it is ready; and go on, no more
-//                    than so many units before those that their CTA multiplies
+//                    than so many units before those that their CTA and the CTAs beside it multiply, which are fewer than so many a stage
 //     copying warp   waits until a unit is ready, then copies it into a stage, 16 KB as they lie
 //
 // Who claims waits for nothing but tiles of its own CTA, which want units before its own. The workspace may hold anything: CTA 0 clears tickets

@@ -109,7 +109,7 @@ struct DecodedTile {
     using Decoding = Decoding_<CHUNKS * CHUNK_BYTES>;
     static constexpr int WAVES = TOKENS / (WARPGROUPS * WGMMA_ROWS), SUMS = WEIGHTS / 2;  // a warpgroup's 64 tokens, one by one
     static constexpr int STAGES_A_PROMOTION = SCALED ? 1 : PROMOTED_CHUNKS / CHUNKS;
-    static_assert(STAGES >= 2 * STAGES_A_PROMOTION);
+    static_assert(STAGES >= 2 * STAGES_A_PROMOTION && STAGES % Decoding::STAGES_A_TILE == 0);
 
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32, DECODING_THREADS = Decoding::THREADS;
     static constexpr int THREADS = MATH_THREADS + DECODING_THREADS + 128;
