@@ -228,9 +228,10 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
 
 def _workspaces(variant: Variant, G: int, N: int, K: int) -> dict[str, Placed]:
     """Of a tile that decodes once: anything at all."""
+    if "ONCE" not in variant.constants:
+        return {}
     units = G * -(-N // 128) * -(-K // 256) * 2
-    found = numpy.random.default_rng(units).integers(0, 256, units * (128 * 128 + 4) + 16, dtype=numpy.uint8)
-    return {"workspace": Placed(found)} if "ONCE" in variant.constants else {}
+    return {"workspace": Placed(numpy.random.default_rng(units).integers(0, 256, units * (128 * 128 + 4) + 16, dtype=numpy.uint8))}
 
 
 def _rows_besides(variant: Variant) -> int:
