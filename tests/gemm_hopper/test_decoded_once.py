@@ -42,9 +42,8 @@ def emulated(name, given, rows, N, multiprocessors, **settings):
     return d.numpy(), arrays["workspace"].numpy()
 
 
-@pytest.mark.parametrize("multiprocessors", [2, 3, 7])
+@pytest.mark.parametrize(("name", "multiprocessors"), [(CONTIGUOUS, 2), (CONTIGUOUS, 7), (MASKED, 3)])
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [CONTIGUOUS, MASKED])
 def test_groups_without_rows_among_more_than_a_warp_finds_at_once_have_no_units_and_no_tiles(name, kind, multiprocessors):
     sizes = np.array([0, 3, *[0] * 31, 1, 0, 257, *[0] * 30, 4, 0])
     G, N, K = len(sizes), 136, 192
