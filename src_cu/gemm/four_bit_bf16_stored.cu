@@ -8,7 +8,8 @@
 
 namespace zoo {
 
-using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored>;
+using Tile =
+    Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored, true, looks_up<Variant>>;
 using Places = AnyPlaces<false>;
 using Order = OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>;
 using Way = Bf16Product<Tile, Order, 1>;

@@ -6,7 +6,8 @@
 
 namespace zoo {
 
-using Tile = Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored, false>;
+using Tile =
+    Bf16Tile<Weights(Variant::FORMAT), Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored, false, looks_up<Variant>>;
 using Order = SplitOrder<Tile, Variant::SPLITS>;
 using Way = Bf16Product<Tile, Order, Variant::SPLITS>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);

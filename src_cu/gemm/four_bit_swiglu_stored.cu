@@ -13,7 +13,7 @@ constexpr Weights FORMAT = Weights(Variant::FORMAT);
 
 using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, fits<Variant>,
                               Promotion::of_blocks, Laid::stored_gates>;
-using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored_gates>;
+using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored_gates, true, looks_up<Variant>>;
 using Tile = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
 using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>>;

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "064eceeed4ad18b918cde5cf52b4b6c84d5367bca22752431315348bb719a9fa"
+MANIFEST_SHA256 = "e770e6005d5172287070f23bb855fa16080aa590f45dc1a2cc91f53e69dea40f"

@@ -83,6 +83,7 @@ template <class Tile>
 struct PackedChunks {
     using Ahead = PackedChunk;
     static constexpr bool WHOLE = true;  // both halves of a chunk come at once
+    static constexpr bool LOOKS_UP_AHEAD = false;
 
     static constexpr Weights FORMAT = Tile::FORMAT;
 

@@ -5,7 +5,8 @@
 //     the lanes       unpack 1  unpack 2  unpack 3  unpack 4
 //     shared memory    read 2    read 3    read 4    read 5
 //
-// Where both halves of a chunk come at once (WHOLE), the lanes read with the first of them.
+// Where both halves of a chunk come at once (WHOLE), the lanes read with the first of them. What is looked up (LOOKS_UP_AHEAD) is asked for
+// before the tensor cores are waited for.
 //
 // Sums stay where they are over all of K: they keep all the bits that f32 has. What this adds up: zoo/reference/four_bit_gemm.py.
 #pragma once
@@ -46,9 +47,13 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
     uint32_t at = ring.stage * sizeof(tile.weights[0]);
 #pragma unroll
     for (int turn = 0; turn < AHEAD; turn++) fetch(at, 0, turn);
+    auto look_up = [&](int place, int turn) {
+        if constexpr (Source::LOOKS_UP_AHEAD) source.look_up(ahead[waiting(place, turn)]);
+    };
     auto unpack = [&](int place, int turn, uint32_t (&to)[8]) {
         source.unpack(ahead[waiting(place, turn)], place, turn / PARTS, to);
     };
+    look_up(0, 0);
     unpack(0, 0, words[0]);
     for (int stage, before = -1;; before = stage) {
         stage = ring.stage;
@@ -80,6 +85,7 @@ __device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ri
                     const int next = (place + 1) % Tile::CHUNKS;
                     fetch(at + next * Tile::NEXT_CHUNK, next, turn + AHEAD - TURNS);
                 }
+                look_up((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS);
                 wait_for_multiplications<1>();
                 hold(words[(turn + 1) % 2]);
                 if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // its wgmmas are over

@@ -9,6 +9,8 @@
 //     two byte permutations       upper and lower bytes meet: two weights a word
 //     two multiplications         by the scale of the row and the instruction
 //
+// or, where a tile LOOKS_UP, by the table of bf16_bytes.cuh: an entry is the pair of a byte.
+//
 // The products are exact, for a code has two significant bits, a scale at most four, and bf16 eight. A scale becomes bf16 by a shift, which
 // leaves it small, and an exact product with a power of two; of scales below the smallest normal e4m3 the shift makes subnormal bf16.
 //
@@ -24,13 +26,6 @@
 #include "gemm/four_bit/stored.cuh"
 
 namespace zoo {
-
-// All four bits of a selector count, as __byte_perm has only three: the fourth spreads a byte's sign.
-__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selector) {
-    uint32_t bytes;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selector));
-    return bytes;
-}
 
 // Half a chunk of two rows, 32 of K: words 4 h + w of the upper (0) or the lower (1) row.
 struct StoredHalf {
@@ -66,11 +61,9 @@ struct Multipliers {
 template <int I, int H, Weights WEIGHTS>
 __device__ __forceinline__ void unpack_stored_row(const StoredHalf& half, uint32_t pair, const Multipliers<WEIGHTS>& multipliers,
                                                   uint32_t (&words)[8]) {
-    // 0, 0.5, 1, 1.5 and 2, 3, 4, 6
-    constexpr uint32_t UPPER[2] = {0x3F3F3F00, 0x40404040}, LOWER[2] = {0xC0800000, 0xC0804000};
     const uint32_t both = permute_bytes(half.words[4 * H + 2 * I], half.words[4 * H + 2 * I + 1], pair);
     const uint32_t codes = both & 0x7777, signs = signs_of<0x5140>(both);
-    const uint32_t upper = permute_bytes(UPPER[0], UPPER[1], codes) | signs, lower = permute_bytes(LOWER[0], LOWER[1], codes);
+    const uint32_t upper = upper_bytes(codes) | signs, lower = lower_bytes(codes);
     words[4 * I + H] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x5140));
     words[4 * I + H + 2] = multipliers.template times<I, H>(permute_bytes(lower, upper, 0x7362));
 }
@@ -79,13 +72,16 @@ __device__ __forceinline__ void unpack_stored_row(const StoredHalf& half, uint32
 template <class Tile>
 struct StoredHalves {
     using Ahead = StoredHalf;
-    static constexpr bool WHOLE = false;  // each half of a chunk comes by itself
+    static constexpr bool WHOLE = false;                                                  // each half of a chunk comes by itself
+    static constexpr bool LOOKS_UP_AHEAD = Tile::LOOKS_UP && Tile::LAID == Laid::stored;  // those of gates would spill
     static constexpr Weights FORMAT = Tile::FORMAT;
     static constexpr bool NVFP4 = FORMAT == Weights::nvfp4;
     static constexpr int ROW_BYTES = 128;
     static constexpr int WORDS = sizeof(Multipliers<FORMAT>::words) / 4;
 
     uint32_t pair, row_at, swizzle;
+    std::conditional_t<Tile::LOOKS_UP, LookUp, Nothing> table;
+    uint32_t found[8];
     int lower[2];  // how many bytes the lower row's are further, of either half of a chunk
     ScalesAhead<FORMAT> ahead;
     int above[2];            // of mxfp4: what makes of a scale the one that packed weights have
@@ -95,6 +91,7 @@ struct StoredHalves {
         const auto& rows = scales.of_lane;
         const int thread = threadIdx.x, of_tile = rows.upper_from_there(thread), row = rows.upper(work, thread);
         pair = 0x40 + thread % 4 * 0x11;
+        if constexpr (Tile::LOOKS_UP) table.begin(tile.pairs, thread);
         row_at = rows.rows_at(tile) + of_tile * ROW_BYTES;
         swizzle = of_tile % 8 * 16;
 #pragma unroll
@@ -142,16 +139,31 @@ struct StoredHalves {
         ahead.read();
     }
 
+    __device__ __forceinline__ void look_up(const StoredHalf& half) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) found[i] = table.pair(half.words[i]);
+    }
     // By a whole warp.
     __device__ __forceinline__ void unpack(const StoredHalf& half, int chunk, int s, uint32_t (&words)[8]) {
         if (chunk == 0 && s == 0) begin_stage();
         Multipliers<FORMAT> multipliers;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) multipliers.words[i] = __shfl_sync(~0u, own[s][i], chunk, 4);
-        unpack_stored_row<0, 0>(half, pair, multipliers, words);
-        unpack_stored_row<0, 1>(half, pair, multipliers, words);
-        unpack_stored_row<1, 0>(half, pair, multipliers, words);
-        unpack_stored_row<1, 1>(half, pair, multipliers, words);
+        if constexpr (Tile::LOOKS_UP) {
+            if constexpr (!LOOKS_UP_AHEAD) look_up(half);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                words[2 * i] = multipliers.template times<0, 0>(found[i]);
+                words[2 * i + 1] = multipliers.template times<0, 1>(found[4 + i]);
+                words[2 * i + 4] = multipliers.template times<1, 0>(found[2 + i]);
+                words[2 * i + 5] = multipliers.template times<1, 1>(found[6 + i]);
+            }
+        } else {
+            unpack_stored_row<0, 0>(half, pair, multipliers, words);
+            unpack_stored_row<0, 1>(half, pair, multipliers, words);
+            unpack_stored_row<1, 0>(half, pair, multipliers, words);
+            unpack_stored_row<1, 1>(half, pair, multipliers, words);
+        }
     }
 };
 

@@ -17,14 +17,19 @@
 #include "common/mbarrier.cuh"
 #include "common/tensor_copy.cuh"
 #include "common/wgmma.cuh"
+#include "gemm/four_bit/bf16_bytes.cuh"
 #include "gemm/four_bit/bf16_fragments.cuh"
 #include "gemm/four_bit/nothing.cuh"
 
 namespace zoo {
 
+// Of a variant, in whose table LOOKS_UP is only where it is 1.
+template <class V>
+constexpr bool looks_up = requires { V::LOOKS_UP; };
+
 // PARTS: of 64 rows of weights, of each warpgroup: part p of warpgroup w is number p * WARPGROUPS + w.
 template <Weights WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_, Laid LAID_ = Laid::packed,
-          bool MAY_GATHER_ = LAID_ != Laid::packed>
+          bool MAY_GATHER_ = LAID_ != Laid::packed, bool LOOKS_UP_ = false>
 struct Bf16Tile {
     static constexpr Weights FORMAT = WEIGHTS_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
@@ -32,6 +37,7 @@ struct Bf16Tile {
     static constexpr Laid LAID = LAID_;
     static constexpr bool STORED = LAID != Laid::packed;
     static constexpr bool MAY_GATHER = MAY_GATHER_;  // rows through an index, if the launch says so
+    static constexpr bool LOOKS_UP = LOOKS_UP_;      // pairs of stored codes
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS_A_LINE = 1, LINES = CHUNKS;  // of 128 bytes of a token
     static constexpr int CHUNK_BYTES =
@@ -55,11 +61,13 @@ struct Bf16Tile {
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
     std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> spare;  // as in tile.cuh
+    std::conditional_t<LOOKS_UP, PairsOfBytes, Nothing> pairs;
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
 
     // By all threads, which then synchronise.
     __device__ __forceinline__ void initialise(const auto& operands) {
+        if constexpr (LOOKS_UP) pairs.fill(THREADS);
         if (threadIdx.x > 0) return;
         uint32_t arrivals = FULL_ARRIVALS;
         if constexpr (MAY_GATHER) {

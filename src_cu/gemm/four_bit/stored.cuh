@@ -73,44 +73,40 @@ struct StoredScales {
     }
 };
 
-// The scales of a lane's two rows, on their way from memory: a quarter of a block's.
+// The scales of a lane's two rows, on their way from memory: a quarter of a block's. Where there is none, behind the last block of a row, the lane
+// reads again what it has read of that row, for codes are zeros there; and a row that does not exist has those of the last.
 template <Weights FORMAT>
 struct ScalesAhead {
     static constexpr int READ = FORMAT == Weights::nvfp4 ? 4 : 2, OF_BLOCK = 4 * READ;  // bytes: that a lane reads; of a block
 
-    const uint8_t* next[2];  // of the upper and the lower row, of a block that has not been asked for; null where there is no row
+    const uint8_t* next[2];  // of the upper and the lower row, of a block that has not been asked for
     int left;                // bytes of a row from there on
-    int whole;               // 1 where quarters lie at places where they can be read as such
+    bool whole;              // quarters lie at places where they can be read as such, and are there whole
     uint32_t soon[2];
 
     __device__ __forceinline__ void begin(const auto& scales, const Work& work, int upper, int quarter) {
-        const int before = work.first_block * OF_BLOCK + quarter * READ;
-        left = scales.row_bytes - before;
+        int before = work.first_block * OF_BLOCK + quarter * READ;
+        left = max(scales.row_bytes - before, 0);
+        if (left == 0) before = 0;
         const int64_t places =
             reinterpret_cast<int64_t>(scales.first) | scales.row_stride | scales.group_stride | scales.row_bytes;
         whole = places % READ == 0;
-        asm volatile("" : "+r"(whole));  // or it is found anew for each block
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int row = upper + scales.of_lane.apart() * h;
-            const uint8_t* first = scales.first + work.group * scales.group_stride + row * scales.row_stride + before;
-            next[h] = row < scales.rows ? first : nullptr;
-        }
+        const int first = min(upper, scales.rows - 1), second = min(upper + scales.of_lane.apart(), scales.rows - 1);
+        next[0] = scales.first + work.group * scales.group_stride + first * scales.row_stride + before;
+        next[1] = next[0] + (second - first) * scales.row_stride;
         read();
     }
 
     __device__ __forceinline__ void read() {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int there = next[h] != nullptr ? left : 0;
-            soon[h] = 0;
-            if (whole == 0)
-                read_bytes(h, there);
-            else if (there > 0)
-                read_whole(h);
-            if (there > 0) next[h] += OF_BLOCK;
+        if (whole)
+            read_whole(0), read_whole(1);
+        else
+            read_bytes(0), read_bytes(1);
+        if (left > OF_BLOCK) {
+            next[0] += OF_BLOCK;
+            next[1] += OF_BLOCK;
+            left -= OF_BLOCK;
         }
-        left -= OF_BLOCK;
     }
 
    private:
@@ -120,11 +116,12 @@ struct ScalesAhead {
         else
             asm volatile("ld.global.u16 %0, [%1];" : "=r"(soon[h]) : "l"(next[h]));
     }
-    __device__ __forceinline__ void read_bytes(int h, int there) {
+    __device__ __forceinline__ void read_bytes(int h) {
+        soon[h] = 0;
 #pragma unroll
         for (int i = 0; i < READ; i++) {
             uint32_t byte = 0;
-            if (i < there) asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(next[h] + i));
+            if (i < left) asm volatile("ld.global.u8 %0, [%1];" : "=r"(byte) : "l"(next[h] + i));
             soon[h] |= byte << 8 * i;
         }
     }
