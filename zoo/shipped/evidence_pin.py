@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "5bb380eaf709b7fe189bc4c6e3e888f65f05c33427f45ed614347fefac3826d9"
+EVIDENCE_SHA256 = "a3a18e0013fc0a8ff8da45c0910132ecfb602ffcddacfb6514491b817ffc81ad"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e770e6005d5172287070f23bb855fa16080aa590f45dc1a2cc91f53e69dea40f"
+MANIFEST_SHA256 = "e5493c61bb858dc7edaebdc17bf0805800c143f13fa859bb931a68bbc5396fb4"

@@ -1,6 +1,6 @@
 // The two bf16 that a byte of codes as a checkpoint stores them is: computed, or looked up. A table of 256 pairs has each of them once for every
-// lane, so that no two lanes of a warp meet in a bank, whatever they look up: 32 KB. It takes a rotation and a mask for each pair, both by the
-// units that permute bytes, where computing takes four and a half.
+// lane, so that no two lanes of a warp meet in a bank, whatever they look up: 32 KB. A pair takes a load from shared memory, and a rotation and a
+// mask by the units that permute bytes, where computing takes four and a half of those.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@
 
 namespace zoo {
 
-// Of a variant, in whose table LOOKS_UP is only where it is 1.
+// Of a variant: whether its table has the constant.
 template <class V>
 constexpr bool looks_up = requires { V::LOOKS_UP; };
 

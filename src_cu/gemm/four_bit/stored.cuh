@@ -74,7 +74,8 @@ struct StoredScales {
 };
 
 // The scales of a lane's two rows, on their way from memory: a quarter of a block's. Where there is none, behind the last block of a row, the lane
-// reads again what it has read of that row, for codes are zeros there; and a row that does not exist has those of the last.
+// reads others of that row: codes are zeros there, and if a scale is no number, neither is anything else of its column. A row that does not exist
+// has those of the last.
 template <Weights FORMAT>
 struct ScalesAhead {
     static constexpr int READ = FORMAT == Weights::nvfp4 ? 4 : 2, OF_BLOCK = 4 * READ;  // bytes: that a lane reads; of a block
