@@ -178,7 +178,7 @@ def main() -> int:
         for called, microseconds in result["times"].items():
             variant, _, mode = called.partition(" ")
             near = math.exp(-FALLS_OFF * (microseconds / fastest - 1)) if microseconds < OUT_OF_QUESTION * fastest else 0
-            if variant in tiles and max(near, arguments.far) > 0:
+            if variant in tiles and mode in MODES and max(near, arguments.far) > 0:  # others are of an earlier commit
                 tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far), mode)
     timed = [tile for tile in tiles.values() if tile.times and (arguments.only is None or tile.name in arguments.only)]
     chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))

@@ -9,7 +9,7 @@
 //     four_bit/load.cuh          where operands come from
 //     four_bit/width.cuh         how many of a tile's tokens are multiplied
 //     four_bit/multiply.cuh      the loop over K, promoted every 256 of it, or never if a launch asks for that
-//     four_bit/halves.cuh        the loop over K, promoted every 128, or never by another tile
+//     four_bit/halves.cuh        the loop over K, promoted every 128 of it by tokens' scales
 //     four_bit/finish.cuh        from sums to D
 //     four_bit/shared_sums.cuh   the same where the CTAs of a cluster share K
 //     four_bit/product.cuh       the ways of putting them together

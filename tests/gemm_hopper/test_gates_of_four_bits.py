@@ -103,7 +103,35 @@ def test_one_cubin_a_tile_serves_every_grouping_and_both_results_but_for_eight_p
     tiles = tiles | {"few32_blocks"} if kind == "fp8" else tiles  # of tokens with scales for 1 x 128
     assert dict(rounded[0].items() & quantised[0].items()).keys() == tiles
     by_one, by_clusters = rounded[0].keys() - tiles, quantised[0].keys() - tiles
-    assert (by_one, by_clusters) == ((set(), set()) if lying else ({"few8"}, {"few8_pair"}))
+    pairs = {"few8_pair", "few8_pair_blocks"} if kind == "fp8" else {"few8_pair"}
+    assert (by_one, by_clusters) == ((set(), set()) if lying else ({"few8"}, pairs))
+
+
+@pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather"])
+def test_pairs_of_ctas_take_the_scale_for_1_x_128_of_the_row_itself_however_rows_come(grouping):
+    """Groups of 9, 0 and 4 rows, so two tiles and the end of a third; K ends within a block of 256 and within one of 128."""
+    random = np.random.default_rng(17)
+    wide, sizes = 320, np.array([9, 0, 4], np.int32)
+    q, scales = random.integers(0, 256, (3, 2 * I, wide // 2), np.uint8), random.integers(0x20, 0x30, (3, 2 * I, wide // 16), np.uint8)
+    shape = {"dense": (11,), "m_grouped_masked": (3, 9)}.get(grouping, (13,))
+    arrays = {"b": pack_nvfp4(q, scales, "halves"), "a": random.standard_normal((*shape, wide)).astype(ml_dtypes.float8_e4m3fn)}
+    arrays["a_block_scale"] = np.exp2(random.integers(-9, 9, (*shape, 3))).astype(np.float32)
+    if grouping == "dense":
+        arrays["b"] = arrays["b"][0]
+    elif grouping == "m_grouped_masked":
+        arrays["rows"] = sizes
+    else:
+        arrays["offsets"] = np.cumsum(sizes).astype(np.int32)
+    if grouping == "m_grouped_gather":
+        arrays["index"] = np.array([12, 3, -1, 7, 7, 99, 0, 5, 2, 11, 1, 4, 8], np.int32)
+    found = []
+    for variant in ("few8_pair_blocks", "few32_blocks"):
+        gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=6, multiprocessors=3)
+        q_of_h, scales_of_h = gpu.array(np.zeros((*shape, I), ml_dtypes.float8_e4m3fn)), gpu.array(np.zeros((*shape, 2), np.float32))
+        given = {name: gpu.array(array) for name, array in arrays.items()}
+        ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, variant=variant, **given)
+        found.append((q_of_h.numpy().view(np.uint8), scales_of_h.numpy()))
+    assert found[0][1].any() and same(*found)
 
 
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])

@@ -1,11 +1,13 @@
 """Times every tile of products with NVFP4 weights on problems drawn by seed, for tools/measure_costs.py.
 
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--ending .swiglu_fp8b128_stored]
-                                       [--tokens bf16] [--kind regular] [--seconds 60] [--most 256] [--cubins DIR]
+                                       [--tokens bf16] [--kind regular] [--seconds 60] [--count 200] [--most 256] [--cubins DIR]
+                                       [--before CHECKOUT] ...
 
-Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile is left out where
-there are more than 20 times as many rows, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
+Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile of fewer than 128 rows is left
+out where there are more than 20 times as many, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
 `NAME alone`. All tiles of a problem and what zoo chooses take turns, from CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
+--before names a checkout of an earlier commit, whose tiles that today's kernel has not are timed too, as `NAME of CHECKOUT`.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from earlier_tiles import Earlier, key_of
 from four_bit import IN_NO_CACHE, KINDS, copies, of_kind, scratch, tiles, tokens
 from four_bit_shapes import ROUTED, pin, sizes_of
 from gemm_shapes import unseen
@@ -33,6 +37,7 @@ import zoo
 from zoo.catalog import Zoo
 
 BANDS, TURNS, TIMES_AS_MANY_ROWS = (16, 128, 256, 1 << 31), 6, 20  # rows of one matrix, or of an expert that is hit
+WIDE = 128  # tokens of a tile that is timed however many rows there are
 MOST_CALLS, MOST_BYTES = 24, 3e9  # of a graph; of the weights of all experts
 SHARES = (1, 1, 2, 4, 8)  # GPUs that experts are spread over
 ENDINGS = ("", ".stored", ".swiglu", ".swiglu_fp8b128", ".swiglu_stored", ".swiglu_fp8b128_stored")  # of a kernel's name
@@ -92,6 +97,13 @@ def drawn(seed: int, groups: bool, most: int) -> Iterator[Problem]:
             yield Problem(tuple(sizes), rows, N, K)
 
 
+def is_likely(tile: Any, problem: Problem) -> bool:
+    if "ONCE" in tile.constants and problem.M <= 256:
+        return False
+    tokens, most = tile.constants["TOKENS"], max(problem.sizes or (problem.M,))
+    return bool((tokens >= WIDE or TIMES_AS_MANY_ROWS * tokens >= problem.M / problem.hit) and tokens <= TIMES_AS_MANY_ROWS * most)
+
+
 def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
     calls[0]()
     torch.cuda.synchronize()
@@ -103,18 +115,22 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
 
 
 class Timer:
-    def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path):
+    def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path, before: list[Path]):
         self.chosen, self.name, self.ending, self.kind = Zoo(cubins), name + ending, ending, kind
         self.pinned = {mode: with_all(cubins, flag, into / mode) for mode, flag in (("shared", "0"), ("alone", "1"))}
+        self.earlier: dict[str, tuple[Earlier, Any]] = {}
+        known = {key_of(tile) for tile in self.chosen.kernel(self.name).variants}
+        for checkout in before:
+            earlier = Earlier(checkout)
+            for tile in earlier.tiles(self.name):
+                if key_of(tile) not in known:
+                    known.add(key_of(tile))
+                    self.earlier[f"{tile.name} of {checkout.name}"] = earlier, tile
 
     def tiles(self, problem: Problem) -> Iterator[tuple[str, Zoo, str]]:
         """(what it is called, in which zoo, which variant)"""
         for tile in tiles(self.chosen.kernel(self.name), self.kind):
-            if TIMES_AS_MANY_ROWS * tile.constants["TOKENS"] < problem.M / problem.hit:
-                continue
-            if tile.constants["TOKENS"] > TIMES_AS_MANY_ROWS * max(problem.sizes or (problem.M,)) or (
-                "ONCE" in tile.constants and problem.M <= 256
-            ):
+            if not is_likely(tile, problem):
                 continue
             for mode, cubins in self.pinned.items():
                 if tile.constants["CTAS"] > 1:
@@ -158,6 +174,10 @@ class Timer:
             called: [lambda one=one, cubins=cubins, tile=tile: cubins.launch(self.name, **given, **one, variant=tile) for one in each]
             for called, cubins, tile in self.tiles(problem)
         }
+        for called, (earlier, tile) in self.earlier.items():
+            of_tile = [lambda one=one, earlier=earlier, tile=tile: earlier.launch(self.name, tile.name, given | one) for one in each]
+            if is_likely(tile, problem) and of_tile[0]():
+                calls[called] = of_tile
         calls["chosen"] = [lambda one=one: self.chosen.launch(self.name, **given, **one) for one in each]
         graphs = {called: graph_of(of_one) for called, of_one in calls.items()}
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -183,15 +203,16 @@ def main() -> None:
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
     parser.add_argument("--kind", choices=KINDS, default="regular")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--count", type=int, help="of problems (default: as many as --seconds take)")
     parser.add_argument("--most", type=int, default=256, help="rows of one matrix, or tokens that are routed (default: 256)")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", action="append", default=[])
     arguments = parser.parse_args()
     results, start = [], time.time()
     with tempfile.TemporaryDirectory() as folder:
-        timer = Timer(
-            arguments.cubins, f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}", arguments.ending, arguments.kind, Path(folder)
-        )
-        for problem in drawn(arguments.seed, arguments.grouping != "dense", arguments.most):
+        name = f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}"
+        timer = Timer(arguments.cubins, name, arguments.ending, arguments.kind, Path(folder), arguments.before)
+        for problem in islice(drawn(arguments.seed, arguments.grouping != "dense", arguments.most), arguments.count):
             if time.time() - start > arguments.seconds:
                 break
             one = {"shape": (problem.M, problem.N, problem.K), "groups": len(problem.sizes), "hit": problem.hit, "options": {}}

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "a3a18e0013fc0a8ff8da45c0910132ecfb602ffcddacfb6514491b817ffc81ad"
+EVIDENCE_SHA256 = "d8cde6add8b8e77664d04209ffd53caf6f9d202169b9698e2b05afeba227902e"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "e5493c61bb858dc7edaebdc17bf0805800c143f13fa859bb931a68bbc5396fb4"
+MANIFEST_SHA256 = "7abfd746f9901e3745190677912a2ad06f6061e57e24de061b8bb0e45c5c8b84"

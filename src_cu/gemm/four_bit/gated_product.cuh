@@ -47,6 +47,10 @@ __device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ri
     }
 }
 
+// As many threads copy scales of tokens as gather them: one loop does for both.
+template <class Tile>
+constexpr bool COPIES_EITHER = requires { requires Tile::SCALED && Tile::GATHERING_THREADS == Tile::SCALING_THREADS; };
+
 // Rows: of e4m3, how they are put together, or OnlyHalves. `result.d` is null where h is quantised.
 template <class Tile, class Order, class Rows>
 struct GatedProduct {
@@ -74,6 +78,8 @@ struct GatedProduct {
             const int thread = threadIdx.x - Tile::MATH_THREADS;
             if (thread < 32) {
                 if (OfWarps<Order> || thread == 0) load_operands(tile, order, operands, thread);
+            } else if constexpr (COPIES_EITHER<Tile>) {
+                gather_tokens(tile, order, indexed, operands.scales, thread - 32, operands.gathers());
             } else if constexpr (Tile::MAY_GATHER) {
                 if (operands.gathers()) {
                     if (thread - 32 < Tile::GATHERING_THREADS) gather_tokens(tile, order, indexed, operands.scales, thread - 32);

@@ -1,6 +1,6 @@
-// The loop over K of a product with 4-bit weights, by one warpgroup, half a block (128 of K) at a time: where A has a scale for 1 x 128, and
-// each half's partial sums are multiplied by it as they are added up; and where sums are never promoted. One half's words are unpacked while
-// the wgmmas of the half before read theirs, and none are waited for but to be promoted or to have their words written anew.
+// The loop over K of a product with 4-bit weights, by one warpgroup, half a block (128 of K) at a time: A has a scale for 1 x 128, and
+// each half's partial sums are multiplied by it as they are added up. One half's words are unpacked while the wgmmas of the half before read
+// theirs, and none are waited for but to be promoted or to have their words written anew.
 //
 // Two turns have a set of partial sums each. A turn's sums are promoted while the other turn's wgmmas run:
 //
@@ -21,9 +21,8 @@ namespace zoo {
 template <class Tile, int TURNS, int COLUMNS>
 struct LoopOverHalves {
     static constexpr int PARTIAL = COLUMNS / 2, SUMS = TURNS * PARTIAL, HALF = PROMOTED_CHUNKS / 2;
-    static constexpr bool SCALED = Tile::SCALED;  // or never promoted
-    static constexpr int SETS = SCALED ? 2 : TURNS;
-    static_assert(Tile::STAGES > 2, "a block, the one before it and the next one are there at once");
+    static constexpr int SETS = 2;
+    static_assert(Tile::SCALED && Tile::STAGES > 2, "a block, the one before it and the next one are there at once");
 
     Tile& tile;
     bool by_threads;     // tokens are gathered, asked once: of each block it is 3 to 10 instructions
@@ -35,7 +34,7 @@ struct LoopOverHalves {
 
     __device__ __forceinline__ LoopOverHalves(Tile& tile, int left) : tile(tile), by_threads(tile.are_gathered()), left(left) {}
 
-    static __device__ __forceinline__ constexpr int set_of(int half, int turn) { return TURNS == 1 && SCALED ? half : turn; }
+    static __device__ __forceinline__ constexpr int set_of(int half, int turn) { return TURNS == 1 ? half : turn; }
 
     __device__ __forceinline__ void unpack_half(int half) {
         const uint32_t table = shared_address(tile.table);
@@ -52,14 +51,12 @@ struct LoopOverHalves {
         }
     }
 
-    template <bool IS_FIRST>
     __device__ __forceinline__ void start(int half, int turn) {
         float (&sums)[PARTIAL] = partial[set_of(half, turn)];
         hold(sums);
         fence_registers();
 #pragma unroll
-        for (int chunk = half * HALF; chunk < (half + 1) * HALF; chunk++)
-            block.multiply(turn, chunk, sums, chunk == (SCALED ? half * HALF : 0) && (SCALED || IS_FIRST));
+        for (int chunk = half * HALF; chunk < (half + 1) * HALF; chunk++) block.multiply(turn, chunk, sums, chunk == half * HALF);
         commit_multiplications();
         hold(sums);
     }
@@ -106,44 +103,29 @@ struct LoopOverHalves {
         ring.advance();
         if (!is_last) tile.wait_until_full(ring, by_threads);
         block.multiply_from(tile, stage);
-        if constexpr (SCALED && !IS_FIRST) wait_for_multiplications<0>();
-        start<IS_FIRST>(0, 0);
-        if constexpr (SCALED && !IS_FIRST) {
+        if constexpr (!IS_FIRST) wait_for_multiplications<0>();
+        start(0, 0);
+        if constexpr (!IS_FIRST) {
             promote<1>(1, TURNS - 1, before, sums);
             tile.release(before);
         }
-        if constexpr (TURNS == 2) start<IS_FIRST>(0, 1);
-        if constexpr (!SCALED && !IS_FIRST) {
-            wait_for_multiplications<TURNS>();
-            tile.release(before);
-        }
+        if constexpr (TURNS == 2) start(0, 1);
         unpack_half(1);
-        if constexpr (SCALED && TURNS == 2) promote<1>(0, 0, stage, sums);
-        start<IS_FIRST>(1, 0);
-        if constexpr (SCALED) promote<1>(0, TURNS - 1, stage, sums);
-        if constexpr (TURNS == 2) start<IS_FIRST>(1, 1);
-        if constexpr (!SCALED) wait_for_multiplications<TURNS>();
+        if constexpr (TURNS == 2) promote<1>(0, 0, stage, sums);
+        start(1, 0);
+        promote<1>(0, TURNS - 1, stage, sums);
+        if constexpr (TURNS == 2) start(1, 1);
         left -= PROMOTED_CHUNKS;
         before = stage;
         // Stored words, which are not told what exists, unpack the last block twice: the next one may not be there.
         if (!Tile::STORED || !is_last) stage = ring.stage;
         block.unpack_from(tile, stage);
         unpack_half(0);
-        if constexpr (SCALED && TURNS == 2) promote<1>(1, 0, before, sums);
+        if constexpr (TURNS == 2) promote<1>(1, 0, before, sums);
     }
 
     __device__ __forceinline__ void end(float (&sums)[SUMS]) {
-        if constexpr (SCALED) {
-            promote<0>(1, TURNS - 1, before, sums);
-        } else {
-            wait_for_multiplications<0>();
-#pragma unroll
-            for (int turn = 0; turn < TURNS; turn++) {
-                hold(partial[turn]);
-#pragma unroll
-                for (int j = 0; j < PARTIAL; j++) sums[turn * PARTIAL + j] = partial[turn][j];
-            }
-        }
+        promote<0>(1, TURNS - 1, before, sums);
         tile.release(before);
     }
 };

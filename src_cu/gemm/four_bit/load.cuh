@@ -138,12 +138,13 @@ struct RowsOfTokens {
     static_assert(COUNT <= 32);
     uint32_t rows[COUNT > 0 ? COUNT : 1], exist = 0;  // a bit for each
 
-    __device__ __forceinline__ RowsOfTokens(const IndexedRows& a, const Work& work, int first) {
+    __device__ __forceinline__ RowsOfTokens(const IndexedRows& a, const Work& work, int first, bool by_index) {
         const int* index = a.index + work.token + first;
         const int left = work.end_token - work.token - first;
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {
-            const int row = i * STEP < left ? index[i * STEP] : -1;
+            int row = -1;
+            if (i * STEP < left) row = by_index ? index[i * STEP] : work.token + first + i * STEP;
             const bool exists = uint32_t(row) < uint32_t(a.rows);
             rows[i] = exists ? row : 0;
             exist |= uint32_t(exists) << i;
@@ -152,9 +153,10 @@ struct RowsOfTokens {
 };
 
 // Eight lanes copy 128 bytes of a row, 16 each, to where a tensor copy would; each keeps its tokens' rows in registers, so that a copy takes
-// four instructions. Where a token has scales, one thread copies them.
+// four instructions. Where a token has scales, one thread copies them: that alone, where rows do not come by an index.
 template <class Tile, class Order>
-__device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const IndexedRows& a, const auto& scales, int thread) {
+__device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const IndexedRows& a, const auto& scales, int thread,
+                                              bool by_index = true) {
     constexpr int THREADS = Tile::GATHERING_THREADS, STEP = THREADS / 8;
     constexpr int COUNT = (Tile::TOKENS + STEP - 1) / STEP, SCALES = Tile::SCALED ? (Tile::TOKENS + THREADS - 1) / THREADS : 0;
     constexpr int LINES_AT_ONCE = Tile::SCALED ? 1 : Tile::LINES;  // registers reach no further
@@ -162,8 +164,8 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const Ind
     const int piece = thread % 8, first = thread / 8;
     Ring<Tile::STAGES> ring;
     for (Work work; order.next(work);) {
-        const RowsOfTokens<COUNT, STEP> mine(a, work, first);
-        const RowsOfTokens<SCALES, THREADS> scaled(a, work, thread);
+        const RowsOfTokens<COUNT, STEP> mine(a, work, first, by_index);
+        const RowsOfTokens<SCALES, THREADS> scaled(a, work, thread, by_index);
         for (int chunk = work.first_block * Tile::CHUNKS; chunk < work.end_block * Tile::CHUNKS; chunk += Tile::CHUNKS) {
             tile.wait_until_empty(ring);
 #pragma unroll LINES_AT_ONCE
@@ -174,7 +176,7 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const Ind
                 const uint32_t to = shared_address(tile.tokens[ring.stage][line]) + first * 128 + (piece ^ first % 8) * 16;
 #pragma unroll
                 for (int i = 0; i < COUNT; i++)
-                    if ((i + 1) * STEP <= Tile::TOKENS || first + i * STEP < Tile::TOKENS)
+                    if (by_index && ((i + 1) * STEP <= Tile::TOKENS || first + i * STEP < Tile::TOKENS))
                         copy_16_bytes((i * STEP % 8 == 0 ? to : to ^ 64) + i * STEP * 128,
                                       from + mine.rows[i] * uint64_t(a.stride), exist >> i & 1);
                 if constexpr (Tile::SCALED) {
@@ -184,7 +186,8 @@ __device__ __forceinline__ void gather_tokens(Tile& tile, Order order, const Ind
                         const bool exists = within && scaled.exist >> i & 1;
                         if ((i + 1) * THREADS <= Tile::TOKENS || thread + i * THREADS < Tile::TOKENS)
                             copy_4_bytes(shared_address(tile.scales.of[ring.stage][line] + thread + i * THREADS),
-                                         exists ? scales.of(scaled.rows[i], 0, block) : scales.first, exists);
+                                         exists ? scales.of(scaled.rows[i], by_index ? 0 : work.group, block) : scales.first,
+                                         exists);
                     }
                 }
             }

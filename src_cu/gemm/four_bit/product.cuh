@@ -150,14 +150,14 @@ struct FourBitProduct {
                 if constexpr (Tile::PARKS) parked.park(order, work);
                 const int blocks = work.end_block - work.first_block;
                 multiply_as_wide_as<Tile>(work.end_token - work.token, sums, [&]<int TURNS, int COLUMNS>(auto& some_sums) {
-                    if constexpr (Tile::WHOLE_BLOCKS) {
-                        BlockOf<Tile> block;
-                        if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
-                        multiply_packed<TURNS, COLUMNS>(tile, block, ring, blocks, left, some_sums, operands.promotion);
-                    } else {
+                    if constexpr (Tile::SCALED) {
                         multiply_by_halves<TURNS, COLUMNS>(tile, ring, blocks, left, some_sums, [&](auto& block) {
                             if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
                         });
+                    } else {
+                        BlockOf<Tile> block;
+                        if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+                        multiply_packed<TURNS, COLUMNS>(tile, block, ring, blocks, left, some_sums, operands.promotion);
                     }
                 });
                 if constexpr (Tile::PARKS) parked.fetch(order, work);

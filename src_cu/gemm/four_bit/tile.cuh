@@ -69,7 +69,6 @@ struct FourBitTile {
     static constexpr bool STORED = LAID != Laid::packed;
     static constexpr bool MAY_GATHER = MAY_GATHER_;  // rows through an index, if the launch says so
     static constexpr Promotion PROMOTION = PROMOTION_;
-    static constexpr bool WHOLE_BLOCKS = PROMOTION == Promotion::of_blocks || PROMOTION == Promotion::if_asked;
     static constexpr bool SCALED = PROMOTION == Promotion::of_scaled_halves;
     // Has an end of its own for what most calls want, where no cluster shares K: 2 to 9 KB, for which stored weights have no room.
     static constexpr bool ENDS_PLAINLY = !STORED;
