@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "7abfd746f9901e3745190677912a2ad06f6061e57e24de061b8bb0e45c5c8b84"
+MANIFEST_SHA256 = "da089f01e050ef343457f10d6e54a2ade2a83cf14324ca2353a022ded3e368c8"
