@@ -174,11 +174,14 @@ def main() -> int:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
     for result in (one for file in arguments.sweep for one in json.loads(file.read_text())):
         values = problems.values(*result["shape"], **{"groups": result.get("groups", 0), **result["options"]})
-        fastest = min(result["times"].values())
-        for called, microseconds in result["times"].items():
+        times = {
+            called: time for called, time in result["times"].items() if called.partition(" ")[2] in MODES
+        }  # others are of an earlier commit
+        fastest = min(times.values())
+        for called, microseconds in times.items():
             variant, _, mode = called.partition(" ")
             near = math.exp(-FALLS_OFF * (microseconds / fastest - 1)) if microseconds < OUT_OF_QUESTION * fastest else 0
-            if variant in tiles and mode in MODES and max(near, arguments.far) > 0:  # others are of an earlier commit
+            if variant in tiles and max(near, arguments.far) > 0:
                 tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far), mode)
     timed = [tile for tile in tiles.values() if tile.times and (arguments.only is None or tile.name in arguments.only)]
     chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))

@@ -31,7 +31,7 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo
 
-// rows: of a place, of the only matrix, or 0; a_rows: of A where rows are gathered, and then box_rows is 0; tiles: of 64 packed rows; chunks:
+// rows: of a place, of the only matrix, or 0; a_rows: of A, and where its rows are gathered box_rows is 0; tiles: of 64 packed rows; chunks:
 // 64 of K each; parts: tiles whose columns share scales.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS)
     ZOO_KERNEL(const __grid_constant__ zoo::TensorMap a, const uint8_t* a_first, int64_t a_stride, const uint8_t* b,

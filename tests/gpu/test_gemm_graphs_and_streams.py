@@ -111,6 +111,14 @@ WAYS = {
         for ending in ("", ".stored", SWIGLU, QUANTISED, f"{SWIGLU}_stored", f"{QUANTISED}_stored")
         if not said.startswith("bf16")
     },
+    **{
+        f"four bits, {said}{QUANTISED}, pairs{under}": Way(
+            f"{name}{QUANTISED}", {"IN_CLUSTER": 1, "PROMOTION": 0} | constants, (100, *MANY_OF_FOUR_BITS[1:]), settings
+        )
+        for said, name in ({"one matrix": FOUR_BIT} | GROUPS_OF_FOUR_BITS).items()
+        for under, constants, settings in (("", {}, {}), (", scales for 1 x 128", OF_SCALES, SCALES))
+        if not (under and said.startswith("bf16"))
+    },
     "four bits, few gathered, scales for 1 x 128": Way(
         GROUPS_OF_FOUR_BITS["fp8 gather"], OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES
     ),

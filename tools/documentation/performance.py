@@ -146,13 +146,16 @@ def _rates(one: Timing) -> tuple[str, ...]:
 
 
 def _by_sizes(kernel: Kernel, evidence: Evidence) -> dict[tuple[int, ...], Timing]:
-    """By groups, rows, K and N; of several settings of the same sizes those that ask for least, and of them the fastest."""
+    """By groups, rows, K and N; of several settings of the same sizes those that ask for least, and of them the fastest. None of other sums than
+    those that nobody asks for: never promoted, or under other scales."""
     found: dict[tuple[int, ...], Timing] = {}
 
     def asks(one: Timing) -> tuple[int, float]:
         return len(one.settings), one.microseconds
 
     for one in timings_of(kernel, evidence):
+        if "a_block_scale" in one.settings or one.settings.get("promotion") == "never":
+            continue
         groups = one.settings.get("groups", one.sizes.get("G", 1))
         sizes = (int(groups), one.sizes.get("M", one.sizes.get("R", 0)), one.sizes["K"], one.sizes["N"])
         if sizes not in found or asks(one) < asks(found[sizes]):

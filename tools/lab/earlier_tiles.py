@@ -1,4 +1,4 @@
-"""Tiles that an earlier commit had and today's cubins have not, launched by that commit's own loader, to be timed beside today's."""
+"""Tiles that an earlier commit had and today's cubins have in no form, launched by that commit's own loader, to be timed beside today's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SAME_TILE = ("FORMAT", "GROUPING", "BAND", "FITS", "PLACES_ANEW")  # constants that do not make another tile
+SAME_TILE = ("FORMAT", "GROUPING", "BAND", "FITS", "PLACES_ANEW")  # constants that make another form of the same tile
 
 
 def key_of(variant: Any) -> tuple[Any, ...]:

@@ -202,18 +202,21 @@ def main() -> None:
     )
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
     parser.add_argument("--kind", choices=KINDS, default="regular")
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--count", type=int, help="of problems (default: as many as --seconds take)")
+    parser.add_argument("--seconds", type=float, help="stop then (default: 60, or never where --count is given)")
+    parser.add_argument("--count", type=int, help="of problems (default: as many as the seconds take)")
     parser.add_argument("--most", type=int, default=256, help="rows of one matrix, or tokens that are routed (default: 256)")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", action="append", default=[])
     arguments = parser.parse_args()
+    seconds = arguments.seconds or (60 if arguments.count is None else math.inf)
+    if len({checkout.name for checkout in arguments.before}) < len(arguments.before):
+        parser.error("--before: folders want names of their own, by which their tiles are told apart")
     results, start = [], time.time()
     with tempfile.TemporaryDirectory() as folder:
         name = f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}"
         timer = Timer(arguments.cubins, name, arguments.ending, arguments.kind, Path(folder), arguments.before)
         for problem in islice(drawn(arguments.seed, arguments.grouping != "dense", arguments.most), arguments.count):
-            if time.time() - start > arguments.seconds:
+            if time.time() - start > seconds:
                 break
             one = {"shape": (problem.M, problem.N, problem.K), "groups": len(problem.sizes), "hit": problem.hit, "options": {}}
             results.append(one | {"bytes": problem.hit_bytes, "times": timer.time(problem)})

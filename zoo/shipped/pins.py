@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "da089f01e050ef343457f10d6e54a2ade2a83cf14324ca2353a022ded3e368c8"
+MANIFEST_SHA256 = "385c709c60f3a8bc8001f8d23611147fbeff9bd9d0b9e5e77289366d5ad6ea15"
