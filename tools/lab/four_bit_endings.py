@@ -1,0 +1,84 @@
+"""How long products with NVFP4 weights of one ending take beside those of another, by turns, on problems drawn by seed.
+
+    python tools/lab/four_bit_endings.py .swiglu_fp8b128 plain --kind blocks --seed 3611 [--grouping m_grouped_contiguous] [--tokens bf16]
+                                         [--count 100] [--most 512] [--cubins DIR] [--json FILE]
+
+Both are what zoo chooses; `plain` is the product of packed weights that ends in D. Problems and their operands are those of four_bit_tiles.py. Ends
+with the geometric mean of the ratios, and the worst, by rows of one matrix or of an expert that is hit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from four_bit import KINDS
+from four_bit_tiles import ENDINGS, TURNS, Problem, Timer, drawn, graph_of
+
+import zoo
+
+ROWS = (8, 64, 1 << 31)  # of one matrix, or of an expert that is hit
+
+
+def times(timers: list[Timer], problem: Problem) -> list[float]:
+    """Microseconds of each."""
+    kept: list[Any] = []  # what the graphs read and write
+    for timer in timers:
+        given, each = timer.operands(problem)
+        calls = [lambda one=one, timer=timer, given=given: timer.chosen.launch(timer.name, **given, **one) for one in each]
+        kept.append((graph_of(calls), calls))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    found: list[list[float]] = [[] for _ in timers]
+    for _ in range(TURNS):
+        for (graph, calls), own in zip(kept, found, strict=True):
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            own.append(begin.elapsed_time(end) * 1e3 / len(calls))
+    return [statistics.median(own[1:]) for own in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    endings = ("plain", *ENDINGS[1:])
+    parser.add_argument("ending", choices=endings)
+    parser.add_argument("other", choices=endings)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--grouping", choices=("dense", "m_grouped_contiguous", "m_grouped_gather"), default="dense")
+    parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
+    parser.add_argument("--kind", choices=KINDS, default="regular")
+    parser.add_argument("--count", type=int, default=100, help="of problems (default: 100)")
+    parser.add_argument("--most", type=int, default=512, help="rows of one matrix, or tokens that are routed (default: 512)")
+    parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    name, results = f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}", []
+    with tempfile.TemporaryDirectory() as folder:
+        timers = []
+        for ending in (arguments.ending, arguments.other):
+            own = Path(folder) / ending
+            own.mkdir()
+            timers.append(Timer(arguments.cubins, name, "" if ending == "plain" else ending, arguments.kind, own, []))
+        for problem in islice(drawn(arguments.seed, arguments.grouping != "dense", arguments.most), arguments.count):
+            one, other = times(timers, problem)
+            shape = {"shape": (problem.M, problem.N, problem.K), "groups": len(problem.sizes), "hit": problem.hit}
+            results.append(shape | {arguments.ending: one, arguments.other: other, "ratio": one / other})
+    for least, most in zip((0, *ROWS), ROWS, strict=False):
+        some = [one for one in results if least < one["shape"][0] / one["hit"] <= most]
+        if some:
+            mean, worst = statistics.geometric_mean(one["ratio"] for one in some), max(some, key=lambda one: one["ratio"])
+            sizes = " x ".join(map(str, worst["shape"])) + (f", {worst['hit']} of {worst['groups']} groups" if worst["groups"] else "")
+            print(f"up to {most} rows, {len(some)} problems: {mean:.3f}, worst {worst['ratio']:.2f} ({sizes})")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
