@@ -174,9 +174,8 @@ def main() -> int:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
     for result in (one for file in arguments.sweep for one in json.loads(file.read_text())):
         values = problems.values(*result["shape"], **{"groups": result.get("groups", 0), **result["options"]})
-        times = {
-            called: time for called, time in result["times"].items() if called.partition(" ")[2] in MODES
-        }  # others are of an earlier commit
+        # those of earlier commits are of no tile that there is
+        times = {called: time for called, time in result["times"].items() if called.partition(" ")[2] in MODES}
         fastest = min(times.values())
         for called, microseconds in times.items():
             variant, _, mode = called.partition(" ")

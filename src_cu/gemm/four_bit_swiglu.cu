@@ -7,14 +7,14 @@
 //     four_bit/gated_store.cuh      h in 16 bits
 //     four_bit/gated_pairs.cuh      h in e4m3, as the next product takes it
 //     four_bit/gated_exchange.cuh   the same where two CTAs have what shares scales
+//     four_bit/gated_parts.cuh      which of these a variant has
 //     four_bit/gated_product.cuh    all of them put together
 //
 // A tile has 128 packed rows, so 64 columns of h.
 
 #include <type_traits>
 
-#include "gemm/four_bit/gated_exchange.cuh"
-#include "gemm/four_bit/gated_pairs.cuh"
+#include "gemm/four_bit/gated_parts.cuh"
 #include "gemm/four_bit/gated_product.cuh"
 
 namespace zoo {
@@ -29,21 +29,10 @@ using Tokens = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
 
 using Tile = MayGather<Tokens, GATHERING_THREADS>;
-template <class V>
-struct Parts {
-    using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
-    using Rows = std::conditional_t<V::TOKENS == 8, OnlyHalves, GatedPairs<Tile>>;  // eight rows in e4m3 are for clusters
-};
-// In whose table IN_CLUSTER is only where it is 1: h in e4m3.
-template <class V>
-    requires requires { V::IN_CLUSTER; }
-struct Parts<V> {
-    using Order = TilesOfClusters<Tile, Places>;
-    using Rows = GatedPairsOfClusters<Tile>;
-};
-
-using Order = Parts<Variant>::Order;
-using Way = GatedProduct<Tile, Order, Parts<Variant>::Rows>;
+using RowsOfOne = std::conditional_t<Variant::TOKENS == 8, OnlyHalves, GatedPairs<Tile>>;  // eight rows in e4m3 are for clusters
+using Parts = GatedParts<Variant, Tile, Places, RowsOfOne>;
+using Order = Parts::Order;
+using Way = GatedProduct<Tile, Order, Parts::Rows>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo

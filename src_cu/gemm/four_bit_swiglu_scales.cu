@@ -1,8 +1,7 @@
 // As four_bit_swiglu.cu, but tokens have scales for 1 x 128: a_scale_row, a_scale_block and a_scale_group are the strides of TokenScales
 // (four_bit/load.cuh).
 
-#include "gemm/four_bit/gated_exchange.cuh"
-#include "gemm/four_bit/gated_pairs.cuh"
+#include "gemm/four_bit/gated_parts.cuh"
 #include "gemm/four_bit/gated_product.cuh"
 
 namespace zoo {
@@ -12,21 +11,9 @@ constexpr Weights FORMAT = Weights(Variant::FORMAT);
 using Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, false,
                          Promotion(Variant::PROMOTION), Laid::packed, true>;
 using Places = AnyPlaces<false>;
-template <class V>
-struct Parts {
-    using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
-    using Rows = GatedPairs<Tile>;
-};
-// In whose table IN_CLUSTER is only where it is 1: h in e4m3.
-template <class V>
-    requires requires { V::IN_CLUSTER; }
-struct Parts<V> {
-    using Order = TilesOfClusters<Tile, Places>;
-    using Rows = GatedPairsOfClusters<Tile>;
-};
-
-using Order = Parts<Variant>::Order;
-using Way = GatedProduct<Tile, Order, Parts<Variant>::Rows>;
+using Parts = GatedParts<Variant, Tile, Places, GatedPairs<Tile>>;
+using Order = Parts::Order;
+using Way = GatedProduct<Tile, Order, Parts::Rows>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "385c709c60f3a8bc8001f8d23611147fbeff9bd9d0b9e5e77289366d5ad6ea15"
+MANIFEST_SHA256 = "6fcbbb6a0eb5ded02db8db0b88d23b6003adc791585988edce0264b0bf50a523"

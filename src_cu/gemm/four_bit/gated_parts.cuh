@@ -1,0 +1,25 @@
+// Which order and which rows in e4m3 a variant has: a CTA takes tiles that
+// share scales one after the other, or a cluster of two takes them at once.
+#pragma once
+
+#include "gemm/four_bit/gated_exchange.cuh"
+#include "gemm/four_bit/gated_order.cuh"
+#include "gemm/four_bit/gated_pairs.cuh"
+
+namespace zoo {
+
+// RowsOfOne: of a CTA alone.
+template <class V, class Tile, class Places, class RowsOfOne>
+struct GatedParts {
+    using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
+    using Rows = RowsOfOne;
+};
+// In whose table IN_CLUSTER is only where it is 1: h in e4m3.
+template <class V, class Tile, class Places, class RowsOfOne>
+    requires requires { V::IN_CLUSTER; }
+struct GatedParts<V, Tile, Places, RowsOfOne> {
+    using Order = TilesOfClusters<Tile, Places>;
+    using Rows = GatedPairsOfClusters<Tile>;
+};
+
+}  // namespace zoo
