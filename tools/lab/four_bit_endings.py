@@ -75,7 +75,8 @@ def main() -> None:
         if some:
             mean, worst = statistics.geometric_mean(one["ratio"] for one in some), max(some, key=lambda one: one["ratio"])
             sizes = " x ".join(map(str, worst["shape"])) + (f", {worst['hit']} of {worst['groups']} groups" if worst["groups"] else "")
-            print(f"up to {most} rows, {len(some)} problems: {mean:.3f}, worst {worst['ratio']:.2f} ({sizes})")
+            rows = f"up to {most} rows" if most in ROWS[:-1] else "more rows"
+            print(f"{rows}, {len(some)} problems: {mean:.3f}, worst {worst['ratio']:.2f} ({sizes})")
     if arguments.json:
         arguments.json.write_text(json.dumps(results))
 
