@@ -8,8 +8,12 @@ namespace zoo {
 
 constexpr Weights FORMAT = Weights(Variant::FORMAT);
 
-using Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, false,
-                         Promotion(Variant::PROMOTION), Laid::packed, true>;
+struct Tile : FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, false,
+                          Promotion(Variant::PROMOTION), Laid::packed, true> {
+    static constexpr bool HUNGRY = TOKENS > 32;  // or lanes that multiply would spill 410 bytes
+    static_assert(!HUNGRY || THREADS == MATH_THREADS + 128,
+                  "where three warps give registers away, who takes them waits for ever");
+};
 using Places = AnyPlaces<false>;
 using Parts = GatedParts<Variant, Tile, Places, GatedPairs<Tile>>;
 using Order = Parts::Order;

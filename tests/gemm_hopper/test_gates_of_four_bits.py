@@ -85,6 +85,7 @@ def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
         ("m_grouped_masked", 4, "few32"), ("m_grouped_gather", 30, "few32"),
         ("m_grouped_gather", 7, "few64"), ("m_grouped_gather", 11, "t128"),
         ("m_grouped_contiguous", 3, "few8_pair"), ("m_grouped_masked", 4, "few8_pair"), ("m_grouped_gather", 5, "few8_pair"),
+        ("dense", 0, "few32_pair"), ("m_grouped_contiguous", 30, "few32_pair"), ("m_grouped_masked", 4, "few32_pair"), ("m_grouped_gather", 29, "few32_pair"),
     ):  # fmt: skip
         assert same(experts.quantised(grouping, others, variant), expected), (grouping, others, variant)
 
@@ -100,15 +101,16 @@ def test_one_cubin_a_tile_serves_every_grouping_and_both_results_but_for_eight_p
     ]
     rounded, quantised = files[::2], files[1::2]
     assert all(of_one == rounded[0] for of_one in rounded) and all(of_one == quantised[0] for of_one in quantised)
-    tiles = tiles | {"few32_blocks"} if kind == "fp8" else tiles  # of tokens with scales for 1 x 128
+    if kind == "fp8":  # of tokens with scales for 1 x 128
+        tiles = tiles | ({"few32_blocks"} if lying else {"few32_blocks", "few64_blocks"})
     assert dict(rounded[0].items() & quantised[0].items()).keys() == tiles
     by_one, by_clusters = rounded[0].keys() - tiles, quantised[0].keys() - tiles
-    pairs = {"few8_pair", "few8_pair_blocks"} if kind == "fp8" else {"few8_pair"}
+    pairs = {"few8_pair", "few32_pair", "few8_pair_blocks"} if kind == "fp8" else {"few8_pair"}
     assert (by_one, by_clusters) == ((set(), set()) if lying else ({"few8"}, pairs))
 
 
 @pytest.mark.parametrize("grouping", ["dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather"])
-def test_pairs_of_ctas_take_the_scale_for_1_x_128_of_the_row_itself_however_rows_come(grouping):
+def test_tiles_of_all_widths_take_the_scale_for_1_x_128_of_the_row_itself_however_rows_come(grouping):
     """Groups of 9, 0 and 4 rows, so two tiles and the end of a third; K ends within a block of 256 and within one of 128. Places lie three rows
     further apart than they are long, and rows that are nobody's have NaN for scales."""
     random = np.random.default_rng(17)
@@ -127,7 +129,7 @@ def test_pairs_of_ctas_take_the_scale_for_1_x_128_of_the_row_itself_however_rows
     if grouping == "m_grouped_gather":
         arrays["index"] = np.array([12, 3, -1, 7, 7, 99, 0, 5, 2, 11, 1, 4, 8], np.int32)
     found = []
-    for variant in ("few8_pair_blocks", "few32_blocks"):
+    for variant in ("few8_pair_blocks", "few32_blocks", "few64_blocks"):
         gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=6, multiprocessors=3)
         q_of_h, scales_of_h = gpu.array(np.zeros((*shape, I), ml_dtypes.float8_e4m3fn)), gpu.array(np.zeros((*shape, 2), np.float32))
         given = {name: gpu.array(array) for name, array in arrays.items()}
@@ -135,7 +137,7 @@ def test_pairs_of_ctas_take_the_scale_for_1_x_128_of_the_row_itself_however_rows
             given["a_block_scale"] = gpu.array(np.pad(arrays["a_block_scale"], ((0, 0), (0, 3), (0, 0)), constant_values=np.nan))[:, :9]
         ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, variant=variant, **given)
         found.append((q_of_h.numpy().view(np.uint8), scales_of_h.numpy()))
-    assert found[0][1].any() and not np.isnan(found[0][1]).any() and same(*found)
+    assert found[0][1].any() and not np.isnan(found[0][1]).any() and same(*found[:2]) and same(*found[1:])
 
 
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
@@ -190,7 +192,7 @@ def test_gates_as_they_are_stored_give_the_bits_of_packed_ones(formats, order):
     assert bits[0].any() and len(bits) == 4 and all(np.array_equal(one, bits[0]) for one in bits)
 
 
-@pytest.mark.parametrize("variant", ["few32", "few8_pair"])
+@pytest.mark.parametrize("variant", ["few32", "few8_pair", "few32_pair"])
 @pytest.mark.parametrize("column", [5, 70, 127, 130])
 def test_the_largest_of_128_columns_is_found_in_either_tile_and_in_a_block_that_ends_early(column, variant):
     _, scales = Experts(largest_at=column).quantised(variant=variant, activation="deepseek_v4", limit=20.0)
@@ -202,8 +204,8 @@ def test_the_largest_of_128_columns_is_found_in_either_tile_and_in_a_block_that_
 def test_a_scale_that_is_known_is_that_of_both_ctas_of_a_cluster():
     experts = Experts()
     for grouping, known in (("dense", [0.07]), ("m_grouped_contiguous", [0.05, 0.09])):
-        pair, one = (experts.quantised(grouping, 3 * (grouping != "dense"), variant, known) for variant in ("few8_pair", "few32"))
-        assert same(pair, one) and (pair[1] == np.float32(known[-1])).all()
+        one, *pairs = (experts.quantised(grouping, 3 * (grouping != "dense"), tile, known) for tile in ("few32", "few8_pair", "few32_pair"))
+        assert all(same(pair, one) and (pair[1] == np.float32(known[-1])).all() for pair in pairs)
 
 
 @pytest.mark.parametrize("rows", [1, 8])

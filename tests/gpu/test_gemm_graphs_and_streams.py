@@ -119,6 +119,15 @@ WAYS = {
         for under, constants, settings in (("", {}, {}), (", scales for 1 x 128", OF_SCALES, SCALES))
         if not (under and said.startswith("bf16"))
     },
+    **{
+        f"four bits, {said}{QUANTISED}, {tile}": Way(f"{name}{QUANTISED}", constants, MANY_OF_FOUR_BITS, settings)
+        for said, name in ({"one matrix": FOUR_BIT} | GROUPS_OF_FOUR_BITS).items()
+        for tile, constants, settings in (
+            ("wide pairs", {"IN_CLUSTER": 1, "TOKENS": 32}, {}),
+            ("64 rows, scales for 1 x 128", OF_SCALES | {"TOKENS": 64}, SCALES),
+        )
+        if not said.startswith("bf16")
+    },
     "four bits, few gathered, scales for 1 x 128": Way(
         GROUPS_OF_FOUR_BITS["fp8 gather"], OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES
     ),

@@ -22,13 +22,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from four_bit_shapes import sizes_of
+from four_bit_shapes import CHUNKS, sizes_of
 
 import zoo
 from zoo.catalog import Zoo
 from zoo.reference.fragments import chunk_shape
 
-CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
 IN_NO_CACHE = 150_000_000  # bytes of as many matrices as it takes, three times an L2 cache
 KINDS = ("regular", "blocks", "never")
 PROBLEMS = (
@@ -58,11 +57,21 @@ def weights(form: str, shape: tuple[int, ...], N: int, K: int, tokens: str = "fp
     b = torch.randint(0, 256, (*shape, -(-N // 64), K // 64, CHUNKS[form]), device="cuda", dtype=torch.uint8)
     b[..., 2048:] = b[..., 2048:] % 32 + (0x28 if form == "nvfp4" else 90)
     b = b.view(*b.shape[:-1], *chunk_shape(16 if form == "nvfp4" else 32, tokens))
-    return (
-        {"b": b}
-        if form == "nvfp4"
-        else {"b": b, "b_row_scale": torch.full((*shape, -(-N // 64) * 64), 127, device="cuda", dtype=torch.uint8)}
-    )
+    return {"b": b} if form == "nvfp4" else {"b": b, "b_row_scale": largest_of_all(shape, N)}
+
+
+def stored_weights(form: str, shape: tuple[int, ...], N: int, K: int) -> dict[str, torch.Tensor]:
+    """Random codes and scales as a checkpoint has them."""
+    codes = torch.randint(0, 256, (*shape, N, K // 2), device="cuda", dtype=torch.uint8)
+    if form == "nvfp4":
+        scales = torch.randint(0x28, 0x48, (*shape, N, K // 16), device="cuda", dtype=torch.uint8)
+        return {"b": codes, "b_scale": scales.view(torch.float8_e4m3fn)}
+    scales = torch.randint(112, 128, (*shape, N, K // 32), device="cuda", dtype=torch.uint8)
+    return {"b": codes, "b_scale": scales.view(torch.float8_e8m0fnu), "b_row_scale": largest_of_all(shape, N)}
+
+
+def largest_of_all(shape: tuple[int, ...], N: int) -> torch.Tensor:
+    return torch.full((*shape, -(-N // 64) * 64), 127, device="cuda", dtype=torch.uint8)
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
-"""How long products with NVFP4 weights of one ending take beside those of another, by turns, on problems drawn by seed.
+"""How long products with 4-bit weights of one ending take beside those of another, by turns, on problems drawn by seed.
 
-    python tools/lab/four_bit_endings.py .swiglu_fp8b128 plain --kind blocks --seed 3611 [--grouping m_grouped_contiguous] [--tokens bf16]
+    python tools/lab/four_bit_endings.py .swiglu_fp8b128 plain --kind blocks --seed 3611 [--grouping m_grouped_contiguous] [--tokens bf16] [--form mxfp4]
                                          [--count 100] [--most 512] [--cubins DIR] [--json FILE]
 
 Both are what zoo chooses; `plain` is the product of packed weights that ends in D. Problems and their operands are those of four_bit_tiles.py. Ends
@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from four_bit import KINDS
+from four_bit_shapes import CHUNKS
 from four_bit_tiles import ENDINGS, TURNS, Problem, Timer, drawn, graph_of
 
 import zoo
@@ -53,13 +54,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--grouping", choices=("dense", "m_grouped_contiguous", "m_grouped_gather"), default="dense")
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
+    parser.add_argument("--form", choices=CHUNKS, default="nvfp4", help="of weights (default: nvfp4)")
     parser.add_argument("--kind", choices=KINDS, default="regular")
     parser.add_argument("--count", type=int, default=100, help="of problems (default: 100)")
     parser.add_argument("--most", type=int, default=512, help="rows of one matrix, or tokens that are routed (default: 512)")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    name, results = f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}", []
+    name, results = f"gemm.{arguments.tokens}_{arguments.form}.{arguments.grouping}", []
     with tempfile.TemporaryDirectory() as folder:
         timers = []
         for ending in (arguments.ending, arguments.other):

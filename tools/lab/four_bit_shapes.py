@@ -1,4 +1,4 @@
-"""The problems that products of NVFP4 weights are judged by, and how their times are summed up. It needs no GPU and no torch.
+"""The problems that products of 4-bit weights are judged by, and how their times are summed up. It needs no GPU and no torch.
 
 python tools/lab/four_bit_shapes.py standing.json        # the tables of what four_bit_standing.py has timed
 """
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from gemm_shapes import unseen
 
+CHUNKS = {"nvfp4": 2304, "mxfp4": 2176}  # bytes of 64 x 64 packed weights
 PEERS = Path(__file__).resolve().parent / "peers_four_bit.toml"
 ROUTED = ((8, 2), (16, 1), (32, 4), (64, 6), (128, 4), (128, 8), (256, 8), (384, 8))  # experts, of a token: of published models
 LEAST_BYTES, MOST_BYTES, MOST_OPERATIONS = 10e6, 5e9, 4e12  # weights that are hit; all weights, and A with D; of an unseen problem
@@ -59,7 +60,7 @@ class Problem:
 
     @property
     def matrix_bytes(self) -> int:
-        return -(-self.N // 64) * -(-self.K // 64) * 2304
+        return -(-self.N // 64) * -(-self.K // 64) * CHUNKS["nvfp4"]
 
     @property
     def words(self) -> str:
@@ -72,9 +73,11 @@ class Problem:
             return [self.tokens]
         return sizes_of(self.experts, self.of_a_token, self.tokens, self.routing, seed)
 
-    def least_times(self, hit: float, token_bytes: int, teraflops: float, terabytes_per_second: float) -> dict[str, float]:
+    def least_times(
+        self, hit: float, token_bytes: int, teraflops: float, terabytes_per_second: float, form: str = "nvfp4"
+    ) -> dict[str, float]:
         """Microseconds that operations take at least, and bytes of the weights that are hit, of A and of D."""
-        moved = hit * self.matrix_bytes + self.rows * (self.K * token_bytes + self.N * 2)
+        moved = hit * self.matrix_bytes * CHUNKS[form] / CHUNKS["nvfp4"] + self.rows * (self.K * token_bytes + self.N * 2)
         return {"operations": 2 * self.rows * self.N * self.K / teraflops / 1e6, "bytes": moved / terabytes_per_second / 1e6}
 
 

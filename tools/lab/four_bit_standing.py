@@ -1,6 +1,6 @@
-"""Where products of NVFP4 weights stand on a GPU: beside the recorded times of Marlin and CUTLASS's int4, and on problems that nobody has fitted to.
+"""Where products of 4-bit weights stand on a GPU: beside the recorded times of Marlin and CUTLASS's int4, and on problems that nobody has fitted to.
 
-    python tools/lab/four_bit_standing.py --json FILE [--part peers] [--part unseen] [--seed 0] [--tokens bf16] [--weights stored] [--gather]
+    python tools/lab/four_bit_standing.py --json FILE [--part peers] [--part unseen] [--seed 0] [--tokens bf16] [--form mxfp4] [--weights stored] [--gather]
 
 `peers` times the problems of peers_four_bit.toml; a peer's time counts as what it would be here, by torch's copy where bytes bound a problem and by its
 tensor-wise FP8 product where operations do, which are timed between ours. `unseen` draws 60 problems by seed; those of 256 rows an expert and more
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from four_bit import IN_NO_CACHE, KINDS, of_kind, of_torch, replayed, scratch, tokens, weights
-from four_bit_shapes import Problem, peers, print_all, unseen_problems
+from four_bit import IN_NO_CACHE, KINDS, of_kind, of_torch, replayed, scratch, stored_weights, tokens, weights
+from four_bit_shapes import CHUNKS, Problem, peers, print_all, unseen_problems
 
 import zoo
 from zoo.benchmark.plot import BEST_SEEN
@@ -44,8 +44,8 @@ def machine() -> list[float]:
 class Matrices:
     """The weights of the problem before, where they are as many and as large."""
 
-    def __init__(self, tokens_are: str, laid: str):
-        self.tokens_are, self.laid, self.key, self.kept = tokens_are, laid, (0, 0, 0), []
+    def __init__(self, tokens_are: str, form: str, laid: str):
+        self.tokens_are, self.form, self.laid, self.key, self.kept = tokens_are, form, laid, (0, 0, 0), []
 
     def of(self, problem: Problem, count: int) -> list[dict[str, torch.Tensor]]:
         key = (problem.experts, problem.N, problem.K)
@@ -58,11 +58,7 @@ class Matrices:
         return self.kept[:count]
 
     def drawn(self, shape: tuple[int, ...], N: int, K: int) -> dict[str, torch.Tensor]:
-        if self.laid == "packed":
-            return weights("nvfp4", shape, N, K, self.tokens_are)
-        scales = torch.randint(0x28, 0x48, (*shape, N, K // 16), device="cuda", dtype=torch.uint8)
-        q = torch.randint(0, 256, (*shape, N, K // 2), device="cuda", dtype=torch.uint8)
-        return {"b": q, "b_scale": scales.view(torch.float8_e4m3fn)}
+        return weights(self.form, shape, N, K, self.tokens_are) if self.laid == "packed" else stored_weights(self.form, shape, N, K)
 
 
 def of_torch_in_bf16(M: int, N: int, K: int) -> list[float]:
@@ -72,14 +68,14 @@ def of_torch_in_bf16(M: int, N: int, K: int) -> list[float]:
 
 
 class Timer:
-    def __init__(self, cubins: Zoo, tokens_are: str, laid: str, gathers: bool, seed: int):
-        self.cubins, self.tokens_are, self.gathers, self.seed = cubins, tokens_are, gathers, seed
-        self.matrices, self.ending = Matrices(tokens_are, laid), ".stored" if laid == "stored" else ""
+    def __init__(self, cubins: Zoo, tokens_are: str, form: str, laid: str, gathers: bool, seed: int):
+        self.cubins, self.tokens_are, self.form, self.gathers, self.seed = cubins, tokens_are, form, gathers, seed
+        self.matrices, self.ending = Matrices(tokens_are, form, laid), ".stored" if laid == "stored" else ""
         self.best = BEST_SEEN.get(torch.cuda.get_device_name(), BEST_SEEN["NVIDIA H200"])
 
     def kernel(self, problem: Problem) -> Any:
         groups = "m_grouped_gather" if self.gathers else "m_grouped_contiguous"
-        return self.cubins.kernel(f"gemm.{self.tokens_are}_nvfp4.{'dense' if problem.experts == 1 else groups}{self.ending}")
+        return self.cubins.kernel(f"gemm.{self.tokens_are}_{self.form}.{'dense' if problem.experts == 1 else groups}{self.ending}")
 
     def a(self, problem: Problem, kind: str) -> dict[str, Any]:
         rows, K = problem.tokens if self.gathers and problem.experts > 1 else problem.rows, problem.K
@@ -92,7 +88,7 @@ class Timer:
         routed = [problem.sizes(ROUTINGS * self.seed + turn) for turn in range(ROUTINGS if problem.experts > 1 else 1)]
         hits = [sum(size > 0 for size in sizes) for sizes in routed]
         token_bytes = 1 if self.tokens_are == "fp8" else 2
-        limits = [problem.least_times(hit, token_bytes, *self.best) for hit in hits]
+        limits = [problem.least_times(hit, token_bytes, *self.best, self.form) for hit in hits]
         longest = max(max(one.values()) for one in limits)
         copies = max(2, -(-IN_NO_CACHE // (min(hits) * problem.matrix_bytes)))
         count = max(copies, min(ROUTINGS, int(REPLAY / longest)))
@@ -134,12 +130,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of unseen problems, and of routings")
     parser.add_argument("--count", type=int, default=60, help="of unseen problems")
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
+    parser.add_argument("--form", choices=CHUNKS, default="nvfp4", help="of weights (default: nvfp4)")
     parser.add_argument("--weights", choices=("packed", "stored"), default="packed")
     parser.add_argument("--gather", action="store_true", help="rows of experts come through an index")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
     arguments = parser.parse_args()
-    timer = Timer(Zoo(arguments.cubins), arguments.tokens, arguments.weights, arguments.gather, arguments.seed)
-    what = f"{arguments.tokens} tokens{', gathered' if arguments.gather else ''}, {arguments.weights} weights, seed {arguments.seed}"
+    timer = Timer(Zoo(arguments.cubins), arguments.tokens, arguments.form, arguments.weights, arguments.gather, arguments.seed)
+    what = f"{arguments.tokens} tokens{', gathered' if arguments.gather else ''}, {arguments.weights} {arguments.form} weights, seed {arguments.seed}"
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "what": what, "machine": [], "results": []}
     for index, (part, problem) in enumerate(problems(arguments.part or ["peers", "unseen"], arguments.seed, arguments.count)):
         if part == "peers" and index % MACHINE_EVERY == 0:

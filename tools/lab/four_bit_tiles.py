@@ -1,4 +1,4 @@
-"""Times every tile of products with NVFP4 weights on problems drawn by seed, for tools/measure_costs.py.
+"""Times every tile of products with 4-bit weights on problems drawn by seed, for tools/measure_costs.py.
 
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--ending .swiglu_fp8b128_stored]
                                        [--tokens bf16] [--kind regular] [--seconds 60] [--count 200] [--most 256] [--cubins DIR]
@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 from earlier_tiles import Earlier, key_of
-from four_bit import IN_NO_CACHE, KINDS, copies, of_kind, scratch, tiles, tokens
-from four_bit_shapes import ROUTED, pin, sizes_of
+from four_bit import IN_NO_CACHE, KINDS, copies, of_kind, scratch, stored_weights, tiles, tokens
+from four_bit_shapes import CHUNKS, ROUTED, pin, sizes_of
 from gemm_shapes import unseen
 
 import zoo
@@ -44,12 +44,10 @@ ENDINGS = ("", ".stored", ".swiglu", ".swiglu_fp8b128", ".swiglu_stored", ".swig
 
 
 @lru_cache(maxsize=1)
-def as_stored(groups: int, N: int, K: int) -> list[dict[str, torch.Tensor]]:
-    """Matrices of random codes and scales as a checkpoint has them."""
-    shape = (max(2, -(-IN_NO_CACHE * 16 // (max(groups, 1) * N * K * 9))), *((groups,) if groups else ()), N)
-    codes = torch.randint(0, 256, (*shape, K // 2), device="cuda", dtype=torch.uint8)
-    scales = torch.randint(0x28, 0x48, (*shape, K // 16), device="cuda", dtype=torch.uint8).view(torch.float8_e4m3fn)
-    return [{"b": b, "b_scale": b_scale} for b, b_scale in zip(codes, scales, strict=True)]
+def as_stored(form: str, groups: int, N: int, K: int) -> list[dict[str, torch.Tensor]]:
+    count = max(2, -(-IN_NO_CACHE * 16 // (max(groups, 1) * N * K * 9)))
+    all_of_them = stored_weights(form, (count, *((groups,) if groups else ())), N, K)
+    return [{name: one[i] for name, one in all_of_them.items()} for i in range(count)]
 
 
 def with_all(cubins: Path, alone: str, into: Path) -> Zoo:
@@ -151,7 +149,8 @@ class Timer:
         """Those of every call, and those of each."""
         M, N, K, groups, bf16 = problem.M, problem.N, problem.K, len(problem.sizes), ".bf16_" in self.name
         stored = self.ending.endswith("stored")
-        each: list[dict[str, Any]] = as_stored(groups, N, K) if stored else copies("nvfp4", groups, N, K, "bf16" if bf16 else "fp8")
+        form = "mxfp4" if "_mxfp4." in self.name else "nvfp4"
+        each: list[dict[str, Any]] = as_stored(form, groups, N, K) if stored else copies(form, groups, N, K, "bf16" if bf16 else "fp8")
         given: dict[str, Any] = dict(self.result(M, N))
         if groups:  # other groups of the same matrices, until they are too many for a cache
             turns = min(16, max(1, 2**28 // (len(each) * problem.hit_bytes)))
@@ -201,6 +200,7 @@ def main() -> None:
         "--ending", choices=ENDINGS, default="", help="of the kernel's name (default: none, the plain product of packed weights)"
     )
     parser.add_argument("--tokens", choices=("fp8", "bf16"), default="fp8")
+    parser.add_argument("--form", choices=CHUNKS, default="nvfp4", help="of weights (default: nvfp4)")
     parser.add_argument("--kind", choices=KINDS, default="regular")
     parser.add_argument("--seconds", type=float, help="stop then (default: 60, or never where --count is given)")
     parser.add_argument("--count", type=int, help="of problems (default: as many as the seconds take)")
@@ -213,7 +213,7 @@ def main() -> None:
         parser.error("--before: folders want names of their own, by which their tiles are told apart")
     results, start = [], time.time()
     with tempfile.TemporaryDirectory() as folder:
-        name = f"gemm.{arguments.tokens}_nvfp4.{arguments.grouping}"
+        name = f"gemm.{arguments.tokens}_{arguments.form}.{arguments.grouping}"
         timer = Timer(arguments.cubins, name, arguments.ending, arguments.kind, Path(folder), arguments.before)
         for problem in islice(drawn(arguments.seed, arguments.grouping != "dense", arguments.most), arguments.count):
             if time.time() - start > seconds:

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6fcbbb6a0eb5ded02db8db0b88d23b6003adc791585988edce0264b0bf50a523"
+MANIFEST_SHA256 = "8875c0ac297a06ce15c8cbdc0dc14dd0731215e0a96b737a2edb024b6b91c6e1"

@@ -17,9 +17,17 @@ struct Activation {
           adds_one(gate == Gate::gpt_oss) {}
 
     __device__ __forceinline__ float operator()(float gate, float up) const {
+        limit_both(gate, up);
+        return of_limited(gate, up);
+    }
+
+    // Its two steps, of which silu without limits needs the second alone.
+    __device__ __forceinline__ void limit_both(float& gate, float& up) const {
         gate = at_most(gate, limit);
         up = -at_most(-at_most(up, limit), limit);
         up = adds_one ? __fadd_rn(up, 1.0f) : up;
+    }
+    __device__ __forceinline__ float of_limited(float gate, float up) const {
         return __fmul_rn(times_sigmoid(gate, __fmul_rn(gate, slope)), up);
     }
 

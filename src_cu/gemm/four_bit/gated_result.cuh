@@ -94,14 +94,13 @@ __device__ __forceinline__ void activate(const auto& d, StagedGates<Tile>& stage
     if (d.finish.bias != nullptr)
 #pragma unroll
         for (int j = 0; j < Tile::SUMS; j++) sums[j] = __fadd_rn(sums[j], biases[j / 2 % 2]);
-    auto of_each = [&](const auto& activation) {
-#pragma unroll
-        for (int k = 0; k < Tile::SUMS / 2; k++) h[k] = activation(sums[k / 2 * 4 + k % 2], sums[k / 2 * 4 + k % 2 + 2]);
-    };
+    auto gate = [&](int k) -> float& { return sums[k / 2 * 4 + k % 2]; };
+    auto up = [&](int k) -> float& { return sums[k / 2 * 4 + k % 2 + 2]; };
     if (d.limited)
-        of_each(d.activation);
-    else
-        of_each([](float gate, float up) { return __fmul_rn(silu(gate), up); });
+#pragma unroll
+        for (int k = 0; k < Tile::SUMS / 2; k++) d.activation.limit_both(gate(k), up(k));
+#pragma unroll
+    for (int k = 0; k < Tile::SUMS / 2; k++) h[k] = d.activation.of_limited(gate(k), up(k));
     if (d.finish.row_scale != nullptr) {
 #pragma unroll
         for (int k = 0; k < Tile::SUMS / 2; k += 2) {
