@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "14e20e6048533a81b401262c1089891f68edb44e2c4522f64f68262e6473462c"
+EVIDENCE_SHA256 = "08d375f68c389a60e3a691b758a5aac11a2dabe83cb33a6282ea3f4605f004f4"
