@@ -140,6 +140,26 @@ def test_tiles_of_all_widths_take_the_scale_for_1_x_128_of_the_row_itself_howeve
     assert found[0][1].any() and not np.isnan(found[0][1]).any() and same(*found[:2]) and same(*found[1:])
 
 
+@pytest.mark.parametrize(("variant", "narrower", "rows"), [("few32_pair", "few8_pair", 33), ("few64_blocks", "few32_blocks", 70)])
+def test_rows_of_a_full_tile_and_of_the_next_are_those_of_narrower_tiles(variant, narrower, rows):
+    """Largest magnitudes of rows lie in either tile of 64 columns, and differ from row to row, so no row's scale can be another's."""
+    random = np.random.default_rng(23)
+    q, scales = random.integers(0, 256, (2, 2 * I, 96), np.uint8), random.integers(0x20, 0x30, (2, 2 * I, 12), np.uint8)
+    a = random.standard_normal((rows + 4, 192)) * np.exp2(random.integers(-3, 3, (rows + 4, 1)))
+    arrays = {"b": pack_nvfp4(q, scales, "halves"), "a": a.astype(ml_dtypes.float8_e4m3fn), "offsets": np.array([rows, rows + 4], np.int32)}
+    if "blocks" in variant:
+        arrays["a_block_scale"] = np.exp2(random.integers(-9, 9, (rows + 4, 2))).astype(np.float32)
+    found = []
+    for tile in (variant, narrower):
+        gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=9, multiprocessors=4)
+        q_of_h = gpu.array(np.zeros((rows + 4, I), ml_dtypes.float8_e4m3fn))
+        scales_of_h = gpu.array(np.zeros((rows + 4, 2), np.float32))
+        given = {name: gpu.array(array) for name, array in arrays.items()}
+        ZOO.launch("gemm.fp8_nvfp4.m_grouped_contiguous.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, variant=tile, **given)
+        found.append((q_of_h.numpy().view(np.uint8), scales_of_h.numpy()))
+    assert (found[0][1] > 0).all() and len(np.unique(found[0][1])) > rows and same(*found)
+
+
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
 @pytest.mark.parametrize("variant", ["few8", "few32", "few64", "t128"])
 def test_rows_through_an_index_are_those_that_lie_in_turn(kind, variant):

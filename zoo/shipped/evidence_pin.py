@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "08d375f68c389a60e3a691b758a5aac11a2dabe83cb33a6282ea3f4605f004f4"
+EVIDENCE_SHA256 = "f4011fc68b53244842dbec0da9eb20d71443c8a95c0cf8551998a9ed2a0deb3d"
