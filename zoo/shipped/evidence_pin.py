@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "f4011fc68b53244842dbec0da9eb20d71443c8a95c0cf8551998a9ed2a0deb3d"
+EVIDENCE_SHA256 = "8f4bb6109dfdccdd0f55d087858db593a275f551a98845111e32bd72ff4327d5"
