@@ -93,7 +93,7 @@ def test_a_row_does_not_depend_on_its_tile_its_neighbours_or_how_groups_lie():
 @pytest.mark.parametrize("form", ["nvfp4", "mxfp4"])
 @pytest.mark.parametrize("kind", ["fp8", "bf16"])
 @pytest.mark.parametrize(("lying", "tiles"), [("", {"few32", "few64", "t128"}), ("_stored", {"few8", "few32", "t128"})])
-def test_one_cubin_a_tile_serves_every_grouping_and_both_results_but_for_eight_packed_rows(lying, tiles, kind, form):
+def test_one_cubin_a_tile_serves_every_grouping_and_both_results_but_for_eight_packed_rows_and_pairs(lying, tiles, kind, form):
     files = [
         {variant.name: variant.file for variant in ZOO.kernel(f"gemm.{kind}_{form}.{grouping}.{result}{lying}").variants}
         for grouping in ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")

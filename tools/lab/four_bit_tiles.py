@@ -1,7 +1,7 @@
 """Times every tile of products with 4-bit weights on problems drawn by seed, for tools/measure_costs.py.
 
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous] [--ending .swiglu_fp8b128_stored]
-                                       [--tokens bf16] [--kind regular] [--seconds 60] [--count 200] [--most 256] [--cubins DIR]
+                                       [--tokens bf16] [--form mxfp4] [--kind regular] [--seconds 60] [--count 200] [--most 256] [--cubins DIR]
                                        [--before CHECKOUT] ...
 
 Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile of fewer than 128 rows is left
