@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "gemm/four_bit/gated_pairs.cuh"
+#include "gemm/four_bit/gated_parts.cuh"
 #include "gemm/four_bit/gated_product.cuh"
 
 namespace zoo {
@@ -16,8 +16,9 @@ using Fp8Tokens = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Varian
 using Bf16Tokens = Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, 4, false, Laid::stored_gates, true, looks_up<Variant>>;
 using Tile = std::conditional_t<OF_BF16, Bf16Tokens, Fp8Tokens>;
 using Places = AnyPlaces<(Variant::TOKENS == 128)>;
-using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>>;
-using Way = GatedProduct<Tile, Order, GatedPairs<Tile>>;
+using Parts = GatedParts<Variant, Tile, Places, GatedPairs<Tile>>;
+using Order = Parts::Order;
+using Way = GatedProduct<Tile, Order, Parts::Rows>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "8f4bb6109dfdccdd0f55d087858db593a275f551a98845111e32bd72ff4327d5"
+EVIDENCE_SHA256 = "4b37439cfc592115fca0fbec7ccd077d1ed7e0b9fd76eab7b61b0063bda1f01d"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "8875c0ac297a06ce15c8cbdc0dc14dd0731215e0a96b737a2edb024b6b91c6e1"
+MANIFEST_SHA256 = "356082b05939f5a03d4c04c95f6402c778346dc15b363c7b5d8d99640ff4c6a1"

@@ -1,5 +1,5 @@
-// Who computes which tile where packed weights are gates and ups: one matrix or groups, wherever their rows lie, so that one cubin serves
-// them all; and tiles that share scales of the result, one after the other by the same CTA.
+// Who computes which tile where weights are gates and ups: one matrix or groups, wherever their rows lie, so that one cubin serves them
+// all; and tiles that share scales of the result, one after the other by the same CTA or at once by a cluster's.
 #pragma once
 
 #include "gemm/schedule/many_groups.cuh"
@@ -72,6 +72,49 @@ struct TilesOfClusters : ManyGroupsOrder<Tile, Places, 2> {
     // The tile that was given last: whether the other CTA has the one that it shares scales with.
     __device__ __forceinline__ bool is_shared(const Work& work) const {
         return (work.weight / Tile::WEIGHTS ^ 1) * Tile::WEIGHTS < N;
+    }
+};
+
+// The same where `parts` is 2; where it is 1, each CTA takes tiles by itself, in a cluster or not.
+template <class Tile, class Places>
+struct TilesOfClustersOrCtas : ManyGroupsOrder<Tile, Places> {
+    using Units = ManyGroupsOrder<Tile, Places>;
+    int N, others;  // that take tiles with this CTA
+
+    __device__ __forceinline__ TilesOfClustersOrCtas(Places places, int groups, int N, int parts, int blocks)
+        : Units(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), others(parts - 1) {
+        this->index = blockIdx.x >> others;
+    }
+
+    // Either way ptxas knows that lanes go on together; the loop over K of eight bf16 rows is shorter behind a vote, others are longer.
+    __device__ __forceinline__ bool next(Work& work) {
+        if constexpr (Tile::OF_BF16 && Tile::TOKENS == 8) {
+            bool more;
+            do {
+                work.weight = 0;  // read by the vote even if there is no more
+                more = advance(work);
+            } while (__any_sync(Units::ALL, more && work.weight >= N));
+            return more;
+        } else {
+            do
+                if (!advance(work)) return false;
+            while (work.weight >= N);
+            __syncwarp();
+            return true;
+        }
+    }
+
+    __device__ __forceinline__ bool is_shared(const Work& work) const {
+        return others != 0 && (work.weight / Tile::WEIGHTS ^ 1) * Tile::WEIGHTS < N;
+    }
+
+   private:
+    // To a tile that may not exist.
+    __device__ __forceinline__ bool advance(Work& work) {
+        if (!Units::next(work)) return false;
+        this->index -= gridDim.x - (gridDim.x >> others);
+        work.weight = (work.weight << others) + int(blockIdx.x & others) * Tile::WEIGHTS;
+        return true;
     }
 };
 

@@ -2,6 +2,8 @@
 // share scales one after the other, or a cluster of two takes them at once.
 #pragma once
 
+#include <type_traits>
+
 #include "gemm/four_bit/gated_exchange.cuh"
 #include "gemm/four_bit/gated_order.cuh"
 #include "gemm/four_bit/gated_pairs.cuh"
@@ -14,11 +16,11 @@ struct GatedParts {
     using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
     using Rows = RowsOfOne;
 };
-// In whose table IN_CLUSTER is only where it is 1: h in e4m3.
+// In whose table IN_CLUSTER is only where it is 1: h in e4m3, and of stored weights in 16 bits as well, where each CTA is by itself.
 template <class V, class Tile, class Places, class RowsOfOne>
     requires requires { V::IN_CLUSTER; }
 struct GatedParts<V, Tile, Places, RowsOfOne> {
-    using Order = TilesOfClusters<Tile, Places>;
+    using Order = std::conditional_t<Tile::STORED, TilesOfClustersOrCtas<Tile, Places>, TilesOfClusters<Tile, Places>>;
     using Rows = GatedPairsOfClusters<Tile>;
 };
 

@@ -98,9 +98,13 @@ struct GatedProduct {
                 multiply_tile(tile, ring, operands, work, sums);
                 activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
                 if constexpr (OfClusters<Order>) {
-                    const bool shared = order.is_shared(work);
-                    rows.quantise_and_store(result.finish, elements, work, shared, turn++, exchange, h);
-                    exchange += shared;
+                    if (Tile::STORED && !elements.wanted()) {
+                        store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
+                    } else {
+                        const bool shared = order.is_shared(work);
+                        rows.quantise_and_store(result.finish, elements, work, shared, turn++, exchange, h);
+                        exchange += shared;
+                    }
                 } else if (std::is_same_v<Rows, OnlyHalves> || !elements.wanted()) {
                     store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
                 } else if constexpr (!std::is_same_v<Rows, OnlyHalves>) {
