@@ -140,6 +140,40 @@ def test_tiles_of_all_widths_take_the_scale_for_1_x_128_of_the_row_itself_howeve
     assert found[0][1].any() and not np.isnan(found[0][1]).any() and same(*found[:2]) and same(*found[1:])
 
 
+@pytest.mark.parametrize("known", [None, (0.03,), (0.03, 0.5, 0.01)], ids=["scales found", "one known", "one of each group"])
+@pytest.mark.parametrize(("kind", "tiles"), [("fp8", ("few8",)), ("bf16", ("few8", "few32"))])
+def test_stored_tiles_that_clusters_take_are_those_of_one_cta(kind, tiles, known):
+    """Three tiles of 128 rows of B, so the last has no other; groups of 9, 0 and 35 rows; largest magnitudes in either tile. In 16 bits, too,
+    where the same cubins know no cluster."""
+    random = np.random.default_rng(29)
+    sizes, wide = np.array([9, 0, 35], np.int32), 256
+    rows = sizes.sum()
+    a = random.standard_normal((rows, wide)) * np.exp2(random.integers(-3, 3, (rows, 1)))
+    arrays = {
+        "b": random.integers(0, 256, (3, 2 * I, wide // 2), np.uint8),
+        "b_scale": random.integers(0x20, 0x30, (3, 2 * I, wide // 16), np.uint8).view(ml_dtypes.float8_e4m3fn),
+        "a": a.astype(ml_dtypes.bfloat16 if kind == "bf16" else ml_dtypes.float8_e4m3fn),
+        "offsets": np.cumsum(sizes).astype(np.int32),
+    }
+    found = {}
+    for result in ("swiglu_fp8b128",) if known else ("swiglu_fp8b128", "swiglu"):
+        for variant in (*tiles, "t128"):
+            gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=11, multiprocessors=3)
+            given = {name: gpu.array(array) for name, array in arrays.items()}
+            if result == "swiglu":
+                given["d"] = gpu.empty((rows, I), "bf16")
+                written = ("d",)
+            else:
+                given |= {"q": gpu.empty((rows, I), "e4m3"), "scales": gpu.empty((rows, 2), "f32")}
+                written = ("q", "scales")
+                if known:
+                    given["q_scale"] = gpu.array(np.array(known, np.float32))
+            ZOO.launch(f"gemm.{kind}_nvfp4.m_grouped_contiguous.{result}_stored", variant=variant, **given)
+            found[result, variant] = [given[name].numpy().view(np.uint8) for name in written]
+        assert found[result, "t128"][0].any()
+        assert all(same(found[result, tile], found[result, "t128"]) for tile in tiles), result
+
+
 @pytest.mark.parametrize(("variant", "narrower", "rows"), [("few32_pair", "few8_pair", 33), ("few64_blocks", "few32_blocks", 70)])
 def test_rows_of_a_full_tile_and_of_the_next_are_those_of_narrower_tiles(variant, narrower, rows):
     """Largest magnitudes of rows lie in either tile of 64 columns, and differ from row to row, so no row's scale can be another's."""

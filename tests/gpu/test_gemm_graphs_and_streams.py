@@ -129,11 +129,13 @@ WAYS = {
         if not said.startswith("bf16")
     },
     **{
-        f"four bits, {said}{ending}_stored, few tokens": Way(
-            f"{name}{ending}_stored", {"IN_CLUSTER": 1, "PROMOTION": 0}, (100, *MANY_OF_FOUR_BITS[1:])
+        f"four bits, {said}{ending}_stored, {tokens} tokens": Way(
+            f"{name}{ending}_stored", {"IN_CLUSTER": 1, "TOKENS": tokens}, (100, *MANY_OF_FOUR_BITS[1:])
         )
         for said, name in ({"one matrix": FOUR_BIT} | GROUPS_OF_FOUR_BITS).items()
         for ending in (SWIGLU, QUANTISED)
+        for tokens in (8, 32)
+        if tokens == 8 or said.startswith("bf16")
     },
     "four bits, few gathered, scales for 1 x 128": Way(
         GROUPS_OF_FOUR_BITS["fp8 gather"], OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES

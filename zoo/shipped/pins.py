@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "356082b05939f5a03d4c04c95f6402c778346dc15b363c7b5d8d99640ff4c6a1"
+MANIFEST_SHA256 = "dc2bdfd4b13aed6475dc8b9ac82ddb090e08e99b1e1e8f8ad43ee9bd9c08c6e5"

@@ -1,7 +1,7 @@
 // Rows of h in e4m3 where a cluster's two CTAs have a tile each of the 128 columns that share scales, so that no h waits anywhere: |h| of 64
 // columns are compared among a warp's lanes, then of eight warps by a thread a token, which sends the largest to the other CTA, waits for that
-// one's, and makes the scale. Under a scale that is known that is done all the same and counts nothing, which costs the others less than a branch.
-// Everything else is as in gated_pairs.cuh.
+// one's, and makes the scale. Under a scale that is known packed gates do all the same, and it counts nothing, which costs the others less than
+// a branch; stored ones, whose CTAs take tiles by themselves then, send nothing. Everything else is as in gated_pairs.cuh.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,8 @@ struct ManyGroupsOrder {
     }
 };
 
-// Tiles of eight rows are for groups of a few, which may be many; the others have no registers to spare, and take so long that it matters little.
+// Tiles of eight rows are for groups of a few, which may be many; of the others those of one CTA have no registers to spare, and take so long that
+// it matters little.
 template <class Tile, int TOKENS, int BAND, class Groups>
 using OrderOfFewOrManyGroups = std::conditional_t<(TOKENS <= 8), ManyGroupsOrder<Tile, Groups>, GroupedOrder<Tile, BAND, Groups>>;
 
