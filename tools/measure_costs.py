@@ -37,7 +37,16 @@ from zoo.errors import ExpressionError
 STEPS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 1.003, 1.01, 1.02, 1.05, 1.1, 1.25)
 LARGEST_ERROR = 0.3  # of a logarithm: a time that the formula has no term for shall not bend the others
 OUT_OF_QUESTION, FALLS_OFF = 1.4, 6.0  # in a sweep, over the fastest
-MODES: dict[str, dict[str, str]] = {"": {}, "shared": {"lonely": "0"}, "alone": {"lonely": "1"}}
+NEVER = str(2**60)
+EITHER = {"pair alone": "pairs_alone", "pair shared": "pairs_sharing", "turn alone": "turns_alone", "turn shared": "turns_sharing"}
+MODES: dict[str, dict[str, str]] = {
+    "": {},
+    "shared": {"lonely": "0"},
+    "alone": {"lonely": "1"},
+    **{mode: {word: NEVER for word in EITHER.values() if word != own} for mode, own in EITHER.items()},
+    "pair": {"turns_alone": NEVER},
+    "turn": {"pairs_alone": NEVER},
+}
 Numbers = dict[str, int]
 
 
@@ -49,14 +58,14 @@ class Tile:
         self.numbers, self.chip = dict(gpu.tiles[table["name"]][self.name]), gpu.chip
         named = {name: name for name in (*gpu.chip, *self.numbers)}
         filled_in = words_in(table, tile, documents)
-        self.costs = {  # a sweep says of CTAs that may share a multiprocessor whether they did
+        self.costs = {  # a sweep says of CTAs that may share a multiprocessor, or be pairs, whether they did
             mode: Expression(filled_in(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name, words_of(table))[0]))
             for mode, known in MODES.items()
         }
         self.times: list[tuple[dict[str, int], float, float, str]] = []
 
     def add(self, values: dict[str, int], nanoseconds: float, weight: float, mode: str = "") -> None:
-        if not mode or self.has(values | self.constants, mode):
+        if "lonely" not in MODES[mode] or self.has(values | self.constants, mode):
             self.times.append((values | self.constants, nanoseconds, weight, mode))
 
     def has(self, values: dict[str, int], mode: str) -> bool:

@@ -13,6 +13,12 @@ __device__ __forceinline__ uint32_t cluster_rank() {
     return rank;
 }
 
+__device__ __forceinline__ uint32_t cluster_size() {
+    uint32_t size;
+    asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+    return size;
+}
+
 // By all threads of all CTAs. What was written before is visible to all after. One of the two is needed before the first access
 // to another CTA's shared memory, which must have started, and after the last, before which it may not end, unless barriers of its
 // own tell it that all has come.

@@ -1,6 +1,6 @@
 // As four_bit_swiglu_stored.cu, but tokens have scales for 1 x 128, as in four_bit_swiglu_scales.cu.
 
-#include "gemm/four_bit/gated_pairs.cuh"
+#include "gemm/four_bit/gated_parts.cuh"
 #include "gemm/four_bit/gated_product.cuh"
 
 namespace zoo {
@@ -10,8 +10,9 @@ constexpr Weights FORMAT = Weights(Variant::FORMAT);
 using Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TURNS, 2, Variant::STAGES, 4, false, false,
                          Promotion(Variant::PROMOTION), Laid::stored_gates>;
 using Places = AnyPlaces<false>;
-using Order = PartsInTurn<Tile, OrderOfFewOrManyGroups<Tile, Variant::TOKENS, Variant::BAND, Places>>;
-using Way = GatedProduct<Tile, Order, GatedPairs<Tile>>;
+using Parts = GatedParts<Variant, Tile, Places, GatedPairs<Tile>>;
+using Order = Parts::Order;
+using Way = GatedProduct<Tile, Order, Parts::Rows>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Way);
 
 }  // namespace zoo

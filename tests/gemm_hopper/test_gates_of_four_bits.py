@@ -9,7 +9,8 @@ import pytest
 import zoo
 from zoo.benchmark.arguments import resolve_without_device
 from zoo.catalog import Zoo
-from zoo.contract.array import Array
+from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, ConstraintError
 from zoo.reference.four_bit_weights import largest_scales
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
@@ -172,6 +173,42 @@ def test_stored_tiles_that_clusters_take_are_those_of_one_cta(kind, tiles, known
             found[result, variant] = [given[name].numpy().view(np.uint8) for name in written]
         assert found[result, "t128"][0].any()
         assert all(same(found[result, tile], found[result, "t128"]) for tile in tiles), result
+
+
+@pytest.mark.parametrize(
+    ("kind", "lying", "tile"),
+    [("fp8", "_stored", "few32"), ("fp8", "_stored", "few32_blocks"), ("bf16", "", "few32"), ("bf16", "", "few64")],
+)
+def test_h_is_the_same_whether_clusters_have_its_columns_or_a_cta_in_turn(kind, lying, tile):
+    """Three tiles of 128 rows of B, groups of 9, 0 and 70 rows: on 132 multiprocessors clusters take two tiles at once, on 3 CTAs take them in turn."""
+    random = np.random.default_rng(31)
+    sizes, wide = np.array([9, 0, 70], np.int32), 256
+    rows = sizes.sum()
+    q = random.integers(0, 256, (3, 2 * I, wide // 2), np.uint8)
+    b_scale = random.integers(0x20, 0x30, (3, 2 * I, wide // 16), np.uint8)
+    a = random.standard_normal((rows, wide)) * np.exp2(random.integers(-3, 3, (rows, 1)))
+    arrays = {
+        "a": a.astype(ml_dtypes.bfloat16 if kind == "bf16" else ml_dtypes.float8_e4m3fn),
+        "offsets": np.cumsum(sizes).astype(np.int32),
+    }
+    arrays |= {"b": q, "b_scale": b_scale.view(ml_dtypes.float8_e4m3fn)} if lying else {"b": pack_nvfp4(q, b_scale, "halves", kind)}
+    if tile == "few32_blocks":
+        arrays["a_block_scale"] = np.exp2(random.integers(-9, 9, (rows, 2))).astype(np.float32)
+    kernel, found = ZOO.kernel(f"gemm.{kind}_nvfp4.m_grouped_contiguous.swiglu_fp8b128{lying}"), []
+    for multiprocessors, together in ((132, 2), (3, 1)):
+        gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=13, multiprocessors=multiprocessors)
+        given = {name: gpu.array(array) for name, array in arrays.items()}
+        given |= {"q": gpu.empty((rows, I), "e4m3"), "scales": gpu.empty((rows, 2), "f32")}
+        laid = {
+            name: Array((place + 1) << 30, array.dtype, array.shape, contiguous_strides(array.shape))
+            for place, (name, array) in enumerate(given.items())
+        }
+        known = {"q_scale": Array(1 << 40, "f32", (1,), (1,))}
+        clusters = [resolve(kernel, laid | more, (9, 0), multiprocessors, tile).cluster[0] for more in ({}, known)]
+        assert clusters == [together, 1]
+        ZOO.launch(kernel.name, variant=tile, **given)
+        found.append([given[name].numpy().view(np.uint8) for name in ("q", "scales")])
+    assert found[0][0].any() and same(*found)
 
 
 @pytest.mark.parametrize(("variant", "narrower", "rows"), [("few32_pair", "few8_pair", 33), ("few64_blocks", "few32_blocks", 70)])

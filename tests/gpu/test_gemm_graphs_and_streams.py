@@ -32,6 +32,7 @@ class Way:
     constants: dict[str, int]  # what sets the variant apart; 0: that it has not
     sizes: tuple[int, int, int] = MANY  # M, N, K
     settings: dict[str, str] = field(default_factory=dict)  # options, dtypes, and optional arguments by theirs
+    together: int = 0  # CTAs of a cluster of the first product, where the sizes decide
 
     def variant(self):
         d = self.settings.get("d", "bf16")
@@ -136,6 +137,18 @@ WAYS = {
         for ending in (SWIGLU, QUANTISED)
         for tokens in (8, 32)
         if tokens == 8 or said.startswith("bf16")
+    },
+    **{
+        f"four bits, {said}{QUANTISED}{lying}, {tokens} tokens{under}, {how}": Way(
+            f"{name}{QUANTISED}{lying}", {"IN_CLUSTER_OR_TURN": 1, "TOKENS": tokens} | constants, sizes, settings, together
+        )
+        for said, name in ({"one matrix": FOUR_BIT, "bf16 one matrix": "gemm.bf16_nvfp4.dense"} | GROUPS_OF_FOUR_BITS).items()
+        for lying, tokens, under, constants, settings in (
+            (("", 32, "", {}, {}), ("", 64, "", {}, {}))
+            if said.startswith("bf16")
+            else (("_stored", 32, "", {"PROMOTION": 0}, {}), ("_stored", 32, ", scales for 1 x 128", OF_SCALES, SCALES))
+        )
+        for how, together, sizes in (("in pairs", 2, (100, 512, 1088)), ("in turn", 1, (2000, 14336, 1088)))
     },
     "four bits, few gathered, scales for 1 x 128": Way(
         GROUPS_OF_FOUR_BITS["fp8 gather"], OF_SCALES | {"TOKENS": 8}, (100, *MANY_OF_FOUR_BITS[1:]), SCALES
@@ -255,6 +268,8 @@ def test_a_graph_gives_the_bits_of_plain_launches_whatever_is_drawn(way):
     plans = [one.plan(into) for one, into in zip(pair, outputs, strict=True)]
     if way.constants.get("RESTS"):
         assert all(plan.launch.cluster[0] > 1 for plan in plans), "there is no rest to share"
+    if way.together:
+        assert plans[0].launch.cluster[0] == way.together
     graph, last = torch.cuda.CUDAGraph(), outputs
     with torch.cuda.graph(graph):
         for plan in plans:

@@ -27,7 +27,8 @@ compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 
 [formula.waves.derives]                  # what the table derives for it, too
 "TILES_{TOKENS}" = "ceil_div(M, {TOKENS})"
-[formula.waves.launch]                   # what a tile's launch is besides the one it names; it then has the tile's name
+[formula.waves.launch]                   # what a tile's launch is besides the one it names; it then has the tile's name,
+                                         # and that of the formats that the tile is only for
 grid = ["TILES_{TOKENS}", "1", "1"]
 
 A word in braces is a number of the tile or of the chip, a constant of the tile, another of these texts, or one of the `words` of the table and of
@@ -79,10 +80,14 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
             raise BuildError(
                 f"tile {tile['name']}: {tile['cost']} changes the launch that the tile names, and there is no {named!r}{meant}"
             )
-        anew = {**data["launch"][named], **gpu.launch(tile["cost"], str(data.get("name")), tile)}
-        if data["launch"].setdefault(tile["name"], anew) != anew:
-            raise BuildError(f"the launch that {tile['cost']} makes has the tile's name, {tile['name']}, and there is another of that name")
-        made["launch"] = tile["name"]
+        base, only = data["launch"][named], tile.get("only", {})
+        anew = {**base, **gpu.launch(tile["cost"], str(data.get("name")), tile, words_of(data))}
+        if only:
+            anew["only"] = {**base.get("only", {}), **only}
+        name = "_".join((tile["name"], *only.values()))
+        if data["launch"].setdefault(name, anew) != anew:
+            raise BuildError(f"the launch that {tile['cost']} makes is named {name}, after the tile, and there is another of that name")
+        made["launch"] = name
     return made
 
 
@@ -137,12 +142,16 @@ class Gpu:
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
         return made
 
-    def launch(self, formula: str, table: str, tile: _Table) -> _Table:
+    def launch(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> _Table:
         """What a tile's launch is besides the one it names."""
         known, where = self._known(table, tile), f"the launch of {tile['name']}"
 
         def filled(what: Any) -> Any:
-            return [filled(one) for one in what] if isinstance(what, list) else self._filled_in(what, "launch", formula, known, where)[0]
+            return (
+                [filled(one) for one in what]
+                if isinstance(what, list)
+                else self._filled_in(what, "launch", formula, known, where, words)[0]
+            )
 
         return {key: filled(what) for key, what in self.formulas[formula]["launch"].items()}
 

@@ -37,9 +37,15 @@ def sizes_of(experts: int, of_a_token: int, count: int, routing: str, seed: int)
     return [int(size) for size in np.bincount(chosen.reshape(-1), minlength=experts)]
 
 
-def pin(launch: dict[str, Any], alone: str) -> None:
-    """Whatever the rule of a manifest's launch says, its blocks are alone ("1") or may not be ("0"), and as many as suits that."""
-    rule, grid = launch["alone"], launch["grid"]
+def pin(launch: dict[str, Any], alone: str, in_pairs: bool) -> None:
+    """Whatever the rules of a manifest's launch say, its blocks are alone ("1") or may not be ("0"), those that may be clusters are, or are not,
+    and as many as suits that."""
+    rule, grid, cluster = launch["alone"], launch["grid"], launch["cluster"]
+    if cluster[0].startswith("2 if "):
+        condition = cluster[0].removeprefix("2").removesuffix("1")  # " if ... else "
+        meant = 0 if in_pairs else 1
+        cluster[0], grid[0] = "21"[meant], grid[0].split(condition)[meant]
+        rule = rule.split(condition)[meant] if condition in rule else rule
     if rule != "0":
         grid[0] = grid[0].replace(rule, alone)
     launch["alone"] = alone

@@ -6,7 +6,8 @@
 
 Matrices are drawn as `gemm.py --unseen` draws them, rows, or the tokens of a mixture of experts, evenly by their logarithm. A tile of fewer than 128 rows is left
 out where there are more than 20 times as many, of one matrix or of an expert. One whose CTAs may share a multiprocessor is timed as `NAME shared` and as
-`NAME alone`. All tiles of a problem and what zoo chooses take turns, from CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
+`NAME alone`, one that clusters may take, or CTAs in turn, as `NAME pair` and `NAME turn` (`NAME pair shared`). All tiles of a problem and what zoo chooses take turns, from
+CUDA graphs, over weights of 150 MB together or more; ends with what choices lose.
 --before names a checkout of an earlier commit, whose tiles that today's kernel has not are timed too, as `NAME of CHECKOUT`.
 """
 
@@ -21,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def as_stored(form: str, groups: int, N: int, K: int) -> list[dict[str, torch.Te
     return [{name: one[i] for name, one in all_of_them.items()} for i in range(count)]
 
 
-def with_all(cubins: Path, alone: str, into: Path) -> Zoo:
-    """The same zoo, every launch of which has one CTA on a multiprocessor, or none of which asks for that."""
+def with_all(cubins: Path, alone: str, in_pairs: bool, into: Path) -> Zoo:
+    """The same zoo, every launch of which has one CTA on a multiprocessor, or none of which asks for that, and pairs of CTAs, or none, where either may be."""
     into.mkdir()
     for folder in cubins.iterdir():
         if folder.is_dir():
@@ -59,7 +60,7 @@ def with_all(cubins: Path, alone: str, into: Path) -> Zoo:
     manifest = json.loads((cubins / "manifest.json").read_text()) | {"ptx": None}
     for kernel in manifest["kernels"].values():
         for launch in kernel["launches"].values():
-            pin(launch, alone)
+            pin(launch, alone, in_pairs)
     (into / "manifest.json").write_text(json.dumps(manifest))
     return Zoo(into)
 
@@ -115,7 +116,7 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
 class Timer:
     def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path, before: list[Path]):
         self.chosen, self.name, self.ending, self.kind = Zoo(cubins), name + ending, ending, kind
-        self.pinned = {mode: with_all(cubins, flag, into / mode) for mode, flag in (("shared", "0"), ("alone", "1"))}
+        self.cubins, self.into = cubins, into
         self.earlier: dict[str, tuple[Earlier, Any]] = {}
         known = {key_of(tile) for tile in self.chosen.kernel(self.name).variants}
         for checkout in before:
@@ -125,16 +126,23 @@ class Timer:
                     known.add(key_of(tile))
                     self.earlier[f"{tile.name} of {checkout.name}"] = earlier, tile
 
+    @cached_property
+    def pinned(self) -> dict[tuple[str, str], Zoo]:
+        return {
+            (way, how): with_all(self.cubins, flag, way == "pair", self.into / f"{way}_{how}")
+            for way in ("turn", "pair")
+            for how, flag in (("shared", "0"), ("alone", "1"))
+        }
+
     def tiles(self, problem: Problem) -> Iterator[tuple[str, Zoo, str]]:
         """(what it is called, in which zoo, which variant)"""
         for tile in tiles(self.chosen.kernel(self.name), self.kind):
             if not is_likely(tile, problem):
                 continue
-            for mode, cubins in self.pinned.items():
-                if tile.constants["CTAS"] > 1:
-                    yield f"{tile.name} {mode}", cubins, tile.name
-                elif mode == "shared":
-                    yield tile.name, cubins, tile.name
+            either, several = "IN_CLUSTER_OR_TURN" in tile.constants and "fp8b128" in self.ending, tile.constants["CTAS"] > 1
+            for (way, how), cubins in self.pinned.items():
+                if (either or way == "turn") and (several or how == "shared"):
+                    yield " ".join([tile.name, *[way] * either, *[how] * several]), cubins, tile.name
 
     def result(self, M: int, N: int) -> dict[str, torch.Tensor]:
         if ".swiglu_fp8b128" in self.ending:

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "113f03ea977227f7378da7c53f1579fa5b6b240ba3d92b1bb787c910e05cd4eb"
+EVIDENCE_SHA256 = "5966ed2110188ce8778b87f6e1a7c50bf23c5b6fbf922c5cec45e0a971467942"

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "dc2bdfd4b13aed6475dc8b9ac82ddb090e08e99b1e1e8f8ad43ee9bd9c08c6e5"
+MANIFEST_SHA256 = "bd0dde04e962256ade4176511aaff5bcb077e4cd7cd4339f1877a635eb6d062a"

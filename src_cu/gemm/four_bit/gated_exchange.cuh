@@ -63,4 +63,24 @@ struct GatedPairsOfClusters : GatedPairs<Tile> {
     }
 };
 
+// The same, and what a CTA does that has both tiles, one after the other (gated_pairs.cuh), in launches without clusters.
+template <class Tile>
+struct GatedPairsOfClustersOrInTurn : GatedPairs<Tile> {
+    using Pairs = GatedPairs<Tile>;
+    ExchangedMagnitudes<Tile::TOKENS> exchanged;
+
+    // By one thread.
+    __device__ __forceinline__ void initialise() { Pairs::initialise(), exchanged.initialise(); }
+
+    template <Weights FORMAT>
+    __device__ __forceinline__ void quantise_and_store(const FourBitResult<FORMAT>& d, const GatedElements& q, const Work& work,
+                                                       bool second, bool shared, uint32_t turn, uint32_t exchange,
+                                                       const float (&h)[Pairs::VALUES], const Pairs::Left& left) {
+        const bool first = second || work.weight % (2 * Tile::WEIGHTS) == 0;
+        Pairs::quantise_and_store(d, q, work, second, first, turn, h, left, [&](uint32_t own, int token) {
+            return shared ? exchanged.larger_of_both(own, token, exchange) : own;
+        });
+    }
+};
+
 }  // namespace zoo

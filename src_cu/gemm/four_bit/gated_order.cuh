@@ -2,6 +2,7 @@
 // all; and tiles that share scales of the result, one after the other by the same CTA or at once by a cluster's.
 #pragma once
 
+#include "common/cluster.cuh"
 #include "gemm/schedule/many_groups.cuh"
 #include "gemm/schedule/tile_order.cuh"
 
@@ -33,22 +34,40 @@ struct PartsInTurn : Order {
     __device__ __forceinline__ PartsInTurn(Places places, int groups, int N, int parts, int blocks)
         : Order(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), parts(parts) {}
 
-    // `work` is what was given last.
+    // `work` is what was given last. One way out, by a vote: so ptxas knows in loops over K of packed bf16 that lanes go on together; others are
+    // longer behind it.
     __device__ __forceinline__ bool next(Work& work) {
-        if (same_in_all_lanes(another)) {
-            work.weight += Tile::WEIGHTS;
-            another = false;
+        if constexpr (Tile::OF_BF16 && !Tile::STORED) {
+            bool more = true;
+            if (same_in_all_lanes(another))
+                to_the_right(work);
+            else if ((more = Order::next(work)))
+                to_the_left(work);
+            return __any_sync(0xFFFFFFFF, more);
+        } else {
+            if (same_in_all_lanes(another)) {
+                to_the_right(work);
+                return true;
+            }
+            if (!Order::next(work)) return false;
+            to_the_left(work);
             return true;
         }
-        if (!Order::next(work)) return false;
-        work.weight *= parts;
-        another = parts > 1 && work.weight + Tile::WEIGHTS < N;
-        return true;
     }
 
     // The tile that was given last: whether it is a right half.
     __device__ __forceinline__ bool is_second(const Work& work) const {
         return parts > 1 && work.weight / Tile::WEIGHTS % 2 == 1;
+    }
+
+   private:
+    __device__ __forceinline__ void to_the_right(Work& work) {
+        work.weight += Tile::WEIGHTS;
+        another = false;
+    }
+    __device__ __forceinline__ void to_the_left(Work& work) {
+        work.weight *= parts;
+        another = parts > 1 && work.weight + Tile::WEIGHTS < N;
     }
 };
 
@@ -118,7 +137,63 @@ struct TilesOfClustersOrCtas : ManyGroupsOrder<Tile, Places> {
     }
 };
 
+// Tiles that share scales are taken by a cluster's two CTAs at once or, where the launch has no clusters, by one CTA in turn.
+template <class Tile, class Order>
+struct TilesOfClustersOrInTurn : Order {
+    int N, parts, others;  // CTAs that take tiles with this one
+    bool another = false;  // by this CTA after the tile that was given last
+
+    template <class Places>
+    __device__ __forceinline__ TilesOfClustersOrInTurn(Places places, int groups, int N, int parts, int blocks)
+        : Order(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), parts(parts),
+          others(int(cluster_size()) - 1) {
+        this->index = blockIdx.x >> others;
+    }
+
+    // `work` is what was given last. By a vote, or by the last line, ptxas knows that lanes go on together.
+    __device__ __forceinline__ bool next(Work& work) {
+        if constexpr (Tile::OF_BF16) {
+            bool more;
+            do more = advance(work);
+            while (__any_sync(0xFFFFFFFF, more && work.weight >= N));
+            return more;
+        } else {
+            do
+                if (!advance(work)) return false;
+            while (work.weight >= N);
+            __syncwarp();
+            return true;
+        }
+    }
+
+    // The tile that was given last: whether it is a right one whose left one this CTA has had, or has one that another CTA has.
+    __device__ __forceinline__ bool is_second(const Work& work) const {
+        return parts - others > 1 && work.weight / Tile::WEIGHTS % 2 == 1;
+    }
+    __device__ __forceinline__ bool is_shared(const Work& work) const {
+        return others != 0 && (work.weight / Tile::WEIGHTS ^ 1) * Tile::WEIGHTS < N;
+    }
+
+   private:
+    // To a tile that may not exist.
+    __device__ __forceinline__ bool advance(Work& work) {
+        if (same_in_all_lanes(another)) {
+            work.weight += Tile::WEIGHTS;
+            another = false;
+            return true;
+        }
+        work.weight = 0;  // read by the vote even if there is no more
+        if (!Order::next(work)) return false;
+        this->index -= gridDim.x - (gridDim.x >> others);
+        work.weight = work.weight * parts + int(blockIdx.x & others) * Tile::WEIGHTS;
+        another = parts - others > 1 && work.weight + Tile::WEIGHTS < N;
+        return true;
+    }
+};
+
 template <class Order>
 concept OfClusters = requires(Order order, Work work) { order.is_shared(work); };
+template <class Order>
+concept InTurn = requires(Order order, Work work) { order.is_second(work); };
 
 }  // namespace zoo

@@ -109,6 +109,14 @@ struct GatedPairs {
     template <Weights FORMAT>
     __device__ __forceinline__ void quantise_and_store(const FourBitResult<FORMAT>& d, const GatedElements& q, const Work& work,
                                                        bool second, uint32_t turn, const float (&h)[VALUES], const Left& kept) {
+        quantise_and_store(d, q, work, second, true, turn, h, kept, [](uint32_t largest, int) { return largest; });
+    }
+
+    // The same where others may have columns with the same scales: `first`, whether these are the first of all; largest_of_all(magnitude, token).
+    template <Weights FORMAT>
+    __device__ __forceinline__ void quantise_and_store(const FourBitResult<FORMAT>& d, const GatedElements& q, const Work& work,
+                                                       bool second, bool first, uint32_t turn, const float (&h)[VALUES],
+                                                       const Left& kept, const auto& largest_of_all) {
         float left[VALUES], known = 0;
         if (IN_REGISTERS || !second) wait_until_free(turn);  // or keep() has
         if (q.known == nullptr) {
@@ -121,7 +129,8 @@ struct GatedPairs {
 #pragma unroll
                 for (int k = 0; k < VALUES; k++) magnitudes[k] = __float_as_uint(fabsf(h[k]));
             }
-            find_multipliers(q, work, true, magnitudes, [&](uint32_t largest, int) { return q.found_from(largest); });
+            find_multipliers(q, work, first, magnitudes,
+                             [&](uint32_t own, int token) { return q.found_from(largest_of_all(own, token)); });
         } else {
             const ScaleOfRow given = q.known_of(work.group);
             known = given.multiplier;

@@ -1,5 +1,5 @@
-// Which order and which rows in e4m3 a variant has: a CTA takes tiles that
-// share scales one after the other, or a cluster of two takes them at once.
+// Which order and which rows in e4m3 a variant has: a CTA takes tiles that share scales
+// one after the other, or a cluster of two takes them at once, or either, as the launch says.
 #pragma once
 
 #include <type_traits>
@@ -22,6 +22,13 @@ template <class V, class Tile, class Places, class RowsOfOne>
 struct GatedParts<V, Tile, Places, RowsOfOne> {
     using Order = std::conditional_t<Tile::STORED, TilesOfClustersOrCtas<Tile, Places>, TilesOfClusters<Tile, Places>>;
     using Rows = GatedPairsOfClusters<Tile>;
+};
+
+template <class V, class Tile, class Places, class RowsOfOne>
+    requires requires { V::IN_CLUSTER_OR_TURN; }
+struct GatedParts<V, Tile, Places, RowsOfOne> {
+    using Order = TilesOfClustersOrInTurn<Tile, OrderOfFewOrManyGroups<Tile, V::TOKENS, V::BAND, Places>>;
+    using Rows = GatedPairsOfClustersOrInTurn<Tile>;
 };
 
 }  // namespace zoo

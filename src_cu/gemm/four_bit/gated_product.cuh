@@ -97,7 +97,7 @@ struct GatedProduct {
                 staged[thread_index_anew() / 32].ask_for_factors(result, work);
                 multiply_tile(tile, ring, operands, work, sums);
                 activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
-                if constexpr (OfClusters<Order>) {
+                if constexpr (OfClusters<Order> && !InTurn<Order>) {
                     if (Tile::STORED && !elements.wanted()) {
                         store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
                     } else {
@@ -108,10 +108,16 @@ struct GatedProduct {
                 } else if (std::is_same_v<Rows, OnlyHalves> || !elements.wanted()) {
                     store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
                 } else if constexpr (!std::is_same_v<Rows, OnlyHalves>) {
-                    if (order.another)
+                    if (order.another) {
                         rows.keep(turn, h, left);
-                    else
+                    } else if constexpr (OfClusters<Order>) {
+                        const bool shared = order.is_shared(work);
+                        rows.quantise_and_store(result.finish, elements, work, order.is_second(work), shared, turn++, exchange, h,
+                                                left);
+                        exchange += shared;
+                    } else {
                         rows.quantise_and_store(result.finish, elements, work, order.is_second(work), turn++, h, left);
+                    }
                 }
                 // Tells ptxas that lanes go on together. bf16's loops become no better by it.
                 if constexpr (!Tile::OF_BF16) __syncwarp();

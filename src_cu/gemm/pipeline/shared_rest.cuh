@@ -23,12 +23,6 @@
 
 namespace zoo {
 
-__device__ __forceinline__ uint32_t cluster_size() {
-    uint32_t size;
-    asm volatile("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
-    return size;
-}
-
 // A CTA's whole tiles, one for each wave, then its share of one more. The launch sees to it that there are no more of those than clusters.
 template <class Tile, int BAND>
 struct RestOrder {
