@@ -151,6 +151,29 @@ def test_tiles_of_one_name_share_the_launch_that_their_formula_makes(tmp_path):
     assert derived(tmp_path, tiles=tiles)["launch"] == derived(tmp_path)["launch"]
 
 
+def test_tiles_of_one_name_for_several_formats_have_launches_of_their_own(tmp_path):
+    tiles = [{"name": "one", "cost": "waves", "launch": "whole", "only": {"TYPE": kind}} for kind in ("fp8", ["bf16", "f16"])]
+    launches = {"whole": LAUNCHES["whole"] | {"only": {"TYPE": ["fp8", "bf16", "f16"], "LAID": "packed"}}}
+    made = derived(tmp_path, launches=launches, tiles=tiles)
+    assert {name: launch["only"] for name, launch in made["launch"].items()} == {
+        "one_fp8": {"TYPE": "fp8", "LAID": "packed"},
+        "one_bf16_f16": {"TYPE": ["bf16", "f16"], "LAID": "packed"},
+    }
+    assert [tile["launch"] for tile in made["variants"]["tiles"]] == ["one_fp8", "one_bf16_f16"]
+    with pytest.raises(BuildError, match="only for TYPE = fp4, and whole, the launch that it names, for"):
+        derived(tmp_path, launches=launches, tiles=[tiles[0] | {"only": {"TYPE": "fp4"}}])
+
+
+def test_a_launch_may_read_words_of_the_table(tmp_path):
+    costs(tmp_path)
+    by_words = FORMULAS.replace("[part]", '[formula.waves.launch]\ngrid = ["{ACROSS} * {TOKENS}", "1", "1"]\n\n[part]')
+    (tmp_path / "family" / "costs" / "formulas.toml").write_text(by_words)
+    table = {"name": "gemm.fp8b128.dense", "words": [{"ACROSS": "UNITS"}], "launch": LAUNCHES}
+    tiles = {"tiles": [{"name": "one", "cost": "waves", "launch": "whole"}]}
+    made = with_costs(included(table | {"variants": TILES | tiles}, Documents(tmp_path)), Documents(tmp_path))
+    assert made["launch"]["one"]["grid"][0] == "({ACROSS}) * 64", "the format's are put in later"
+
+
 @pytest.mark.parametrize(
     ("formulas", "launches", "said"),
     [

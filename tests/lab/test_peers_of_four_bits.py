@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -71,21 +72,25 @@ def test_the_tables_are_made_of_what_was_timed(shapes, capsys):
 def test_a_launch_that_is_pinned_has_as_many_blocks_as_share_or_are_alone(shapes):
     """Or a tile's times would be of neither."""
     manifest = json.loads((ROOT / "cubins" / "manifest.json").read_text())["kernels"]
-    seen = 0
+    seen = clusters = 0
     for name in (
         "gemm.fp8_nvfp4.m_grouped_contiguous",
         "gemm.bf16_nvfp4.dense",
         "gemm.fp8_mxfp4.dense.stored",
         "gemm.fp8_nvfp4.m_grouped_gather.swiglu",
+        "gemm.bf16_nvfp4.dense.swiglu_fp8b128",
     ):
         for variant in manifest[name]["variants"]:
             rule = manifest[name]["launches"][variant["launch"]]
             if rule["alone"] == "0" or variant["constants"].get("CTAS") != 2 or "SPLITS" in rule["grid"][0]:
                 continue
-            for alone in ("0", "1"):
+            either = rule["cluster"][0].startswith("2 if ")
+            for alone, in_pairs in itertools.product(("0", "1"), (False, True)):
                 launch = copy.deepcopy(rule)
-                shapes.pin(launch, alone)
+                shapes.pin(launch, alone, in_pairs)
+                assert launch["cluster"][0] == ("21"[not in_pairs] if either else rule["cluster"][0])
+                clusters += either
                 values = dict.fromkeys(Expression(launch["grid"][0]).names, 1 << 20) | variant["constants"] | {"sms": 132, "G": 8}
                 assert launch["alone"] == alone and Expression(launch["grid"][0]).evaluate(values) == (132 if alone == "1" else 264)
                 seen += 1
-    assert seen >= 8
+    assert seen >= 16 and clusters

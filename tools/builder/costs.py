@@ -81,10 +81,13 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
                 f"tile {tile['name']}: {tile['cost']} changes the launch that the tile names, and there is no {named!r}{meant}"
             )
         base, only = data["launch"][named], tile.get("only", {})
+        for key, value in base.get("only", {}).items():
+            if not set(_each(only.get(key, value))) <= set(_each(value)):
+                raise BuildError(f"tile {tile['name']} is only for {key} = {only[key]}, and {named}, the launch that it names, for {value}")
         anew = {**base, **gpu.launch(tile["cost"], str(data.get("name")), tile, words_of(data))}
         if only:
             anew["only"] = {**base.get("only", {}), **only}
-        name = "_".join((tile["name"], *only.values()))
+        name = "_".join(str(word) for value in (tile["name"], *only.values()) for word in _each(value))
         if data["launch"].setdefault(name, anew) != anew:
             raise BuildError(f"the launch that {tile['cost']} makes is named {name}, after the tile, and there is another of that name")
         made["launch"] = name
@@ -99,6 +102,10 @@ def words_of(data: _Table) -> set[str]:
 
 def _launch_of(tile: _Table) -> str:
     return str(tile.get("launch", "default"))
+
+
+def _each(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _filled_in(what: Mapping[str, str], constants: _Table, where: str) -> dict[str, str]:
