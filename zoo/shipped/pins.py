@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "bd0dde04e962256ade4176511aaff5bcb077e4cd7cd4339f1877a635eb6d062a"
+MANIFEST_SHA256 = "9eec5514beb32c6b853b5585ff2bc3c0c23ab91ca32813bc1a4e266f413a87f8"

@@ -1,7 +1,7 @@
 // Rows of h in e4m3 where a cluster's two CTAs have a tile each of the 128 columns that share scales, so that no h waits anywhere: |h| of 64
 // columns are compared among a warp's lanes, then of eight warps by a thread a token, which sends the largest to the other CTA, waits for that
-// one's, and makes the scale. Under a scale that is known packed gates do all the same, and it counts nothing, which costs the others less than
-// a branch; stored ones, whose CTAs take tiles by themselves then, send nothing. Everything else is as in gated_pairs.cuh.
+// one's, and makes the scale. Under a scale that is known cubins of pairs alone do all the same, and it counts nothing, which costs the others
+// less than a branch; others, whose CTAs take tiles by themselves then, send nothing. Everything else is as in gated_pairs.cuh.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,17 @@ struct ExchangedMagnitudes {
 };
 
 template <class Tile>
-struct GatedPairsOfClusters : GatedPairs<Tile> {
+struct GatedPairsThatExchange : GatedPairs<Tile> {
     using Pairs = GatedPairs<Tile>;
     ExchangedMagnitudes<Tile::TOKENS> exchanged;
 
     // By one thread.
     __device__ __forceinline__ void initialise() { Pairs::initialise(), exchanged.initialise(); }
+};
+
+template <class Tile>
+struct GatedPairsOfClusters : GatedPairsThatExchange<Tile> {
+    using Pairs = GatedPairs<Tile>;
 
     // `shared`: whether the other CTA has a tile with the same scales. `turn` counts rows that are put together, `exchange` those of them with
     // shared scales.
@@ -54,7 +59,7 @@ struct GatedPairsOfClusters : GatedPairs<Tile> {
         for (int k = 0; k < Pairs::VALUES; k++) magnitudes[k] = __float_as_uint(fabsf(h[k]));
         const bool first = work.weight % (2 * Tile::WEIGHTS) == 0;
         this->find_multipliers(q, work, first, magnitudes, [&](uint32_t own, int token) {
-            const uint32_t largest = shared ? exchanged.larger_of_both(own, token, exchange) : own;
+            const uint32_t largest = shared ? this->exchanged.larger_of_both(own, token, exchange) : own;
             return q.known == nullptr ? q.found_from(largest) : q.known_of(work.group);
         });
         this->lay(0, work.weight / 2 + thread_index_anew() / 32 * 8 < d.columns / 2, true, 0, h);
@@ -65,12 +70,8 @@ struct GatedPairsOfClusters : GatedPairs<Tile> {
 
 // The same, and what a CTA does that has both tiles, one after the other (gated_pairs.cuh), in launches without clusters.
 template <class Tile>
-struct GatedPairsOfClustersOrInTurn : GatedPairs<Tile> {
+struct GatedPairsOfClustersOrInTurn : GatedPairsThatExchange<Tile> {
     using Pairs = GatedPairs<Tile>;
-    ExchangedMagnitudes<Tile::TOKENS> exchanged;
-
-    // By one thread.
-    __device__ __forceinline__ void initialise() { Pairs::initialise(), exchanged.initialise(); }
 
     template <Weights FORMAT>
     __device__ __forceinline__ void quantise_and_store(const FourBitResult<FORMAT>& d, const GatedElements& q, const Work& work,
@@ -78,7 +79,7 @@ struct GatedPairsOfClustersOrInTurn : GatedPairs<Tile> {
                                                        const float (&h)[Pairs::VALUES], const Pairs::Left& left) {
         const bool first = second || work.weight % (2 * Tile::WEIGHTS) == 0;
         Pairs::quantise_and_store(d, q, work, second, first, turn, h, left, [&](uint32_t own, int token) {
-            return shared ? exchanged.larger_of_both(own, token, exchange) : own;
+            return shared ? this->exchanged.larger_of_both(own, token, exchange) : own;
         });
     }
 };

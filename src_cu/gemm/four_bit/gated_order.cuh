@@ -94,42 +94,47 @@ struct TilesOfClusters : ManyGroupsOrder<Tile, Places, 2> {
     }
 };
 
-// The same where `parts` is 2; where it is 1, each CTA takes tiles by itself, in a cluster or not.
-template <class Tile, class Places>
-struct TilesOfClustersOrCtas : ManyGroupsOrder<Tile, Places> {
-    using Units = ManyGroupsOrder<Tile, Places>;
-    int N, others;  // that take tiles with this CTA
+// Steps of Steps::advance(), which may come to tiles of columns that do not exist, to those that do. By a vote, or by the last line, ptxas knows
+// that lanes go on together.
+template <class Steps, bool BY_VOTE>
+struct TilesThatExist : Steps {
+    using Steps::Steps;
 
-    __device__ __forceinline__ TilesOfClustersOrCtas(Places places, int groups, int N, int parts, int blocks)
-        : Units(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), others(parts - 1) {
-        this->index = blockIdx.x >> others;
-    }
-
-    // Either way ptxas knows that lanes go on together; the loop over K of eight bf16 rows is shorter behind a vote, others are longer.
+    // `work` is what was given last.
     __device__ __forceinline__ bool next(Work& work) {
-        if constexpr (Tile::OF_BF16 && Tile::TOKENS == 8) {
+        if constexpr (BY_VOTE) {
             bool more;
-            do {
-                work.weight = 0;  // read by the vote even if there is no more
-                more = advance(work);
-            } while (__any_sync(Units::ALL, more && work.weight >= N));
+            do more = Steps::advance(work);
+            while (__any_sync(0xFFFFFFFF, more && work.weight >= Steps::N));
             return more;
         } else {
             do
-                if (!advance(work)) return false;
-            while (work.weight >= N);
+                if (!Steps::advance(work)) return false;
+            while (work.weight >= Steps::N);
             __syncwarp();
             return true;
         }
+    }
+};
+
+// As TilesOfClusters where `parts` is 2; where it is 1, each CTA takes tiles by itself, in a cluster or not.
+template <class Tile, class Places>
+struct StepsOfClustersOrCtas : ManyGroupsOrder<Tile, Places> {
+    using Units = ManyGroupsOrder<Tile, Places>;
+    int N, others;  // that take tiles with this CTA
+
+    __device__ __forceinline__ StepsOfClustersOrCtas(Places places, int groups, int N, int parts, int blocks)
+        : Units(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), others(parts - 1) {
+        this->index = blockIdx.x >> others;
     }
 
     __device__ __forceinline__ bool is_shared(const Work& work) const {
         return others != 0 && (work.weight / Tile::WEIGHTS ^ 1) * Tile::WEIGHTS < N;
     }
 
-   private:
-    // To a tile that may not exist.
+   protected:
     __device__ __forceinline__ bool advance(Work& work) {
+        work.weight = 0;  // read by a vote even if there is no more
         if (!Units::next(work)) return false;
         this->index -= gridDim.x - (gridDim.x >> others);
         work.weight = (work.weight << others) + int(blockIdx.x & others) * Tile::WEIGHTS;
@@ -137,33 +142,21 @@ struct TilesOfClustersOrCtas : ManyGroupsOrder<Tile, Places> {
     }
 };
 
+// The loop over K of eight bf16 rows is shorter behind a vote, others are longer.
+template <class Tile, class Places>
+using TilesOfClustersOrCtas = TilesThatExist<StepsOfClustersOrCtas<Tile, Places>, (Tile::OF_BF16 && Tile::TOKENS == 8)>;
+
 // Tiles that share scales are taken by a cluster's two CTAs at once or, where the launch has no clusters, by one CTA in turn.
 template <class Tile, class Order>
-struct TilesOfClustersOrInTurn : Order {
+struct StepsOfClustersOrInTurn : Order {
     int N, parts, others;  // CTAs that take tiles with this one
     bool another = false;  // by this CTA after the tile that was given last
 
     template <class Places>
-    __device__ __forceinline__ TilesOfClustersOrInTurn(Places places, int groups, int N, int parts, int blocks)
+    __device__ __forceinline__ StepsOfClustersOrInTurn(Places places, int groups, int N, int parts, int blocks)
         : Order(places, groups, tiles_of(N, parts * Tile::WEIGHTS) * Tile::WEIGHTS, blocks), N(N), parts(parts),
           others(int(cluster_size()) - 1) {
         this->index = blockIdx.x >> others;
-    }
-
-    // `work` is what was given last. By a vote, or by the last line, ptxas knows that lanes go on together.
-    __device__ __forceinline__ bool next(Work& work) {
-        if constexpr (Tile::OF_BF16) {
-            bool more;
-            do more = advance(work);
-            while (__any_sync(0xFFFFFFFF, more && work.weight >= N));
-            return more;
-        } else {
-            do
-                if (!advance(work)) return false;
-            while (work.weight >= N);
-            __syncwarp();
-            return true;
-        }
     }
 
     // The tile that was given last: whether it is a right one whose left one this CTA has had, or has one that another CTA has.
@@ -174,15 +167,14 @@ struct TilesOfClustersOrInTurn : Order {
         return others != 0 && (work.weight / Tile::WEIGHTS ^ 1) * Tile::WEIGHTS < N;
     }
 
-   private:
-    // To a tile that may not exist.
+   protected:
     __device__ __forceinline__ bool advance(Work& work) {
         if (same_in_all_lanes(another)) {
             work.weight += Tile::WEIGHTS;
             another = false;
             return true;
         }
-        work.weight = 0;  // read by the vote even if there is no more
+        work.weight = 0;  // read by a vote even if there is no more
         if (!Order::next(work)) return false;
         this->index -= gridDim.x - (gridDim.x >> others);
         work.weight = work.weight * parts + int(blockIdx.x & others) * Tile::WEIGHTS;
@@ -190,6 +182,9 @@ struct TilesOfClustersOrInTurn : Order {
         return true;
     }
 };
+
+template <class Tile, class Order>
+using TilesOfClustersOrInTurn = TilesThatExist<StepsOfClustersOrInTurn<Tile, Order>, Tile::OF_BF16>;
 
 template <class Order>
 concept OfClusters = requires(Order order, Work work) { order.is_shared(work); };

@@ -24,6 +24,7 @@ struct GatedParts<V, Tile, Places, RowsOfOne> {
     using Rows = GatedPairsOfClusters<Tile>;
 };
 
+// Likewise: of the tiles that share scales of h in e4m3 a cluster takes both at once, or a CTA both in turn.
 template <class V, class Tile, class Places, class RowsOfOne>
     requires requires { V::IN_CLUSTER_OR_TURN; }
 struct GatedParts<V, Tile, Places, RowsOfOne> {

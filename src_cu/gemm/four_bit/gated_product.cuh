@@ -58,6 +58,7 @@ struct GatedProduct {
     StagedGates<Tile> staged[Tile::MATH_WARPS];
     Rows rows;
     static_assert(!Tile::PARKS && Tile::WARPGROUPS == 2);
+    static constexpr bool QUANTISES_ALWAYS = OfClusters<Order> && !InTurn<Order> && !Tile::STORED;  // cubins of pairs alone
 
     __device__ __forceinline__ void run(Order order, const auto& operands, const IndexedRows& indexed, const auto& result,
                                         const GatedElements& elements) {
@@ -97,16 +98,12 @@ struct GatedProduct {
                 staged[thread_index_anew() / 32].ask_for_factors(result, work);
                 multiply_tile(tile, ring, operands, work, sums);
                 activate<Tile>(result, staged[thread_index_anew() / 32], work, sums[0], h);
-                if constexpr (OfClusters<Order> && !InTurn<Order>) {
-                    if (Tile::STORED && !elements.wanted()) {
-                        store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
-                    } else {
-                        const bool shared = order.is_shared(work);
-                        rows.quantise_and_store(result.finish, elements, work, shared, turn++, exchange, h);
-                        exchange += shared;
-                    }
-                } else if (std::is_same_v<Rows, OnlyHalves> || !elements.wanted()) {
+                if (std::is_same_v<Rows, OnlyHalves> || (!QUANTISES_ALWAYS && !elements.wanted())) {
                     store_halves_of_h<Tile>(result, staged[thread_index_anew() / 32], work, h);
+                } else if constexpr (OfClusters<Order> && !InTurn<Order>) {
+                    const bool shared = order.is_shared(work);
+                    rows.quantise_and_store(result.finish, elements, work, shared, turn++, exchange, h);
+                    exchange += shared;
                 } else if constexpr (!std::is_same_v<Rows, OnlyHalves>) {
                     if (order.another) {
                         rows.keep(turn, h, left);

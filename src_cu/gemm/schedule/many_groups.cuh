@@ -87,8 +87,8 @@ struct ManyGroupsOrder {
     }
 };
 
-// Tiles of eight rows are for groups of a few, which may be many; of the others those of one CTA have no registers to spare, and take so long that
-// it matters little.
+// Tiles of eight rows are for groups of a few, which may be many; the others have no registers to spare, and take so long that it matters little.
+// Orders for clusters alone (four_bit/gated_order.cuh) do not ask.
 template <class Tile, int TOKENS, int BAND, class Groups>
 using OrderOfFewOrManyGroups = std::conditional_t<(TOKENS <= 8), ManyGroupsOrder<Tile, Groups>, GroupedOrder<Tile, BAND, Groups>>;
 
