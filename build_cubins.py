@@ -15,20 +15,10 @@ import click
 
 from tools.builder import BuildError
 from tools.builder.build import Build, Selection
+from tools.builder.checkout import OUTPUT, PACKAGES, PINS, SOURCE
 from tools.builder.compiler import Compiler
 from zoo.cli.system import ended_in_order, refusals_in_words
 from zoo.errors import ZooError
-
-# The pinned compiler, from PyPI. The `build` extra of pyproject.toml installs the same.
-PACKAGES = {
-    "nvidia-cuda-nvcc": "13.5.37",
-    "nvidia-nvvm": "13.5.37",
-    "nvidia-cuda-crt": "13.5.37",
-    "nvidia-cuda-runtime": "13.5.37",
-    "nvidia-cuda-cccl": "13.3.5.0.6",
-}
-HERE = Path(__file__).resolve().parent
-SOURCE, OUTPUT, PINS = HERE / "src_cu", HERE / "cubins", HERE / "zoo" / "shipped" / "pins.py"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

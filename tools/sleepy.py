@@ -29,8 +29,8 @@ import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import build_cubins
 from tools.builder import BuildError, build, compiler
+from tools.builder.checkout import OUTPUT, PACKAGES, SOURCE
 from tools.builder.expand import Variant
 from zoo.contract.manifest import Kernel
 from zoo.contract.manifest import Variant as ShippedVariant
@@ -103,16 +103,16 @@ EXPECTED = {
     "common/named_barrier.cuh": {"bar.sync"},
     "common/pair_copy.cuh": {"mbarrier.try_wait", "mbarrier.arrive"},
     "common/tensor_copy.cuh": {"multicast::cluster", "cp.async.bulk.wait"},
-    "gemm/four_bit/decoded_product.cuh": {"__syncthreads"},
-    "gemm/four_bit/decoded_tile.cuh": {"st.relaxed", "ld.relaxed"},
-    "gemm/four_bit/product.cuh": {"__syncthreads"},
-    "gemm/load/moved_rows.cuh": {"st.relaxed", "ld.relaxed"},
-    "gemm/mainloop/two_scales.cuh": {"mbarrier.test_wait"},
-    "gemm/pipeline/few_tokens.cuh": {"__syncthreads"},
-    "gemm/pipeline/many_tokens.cuh": {"__syncthreads"},
-    "gemm/pipeline/shared_rest.cuh": {"__syncthreads"},
-    "gemm/pipeline/tiles_ahead.cuh": {"__syncthreads"},
-    "gemm/pipeline/tiles_in_pairs.cuh": {"st.relaxed", "ld.relaxed"},
+    "gemm/hopper_w4/dequantized/pipeline.cuh": {"__syncthreads"},
+    "gemm/hopper_w4/dequantized/tile.cuh": {"st.relaxed", "ld.relaxed"},
+    "gemm/hopper_w4/pipeline.cuh": {"__syncthreads"},
+    "gemm/hopper_fp8/gather/gather_to_workspace.cuh": {"st.relaxed", "ld.relaxed"},
+    "gemm/hopper_fp8/k_grouped/mainloop.cuh": {"mbarrier.test_wait"},
+    "gemm/hopper_fp8/pipeline/few_tokens.cuh": {"__syncthreads"},
+    "gemm/hopper_fp8/pipeline/many_tokens.cuh": {"__syncthreads"},
+    "gemm/hopper_fp8/pipeline/split_k_last_wave.cuh": {"__syncthreads"},
+    "gemm/hopper_fp8/pipeline/overlapped_epilogue.cuh": {"__syncthreads"},
+    "gemm/hopper_fp8/pipeline/tiles_in_pairs.cuh": {"st.relaxed", "ld.relaxed"},
 }
 
 
@@ -189,21 +189,21 @@ def allowing_what_only_costs_time() -> Iterator[None]:
 @click.option(
     "--source",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=build_cubins.SOURCE,
+    default=SOURCE,
     help="Other sources: a race planted, say.",
 )
 @click.option("--arch", multiple=True, default=("sm_90a",), show_default=True)
 @click.option("--jobs", type=click.IntRange(1), default=os.cpu_count(), help="Compilers at once (default: the cores).")
 def command(output: Path, patterns: tuple[str, ...], source: Path, arch: tuple[str, ...], jobs: int) -> None:
     """Builds what PATTERNS name, 'kernel' or 'kernel variant' with *, into OUTPUT, a folder of cubins and their manifest."""
-    if output.resolve() == build_cubins.OUTPUT:
+    if output.resolve() == OUTPUT:
         raise click.UsageError("that is the folder of what is shipped; name another")
     with tempfile.TemporaryDirectory(prefix="zoo_sleepy_") as folder, allowing_what_only_costs_time():
         try:
             copy = Path(folder).resolve()
             found = copy_with_naps(source.resolve(), copy)
             click.echo(f"naps at {sum(found.values())} places of {len({file for file, _ in found})} files")
-            work = build.Build(compiler.Compiler(build_cubins.PACKAGES), [copy], output.resolve(), None, jobs)
+            work = build.Build(compiler.Compiler(PACKAGES), [copy], output.resolve(), None, jobs)
             click.echo(work.run(Chosen(arch, None, patterns)).splitlines()[0])
         except BuildError as error:
             raise click.ClickException(str(error)) from None

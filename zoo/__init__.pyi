@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias, overload
 from zoo import emulator as emulator
 from typing import Any
 from zoo.catalog import Zoo as Zoo
+from zoo.contract.array import Pointer as Pointer
 from zoo.contract.manifest import Kernel
 from zoo.emulator.plan import EmulatedPlan
 from zoo.errors import ArchitectureError as ArchitectureError
@@ -22,7 +23,8 @@ from zoo.errors import StreamError as StreamError
 from zoo.errors import UnknownKernelError as UnknownKernelError
 from zoo.errors import VariantError as VariantError
 from zoo.errors import ZooError as ZooError
-from zoo.runtime.arrays import Pointer as Pointer
+from zoo.packaged import load as load
+from zoo.packaged import shapes as shapes
 from zoo.runtime.arrays import ptr as ptr
 from zoo.runtime.arrays import view as view
 from zoo.runtime.device_array import DeviceArray as DeviceArray
@@ -31,8 +33,6 @@ from zoo.runtime.device_array import to_device as to_device
 from zoo.runtime.plan import Plan as Plan
 from zoo.runtime.streams import Stream as Stream
 from zoo.runtime.streams import stream as stream
-from zoo.shipped.packaged import load as load
-from zoo.shipped.packaged import shapes as shapes
 
 __version__: str
 

@@ -6,7 +6,8 @@ import os
 import re
 import reprlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from zoo.runtime.recent import Recent
 
 if TYPE_CHECKING:
     from zoo.emulator.device import Device as EmulatedDevice
+    from zoo.emulator.module_store import ModuleStore
     from zoo.emulator.plan import EmulatedPlan
 
 MOST_FORMS = 256  # of a kernel's calls that a thread surely remembers; it never keeps more than twice as many
@@ -44,12 +46,18 @@ class Zoo:
         if digest is not None and not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
             raise ArgumentError(f"a digest is the 64 hexadecimal digits that `zoo digest` prints, got {reprlib.repr(digest)}")
         self.digest = digest  # of the manifest, which it is held to; None: whatever lies there
-        self.library = Library(self.directory, digest)
+        self.library = Library(self.directory)
         self._local = threading.local()  # .plans: of each kernel those of the calls made lately, by form
 
-    @property
+    @cached_property
     def manifest(self) -> Manifest:
-        return self.library.manifest
+        return Manifest(self.directory / "manifest.json", self.digest)
+
+    @cached_property
+    def _modules(self) -> ModuleStore:
+        from zoo.emulator.module_store import ModuleStore  # the emulator is imported for arrays of an emulated device only
+
+        return ModuleStore(self.directory, self.manifest)
 
     def kernel(self, name: str) -> Kernel:
         """The manifest's entry of a kernel."""
@@ -171,6 +179,26 @@ class Zoo:
         """What `call` would make of inputs like these, which may be arrays or (shape, dtype) of them. Touches no driver."""
         return calls.shapes(self.kernel(name), arguments)
 
+    def plan_of(
+        self,
+        launch: Launch,
+        device: driver.Device | EmulatedDevice,
+        arrays: Mapping[str, object],
+        stream_source: Callable[[], int | None] = streams.none,
+        stream: int | None = None,
+    ) -> Plan | EmulatedPlan:
+        """What starts a launch on a device: the one place where a GPU and an emulated device differ.
+
+        `arrays` are kept alive; `stream_source` gives the stream where none is passed; `stream` says which stream's capture loading
+        must not disturb.
+        """
+        if isinstance(device, driver.Device):
+            device.adopt_thread()
+            return Plan(launch, device, self.library.function(launch.variant, device, stream), arrays, stream_source)
+        from zoo.emulator.plan import EmulatedPlan  # as in `_modules`
+
+        return EmulatedPlan(launch, device, self._modules.of(launch.variant), arrays)
+
     def _first_call(
         self, name: str, arguments: Mapping[str, object], form: list[object], addresses: list[int], variant: str | None, stream: object
     ) -> Any:
@@ -195,7 +223,7 @@ class Zoo:
             shapes = settled.made
             arrays = {one: Array(at, shapes[one].dtype, shapes[one].shape, shapes[one].strides, where) for one, at in made.items()}
             launch = self._resolve(kernel, {**settled.others, **settled.arrays, **arrays}, device, variant)
-            return device.plan(launch, self.library, dict.fromkeys((*call.arrays, *made)), source, handle)
+            return self.plan_of(launch, device, dict.fromkeys((*call.arrays, *made)), source, handle)
 
         result = repeated.first(arguments, planned, stream)
         if repeated.movable:
@@ -226,7 +254,7 @@ class Zoo:
         launch = self._resolve(kernel, forgiven(kernel, call.values), device, variant)
         source = call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)
-        return device.plan(launch, self.library, arrays, source, handle), handle
+        return self.plan_of(launch, device, arrays, source, handle), handle
 
     def _resolve(self, kernel: Kernel, values: Mapping[str, Any], device: driver.Device | EmulatedDevice, variant: str | None) -> Launch:
         _refuse_what_names_no_variant(kernel, variant)

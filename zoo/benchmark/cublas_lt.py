@@ -10,8 +10,8 @@ import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from zoo.contract.array import Pointer
 from zoo.errors import ZooError
-from zoo.runtime.arrays import Pointer
 from zoo.runtime.device_array import DeviceArray, empty
 
 _LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12")

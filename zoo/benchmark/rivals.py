@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from zoo.benchmark.cublas_lt import PRODUCTS, CublasLt, Unavailable
 from zoo.benchmark.graphs import Replay
 from zoo.benchmark.torch_replay import TorchReplay, how_many_sets, repeated
+from zoo.contract.array import Pointer
 from zoo.contract.manifest import Kernel
-from zoo.runtime.arrays import Pointer
 
 
 class Timed(Protocol):

@@ -14,7 +14,7 @@ from zoo.capi.table import kernel_tables, refuse_places, text
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.nearest import a_few
 from zoo.errors import ArchitectureError, ManifestError, UnknownKernelError
-from zoo.runtime.library import read_verified
+from zoo.shipped.verified import read_verified
 
 _SOURCES = Path(__file__).parent
 _WORD = re.compile(r"@([a-z_]+)@")

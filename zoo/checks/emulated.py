@@ -16,10 +16,10 @@ from zoo import checks
 from zoo.catalog import Zoo
 from zoo.checks import Outcome
 from zoo.checks.problem import POISONS, Buffer, Executor, Laid, number_of_multiprocessors
+from zoo.contract.array import Pointer
 from zoo.contract.manifest import Kernel, Variant
 from zoo.emulator import Device
 from zoo.errors import EmulationError
-from zoo.runtime.arrays import Pointer
 
 MOST_ELEMENTS = 20_000  # of the inputs of a problem: larger ones take seconds each
 

@@ -358,7 +358,7 @@ def _m_grouped_gather(kernel: Kernel, variant: Variant, on: Arithmetic) -> Itera
             inputs = as_ue8m0(inputs) if gap and on is BLACKWELL else inputs
             d_strides = N + 8 * gap, 1
             words = f"{M} rows of {tokens}, N {N}, K {K}, groups {' '.join(map(str, sizes[:8]))}{' ...' if len(sizes) > 8 else ''}"
-            workspaces = {"workspace": Placed(gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
+            workspaces = {"workspace": Placed(gather_workspace(M, K))} if variant.constants.get("USES_WORKSPACE") else {}
             named = words + ", NaN in some rows, none in others" * special
             yield Problem(named, inputs, _d(sums, next(dtypes), d_strides, nobody), workspaces=workspaces)
             if not special:

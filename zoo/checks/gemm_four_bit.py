@@ -127,7 +127,7 @@ class Way:
         return gemm_fp8_by_four_bit(a, weights, "never" if self.never else "256", self.scales, splits)
 
 
-_PROMOTED, _SCALED, _NEVER, _IF_ASKED = range(4)  # Promotion of src_cu/gemm/four_bit/tile.cuh
+_PROMOTED, _SCALED, _NEVER, _IF_ASKED = range(4)  # Promotion of src_cu/gemm/hopper_w4/operands.cuh
 
 
 def _way(variant: Variant, M: int, K: int, seed: int, number: int = 0) -> Way:
@@ -228,7 +228,7 @@ def _dense(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:
 
 def _workspaces(variant: Variant, G: int, N: int, K: int) -> dict[str, Placed]:
     """Of a tile that decodes once: anything at all."""
-    if "ONCE" not in variant.constants:
+    if "DEQUANTIZES_ONCE" not in variant.constants:
         return {}
     units = G * -(-N // 128) * -(-K // 256) * 2
     return {"workspace": Placed(numpy.random.default_rng(units).integers(0, 256, units * (128 * 128 + 4) + 16, dtype=numpy.uint8))}
@@ -236,7 +236,7 @@ def _workspaces(variant: Variant, G: int, N: int, K: int) -> dict[str, Placed]:
 
 def _rows_besides(variant: Variant) -> int:
     """That a problem has where weights are decoded once: fewer need no workspace."""
-    return 257 if "ONCE" in variant.constants else 0
+    return 257 if "DEQUANTIZES_ONCE" in variant.constants else 0
 
 
 def _contiguous(kernel: Kernel, variant: Variant, formats: str) -> Iterator[Problem]:

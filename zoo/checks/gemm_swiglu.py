@@ -352,7 +352,7 @@ def _m_grouped_gather(variant: Variant, results: _Results, on: Arithmetic) -> It
             inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
             if row_scale is not None:
                 inputs["row_scale"] = Placed(row_scale)
-            workspaces = {"workspace": Placed(gather_workspace(M, K))} if variant.constants.get("MOVED") else {}
+            workspaces = {"workspace": Placed(gather_workspace(M, K))} if variant.constants.get("USES_WORKSPACE") else {}
             groups = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
             name = f"{M} rows of {len(arrays['a'])}, {columns} x {K}, {gates}, groups {groups}{words}"
             yield Problem(name + ", NaN in some rows, none in others" * special, inputs, outputs, settings, workspaces)

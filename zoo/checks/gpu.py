@@ -66,5 +66,5 @@ def run(zoo: Zoo, device: driver.Device, multiprocessors: int, kernel: Kernel, v
     if launch.variant is not variant:
         raise AssertionError(f"asked for {variant.symbol} of {variant.arch}, prepared {launch.variant.symbol}")
     own = stream(device.ordinal)
-    device.plan(launch, zoo.library, {name: arguments[name] for name in call.arrays}, call.stream_source())(own)
+    zoo.plan_of(launch, device, {name: arguments[name] for name in call.arrays}, call.stream_source())(own)
     own.synchronize()

@@ -1,4 +1,4 @@
-"""Which elements of D are sums of shares of K, where clusters of CTAs share the tiles that fill no wave (src_cu/gemm/pipeline/shared_rest.cuh).
+"""Which elements of D are sums of shares of K, where clusters of CTAs share the tiles that fill no wave (src_cu/gemm/hopper_fp8/pipeline/split_k_last_wave.cuh).
 
 What is shared depends on how many multiprocessors there are, so a problem says for how many its answer is.
 """
@@ -13,7 +13,7 @@ from zoo.contract.manifest import Kernel, Variant
 
 
 def shares_rest(variant: Variant) -> bool:
-    return bool(variant.constants.get("RESTS"))
+    return bool(variant.constants.get("SPLITS_LAST_WAVE"))
 
 
 def shared(
@@ -55,7 +55,7 @@ def with_a_rest(variant: Variant) -> Iterator[tuple[int, tuple[int, int, int]]]:
 
 
 def first_row(tile: int, tokens: int, rows: int) -> int:
-    """Of tiles that are about as high as each other (EvenTiles in src_cu/gemm/schedule/tile_order.cuh); of the one after the last, `rows`."""
+    """Of tiles that are about as high as each other (EvenTiles in src_cu/gemm/schedule/tile_schedule.cuh); of the one after the last, `rows`."""
     if rows > 65536:
         return min(rows, tile * tokens)
     fours = -(-rows * 4096 // (4 * -(-rows // tokens)))

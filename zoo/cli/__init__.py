@@ -109,7 +109,7 @@ def main(context: click.Context, cubins: Path | None) -> None:
 def collection(context: click.Context, digest: str | None = None) -> Zoo:
     """The Zoo that the command works on, held to a digest of its manifest where there is one."""
     if context.obj is None:
-        from zoo.shipped.packaged import packaged
+        from zoo.packaged import packaged
 
         if digest in (None, packaged.digest):
             return packaged

@@ -1,9 +1,10 @@
-"""What zoo needs to know of an array, whoever owns it: the record that readers of frameworks make and the resolver takes."""
+"""Records of arrays: `Array` is what the resolver takes; `Pointer` and `View` are what a caller writes where a framework has no such array."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 HOST = -1  # the device of memory that no GPU can reach
 HIGHEST_ADDRESS = 2**62 - 1  # of what a caller may claim: GPUs have 57 bits
@@ -21,6 +22,25 @@ class Array:
     device: Hashable = 0
     readonly: bool = False
     owner: object = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Raw device memory with its meaning. Strides are in elements."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    device: Any
+
+
+@dataclass(frozen=True)
+class View:
+    """Another framework's array with another dtype of the same size."""
+
+    base: object
+    dtype: str
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

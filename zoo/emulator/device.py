@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import functools
+import math
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
 from zoo.contract import limits
+from zoo.contract.array import Pointer, contiguous_strides
 from zoo.contract.nearest import suggestion
+from zoo.contract.numpy_dtypes import dtype_name, numpy_dtype, plain_numpy
+from zoo.contract.own_array import OwnArray
 from zoo.contract.tensor_map import DTYPES, L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES, TensorMap
-from zoo.contract.whole_numbers import shown, whole
-from zoo.runtime.arrays import Pointer
-from zoo.runtime.own_array import OwnArray
+from zoo.contract.whole_numbers import shown, whole, whole_tuple
 
+from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
 from .errors import EmulatorError
 from .machine import Machine
 from .memory import GlobalMemory
 from .parser import parse
-from .plan import EmulatedPlan
 
 if TYPE_CHECKING:
     from typing import Literal
 
     from numpy.typing import ArrayLike, DTypeLike
-
-    from zoo.contract.resolve import Launch
-    from zoo.runtime.library import Library
-
-    from .array import EmulatedArray
 
 MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "sm_121": 48}
 ARCHS = tuple(
@@ -166,24 +163,19 @@ class Device:
         number = int(self.arch[3:].rstrip("af"))
         return number // 10, number % 10
 
-    # ---- what zoo.launch asks of a device
-    def plan(
-        self, launch: Launch, library: Library, arrays: Mapping[str, object], stream_source: object = None, stream: object = None
-    ) -> EmulatedPlan:
-        """What runs a launch here, from a library's PTX: as `zoo.runtime.driver.Device.plan`, without streams."""
-        return EmulatedPlan(launch, self, library.modules.of(launch.variant), arrays)
-
+    # ---- arrays for zoo.launch
     def array(self, values: np.ndarray) -> EmulatedArray:
         """A copy of a numpy array (with ml_dtypes' small floats too) that zoo.launch takes."""
-        from .array import from_numpy
-
-        return from_numpy(self, values)
+        plain_numpy(values, "array")
+        name = dtype_name(values.dtype, "array")
+        native = np.asarray(values, values.dtype.newbyteorder("="), order="C")
+        return EmulatedArray(self.alloc(native), values.shape, name, contiguous_strides(values.shape), self)
 
     def empty(self, shape: tuple[int, ...], dtype: str | DTypeLike) -> EmulatedArray:
         """An array that nobody has written yet; its dtype is one of zoo's by name, or numpy's or ml_dtypes' own."""
-        from .array import uninitialised
-
-        return uninitialised(self, shape, dtype)
+        shape, name = whole_tuple(shape, "shape"), dtype_name(dtype, "empty")
+        size = numpy_dtype(name).itemsize * math.prod(shape)
+        return EmulatedArray(self.alloc(size), shape, name, contiguous_strides(shape), self)
 
     # ---- memory
     @_one_at_a_time

@@ -19,7 +19,7 @@ from zoo.contract.trial import fitting, without_workspaces_idle_everywhere
 from zoo.errors import ArgumentError, VariantError
 from zoo.jax.described import Described, Part, storage_of
 from zoo.jax.primitive import bind
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 
 def call(name: str, /, *, variant: str | None = None, **arguments: Any) -> Any:

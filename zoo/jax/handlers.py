@@ -24,10 +24,10 @@ from zoo.errors import ZooError
 from zoo.jax import call_frame, interruptions
 from zoo.jax.call_frame import Buffer
 from zoo.jax.described import Described, Part
+from zoo.packaged import packaged
 from zoo.runtime import driver
 from zoo.runtime.arrays import ptr, view
 from zoo.runtime.recent import Recent
-from zoo.shipped.packaged import packaged
 
 TARGET = "zoo_launch"
 _MOST_PLANS = 4096  # of a thread; one that calls more different kernels makes some of them anew

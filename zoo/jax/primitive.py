@@ -17,8 +17,8 @@ from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, DriverError, ZooError
 from zoo.jax import handlers
 from zoo.jax.described import Described
+from zoo.packaged import packaged
 from zoo.reference.kernels import usual_machine
-from zoo.shipped.packaged import packaged
 
 _primitive = Primitive("zoo")
 _primitive.multiple_results = True

@@ -13,14 +13,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from zoo.contract.array import contiguous_strides
+from zoo.contract.array import View, contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.numpy_dtypes import numpy_dtype
+from zoo.contract.own_array import OwnArray
 from zoo.contract.shapes import Made
 from zoo.errors import ArgumentError
-from zoo.runtime import arrays
 from zoo.runtime.device_array import DeviceArray
-from zoo.runtime.own_array import OwnArray
 from zoo.runtime.torch_dtypes import torch_dtype
 
 
@@ -37,7 +36,7 @@ class Allocator:
 
 def allocator_of(value: object) -> Allocator:
     """That of the framework that an array belongs to."""
-    while isinstance(value, arrays.View):
+    while isinstance(value, View):
         value = value.base
     module = str(type(value).__module__).partition(".")[0]
     torch: Any = sys.modules.get("torch")

@@ -17,20 +17,18 @@ from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from zoo.contract.array import HIGHEST_ADDRESS, HOST, Array, contiguous_strides
+from zoo.contract.array import HIGHEST_ADDRESS, HOST, Array, Pointer, View, contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import called, dtype_name
+from zoo.contract.own_array import OwnArray
 from zoo.contract.whole_numbers import shown, whole, whole_tuple
 from zoo.errors import ArgumentError, ZooError
 from zoo.runtime import driver, streams
 from zoo.runtime.dlpack import read_dlpack
-from zoo.runtime.own_array import OwnArray
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from zoo.emulator import Device as EmulatedDevice
 
 _LATEST_INTERFACE = 3  # of the versions of __cuda_array_interface__
 _BY_TYPESTR = {"<f2": "f16", "<f4": "f32", "|u1": "u8", "<i4": "i32", "<i8": "i64", "|V1": "u8"}
@@ -151,10 +149,10 @@ class Call:
         return cls(arguments, *read(arguments))
 
     @property
-    def device(self) -> driver.Device | EmulatedDevice:
-        """The device of the first array that has one; resolving finds any disagreement."""
+    def device(self) -> Any:
+        """The device of the first array that has one, the driver's or an emulated one; resolving finds any disagreement."""
         devices = (value.device for value in self.values.values() if isinstance(value, Array))
-        found: Any = next((device for device in devices if device != HOST), 0)
+        found = next((device for device in devices if device != HOST), 0)
         return driver.device(found) if isinstance(found, int) else found
 
     def check_kinds(self, kernel: Kernel) -> None:
@@ -184,17 +182,6 @@ class Call:
 # Arrays that are described by the caller
 
 
-@dataclass(frozen=True)
-class Pointer:
-    """Raw device memory with its meaning. Strides are in elements."""
-
-    address: int
-    shape: tuple[int, ...]
-    dtype: str
-    strides: tuple[int, ...]
-    device: Any
-
-
 def ptr(
     address: int, shape: tuple[int, ...], dtype: str | DTypeLike, strides: tuple[int, ...] | None = None, device: int | None = None
 ) -> Pointer:
@@ -209,14 +196,6 @@ def ptr(
         device = driver.device_of(address) if address else 0
     device = whole(device, "ptr: device", HOST, 2**31)
     return Pointer(address, shape, dtype, strides, device)
-
-
-@dataclass(frozen=True)
-class View:
-    """Another framework's array with another dtype of the same size."""
-
-    base: object
-    dtype: str
 
 
 def view(array: object, dtype: str | DTypeLike) -> View:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.numpy_dtypes import BY_NUMPY_NAME, dtype_name, plain_numpy
+from zoo.contract.own_array import OwnArray
 from zoo.contract.whole_numbers import whole, whole_tuple
 from zoo.errors import ArgumentError
 from zoo.runtime import driver
 from zoo.runtime.dlpack import make_capsule
-from zoo.runtime.own_array import OwnArray
 from zoo.runtime.streams import of_zoo, stream
 
 if TYPE_CHECKING:

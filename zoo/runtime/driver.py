@@ -6,18 +6,13 @@ import contextlib
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from zoo.contract.whole_numbers import whole
 from zoo.errors import DriverError, ForkError
-
-if TYPE_CHECKING:
-    from zoo.contract.resolve import Launch
-    from zoo.runtime.library import Library
-    from zoo.runtime.plan import Plan
 
 _lock = threading.Lock()
 _bindings: ModuleType | None = None
@@ -127,18 +122,6 @@ class Device:
             return False
         check(driver.cuCtxSetCurrent(self.context), "making a context current")
         return True
-
-    def plan(
-        self,
-        launch: Launch,
-        library: Library,
-        arrays: Mapping[str, object],
-        stream_source: Callable[[], int | None],
-        stream: int | None = None,
-    ) -> Plan:
-        """What starts a launch here, with the code of a library. `arrays` are kept alive; `stream_source` gives the stream
-        where none is passed; `stream` says which stream's capture loading must not disturb. Emulated devices have the same."""
-        return library.plan(launch, self, arrays, stream_source, stream)
 
 
 def device(ordinal: int) -> Device:

@@ -2,71 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from zoo.contract.files import LARGEST_CUBIN, read_file
-from zoo.contract.manifest import Manifest, Variant
-from zoo.contract.resolve import Launch
-from zoo.errors import CaptureError, IntegrityError
+from zoo.contract.manifest import Variant
+from zoo.errors import CaptureError
 from zoo.runtime import driver
-from zoo.runtime.plan import Plan
-
-if TYPE_CHECKING:
-    from zoo.emulator.module_store import ModuleStore
+from zoo.shipped.verified import read_verified
 
 _PORTABLE_SHARED_MEMORY = 48 * 1024
 
 
-def read_verified(directory: Path, variant: Variant) -> bytes:
-    """The cubin's bytes, exactly those of the manifest."""
-    path = directory / variant.file
-    try:
-        data = read_file(path, LARGEST_CUBIN)
-    except OSError as error:
-        raise IntegrityError(f"cannot read the cubin {path}: {error.strerror}; reinstall zoo") from None
-    if len(data) != variant.bytes:
-        raise IntegrityError(f"the cubin {path} has {len(data)} bytes, the manifest says {variant.bytes}; reinstall zoo")
-    if hashlib.sha256(data).hexdigest() != variant.sha256:
-        raise IntegrityError(f"the cubin {path} was altered: its sha256 is not the manifest's; reinstall zoo")
-    return data
-
-
 class Library:
-    """One directory of cubins, as devices take from it: functions that the driver has loaded, modules of PTX for the emulator."""
+    """The functions that the driver has loaded from one directory of cubins."""
 
-    def __init__(self, directory: Path, manifest_sha256: str | None = None):
-        self.directory = directory
-        self._manifest_sha256 = manifest_sha256
+    def __init__(self, directory: Path):
+        self._directory = directory
         self._lock = threading.Lock()
         self._libraries: dict[str, object] = {}  # by digest
         self._functions: dict[tuple[str, int], object] = {}  # by digest and device
-
-    @cached_property
-    def manifest(self) -> Manifest:
-        return Manifest(self.directory / "manifest.json", self._manifest_sha256)
-
-    @cached_property
-    def modules(self) -> ModuleStore:
-        from zoo.emulator.module_store import ModuleStore  # only with arrays of an emulated device
-
-        return ModuleStore(self.directory, self.manifest)
-
-    def plan(
-        self,
-        launch: Launch,
-        device: driver.Device,
-        arrays: Mapping[str, object],
-        stream_source: Callable[[], int | None],
-        stream: int | None = None,
-    ) -> Plan:
-        """A plan of a launch on a device, loading its cubin unless `stream` is being captured."""
-        device.adopt_thread()
-        return Plan(launch, device, self.function(launch.variant, device, stream), arrays, stream_source)
 
     def is_loaded(self, variant: Variant, device: driver.Device) -> bool:
         return (variant.sha256, device.ordinal) in self._functions
@@ -95,7 +49,7 @@ class Library:
         with device.current(), driver.relaxed_capture():
             library = self._libraries.get(variant.sha256)
             if library is None:
-                data = read_verified(self.directory, variant)
+                data = read_verified(self._directory, variant)
                 loaded = cuda.cuLibraryLoadData(data, [], [], 0, [], [], 0)
                 library = driver.check(loaded, f"loading {variant.file} on {device.name}")
                 self._libraries[variant.sha256] = library

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "5966ed2110188ce8778b87f6e1a7c50bf23c5b6fbf922c5cec45e0a971467942"
+EVIDENCE_SHA256 = "61d9aa93b70b3a09f2cd455bd45d5fe45c7488fd65f3861303101b3d6ae397dd"

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from zoo.contract.array import View
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.errors import ArgumentError
 from zoo.reference.kernels import run as run_rule
-from zoo.runtime.arrays import View
 from zoo.torch.allocation import _NAMES, like, settled
 
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -61,7 +61,7 @@ def register(*kernels: str) -> None:
 
 
 def _packaged() -> Any:
-    from zoo.shipped.packaged import packaged
+    from zoo.packaged import packaged
 
     return packaged
 

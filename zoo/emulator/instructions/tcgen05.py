@@ -386,21 +386,29 @@ def _place(ins, warp, lanes, address, cells):
     return rows, columns, first, int(columns.max()) + 1 - first
 
 
+def _used_cells(ins, warp, lanes, place, reads):
+    """The rows and columns of a load or a store, and the access that is recorded; None where a finding says why there is none."""
+    if place is None:
+        return None
+    rows, columns, first, count = place
+    memory, quarter = warp.cta.tensor_memory, warp.index % 4
+    if not memory.in_bounds(ins, warp, lanes, first, count, "it reads" if reads else "it writes"):
+        return None
+    access = Access(ins, warp, lanes, "ld" if reads else "st")
+    memory.check_use(ins, warp, lanes, access, slice(quarter, quarter + 1), first, count, reads=reads, writes=not reads)
+    return rows, columns, access
+
+
 @instruction("tcgen05.ld")
 def load(ins):
     registers, address, cells, packed = _move(ins, True)
 
     def run(warp, lanes):
-        place = _place(ins, warp, lanes, address, cells)
+        used = _used_cells(ins, warp, lanes, _place(ins, warp, lanes, address, cells), reads=True)
+        if used is None:
+            return
+        rows, columns, access = used
         memory = warp.cta.tensor_memory
-        if place is None:
-            return
-        rows, columns, first, count = place
-        quarter = warp.index % 4
-        if not memory.in_bounds(ins, warp, lanes, first, count, "it reads"):
-            return
-        access = Access(ins, warp, lanes, "ld")
-        memory.check_use(ins, warp, lanes, access, slice(quarter, quarter + 1), first, count, reads=True, writes=False)
 
         def execute():
             valid = memory.valid[rows, columns]
@@ -427,16 +435,11 @@ def store(ins):
     registers, address, cells, packed = _move(ins, False)
 
     def run(warp, lanes):
-        place = _place(ins, warp, lanes, address, cells)
+        used = _used_cells(ins, warp, lanes, _place(ins, warp, lanes, address, cells), reads=False)
+        if used is None:
+            return
+        rows, columns, access = used
         memory = warp.cta.tensor_memory
-        if place is None:
-            return
-        rows, columns, first, count = place
-        quarter = warp.index % 4
-        if not memory.in_bounds(ins, warp, lanes, first, count, "it writes"):
-            return
-        access = Access(ins, warp, lanes, "st")
-        memory.check_use(ins, warp, lanes, access, slice(quarter, quarter + 1), first, count, reads=False, writes=True)
 
         def execute():
             values = warp.words[registers]

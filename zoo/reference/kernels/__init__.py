@@ -40,7 +40,7 @@ def run(kernel: Kernel | str, arguments: Mapping[str, Any], machine: Machine | N
     says which of several. Without a machine: an H200, or for kernels that Hopper has not, a B200.
     """
     if isinstance(kernel, str):
-        from zoo.shipped.packaged import packaged
+        from zoo.packaged import packaged
 
         kernel = packaged.kernel(kernel)
     rule, call = rule_of(kernel), resolved(kernel, arguments, machine, variant)

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.contract.array import Array
+from zoo.contract.array import Array, View
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import called, numpy_dtype
 from zoo.contract.resolve import Launch, resolve
 from zoo.errors import ArgumentError
-from zoo.runtime.arrays import View
 
 _APART = 1 << 45  # bytes between arrays that only seem to have addresses: what `resolve` asks of those holds
 

@@ -10,7 +10,7 @@ from zoo.contract.resolve import Launch
 def shares_of_rest(launch: Launch, rows: int, columns: int) -> tuple[int, np.ndarray]:
     """Into how many shares K is cut there, and which elements of D (rows, columns) are sums of shares."""
     variant, where = launch.variant, np.zeros((rows, columns), bool)
-    if not variant.constants.get("RESTS"):
+    if not variant.constants.get("SPLITS_LAST_WAVE"):
         return 1, where
     shares, together = launch.cluster[0], launch.grid[0]
     tall, wide, band = (variant.constants[name] for name in ("TOKENS", "WEIGHTS", "BAND"))
