@@ -23,7 +23,7 @@ _ASK = """
 import sys
 from zoo.runtime import driver
 from zoo.errors import DriverError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 from zoo.contract.resolve import pick_arch
 try:
     device = driver.device(0)

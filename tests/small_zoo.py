@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from zoo.shipped import ptx
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 
 def small_zoo(folder: Path, kernel: str, is_wanted: Callable[[dict], bool] = lambda variant: True) -> Path:

@@ -2,10 +2,10 @@
 
     python tools/lab/gemm_numbers.py CUBINS --numbers numbers.json                                # on the GPU
     python tools/lab/gemm_numbers.py CUBINS --sweep seed.json --shapes unseen@2753@90
-    python tools/measure_costs.py src_cu/gemm/fp8b128_dense.toml --numbers numbers.json --sweep seed.json [--write]
+    python tools/measure_costs.py src_cu/gemm/hopper_fp8/tables/product.toml --numbers numbers.json --sweep seed.json [--write]
     python tools/lab/four_bit_tiles.py --seed 501 --json seed.json [--grouping m_grouped_contiguous]        # on the GPU
-    python tools/measure_costs.py src_cu/gemm/four_bit_dense.toml --sweep seed.json --far 0.06 [--write]
-    python tools/measure_costs.py src_cu/gemm/four_bit_dense_stored.toml --costs gemm/costs/h200_four_bit_bf16.toml --sweep seed.json [--write]
+    python tools/measure_costs.py src_cu/gemm/hopper_w4/tables/packed.toml --grouping dense --sweep seed.json --far 0.06 [--write]
+    python tools/measure_costs.py src_cu/gemm/hopper_w4/tables/stored.toml --grouping dense --costs gemm/costs/h200/w4_bf16.toml --sweep seed.json
 
 A tile's numbers are those with which its cost is nearest to its own times, by the mean of |log(cost / time)|: no choice between tiles is looked
 at, so a number cannot make up for another tile's. Of a sweep, which has the times of all tiles that might be fast, those within 1.4 of the fastest
@@ -27,10 +27,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.builder.costs import Gpu, with_costs, words_of
+from tools.builder.costs import Gpu, manifest_name, with_costs, words_of
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from tools.builder.per_format import formats_of
+from tools.builder.sections import sections
 from zoo.contract.expressions import Expression
 from zoo.errors import ExpressionError
 
@@ -54,12 +55,14 @@ class Tile:
     """Its cost as a function of numbers, and its times: (what the expression reads, nanoseconds, weight)."""
 
     def __init__(self, tile: dict[str, Any], table: dict[str, Any], gpu: Gpu, documents: Documents):
-        self.name, self.constants = tile["name"], tile["constants"]
+        self.name, self.constants = manifest_name(tile), tile["constants"]
         self.numbers, self.chip = dict(gpu.tiles[table["name"]][self.name]), gpu.chip
         named = {name: name for name in (*gpu.chip, *self.numbers)}
         filled_in = words_in(table, tile, documents)
         self.costs = {  # a sweep says of CTAs that may share a multiprocessor, or be pairs, whether they did
-            mode: Expression(filled_in(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name, words_of(table))[0]))
+            mode: Expression(
+                filled_in(gpu.expression(tile["cost"], {**self.constants, **named, **known}, self.name, words_of(table), table["name"])[0])
+            )
             for mode, known in MODES.items()
         }
         self.times: list[tuple[dict[str, int], float, float, str]] = []
@@ -73,6 +76,9 @@ class Tile:
         apart = self.numbers | {"alone": 1, "shared": 10**6}
         said, meant = (self.costs[one].evaluate(values | self.chip | apart) for one in ("", mode))
         return said == meant
+
+    def reads_chip(self) -> bool:
+        return any(name in self.chip for name in self.costs[""].names)
 
     def error(self, chip: Numbers, numbers: Numbers) -> float:
         total = weights = 0.0
@@ -154,6 +160,7 @@ def rewritten(text: str, table: str, chip: Numbers, tiles: list[Tile]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("table", type=Path)
+    parser.add_argument("--grouping", help="which section of the table (default: the first)")
     parser.add_argument("--costs", help="where the table's tiles name several files: of which (default: the first tile's)")
     parser.add_argument("--numbers", type=Path, help="of gemm_numbers.py --numbers")
     parser.add_argument("--sweep", type=Path, nargs="+", default=[], help="of gemm_numbers.py --sweep, or of four_bit_tiles.py")
@@ -165,15 +172,18 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.numbers is None and not arguments.sweep:
         parser.error("give --numbers or --sweep: times to find numbers in")
-    root = arguments.table.parents[1]
+    root = next(path for path in arguments.table.absolute().parents if (path / "common").is_dir())
     documents = Documents(root)
-    table = included(tomllib.loads(arguments.table.read_text()), documents)
+    tables = [included(one, documents).table for one in sections(tomllib.loads(arguments.table.read_text()))]
+    table = next(one for one in tables if arguments.grouping in (None, one["name"].split(".")[2]))
     name = table["name"]
     data = json.loads(arguments.numbers.read_text()) if arguments.numbers else {"sms": arguments.sms, "rows": []}
     named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
     gpu = Gpu(arguments.costs or named[0]["costs"], documents)
-    tiles = {
-        tile["name"]: Tile(tile, table, gpu, documents) for tile in named if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas
+    tiles = {  # those with numbers of their own
+        manifest_name(tile): Tile(tile, table, gpu, documents)
+        for tile in named
+        if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas and manifest_name(tile) in gpu.tiles[name]
     }
     if unknown := set(arguments.only or ()) - tiles.keys():
         parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
@@ -192,7 +202,8 @@ def main() -> int:
             if variant in tiles and max(near, arguments.far) > 0:
                 tiles[variant].add(values, 1e3 * microseconds, max(near, arguments.far), mode)
     timed = [tile for tile in tiles.values() if tile.times and (arguments.only is None or tile.name in arguments.only)]
-    chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip=len(timed) < len(tiles))
+    keep_chip = any(tile not in timed and tile.reads_chip() for tile in tiles.values())
+    chip = fitted(timed, gpu.chip, arguments.rounds, keep_chip)
     print("chip:", ", ".join(f"{key} {number}" for key, number in chip.items()))
     for tile in timed:
         numbers = ", ".join(f"{key} {number}" for key, number in tile.numbers.items())

@@ -18,7 +18,7 @@ from zoo.checks.problem import difference
 from zoo.checks.sampled import OPS, ByNumbers, sample
 from zoo.errors import VariantError
 from zoo.runtime import driver
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 
 @click.command()

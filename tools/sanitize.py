@@ -29,7 +29,7 @@ from zoo.checks.problem import FEW_MULTIPROCESSORS, GUARD, POISONS, Buffer, Laid
 from zoo.contract.manifest import Kernel, Variant
 from zoo.runtime import driver
 from zoo.runtime.arrays import ptr
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 
 @click.command()

@@ -28,8 +28,8 @@ import zoo
 from zoo.checks.shared_rest import shared, shares_rest
 from zoo.contract.manifest import Kernel
 from zoo.errors import VariantError
+from zoo.packaged import packaged
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, gemm_fp8b128_k_grouped
-from zoo.shipped.packaged import packaged
 
 SOURCE = r"""
 // CuPy compiles with -ftz=true, which makes zeros of the subnormal numbers that __fmul_rn and its like meet; PTX is as written.

@@ -1,4 +1,4 @@
-// CTAs of a cluster: they run at the same time on neighbouring multiprocessors and reach each other's shared memory.
+// Thread block clusters: their CTAs run at the same time on neighbouring multiprocessors and access each other's shared memory.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,27 @@ __device__ __forceinline__ uint32_t cluster_size() {
     return size;
 }
 
-// By all threads of all CTAs. What was written before is visible to all after. One of the two is needed before the first access
-// to another CTA's shared memory, which must have started, and after the last, before which it may not end, unless barriers of its
-// own tell it that all has come.
+// A barrier for all threads of all CTAs, which publishes earlier writes.
+//
+// A cluster needs this barrier or the relaxed barrier twice. Before the first access to another CTA's shared memory: that CTA must have
+// started. After the last access: until then that CTA may not end. Its own mbarriers can replace the second barrier.
 __device__ __forceinline__ void synchronise_cluster() {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The same without publishing what was written, which costs a fence of all memory: when barriers have been initialised (that
-// has a fence of its own), and before the end.
-__device__ __forceinline__ void meet_cluster() {
+// The barrier without publication, which would cost a fence of all memory. Use it after initialise(), which has its own fence, and at
+// the end of a kernel.
+__device__ __forceinline__ void synchronise_cluster_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The two halves of meet_cluster(): all threads do both.
+// The two halves of synchronise_cluster_relaxed(). All threads call both.
 __device__ __forceinline__ void arrive_at_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// The same variable in the CTA of that rank.
+// The address of the variable in the CTA of this rank.
 __device__ __forceinline__ uint32_t address_in_cta(const void* pointer, uint32_t rank) {
     uint32_t address;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
@@ -54,13 +55,13 @@ __device__ __forceinline__ float4 load_in_cta(const float* pointer, uint32_t ran
     return v;
 }
 
-// One arrival at the same barrier of the CTA of that rank, which says no more than that this warp has read: what it wrote is not
-// published. (With .release.cluster it would be, by a fence of all memory.)
+// One arrival at the barrier in the CTA of this rank. It reports that this warp has read, but does not publish writes: .release.cluster
+// would publish them with a fence of all memory.
 __device__ __forceinline__ void arrive_in_cta(Barrier* barrier, uint32_t rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(address_in_cta(barrier, rank)) : "memory");
 }
 
-// Sixteen bytes to the same variable in the CTA of that rank; they count on its barrier, after whose phase they are visible.
+// Stores 16 bytes to the variable in the CTA of this rank. That CTA's barrier counts the bytes; they are visible after its phase.
 __device__ __forceinline__ void store_in_cta(float4* pointer, float4 v, Barrier* barrier, uint32_t rank) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                      address_in_cta(pointer, rank)),
@@ -68,7 +69,6 @@ __device__ __forceinline__ void store_in_cta(float4* pointer, float4 v, Barrier*
                  : "memory");
 }
 
-// A word, likewise.
 __device__ __forceinline__ void store_in_cta(uint32_t* pointer, uint32_t word, Barrier* barrier, uint32_t rank) {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(address_in_cta(pointer, rank)),

@@ -1,5 +1,6 @@
-// Cluster launch control (sm_100): a running cluster takes the place of one of its grid that has not been launched yet, which then
-// never is. The answer is 16 bytes in shared memory, which a barrier counts. After one that says no, nobody may ask again.
+// Cluster launch control (sm_100): a running cluster cancels the launch of a pending cluster of its grid and does its work.
+//
+// The answer is 16 bytes in shared memory, and a barrier counts them. After an answer -1 the kernel may not request again.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +14,16 @@ struct alignas(16) LaunchAnswer {
 };
 static_assert(sizeof(LaunchAnswer) == 16, "what a barrier must expect");
 
-// By one thread of a cluster of one CTA.
-__device__ __forceinline__ void ask_for_a_cluster(LaunchAnswer* answer, Barrier* answered) {
+// Called by one thread of a cluster of one CTA.
+__device__ __forceinline__ void request_next_cluster(LaunchAnswer* answer, Barrier* answered) {
     asm volatile("clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [%0], [%1];" ::"r"(
                      shared_address(answer)),
                  "r"(shared_address(answered))
                  : "memory");
 }
 
-// By one thread of one CTA: all CTAs of its cluster get the answer, each counts it on its own barrier. None of them may have ended.
-__device__ __forceinline__ void ask_for_a_cluster_for_all(LaunchAnswer* answer, Barrier* answered) {
+// Called by one thread of one CTA. All CTAs of the cluster get the answer and count it on their own barriers; none may have ended.
+__device__ __forceinline__ void request_next_cluster_for_all(LaunchAnswer* answer, Barrier* answered) {
     asm volatile(
         "clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.multicast::cluster::all.b128 [%0], [%1];" ::
             "r"(shared_address(answer)),
@@ -30,8 +31,8 @@ __device__ __forceinline__ void ask_for_a_cluster_for_all(LaunchAnswer* answer, 
         : "memory");
 }
 
-// blockIdx.x of the first CTA of the cluster whose place was taken, or -1: there is none left.
-__device__ __forceinline__ int first_block_of(const LaunchAnswer* answer) {
+// blockIdx.x of the first CTA of the cancelled cluster, or -1 if no cluster is pending.
+__device__ __forceinline__ int first_cta_of(const LaunchAnswer* answer) {
     int index;
     asm volatile(
         "{\n\t"

@@ -1,7 +1,7 @@
-// ue8m0, the power-of-two scale of the MX formats: from a block's largest magnitude, and back to a multiplier.
+// ue8m0, a power of two in a byte: the scale of MX formats, from the largest magnitude of a block and back to a multiplier.
 //
-// Integer arithmetic on the float32's bits, the same on every architecture. The largest magnitude is never negative,
-// so its bits are exponent << 23 | mantissa; infinity and NaN have exponent 255, which is also the NaN of ue8m0.
+// Integer arithmetic on the bits of a float32 gives equal results on every architecture. The largest magnitude is never negative, so its
+// bits are exponent << 23 | mantissa. Infinity and NaN have exponent 255, which is also the NaN of ue8m0.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace zoo {
 
 constexpr uint32_t E8M0_NAN = 255;
 
-// Of a float's bits: up to the next power of two, for which any mantissa bit carries into the exponent. A subnormal has no
-// hidden bit and byte 0 means 2^-127 = mantissa 0x400000, so only a larger one carries. NaN may carry past 255.
+// Rounds a float's bits up to a power of two: any mantissa bit carries into the exponent. Subnormals have no hidden bit, and byte 0 means
+// 2^-127, a mantissa of 0x400000: only a larger mantissa carries. NaN may carry past 255.
 __device__ __forceinline__ uint32_t e8m0_above(uint32_t bits) {
     const uint32_t carry = bits < 0x00800000 ? 0x003FFFFF : 0x007FFFFF;
     return min((bits + carry) >> 23, E8M0_NAN);
 }
 
-// MAX and MAX_EXPONENT of the element: its largest value and that value's exponent.
+// Element::MAX is the largest value of an element, Element::MAX_EXPONENT the exponent of this value.
 template <Rounding ROUNDING, class Element>
 __device__ __forceinline__ uint32_t e8m0_of(float amax) {
     if constexpr (ROUNDING == Rounding::floor) {
@@ -30,11 +30,10 @@ __device__ __forceinline__ uint32_t e8m0_of(float amax) {
     }
 }
 
-// The same where the launch chooses: both roundings are one computation, and what differs between them is data. `floor` takes
-// the power of two alone: then the product is exact wherever it counts, and nothing carries.
+// The rounding as data, if the launch chooses it. `floor` masks the mantissa: then the product is exact and nothing carries.
 template <class Element>
 struct E8m0Rule {
-    uint32_t used;  // of the bits of the largest magnitude
+    uint32_t used;  // mask for the bits of the largest magnitude
     float factor;
 
     __device__ __forceinline__ explicit E8m0Rule(bool rceil)
@@ -46,16 +45,23 @@ struct E8m0Rule {
     }
 };
 
-// 2^(scale - 127): exact; 2^-127 (scale 0) is a subnormal and kept; NaN for 255.
+// 2^(scale - 127), exactly; NaN for 255. The scale 0 gives the subnormal 2^-127.
 __device__ __forceinline__ float e8m0_value(uint32_t scale) {
     const int bits = max(static_cast<int>(scale << 23), 0x00400000);
     return __uint_as_float(scale == E8M0_NAN ? 0x7FFFFFFF : bits);
 }
 
-// 2^(127 - scale): exact; 2^-127 (scale 254) is a subnormal and kept; NaN for 255.
+// 2^(127 - scale), exactly; NaN for 255. The scale 254 gives the subnormal 2^-127.
 __device__ __forceinline__ float e8m0_inverse(uint32_t scale) {
     const int bits = max(static_cast<int>(254 - scale) * (1 << 23), 0x00400000);
     return __uint_as_float(scale == E8M0_NAN ? 0x7FFFFFFF : bits);
+}
+
+// The ue8m0 byte of a float32 that is a power of two from 2^-127 on. 0 is padding and stays 0. Everything else becomes NaN, 255.
+__device__ __forceinline__ uint32_t e8m0_of_power_of_two(uint32_t bits) {
+    constexpr uint32_t SMALLEST = 0x00400000;  // 2^-127, a subnormal
+    if (bits == SMALLEST) return 0;
+    return bits & 0x807FFFFF ? 255 : bits >> 23;
 }
 
 }  // namespace zoo

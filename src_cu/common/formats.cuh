@@ -1,4 +1,4 @@
-// Every format, so that the dtypes of elements and scales choose one: common/formats/format.cuh says what of it.
+// Every number format: the dtypes of elements and scales choose one (common/formats/format.cuh).
 #pragma once
 
 #include "common/formats/fp8b128.cuh"

@@ -1,20 +1,20 @@
-// Global memory, 16 bytes an access; 8 where a row ends; an int of what lies beside the data.
+// Loads and stores of global memory whose order and width the compiler may not change.
 #pragma once
 
 #include <cstdint>
 
 namespace zoo {
 
-// Not `.nc`: that promises bytes which nobody writes while the kernel runs, and with programmatic dependent launch the
-// kernel may be resident while the one ahead still writes its input. No cache hint either: on Hopper L1::no_allocate
-// and every evict_first hint cost 7 % of the bandwidth. Volatile: several calls stay together, ahead of their use.
+// Not `.nc`, which promises that no thread writes the bytes while the kernel runs. With programmatic dependent launch the previous kernel
+// may still write them. No cache hint: L1::no_allocate and every evict_first hint cost 7 % of the bandwidth (H200).
+// Volatile keeps several calls together, ahead of their use.
 __device__ __forceinline__ uint4 load_16_bytes(const void* address) {
     uint4 v;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(address));
     return v;
 }
 
-// The same for an int that others may just have written, ahead of loads that follow.
+// An int that an earlier kernel may just have written. The load stays ahead of later loads.
 __device__ __forceinline__ int load_int(const int* address) {
     int v;
     asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(address));

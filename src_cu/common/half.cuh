@@ -1,4 +1,4 @@
-// float32 <-> 16-bit floats, two a word, the first in the low half; round to nearest even.
+// float32 to and from bf16 or f16: two in a word, the first in the low half; round to nearest even.
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,32 @@
 namespace zoo {
 
 template <class Dtype>
-__device__ __forceinline__ uint32_t encode_pair(float first, float second);
+__device__ __forceinline__ uint32_t encode_two(float first, float second);
 
 template <>
-__device__ __forceinline__ uint32_t encode_pair<bf16>(float first, float second) {
+__device__ __forceinline__ uint32_t encode_two<bf16>(float first, float second) {
     uint32_t pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
 }
 
 template <>
-__device__ __forceinline__ uint32_t encode_pair<f16>(float first, float second) {
+__device__ __forceinline__ uint32_t encode_two<f16>(float first, float second) {
     uint32_t pair;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
 }
 
 template <class Dtype>
-__device__ __forceinline__ float2 decode_pair(uint32_t pair);
+__device__ __forceinline__ float2 decode_two(uint32_t pair);
 
 template <>
-__device__ __forceinline__ float2 decode_pair<bf16>(uint32_t pair) {
+__device__ __forceinline__ float2 decode_two<bf16>(uint32_t pair) {
     return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xFFFF0000));
 }
 
 template <>
-__device__ __forceinline__ float2 decode_pair<f16>(uint32_t pair) {
+__device__ __forceinline__ float2 decode_two<f16>(uint32_t pair) {
     float2 values;
     asm("{\n\t"
         ".reg .b16 low, high;\n\t"
@@ -46,12 +46,12 @@ __device__ __forceinline__ float2 decode_pair<f16>(uint32_t pair) {
     return values;
 }
 
-// Two neighbouring elements of a matrix, which may be read while an earlier kernel's stores are still on their way: not `.nc`.
+// Loads two neighbouring elements. Not `.nc`, because an earlier kernel may have written them while this kernel was resident.
 template <class Dtype>
 __device__ __forceinline__ float2 load_two(const void* address) {
     uint32_t pair;
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(pair) : "l"(address));
-    return decode_pair<Dtype>(pair);
+    return decode_two<Dtype>(pair);
 }
 
 template <>

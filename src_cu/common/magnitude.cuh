@@ -1,9 +1,9 @@
-// Of two numbers that a scale is looked for.
+// The larger magnitude of two numbers, as the scale of a block needs it.
 #pragma once
 
 namespace zoo {
 
-// |a| or |b|, whichever is larger; NaN is larger than all.
+// max(|a|, |b|). NaN is larger than every number.
 __device__ __forceinline__ float larger_magnitude(float a, float b) {
     float larger;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(fabsf(a)), "f"(fabsf(b)));

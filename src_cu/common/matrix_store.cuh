@@ -1,7 +1,7 @@
-// stmatrix: a warp stores 8 x 8 matrices of 16-bit elements, mostly four, to shared memory, from the registers of a wgmma's sum.
+// stmatrix: a warp stores 8 x 8 matrices of 16-bit elements from the registers of a wgmma accumulator to shared memory.
 //
-// Lane l gives the address of row l % 8 of matrix l / 8, 16 bytes. Of matrix i, register i of lane l holds row l / 4,
-// elements 2 (l % 4) and the next.
+// Lane l passes the address of 16 bytes: row l % 8 of matrix l / 8. Register i of lane l holds elements 2 (l % 4) and 2 (l % 4) + 1 of
+// row l / 4 of matrix i.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ __device__ __forceinline__ void store_matrices(void* row, const uint32_t (&matri
                  : "memory");
 }
 
-// The same of COUNT matrices, turned over: of register i lane l has column l / 4.
+// Stores COUNT transposed matrices: register i of lane l holds elements of column l / 4.
 template <int COUNT>
 __device__ __forceinline__ void store_matrices_transposed(uint32_t row, const uint32_t* matrices) {
     static_assert(COUNT == 1 || COUNT == 2 || COUNT == 4);

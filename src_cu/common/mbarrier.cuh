@@ -1,5 +1,6 @@
-// mbarrier: counts arrivals and bytes of asynchronous copies in shared memory. A phase is over when all have come;
-// phases alternate in parity, the first is 0.
+// mbarrier: a barrier in shared memory that counts arrivals of threads and bytes of asynchronous copies.
+//
+// A phase ends when all expected arrivals and bytes have come. Phases alternate in parity; the first phase has parity 0.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// By one thread; the fence lets the copy engine see it. Other threads see it after a __syncthreads().
+// Called by one thread. The fence publishes the barrier to the copy engine; other threads see it after a __syncthreads().
 __device__ __forceinline__ void initialise(Barrier* barrier, uint32_t arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// One arrival, which also announces bytes that copies will bring.
+// One arrival, which also announces the bytes of copies.
 __device__ __forceinline__ void arrive_expecting_bytes(Barrier* barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
@@ -27,7 +28,7 @@ __device__ __forceinline__ void arrive(Barrier* barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Until the phase of this parity is over. Of a fresh barrier phase 0 is not over, and the one before it, of parity 1, is.
+// Waits until the phase of this parity has ended. A new barrier is in phase 0, so a wait for parity 1 returns at once.
 __device__ __forceinline__ void wait(Barrier* barrier, uint32_t parity) {
     uint32_t over;
     do {
@@ -43,8 +44,8 @@ __device__ __forceinline__ void wait(Barrier* barrier, uint32_t parity) {
     } while (!over);
 }
 
-// Where in a ring of STAGES buffers one is, and the parity of the round. Who empties a buffer waits until it is full in
-// this round, parity; who fills it, until it is empty of the round before, parity ^ 1.
+// A position in a ring of STAGES buffers, and the parity of the round. A consumer waits for parity at the barrier of full buffers; a
+// producer waits for parity ^ 1 at the barrier of empty buffers, which is the previous round.
 template <int STAGES>
 struct Ring {
     uint32_t stage = 0, parity = 0;

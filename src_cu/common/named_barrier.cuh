@@ -1,4 +1,4 @@
-// Barriers for some of a CTA's warps. Number 0 is that of __syncthreads().
+// Named barriers: a barrier for some warps of a CTA. Number 0 is the barrier of __syncthreads().
 #pragma once
 
 namespace zoo {

@@ -1,5 +1,6 @@
-// Copies by the CTAs of a pair (sm_100), each to its own shared memory, counted on the barrier of the first: the one that multiplies.
-// The pair is the cluster.
+// Copies for a CTA pair (sm_100): each CTA copies to its own shared memory and counts on the barrier of the first CTA, which multiplies.
+//
+// The pair is the whole cluster. With CTAS = 1 the functions serve a CTA without a partner.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,6 @@
 
 namespace zoo {
 
-// CTAS = 1: as load_box().
 template <int CTAS>
 __device__ __forceinline__ void load_box_for(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier) {
     if constexpr (CTAS == 1) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ void load_box_for(void* target, const TensorMap& map,
     }
 }
 
-// Four rows of a matrix, each with an index of its own; the map's box is one row high. An index outside the matrix brings zeros.
+// Loads four rows of a matrix by index. The box of the map is one row high. An index outside the matrix gives zeros.
 __device__ __forceinline__ void load_four_rows(void* target, const TensorMap& map, int32_t column, int4 rows, Barrier* barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];" ::
@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_four_rows(void* target, const TensorMap& ma
         : "memory");
 }
 
-// One arrival at the first CTA's barrier, which also announces bytes that copies of this CTA will bring to it.
+// One arrival at the first CTA's barrier, which also announces the bytes of this CTA's copies.
 template <int CTAS>
 __device__ __forceinline__ void arrive_expecting_bytes_at_first(Barrier* barrier, uint32_t bytes) {
     if constexpr (CTAS == 1) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ void arrive_expecting_bytes_at_first(Barrier* barrier
     }
 }
 
-// One arrival there that publishes what this thread, or those it has synchronised with, wrote to their shared memory.
+// One arrival at the first CTA's barrier. It publishes writes to shared memory by this thread and by threads synchronised with it.
 template <int CTAS>
 __device__ __forceinline__ void publish_at_first(Barrier* barrier) {
     if constexpr (CTAS == 1) {
@@ -53,7 +53,7 @@ __device__ __forceinline__ void publish_at_first(Barrier* barrier) {
     }
 }
 
-// As wait(), where the other CTA of a pair may have published data: it is visible, too. (It empties the L1 cache.)
+// Waits as wait() does. Afterwards data that the other CTA published is visible, too. This empties the L1 cache.
 template <int CTAS>
 __device__ __forceinline__ void wait_for_published(Barrier* barrier, uint32_t parity) {
     if constexpr (CTAS == 1) {
@@ -74,7 +74,7 @@ __device__ __forceinline__ void wait_for_published(Barrier* barrier, uint32_t pa
     }
 }
 
-// Whether this lane is the one of its warp that all elect: the same each time. By a converged warp.
+// True in one lane of a converged warp, and in the same lane each time.
 __device__ __forceinline__ bool elected() {
     uint32_t one;
     asm volatile(

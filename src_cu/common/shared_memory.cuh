@@ -1,4 +1,4 @@
-// Loads from shared memory that stay where they are written: among wgmmas, or behind them.
+// Loads from shared memory that the compiler does not move across wgmma instructions.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// Copies of boxes of a tensor between global and shared memory by the copy engine (TMA). One thread asks for a box;
-// dimension 0 is the contiguous one. What of a box lies outside the tensor arrives as zero. A store leaves it out, but in
-// dimension 0 only by whole 16 bytes of the row: seen on an H200. Show a store a tensor whose rows end at a multiple.
+// TMA: the copy engine copies boxes of a tensor between global and shared memory. One thread starts a copy; dimension 0 is contiguous.
+//
+// Elements of a box outside the tensor are loaded as zero. A store skips them, but in dimension 0 only by whole 16 bytes of a row (seen on
+// an H200). So a store needs a tensor map whose rows end at a multiple of 16 bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace zoo {
 
-// The 128 opaque bytes that the loader encodes. A kernel takes it as `const __grid_constant__ TensorMap`.
+// The 128 opaque bytes that the loader encodes. A kernel parameter is a `const __grid_constant__ TensorMap`.
 struct alignas(64) TensorMap {
     uint8_t opaque[128];
 };
@@ -18,7 +19,7 @@ __device__ __forceinline__ void prefetch(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// The bytes of the whole box are counted on the barrier, also those outside the tensor.
+// The barrier counts the bytes of the whole box, including elements outside the tensor.
 __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
@@ -27,7 +28,7 @@ __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int
         : "memory");
 }
 
-// The same to every CTA of the cluster whose bit is set: to the same place, counted on the same barrier of each.
+// Multicast: every CTA of the cluster whose bit is set in `ranks` gets the box at the address `target` and counts it on its own barrier.
 __device__ __forceinline__ void load_box_to_all(void* target, const TensorMap& map, int32_t c0, int32_t c1, Barrier* barrier,
                                                 uint16_t ranks) {
     asm volatile(
@@ -46,7 +47,7 @@ __device__ __forceinline__ void load_box(void* target, const TensorMap& map, int
         : "memory");
 }
 
-// Bytes one after the other, which the barrier counts: addresses and their number are multiples of 16.
+// Loads contiguous bytes. The barrier counts them. Addresses and `bytes` are multiples of 16.
 __device__ __forceinline__ void load_bytes(void* target, const void* source, uint32_t bytes, Barrier* barrier) {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(target)),
@@ -54,7 +55,7 @@ __device__ __forceinline__ void load_bytes(void* target, const void* source, uin
         : "memory");
 }
 
-// A matrix of a three-dimensional tensor; a box reaches no further than it. And all of them, of which a kernel takes one.
+// One matrix of a three-dimensional tensor: a box does not reach beyond it. MatricesOfMap are all of them; matrix_of() takes one.
 struct MatrixOfMap {
     const TensorMap& map;
     int32_t matrix;
@@ -75,13 +76,13 @@ __device__ __forceinline__ void load_box(void* target, const MatrixOfMap& from, 
         : "memory");
 }
 
-// What lies there comes to the L2 cache, as below.
+// Prefetches a cache line to L2.
 __device__ __forceinline__ void prefetch(const void* address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
 }
 
-// A box comes to the L2 cache. What is written there afterwards is seen all the same, so this may come before
-// wait_for_previous_kernel(): the memory works while that kernel ends.
+// Prefetches a box to L2. Later writes to it stay visible, so this may precede wait_for_previous_kernel(): memory is then busy while the
+// previous kernel ends.
 __device__ __forceinline__ void prefetch_box(const TensorMap& map, int32_t c0, int32_t c1) {
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(c0), "r"(c1) : "memory");
 }
@@ -92,7 +93,7 @@ __device__ __forceinline__ void prefetch_box(const TensorMap& map, int32_t c0, i
                  : "memory");
 }
 
-// By every thread that wrote what will be stored, before the barrier after which the box is stored.
+// Called by every thread that wrote to the box in shared memory, before the barrier that precedes store_box().
 __device__ __forceinline__ void let_copies_see_shared_memory() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 __device__ __forceinline__ void store_box(const TensorMap& map, const void* source, int32_t c0, int32_t c1) {
@@ -107,14 +108,14 @@ __device__ __forceinline__ void store_box(const MatrixOfMap& to, const void* sou
                  : "memory");
 }
 
-// The same, but f32 is added to what lies there, by the L2 cache: rounded to nearest even, subnormal numbers count as zero.
+// Adds f32 to global memory in the L2 cache. Sums round to nearest even, and subnormal numbers count as zero.
 __device__ __forceinline__ void add_box(const MatrixOfMap& to, const void* source, int32_t c0, int32_t c1) {
     asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&to.map),
                  "r"(c0), "r"(c1), "r"(to.matrix), "r"(shared_address(source))
                  : "memory");
 }
 
-// Until what this thread stored has been read from shared memory: only then may the CTA end.
+// Waits until all stores of this thread have read shared memory. The CTA may not end earlier.
 __device__ __forceinline__ void wait_until_stores_have_read() {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");

@@ -1,12 +1,12 @@
-// Square matrices of narrow elements, transposed inside a lane's registers.
+// Transposition of a square matrix of 4-bit or 8-bit elements in the registers of one lane.
 #pragma once
 
 #include <cstdint>
 
 namespace zoo {
 
-// A row a word, the first element in its lowest bits: 4 x 4 bytes or 8 x 8 nibbles. For every bit of the place, rows that
-// differ in it swap the elements that belong to the other.
+// A word is a row, with its first element in the lowest bits: 4 x 4 bytes or 8 x 8 nibbles. For every bit of the row index, rows that
+// differ in this bit swap elements.
 template <int N>
 __device__ __forceinline__ void transpose_cells(uint32_t (&row)[N]) {
     constexpr int BITS = 32 / N;

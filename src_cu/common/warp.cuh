@@ -1,15 +1,15 @@
-// Exchanges among neighbouring lanes of a warp.
+// Exchanges between lanes of a warp by shuffles.
 #pragma once
 
 #include <cstdint>
 
 namespace zoo {
 
-// What is the same in all lanes of a warp, told to ptxas, which then keeps it, and what follows from it, in uniform registers: a matrix
-// descriptor, or whether a loop goes on. A branch that lanes might take each for itself, as far as ptxas knows, ends that for all behind it.
+// Tells ptxas that a value is equal in all lanes. ptxas then keeps the value and what is computed from it, such as matrix descriptors and
+// loop conditions, in uniform registers. It stops doing so behind a branch that lanes could take separately.
 __device__ __forceinline__ int same_in_all_lanes(int value) { return __shfl_sync(0xFFFFFFFF, value, 0); }
 
-// The largest `value` of each aligned group of LANES lanes, in every lane of the group.
+// The maximum of `value` over each aligned group of LANES lanes, in every lane of the group.
 template <int LANES>
 __device__ __forceinline__ uint32_t group_max(uint32_t value) {
     static_assert(LANES > 0 && LANES <= 32 && (LANES & (LANES - 1)) == 0, "a group is 1, 2, 4, 8, 16 or 32 lanes");
@@ -18,7 +18,7 @@ __device__ __forceinline__ uint32_t group_max(uint32_t value) {
     return value;
 }
 
-// The sum of `value` over the lanes of a warp up to this one.
+// The sum of `value` over the lanes of a warp up to and including this lane.
 __device__ __forceinline__ int sum_of_lanes_up_to_this(int value) {
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -28,13 +28,13 @@ __device__ __forceinline__ int sum_of_lanes_up_to_this(int value) {
     return value;
 }
 
-// Each group of LANES lanes, STRIDE lanes apart, holds a LANES x LANES matrix of cells, the lane at place j its column j;
-// afterwards it holds row j. For every bit of the place, lanes that differ in it swap the half that belongs to the other.
+// Transposes a LANES x LANES matrix of cells that LANES lanes hold, STRIDE lanes apart. Lane number `index` of the group holds column
+// `index` before and row `index` after. For every bit of the index, lanes that differ in this bit swap half of their cells.
 template <int STRIDE = 1, int LANES, int WORDS>
-__device__ __forceinline__ void group_transpose(uint32_t (&cell)[LANES][WORDS], int place) {
+__device__ __forceinline__ void group_transpose(uint32_t (&cell)[LANES][WORDS], int index) {
 #pragma unroll
     for (int bit = 1; bit < LANES; bit *= 2) {
-        const bool upper = place & bit;
+        const bool upper = index & bit;
 #pragma unroll
         for (int i = 0; i < LANES; i++) {
             if (i & bit) continue;
@@ -49,12 +49,12 @@ __device__ __forceinline__ void group_transpose(uint32_t (&cell)[LANES][WORDS], 
     }
 }
 
-// The same for 8 neighbouring lanes and cells of 16 bits, each in the low half of a word: lane j gets row j, two cells a
-// word. The first bit swaps within words.
+// Transposes 8 x 8 cells of 16 bits over 8 neighbouring lanes. Each cell is in the low half of a word before; afterwards lane j holds row
+// j, two cells in a word. The first bit of the index swaps inside words.
 __device__ __forceinline__ void group_transpose_halves(const uint32_t (&cell)[8][1], int lane, uint32_t (&row)[4]) {
     uint32_t pairs[4][1];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {  // lanes that differ in bit 0: the even one gets row 2 i, the odd one row 2 i + 1
+    for (int i = 0; i < 4; i++) {  // an even lane gets row 2 i, an odd lane row 2 i + 1
         const uint32_t own = __byte_perm(cell[2 * i][0], cell[2 * i + 1][0], 0x5410);
         const uint32_t other = __shfl_xor_sync(0xFFFFFFFF, own, 1);
         pairs[i][0] = __byte_perm(own, other, lane & 1 ? 0x3276 : 0x5410);
@@ -64,16 +64,16 @@ __device__ __forceinline__ void group_transpose_halves(const uint32_t (&cell)[8]
     for (int i = 0; i < 4; i++) row[i] = pairs[i][0];
 }
 
-// Each of a group of LANES lanes, STRIDE lanes apart, has N values, and value i of all is to be combined. The lane at
-// place j learns its share of the results only: those from j * N / LANES on, as many as N / LANES, in values[0..]. With
-// more lanes than values, LANES / N neighbours learn the same one. For every bit of the place a lane gives away the half
-// that is not its own: N / 2 + N / 4 + ... shuffles, where every lane learning everything takes N for each bit.
+// Reduce-scatter over LANES lanes, STRIDE lanes apart: combines value i of all lanes, for N values. Lane number `index` of the group gets
+// results index * N / LANES and following, N / LANES of them, in values[0..]. If there are more lanes than values, LANES / N neighbours get
+// the same result. For every bit of the index a lane sends the half that it does not keep: N / 2 + N / 4 + ... shuffles. An all-reduce
+// would take N shuffles for each bit.
 template <int LANES, int STRIDE, int N, class Combine>
-__device__ __forceinline__ void group_reduce_scatter(uint32_t (&values)[N], int place, Combine combine) {
+__device__ __forceinline__ void group_reduce_scatter(uint32_t (&values)[N], int index, Combine combine) {
     int left = N;
 #pragma unroll
     for (int bit = LANES / 2; bit > 0; bit /= 2) {
-        const bool upper = place & bit;
+        const bool upper = index & bit;
         const bool halve = left > 1;
         if (halve) left /= 2;
 #pragma unroll

@@ -1,9 +1,9 @@
-// wgmma (sm_90a) whose 64 rows come from registers: as wgmma.cuh, but a lane holds its part of A, 64 x 32 of e4m3, in four words.
+// wgmma (sm_90a) with A in registers: four words of a lane hold its part of A, 64 x 32 of e4m3. B and D are as in wgmma.cuh.
 //
-//     word 0   row 16 w + l / 4,      k 4 (l % 4) to 4 (l % 4) + 3        word 2   the same row,  k 16 further
-//     word 1   row 16 w + l / 4 + 8   the same k                          word 3   that 8 below,  k 16 further
+//     word 0   row 16 w + l / 4,      k 4 (l % 4) to 4 (l % 4) + 3        word 2   the row of word 0,  k 16 further
+//     word 1   row 16 w + l / 4 + 8   same k as word 0                    word 3   the row of word 1,  k 16 further
 //
-// An instruction reads its words while it runs: none may be written before it is over.
+// An instruction reads these words while it runs. They may not be written before it has ended.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace zoo {
 
-// As hold(): these words are not given to anybody else before this.
+// The compiler does not reuse these registers before this call.
 template <int COUNT>
 __device__ __forceinline__ void hold(const uint32_t (&words)[COUNT]) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) asm volatile("" ::"r"(words[i]) : "memory");
 }
 
-// d (64 x N) += a (64 x 32) b (N x 32)^T, or = where nothing is to be accumulated.
+// d (64 x N) += a (64 x 32) b (N x 32)^T, or = without `accumulate`.
 template <int N>
     requires(N % 8 == 0 && N <= 256)
 __device__ __forceinline__ void multiply_registers(float (&d)[N / 2], const uint32_t* a, uint64_t b, bool accumulate);

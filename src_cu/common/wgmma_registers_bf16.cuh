@@ -1,7 +1,7 @@
-// wgmma (sm_90a) of bf16 whose 64 rows come from registers: as wgmma_registers.cuh, but 16 of K, two of them in a word.
+// wgmma (sm_90a) of bf16 with A in registers: as wgmma_registers.cuh, with 16 columns of K and two elements in a word.
 //
-//     word 0   row 16 w + l / 4,      k 2 (l % 4) and the next        word 2   the same row,  k 8 further
-//     word 1   row 16 w + l / 4 + 8   the same k                      word 3   that 8 below,  k 8 further
+//     word 0   row 16 w + l / 4,      k 2 (l % 4) and the next        word 2   the row of word 0,  k 8 further
+//     word 1   row 16 w + l / 4 + 8   same k as word 0                word 3   the row of word 1,  k 8 further
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// The registers of a sum of 64 x N, N a multiple of 8 up to 256, as asm takes them: there is no other way to write an instruction with N / 2
-// registers than to write them all. A list is that of 8 columns less and four registers more, so that a width is a line here, and an
-// instruction is written once for all of them:
+// Operand lists of wgmma accumulators, 64 x N for every N up to 256 that is a multiple of 8.
+//
+// An asm statement must name all N / 2 registers. Each list extends the list of 8 columns less by four registers. So a width is one line
+// here, and a header writes an instruction once for all widths:
 //
 //     ZOO_SUMS_16(ZOO_NUMBERS_OF, ZOO_AND)           "%0, %1, %2, %3" ", " "%4, %5, %6, %7"
 //     ZOO_SUMS_16(ZOO_OPERANDS_OF, ZOO_COMMA)        "+f"(d[0]), ... , "+f"(d[7])

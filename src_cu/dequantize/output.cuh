@@ -1,4 +1,4 @@
-// float32 -> the output's dtype, to nearest even; every NaN becomes 0x7FFFFFFF or 0x7FFF.
+// float32 to the dtype of the output, round to nearest even. Every NaN becomes 0x7FFFFFFF or 0x7FFF. rows.cuh uses it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace zoo {
 template <class Dtype>
 struct Output;
 
-// The conversion makes the NaN that is asked for.
+// The conversion instruction returns 0x7FFF for NaN.
 template <>
 struct Output<bf16> {
     static constexpr int BYTES = 2;
@@ -34,7 +34,7 @@ struct Output<bf16> {
     }
 };
 
-// A product that is NaN already is 0x7FFFFFFF.
+// A multiplication returns 0x7FFFFFFF for NaN.
 template <>
 struct Output<f32> {
     static constexpr int BYTES = 4;

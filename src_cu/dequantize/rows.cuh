@@ -1,11 +1,14 @@
-// q (R, C) and its scales -> element * scale, rounded once in float32, then to the output's dtype. Blocks lie along C.
+// q (R, C) and its scales to numbers: element * scale, rounded once in float32, then to the dtype of the output. Blocks are along C.
+// All kernels of dequantize/kernels use it.
 //
-// A lane writes 16 bytes a time, VALUES elements, and a warp a piece of PIECE = 32 * VALUES columns. So loads are
-// narrower than stores: elements are a half to an eighth as wide as the output. A warp's share is PIECES neighbouring
-// pieces of a row: their addresses are steps from the first one's.
+// A lane writes 16 bytes (VALUES elements) at a time, and a warp a piece of PIECE = 32 * VALUES columns. Loads are narrower than stores,
+// because elements have an eighth to a half of the output's bytes. A warp's share is PIECES neighbouring pieces of a row, at constant
+// offsets from the first address.
 //
-// The layout of the scales is three numbers: `row` and `block`, the steps from row to row and from block to block; or
-// `blocked`, tiles of 128 x 4 bytes, with `row` from one row of tiles to the next.
+//     a row     | piece 0: lane 0, lane 1, ... lane 31 | piece 1 | ... | piece PIECES - 1 |       one warp
+//
+// Three numbers describe the layout of scales: `row` and `block` are the steps from row to row and from block to block. If `blocked`, tiles
+// have 128 x 4 bytes and `row` is the step between rows of tiles.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +29,14 @@ struct ScaleSteps {
         return r * row + b * block;
     }
 
-    // From one block to the one BLOCKS further; among tiles only by whole ones.
+    // The step over BLOCKS blocks. In tiles the step covers whole tiles.
     template <int BLOCKS>
     __device__ __forceinline__ int64_t along() const {
         return blocked && BLOCKS % 4 == 0 ? BLOCKS / 4 * 512 : BLOCKS * block;
     }
 };
 
-// 2, 4 or 8 bytes in one load, in the low bytes of the result.
+// Loads 2, 4 or 8 bytes into the low bytes of the result.
 template <int BYTES>
 __device__ __forceinline__ uint2 load_narrow(const uint8_t* address) {
     uint2 v = {0, 0};
@@ -44,8 +47,8 @@ __device__ __forceinline__ uint2 load_narrow(const uint8_t* address) {
     return v;
 }
 
-// There are less than 2^31 shares, and C fits 31 bits, also rounded up to whole ones. q_stride in bytes, out_stride in
-// elements. SQUARE: rows that share a plain scale; in the blocked layout each row has its own copy.
+// There are less than 2^31 shares, and C rounded up to whole shares fits 31 bits. q_stride counts bytes, out_stride elements. SQUARE rows
+// share a plain scale; in the blocked layout each row has its own copy.
 template <class Out, int THREADS, int PIECES, int SQUARE, class Format>
 __device__ __forceinline__ void dequantize_rows(Format format, const uint8_t* q, const typename Format::Scale* scales,
                                                 uint8_t* out, int32_t R, int32_t C, int64_t q_stride, int64_t out_stride,
@@ -60,12 +63,12 @@ __device__ __forceinline__ void dequantize_rows(Format format, const uint8_t* q,
     const uint32_t across = (C + SHARE - 1) / SHARE;
     const uint32_t share = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
     const int32_t row = share / across, column = share % across * SHARE + lane * VALUES;
-    const int32_t left = C - column;  // zero or negative where there is nothing
+    const int32_t left = C - column;  // zero or negative beyond the row
     q += row * q_stride + column / PER_BYTE;
     out += (row * out_stride + column) * To::BYTES;
     scales += steps.offset(SQUARE > 1 && !steps.blocked ? row / SQUARE : row, column / Format::BLOCK);
     const int64_t scale_step = steps.along<PIECE / Format::BLOCK>();
-    // Rows need not start at whole loads and stores; then each element goes by itself.
+    // Rows may start at any byte. Then each element is loaded and stored alone.
     const bool aligned = (reinterpret_cast<uint64_t>(q) & (Q_BYTES - 1)) == 0 && (reinterpret_cast<uint64_t>(out) & 15) == 0;
     wait_for_previous_kernel();
     if (row >= R) return;
@@ -88,7 +91,7 @@ __device__ __forceinline__ void dequantize_rows(Format format, const uint8_t* q,
         format.scale(values, scale[i]);
         To::store(out + i * 512, values);
     }
-    // The end of a row that is no whole store.
+    // The end of a row that does not fill a store.
 #pragma unroll 1
     for (int i = 0; i < PIECES; i++) {
         if (whole(i)) continue;

@@ -1,15 +1,16 @@
-// 4-bit weights as checkpoints have them, and as a warpgroup's registers take them (docs/four_bit_weights.md has the layout).
+// 4-bit weights in the order of a checkpoint and in fragment order, the order of a warpgroup's registers (docs/four_bit_weights.md has the
+// layout). All kernels pack.*.fragments and unpack.*.fragments use it.
 //
-// A unit is 16 packed rows: what one warp of the warpgroup will multiply, and a warp here. A chunk is 64 columns of a tile of 64 rows, and a
-// quarter of it is the unit's: a lane 4 g + q has 16 columns of the rows g and g + 8, which lie in 8 bytes each in a checkpoint and, for FP8, in 16
-// bytes that follow each other packed; for bf16 four lanes exchange (fragment_words.cuh).
+// A unit is 16 packed rows, which one warp of the warpgroup multiplies and one warp rearranges here. A chunk is 64 columns of a tile of 64
+// rows, and a quarter of it belongs to a unit. Lane 4 g + q has 16 columns of rows g and g + 8: 8 bytes each in a checkpoint. Packed for FP8,
+// they are 16 consecutive bytes. Packed for bf16, four lanes exchange them (fragment_words.cuh).
 //
 //     checkpoint, 16 rows of 32 bytes      row 0   |q=0 |q=1 |q=2 |q=3 |  lanes 0-3, first half of their 16 bytes
 //                                          ...
 //                                          row 8   |    |    |    |    |  lanes 0-3, second half
 //
-// A warp takes GROUP chunks side by side, all loads first: 128 bytes of a row. A CTA takes whole chunks, twice as many. Where scales become
-// relative to others of their row, it takes units whole: fragments_relative.cu.
+// A warp takes CHUNKS_OF_WARP neighbouring chunks, 128 bytes of a row, and starts all loads first. A CTA takes whole chunks, WARPS_ACROSS
+// times as many. fragments_relative.cu takes whole units instead, because it needs the largest scale of a row.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@
 namespace zoo {
 
 constexpr int ROWS_OF_UNIT = 16, UNITS_OF_TILE = 4, COLUMNS_OF_CHUNK = 64, CODE_BYTES = 2048;
-constexpr int GROUP = 4, GROUPS_OF_CTA = 2, CHUNKS_OF_CTA = GROUP * GROUPS_OF_CTA;
+constexpr int CHUNKS_OF_WARP = 4, WARPS_ACROSS = 2, CHUNKS_OF_CTA = CHUNKS_OF_WARP * WARPS_ACROSS;
 
 __device__ __forceinline__ uint2 load_8_bytes(const void* address) {
     uint2 v;
@@ -39,7 +40,7 @@ __device__ __forceinline__ uint32_t load_2_bytes(const void* address) {
     return v;
 }
 
-// By the dtype of the scales: how many codes share one, and where in a chunk those of a lane's two rows lie, which are neighbours.
+// Scale: the dtype of the scales. BLOCK codes share a scale. scale_byte() is the offset in a chunk of the two scales of a lane's rows.
 template <class Scale>
 struct Fragments;
 
@@ -57,14 +58,13 @@ struct Fragments<ue8m0> {
     }
 };
 
-// What the weights will be multiplied with, which says in which of two orders they lie.
+// The activations that the weights will be multiplied with. They decide between two orders of packed weights.
 enum class Tokens { fp8, bf16 };
 
+// The rows of the matrix that are gates and ups: none, two halves, or even and odd rows.
 enum class Gates { plain, halves, interleaved };
 
-__device__ __forceinline__ Gates gates_of(int launched) { return static_cast<Gates>(launched); }
-
-// The row of the matrix that is row 8 half + g of the unit.
+// The row of the matrix that becomes row 8 half + g of the unit.
 __device__ __forceinline__ int source_row(Gates gates, int unit, int half, int g, int N) {
     const int output = unit * (ROWS_OF_UNIT / 2) + g;
     if (gates == Gates::halves) return output + half * (N / 2);
@@ -72,27 +72,27 @@ __device__ __forceinline__ int source_row(Gates gates, int unit, int half, int g
     return unit * ROWS_OF_UNIT + 8 * half + g;
 }
 
-// What a warp takes. CTAs of one tile follow each other.
-struct GroupOfWarp {
-    int tile, place, unit, chunks, first_chunk;
+// The unit and the chunks of a warp. CTAs of a tile have consecutive indices.
+struct WarpPosition {
+    int tile, unit_of_tile, unit, chunks, first_chunk;
 
-    __device__ __forceinline__ explicit GroupOfWarp(int K) : chunks((K + COLUMNS_OF_CHUNK - 1) / COLUMNS_OF_CHUNK) {
+    __device__ __forceinline__ explicit WarpPosition(int K) : chunks((K + COLUMNS_OF_CHUNK - 1) / COLUMNS_OF_CHUNK) {
         const unsigned warp = threadIdx.x / 32, ctas_of_tile = (chunks + CHUNKS_OF_CTA - 1) / CHUNKS_OF_CTA;
-        tile = blockIdx.x / ctas_of_tile, place = warp % UNITS_OF_TILE, unit = tile * UNITS_OF_TILE + place;
-        first_chunk = (blockIdx.x - tile * ctas_of_tile) * CHUNKS_OF_CTA + warp / UNITS_OF_TILE * GROUP;
+        tile = blockIdx.x / ctas_of_tile, unit_of_tile = warp % UNITS_OF_TILE, unit = tile * UNITS_OF_TILE + unit_of_tile;
+        first_chunk = (blockIdx.x - tile * ctas_of_tile) * CHUNKS_OF_CTA + warp / UNITS_OF_TILE * CHUNKS_OF_WARP;
     }
 
-    // Of those of all matrices.
-    __device__ __forceinline__ int64_t tile_of_all(int64_t expert, int N) const {
+    // The index of the tile among the tiles of all experts.
+    __device__ __forceinline__ int64_t tile_of_experts(int64_t expert, int N) const {
         return expert * ((N + ROWS_OF_UNIT * UNITS_OF_TILE - 1) / (ROWS_OF_UNIT * UNITS_OF_TILE)) + tile;
     }
 };
 
-// Two rows of a lane, of codes as of scales: -1 where there is none.
-struct RowPair {
+// The two rows of a lane, for codes and scales. A row that does not exist is -1.
+struct LaneRows {
     int row[2];
 
-    __device__ __forceinline__ RowPair(Gates gates, int unit, int g, int N) {
+    __device__ __forceinline__ LaneRows(Gates gates, int unit, int g, int N) {
 #pragma unroll
         for (int half = 0; half < 2; half++)
             row[half] = unit * ROWS_OF_UNIT + 8 * half + g < N ? source_row(gates, unit, half, g, N) : -1;

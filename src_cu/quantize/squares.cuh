@@ -1,31 +1,31 @@
-// The direction `squares`: BLOCK x BLOCK values share a scale, for both directions. x (E, N, K) is read once; q (E, N, K)
-// and, where it is asked for, the transpose q_cols (E, K, N) hold the same elements.
+// Quantises squares: BLOCK x BLOCK values share a scale, for both directions. Included by kernels/squares.cu.
 //
-// A CTA takes a tile of 128 x 128, whole squares of every format. A lane holds a patch of it, 8 rows x 8 columns, in
-// registers; a warp 16 rows: a load instruction covers rows r and r + 8, 256 bytes of each for 2-byte input.
+// x (E, N, K) is read once. q (E, N, K) and the optional transpose q_cols (E, K, N) hold equal elements. A CTA takes a tile
+// of 128 x 128: whole squares of every format. A lane holds a patch of 8 rows x 8 columns in registers, a warp 16 rows. A
+// load instruction covers rows r and r + 8: 256 bytes of each, with 2-byte input.
 //
 //   warp w:   lane  0  1  2 ... 15      rows 16 w     .. + 7       4-byte input: columns 4 * lane .. + 3 and, as the
-//                  16 17 18 ... 31      rows 16 w + 8 .. + 15      other half of the patch, those 64 further on
+//                  16 17 18 ... 31      rows 16 w + 8 .. + 15      other half of the patch, the columns 64 further on
 //
-//   1  largest magnitudes: of the patch, of the lanes of a square (shuffles), of its warps (shared memory)
-//   2  a thread a square: its scale and multiplier, the only ones computed
-//   3  elements: rows go to q from registers; patches are transposed in registers and go to shared memory
-//   4  from there 16 bytes of a column of x go to q_cols, so that a warp writes whole lines
+//   1  Largest magnitudes: of the patch, of the lanes of a square (shuffles), of its warps (shared memory).
+//   2  One thread computes the scale and the multiplier of a square.
+//   3  Elements: rows go from registers to q. Patches are transposed in registers and go to shared memory.
+//   4  Threads store 16 bytes of a column of x to q_cols, so that a warp writes whole cache lines.
 #pragma once
 
 #include <cstdint>
 
 #include "common/dependent_launch.cuh"
 #include "common/global_memory.cuh"
+#include "common/input_values.cuh"
 #include "common/transpose_cells.cuh"
 #include "common/variant.cuh"
-#include "quantize/input.cuh"
 
 namespace zoo {
 
-// Matrices of one shape; strides in bytes. An optional argument that is absent starts at null.
+// Matrices of one shape; strides in bytes. `start` of an absent optional argument is null.
 template <class Byte>
-struct Stack {
+struct Matrices {
     Byte* start;
     int64_t row_stride, matrix_stride;
 
@@ -36,37 +36,38 @@ struct Stack {
 
 struct SquaresCorner {
     int64_t matrix, row, column;  // where the tile begins
-    int rows_left, columns_left;  // from there on; at most those of the tile
+    int rows_left, columns_left;  // rows and columns from there on, at most those of a tile
 };
 
 template <class X, class Format>
-struct Squares {
+struct SquareTile {
     using In = Input<X>;
-    using Rules = Format;
+    using TileFormat = Format;
     using Scale = typename Format::Scale;
     static constexpr int TILE = 128, THREADS = 256, WARP_ROWS = 16, PATCH = 8;
-    static constexpr int BLOCK = Format::BLOCK, SIDE = TILE / BLOCK;                  // squares of a tile, either way
-    static constexpr int CHUNKS = PATCH / In::VALUES, CHUNK_COLUMNS = TILE / CHUNKS;  // of 16 bytes; how far apart they lie
+    static constexpr int BLOCK = Format::BLOCK, SIDE = TILE / BLOCK;  // squares along a side of the tile
+    static constexpr int CHUNKS = PATCH / In::VALUES,
+                         CHUNK_COLUMNS = TILE / CHUNKS;  // 16-byte chunks of a patch's row; the columns between them
     static constexpr int PER_BYTE = Format::ELEMENTS_PER_BYTE;
-    static constexpr int ROW_WORDS = PATCH / PER_BYTE / 4;  // elements of a row of a patch; of a column as well
-    static constexpr int COLUMN_BYTES = TILE / PER_BYTE;    // elements of a column of the tile
+    static constexpr int ROW_WORDS = PATCH / PER_BYTE / 4;  // words of a row of a patch, and of a column
+    static constexpr int COLUMN_BYTES = TILE / PER_BYTE;    // bytes of a column of the tile
     static_assert(TILE % BLOCK == 0 && BLOCK % WARP_ROWS == 0);
     static_assert(CHUNKS * In::VALUES == PATCH && THREADS * PATCH * PATCH == TILE * TILE);
 
-    alignas(16) uint8_t q_cols[TILE * COLUMN_BYTES];  // transposed: a column of x after the other
+    alignas(16) uint8_t q_cols[TILE * COLUMN_BYTES];  // transposed: one column of x after the other
     alignas(16) Scale scales[SIDE][SIDE];
     alignas(16) Scale scales_cols[SIDE][SIDE];
     float multipliers[SIDE][SIDE];
     uint32_t magnitudes[TILE / WARP_ROWS][SIDE];
 
-    // Where in the tile the lane's patch begins; its column c is column(c) of the tile.
+    // The first row of the lane's patch, and the tile's column that is column c of the patch.
     static __device__ __forceinline__ int first_row() { return threadIdx.x / 16 * PATCH; }
     static __device__ __forceinline__ int column(int c) {
         return c / In::VALUES * CHUNK_COLUMNS + threadIdx.x % 16 * In::VALUES + c % In::VALUES;
     }
 
-    // 16 bytes of a column of the tile in q_cols. Lanes beside each other write columns VALUES apart: the chunks of those
-    // are exchanged so that they fall on different banks.
+    // 16 bytes of a column of the tile in q_cols. Neighbouring lanes write columns VALUES apart; the exclusive or moves
+    // their chunks to different banks.
     __device__ __forceinline__ uint8_t* chunk_of_column(int column, int chunk) {
         return q_cols + column * COLUMN_BYTES + (chunk ^ column / In::VALUES % (COLUMN_BYTES / 16)) * 16;
     }
@@ -76,8 +77,8 @@ struct Squares {
         return {blockIdx.z, row, column, int(min(N - row, int64_t(TILE))), int(min(K - column, int64_t(TILE)))};
     }
 
-    // What lies outside x is zero and changes no largest magnitude.
-    static __device__ __forceinline__ void load(const Stack<const uint8_t>& stack, const SquaresCorner& corner,
+    // Values outside x are zero, which changes no largest magnitude.
+    static __device__ __forceinline__ void load(const Matrices<const uint8_t>& stack, const SquaresCorner& corner,
                                                 uint4 (&x)[PATCH][CHUNKS]) {
         constexpr int X_BYTES = 16 / In::VALUES;
         const uint8_t* row = stack.row(corner.matrix, corner.row + first_row()) + corner.column * X_BYTES;
@@ -92,8 +93,8 @@ struct Squares {
     }
 
     __device__ __forceinline__ void find_magnitudes(const uint4 (&x)[PATCH][CHUNKS]) {
-        constexpr int LANES = BLOCK / In::VALUES < 16 ? BLOCK / In::VALUES : 16;  // of a square, beside each other
-        constexpr int SEPARATE = BLOCK <= CHUNK_COLUMNS ? CHUNKS : 1;             // chunks of different squares
+        constexpr int LANES = BLOCK / In::VALUES < 16 ? BLOCK / In::VALUES : 16;  // lanes of a square, side by side
+        constexpr int SEPARATE = BLOCK <= CHUNK_COLUMNS ? CHUNKS : 1;             // chunks that belong to different squares
         uint32_t largest[CHUNKS];
 #pragma unroll
         for (int j = 0; j < CHUNKS; j++) {
@@ -114,9 +115,9 @@ struct Squares {
         }
     }
 
-    // After a barrier. Squares outside x have scale 0, as padding has.
+    // Called after a barrier. Squares outside x have scale 0, like padding.
     __device__ __forceinline__ void find_scales(const Format& format, const SquaresCorner& corner) {
-        constexpr int WARPS = BLOCK / WARP_ROWS;  // of a square
+        constexpr int WARPS = BLOCK / WARP_ROWS;  // warps of a square
         const int row = threadIdx.x / SIDE, column = threadIdx.x % SIDE;
         if (row >= SIDE) return;
         uint32_t magnitude = 0;
@@ -128,7 +129,7 @@ struct Squares {
         scales[row][column] = scales_cols[column][row] = inside ? scale : 0;
     }
 
-    // words[r]: row r of the patch.
+    // words[r] is row r of the patch.
     __device__ __forceinline__ void encode(const Format& format, const uint4 (&x)[PATCH][CHUNKS],
                                            uint32_t (&words)[PATCH][ROW_WORDS]) const {
         constexpr int CHUNK_BYTES = In::VALUES / PER_BYTE, WORDS = CHUNK_BYTES < 4 ? 1 : CHUNK_BYTES / 4;
@@ -149,7 +150,7 @@ struct Squares {
         }
     }
 
-    static __device__ __forceinline__ void store_rows(const uint32_t (&words)[PATCH][ROW_WORDS], const Stack<uint8_t>& q,
+    static __device__ __forceinline__ void store_rows(const uint32_t (&words)[PATCH][ROW_WORDS], const Matrices<uint8_t>& q,
                                                       const SquaresCorner& corner) {
         uint8_t* row = q.row(corner.matrix, corner.row + first_row()) + corner.column / PER_BYTE;
 #pragma unroll
@@ -168,7 +169,8 @@ struct Squares {
     }
 
     __device__ __forceinline__ void transpose(const uint32_t (&words)[PATCH][ROW_WORDS]) {
-        constexpr int CELLS = 4 * PER_BYTE, ACROSS = PATCH / CELLS;  // elements of a word; matrices of so many squared
+        constexpr int CELLS = 4 * PER_BYTE,
+                      ACROSS = PATCH / CELLS;  // elements of a word; CELLS x CELLS matrices along a side of the patch
         constexpr int BYTES = PATCH / PER_BYTE;
         uint32_t columns[PATCH][ROW_WORDS];
 #pragma unroll
@@ -193,8 +195,8 @@ struct Squares {
         }
     }
 
-    // After a barrier. A row of q_cols is a column of x; its last bytes may be fewer than 16.
-    __device__ __forceinline__ void store_columns(const Stack<uint8_t>& q, const SquaresCorner& corner) {
+    // Called after a barrier. A row of q_cols is a column of x; its last chunk may have fewer than 16 bytes.
+    __device__ __forceinline__ void store_columns(const Matrices<uint8_t>& q, const SquaresCorner& corner) {
         constexpr int ACROSS = COLUMN_BYTES / 16, ELEMENTS = 16 * PER_BYTE;
         uint8_t* first = q.row(corner.matrix, corner.column) + corner.row / PER_BYTE;
 #pragma unroll
@@ -212,12 +214,13 @@ struct Squares {
         }
     }
 
-    // After a barrier, those of one direction: the tile begins at this row and column of that direction's elements.
+    // Stores the scales of one direction, after a barrier. Their address may be unaligned. The tile begins at first_row and first_column of that
+    // direction's elements.
     //
-    // plain: one for a square. blocked: the square's for each of its rows, in tiles of 128 rows x 4 blocks (drawn in
-    // scale_layout.cuh), by bytes: no more is promised of their address.
+    //   plain      one scale for a square
+    //   blocked    the square's scale for each of its rows (drawn in scales/scale_layout.cuh), stored as single bytes
     static __device__ __forceinline__ void store_scales(bool plain, const Scale (&scales)[SIDE][SIDE],
-                                                        const Stack<uint8_t>& target, int64_t matrix, int64_t first_row,
+                                                        const Matrices<uint8_t>& target, int64_t matrix, int64_t first_row,
                                                         int64_t first_column, int rows_left, int columns_left) {
         const int blocks_left = (columns_left + BLOCK - 1) / BLOCK;
         if (plain) {
@@ -228,7 +231,7 @@ struct Squares {
         } else if constexpr (sizeof(Scale) == 1) {
             static_assert(SIDE % 4 == 0);
             uint8_t* tiles = target.row(matrix, first_row / TILE) + first_column / BLOCK / 4 * 512;
-            // Byte n of a thread is in tile n / 2, in lines 0 to 15 or 16 to 31 of it: of a square that `rows` tells.
+            // Byte n of a thread is in scale tile n / 2, in its lines 0 to 15 or 16 to 31. `rows` selects the square.
             const int line = threadIdx.x / 16, band = threadIdx.x / 4 % 4, block = threadIdx.x % 4;
 #pragma unroll
             for (int n = 0; n < SIDE / 2; n++) {
@@ -240,11 +243,11 @@ struct Squares {
     }
 };
 
-// Strides of scales: plain, from row to row; blocked, from one row of tiles to the next.
+// The kernel. Strides of scales: plain, from row to row; blocked, from one row of tiles to the next.
 template <class Tile>
-__device__ __forceinline__ void quantize_squares(bool plain, typename Tile::Rules format, Stack<const uint8_t> x,
-                                                 Stack<uint8_t> q, Stack<uint8_t> scales, Stack<uint8_t> q_cols,
-                                                 Stack<uint8_t> scales_cols, int64_t N, int64_t K) {
+__device__ __forceinline__ void quantize_squares(bool plain, typename Tile::TileFormat format, Matrices<const uint8_t> x,
+                                                 Matrices<uint8_t> q, Matrices<uint8_t> scales, Matrices<uint8_t> q_cols,
+                                                 Matrices<uint8_t> scales_cols, int64_t N, int64_t K) {
     __shared__ Tile tile;
 
     let_next_kernel_launch();

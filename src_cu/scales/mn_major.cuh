@@ -1,4 +1,5 @@
-// float32 scales (R, C), C contiguous -> arrays in which R is contiguous. A warp takes 32 rows and 16 columns.
+// float32 scales (R, C) with C contiguous, to arrays with R contiguous: which square a thread moves. A warp takes 32 rows and 16 columns.
+// Kernels scales.mn_major and scales.ue8m0_words use it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 namespace zoo {
 
 struct Corner {
-    int64_t row, column;  // of a thread's square
+    int64_t row, column;  // first row and column of a thread's square
 };
 
 template <int THREADS>

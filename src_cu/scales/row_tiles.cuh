@@ -1,12 +1,12 @@
-// Which rows of a plain matrix lie in which tile of 128 rows of the blocked one: all rows, or groups of rows that each
-// start a tile of their own. Offsets are read on the device.
+// Which rows of a plain matrix belong to which row of tiles: one matrix, or groups that each start at a new tile. Offsets are read on the
+// device. blocked.cuh takes WholeMatrix or RowGroups.
 #pragma once
 
 #include <cstdint>
 
 namespace zoo {
 
-// Of a tile. `count` may be negative and more than 128: a tile has what of it lies in [0, 128).
+// The rows of a tile start at `first`. `count` may be negative or above 128: the tile holds min(max(count, 0), 128) rows.
 struct TileRows {
     int64_t first, count;
 };
@@ -21,19 +21,19 @@ struct WholeMatrix {
     }
 };
 
-// Group g is rows [offsets[g - 1], offsets[g]) and takes ceil(size / 128) tiles, after those of the groups before it.
+// Group g is rows offsets[g - 1] to offsets[g] - 1. It takes ceil(size / 128) tiles, which follow the tiles of group g - 1.
 struct RowGroups {
     const int32_t* offsets;
     int32_t groups;
 
-    // Called by all threads of a CTA, each with the tile that it is about. A round looks at THREADS groups: every thread
-    // counts the tiles of one, a scan says where they start, and all starts lie in shared memory to be searched.
+    // Called by all threads of a CTA, each with its own tile. A round searches THREADS groups: each thread counts the tiles of one group,
+    // a scan adds up the counts, and each thread searches the sums in shared memory for its tile.
     template <int THREADS>
     __device__ __forceinline__ TileRows of(int64_t tile) const {
-        __shared__ int32_t ends[THREADS];  // of the round's groups, in tiles of the output
+        __shared__ int32_t ends[THREADS];  // ends of the groups of this round, in tiles
         __shared__ int32_t warp_totals[THREADS / 32];
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-        int32_t before = 0;  // tiles of earlier rounds
+        int32_t before = 0;  // number of tiles in earlier rounds
         TileRows rows = {0, 0};
         for (int32_t round = 0; round < groups; round += THREADS) {
             const int32_t group = round + static_cast<int32_t>(threadIdx.x);
@@ -62,7 +62,7 @@ struct RowGroups {
                 const int32_t group_found = round + found;
                 const int32_t start = group_found ? offsets[group_found - 1] : 0;
                 const int32_t stop = offsets[group_found];
-                // The group's last tile is `ends[found] - 1`; ours is so many before it.
+                // The last tile of the group is `ends[found] - 1`. The tile of this thread is ends[found] - tile tiles before the end.
                 const int64_t first = start + ((stop - start + 127) / 128 - (ends[found] - tile)) * 128;
                 rows = {first, stop - first};
             }

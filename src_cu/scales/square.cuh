@@ -1,8 +1,7 @@
-// Every rearrangement of scales moves squares: a thread holds 4 lines of 4 words and writes the transposed 4 lines. So a
-// line is 16 bytes on either side, and nothing goes through shared memory or another lane.
+// Squares of 16 x 16 bytes: the unit of every rearrangement of scales. A thread loads 4 lines of 4 words, transposes them in registers and
+// stores 4 lines. A line has 16 bytes on both sides, so no data passes through shared memory or other lanes.
 //
-// A warp takes 8 squares down and 4 across, so that a row is read, and a tile or a column written, in runs of 64 to 128
-// bytes: whole sectors on both sides.
+// A warp has 8 squares down and 4 across. So it reads a row, and writes a tile or a column, in runs of 64 to 128 bytes: whole sectors.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace zoo {
 
 using Square = uint32_t[4][4];  // [line][word]
 
-constexpr int SQUARES_DOWN = 8, SQUARES_ACROSS = 4;  // of a warp
+constexpr int SQUARES_DOWN = 8, SQUARES_ACROSS = 4;  // squares of a warp
 
 __device__ __forceinline__ void transpose(Square& square) {
 #pragma unroll
@@ -26,14 +25,14 @@ __device__ __forceinline__ void transpose(Square& square) {
         }
 }
 
-// Whether every row starts at a multiple of 16 bytes when the first does and they lie `stride` elements apart.
+// Whether all rows start at multiples of 16 bytes, if the first row does and rows are `stride` elements apart.
 template <class Element>
 __device__ __forceinline__ bool rows_are_aligned(const Element*, int64_t stride) {
     return stride * sizeof(Element) % 16 == 0;
 }
 
-// Lines of 16 bytes of four rows, `step` elements apart. The first `rows` of them exist, and `left` elements of each
-// (either may be negative); the rest is zero.
+// Loads a line of 16 bytes from each of four rows, `step` elements apart. `rows` rows and `left` elements of each exist; both numbers may
+// be negative. Everything else is zero.
 template <class Element>
 __device__ __forceinline__ void load_lines(Square& square, const Element* line, int64_t step, int64_t rows, int64_t left,
                                            bool aligned) {
@@ -62,7 +61,7 @@ __device__ __forceinline__ void load_lines(Square& square, const Element* line, 
     }
 }
 
-// The same the other way round.
+// Stores the lines of a square, with parameters as in load_lines().
 template <class Element>
 __device__ __forceinline__ void store_lines(const Square& square, Element* line, int64_t step, int64_t rows, int64_t left,
                                             bool aligned) {

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 VARIANT_HEADER = """\
 #pragma once
+#include <cstdint>
 namespace zoo {
 struct f32;
 struct bf16;
@@ -82,14 +83,10 @@ words = "K must be a multiple of 4"
 
 [launch.default]
 grid = ["ceil_div(SIZE, THREADS)", "1", "1"]
-parameters = [
-  { pointer = "x" },
-  { pointer = "y" },
-  { i32 = "count" },
-  { i64 = "y_stride if mode.once else K" },
-  { f32 = "alpha" },
-  { pointer = "bias" },
-]
+values = { stride = "y_stride if mode.once else K" }
+
+[signature.copy]
+parameters = ["const float* x", "float* y", "int count", "int64_t stride", "float alpha", "const float* bias"]
 
 [variants]
 arch = ["sm_90a", "sm_100f"]
@@ -108,7 +105,7 @@ when = "M > 1"
 SOURCE = """\
 #include "quantize/scale.cuh"
 extern "C" __global__ void __launch_bounds__(Variant::THREADS)
-    ZOO_KERNEL(const float* x, float* y, int count, long long stride, float alpha, const float* bias) {
+    ZOO_KERNEL(ZOO_PARAMETERS) {
     const int twice = Variant::mode == zoo::Mode::twice;
     y[threadIdx.x * stride + twice] = scale(x[threadIdx.x]) * alpha + count + (bias ? bias[0] : 0.f);
 }
@@ -118,7 +115,12 @@ HEADER = "#pragma once\n__device__ inline float scale(float value) { return 2.f 
 
 
 def write_tree(folder: Path, table: str = TABLE, source: str = SOURCE, header: str = HEADER) -> Path:
-    files = {"common/variant.cuh": VARIANT_HEADER, "quantize/copy.toml": table, "quantize/copy.cu": source, "quantize/scale.cuh": header}
+    files = {
+        "common/variant.cuh": VARIANT_HEADER,
+        "quantize/tables/copy.toml": table,
+        "quantize/kernels/copy.cu": source,
+        "quantize/scale.cuh": header,
+    }
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -38,21 +38,19 @@ SERIALIZED = """\
     asm volatile("wgmma.wait_group.sync.aligned 0;");
     y[threadIdx.x] = sum[0] + sum[1] + sum[2] + sum[3];
 """
+LIST = "ZOO_PARAMETERS"
+OWN_LIST = "const float* x, float* y, int count, int64_t stride, float alpha, const float* bias"
 UNNAMED = "namespace { __device__ int counter; }\n"
 
 # what is wrong -> (changes of the table, changes of the source, what the build says)
 FAILURES = {
-    "syntax": ([], [("* alpha", "* alhpa")], 'quantize/copy.cu(5): error: identifier "alhpa" is undefined'),
+    "syntax": ([], [("* alpha", "* alhpa")], 'quantize/kernels/copy.cu(5): error: identifier "alhpa" is undefined'),
     "unknown constant": ([], [("Variant::THREADS", "Variant::THREAD")], "THREAD"),
     "a warning": ([], [(STATEMENT, "    int unused = 3;\n" + STATEMENT)], "was declared but never referenced"),
-    "a parameter too few": ([("  { i32 = \"count\" },\n", ""), ('default = 1\n\n[derived]', 'default = 1\n\n[derived]\nC = "count"'), ('"K % 4 == 0"', '"K % 4 == C - C"')],
-                            [], "the kernel takes 6 parameters, the table lists 5"),
-    "a parameter of another size": ([('{ i32 = "count" }', '{ i64 = "count" }')], [],
-                                    "parameter 2 (i64 'count') has 8 bytes at offset 16 by the table, 4 bytes at 16 in the kernel"),
-    "parameters in another order": ([('  { i32 = "count" },\n  { i64', '  { i64'), ('mode.once else K" },', 'mode.once else K" },\n  { i32 = "count" },')], [],
-                                    "parameter 2 (i64 'y_stride if mode.once else K') has 8 bytes at offset 16 by the table, 4 bytes at 16"),
+    "a parameter that the signature has not": ([], [("+ count", "+ counts")], 'identifier "counts" is undefined'),
+    "a list of its own": ([], [(LIST, OWN_LIST)], "must take ZOO_KERNEL(ZOO_PARAMETERS)"),
     "another symbol": ([], [("ZOO_KERNEL(", "my_kernel(")], "must define one kernel, ZOO_KERNEL (quantize_mxfp8_rows__once_t64); it defines my_kernel"),
-    "a way that the source has not": ([("{ THREADS = 64 }", '{ THREADS = 64 }\nway = "other"')], [], "way = other, but "),
+    "a pipeline that the source has not": ([("{ THREADS = 64 }", '{ THREADS = 64 }\npipeline = "other"')], [], "pipeline = other, but "),
     "a second kernel": ([], [('extern "C"', 'extern "C" __global__ void second() {}\nextern "C"')], "it defines"),
     "no kernel": ([], [('extern "C" __global__ void __launch_bounds__(Variant::THREADS)', "__device__ void")], "it defines none"),
     "any number of threads": ([], [("__launch_bounds__(Variant::THREADS)", "")], "copy.cu must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)"),

@@ -249,7 +249,7 @@ def test_every_failure_is_told_once_with_whom_it_is_about(place):
     with pytest.raises(BuildError) as refused:
         place.build(stub).run(Selection())
     one, two = str(refused.value).split("\n\n")
-    source = place.source / "quantize/copy.cu"
+    source = place.source / "quantize/kernels/copy.cu"
     assert one == (
         f"{NAME} once_t128 (sm_100f) does not compile: {source}\nfirst\n"
         "and 3 more alike: once_t128 (sm_90a), once_t64 (sm_100f), once_t64 (sm_90a)"
@@ -324,7 +324,7 @@ def test_what_readers_would_refuse_is_told_with_its_source(place, monkeypatch):
     monkeypatch.setattr(builds, "disagreements", disagreeing)
     with pytest.raises(BuildError) as refused:
         place.build().run(Selection())
-    source = place.source / "quantize/copy.cu"
+    source = place.source / "quantize/kernels/copy.cu"
     assert str(refused.value).splitlines() == [
         "the compiled kernels are not what the tables say",
         f"{NAME} once_t64 (sm_90a, {source}): one", f"{NAME} once_t64 (sm_90a, {source}): two", f"{NAME} twice_t64 (sm_100f, {source}): of another arch",

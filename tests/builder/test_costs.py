@@ -49,7 +49,7 @@ def costs(path, gpu=GPU, formulas=FORMULAS, **variants):
         (path / "family" / "costs").mkdir(parents=True, exist_ok=True)
         (path / "family" / "costs" / name).write_text(text)
     documents = Documents(path)
-    made = with_costs(included({"name": "gemm.fp8b128.dense", "variants": TILES | variants}, documents), documents)
+    made = with_costs(included({"name": "gemm.fp8b128.dense", "variants": TILES | variants}, documents).table, documents)
     assert all("costs" not in tile for tile in made["variants"]["tiles"]), "nothing that the manifest's schema does not know is left"
     return [tile.get("cost") for tile in made["variants"]["tiles"]]
 
@@ -69,10 +69,26 @@ def test_a_word_of_the_table_is_left_for_its_format(tmp_path):
         "words": [{"only": {"A": 1}, "ROWS": "M"}, {"except": {"A": 1}, "ROWS": "M + 1"}],
         "variants": TILES,
     }
-    made = with_costs(included(table, documents), documents)
+    made = with_costs(included(table, documents).table, documents)
     assert made["variants"]["tiles"][0]["cost"] == "2000 + max(((({ROWS}) + BLOCKS) * 505), N // 4)"
     with pytest.raises(BuildError, match=r"tile one of gemm.fp8b128.dense has no ROWS, which all of waves reads; did you mean ROW\?"):
-        with_costs(included(table | {"words": [{"ROW": "M"}]}, documents), documents)
+        with_costs(included(table | {"words": [{"ROW": "M"}]}, documents).table, documents)
+
+
+def test_a_text_of_one_table_is_read_by_every_formula(tmp_path):
+    formulas = FORMULAS.replace("[part]", '[table."gemm.fp8b128.dense"]\nall = "G * {TOKENS}"\ncompute = "{all} + {block}"\n\n[part]')
+    assert costs(tmp_path, formulas=formulas, tiles=[{"name": "two", "cost": "streaming"}]) == ["2000 + ((SPLITS) + 1010) // 4"], (
+        "a formula's own"
+    )
+    assert costs(tmp_path, formulas=formulas.replace('all = "{TOKENS} + BLOCKS"\n', ""))[0] == "2000 + max(((G * 64) + 505), N // 4)"
+
+
+def test_a_tile_of_one_dtype_may_have_numbers_of_its_own(tmp_path):
+    tiles = [{"name": "two", "cost": "streaming", "dtypes": {"d": ["f32"]}}]
+    shared = costs(tmp_path, tiles=tiles)
+    gpu = GPU + "f32_two = { block = 7 }\n"
+    assert shared == ["2000 + ((SPLITS) * 1010) // 4"]
+    assert costs(tmp_path, gpu=gpu, tiles=tiles) == ["2000 + ((SPLITS) * 7) // 4"]
 
 
 def test_two_archs_have_numbers_of_their_own(tmp_path):
@@ -80,7 +96,7 @@ def test_two_archs_have_numbers_of_their_own(tmp_path):
     documents = Documents(tmp_path)
     costs(tmp_path)  # writes the files
     other = {"arch": ["sm_100f"], "tiles": [{"name": "one", "cost": "BLOCKS"}]}
-    made = with_costs(included({"name": "gemm.fp8b128.dense", "variants": [TILES, other]}, documents), documents)["variants"]
+    made = with_costs(included({"name": "gemm.fp8b128.dense", "variants": [TILES, other]}, documents).table, documents)["variants"]
     assert [(tile["arch"], tile["cost"][:6]) for tile in made["tiles"]] == [
         (["sm_90a"], "2000 +"),
         (["sm_90a"], "N * 7"),
@@ -122,7 +138,7 @@ grid = ["TILES_{TOKENS}", "1", "1"]
 
 [part]""",
 )
-LAUNCHES = {"whole": {"grid": ["1", "1", "1"], "parameters": [{"i32": "M"}]}}
+LAUNCHES = {"whole": {"grid": ["1", "1", "1"], "parameters": [{"rows": "M"}]}}
 
 
 def derived(path, formulas=DERIVING, launches=LAUNCHES, tiles=({"name": "one", "cost": "waves", "launch": "whole"},)):
@@ -131,13 +147,13 @@ def derived(path, formulas=DERIVING, launches=LAUNCHES, tiles=({"name": "one", "
     (path / "family" / "costs" / "formulas.toml").write_text(formulas)
     documents = Documents(path)
     table = {"name": "gemm.fp8b128.dense", "derived": {"BLOCKS": "K"}, "launch": launches, "variants": TILES | {"tiles": list(tiles)}}
-    return with_costs(included(table, documents), documents)
+    return with_costs(included(table, documents).table, documents)
 
 
 def test_a_formula_derives_what_it_reads_and_changes_the_launch_of_its_tile(tmp_path):
     made = derived(tmp_path)
     assert made["derived"] == {"BLOCKS": "K", "TILES_64": "ceil_div(M, 64)"}
-    assert made["launch"] == {"one": {"grid": ["TILES_64", "1", "1"], "parameters": [{"i32": "M"}]}}
+    assert made["launch"] == {"one": {"grid": ["TILES_64", "1", "1"], "parameters": [{"rows": "M"}]}}
     assert [tile["launch"] for tile in made["variants"]["tiles"]] == ["one"]
 
 
@@ -170,7 +186,7 @@ def test_a_launch_may_read_words_of_the_table(tmp_path):
     (tmp_path / "family" / "costs" / "formulas.toml").write_text(by_words)
     table = {"name": "gemm.fp8b128.dense", "words": [{"ACROSS": "UNITS"}], "launch": LAUNCHES}
     tiles = {"tiles": [{"name": "one", "cost": "waves", "launch": "whole"}]}
-    made = with_costs(included(table | {"variants": TILES | tiles}, Documents(tmp_path)), Documents(tmp_path))
+    made = with_costs(included(table | {"variants": TILES | tiles}, Documents(tmp_path)).table, Documents(tmp_path))
     assert made["launch"]["one"]["grid"][0] == "({ACROSS}) * 64", "the format's are put in later"
 
 
@@ -184,13 +200,19 @@ def test_a_launch_may_read_words_of_the_table(tmp_path):
             "launch of one has no TOKENZ, which launch of waves reads; did you mean TOKENS?",
         ),
         (DERIVING, {"hole": LAUNCHES["whole"]}, "there is no 'whole'; did you mean hole?"),
-        (DERIVING, LAUNCHES | {"one": {"grid": ["7", "1", "1"]}}, "there is another of that name"),
     ],
 )
 def test_a_word_or_a_launch_that_is_not_there_is_refused(tmp_path, formulas, launches, said):
     with pytest.raises(BuildError) as refused:
         derived(tmp_path, formulas, launches)
     assert said in str(refused.value)
+
+
+def test_a_launch_with_the_name_of_a_formulas_launch_is_refused(tmp_path):
+    launches = LAUNCHES | {"one": {"grid": ["7", "1", "1"]}}
+    tiles = [{"name": "one", "cost": "waves", "launch": "whole"}, {"name": "other", "launch": "one", "cost": "7"}]
+    with pytest.raises(BuildError, match="there is another of that name"):
+        derived(tmp_path, launches=launches, tiles=tiles)
 
 
 def test_a_file_of_numbers_must_be_named_by_a_path(tmp_path):

@@ -14,13 +14,13 @@ OTHER = edited(
     ('name = "quantize.mxfp8.rows"', 'name = "quantize.mxfp4.rows"'),
     ("constants = { THREADS = 64 }", 'constants = { THREADS = 64 }\ncubins_of = "quantize.mxfp8.rows"'),
     ("constants = { THREADS = 128 }", 'constants = { THREADS = 128 }\ncubins_of = "quantize.mxfp8.rows"'),
-    ('{ i32 = "count" }', '{ i32 = "2 * count" }'),
+    ("values = {", 'values = { count = "2 * count",'),
 )
 
 
 def tree_of(folder, other, owner=OWNER):
     write_tree(folder / "source", owner)
-    (folder / "source/quantize/other.toml").write_text(other)
+    (folder / "source/quantize/tables/other.toml").write_text(other)
     return "--source", folder / "source", "--output", folder / "cubins"
 
 
@@ -41,9 +41,11 @@ def test_cubins_of_two_kernels_are_built_once_and_started_by_each_in_its_own_way
 
 
 @needs_nvcc
-def test_a_parameter_block_that_does_not_fit_the_shared_cubin_is_refused(tmp_path):
-    other = edited(OTHER, ('{ i32 = "2 * count" }', '{ i64 = "count" }'))
-    assert "quantize.mxfp4.rows once_t64 (sm_90a" in run_build(*tree_of(tmp_path, other), status=1)
+def test_a_signature_that_is_not_the_shared_cubins_is_refused(tmp_path):
+    other = edited(OTHER, ("int count", "int times"), ("{ count =", "{ times ="))
+    said = run_build(*tree_of(tmp_path, other), status=1)
+    assert "quantize.mxfp4.rows once_t64 (sm_90a): its cubin is that of quantize.mxfp8.rows once_t64 (sm_90a)" in said
+    assert "another signature" in said
 
 
 @pytest.mark.parametrize(
@@ -51,10 +53,10 @@ def test_a_parameter_block_that_does_not_fit_the_shared_cubin_is_refused(tmp_pat
     [
         (('name = "t64"', 'name = "t63"'), "quantize.mxfp8.rows has no variant once_t63 for sm_90a, whose cubin it would be"),
         (("{ THREADS = 64 }", "{ THREADS = 32 }"), "its cubin is that of quantize.mxfp8.rows once_t64 (sm_90a), which has another source"),
-        (("{ THREADS = 64 }", '{ THREADS = 64 }\nway = "other"'), "another way or other constants"),
+        (("{ THREADS = 64 }", '{ THREADS = 64 }\npipeline = "other"'), "another pipeline, other constants or another signature"),
         (('cubins_of = "quantize.mxfp8.rows"', 'cubins_of = "quantize.nvfp4.rows"'), "quantize.nvfp4.rows has no variant once_t64"),
     ],
-    ids=["no such variant", "other constants", "another way", "no such kernel"],
+    ids=["no such variant", "other constants", "another pipeline", "no such kernel"],
 )
 @needs_nvcc
 def test_what_the_owner_does_not_have_is_refused(change, words, tmp_path):

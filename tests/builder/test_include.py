@@ -5,7 +5,7 @@ import pytest
 from tests.builder.build_trees import TABLE, edited, write_tree
 from tools.builder import BuildError
 from tools.builder.documents import Documents
-from tools.builder.include import included
+from tools.builder.include import included, refuse_unused
 from tools.builder.table import read_tables
 
 PART = """\
@@ -29,14 +29,23 @@ fours = { expression = "K % 4 == 0", words = "K must be a multiple of 4" }
 [symbols.size]
 SIZE = "M * K"
 
+[map]
+of_x = { tensor_map = "x", dims = ["K"], box = ["32"] }
+of_y = { use = "of_x", tensor_map = "y" }
+
 [parameter]
-map = { tensor_map = "x", dims = ["K"], box = ["32"] }
-matrices = [{ pointer = "x" }, { pointer = "y" }]
-all = ["matrices", { i64 = "SIZE" }]
+maps = { x = { use = "of_x" }, y = { use = "of_y", box = ["16"] } }
+sizes = [{ rows = "M" }, { columns = "K" }]
+all = ["maps", "sizes", { size = "SIZE" }]
+
+[signature]
+plain = { parameters = ["map x", "map y", "int rows", "int columns", "int64_t size"] }
+other = { parameters = ["const float* x"] }
 
 [launch.plain]
 programmatic = true
 grid = ["1", "1", "1"]
+signature = "plain"
 parameters = ["all"]
 
 [variants.two]
@@ -55,7 +64,9 @@ def documents(tmp_path):
 
 
 def read(documents, **table) -> dict:
-    return included({"include": ["family/parts/part.toml"], "arguments": ["x"], **table}, documents)
+    made = included({"include": ["family/parts/part.toml"], "arguments": ["x"], **table}, documents)
+    refuse_unused([made])
+    return made.table
 
 
 X = {"name": "x", "dtypes": ["f32"], "shape": ["M", "K"], "access": "read"}
@@ -83,19 +94,61 @@ def test_a_piece_of_the_table_itself_may_be_made_of_an_included_one(documents):
     assert made == {"arguments": [{**X, "dtypes": ["f64"]}]}
 
 
-def test_a_parameter_may_stand_for_several_and_a_map_be_changed(documents):
-    launch = {"default": {"parameters": [{"use": "map", "box": ["64"]}, "all"]}}
-    (map_of_x, *others) = read(documents, launch=launch)["launch"]["default"]["parameters"]
-    assert map_of_x == {"tensor_map": "x", "dims": ["K"], "box": ["64"]}
-    assert others == [{"pointer": "x"}, {"pointer": "y"}, {"i64": "SIZE"}]
+def test_a_piece_of_values_may_stand_for_several_and_its_maps_be_changed(documents):
+    launch = {"default": {"signature": "plain", "parameters": ["all"], "values": {"own": "M + 1"}}}
+    made = read(documents, launch=launch)["launch"]["default"]
+    of_x = {"tensor_map": "x", "dims": ["K"], "box": ["32"]}
+    assert made["parameters"] == [
+        {"x": of_x, "y": {**of_x, "tensor_map": "y", "box": ["16"]}}, {"rows": "M"}, {"columns": "K"}, {"size": "SIZE"}, {"own": "M + 1"},
+    ]  # fmt: skip
+    assert "values" not in made
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "pieces", "expected"),
+    [
+        ("argument", "arguments", {"both": ["x", "y"]}, ["x", "y"]),
+        ("constraint", "constraints", {"both": ["fours", {"expression": "M", "words": "rows"}]}, ["K % 4 == 0", "M"]),
+        ("option", "options", {"both": ["mode", {"name": "order", "values": ["a"]}]}, ["mode", "order"]),
+        ("symbols", "derived", {"both": ["size", {"HALF": "SIZE // 2"}]}, ["SIZE", "HALF"]),
+    ],
+)
+def test_a_piece_of_every_kind_may_be_a_list(documents, kind, key, pieces, expected):
+    made = read(documents, **{kind: pieces, key: ["both"]})[key]
+    names = [one.get("name", one.get("expression")) for one in made] if isinstance(made, list) else list(made)
+    assert names == expected
 
 
 def test_a_launch_is_like_one_of_a_file_or_of_the_table(documents):
-    launch = {"many": {"like": "plain"}, "few": {"like": "many", "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}}
+    launch = {"many": {"like": "plain"}, "few": {"like": "many", "grid": ["2", "1", "1"], "parameters": [{"rows": "1"}]}}
     made = read(documents, launch=launch)["launch"]
     assert list(made) == ["many", "few"], "what files have is no launch of the table"
-    assert made["many"]["grid"] == ["1", "1", "1"] and len(made["many"]["parameters"]) == 3
-    assert made["few"] == {"programmatic": True, "grid": ["2", "1", "1"], "parameters": [{"pointer": "x"}]}
+    assert made["many"]["grid"] == ["1", "1", "1"] and len(made["many"]["parameters"]) == 4
+    assert made["few"] == {"programmatic": True, "grid": ["2", "1", "1"], "signature": "plain", "parameters": [{"rows": "1"}]}
+
+
+def test_a_launch_that_is_like_another_passes_its_values_beside_those_of_the_other(documents):
+    launch = {"default": {"like": "plain", "values": {"more": "M"}}}
+    made = read(documents, launch=launch)["launch"]["default"]
+    assert [name for one in made["parameters"] for name in one] == ["x", "y", "rows", "columns", "size", "more"]
+
+
+def test_the_table_has_the_signatures_that_its_launches_name(documents):
+    launch = {"one": {"like": "plain"}, "two": {"signature": "own feature", "parameters": []}}
+    made = read(documents, launch=launch, signature={"own": {"parameters": ["int N"]}})
+    assert {name: one["parameters"] for name, one in made["signature"].items()} == {
+        "plain": ["map x", "map y", "int rows", "int columns", "int64_t size"],
+        "own": ["int N"],
+    }
+
+
+def test_a_launch_may_leave_out_the_only_signature_of_its_table(documents):
+    launch = {"one": {"parameters": []}, "two": {"signature": "plain"}}
+    made = read(documents, launch=launch, signature={"own": {"parameters": []}})["launch"]
+    assert {name: one["signature"] for name, one in made.items()} == {"one": "own", "two": "plain"}
+    several = {"own": {"parameters": []}, "another": {"parameters": []}}
+    with pytest.raises(BuildError, match=r"launch\.one: name its signature, one of own, another"):
+        read(documents, launch=launch, signature=several)
 
 
 def test_tiles_have_the_constants_that_they_do_not_state(documents):
@@ -148,8 +201,8 @@ def test_a_table_may_add_tiles_to_those_of_a_file(documents):
 
 
 def test_a_table_without_names_is_itself():
-    plain = {"arguments": [X], "options": {"mode": {}}, "derived": {"SIZE": "M"}, "launch": {"default": {"parameters": [{"pointer": "x"}]}}}
-    assert included(plain, Documents()) == plain
+    plain = {"arguments": [X], "options": {"mode": {}}, "derived": {"SIZE": "M"}, "variants": {"arch": [], "tiles": []}}
+    assert included(plain, Documents()).table == plain
 
 
 MISTAKES = {
@@ -177,13 +230,22 @@ MISTAKES = {
         {"launch": {"default": {"like": "plan"}}},
         "launch.default.like: no launch is named 'plan' in this table, family/parts/part.toml; did you mean plain?",
     ),
+    "a map that no file has": (
+        {"launch": {"default": {"values": {"x": {"use": "of_z"}}}}},
+        "parameter x: no map is named 'of_z' in this table, family/parts/part.toml; did you mean of_y or of_x?",
+    ),
+    "a signature that no file has": (
+        {"launch": {"default": {"signature": "plane stored"}}},
+        "launch: no signature is named 'plane' in this table, family/parts/part.toml; did you mean plain?",
+    ),
+    "a launch that is no table": ({"launch": {"default": ["plain"]}}, "launch.default: must be a table, got ['plain']"),
     "a launch like itself": (
         {"launch": {"a": {"like": "b"}, "b": {"like": "a"}}},
         "launch.a is like itself: a -> b -> a",
     ),
     "a changed list": (
-        {"launch": {"default": {"parameters": [{"use": "matrices", "i32": "M"}]}}},
-        "parameters: parameter 'matrices' is 2 tables, of which no key can be changed",
+        {"launch": {"default": {"parameters": [{"use": "sizes", "rows": "M"}]}}},
+        "parameters: parameter 'sizes' is 2 tables, of which no key can be changed",
     ),
     "a number for a name": ({"arguments": [3]}, "arguments: expected the name of a piece or a table, got 3"),
     "a file that is not there": (
@@ -209,13 +271,9 @@ MISTAKES = {
         {"variants": [{"tiles": []}]},
         "variants[0]: must be a table with lists 'arch' and 'tiles', got {{'tiles': []}}",
     ),
-    "variants of two tables for one arch": (
-        {"variants": [{"arch": ["sm_90a"], "tiles": []}, {"arch": ["sm_100f", "sm_90a"], "tiles": []}]},
-        "variants[1]: sm_90a has variants above; put the tiles there",
-    ),
     "a misspelt key of one of several variants": (
         {"variants": [{"arch": ["sm_90a"], "tiles": [], "constant": {}}]},
-        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, way, cubins_of, uncompiled, costs",
+        "variants[0]: has the unknown key 'constant'; known here: arch, tiles, constants, dtypes, source, pipeline, cubins_of, uncompiled, launch, cost, costs, when, only",
     ),
     "include that is no list": ({"include": "family/parts/part.toml"}, "'include' must be a list of paths, got 'family/parts/part.toml'"),
 }
@@ -245,8 +303,10 @@ def test_another_tree_may_include_this_ones_files_and_have_its_own_go_first(tmp_
     ours, theirs = write_tree(tmp_path / "ours"), tmp_path / "theirs"
     table = edited(TABLE, ("[promises]", 'include = ["quantize/parts/x.toml"]\narguments = ["x"]\n[promises]'))
     table = edited(table, (table[table.index("[[arguments]]") : table.index("[derived]")], ""))
-    table = edited(table, (table[table.index("parameters = [") : table.index("[variants]")], 'parameters = [{ pointer = "x" }]\n\n'))
-    (ours / "quantize" / "copy.toml").write_text(edited(table, ('SIZE = "M * K"', 'SIZE = "M * K * mode.once"')))
+    table = edited(
+        table, (table[table.index("values = {") : table.index("[variants]")], '\n[signature.copy]\nparameters = ["const float* x"]\n\n')
+    )
+    (ours / "quantize" / "tables" / "copy.toml").write_text(edited(table, ('SIZE = "M * K"', 'SIZE = "M * K * mode.once"')))
     (theirs / "quantize" / "parts").mkdir(parents=True)
     piece = '[argument.x]\ndtypes = ["f32"]\nshape = ["M", "K"]\naccess = "read"\nhelp = "{}"\n'
     (theirs / "quantize" / "parts" / "x.toml").write_text(piece.format("theirs"))
@@ -254,3 +314,50 @@ def test_another_tree_may_include_this_ones_files_and_have_its_own_go_first(tmp_
     (ours / "quantize" / "parts").mkdir()
     (ours / "quantize" / "parts" / "x.toml").write_text(piece.format("ours"))
     assert read_tables(ours, theirs)[0].entry["arguments"][0]["help"] == "ours"
+
+
+def test_groups_of_variants_may_share_an_arch_and_have_defaults(documents):
+    launches = {"launch": {"a": {}, "b": {}}}
+    first = {
+        "arch": ["sm_90a"],
+        "when": "M > 1",
+        "launch": "a",
+        "cost": "waves",
+        "tiles": [{"name": "x"}, {"name": "y", "when": "N > 1", "launch": "b"}],
+    }
+    made = read(documents, **launches, variants=[first, {"arch": ["sm_90a"], "tiles": [{"name": "z", "launch": "a"}]}])["variants"]
+    assert made == {
+        "arch": ["sm_90a"],
+        "tiles": [
+            {"arch": ["sm_90a"], "launch": "a", "cost": "waves", "when": "M > 1", "name": "x"},
+            {"arch": ["sm_90a"], "launch": "b", "cost": "waves", "when": "(M > 1) and (N > 1)", "name": "y"},
+            {"arch": ["sm_90a"], "launch": "a", "name": "z"},
+        ],
+    }
+
+
+def test_a_group_of_variants_may_be_for_some_formats_alone(documents):
+    group = {"arch": ["sm_90a"], "only": {"TYPE": "fp8"}, "tiles": [{"name": "x"}, {"name": "y", "only": {"WEIGHTS": "nvfp4"}}]}
+    x, y = read(documents, variants=[group])["variants"]["tiles"]
+    assert x["only"] == {"TYPE": "fp8"}
+    assert y["only"] == {"TYPE": "fp8", "WEIGHTS": "nvfp4"}
+
+
+def test_groupings_may_name_a_group_of_variants_of_their_own_file(documents):
+    groups = {"wide": {"arch": ["sm_90a"], "columns": ["name", "TOKENS"], "tiles": [["x", 64]]}}
+    made = read(documents, tiles=groups, variants=[{"use": "wide"}, {"arch": ["sm_90a"], "tiles": [{"name": "z"}]}])
+    assert "tiles" not in made
+    assert made["variants"]["tiles"] == [{"arch": ["sm_90a"], "name": "x", "constants": {"TOKENS": 64}}, {"arch": ["sm_90a"], "name": "z"}]
+
+
+def test_a_launch_that_only_another_grouping_starts_is_left_out(documents):
+    table = {
+        "launch": {"a": {"grid": ["1"]}, "b": {"grid": ["2"]}},
+        "variants": {"arch": ["sm_90a"], "tiles": [{"name": "x", "launch": "a"}]},
+    }
+    one = included(table, documents)
+    assert one.table["launch"].keys() == {"a"}
+    with pytest.raises(BuildError, match=r"launch\.b: no tile is started this way; remove it"):
+        refuse_unused([one])
+    other = included({**table, "variants": {"arch": ["sm_90a"], "tiles": [{"name": "x", "launch": "b"}]}}, documents)
+    refuse_unused([one, other])

@@ -49,7 +49,7 @@ def test_nothing_but_naps_is_added(napping):
 
 
 @pytest.mark.parametrize(
-    ("file", "instruction"), [("common/mbarrier.cuh", "mbarrier.try_wait"), ("gemm/pipeline/many_tokens.cuh", "__syncthreads")]
+    ("file", "instruction"), [("common/mbarrier.cuh", "mbarrier.try_wait"), ("gemm/hopper_fp8/pipeline/many_tokens.cuh", "__syncthreads")]
 )
 def test_a_wait_that_is_not_there_any_more_is_said(tmp_path, file, instruction):
     shutil.copytree(SOURCE, tmp_path / "src")

@@ -28,8 +28,7 @@ HEADER = r"""
 #pragma once
 
 #include "common/formats/format.cuh"
-#include "dequantize/formats.cuh"
-#include "quantize/fp8b128.cuh"
+#include "common/formats/fp8b128.cuh"
 
 namespace zoo {
 
@@ -56,11 +55,7 @@ struct Toy8 {
         float values[In::VALUES];
         In::to_float(loaded, values);
 #pragma unroll
-        for (int w = 0; w < WORDS; w++) {
-            const float* four = values + 4 * w;
-            words[w] = uint32_t(Fp8<e5m2>::encode(four[2] * multiplier, four[3] * multiplier)) << 16 |
-                       Fp8<e5m2>::encode(four[0] * multiplier, four[1] * multiplier);
-        }
+        for (int w = 0; w < WORDS; w++) words[w] = encode_four_fp8<e5m2>(values + 4 * w, multiplier);
     }
 };
 
@@ -68,8 +63,8 @@ template <>
 struct FormatOf<e5m2, f32> : FormatOfRule<Toy8> {};
 
 template <>
-struct StoredAs<e5m2, f32> {
-    struct Type : StoredFp8b128 {
+struct DecoderOf<e5m2, f32> {
+    struct Type : Fp8b128Decoder {
         static constexpr int BLOCK = 64;
         template <int COUNT>
         __device__ __forceinline__ void decode(uint2 bytes, float (&values)[COUNT]) const {

@@ -11,6 +11,9 @@ from tools.builder.costs import with_costs
 from tools.builder.documents import Documents
 from tools.builder.include import KINDS, included
 from tools.builder.per_format import instances
+from tools.builder.sections import sections
+from tools.builder.signature import Enums, signature
+from zoo.contract.fields import Malformed
 
 ROOT = Path(__file__).resolve().parents[2] / "src_cu"
 FILES = sorted(ROOT.rglob("*.toml"))
@@ -50,14 +53,14 @@ def folder_of(table: dict) -> str:
     return formats if isinstance(formats, str) else formats["folder"]
 
 
-TABLES = {path.relative_to(ROOT).as_posix(): tomllib.loads(path.read_text()) for path in sorted(ROOT.glob("*/*.toml"))}
-INCLUDED = sorted({name for table in TABLES.values() for name in table.get("include", [])})
-FOLDERS = sorted({folder_of(table) for table in TABLES.values()} - {""})
+# A file holds one table, or one for each grouping.
+TABLES = {path.relative_to(ROOT).as_posix(): sections(tomllib.loads(path.read_text())) for path in sorted(ROOT.glob("**/tables/*.toml"))}
+EVERY = [table for tables in TABLES.values() for table in tables]
+INCLUDED = sorted({name for table in EVERY for name in table.get("include", [])})
+FOLDERS = sorted({folder_of(table) for table in EVERY} - {""})
 
 
-GPUS = sorted(
-    {tile["costs"] for table in TABLES.values() for tile in included(table, Documents(ROOT))["variants"]["tiles"] if "costs" in tile}
-)
+GPUS = sorted({tile["costs"] for table in EVERY for tile in included(table, Documents(ROOT)).table["variants"]["tiles"] if "costs" in tile})
 COSTS = {*GPUS, *(Documents(ROOT).read(name)["formulas"] for name in GPUS)}  # test_measured_costs.py asks who reads what of them
 
 
@@ -71,19 +74,30 @@ class Without(Documents):
 
 def readers(name: str) -> list[str]:
     """The tables that read the file."""
-    return [one for one, table in TABLES.items() if name in table.get("include", []) or folder_of(table) == name.rpartition("/")[0]]
+    folder = name.rpartition("/")[0]
+    return [file for file, tables in TABLES.items() if any(name in one.get("include", []) or folder_of(one) == folder for one in tables)]
 
 
-def kernels(table: str, documents: Documents) -> list[str]:
-    return [one["name"] for one in instances(with_costs(included(TABLES[table], documents), documents), documents)]
+def kernels(file: str, documents: Documents) -> list[object]:
+    """The kernels of a file, with the parameters of each launch and the constants of each tile."""
+    found: list[object] = []
+    for table in TABLES[file]:
+        for one in instances(with_costs(included(table, documents).table, documents), documents):
+            enums = Enums.of(one["enum"])
+            found.append(one["name"])
+            found += [signature(launch["signature"], one["signature"], enums).parameters for launch in one["launch"].values()]
+            found += [
+                {name: enums.number(name, value) for name, value in tile.get("constants", {}).items()} for tile in one["variants"]["tiles"]
+            ]
+    return found
 
 
 def somebody_misses(name: str, changed: dict) -> bool:
-    """Whether a table does not read any more or stands for fewer kernels, once the file is so."""
+    """Whether a table cannot be read, or stands for other kernels, once the file is so."""
     documents = Without(name, changed)
     try:
         return any(kernels(table, documents) != ALL[table] for table in readers(name))
-    except BuildError:
+    except (BuildError, Malformed):
         return True
 
 

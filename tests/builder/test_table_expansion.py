@@ -50,28 +50,28 @@ def test_two_tiles_of_one_name_serve_two_archs(tmp_path):
 def test_a_tile_of_another_arch_has_a_source_of_its_own(tmp_path):
     table = edited(TABLE, ('when = "M > 1"', 'arch = ["sm_100f"]\nsource = "other.cu"'), ('cost = "THREADS"', 'arch = ["sm_90a"]'))
     root = write_tree(tmp_path, table)
-    (root / "quantize" / "other.cu").write_text("")
+    (root / "quantize" / "kernels" / "other.cu").write_text("")
     (read,) = read_tables(root)
     sources = {(variant.arch, variant.unit().splitlines()[-1], variant.source) for variant in expand(read)}
     assert sources == {
-        ("sm_90a", '#include "quantize/copy.cu"', root / "quantize" / "copy.cu"),
-        ("sm_100f", '#include "quantize/other.cu"', root / "quantize" / "other.cu"),
+        ("sm_90a", '#include "quantize/kernels/copy.cu"', root / "quantize/kernels/copy.cu"),
+        ("sm_100f", '#include "quantize/kernels/other.cu"', root / "quantize" / "kernels" / "other.cu"),
     }
-    assert read.entry["source"] == "quantize/copy.cu"
+    assert read.entry["source"] == "quantize/kernels/copy.cu"
 
 
 def test_two_sources_of_the_same_constants_are_two_kernels(tmp_path):
     table = edited(TABLE, ("{ THREADS = 128 }", '{ THREADS = 64 }\nsource = "other.cu"'))
-    (write_tree(tmp_path, table) / "quantize" / "other.cu").write_text("")
+    (write_tree(tmp_path, table) / "quantize" / "kernels" / "other.cu").write_text("")
     (read,) = read_tables(tmp_path)
     assert len(expand(read)) == 8
 
 
-def test_two_ways_of_one_source_are_two_kernels_whose_units_name_them(tmp_path):
-    table = edited(TABLE, ("{ THREADS = 128 }", '{ THREADS = 64 }\nway = "few_tokens"'))
+def test_two_pipelines_of_one_source_are_two_kernels_whose_units_name_them(tmp_path):
+    table = edited(TABLE, ("{ THREADS = 128 }", '{ THREADS = 64 }\npipeline = "few_tokens"'))
     units = {variant.tile.name: variant.unit() for variant in variants_of(tmp_path, table)}
-    assert "#define ZOO_WAY FewTokens\n#include" in units["t128"]
-    assert "ZOO_WAY" not in units["t64"]
+    assert "#define ZOO_PIPELINE FewTokens\n#include" in units["t128"]
+    assert "ZOO_PIPELINE" not in units["t64"]
 
 
 SEVERAL = ('dtypes = ["f32"]\nshape', 'dtypes = ["f32", "bf16"]\nshape')
@@ -110,7 +110,9 @@ def test_the_unit_says_dtypes_options_constants_and_symbol(tmp_path):
         "    static constexpr int THREADS = 128;\n"
         "};\n"
         "#define ZOO_KERNEL quantize_mxfp8_rows__twice_t128\n"
-        '#include "quantize/copy.cu"\n'
+        "#define ZOO_PARAMETERS const float* x, float* y, int count, int64_t stride, float alpha, const float* bias\n"
+        "#define ZOO_ABSENT_PARAMETERS\n"
+        '#include "quantize/kernels/copy.cu"\n'
     )
 
 
@@ -127,7 +129,8 @@ def test_defaults_are_written_out_for_the_readers(tmp_path):
 def test_parameters_lie_as_in_a_c_struct(tmp_path):
     table = edited(
         TABLE,
-        ('{ i32 = "count" },', '{ i32 = "count" },\n  { tensor_map = "x", dtype = "f32", dims = ["K"], box = ["32"] },\n  { i32 = "M" },'),
+        ('"int count"', '"int count", "map x_map", "int M"'),
+        ("values = {", 'values = { x_map = { tensor_map = "x", dtype = "f32", dims = ["K"], box = ["32"] },'),
     )
     (read,) = read_tables(write_tree(tmp_path, table))
     launch = read.entry["launches"]["default"]

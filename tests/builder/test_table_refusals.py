@@ -9,7 +9,18 @@ from tools.builder.scope import check_scope
 from tools.builder.table import read_tables
 
 MAP = '{ tensor_map = "x", dtype = "f32", dims = ["K", "M"], strides = ["4 * x_stride"], box = ["32", "THREADS"] }'
-FIRST = '  { pointer = "x" },\n'
+LAST = '"const float* bias"]'
+
+
+def with_map(*changes: tuple[str, str]) -> list[tuple[str, str]]:
+    """The changes of a table whose kernel takes the map, changed."""
+    return [(LAST, '"const float* bias", "map x_map"]'), ("values = {", f"values = {{ x_map = {edited(MAP, *changes)},")]
+
+
+def with_value(text: str) -> list[tuple[str, str]]:
+    """The changes of a table whose launch says one more value."""
+    return [("values = {", f"values = {{ {text},")]
+
 
 MISTAKES = {
     "unknown key": ([('summary = "a test"', 'sumary = "a test"')], "unknown key 'sumary'; did you mean 'summary'?"),
@@ -39,8 +50,8 @@ MISTAKES = {
     "shape beside forms": ([('access = "write"', 'access = "write"\nshape = ["M"]')], "'forms' beside 'shape'"),
     "argument twice": ([('name = "bias"', 'name = "y"')], "an argument 'y' is already"),
     "argument named as an option": ([('name = "bias"', 'name = "mode"')], "an argument 'mode' is already"),
-    "argument named as a symbol": ([('name = "bias"', 'name = "m_"'), ('shape = ["K"]', 'shape = ["m_"]'),
-                                    ('pointer = "bias"', 'pointer = "m_"')], "the symbol 'm_' is also an argument"),
+    "argument named as a symbol": ([('name = "bias"', 'name = "m_"'), ('shape = ["K"]', 'shape = ["m_"]'), ("float* bias", "float* m_")],
+                                   "the symbol 'm_' is also an argument"),
     "argument named as a function": ([('name = "bias"', 'name = "min"')], "is a word of the expression language"),
     "derived symbol that a shape binds": ([('SIZE = "M * K"', 'SIZE = "M * K"\nM = "K"')], "derived.M: a shape or a scalar already binds"),
     "derived symbol named as an argument": ([('SIZE = "M * K"', 'SIZE = "M * K"\nbias = "M"')], "derived: a derived symbol 'bias' is already"),
@@ -51,9 +62,9 @@ MISTAKES = {
     "broken expression": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE THREADS)"')], "is not an expression"),
     "unknown symbol": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')], "reads 'SIZES', which nothing binds with mode.once"),
     "misspelling": ([('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZES, THREADS)"')], "did you mean 'SIZE'?"),
-    "a pointer with what only maps have": ([(FIRST, '  { pointer = "x", swizzle = "none" },\n')], "has the unknown key 'swizzle'"),
-    "a number with what only maps have": ([(FIRST, '  { i32 = 1, swizzle = "none" },\n' + FIRST)], "has the unknown key 'swizzle'"),
-    "a pointer that is also a number": ([(FIRST, '  { pointer = "x", i32 = 1 },\n')], "a parameter has exactly one of "),
+    "a map for a pointer": (with_value(f"y = {MAP}"), "launch.default.parameters.y is {'tensor_map': 'x', "),
+    "a map for a number": (with_value(f"count = {MAP}"), "launch.default.parameters.count is {'tensor_map': 'x', "),
+    "a map that is also a number": (with_map((" }", ", i32 = 1 }")), "launch.default.parameters.x_map: a parameter has exactly one of "),
     "unknown symbol in a constraint": ([('"K % 4 == 0"', '"N % 4 == 0"')], "constraints[0].expression: 'N % 4 == 0' reads 'N'"),
     "unknown symbol in a cost": ([('cost = "THREADS"', 'cost = "THREAD"')], "tiles[t64].cost: 'THREAD' reads 'THREAD'"),
     "unknown symbol in a shape": ([('["2", "M", "K"]', '["2", "M * N", "K"]')], "arguments[y]: 'M * N' reads 'N', which nothing binds with mode.twice"),
@@ -64,16 +75,17 @@ MISTAKES = {
     "unknown flag": ([('when = "mode.twice"', 'when = "mode.thrice"')], "reads 'mode.thrice'; forms are chosen by flags alone"),
     "form by a symbol": ([('when = "mode.twice"', 'when = "M > 4"')], "when 'M > 4' reads 'M'; forms are chosen by flags alone"),
     "no form holds": ([('when = "mode.twice"', 'when = "mode.once"')], "no form's 'when' holds with mode.twice"),
-    "argument never used": ([('  { pointer = "bias" },\n', "")], "arguments[bias]: no launch passes it"),
-    "scalar never used": ([('  { i32 = "count" },\n', "")], "arguments[count]: no launch passes it"),
+    "argument never used": ([(', "const float* bias"', "")], "arguments[bias]: no launch passes it"),
+    "scalar never used": ([('"int count", ', "")], "arguments[count]: no launch passes it"),
     "derived never used": ([('SIZE = "M * K"', 'SIZE = "M * K"\nMORE = "M"')], "derived.MORE: nothing reads it"),
-    "pointer to a scalar": ([(FIRST, FIRST + '  { pointer = "alpha" },\n')], "launch.default.parameters[1].pointer is 'alpha', expected an array argument; those are: x, y, bias"),
-    "f32 of an integer": ([('{ f32 = "alpha" }', '{ f32 = "count" }')], "parameters[4].f32 is 'count', expected an f32 scalar; those are: alpha"),
-    "two kinds at once": ([('{ f32 = "alpha" }', '{ f32 = "alpha", i32 = "M" }')], "exactly one of"),
-    "a parameter of nothing": ([('{ f32 = "alpha" }', '{ f64 = "alpha" }')], "exactly one of"),
+    "pointer to a scalar": (with_value('y = "alpha"'), "launch.default.parameters.y.pointer is 'alpha', expected an array argument; those are: x, y, bias"),
+    "f32 of an integer": (with_value('alpha = "count"'), "launch.default.parameters.alpha.f32 is 'count', expected an f32 scalar; those are: alpha"),
+    "a map of a scalar": (with_map(('"x"', '"alpha"')), "launch.default.parameters.x_map.tensor_map is 'alpha', expected an array argument"),
+    "a map of nothing": (with_map(("tensor_map", "map")), "exactly one of"),
+    "values that are no table": ([('values = { stride = "y_stride if mode.once else K" }', "values = 3")], "launch.default.values: must be a table, got 3"),
     "grid of two": ([('"ceil_div(SIZE, THREADS)", "1", "1"', '"ceil_div(SIZE, THREADS)", "1"')], "launch.default.grid is ['ceil_div(SIZE, THREADS)', '1'], expected a list of 3 expressions"),
     "unknown launch": ([('cost = "THREADS"', 'launch = "fast"')], "variants.tiles[t64].launch is 'fast', expected default"),
-    "launch of no tile": ([("[variants]", '[launch.other]\ngrid = ["1", "1", "1"]\nparameters = []\n[variants]')],
+    "launch of no tile": ([("[variants]", '[launch.other]\nlike = "default"\n[variants]')],
                           "launch.other: no tile is started this way"),
     "arch without feature class": ([('["sm_90a", "sm_100f"]', '["sm_90"]')], "variants.arch[0] is 'sm_90', expected sm_<number> with a or f"),
     "tile of a foreign arch": ([('cost = "THREADS"', 'arch = ["sm_120a"]')], "variants.tiles[t64].arch is 'sm_120a', expected one of sm_90a, sm_100f"),
@@ -88,17 +100,17 @@ MISTAKES = {
                                        "expected a compiled argument of several dtypes, which 'dtypes' does not name: there is none"),
     "tile name twice": ([('name = "t128"', 'name = "t64"')], "two variants of sm_90a are named once_t64"),
     "same tile under two names": ([("{ THREADS = 128 }", "{ THREADS = 64 }")], "duplicate variants once_t64 and once_t128"),
-    "map of six dimensions": ([(FIRST, FIRST + edited(MAP, ('["K", "M"]', '["K", "M", "1", "1", "1", "1"]')) + ",\n")], "parameters[1].dims is ['K', 'M', '1', '1', '1', '1'], expected a list of 1 to 5 expressions"),
-    "map of too few strides": ([(FIRST, FIRST + edited(MAP, ('["4 * x_stride"]', "[]")) + ",\n")], "parameters[1].strides is [], expected 1 expression of a map of 2 dimensions"),
-    "map of an unknown swizzle": ([(FIRST, FIRST + edited(MAP, (" }", ', swizzle = "256B" }')) + ",\n")], "parameters[1].swizzle is '256B', expected one of none, 32B"),
-    "map of an unknown fill": ([(FIRST, FIRST + edited(MAP, (" }", ', fill = "one" }')) + ",\n")], "parameters[1].fill is 'one', expected one of zero, nan"),
-    "map of a dtype of none": ([(FIRST, FIRST + edited(MAP, ('"f32"', '"e4m3"')) + ",\n")], "parameters[1].dtype is 'e4m3', expected one of u8"),
-    "box that no driver takes": ([(FIRST, FIRST + edited(MAP, ('"THREADS"', '"4 * THREADS"')) + ",\n")], "the box has 512 elements, expected 1 to 256 (tile t128)"),
-    "box wider than its swizzle": ([(FIRST, FIRST + edited(MAP, (" }", ', swizzle = "64B" }')) + ",\n")], "128 bytes, more than the 64 of swizzle 64B"),
-    "map of a symbol of none": ([(FIRST, FIRST + edited(MAP, ('"4 * x_stride"', '"4 * z_stride"')) + ",\n")], "strides[0]: '4 * z_stride' reads 'z_stride'"),
-    "map of memory aligned too little": ([(FIRST, FIRST + MAP + ",\n"), ("alignment = 16", "alignment = 8")],
-                                         "launch.default.parameters[1]: a tensor map of f32 needs addresses at multiples of 16 bytes, 'x' has alignment 8"),
-    "map of packed codes aligned too little": ([(FIRST, FIRST + edited(MAP, ('"f32"', '"u4_align16"')) + ",\n")],
+    "map of six dimensions": (with_map(('["K", "M"]', '["K", "M", "1", "1", "1", "1"]')), "parameters.x_map.dims is ['K', 'M', '1', '1', '1', '1'], expected a list of 1 to 5 expressions"),
+    "map of too few strides": (with_map(('["4 * x_stride"]', "[]")), "parameters[6].strides is [], expected 1 expression of a map of 2 dimensions"),
+    "map of an unknown swizzle": (with_map((" }", ', swizzle = "256B" }')), "parameters.x_map.swizzle is '256B', expected one of none, 32B"),
+    "map of an unknown fill": (with_map((" }", ', fill = "one" }')), "parameters.x_map.fill is 'one', expected one of zero, nan"),
+    "map of a dtype of none": (with_map(('"f32"', '"e4m3"')), "parameters.x_map.dtype is 'e4m3', expected one of u8"),
+    "box that no driver takes": (with_map(('"THREADS"', '"4 * THREADS"')), "the box has 512 elements, expected 1 to 256 (tile t128)"),
+    "box wider than its swizzle": (with_map((" }", ', swizzle = "64B" }')), "128 bytes, more than the 64 of swizzle 64B"),
+    "map of a symbol of none": (with_map(('"4 * x_stride"', '"4 * z_stride"')), "launch.default.parameters.x_map.strides[0]: '4 * z_stride' reads 'z_stride'"),
+    "map of memory aligned too little": ([*with_map(), ("alignment = 16", "alignment = 8")],
+                                         "launch.default.parameters.x_map: a tensor map of f32 needs addresses at multiples of 16 bytes, 'x' has alignment 8"),
+    "map of packed codes aligned too little": (with_map(('"f32"', '"u4_align16"')),
                                                "a tensor map of u4_align16 needs addresses at multiples of 32 bytes, 'x' has alignment 16; write alignment = 32"),
 }  # fmt: skip
 
@@ -111,7 +123,7 @@ def check(root):
 
 def test_the_table_that_the_mistakes_are_made_in_is_right(tmp_path):
     check(write_tree(tmp_path))
-    check(write_tree(tmp_path / "map", edited(TABLE, (FIRST, FIRST + "  " + MAP + ",\n"))))
+    check(write_tree(tmp_path / "map", edited(TABLE, *with_map())))
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -121,13 +133,13 @@ def test_a_table_is_refused_for(tmp_path, mistake):
     with pytest.raises(BuildError) as error:
         check(root)
     assert words in str(error.value)
-    assert str(root / "quantize" / "copy.toml") in str(error.value)
+    assert str(root / "quantize/tables/copy.toml") in str(error.value)
 
 
 # what is broken -> the change, and the key that the refusal names
 BROKEN = {
     "launch.default.grid[0]": ('"ceil_div(SIZE, THREADS)"', '"ceil_div(SIZE,"'),
-    "launch.default.parameters[3].i64": ('"y_stride if mode.once else K"', '"y_stride if mode.once"'),
+    "launch.default.parameters.stride.i64": ('"y_stride if mode.once else K"', '"y_stride if mode.once"'),
     "arguments[x].shape[1]": ('shape = ["M", "K"]', 'shape = ["M", "K K"]'),
     "arguments[y].forms[1].shape[0]": ('["2", "M", "K"]', '["2 *", "M", "K"]'),
     "derived.SIZE": ('"M * K"', '"M ** K"'),
@@ -160,7 +172,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_and_symbols_first(tmp_path
 
 def test_two_tables_of_one_kernel_are_refused(tmp_path):
     root = write_tree(tmp_path)
-    (root / "quantize" / "other.toml").write_text(TABLE)
+    (root / "quantize/tables/other.toml").write_text(TABLE)
     with pytest.raises(BuildError, match=r"quantize\.mxfp8\.rows is already the kernel of"):
         read_tables(root)
 
@@ -172,5 +184,5 @@ def test_a_tree_without_tables_is_refused(tmp_path):
 
 def test_an_absent_optional_argument_still_leaves_its_symbols(tmp_path):
     """What only absent arguments bind is 0 for every reader, so an expression may read it."""
-    table = edited(TABLE, ('shape = ["K"]', 'shape = ["B"]'), ('{ i32 = "count" }', '{ i32 = "count + B" }'))
+    table = edited(TABLE, ('shape = ["K"]', 'shape = ["B"]'), *with_value('count = "count + B"'))
     check(write_tree(tmp_path, table, SOURCE))

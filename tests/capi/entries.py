@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tests.contract.entries import signature_of
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
@@ -37,7 +38,7 @@ def _scalar(name: str, dtype: str, default: int | None = None) -> dict:
 
 
 def _pointer(argument: str, offset: int) -> dict:
-    return {"kind": "pointer", "offset": offset, "size": 8, "argument": argument}
+    return {"name": argument, "kind": "pointer", "offset": offset, "size": 8, "argument": argument}
 
 
 def _variant(arch: str, name: str, launch: str, options: dict[str, str]) -> dict:
@@ -56,6 +57,7 @@ def _launch(parameters: list[dict], size: int, grid: str = "1") -> dict:
 
 
 def _entry(arguments: list[dict], launches: dict[str, dict], variants: list[dict], options: dict[str, dict]) -> dict:
+    variants = [one | {"signature": signature_of(launches[one["launch"]])} for one in variants]
     return {
         "summary": "a kernel for the tests of the C library", "promises": {}, "options": options, "arguments": arguments, "derived": [],
         "constraints": [], "launches": launches, "variants": variants, "table": "quantize/test.toml", "source": "quantize/test.cu",
@@ -71,7 +73,7 @@ def plain_entry(archs: tuple[str, ...] = ("sm_90a", "sm_100f")) -> dict:
         _scalar("splits", "i32", 1),
     ]
     parameters = [_pointer("x", 0), _pointer("d", 8), _pointer("scratch", 16)]
-    parameters.append({"kind": "i64", "offset": 24, "size": 8, "value": "M * K"})
+    parameters.append({"name": "size", "kind": "i64", "offset": 24, "size": 8, "value": "M * K"})
     variants = [_variant(arch, "t", "default", {}) for arch in archs]
     return _entry(arguments, {"default": _launch(parameters, 32, "ceil_div(M, 4)")}, variants, {})
 
@@ -80,7 +82,7 @@ def demanding_entry() -> dict:
     """One that takes every step of the driver: a tensor map, a cluster, much shared memory, a dependent launch."""
     made = plain_entry(("sm_90a",))
     recipe = {
-        "kind": "tensor_map", "offset": 0, "size": 128, "argument": "x", "dtype": "bf16", "dims": ["K", "M"], "strides": ["2 * K"], "box": ["32", "4"],
+        "name": "x", "kind": "tensor_map", "offset": 0, "size": 128, "argument": "x", "dtype": "bf16", "dims": ["K", "M"], "strides": ["2 * K"], "box": ["32", "4"],
         "element_strides": ["1", "1"], "swizzle": "none", "l2_promotion": "none", "fill": "zero",
     }  # fmt: skip
     parameters = [recipe, _pointer("d", 128), _pointer("scratch", 136)]
@@ -89,7 +91,7 @@ def demanding_entry() -> dict:
         "alone": "M > 64",
         "programmatic": True,
     }
-    made["variants"][0]["shared"] = 100 << 10
+    made["variants"][0] |= {"shared": 100 << 10, "signature": signature_of(made["launches"]["default"])}
     return made
 
 
@@ -97,7 +99,7 @@ def expression_entry(expressions: list[str]) -> dict:
     """A kernel of three numbers; the option `e` says which expression of them becomes its parameter."""
     values = [f"v{index}" for index in range(len(expressions))]
     launches = {
-        value: _launch([{"kind": "i64", "offset": 0, "size": 8, "value": expression}], 8)
+        value: _launch([{"name": "value", "kind": "i64", "offset": 0, "size": 8, "value": expression}], 8)
         for value, expression in zip(values, expressions, strict=True)
     }
     variants = [_variant("sm_90a", value, value, {"e": value}) for value in values]
@@ -117,7 +119,7 @@ def map_entry() -> dict:
     for index, (name, (dtype, swizzle, fill)) in enumerate(zip(names, recipes, strict=True)):
         dims, strides, box, steps = ([symbol for symbol in MAP_NUMBERS if symbol[0] == part] for part in "dsbe")
         parameter = {
-            "kind": "tensor_map", "offset": 0, "size": 128, "argument": "x", "dtype": dtype, "dims": dims, "strides": strides, "box": box,
+            "name": "x", "kind": "tensor_map", "offset": 0, "size": 128, "argument": "x", "dtype": dtype, "dims": dims, "strides": strides, "box": box,
             "element_strides": steps, "swizzle": swizzle, "l2_promotion": promotions[index % len(promotions)], "fill": fill,
         }  # fmt: skip
         launches[name] = _launch([parameter], 128)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.capi.entries import plain_entry
 from tests.capi.package import make_directory
+from tests.contract.entries import signed
 from zoo import errors
 from zoo.capi.export import export
 from zoo.contract.dtypes import DTYPES
@@ -73,7 +74,10 @@ def test_an_altered_cubin_is_not_exported(tmp_path):
 def many_maps(count):
     recipe = {"argument": "x", "dtype": "u8", "dims": ["K"], "strides": [], "box": ["16"], "element_strides": ["1"]}
     recipe |= {"kind": "tensor_map", "size": 128, "swizzle": "none", "l2_promotion": "none", "fill": "zero"}
-    return {"parameters": [{**recipe, "offset": 128 * index} for index in range(count)], "parameter_bytes": 128 * count}
+    return {
+        "parameters": [{**recipe, "name": f"map{index}", "offset": 128 * index} for index in range(count)],
+        "parameter_bytes": 128 * count,
+    }
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,7 @@ def many_maps(count):
 def test_what_the_c_library_cannot_hold_is_refused_at_export(tmp_path, change, words):
     entry = plain_entry()
     change(entry)
+    signed(entry)
     cubins = make_directory(tmp_path / "cubins", {NAME: entry})
     with pytest.raises(ManifestError, match=words):
         export(tmp_path / "package", Manifest(cubins / "manifest.json"), cubins, ["*"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.entries import entry
+from tests.contract.entries import entry, signed
 from zoo.capi import folder, table
 from zoo.capi.contract_header import MOST
 from zoo.capi.export import _cubin_source, _describe
@@ -86,13 +86,15 @@ def arguments(made):
 
 def parameters(made):
     made["launches"]["default"].update(parameter_bytes=56 * 8 + 208)
-    made["launches"]["default"]["parameters"] += [{"kind": "i64", "offset": 208 + 8 * n, "size": 8, "value": "M"} for n in range(56)]
+    made["launches"]["default"]["parameters"] += [
+        {"name": f"more{n}", "kind": "i64", "offset": 208 + 8 * n, "size": 8, "value": "M"} for n in range(56)
+    ]
 
 
 def maps(made):
     recipe = made["launches"]["default"]["parameters"][6]
     made["launches"]["default"].update(parameter_bytes=256 + 128 * 16)
-    made["launches"]["default"]["parameters"] += [{**recipe, "offset": 256 + 128 * n} for n in range(16)]
+    made["launches"]["default"]["parameters"] += [{**recipe, "name": f"map{n}", "offset": 256 + 128 * n} for n in range(16)]
 
 
 def dimensions(made):
@@ -111,7 +113,7 @@ def stack(made):
 def test_a_kernel_that_needs_one_more_of_anything_is_not_written(change, words):
     made = entry()
     change(made)
-    kernel = parse_kernel(NAME, made)
+    kernel = parse_kernel(NAME, signed(made))
     files = {variant.file: 0 for variant in kernel.variants}
     with pytest.raises(ManifestError, match=f"{NAME}: {words}, the C library takes at most "):
         kernel_tables(kernel, kernel.variants, 0, 0, files)

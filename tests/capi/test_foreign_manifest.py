@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from tests.capi.entries import plain_entry
+from tests.contract.entries import signed
 from tests.recorder import ROOT, build, program
 from tests.recorder.cubin import make_cubin
 from zoo.capi.export import export
@@ -230,7 +231,7 @@ def keyword_kernels() -> dict[str, dict]:
                 "constants": {"while": 1, "int": 2, "main": 3},
                 "file": f"{variant['arch']}/{op}.cubin",
             }
-        kernels[op] = entry
+        kernels[op] = signed(entry)
     return kernels
 
 

@@ -36,7 +36,7 @@ def test_c_gives_the_references_bytes_and_a_graph_replays_them(quantize, tmp_pat
 
 def test_the_exported_example_finds_its_results_right(tmp_path):
     from zoo.capi.export import export
-    from zoo.shipped.packaged import packaged
+    from zoo.packaged import packaged
 
     export(tmp_path / "package", packaged.manifest, packaged.directory, ["quantize.mxfp8.rows"])
     subprocess.run(["make", "-s", "-j4", "-C", tmp_path / "package"], check=True)

@@ -14,7 +14,7 @@ from tests.checkpoints.kernels import UNDER_SCALES_OF_BLOCKS, WAYS, BlockLate, L
 from tests.checkpoints.mistakes import through_kernels
 from tests.checkpoints.published import DELTA, KINDS, MARGIN, RHO, Sizes
 from tests.checkpoints.readers import READERS, Matrices
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 pytestmark = pytest.mark.skipif(
     not any(kernel.fields["formats"] == "fp8_mxfp4" for kernel in packaged.find(op="gemm")),

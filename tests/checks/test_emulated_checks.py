@@ -15,7 +15,7 @@ from zoo.checks.problem import POISONS, Placed, Problem, difference
 from zoo.cli import main
 from zoo.emulator import Device
 from zoo.errors import EmulationError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 KERNEL = zoo.kernel("quantize.fp8b128.rows")
 VARIANT = next(v for v in KERNEL.variants if v.arch == "sm_90a" and v.name == "bf16_plain_t256")

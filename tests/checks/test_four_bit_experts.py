@@ -5,7 +5,7 @@ import pytest
 
 from zoo import checks
 from zoo.checks.emulated import MOST_ELEMENTS
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 GROUPED = [
     kernel

@@ -13,7 +13,7 @@ from tests.checks.described import has_rows
 from zoo import checks
 from zoo.checks import gemm_four_bit_gated as gated
 from zoo.checks.pairs import Pairs
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 KERNELS = {kernel.name: kernel for kernel in packaged.find("gemm.*.swiglu*") if kernel.fields["formats"].startswith(("fp8_", "bf16_"))}
 VALUES = {

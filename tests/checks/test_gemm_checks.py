@@ -48,7 +48,7 @@ def kernel(grouping):
 
 
 def variant(splits=1, dtype="bf16", indexed=0, moved=0):
-    constants = {"SPLITS": splits, "INDEXED": indexed, "MOVED": moved}
+    constants = {"SPLITS": splits, "INDEXED": indexed, "USES_WORKSPACE": moved}
     return SimpleNamespace(arch="sm_90a", dtypes={"d": dtype}, constants=constants, options={})
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from zoo.checks import Outcome, processes
 from zoo.errors import ZooError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 KERNEL = packaged.kernel("scales.blocked")
 

@@ -7,7 +7,7 @@ from zoo.checks.emulated import executor
 from zoo.checks.gemm import problems
 from zoo.checks.problem import POISONS, difference
 from zoo.checks.shared_rest import first_row, shared, shares_rest, with_a_rest
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 SHARING = [variant for variant in DENSE.variants if shares_rest(variant)]

@@ -25,17 +25,17 @@ from zoo import checks
 from zoo.checks import quantize_groups, quantize_rows
 from zoo.checks.problem import NoChecks, Placed
 from zoo.contract.manifest import Kernel, Variant
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 FILE = Path(__file__).with_name("problems.txt")
 MOST_ELEMENTS = 20_000  # of a problem whose results are worked out
 DECIDING = (
     "GROUPING",
     "INDEXED",
-    "MOVED",
-    "ONCE",
+    "USES_WORKSPACE",
+    "DEQUANTIZES_ONCE",
     "PROMOTION",
-    "RESTS",
+    "SPLITS_LAST_WAVE",
     "SHARERS",
     "SPLITS",
 )  # constants of variants that zoo/checks asks about

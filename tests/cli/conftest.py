@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.recorder import ROOT, build, program
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 COMMAND = [sys.executable, "-c", "from zoo.cli import main; main(prog_name='zoo')"]
 

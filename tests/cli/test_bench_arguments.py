@@ -17,7 +17,7 @@ from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import parse_kernel
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 GEMM = parse_kernel("gemm.fp8b128.dense", entry("gemm.fp8b128.dense"))
 

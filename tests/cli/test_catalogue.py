@@ -8,7 +8,7 @@ import pytest
 from tests.contract.entries import entry
 from zoo.cli import list_kernels
 from zoo.contract.manifest import parse_kernel
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 NAME = "quantize.mxfp8.rows"
 

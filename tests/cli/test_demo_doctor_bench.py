@@ -221,7 +221,7 @@ def test_bench_measures_each_shape_against_copies_of_the_same_bytes(with_stand_i
 
 
 def rule_of(measurement):
-    from zoo.shipped.packaged import packaged
+    from zoo.packaged import packaged
 
     return next(v.launch for v in packaged.kernel(NAME).variants if v.name == measurement["variant"])
 

@@ -15,7 +15,7 @@ from tests.recorder import ROOT
 from tests.small_zoo import small_zoo
 from zoo.catalog import Zoo
 from zoo.errors import ArgumentError, ManifestError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 NAME = "quantize.mxfp8.rows"
 OTHERS = ROOT / "tests/zoo_cubins"

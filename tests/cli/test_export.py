@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 NAME = "quantize.mxfp8.rows"
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from zoo.cli import first_run
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 NAME = "gemm.fp8b128.k_grouped"
 

@@ -7,7 +7,7 @@ import pytest
 from zoo.cli.list_kernels import families
 from zoo.contract.matching import matching
 from zoo.errors import ArgumentError, UnknownKernelError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 NAMES = packaged.manifest.names
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.small_zoo import small_zoo
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 OWNER, OTHER = "gemm.mxfp8.dense", "gemm.mxfp8_mxfp4.dense"
 

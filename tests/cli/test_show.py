@@ -11,8 +11,8 @@ from zoo.cli.example_call import example_call
 from zoo.cli.overview import overview
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import parse_kernel
+from zoo.packaged import packaged
 from zoo.shipped.evidence import Evidence
-from zoo.shipped.packaged import packaged
 
 NAME = "quantize.mxfp8.rows"
 NAMES = packaged.manifest.names

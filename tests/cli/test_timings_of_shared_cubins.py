@@ -6,9 +6,9 @@ import pytest
 
 from zoo.benchmark.measure import Measurement
 from zoo.benchmark.record import line_of, record, timings
+from zoo.packaged import packaged
 from zoo.runtime.hardware import Hardware
 from zoo.shipped.evidence import Evidence
-from zoo.shipped.packaged import packaged
 
 OWNER, OTHER = packaged.kernel("gemm.fp8b128.m_grouped_contiguous.swiglu"), packaged.kernel("gemm.fp8b128.dense.swiglu_fp8b128")
 SIZES = {"M": 64, "N": 512, "K": 256}

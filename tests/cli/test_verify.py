@@ -13,7 +13,7 @@ from zoo.catalog import Zoo
 from zoo.checks import processes
 from zoo.shipped import ptx
 from zoo.shipped.evidence import Evidence
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 NAME = "quantize.mxfp8.rows"
 
@@ -204,7 +204,7 @@ def test_record_writes_failures_as_failures_and_forgets_old_digests(with_stand_i
 
 
 def kernel_variants():
-    from zoo.shipped.packaged import packaged
+    from zoo.packaged import packaged
 
     return packaged.kernel(NAME).variants
 

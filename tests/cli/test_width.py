@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import COMMAND
 from tests.recorder import ROOT
 from zoo.cli.text import columns, count, cut, listed, table
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 SEVERAL = "*.m_grouped_contiguous*"  # the longest names
 WIDTHS = (60, 80, 120)

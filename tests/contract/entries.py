@@ -3,6 +3,7 @@
 import copy
 
 from zoo.contract.names import Vocabulary
+from zoo.contract.schema import signature_digest
 
 _ENTRY = {
     "summary": "a kernel for the tests of the contract",
@@ -36,16 +37,16 @@ _ENTRY = {
             "grid": ["min(sms, TILES)", "splits", "1"], "cluster": ["CLUSTER", "1", "1"], "alone": "0",
             "programmatic": True, "parameter_bytes": 208,
             "parameters": [
-                {"kind": "pointer", "offset": 0, "size": 8, "argument": "c"},
-                {"kind": "pointer", "offset": 8, "size": 8, "argument": "d"},
-                {"kind": "i64", "offset": 16, "size": 8, "value": "M"},
-                {"kind": "i32", "offset": 24, "size": 4, "value": "d_stride * d.itemsize if order.forward else -M"},
-                {"kind": "f32", "offset": 28, "size": 4, "argument": "alpha"},
-                {"kind": "pointer", "offset": 32, "size": 8, "argument": "scratch"},
-                {"kind": "tensor_map", "offset": 64, "size": 128, "argument": "a", "dtype": "u8", "dims": ["K", "M"], "strides": ["a_stride"],
+                {"name": "c", "kind": "pointer", "offset": 0, "size": 8, "argument": "c"},
+                {"name": "d", "kind": "pointer", "offset": 8, "size": 8, "argument": "d"},
+                {"name": "rows", "kind": "i64", "offset": 16, "size": 8, "value": "M"},
+                {"name": "step", "kind": "i32", "offset": 24, "size": 4, "value": "d_stride * d.itemsize if order.forward else -M"},
+                {"name": "alpha", "kind": "f32", "offset": 28, "size": 4, "argument": "alpha"},
+                {"name": "scratch", "kind": "pointer", "offset": 32, "size": 8, "argument": "scratch"},
+                {"name": "a", "kind": "tensor_map", "offset": 64, "size": 128, "argument": "a", "dtype": "u8", "dims": ["K", "M"], "strides": ["a_stride"],
                  "box": ["128", "64"], "element_strides": ["1", "1"], "swizzle": "128B", "l2_promotion": "256B", "fill": "zero"},
-                {"kind": "pointer", "offset": 192, "size": 8, "argument": "b"},
-                {"kind": "pointer", "offset": 200, "size": 8, "argument": "scale"},
+                {"name": "b", "kind": "pointer", "offset": 192, "size": 8, "argument": "b"},
+                {"name": "scale", "kind": "pointer", "offset": 200, "size": 8, "argument": "scale"},
             ],
         }
     },
@@ -53,6 +54,18 @@ _ENTRY = {
     "table": "gemm/test.toml",
     "source": "gemm/test.cu",
 }  # fmt: skip
+
+
+def signature_of(launch: dict) -> str:
+    """The signature of a cubin that takes what the launch passes."""
+    return signature_digest((one["kind"], one["name"]) for one in launch["parameters"])
+
+
+def signed(made: dict) -> dict:
+    """The entry, whose cubins take what its launches pass."""
+    for variant in made["variants"]:
+        variant["signature"] = signature_of(made["launches"][variant["launch"]])
+    return made
 
 
 def entry(name: str = "gemm.mxfp8_mxfp4.dense") -> dict:
@@ -68,6 +81,6 @@ def entry(name: str = "gemm.mxfp8_mxfp4.dense") -> dict:
                             {"name": name, "arch": arch, "dtypes": {"a": a, "d": d}, "options": {"layout": layout},
                              "constants": {"THREADS": threads, "CLUSTER": 2, "STAGES": 4}, "launch": "default", "when": when, "cost": cost,
                              "file": f"{arch}/{name}.cubin", "bytes": 1, "sha256": "0" * 64, "source_sha256": "0" * 64, "symbol": f"test__{name}",
-                             "threads": threads, "registers": 32, "static_shared": 0, "shared": 4096, "stack": 0, "spill_stores": 0, "spill_loads": 0}
+                             "signature": signature_of(made["launches"]["default"]), "threads": threads, "registers": 32, "static_shared": 0, "shared": 4096, "stack": 0, "spill_stores": 0, "spill_loads": 0}
                         )  # fmt: skip
     return made

@@ -5,7 +5,7 @@ import pytest
 from zoo.benchmark.arguments import describe_arguments, resolve_without_device, size_symbols
 from zoo.contract.array import Array, contiguous_strides
 from zoo.errors import VariantError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 SPLITTING = [kernel.name for kernel in packaged.find("gemm.*") if "batch_invariant" in kernel.options]

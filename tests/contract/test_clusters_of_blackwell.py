@@ -5,7 +5,7 @@ import pytest
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.resolve import resolve
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 SHARED = [kernel.name for kernel in packaged.find("gemm.*.dense*", arch="sm_100f")]
 GRANTED = {132: (13, 30, 66), 148: (15, 34, 74), 160: (16, 37, 80)}  # multiprocessors: clusters of eight, four and two

@@ -7,7 +7,7 @@ import pytest
 from zoo.benchmark.arguments import describe_arguments, resolve_without_device
 from zoo.contract.array import Array, contiguous_strides
 from zoo.errors import ZooError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 DENSE = packaged.kernel("gemm.fp8b128.dense")
 

@@ -10,7 +10,7 @@ from tools.builder.output import manifest_text
 from zoo.contract import entries
 from zoo.contract.manifest import Manifest
 from zoo.errors import ManifestError
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 TEXT = (cubins_directory() / "manifest.json").read_text("utf-8")
 WHOLE = json.loads(TEXT)

@@ -9,7 +9,7 @@ from zoo.catalog import Zoo
 from zoo.contract.array import Array
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, ConstraintError, VariantError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 KERNELS = {kernel.name: kernel for kernel in ZOO.find("gemm.fp8b128.*")}

@@ -139,6 +139,7 @@ MISTAKES = {
     "a file from the root": (change("variants", 0, "file", "/x.cubin"), "variants[0].file is '/x.cubin'"),
     "an arch without a class": (change("variants", 0, "arch", "sm_90"), "variants[0].arch is 'sm_90'"),
     "a digest": (change("variants", 0, "sha256", "0"), "variants[0].sha256 is '0'"),
+    "another signature": (change("variants", 0, "signature", "0" * 16), "the cubin was compiled with other parameters than its launch passes"),
     "a resource in words": (change("variants", 0, "registers", "32"), "variants[0].registers is '32'"),
     "a yes for a number": (change("variants", 0, "stack", False), "variants[0].stack is False"),
     "a dtype that is not offered": (change("variants", 0, "dtypes", {"a": "f32", "d": "f32"}), "variants[0].dtypes.a is 'f32'"),

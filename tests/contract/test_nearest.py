@@ -6,7 +6,7 @@ import pytest
 import zoo
 import zoo.emulator
 from zoo.contract.nearest import a_few, nearest, suggestion
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 NAMES = packaged.manifest.names
 

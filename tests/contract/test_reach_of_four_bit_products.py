@@ -7,7 +7,7 @@ import pytest
 from zoo.benchmark.arguments import check_call, size_symbols
 from zoo.benchmark.groups import Groups
 from zoo.errors import ConstraintError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 KERNELS = {kernel.name: kernel for formats in ("nvfp4", "mxfp4") for kernel in packaged.find(f"gemm.*_{formats}.*", arch="sm_90a")}
 FARTHEST = {"f32": 2**29, "bf16": 2**30}  # rows of b whose biases' bytes 31 bits count

@@ -154,7 +154,7 @@ def test_a_zoo_with_words_of_its_own_is_found_listed_and_shown_by_the_installed_
     (table,) = read_tables(root)
     compiled = entry()["variants"][0]
     own = {"name", "arch", "dtypes", "options", "constants", "file", "symbol"}
-    variants = [compiled | {key: getattr(one, key) for key in own} for one in expand(table)]
+    variants = [compiled | {key: getattr(one, key) for key in own} | {"signature": one.signature.digest} for one in expand(table)]
     manifest = {"schema": SCHEMA, "compiler": {}, "ptx": None, "kernels": {name: {**table.entry, "variants": variants}}}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
 
@@ -184,13 +184,13 @@ def test_fields_that_do_not_spell_the_name_are_refused(fields_):
         parse_kernel("gemm.mxfp8_mxfp4.dense", entry() | {"fields": WRONG_FIELDS[fields_]})
 
 
-@pytest.mark.parametrize(("schema", "words"), [(2, "build it again with this zoo's build_cubins.py"), (4, "install a newer zoo")])
+@pytest.mark.parametrize(("schema", "words"), [(3, "build it again with this zoo's build_cubins.py"), (5, "install a newer zoo")])
 def test_a_manifest_of_another_schema_says_which_of_the_two_is_old(tmp_path, schema, words):
     path = tmp_path / "manifest.json"
     path.write_text(json.dumps({"schema": schema}))
     with pytest.raises(ManifestError) as refusal:
         Manifest(path)
-    assert str(refusal.value) == f"the manifest {path} has schema {schema}, this zoo reads 3; {words}" and SCHEMA == 3
+    assert str(refusal.value) == f"the manifest {path} has schema {schema}, this zoo reads 4; {words}" and SCHEMA == 4
 
 
 @pytest.mark.parametrize("schema", [True, 2.0, "2", None])
@@ -206,7 +206,7 @@ def test_a_manifest_has_as_many_kernels_as_a_reader_takes(tmp_path, monkeypatch)
     path = tmp_path / "manifest.json"
     for count in (2, 3):
         kernels = {f"k{number}": {} for number in range(count)}
-        path.write_text(json.dumps({"schema": 3, "compiler": {}, "ptx": None, "kernels": kernels}))
+        path.write_text(json.dumps({"schema": SCHEMA, "compiler": {}, "ptx": None, "kernels": kernels}))
         if count == 2:
             assert Manifest(path).names == ("k0", "k1")
     with pytest.raises(ManifestError, match="has 3 kernels, this zoo reads at most 2"):

@@ -3,7 +3,7 @@ away; tiles of groups, which have no C, take factors."""
 
 import pytest
 
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 (DENSE,) = packaged.find("gemm.fp8b128.dense")
 WAVES = [

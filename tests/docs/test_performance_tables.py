@@ -4,8 +4,8 @@ from copy import copy
 from dataclasses import replace
 
 from tools.documentation.performance import four_bit_dense_table, four_bit_grouped_table, grouped_table, quantiser_tables, swiglu_table
+from zoo.packaged import packaged
 from zoo.shipped.evidence import evidence_of
-from zoo.shipped.packaged import packaged
 
 
 def test_a_format_that_is_measured_has_a_column_in_the_contracts_order():

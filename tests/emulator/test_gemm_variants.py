@@ -18,7 +18,7 @@ from zoo.catalog import Zoo
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, difference
 from zoo.errors import VariantError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 2))
 SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 2))

@@ -1,6 +1,7 @@
 """Every proof kernel, through the emulator's public interface, against numpy in float64: same bits, nothing else touched, no finding."""
 
 import proof_cases
+import proof_compiler
 import pytest
 from proof_emulator import run
 
@@ -58,8 +59,10 @@ def test_every_kernel_assembles_without_spills(compiler):
 
 
 def test_every_header_compiles_alone(compile_ptx, tmp_path):
-    for header in sorted((proof_cases.FOLDER / "common").glob("*.cuh")):
-        source = tmp_path / f"{header.stem}.cu"
+    headers = sorted((proof_compiler.SOURCES / "common").rglob("*.cuh"))
+    assert headers
+    for header in headers:
+        source = tmp_path / f"{header.stem}_alone.cu"
         source.write_text(f'#include "{header}"\n')
         assert ".target sm_100a" in compile_ptx(source, "sm_100a")
 

@@ -15,7 +15,7 @@ from zoo.catalog import Zoo
 from zoo.emulator.module_store import ModuleStore
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
 from zoo.shipped import ptx
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 NAME = "quantize.mxfp8.rows"
 X = numpy.random.default_rng(0).standard_normal((33, 160), numpy.float32).astype(ml_dtypes.bfloat16)
@@ -153,6 +153,13 @@ def test_a_long_run_over_all_kernels_forgets_those_of_long_ago(monkeypatch):
     assert modules.of(first) is of_first
     modules.of(third)
     assert modules.of(first) is of_first and modules.of(second) is not of_second
+
+
+def test_plans_of_one_variant_share_its_parsed_module():
+    zoo_of_one, gpu = Zoo(cubins_directory()), zoo.emulator.Device("sm_90a")
+    call = {"x": gpu.empty((4, 64), "bf16"), "q": gpu.empty((4, 64), "e4m3"), "scales": gpu.empty((4, 2), "ue8m0")}
+    first, second = (zoo_of_one.prepare("quantize.mxfp8.rows", **call) for _ in range(2))
+    assert first._module is second._module and first.launch.variant.symbol in first._module.entries
 
 
 def test_a_linear_layer_as_the_page_on_gemm_writes_it():

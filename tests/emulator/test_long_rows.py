@@ -10,7 +10,7 @@ from zoo.checks.block_inputs import cast
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, difference
 from zoo.errors import VariantError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 
 def wrong(name, problem):

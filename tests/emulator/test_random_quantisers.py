@@ -14,7 +14,7 @@ from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, difference
 from zoo.checks.sampled import OPS, sample
 from zoo.errors import VariantError
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 3))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged

@@ -8,7 +8,7 @@ from tests.fuzz.campaign import fuzz
 from tests.fuzz.mutations import mutated_tokens
 from zoo.emulator import Device, EmulatorError, Module
 from zoo.shipped import ptx
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 _TOKEN = re.compile(r"[\w$%.:]+|\s+|.", re.DOTALL)
 _EXTRA = """.reg .b32 .b64 .pred .shared .local .param .global .const .align .entry .func .version .target .extern .visible .loc .section .pragma

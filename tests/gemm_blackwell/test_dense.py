@@ -13,11 +13,11 @@ from zoo.catalog import Zoo
 from zoo.checks.block_scaled import DTYPES, Operands, dense_problem, finishing_steps, random_operands
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, difference
+from zoo.contract.array import Pointer
 from zoo.emulator import Device
 from zoo.reference.block_formats import block_format, nvfp4_tensor_scale
 from zoo.reference.block_scaled_gemm import KINDS, error_bound, exact, finished, gemm_block_scaled
 from zoo.reference.quantize import quantize_rows
-from zoo.runtime.arrays import Pointer
 
 FORMATS = ("mxfp8", "mxfp4", "nvfp4")
 KERNELS = {formats: ZOO.kernel(f"gemm.{formats}.dense") for formats in FORMATS}

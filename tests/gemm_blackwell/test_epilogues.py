@@ -13,8 +13,8 @@ from zoo.catalog import Zoo
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, difference
 from zoo.errors import ConstraintError
+from zoo.packaged import packaged
 from zoo.reference.block_scaled_epilogues import Gates
-from zoo.shipped.packaged import packaged
 
 SCHEDULES = int(os.environ.get("ZOO_SCHEDULES", 1))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged

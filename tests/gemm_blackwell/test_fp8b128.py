@@ -14,11 +14,10 @@ import pytest
 from zoo.catalog import Zoo
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, Placed, Problem, difference
-from zoo.contract.array import Array
+from zoo.contract.array import Array, Pointer
 from zoo.contract.resolve import resolve
 from zoo.emulator import Device
-from zoo.runtime.arrays import Pointer
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 D_DTYPES = {"bf16": ml_dtypes.bfloat16, "f16": numpy.float16, "f32": numpy.float32}

@@ -10,9 +10,8 @@ from tests.gemm_blackwell.exact_groups import BLOCKS, blocked, extras, operand, 
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Placed, Problem
-from zoo.contract.array import contiguous_strides
+from zoo.contract.array import Pointer, contiguous_strides
 from zoo.emulator import Device
-from zoo.runtime.arrays import Pointer
 
 FORMATS = ("mxfp8", "mxfp4", "nvfp4", "mxfp8_mxfp4")
 TILES = ("t128", "few128")

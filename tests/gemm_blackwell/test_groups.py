@@ -15,10 +15,10 @@ from tests.gemm_blackwell.exact_groups import BLOCKS, along_k, contiguous, maske
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Laid, Placed, Problem
+from zoo.contract.array import Pointer
 from zoo.emulator import Device
 from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_cols, quantize_rows
-from zoo.runtime.arrays import Pointer
 
 FORMATS = ("mxfp8", "mxfp4", "nvfp4")
 TILES = ("t256_w256", "t128", "few128")

@@ -20,9 +20,8 @@ from tests.gemm_blackwell.exact_groups import (
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Problem
-from zoo.contract.array import contiguous_strides
+from zoo.contract.array import Pointer, contiguous_strides
 from zoo.emulator import Device
-from zoo.runtime.arrays import Pointer
 
 MIXED = "mxfp8_mxfp4"
 TILES = ("t256_w256", "t128", "few128")

@@ -6,8 +6,8 @@ import numpy
 import pytest
 
 from tests.gemm_blackwell.which import ZOO
+from zoo.contract.array import Pointer
 from zoo.emulator import Device
-from zoo.runtime.arrays import Pointer
 
 K, COLUMNS, N = 64, 128, 24  # of the first product; its result's columns, an odd number of tiles of NVFP4's scales to a line; of the second
 GROUPINGS = {

@@ -8,7 +8,8 @@ ZOO_CUBINS names another folder than the packaged one.
 import os
 
 from zoo.catalog import Zoo
-from zoo.shipped.packaged import cubins_directory, packaged
+from zoo.packaged import packaged
+from zoo.shipped.places import cubins_directory
 
 CUBINS = os.environ.get("ZOO_CUBINS") or cubins_directory()
 ZOO = Zoo(CUBINS) if "ZOO_CUBINS" in os.environ else packaged

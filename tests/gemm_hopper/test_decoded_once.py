@@ -12,9 +12,9 @@ from zoo.catalog import Zoo
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.trial import without_idle_workspaces, without_workspaces_idle_everywhere
 from zoo.errors import ArgumentError
+from zoo.packaged import packaged
 from zoo.reference.fragments import pack_nvfp4, permuted_columns
 from zoo.reference.kernels import run
-from zoo.shipped.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 CONTIGUOUS, MASKED = "gemm.fp8_nvfp4.m_grouped_contiguous", "gemm.fp8_nvfp4.m_grouped_masked"

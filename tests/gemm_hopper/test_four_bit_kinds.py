@@ -5,17 +5,17 @@ import numpy
 import pytest
 
 from zoo.errors import ArgumentError, ConstraintError
+from zoo.packaged import packaged
 from zoo.reference.float32 import fused_multiply_add
 from zoo.reference.four_bit_gemm import exact, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import nvfp4_as_e4m3
 from zoo.reference.fragments import pack_nvfp4, permuted_columns
 from zoo.reference.kernels import run
 from zoo.reference.kernels.call import H200, resolved
-from zoo.shipped.packaged import packaged
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 NAMES = [f"gemm.fp8_{weights}.{grouping}" for weights in ("nvfp4", "mxfp4") for grouping in GROUPINGS]
-PROMOTED, SCALED, NEVER, IF_ASKED = range(4)  # Promotion of src_cu/gemm/four_bit/tile.cuh
+PROMOTED, SCALED, NEVER, IF_ASKED = range(4)  # Promotion of src_cu/gemm/hopper_w4/operands.cuh
 
 
 def operands(M, N, K):

@@ -12,9 +12,9 @@ from zoo.catalog import Zoo
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, ConstraintError
+from zoo.packaged import packaged
 from zoo.reference.four_bit_weights import largest_scales
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4
-from zoo.shipped.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 pytestmark = pytest.mark.skipif(

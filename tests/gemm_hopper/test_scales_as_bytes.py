@@ -12,8 +12,8 @@ import pytest
 from zoo.catalog import Zoo
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, Placed, Problem, difference
+from zoo.packaged import packaged
 from zoo.reference.gemm import gemm_fp8b128, gemm_fp8b128_k_grouped
-from zoo.shipped.packaged import packaged
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 SCHEDULES = 2  # as late as is legal, then at random

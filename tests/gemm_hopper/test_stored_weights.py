@@ -5,12 +5,12 @@ import numpy
 import pytest
 
 from zoo.errors import ConstraintError
+from zoo.packaged import packaged
 from zoo.reference.four_bit_weights import largest_scales
 from zoo.reference.fragment_words import ROWS
 from zoo.reference.fragments import pack_mxfp4, pack_nvfp4, permuted_columns
 from zoo.reference.kernels import run
 from zoo.reference.kernels.call import H200, resolved
-from zoo.shipped.packaged import packaged
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 

@@ -11,10 +11,10 @@ import torch
 
 from zoo.benchmark.arguments import resolve_without_device
 from zoo.contract.array import Array
+from zoo.packaged import packaged
 from zoo.reference import block_format, gather, padded_bounds, quantize_cols, quantize_rows, quantize_squares_both, swiglu
 from zoo.reference.gemm import exact
 from zoo.runtime.arrays import Call
-from zoo.shipped.packaged import packaged
 
 _NUMPY = {torch.float8_e4m3fn: ml_dtypes.float8_e4m3fn, torch.bfloat16: ml_dtypes.bfloat16}
 _BITS = {1: torch.uint8, 2: torch.int16}

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from zoo.catalog import Zoo
+from zoo.packaged import packaged
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_in_blocks
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
 from zoo.reference.four_bit_weights import mxfp4_as_bf16, mxfp4_as_e4m3, nvfp4_as_bf16, nvfp4_as_e4m3
 from zoo.reference.fragments import chunk_shape, permuted_columns
 from zoo.reference.gemm import rounded
-from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -118,7 +118,7 @@ class Product:
             self.given["a_block_scale"] = self.scales_of_a
         if self.constants.get("PROMOTION") == 2:
             self.given["promotion"] = "never"
-        if "ONCE" in self.constants:
+        if "DEQUANTIZES_ONCE" in self.constants:
             size = groups * -(-columns // 128) * -(-K // 256) * (2 * 16384 + 2 * 4) + 16
             self.given["workspace"] = torch.empty(size, device=DEVICE, dtype=torch.uint8)
 

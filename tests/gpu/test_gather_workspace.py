@@ -8,8 +8,8 @@ import os
 import pytest
 
 from zoo.catalog import Zoo
+from zoo.packaged import packaged
 from zoo.runtime import driver
-from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")

@@ -11,8 +11,8 @@ import pytest
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
+from zoo.packaged import packaged
 from zoo.runtime import driver
-from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -57,9 +57,9 @@ IF_ASKED, NEVER = {"PROMOTION": 3}, {"promotion": "never"}
 OF_SCALES, SCALES = {"PROMOTION": 1}, {"a_block_scale": "f32"}
 MANY_OF_FOUR_BITS = (1400, 3584, 1088)
 WAYS = {
-    "many tokens": Way(DENSE, {"SWAPPED": 0, "RESTS": 0, "TOKENS": 192}),
+    "many tokens": Way(DENSE, {"SWAPPED": 0, "SPLITS_LAST_WAVE": 0, "TOKENS": 192}),
     "a tile ahead": Way(DENSE, {"TOKENS": 256}),
-    "a rest that clusters share": Way(DENSE, {"RESTS": 1, "TOKENS": 192, "WEIGHTS": 128}, REST),
+    "a rest that clusters share": Way(DENSE, {"SPLITS_LAST_WAVE": 1, "TOKENS": 192, "WEIGHTS": 128}, REST),
     "few tokens": Way(DENSE, FEW | {"TOKENS": 16}, SPLIT),
     "few tokens, K split": Way(DENSE, FEW | {"SPLITS": 8, "TOKENS": 16}, SPLIT),
     "few tokens, shared": Way(DENSE, FEW | {"SHARERS": 4, "TOKENS": 64}, (50, *SPLIT[1:])),
@@ -72,9 +72,9 @@ WAYS = {
     "groups in places": Way("gemm.fp8b128.m_grouped_masked", {"SWAPPED": 0, "TOKENS": 128}),
     "groups along K, added to f32": Way(ALONG_K, {"TOKENS": 256}, (700, 1792, 2064), {"d": "f32", "accumulate": "yes"}),
     "groups along K, added to bf16": Way(ALONG_K, {"TOKENS": 256}, (700, 1792, 2064), {"d": "bf16", "accumulate": "yes"}),
-    "gathered": Way(GATHER, {"SWAPPED": 0, "MOVED": 0, "TOKENS": 128}),
+    "gathered": Way(GATHER, {"SWAPPED": 0, "USES_WORKSPACE": 0, "TOKENS": 128}),
     "gathered, few tokens": Way(GATHER, {"SWAPPED": 1}, (100, *MANY[1:])),
-    "gathered, SwiGLU": Way(GATHER + SWIGLU, {"SWAPPED": 0, "MOVED": 0, "TOKENS": 128}),
+    "gathered, SwiGLU": Way(GATHER + SWIGLU, {"SWAPPED": 0, "USES_WORKSPACE": 0, "TOKENS": 128}),
     "SwiGLU": Way(DENSE + SWIGLU, {"SWAPPED": 0, "TOKENS": 128}),
     "SwiGLU, K split": Way(DENSE + SWIGLU, {"SPLITS": 2, "TOKENS": 16}, SPLIT),
     "SwiGLU in e4m3, pairs": Way(DENSE + QUANTISED, {"SWAPPED": 0, "PARTS": 2}),
@@ -86,9 +86,9 @@ WAYS = {
     "four bits, never promoted": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 1, "TOKENS": 64}, (50, 1280, 2048), NEVER),
     "four bits, K split": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048)),
     "four bits, K split, never promoted": Way(FOUR_BIT, IF_ASKED | {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048), NEVER),
-    "four bits, decoded once": Way(FOUR_BIT, {"PROMOTION": 0, "ONCE": 1}, (1400, 3584, 2048), {"workspace": "u8"}),
+    "four bits, decoded once": Way(FOUR_BIT, {"PROMOTION": 0, "DEQUANTIZES_ONCE": 1}, (1400, 3584, 2048), {"workspace": "u8"}),
     "four bits, groups decoded once": Way(
-        GROUPS_OF_FOUR_BITS["fp8 contiguous"], {"PROMOTION": 0, "ONCE": 1}, MANY_OF_FOUR_BITS, {"workspace": "u8"}
+        GROUPS_OF_FOUR_BITS["fp8 contiguous"], {"PROMOTION": 0, "DEQUANTIZES_ONCE": 1}, MANY_OF_FOUR_BITS, {"workspace": "u8"}
     ),
     "four bits, stored": Way(f"{FOUR_BIT}.stored", {"TOKENS": 64}, (50, 1280, 2048)),
     "four bits, stored, K split": Way(f"{FOUR_BIT}.stored", {"SPLITS": 4, "TOKENS": 8}, (8, 1280, 2048)),
@@ -266,7 +266,7 @@ def test_a_graph_gives_the_bits_of_plain_launches_whatever_is_drawn(way):
     pair = pair_of(way)
     outputs = [one.outputs() for one in pair]
     plans = [one.plan(into) for one, into in zip(pair, outputs, strict=True)]
-    if way.constants.get("RESTS"):
+    if way.constants.get("SPLITS_LAST_WAVE"):
         assert all(plan.launch.cluster[0] > 1 for plan in plans), "there is no rest to share"
     if way.together:
         assert plans[0].launch.cluster[0] == way.together

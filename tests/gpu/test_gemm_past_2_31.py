@@ -10,7 +10,7 @@ import os
 import pytest
 
 from zoo.catalog import Zoo
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -185,7 +185,7 @@ def test_the_last_rows_of_swiglu(grouping, extra):
 
 
 GATHERING = {
-    variant.name: bool(variant.constants.get("MOVED"))
+    variant.name: bool(variant.constants.get("USES_WORKSPACE"))
     for variant in ZOO.kernel("gemm.fp8b128.m_grouped_gather.swiglu").variants
     if variant.arch == "sm_90a"
 }

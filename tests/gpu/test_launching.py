@@ -9,7 +9,7 @@ import pytest
 import zoo
 from zoo.catalog import Zoo
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
-from zoo.shipped.packaged import cubins_directory
+from zoo.shipped.places import cubins_directory
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")

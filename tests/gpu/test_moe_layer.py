@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 
 from tests.gpu import moe_by_reference, moe_layer  # noqa: E402
 from zoo.catalog import Zoo  # noqa: E402
-from zoo.shipped.packaged import packaged  # noqa: E402
+from zoo.packaged import packaged  # noqa: E402
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 DELTA = 2**-4 / math.sqrt(7)

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from tests.gpu import moe_layer  # noqa: E402
 from tests.gpu.test_moe_layer import blocks_one_late, in_torch  # noqa: E402
 from zoo.catalog import Zoo  # noqa: E402
-from zoo.shipped.packaged import packaged  # noqa: E402
+from zoo.packaged import packaged  # noqa: E402
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 LETTERS, WIDTH, EXPERTS, HIDDEN, BATCH = 32, 256, 8, 128, 512

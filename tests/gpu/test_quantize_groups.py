@@ -8,7 +8,7 @@ import os
 import pytest
 
 from zoo.catalog import Zoo
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")

@@ -10,8 +10,8 @@ import pytest
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.catalog import Zoo
 from zoo.contract.dtypes import DTYPES
+from zoo.packaged import packaged
 from zoo.runtime.arrays import ptr
-from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")

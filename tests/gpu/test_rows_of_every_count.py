@@ -15,8 +15,8 @@ from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
 from zoo.errors import VariantError
+from zoo.packaged import packaged
 from zoo.runtime import driver
-from zoo.shipped.packaged import packaged
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -43,7 +43,7 @@ def kernels(*groupings):
 
 
 def moves(variant):
-    return variant.constants.get("MOVED", 0) == 1
+    return variant.constants.get("USES_WORKSPACE", 0) == 1
 
 
 def results(kernel):

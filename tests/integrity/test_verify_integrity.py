@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.entries import signed
 from zoo.contract.manifest import Manifest
 from zoo.errors import IntegrityError, ManifestError
 from zoo.shipped.integrity import check_bytes, verify_integrity
@@ -115,6 +116,16 @@ def drop_last(launch):
     launch["parameter_bytes"] = launch["parameters"][-1]["offset"] + launch["parameters"][-1]["size"]
 
 
+def with_its_signature(change):
+    """The same change, with the signature that the launch then has."""
+
+    def changed(entry):
+        change(entry)
+        signed(entry)
+
+    return changed
+
+
 # a change of the first variant, or of the launch, that keeps the digest -> what the cubin says to it
 EDITS = {
     "registers": (lambda entry: entry["variants"][0].update(registers=16), r"has registers = \d+, the manifest says 16"),
@@ -129,9 +140,12 @@ EDITS = {
     "fewer threads": (lambda entry: entry["variants"][0].update(threads=64), r"started with 64 threads, compiled for 128x1x1"),
     "shared": (lambda entry: entry["variants"][0].update(shared=232448), r"233472 bytes of shared memory \(1024 static\)"),
     "cluster": (lambda entry: entry["launches"]["default"].update(cluster=["CLUSTER", "9", "2"]), r"a cluster of 1x9x2 CTAs, expected 1 to 16"),
-    "a parameter less": (lambda entry: drop_last(entry["launches"]["default"]), r"the kernel takes 12 parameters, the table lists 11"),
-    "a parameter's kind": (
-        lambda entry: entry["launches"]["default"]["parameters"][1].update(kind="i64", size=8),
+    "a parameter less and its signature": (
+        with_its_signature(lambda entry: drop_last(entry["launches"]["default"])),
+        r"the kernel takes 12 parameters, the table lists 11",
+    ),
+    "a parameter's kind and its signature": (
+        with_its_signature(lambda entry: entry["launches"]["default"]["parameters"][1].update(kind="i64", size=8)),
         r"parameter 1 \(i64 'shift'\) has 8 bytes at offset \d+ by the table, 4 bytes at \d+ in the kernel",
     ),
 }  # fmt: skip
@@ -171,10 +185,10 @@ def test_a_block_that_is_not_the_struct_is_refused(folder, edit):
         "[" * 100_000,
         "[]",
         '{"compiler": {}, "ptx": null, "kernels": {}}',
-        '{"schema": 3, "compiler": {}, "ptx": null, "kernels": []}',
-        '{"schema": 3, "compiler": 3, "ptx": null, "kernels": {}}',
-        '{"schema": 3, "compiler": {}, "ptx": null, "kernels": {"a": 1}}',
-        '{"schema": 3, "compiler": {}, "ptx": null, "kernels": {}, "more": 1}',
+        '{"schema": 4, "compiler": {}, "ptx": null, "kernels": []}',
+        '{"schema": 4, "compiler": 3, "ptx": null, "kernels": {}}',
+        '{"schema": 4, "compiler": {}, "ptx": null, "kernels": {"a": 1}}',
+        '{"schema": 4, "compiler": {}, "ptx": null, "kernels": {}, "more": 1}',
     ],
 )
 def test_a_manifest_of_another_shape_is_refused(folder, text):

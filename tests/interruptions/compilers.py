@@ -51,11 +51,11 @@ def builds(folder: Path, root: Path) -> tuple[Build, Build]:
         tree = folder / str(edition)
         shutil.copytree(SOURCES / "common", tree / "common")
         for name in names:
-            for suffix in (".toml", ".cu"):
-                (tree / "gemm").mkdir(exist_ok=True)
-                shutil.copyfile(SOURCES / f"gemm/{name}{suffix}", tree / f"gemm/{name}{suffix}")
+            for file in (f"gemm/tables/{name}.toml", f"gemm/kernels/{name}.cu"):
+                (tree / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(SOURCES / file, tree / file)
         if edition == 2:
-            table, source = tree / "gemm/bf16_mxfp4_dense.toml", tree / "gemm/bf16_mxfp4_dense.cu"
+            table, source = tree / "gemm/tables/bf16_mxfp4_dense.toml", tree / "gemm/kernels/bf16_mxfp4_dense.cu"
             text = table.read_text()
             assert '["sm_90a", "sm_100f"]' in text
             table.write_text(text.replace('["sm_90a", "sm_100f"]', '["sm_90a"]'))

@@ -15,14 +15,13 @@ import zoo
 import zoo.emulator
 from tests import recorder
 from zoo import calls
-from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.array import Array, View, contiguous_strides
 from zoo.contract.shapes import Made
 from zoo.contract.trial import without_idle_workspaces
+from zoo.packaged import packaged
 from zoo.runtime import allocation
 from zoo.runtime.allocation import Allocator
-from zoo.runtime.arrays import View
 from zoo.runtime.device_array import DeviceArray
-from zoo.shipped.packaged import packaged
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import numpy
 import pytest
 
 import zoo
-from zoo.contract.array import HOST, Array
+from zoo.contract.array import HOST, Array, Pointer, View
 from zoo.contract.dtypes import DTYPES
 from zoo.errors import ArgumentError, DriverError
 from zoo.runtime import arrays, driver, streams
-from zoo.runtime.arrays import Call, Pointer, View, kind_of, plain, read, view
+from zoo.runtime.arrays import Call, kind_of, plain, read, view
 from zoo.runtime.dlpack import Export, make_capsule, read_dlpack
 
 HIGHEST = 2**64 - 1
@@ -352,7 +352,7 @@ def test_views_have_the_memory_the_device_and_the_stream_of_what_they_show():
 def liar():
     """Its kind is known, and then it fails."""
 
-    class Liar(zoo.runtime.own_array.OwnArray):
+    class Liar(zoo.contract.own_array.OwnArray):
         def __init__(self):
             pass
 
@@ -363,7 +363,7 @@ def liar():
 def test_an_error_of_the_driver_stays_what_it_is(place):
     """In reading, and in describing what was read."""
 
-    class Lost(zoo.runtime.own_array.OwnArray):
+    class Lost(zoo.contract.own_array.OwnArray):
         def __init__(self):
             self.shape, self.strides, self.device, self.base = (), (), 0, None
 

@@ -11,7 +11,7 @@ import pytest
 from tests import recorder
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.resolve import resolve
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for libcuda needs a C compiler")
 NAME = "gemm.fp8b128.dense"

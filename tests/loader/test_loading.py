@@ -12,10 +12,11 @@ from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.expressions import Expression
 from zoo.contract.resolve import resolve
 from zoo.errors import ArchitectureError, CaptureError, DriverError, IntegrityError, StreamError, UnknownKernelError, VariantError
+from zoo.packaged import packaged
 from zoo.runtime import driver, plan, streams
-from zoo.runtime.library import Library, read_verified
+from zoo.runtime.library import Library
 from zoo.runtime.plan import Block, Plan
-from zoo.shipped.packaged import packaged
+from zoo.shipped.verified import read_verified
 
 PROOFS = Zoo(Path(__file__).resolve().parents[1] / "zoo_cubins")
 NAME = "quantize.mxfp8.rows"
@@ -160,13 +161,14 @@ def test_what_another_thread_loaded_meanwhile_is_not_loaded_again(used):
     assert library.function(VARIANT, Device()) == "by another" and used.of("cuLibraryLoadData") == []
 
 
-def test_a_librarys_plan_is_of_its_function_in_a_thread_that_has_the_device(used):
-    library, device, launch = Library(packaged.directory), Device(), launch_at(*AT)
+def test_a_plan_is_of_the_loaded_function_in_a_thread_that_has_the_device(used, monkeypatch):
+    monkeypatch.setattr(driver, "Device", Device)
+    zoo, device, launch = Zoo(packaged.directory), Device(), launch_at(*AT)
     device.adopted = True
-    made = library.plan(launch, device, dict.fromkeys(SHAPES), lambda: 4, 3)
+    made = zoo.plan_of(launch, device, dict.fromkeys(SHAPES), lambda: 4, 3)
     made()
     ((config, function, *_),) = used.of("cuLaunchKernelEx")
-    assert function == library.function(launch.variant, device) == "cuKernelGetFunction 1" and config.hStream == ("stream", 4)
+    assert function == zoo.library.function(launch.variant, device) == "cuKernelGetFunction 1" and config.hStream == ("stream", 4)
     assert made.launch is launch and made.device is device and device.asked == 1 and used.of("cuStreamIsCapturing") == [[3]]
 
 
@@ -384,9 +386,3 @@ def test_a_stream_of_the_arrays_owner_is_asked_for_each_time(used):
     launched.run()
     assert [config.hStream for config, *_ in used.of("cuLaunchKernelEx")] == [("stream", 8), ("stream", 9)]
     assert streams.none() is None
-
-
-def test_modules_for_the_emulator_are_those_of_the_librarys_own_directory():
-    library = Library(PROOFS.directory)
-    assert VARIANT.symbol in library.modules.of(VARIANT).entries
-    assert library.modules is library.modules

@@ -9,7 +9,7 @@ import pytest
 from tests import recorder
 from zoo.contract.array import Array
 from zoo.contract.resolve import resolve
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="the stand-in for libcuda needs a C compiler")
 NAME = "quantize.mxfp8.rows"
@@ -19,7 +19,7 @@ START = """
 import collections, contextlib, ctypes, sys, threading, types, zoo
 from zoo import catalog
 from zoo.runtime import arrays, library, plan
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 NAME = "quantize.mxfp8.rows"
 count = collections.Counter()
 def counted(owner, name):

@@ -15,8 +15,8 @@ from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, Buffer, Problem, difference
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
+from zoo.packaged import packaged
 from zoo.reference.kernels import Machine, run
-from zoo.shipped.packaged import packaged
 
 KERNELS = {kernel.name: kernel for kernel in zoo.find()}
 _FEW = 3  # multiprocessors, as the checks have it

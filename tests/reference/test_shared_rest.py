@@ -11,7 +11,7 @@ TALL, WIDE, BAND = 4, 6, 2  # rows and columns of a tile, rows of tiles in a ban
 
 
 def _launch(shares, ctas, rests=1):
-    constants = {"RESTS": rests, "TOKENS": TALL, "WEIGHTS": WIDE, "BAND": BAND}
+    constants = {"SPLITS_LAST_WAVE": rests, "TOKENS": TALL, "WEIGHTS": WIDE, "BAND": BAND}
     return SimpleNamespace(variant=SimpleNamespace(constants=constants), cluster=(shares, 1, 1), grid=(ctas, 1, 1))
 
 

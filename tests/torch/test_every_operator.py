@@ -17,9 +17,9 @@ from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.contract.resolve import pick_arch
 from zoo.contract.shapes import Made
+from zoo.packaged import packaged
 from zoo.reference.fragment_words import CODE_BYTES
 from zoo.runtime import allocation
-from zoo.shipped.packaged import packaged
 from zoo.torch.schema import operator_name
 
 KERNELS = {kernel.name: kernel for kernel in zoo.find()}

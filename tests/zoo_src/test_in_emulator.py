@@ -6,8 +6,8 @@ import pytest
 
 from tests.zoo_src.problems import SMALL, differences
 from zoo.catalog import Zoo
+from zoo.contract.array import Pointer
 from zoo.emulator import Device
-from zoo.runtime.arrays import Pointer
 
 ZOO = Zoo(Path(__file__).resolve().parents[1] / "zoo_cubins")
 ARCHS = ("sm_90a", "sm_100f")

@@ -6,6 +6,7 @@ import fnmatch
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -79,6 +80,10 @@ class Build:
         owners = _owners(variants)
         for variant in variants:
             text = owners[variant.file].unit()
+            if not _takes_signature(sources.files(text).values()):
+                raise BuildError(
+                    f"{variant.words}: {variant.source} must take ZOO_KERNEL(ZOO_PARAMETERS), the parameters of the table's signature"
+                )
             self.units.append(Unit(variant, text, sources.digest(text)))
         self.count = len(self.units)
 
@@ -304,9 +309,18 @@ def _owners(variants: Iterable[Variant]) -> dict[str, Variant]:
             raise BuildError(f"{variant.words}: {variant.owner} has no variant {variant.name} for {variant.arch}, whose cubin it would be")
         if owner.made_of != variant.made_of:
             raise BuildError(
-                f"{variant.words}: its cubin is that of {owner.words}, which has another source, another way or other constants"
+                f"{variant.words}: its cubin is that of {owner.words}, which has another source, another pipeline, other constants or another signature"
             )
     return owners
+
+
+_KERNEL = re.compile(rb"\bZOO_KERNEL\s*\((.*?)\)", re.DOTALL)
+
+
+def _takes_signature(files: Iterable[bytes]) -> bool:
+    """Whether the kernel of these files takes the generated parameters, and no list of its own."""
+    lists = [found.strip() for file in files for found in _KERNEL.findall(re.sub(rb"//[^\n]*", b"", file))]
+    return bool(lists) and all(one == b"ZOO_PARAMETERS" for one in lists)
 
 
 # what the compiler says of a variant and its cubin does not hold
@@ -323,8 +337,10 @@ def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, 
         found = ", ".join(kernels) or "none"
         one = f"must define one kernel, ZOO_KERNEL ({variant.symbol})"
         raise BuildError(f"{variant.words}: {variant.source} {one}; it defines {found}")
-    if variant.tile.way is not None and "ZOO_WAY" not in variant.source.read_text():
-        raise BuildError(f"{variant.words}: way = {variant.tile.way}, but {variant.source} has one way only: it does not read ZOO_WAY")
+    if variant.tile.pipeline is not None and "ZOO_PIPELINE" not in variant.source.read_text():
+        raise BuildError(
+            f"{variant.words}: pipeline = {variant.tile.pipeline}, but {variant.source} has one pipeline only: it does not read ZOO_PIPELINE"
+        )
     compiled = kernels[variant.symbol]
     if compiled.threads is None:
         raise BuildError(f"{variant.words}: {variant.source} must say of ZOO_KERNEL how many threads it has: __launch_bounds__(...)")
@@ -332,7 +348,7 @@ def _variant_entry(unit: Unit, cubin: bytes, said: dict[str, int]) -> dict[str, 
         "name": variant.name, "arch": variant.arch, "dtypes": variant.dtypes, "options": variant.options,
         "constants": variant.constants, "launch": variant.tile.launch, "when": variant.tile.when, "cost": variant.tile.cost,
         "file": variant.file, "bytes": len(cubin), "sha256": hashlib.sha256(cubin).hexdigest(), "source_sha256": unit.source_sha256,
-        "symbol": variant.symbol, "threads": compiled.threads[0], "registers": compiled.registers,
+        "symbol": variant.symbol, "signature": variant.signature.digest, "threads": compiled.threads[0], "registers": compiled.registers,
         "static_shared": compiled.static_shared, "shared": said["shared"], "stack": compiled.stack,
         "spill_stores": said["spill_stores"], "spill_loads": said["spill_loads"],
     }  # fmt: skip

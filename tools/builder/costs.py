@@ -8,18 +8,21 @@ tiles = [{ name = "t128", cost = "waves", ... }]
 The file of a GPU:
 
 formulas = "gemm/costs/formulas.toml"
-[experiment]                             # of each name below, what gave its numbers
+[experiment]                             # of each name below, what gave its numbers; the file of formulas may say it for several files
 block = "K of 1 to 64 blocks, three tiles on the chip: the slope"
 [chip]
 memory = 4200
 [tile."gemm.fp8b128.dense"]              # a table by its name, and its tiles
 t128 = { block = 505, end = 975 }
+f32_t128 = { block = 643, end = 1489 }   # of the tile t128 with dtypes = { d = ["f32"] }; without this line it has the numbers of t128
 
 The file of formulas:
 
 [formula.waves]
 cost = "{compute} + {end}"               # the expression
 tiles = "ceil_div(M, {TOKENS})"          # what this formula calls so
+[table."gemm.fp8b128.m_grouped_masked"]  # what all formulas call so in this table; a formula's own text comes first
+tiles = "G * ceil_div(EXPECTED, {TOKENS})"
 [part]                                   # what formulas have in common
 compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 [same]                                   # a table whose tiles have the numbers of another's
@@ -72,7 +75,11 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
         return made
     made["cost"] = gpu.cost(tile["cost"], str(data.get("name")), tile, words_of(data))
     constants = tile.get("constants", {})
-    data["derived"] |= _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}")
+    for symbol, text in _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}").items():
+        if data["derived"].setdefault(symbol, text) != text:
+            raise BuildError(
+                f"{tile['cost']} derives '{symbol}' for {tile['name']}, and '{symbol}' has another expression already: {data['derived'][symbol]}"
+            )
     if "launch" in formula:
         named = _launch_of(tile)
         if named not in data["launch"]:
@@ -92,6 +99,11 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
             raise BuildError(f"the launch that {tile['cost']} makes is named {name}, after the tile, and there is another of that name")
         made["launch"] = name
     return made
+
+
+def manifest_name(tile: _Table) -> str:
+    """A tile's name in the manifest: the dtypes that the tile is only for come first."""
+    return "_".join((*(dtype for allowed in tile.get("dtypes", {}).values() for dtype in allowed[:1]), tile["name"]))
 
 
 def words_of(data: _Table) -> set[str]:
@@ -132,7 +144,8 @@ class Gpu:
         self.chip: dict[str, int] = data.get("chip", {})
         self.tiles: dict[str, dict[str, dict[str, int]]] = data.get("tile", {})
         self.same: dict[str, str] = formulas.get("same", {})
-        self.experiments: dict[str, str] = data.get("experiment", {})
+        self.tables: dict[str, dict[str, str]] = formulas.get("table", {})
+        self.experiments: dict[str, str] = {**formulas.get("experiment", {}), **data.get("experiment", {})}
         for of, numbers in (("chip", self.chip), *((tile, one) for tiles in self.tiles.values() for tile, one in tiles.items())):
             for number in numbers:
                 if number not in self.experiments:
@@ -144,7 +157,7 @@ class Gpu:
         of = f"tile {tile['name']} of {table}"
         if numbers is None:
             raise BuildError(f"{self.name}: has no numbers of {of}; tools/measure_costs.py takes them from times")
-        made, used = self.expression(formula, self._known(table, tile), of, words)
+        made, used = self.expression(formula, self._known(table, tile), of, words, table)
         if unused := sorted(numbers.keys() - used):
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
         return made
@@ -157,25 +170,28 @@ class Gpu:
             return (
                 [filled(one) for one in what]
                 if isinstance(what, list)
-                else self._filled_in(what, "launch", formula, known, where, words)[0]
+                else self._filled_in(what, "launch", formula, known, where, words, table)[0]
             )
 
         return {key: filled(what) for key, what in self.formulas[formula]["launch"].items()}
 
     def _numbers(self, table: str, tile: _Table) -> dict[str, int] | None:
-        return self.tiles.get(self.same.get(table, table), {}).get(tile["name"])
+        tiles = self.tiles.get(self.same.get(table, table), {})
+        return tiles.get(manifest_name(tile), tiles.get(tile["name"]))
 
     def _known(self, table: str, tile: _Table) -> dict[str, Any]:
         return {**tile.get("constants", {}), **self.chip, **(self._numbers(table, tile) or {})}
 
-    def expression(self, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str] = ()) -> tuple[str, set[str]]:
+    def expression(
+        self, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str] = (), table: str = ""
+    ) -> tuple[str, set[str]]:
         """A formula with these for its words, and which of them it reads."""
-        return self._filled_in(self.formulas[formula]["cost"], "cost", formula, numbers, of, words)
+        return self._filled_in(self.formulas[formula]["cost"], "cost", formula, numbers, of, words, table)
 
     def _filled_in(
-        self, text: str, key: str, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str] = ()
+        self, text: str, key: str, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str], table: str
     ) -> tuple[str, set[str]]:
-        texts, used = {**self.parts, **self.formulas[formula]}, set()
+        texts, used = {**self.parts, **self.tables.get(table, {}), **self.formulas[formula]}, set()
 
         def made(text: str, within: tuple[str, ...]) -> str:
             def replaced(match: re.Match[str]) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tools.builder import BuildError
-from tools.builder.table import Table
+from tools.builder.signature import Signature
+from tools.builder.table import Table, source_path
 from zoo.contract.schema import Tile
 
 
@@ -32,12 +33,12 @@ class Variant:
 
     @property
     def source(self) -> Path:
-        return self.table.source if self.tile.source is None else self.table.path.parent / self.tile.source
+        return self.table.source if self.tile.source is None else source_path(self.tile.source, self.table.path, self.table.root)
 
     @property
     def made_of(self) -> tuple[object, ...]:
         """What the compiler sees besides dtypes and options."""
-        return self.source, self.tile.way, tuple(sorted(self.constants.items()))
+        return self.source, self.tile.pipeline, tuple(sorted(self.constants.items())), self.signature
 
     @property
     def owner(self) -> str:
@@ -61,7 +62,17 @@ class Variant:
         """The flags that are 1 in every call of this variant."""
         return tuple(f"{name}.{value}" for name, value in (*self.dtypes.items(), *self.options.items()))
 
+    @property
+    def signature(self) -> Signature:
+        return self.table.signatures[self.tile.launch]
+
+    @property
+    def _enums(self) -> set[str]:
+        """Those whose values the source gets as numbers."""
+        return self.signature.enums | {name for constant, name in self.table.enums.constants.items() if constant in self.constants}
+
     def unit(self) -> str:
+        """The translation unit: what the table says, and then the source."""
         lines = ['#include "common/variant.cuh"', "struct Variant {"]
         for argument in self.table.entry["arguments"]:
             if argument["kind"] == "array" and (argument["name"] in self.dtypes or len(argument["dtypes"]) == 1):
@@ -70,10 +81,10 @@ class Variant:
         for option, value in self.options.items():
             lines.append(f"    static constexpr auto {option} = zoo::{_camel_case(option)}::{value};")
         lines += [f"    static constexpr int {name} = {value};" for name, value in self.constants.items()]
-        lines += ["};", f"#define ZOO_KERNEL {self.symbol}"]
-        if self.tile.way is not None:
-            lines.append(f"#define ZOO_WAY {_camel_case(self.tile.way)}")
-        lines += [f'#include "{self.source.relative_to(self.table.root).as_posix()}"', ""]
+        lines += ["};", f"#define ZOO_KERNEL {self.symbol}", *self.signature.head()]
+        if self.tile.pipeline is not None:
+            lines.append(f"#define ZOO_PIPELINE {_camel_case(self.tile.pipeline)}")
+        lines += [f'#include "{self.source.relative_to(self.table.root).as_posix()}"', *self.table.enums.assertions(self._enums), ""]
         return "\n".join(lines)
 
 
@@ -123,5 +134,5 @@ def _refuse_duplicates(table: Table, variants: list[Variant]) -> None:
         if key in compiled:
             twin = compiled[key]
             names = f"{twin.name} and {variant.name}"
-            raise BuildError(f"{table.path}: duplicate variants {names}: same source, way, constants and launch on {variant.arch}")
+            raise BuildError(f"{table.path}: duplicate variants {names}: same source, pipeline, constants and launch on {variant.arch}")
         compiled[key] = variant

@@ -1,43 +1,66 @@
-"""A table with everything in place that it takes by name from other files, or from itself.
+"""A table with the pieces that it uses, its own and those of included files, in place of their names.
 
-include = ["gemm/parts/operands.toml"]     # paths from the root; such a file holds pieces and words, and is no table
+include = ["gemm/parts/operands.toml"]     # paths from the root; such a file holds pieces and words, and is not a table
 arguments = ["a", { use = "c", optional = true }, { name = "rows", dtypes = ["i32"], shape = ["G"], access = "read" }]
 
-[argument.c]                               # a piece: also [option.x], [constraint.x], [parameter.x] and [symbols.x]
+[argument.c]                               # a piece: also [option.x], [constraint.x], [parameter.x], [symbols.x] and [map.x]
 dtypes = ["f32"]
 
 [launch.few]
 like = "many"                              # a launch of this table, or one of the included files
 grid = ["1", "1", "1"]
 
-variants = "t256"                          # instead of [variants]: a file's [variants.t256]
+variants = "t256"                          # instead of [variants]: [variants.t256] of an included file
 
-[[variants]]                               # or several, each for archs of its own; `use = "t256"`: a file's, whose archs others may have, too
+[[variants]]                               # or several, also for the same arch; `use = "t256"`: those of an included file or of [tiles.t256]
 arch = ["sm_90a"]
+when = "not d.f32"                         # of all tiles of the group, besides their own `when`
 
-A name in a list stands for the piece, `{ use = "name", ... }` for the piece with some of its keys anew. A piece may itself be
-`{ use = ... }`, a parameter also a list of several. `constants`, `dtypes`, `source`, `way`, `cubins_of`, `uncompiled` and `costs` of [variants] are those
-that a tile does not state.
+columns = ["name", "launch", "TOKENS", "CTAS", "cost"]    # tiles as rows: a column in capitals is a constant, an empty cell "" is left out
+tiles = [
+    ["t128", "many", 128, 1, "waves"],
+    ["few8", "few", 8, 2, "streams", { when = "M <= 8" }],  # a table at the end has the keys without a column
+]
+
+A name in a list is replaced by the piece, `{ use = "name", ... }` by the piece with changed keys. A piece may itself be `{ use = ... }`
+or a list of pieces. `constants`, `dtypes`, `source`, `pipeline`, `cubins_of`, `uncompiled`, `launch`, `cost`, `costs` and `only` of [variants]
+are defaults of its tiles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tools.builder import BuildError
 from tools.builder.documents import Documents, did_you_mean
 
 LISTS = {"arguments": "argument", "options": "option", "constraints": "constraint", "parameters": "parameter", "derived": "symbols"}
-SHARED = ("constants", "dtypes", "source", "way", "cubins_of", "uncompiled", "costs")  # of [variants], what its tiles may leave out
-KINDS = (*LISTS.values(), "launch", "variants")
+PIECES = (*LISTS.values(), "map", "signature", "enum")
+# By [variants] for its tiles.
+SHARED = ("constants", "dtypes", "source", "pipeline", "cubins_of", "uncompiled", "launch", "cost", "costs", "when", "only")
+KINDS = (*PIECES, "launch", "variants")
 _Table = dict[str, Any]
 
 
-def included(data: _Table, documents: Documents) -> _Table:
-    """`data` in the language of docs/manifest.md without pieces."""
+class Included(NamedTuple):
+    table: _Table  # in the language of docs/manifest.md, without pieces
+    used: frozenset[str]  # the names of pieces, launches and files
+    unused: dict[str, str]  # a piece, a launch or a file that the table does not use -> the refusal
+
+
+def refuse_unused(tables: list[Included]) -> None:
+    """Refuses a piece, a launch or an included file that no table of a file uses."""
+    used = frozenset[str]().union(*(one.used for one in tables))
+    for one in tables:
+        for name, said in one.unused.items():
+            if name not in used:
+                raise BuildError(said)
+
+
+def included(data: _Table, documents: Documents) -> Included:
     pieces = _Pieces(data, documents)
-    made = {key: value for key, value in data.items() if key not in ("include", *LISTS.values())}
+    made = {key: value for key, value in data.items() if key not in ("include", "tiles", *PIECES)}
     if pieces.words:
         made["included_words"] = pieces.words
     for key in ("arguments", "constraints"):
@@ -47,20 +70,35 @@ def included(data: _Table, documents: Documents) -> _Table:
         made["options"] = {option.pop("name"): option for option in pieces.all("options")}
     if isinstance(data.get("derived"), list):
         made["derived"] = _merged(pieces.all("derived"))
-    if isinstance(data.get("launch"), dict):
-        made["launch"] = {name: pieces.launch(launch, (name,)) for name, launch in data["launch"].items()}
     if isinstance(data.get("variants"), str):
         made["variants"] = pieces.take("variants", data["variants"], "variants")
     if isinstance(made.get("variants"), list):
-        made["variants"] = _of_several([(pieces.variants(group), _is_piece(group)) for group in made["variants"]])
+        made["variants"] = _of_several([pieces.variants(group) for group in made["variants"]])
     elif isinstance(made.get("variants"), dict):
         made["variants"] = _with_shared(made["variants"])
-    pieces.refuse_unused()
-    return made
+    idle: set[str] = set()
+    if isinstance(data.get("launch"), dict):
+        idle = _idle(data["launch"], made.get("variants"))
+        made["launch"] = {name: pieces.launch(launch, (name,)) for name, launch in data["launch"].items() if name not in idle}
+    if launches := made.get("launch"):
+        made["signature"] = pieces.signatures(launches)
+        made["enum"] = pieces.every("enum")
+    unused = pieces.unused() | {f"launch.{name}": f"launch.{name}: no tile is started this way; remove it" for name in idle}
+    own_launches = {f"launch.{name}" for name in made.get("launch", {})}
+    return Included(made, (pieces.names() | own_launches) - unused.keys(), unused)
+
+
+def _idle(launches: _Table, variants: Any) -> set[str]:
+    """Launches that no tile of this table is started by: they are for another grouping of the file."""
+    tiles = variants.get("tiles") if isinstance(variants, dict) else None
+    if not isinstance(tiles, list) or not all(isinstance(tile, dict) for tile in tiles):
+        return set()
+    started = {str(tile.get("launch", "default")) for tile in tiles}
+    return launches.keys() - started if started <= launches.keys() else set()
 
 
 class _Pieces:
-    """What may be used by name, and what was."""
+    """The pieces that may be used by name, and those that are used."""
 
     def __init__(self, data: _Table, documents: Documents) -> None:
         self.data = data
@@ -78,7 +116,8 @@ class _Pieces:
                 raise BuildError(f"{name}: '{unknown[0]}' is no kind of piece; those are: {', '.join(KINDS)} and words")
             self.words += _list_of_tables(part, "words", name)
             self._add(part, KINDS, name)
-        self._add(data, LISTS.values(), "this table")
+        self._add(data, PIECES, "this table")
+        self._add({"variants": data.get("tiles", {})}, ("variants",), "this table")
 
     def _add(self, document: _Table, kinds: Iterable[str], place: str) -> None:
         for kind in kinds:
@@ -88,7 +127,7 @@ class _Pieces:
             for name, piece in pieces.items():
                 if (kind, name) in self.found:
                     raise BuildError(f"{place}: {kind} '{name}' is also a piece of {self.places[kind, name]}; rename one")
-                if not isinstance(piece, dict) and not (kind == "parameter" and isinstance(piece, list)):
+                if not isinstance(piece, dict) and not (kind in LISTS.values() and isinstance(piece, list)):
                     raise BuildError(f"{place}: {kind} '{name}' must be a table, got {piece!r}")
                 self.found[kind, name], self.places[kind, name] = piece, place
 
@@ -116,10 +155,43 @@ class _Pieces:
             own = self.data["launch"]
             base = own[name] if name in own else self.take("launch", name, f"launch.{seen[0]}.like", own)
             launch = {**self.launch(base, (*seen, name)), **launch}
-        made: _Table = launch
-        if isinstance(made.get("parameters"), list):
-            made = {**made, "parameters": self.all("parameters", made["parameters"])}
+        made: _Table = {**launch}
+        if isinstance(made.get("parameters", []), list):
+            values = made.pop("values", {})
+            if not isinstance(values, dict):
+                raise BuildError(f"launch.{seen[0]}.values: must be a table, got {values!r}")
+            tables = [*self.all("parameters", made.get("parameters", [])), values]
+            made["parameters"] = [{name: self._map(value, name) for name, value in one.items()} for one in tables if one]
         return made
+
+    def _map(self, value: Any, name: str) -> Any:
+        """A parameter's value, with the piece that a tensor map names."""
+        seen: list[object] = []
+        while isinstance(value, dict) and "use" in value:
+            if value["use"] in seen:
+                raise BuildError(f"map '{value['use']}' uses itself: {' -> '.join(map(str, (*seen, value['use'])))}")
+            seen.append(value["use"])
+            changes = {key: one for key, one in value.items() if key != "use"}
+            value = {**self.take("map", value["use"], f"parameter {name}"), **changes}
+        return value
+
+    def signatures(self, launches: _Table) -> _Table:
+        """The signatures that launches name, or all if a name depends on the format. A launch without a name has the only one of its table."""
+        own = [name for (kind, name), place in self.places.items() if kind == "signature" and place == "this table"]
+        for name, launch in launches.items():
+            if "signature" not in launch:
+                if len(own) > 1:
+                    raise BuildError(f"launch.{name}: name its signature, one of {', '.join(own)}")
+                launch |= {"signature": own[0]} if own else {}
+        names = {str(launch.get("signature", "")).split(" ")[0] for launch in launches.values()} - {""}
+        if any("{" in name for name in names):
+            return self.every("signature")
+        return {name: self.take("signature", name, "launch") for name in sorted(names)}
+
+    def every(self, kind: str) -> _Table:
+        of_kind = {name: piece for (other, name), piece in self.found.items() if other == kind}
+        self.used |= {(kind, name) for name in of_kind}
+        return of_kind
 
     def _tables(self, kind: str, item: Any, where: str, seen: tuple[str, ...]) -> list[_Table]:
         if isinstance(item, str):
@@ -150,13 +222,14 @@ class _Pieces:
         self.used.add((kind, name))
         return self.found[kind, name]
 
-    def refuse_unused(self) -> None:
-        for (kind, name), place in self.places.items():
-            if place == "this table" and (kind, name) not in self.used:
-                raise BuildError(f"{kind}.{name}: nothing uses this piece; remove it")
-        for name in self.files:
-            if not self._serves(name):
-                raise BuildError(f"include: nothing of {name} is used; remove it")
+    def names(self) -> frozenset[str]:
+        """All pieces of the table itself and all included files."""
+        return frozenset((*(f"{kind}.{name}" for (kind, name), place in self.places.items() if place == "this table"), *self.files))
+
+    def unused(self) -> dict[str, str]:
+        own = [key for key, place in self.places.items() if place == "this table" and key not in self.used]
+        found = {f"{kind}.{name}": f"{kind}.{name}: nothing uses this piece; remove it" for kind, name in own}
+        return found | {name: f"include: nothing of {name} is used; remove it" for name in self.files if not self._serves(name)}
 
     def _serves(self, name: str) -> bool:
         pieces = [key for key, place in self.places.items() if place == name]
@@ -180,8 +253,33 @@ def _list_of_tables(document: _Table, key: str, place: str) -> list[_Table]:
     return tables
 
 
+def _with_rows(variants: _Table) -> _Table:
+    """Tiles that are rows under columns as tables."""
+    if "columns" not in variants:
+        return variants
+    columns, tiles = variants["columns"], variants.get("tiles")
+    if not isinstance(columns, list) or not all(isinstance(one, str) and columns.count(one) == 1 for one in columns):
+        raise BuildError(f"variants: 'columns' must be a list of different names, got {columns!r}")
+    if not isinstance(tiles, list) or not all(isinstance(row, list) for row in tiles):
+        raise BuildError(f"variants: with 'columns', 'tiles' must be a list of rows, got {tiles!r}")
+    return {**{key: value for key, value in variants.items() if key != "columns"}, "tiles": [_tile_of(row, columns) for row in tiles]}
+
+
+def _tile_of(row: list[Any], columns: list[str]) -> _Table:
+    cells, rest = row[: len(columns)], row[len(columns) :]
+    if len(cells) < len(columns) or len(rest) > 1 or not all(isinstance(one, dict) for one in rest):
+        raise BuildError(f"variants: the row {row!r} must have {len(columns)} cells ({', '.join(columns)}) and at most a table after them")
+    said = {name: cell for name, cell in zip(columns, cells, strict=True) if cell != ""}
+    tile: _Table = {name: value for name, value in said.items() if not name.isupper()}
+    constants = {name: value for name, value in said.items() if name.isupper()}
+    own = dict(rest[0]) if rest else {}
+    constants |= own.pop("constants", {})
+    return {**tile, **own, **({"constants": constants} if constants else {})}
+
+
 def _with_shared(variants: _Table) -> _Table:
-    """Every tile with what it does not state itself; the constants of [variants] first."""
+    """Every tile with the defaults of [variants], whose constants come first."""
+    variants = _with_rows(variants)
     shared, tiles = {key: variants[key] for key in SHARED if key in variants}, variants.get("tiles", [])
     tables = all(isinstance(shared.get(key, {}), dict) for key in ("constants", "dtypes"))
     if shared and not (tables and isinstance(tiles, list) and all(isinstance(tile, dict) for tile in tiles)):
@@ -191,28 +289,26 @@ def _with_shared(variants: _Table) -> _Table:
 
 
 def _both(shared: _Table, tile: _Table) -> _Table:
-    return {key: {**shared[key], **tile.get(key, {})} for key in ("constants", "dtypes") if key in shared}
+    both: _Table = {key: {**shared[key], **tile.get(key, {})} for key in ("constants", "dtypes", "only") if key in shared}
+    return {**both, "when": f"({shared['when']}) and ({tile['when']})"} if "when" in shared and "when" in tile else both
 
 
 def _is_piece(group: Any) -> bool:
     return isinstance(group, dict) and group.keys() == {"use"}
 
 
-def _of_several(groups: list[tuple[Any, bool]]) -> _Table:
-    """One [variants] of them all, each of which may be a file's: each tile says its archs."""
+def _of_several(groups: list[Any]) -> _Table:
+    """One [variants] of several: each tile has its archs."""
     archs: dict[str, None] = {}
-    own: set[str] = set()  # of which the table itself has variants
     tiles = []
-    for index, (group, is_piece) in enumerate(groups):
+    for index, group in enumerate(groups):
+        if isinstance(group, dict):
+            group = _with_rows(group)
         if not isinstance(group, dict) or not isinstance(group.get("arch"), list) or not isinstance(group.get("tiles"), list):
             raise BuildError(f"variants[{index}]: must be a table with lists 'arch' and 'tiles', got {group!r}")
         unknown = [key for key in group if key not in ("arch", "tiles", *SHARED)]
         if unknown:
             raise BuildError(f"variants[{index}]: has the unknown key '{unknown[0]}'; known here: arch, tiles, {', '.join(SHARED)}")
-        if not is_piece:
-            if taken := [arch for arch in group["arch"] if arch in own]:
-                raise BuildError(f"variants[{index}]: {taken[0]} has variants above; put the tiles there")
-            own |= set(group["arch"])
         archs |= dict.fromkeys(group["arch"])
         tiles += [{"arch": group["arch"], **tile} for tile in _with_shared(group)["tiles"]]
     return {"arch": list(archs), "tiles": tiles}

@@ -211,8 +211,8 @@ class _Scope:
             for index, text in enumerate(launch[key]):
                 self._names(f"{where}.{key}[{index}]", text, known, scope)
         self._names(f"{where}.alone", launch["alone"], known, scope)
-        for index, parameter in enumerate(launch["parameters"]):
-            place = f"{where}.parameters[{index}]"
+        for parameter in launch["parameters"]:
+            place = f"{where}.parameters.{parameter['name']}"
             if "value" in parameter:
                 self._names(place, parameter["value"], known, scope)
             if parameter["kind"] == "tensor_map" and flags[f"{parameter['argument']}.present"]:

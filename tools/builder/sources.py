@@ -24,6 +24,13 @@ class Sources:
         self._includes: dict[str, list[tuple[bool, str]]] = {}
 
     def digest(self, unit: str) -> str:
+        total = hashlib.sha256()
+        for name, text in (("", unit.encode()), *sorted(self.files(unit).items())):
+            total.update(f"{name}\n{len(text)}\n".encode() + text)
+        return total.hexdigest()
+
+    def files(self, unit: str) -> dict[str, bytes]:
+        """Every file that the unit includes, directly or through others, by its path from a root."""
         found: dict[str, bytes] = {}
         waiting = self._resolve("", self._scan("the generated unit", unit.encode()))
         while waiting:
@@ -36,10 +43,7 @@ class Sources:
             if name not in self._includes:
                 self._includes[name] = self._scan(name, text)
             waiting += self._resolve(name, self._includes[name])
-        total = hashlib.sha256()
-        for name, text in (("", unit.encode()), *sorted(found.items())):
-            total.update(f"{name}\n{len(text)}\n".encode() + text)
-        return total.hexdigest()
+        return found
 
     def _scan(self, name: str, text: bytes) -> list[tuple[bool, str]]:
         includes = []

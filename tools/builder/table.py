@@ -8,7 +8,7 @@ the expressions make sense together is scope.py's question.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from typing import Any
 from tools.builder import BuildError
 from tools.builder.costs import with_costs
 from tools.builder.documents import Documents
-from tools.builder.include import included
+from tools.builder.include import included, refuse_unused
 from tools.builder.per_format import instances
+from tools.builder.sections import sections
+from tools.builder.signature import Enums, Scope, Signature, passed, signature
 from zoo.contract.expressions import RESERVED, Expression
 from zoo.contract.fields import Formula, Malformed, inside, lowered, one_of, refuse, refuse_unknown
 from zoo.contract.names import Vocabulary
@@ -42,13 +44,15 @@ class Table:
     entry: dict[str, Any]  # the manifest's entry, without variants
     archs: tuple[str, ...]
     tiles: tuple[Tile, ...]
+    signatures: dict[str, Signature]  # of each launch
+    enums: Enums
 
 
 def read_tables(root: Path, *others: Path) -> list[Table]:
     """The tables below `root`; what they include may lie below the others, too."""
-    paths = sorted(root.glob("*/*.toml"))
+    paths = sorted(root.glob("**/tables/*.toml"))
     if not paths:
-        raise BuildError(f"no table matches {root}/*/*.toml")
+        raise BuildError(f"no table matches {root}/**/tables/*.toml")
     try:
         words = Vocabulary.of_tree(root)
     except ManifestError as error:
@@ -65,8 +69,10 @@ def read_tables(root: Path, *others: Path) -> list[Table]:
 
 def _read_file(path: Path, root: Path, documents: Documents, words: Vocabulary) -> list[Table]:
     try:
-        data = with_costs(included(tomllib.loads(path.read_text("utf-8")), documents), documents)
-        return [_read(one, path, root, words) for one in instances(data, documents)]
+        made = [included(one, documents) for one in sections(tomllib.loads(path.read_text("utf-8")))]
+        refuse_unused(made)
+        tables = [with_costs(one.table, documents) for one in made]
+        return [_read(one, path, root, words) for table in tables for one in instances(table, documents)]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BuildError(f"{path}: not TOML: {error}") from None
     except (Malformed, BuildError, ManifestError, ExpressionError) as error:
@@ -74,9 +80,10 @@ def _read_file(path: Path, root: Path, documents: Documents, words: Vocabulary) 
 
 
 def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Table:
+    signatures, enums = data.pop("signature", {}), Enums.of(data.pop("enum", {}))
     table = lowered(Kernel, data)
     fields = words.fields(table["name"])
-    source = _source(table["source"], path)
+    source = source_path(table["source"], path, root)
     taken: dict[str, str] = {}
     options = {name: _option(name, one, taken) for name, one in table["options"].items()}
     read: list[Argument] = []
@@ -92,10 +99,12 @@ def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Ta
     for index, one in enumerate(table["constraints"]):
         with inside(f".constraints[{index}]"):
             constraints.append(lowered(Constraint, one))
-    launches = {}
+    scope = _scope(read, options, table["symbols"])
+    launches, taken_by = {}, {}
     for name, one in table["launches"].items():
         with inside(f".launch.{name}"):
-            launches[name] = _launch(one, read)
+            taken_by[name] = signature(one.pop("signature", ""), signatures, enums)
+            launches[name] = _launch(one, read, taken_by[name], scope)
     entry = {
         "fields": fields,
         "summary": table["summary"],
@@ -110,18 +119,19 @@ def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Ta
     }
     with inside(".variants"):
         variants = lowered(Variants, table["expansion"])
-        tiles = tuple(_tile(one, index, variants["arch"], entry) for index, one in enumerate(variants["tiles"]))
+        tiles = tuple(_tile(one, index, variants["arch"], entry, enums) for index, one in enumerate(variants["tiles"]))
     for name in launches:
         if name not in (tile.launch for tile in tiles):
             raise BuildError(f"launch.{name}: no tile is started this way; remove it")
     for tile in tiles:
         if tile.source is not None:
-            _source(tile.source, path)
-    return Table(path, root, table["name"], source, entry, tuple(variants["arch"]), tiles)
+            source_path(tile.source, path, root)
+    return Table(path, root, table["name"], source, entry, tuple(variants["arch"]), tiles, taken_by, enums)
 
 
-def _source(name: str, table: Path) -> Path:
-    source = table.parent / name
+def source_path(name: str, table: Path, root: Path) -> Path:
+    """A source of the table's own room, `dense.cu` for `<room>/kernels/dense.cu`; or of another, by its path from the root."""
+    source = root / name if "/" in name else table.parent.parent / "kernels" / name
     if not source.is_file():
         raise BuildError(f"the source {source} does not exist")
     return source
@@ -172,12 +182,28 @@ def _form(form: dict[str, Any]) -> dict[str, Any]:
     return form
 
 
-def _launch(data: object, arguments: list[Argument]) -> dict[str, Any]:
+def _scope(arguments: list[Argument], options: Mapping[str, Mapping[str, Any]], derived: Iterable[str]) -> Scope:
+    arrays = [one for one in arguments if one.kind == "array"]
+    extents = {
+        text.text for one in arrays for form in one.forms for text in (*form.shape, *(form.strides or ())) if text.names == (text.text,)
+    }
+    numbers = {one.name for one in arguments if one.kind == "scalar"}
+    floats = {one.name for one in arguments if one.kind == "scalar" and one.dtypes == ("f32",)}
+    return Scope(
+        {one.name: tuple(one.dtypes) for one in arrays},
+        frozenset(floats),
+        frozenset({*extents, *derived, *numbers} - floats),
+        {name: tuple(one["values"]) for name, one in options.items()},
+    )
+
+
+def _launch(data: Any, arguments: list[Argument], taken: Signature, scope: Scope) -> dict[str, Any]:
     launch = lowered(LaunchRule, data)
     parameters = []
-    for index, one in enumerate(launch["parameters"]):
-        with inside(f".parameters[{index}]"):
-            parameters.append(_parameter(one, arguments))
+    with inside(".parameters"):
+        for one in passed(taken, launch["parameters"], scope):
+            with inside(f".{one['name']}"):
+                parameters.append(_parameter(one, arguments))
     offsets, size = block_layout(parameter["kind"] for parameter in parameters)
     for parameter, offset in zip(parameters, offsets, strict=True):
         parameter["offset"] = offset
@@ -191,8 +217,8 @@ def _parameter(data: dict[str, Any], arguments: list[Argument]) -> dict[str, Any
     if len(kinds) != 1:
         raise Malformed(f": a parameter has exactly one of {', '.join(PARAMETERS)}, got {', '.join(kinds) or 'none'}")
     kind = kinds[0]
-    rest = {key: value for key, value in data.items() if key != kind}
-    made: dict[str, Any] = {"kind": kind, "offset": None, "size": PARAMETERS[kind][0]}
+    rest = {key: value for key, value in data.items() if key not in (kind, "name")}
+    made: dict[str, Any] = {"name": data["name"], "kind": kind, "offset": None, "size": PARAMETERS[kind][0]}
     if kind in ("i32", "i64"):
         refuse_unknown(rest, ())
         with inside(f".{kind}"):
@@ -234,8 +260,10 @@ def check_constant_box(recipe: Mapping[str, Any], values: Mapping[str, int]) -> 
     ).check()  # fmt: skip
 
 
-def _tile(data: dict[str, Any], index: int, archs: list[str], entry: dict[str, Any]) -> Tile:
+def _tile(data: dict[str, Any], index: int, archs: list[str], entry: dict[str, Any], enums: Enums) -> Tile:
     with inside(f".tiles[{data.get('name', index)}]"):
+        if isinstance(data.get("constants"), dict):
+            data = {**data, "constants": {name: enums.number(name, value) for name, value in data["constants"].items()}}
         tile = Tile(**lowered(Tile, {"arch": archs, **data}))
         for constant in tile.constants:
             if constant in RESERVED:

@@ -60,9 +60,11 @@ def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
         if rule.alone.text != "0":
             lines.append(f"- no other block shares its multiprocessor where: `{rule.alone.text}`")
         lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
-        block = [(one.offset, one.size, one.kind, code(parameter_text(one))) for one in rule.parameters]
+        block = [(one.offset, one.size, one.kind, one.name, code(parameter_text(one))) for one in rule.parameters]
         parts.append(f"## Launch\nVariants that are launched this way: {', '.join(map(code, names))}.\n\n" + "\n".join(lines))
-        parts.append(f"The parameter block has {rule.parameter_bytes} bytes:\n\n" + table(("offset", "bytes", "kind", "value"), block))
+        parts.append(
+            f"The parameter block has {rule.parameter_bytes} bytes:\n\n" + table(("offset", "bytes", "kind", "name", "value"), block)
+        )
     variants = [
         (
             one.arch,

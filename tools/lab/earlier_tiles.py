@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-SAME_TILE = ("FORMAT", "GROUPING", "BAND", "FITS", "PLACES_ANEW")  # constants that make another form of the same tile
+SAME_TILE = ("FORMAT", "GROUPING", "BAND", "NARROWS", "PLACES_ANEW")  # constants that make another form of the same tile
 
 
 def key_of(variant: Any) -> tuple[Any, ...]:

@@ -100,7 +100,7 @@ def scratch(M: int, N: int, K: int, groups: int = 1) -> dict[str, torch.Tensor]:
 
 
 def kinds_of(variant: Any) -> tuple[str, ...]:
-    """By its PROMOTION (src_cu/gemm/four_bit/tile.cuh); the last is for a launch to say."""
+    """By its PROMOTION (src_cu/gemm/hopper_w4/operands.cuh); the last is for a launch to say."""
     return (*((kind,) for kind in KINDS), ("regular", "never"))[variant.constants.get("PROMOTION", 0)]
 
 
@@ -114,7 +114,7 @@ def different(cubins: Zoo, form: str) -> int:
     for kind in KINDS:
         of_kind_of_sums = [variant for variant in tiles(kernel, kind) if variant.constants["SPLITS"] == 1]
         for M, N, K in PROBLEMS if of_kind_of_sums else ():
-            names = [variant.name for variant in of_kind_of_sums if M > 256 or "ONCE" not in variant.constants]
+            names = [variant.name for variant in of_kind_of_sums if M > 256 or "DEQUANTIZES_ONCE" not in variant.constants]
             operands = (
                 tokens(M, K) | {name: one[0] for name, one in weights(form, (1,), N, K).items()} | of_kind(kind, M, K) | scratch(M, N, K)
             )
@@ -180,7 +180,7 @@ def times(cubins: Zoo, form: str, kind: str, sizes: list[int] | int, N: int, K: 
     mean, largest = (M / max(groups, 1), max(sizes)) if isinstance(sizes, list) else (M, M)
     for variant in of_this_kind:
         width = variant.constants["TOKENS"]
-        if "ONCE" in variant.constants and M <= 256:
+        if "DEQUANTIZES_ONCE" in variant.constants and M <= 256:
             continue
         if width // 8 <= largest and mean <= width * 8 and (variant.constants["SPLITS"] == 1 or M <= 64):
             found["times"][variant.name] = ours(variant=variant.name)

@@ -71,7 +71,9 @@ def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int, gates:
         name = f"gemm.{tokens}_{form}.{grouping}{ending}"
         d = torch.full((M, N if plain else N // 2), float("nan"), device="cuda", dtype=torch.bfloat16)
         kernel = zoo.find(name)[0]
-        names = [variant.name for variant in tiles(kernel, "regular") if "ONCE" not in variant.constants]  # which want a workspace
+        names = [
+            variant.name for variant in tiles(kernel, "regular") if "DEQUANTIZES_ONCE" not in variant.constants
+        ]  # which want a workspace
         whole = next(tile for tile in names if "split" not in tile)
         zoo.launch(name, **given, **each[0], d=d, variant=whole)
         results.append(d.clone())

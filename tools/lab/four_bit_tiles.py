@@ -97,7 +97,7 @@ def drawn(seed: int, groups: bool, most: int) -> Iterator[Problem]:
 
 
 def is_likely(tile: Any, problem: Problem) -> bool:
-    if "ONCE" in tile.constants and problem.M <= 256:
+    if "DEQUANTIZES_ONCE" in tile.constants and problem.M <= 256:
         return False
     tokens, most = tile.constants["TOKENS"], max(problem.sizes or (problem.M,))
     return bool((tokens >= WIDE or TIMES_AS_MANY_ROWS * tokens >= problem.M / problem.hit) and tokens <= TIMES_AS_MANY_ROWS * most)

@@ -3,7 +3,7 @@
     python tools/lab/gemm_epilogues.py PLAIN_CUBINS CUBINS [--shapes many,few,groups,masked,dense@1@40...] [--labels plain,bf16,fp8,...] [--json FILE]
 
 As tools/lab/gemm.py: calls are replayed from CUDA graphs over rotating operands, all in turns; figures are medians. A shape is
-M, 2 I, K, or groups, rows of each, 2 I, K, and what kind of groups. The file has a sweep of each kernel, for tools/tune.py.
+M, 2 I, K, or groups, rows of each, 2 I, K, and what kind of groups. The file has a sweep of each kernel, for tools/regret.py.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def measure(plain: zoo.Zoo, fused: zoo.Zoo, shape: tuple, labels: list[str]) -> 
 
 
 def sweeps(result: dict) -> list[dict]:
-    """What tools/tune.py reads of a shape: each kernel's variants."""
+    """What tools/regret.py reads of a shape: each kernel's variants."""
     of_kernels = []
     for label, ending in KERNELS.items():
         times = {name.split()[1]: time for name, time in result["times"].items() if name.split()[0] == label}

@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--skews", default="even,uniform")
     parser.add_argument("--variants", default="*")
     parser.add_argument("--words", default="*", help="of permuted, top8, permuted_row_major_scales, indices")
-    parser.add_argument("--json", help="times of gather's variants, for tools/tune.py")
+    parser.add_argument("--json", help="times of gather's variants, for tools/regret.py")
     arguments = parser.parse_args()
     collection = zoo.Zoo(arguments.cubins)
     wrong, results = 0, []

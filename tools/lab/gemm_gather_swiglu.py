@@ -20,7 +20,7 @@ import torch
 
 import zoo
 from zoo.benchmark.graphs import Replay
-from zoo.shipped.packaged import packaged
+from zoo.packaged import packaged
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gemm import BANDWIDTH, CACHE, GROUPED, PEAK, calls_of, grouped_operands, take_turns

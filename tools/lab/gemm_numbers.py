@@ -40,11 +40,12 @@ from gemm_shapes import group_sizes, shapes_of
 import zoo
 from zoo.benchmark.graphs import Replay
 from zoo.catalog import Zoo
+from zoo.contract.array import Pointer
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.schema import Variant
 from zoo.errors import VariantError
 from zoo.runtime import driver
-from zoo.runtime.arrays import Pointer, ptr
+from zoo.runtime.arrays import ptr
 from zoo.runtime.device_array import DeviceArray, empty
 from zoo.runtime.streams import stream
 
@@ -191,7 +192,7 @@ def experiments(variant: Variant, sms: int) -> Iterator[tuple[str, Problem]]:
         for down, along in ((22, 12), (33, 12), (22, 24)):
             for blocks in (4, 16, 64):
                 yield "waves", problem(down, along, blocks)
-        if one.get("RESTS"):
+        if one.get("SPLITS_LAST_WAVE"):
             for tiles in (6, 20, 30, 31, 60, 66, 67, 90, 150, 162, 192, 198, 220, 250):
                 for blocks in (12, 24, 32, 64):
                     yield "rest", problem(*near_square(tiles), blocks)
@@ -264,7 +265,7 @@ def sweep(
     left: Callable[[], float],
     write: Callable[[Any], None],
 ) -> None:
-    """Every variant of every shape, as tools/tune.py reads it."""
+    """Every variant of every shape, as tools/regret.py reads it."""
     names = [one.name for one in timed(collection, kernel, "*")]
     derived = {name for name, _ in collection.kernel(kernel).derived} | {"sms"}
     results: list[dict[str, Any]] = []

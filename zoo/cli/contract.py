@@ -108,8 +108,8 @@ def launch_text(rule: LaunchRule) -> str:
         lines.append(paragraph(f"alone     where {rule.alone.text}: no other block shares its multiprocessor", indent=2, hanging=10))
     if rule.programmatic:
         lines.append("  programmatic stream serialization")
-    rows = [(parameter.offset, parameter.size, parameter.kind, parameter_text(parameter)) for parameter in rule.parameters]
-    lines.append(table(("offset", "bytes", "kind", f"parameter block, {rule.parameter_bytes} bytes"), rows, indent=2))
+    rows = [(one.offset, one.size, one.kind, one.name, parameter_text(one)) for one in rule.parameters]
+    lines.append(table(("offset", "bytes", "kind", "name", f"parameter block, {rule.parameter_bytes} bytes"), rows, indent=2))
     return "\n".join(lines)
 
 
@@ -201,7 +201,10 @@ def _argument_data(argument: Argument) -> dict[str, Any]:
 
 
 def _launch_data(rule: LaunchRule) -> dict[str, Any]:
-    parameters = [{"offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)} for one in rule.parameters]
+    parameters = [
+        {"name": one.name, "offset": one.offset, "size": one.size, "kind": one.kind, "meaning": parameter_text(one)}
+        for one in rule.parameters
+    ]
     return {
         "grid": _texts(rule.grid),
         "cluster": _texts(rule.cluster),
@@ -214,7 +217,7 @@ def _launch_data(rule: LaunchRule) -> dict[str, Any]:
 
 def _variant_data(variant: Variant, evidence: Evidence) -> dict[str, Any]:
     plain = (
-        "name", "arch", "dtypes", "options", "constants", "file", "bytes", "sha256", "source_sha256", "symbol",
+        "name", "arch", "dtypes", "options", "constants", "file", "bytes", "sha256", "source_sha256", "symbol", "signature",
         "threads", "registers", "static_shared", "shared", "stack", "spill_stores", "spill_loads",
     )  # fmt: skip
     texts = {"when": variant.when.text, "cost": variant.cost.text}

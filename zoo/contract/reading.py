@@ -190,6 +190,9 @@ def launch(data: object, arguments: Mapping[str, Argument]) -> LaunchRule:
         if (one.offset, one.size) != (offset, size):
             said = f" ({one.kind}) has {one.size} bytes at offset {one.offset}, in a struct it has {size} at {offset}"
             raise Malformed(said).inside(f".parameters[{index}]")
+    names = [one.name for one in parameters]
+    if len(set(names)) != len(names):
+        _refuse("parameters", names, "parameters of different names")
     if values["parameter_bytes"] != end:
         _refuse("parameter_bytes", values["parameter_bytes"], f"{end}, which its parameters take")
     return LaunchRule(**{**values, "parameters": parameters})
@@ -256,7 +259,11 @@ def _variant(data: object, choices: _Choices) -> Variant:
                 _refuse(f"{key}.{name}", value, one_of(allowed[name]))
     if values["launch"] not in choices.launches:
         _refuse("launch", values["launch"], one_of(choices.launches))
-    values["launch"] = choices.launches[values["launch"]]
+    rule = values["launch"] = choices.launches[values["launch"]]
+    if rule.signature != values["signature"]:
+        names = ", ".join(one.name for one in rule.parameters)
+        said = f" is {values['signature']}: the cubin was compiled with other parameters than its launch passes, {names}: {rule.signature}"
+        raise Malformed(said).inside(".signature")
     return Variant(**values)
 
 

@@ -6,6 +6,7 @@ tables of docs/manifest.md and the numbers of zoo/capi/zoo_contract.h written.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from zoo.contract.names import FIELDS
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
-SCHEMA = 3  # of the manifest; a reader refuses another
+SCHEMA = 4  # of the manifest; a reader refuses another
 
 ACCESS = ("read", "write", "read_write", "workspace")
 SCALAR_DTYPES = ("i32", "i64", "f32")
@@ -53,6 +54,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _A_NAME = Text(f"a name ({NAME.pattern})", NAME)
 _A_SYMBOL = Text(f"a name ({SYMBOL.pattern})", SYMBOL)
 _AN_ARCH = Text("sm_<number> with a or f, such as sm_90a", ARCH)
+_A_SIGNATURE = Text("16 hexadecimal digits", re.compile("[0-9a-f]{16}"))
 _A_DIGEST = Text("a sha256 in 64 hexadecimal digits", _DIGEST)
 _INT32 = Whole(-(1 << 31), (1 << 31) - 1, "an integer of 32 bits")
 _COUNT = Whole(0, (1 << 31) - 1, "a whole number of 31 bits")
@@ -72,6 +74,12 @@ def block_layout(kinds: Iterable[str]) -> tuple[list[int], int]:
         offsets.append(-(-end // alignment) * alignment)
         end = offsets[-1] + size
     return offsets, end
+
+
+def signature_digest(parameters: Iterable[tuple[str, str]]) -> str:
+    """Of sizes and names of parameters, in their order: what a cubin was compiled with, and what a launch must pass."""
+    words = "\n".join(f"{PARAMETERS[kind][0]} {name}" for kind, name in parameters)
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -216,9 +224,9 @@ _WITH_ARGUMENT, _WITH_VALUE = ("pointer", "f32", "tensor_map"), ("i32", "i64")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parameter:
-    """One of the kernel's parameters, in their order. In a table its kind is the key: `{ i64 = "M" }`. Of an absent optional argument a
-    pointer is null."""
+    """One of the kernel's parameters, in their order. The pointer of an absent optional argument is null."""
 
+    name: str = field(metadata=says(_A_SYMBOL, "The parameter of the kernel's source.", stands=MANIFEST))
     kind: str = field(metadata=says(OneOf(PARAMETERS), "What lies in the block.", stands=MANIFEST))
     offset: int = field(metadata=says(_COUNT, "Of the block, in bytes: as in a C struct.", stands=MANIFEST))
     size: int = field(metadata=says(_COUNT, "In bytes.", stands=MANIFEST))
@@ -260,6 +268,10 @@ class LaunchRule:
     parameter_bytes: int = field(metadata=says(_COUNT, "The size of the parameter block.", stands=MANIFEST))
     parameters: tuple[Parameter, ...] = field(metadata=says(ListOf(Subtable("parameter"), "parameters"), "In the order of the kernel's."))
 
+    @cached_property
+    def signature(self) -> str:
+        return signature_digest((one.kind, one.name) for one in self.parameters)
+
 
 _CONSTANTS = TableOf(_INT32, "integers", _A_SYMBOL)
 _WHEN = says(Formula(), "The variant is for calls where this holds.", default="1")
@@ -289,6 +301,7 @@ class Variant:
     sha256: str = field(metadata=says(_A_DIGEST, "Of the cubin."))
     source_sha256: str = field(metadata=says(_A_DIGEST, "Of the translation unit and everything it includes."))
     symbol: str = field(metadata=says(_A_SYMBOL, "The kernel in the cubin."))
+    signature: str = field(metadata=says(_A_SIGNATURE, "Of the names and sizes of the parameters that the cubin was compiled with."))
     threads: int = field(metadata=says(_THREADS, "Of a block: the kernel's `__launch_bounds__`."))
     registers: int = field(metadata=says(_COUNT, "Of a thread."))
     static_shared: int = field(metadata=says(_COUNT, "Static shared memory in bytes."))
@@ -304,7 +317,7 @@ class Variant:
 @dataclass(eq=False, repr=False)
 class Tile:
     """Variants of one set of constants, in a table: one for each arch, dtype and compiled option that it is for. `constants`,
-    `source`, `way`, `cubins_of`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
+    `source`, `pipeline`, `cubins_of`, `dtypes` and `uncompiled` may stand in `[variants]` for all of its tiles."""
 
     stands_in: ClassVar[str] = TABLE
 
@@ -325,10 +338,10 @@ class Tile:
     source: str | None = field(
         metadata=says(FileName(), "The CUDA source of its variants, beside the table.", default=None, default_words="the table's")
     )
-    way: str | None = field(
+    pipeline: str | None = field(
         metadata=says(
             Text("a name ([a-z][a-z0-9_]*)", re.compile("[a-z][a-z0-9_]*")),
-            "By which of the source's class templates a tile is computed: `ZOO_WAY` of the translation unit is its name in CamelCase.",
+            "By which of the source's class templates a tile is computed: `ZOO_PIPELINE` of the translation unit is its name in CamelCase.",
             default=None,
             default_words="the source has one",
         )
@@ -336,7 +349,7 @@ class Tile:
     cubins_of: str | None = field(
         metadata=says(
             Text("the name of a kernel"),
-            "Whose cubins its variants are started from: those of that kernel's variants of the same names, source, way and constants.",
+            "Whose cubins its variants are started from: those of that kernel's variants of the same names, source, pipeline and constants.",
             default=None,
             default_words="the table's own",
         )

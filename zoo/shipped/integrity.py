@@ -135,9 +135,8 @@ def _parameter_problems(variant: Variant, compiled: CubinKernel) -> list[str]:
         end = start + parameter.size
         expected = (start - compiled.parameter_base, parameter.size)
         if (real.offset, real.size) != expected:
-            name = f" '{parameter.argument}'" if parameter.argument else f" '{parameter.value.text}'" if parameter.value else ""
             problems.append(
-                f"parameter {index} ({parameter.kind}{name}) has {parameter.size} bytes at offset {expected[0]} by the table, "
+                f"parameter {index} ({parameter.kind} '{parameter.name}') has {parameter.size} bytes at offset {expected[0]} by the table, "
                 f"{real.size} bytes at {real.offset} in the kernel"
             )
             break  # the ones behind it only follow

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "9eec5514beb32c6b853b5585ff2bc3c0c23ab91ca32813bc1a4e266f413a87f8"
+MANIFEST_SHA256 = "885e5fbea74cccd689eaa7ccb7e5f3a5e6b9ba91ea87fd96bc33496990f028fd"

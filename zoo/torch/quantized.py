@@ -8,27 +8,32 @@ from typing import Any
 
 import torch
 
+from zoo.contract.formats import FORMATS, PAIRS, Format
 from zoo.contract.nearest import afterthought
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError, UnknownKernelError
 from zoo.runtime.torch_dtypes import torch_dtype
 
-_BLOCK = {"fp8b128": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}  # elements that share a scale; these are the formats that zoo quantises to
-_FOUR_BITS = ("mxfp4", "nvfp4")
+_BLOCK = {name: one.block for name, one in FORMATS.items() if one.scales and one.block}  # elements that share a scale
+_FOUR_BITS = tuple(name for name in _BLOCK if FORMATS[name].elements == ("e2m1x2",))
 _DIRECTIONS = ("rows", "cols", "squares")
 _TILE = 128  # rows of a tile of scales in the layout `blocked`
 _WORDS = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
-_MIXED = {("mxfp8", "mxfp4"): "mxfp8_mxfp4", ("fp8token", "nvfp4"): "fp8_nvfp4", ("fp8token", "mxfp4"): "fp8_mxfp4"}
-_FORMATS = (*_BLOCK, "fp8token")
+_MIXED = {(pair.a[0], pair.b): pair.name for pair in PAIRS.values() if FORMATS[pair.a[0]].scales}
+_FORMATS = tuple(name for name, one in FORMATS.items() if one.scales)
 _LAYOUTS = ("plain", "blocked", "mn_major", "fragments")
 _POWERS = (torch_dtype("ue8m0"), torch.uint8)
-_DTYPES = {  # of elements and of scales; bytes stand for what a torch has no dtype for
-    "fp8b128": ((torch.float8_e4m3fn,), (torch.float32, *_POWERS)),
-    "mxfp8": ((torch.float8_e4m3fn, torch.float8_e5m2), _POWERS),
-    "mxfp4": ((torch_dtype("e2m1x2"), torch.uint8), _POWERS),
-    "nvfp4": ((torch_dtype("e2m1x2"), torch.uint8), (torch.float8_e4m3fn, torch.uint8)),
-    "fp8token": ((torch.float8_e4m3fn,), (torch.float32,)),
-}
+
+
+def _dtypes(one: Format) -> tuple[tuple[torch.dtype, ...], tuple[torch.dtype, ...]]:
+    """Of elements and of scales; bytes stand for what a torch has no dtype for."""
+    elements, scales = tuple(map(torch_dtype, one.elements)), torch_dtype(str(one.scales))
+    of_bytes = (torch.uint8,) if one.elements == ("e2m1x2",) else ()
+    powers = _POWERS if one.name == "fp8b128" else (torch.uint8,) if one.scales != "f32" else ()  # f32 scales may be powers of two in ue8m0
+    return (*elements, *of_bytes), (scales, *powers)
+
+
+_DTYPES = {name: _dtypes(FORMATS[name]) for name in _FORMATS}
 
 
 @dataclass(frozen=True, eq=False)

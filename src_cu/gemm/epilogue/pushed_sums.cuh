@@ -1,13 +1,13 @@
-// From the sums of a cluster's CTAs, each over its share of K, to D, where tokens are columns: everyone sends its sums out of
-// its registers to whoever stores that part of the tile, and nobody meets anybody.
+// Adds up the sums of a cluster's CTAs, each over its share of K, and stores D, where tokens are the columns of wgmma. Every CTA pushes its sums
+// out of its registers to the CTA that stores them: no CTA waits at a cluster barrier. Included by split-K pipelines of FP8 and 4-bit weights.
 //
-// A part is 16 weights (a warp's) by 8 tokens (four registers a lane): part (warp, eight tokens) is stored by CTA
-// (eight tokens * warps + warp) % SPLITS, which takes it from all CTAs into shared memory of its own:
+// A part is 16 weights (a warp's rows) x 8 tokens (four registers a lane). CTA (eight * warps + warp) % SPLITS stores the part of `warp` and of
+// the tokens from 8 `eight` on. It receives the part from all CTAs in its own shared memory:
 //
-//     received[place of the part][CTA it came from][lane]     four floats: two weights (8 apart) of two tokens
-//     arrived                                                 counts the bytes of all parts that this CTA stores
+//     received[part / SPLITS][source CTA][lane]     four floats: two weights (8 apart) of two tokens
+//     arrived                                       counts the bytes of all parts that this CTA stores
 //
-// It adds them up in the order of the shares of K, so that the same call always gives the same bits.
+// It adds the parts in the sequence of the shares of K, so that a call always gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,40 @@
 #include "common/cluster.cuh"
 #include "common/mbarrier.cuh"
 #include "common/wgmma.cuh"
-#include "gemm/load/operands.cuh"
-#include "gemm/epilogue/store_reduced.cuh"
+#include "gemm/schedule/tile_schedule.cuh"
 
 namespace zoo {
 
-// Of a tile of so many sums: what the table has as well.
+// The size of PushedSums for a tile of `sums` sums. The tables compute the shared memory of tiles by this formula.
 constexpr int pushed_bytes(int sums, int splits) { return (sums / 128 + splits - 1) / splits * splits * 512 + 8; }
 
 template <class Tile, int SPLITS>
 struct PushedSums {
     static constexpr int PART_TOKENS = 8, PART_WEIGHTS = 16, PART_BYTES = 32 * 16;
     static constexpr int EIGHTS = Tile::TOKENS / PART_TOKENS, PARTS = EIGHTS * Tile::MATH_WARPS;
-    static constexpr int PLACES = (PARTS + SPLITS - 1) / SPLITS;  // of the parts that a CTA stores
+    static constexpr int OWN_PARTS = (PARTS + SPLITS - 1) / SPLITS;  // that a CTA stores, at most
     static_assert(Tile::SWAPPED && Tile::WAVES == 1 && SPLITS > 1);
 
-    static_assert(PLACES * SPLITS * PART_BYTES + 8 == pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, SPLITS));
+    static_assert(OWN_PARTS * SPLITS * PART_BYTES + 8 == pushed_bytes(Tile::TOKENS * Tile::WEIGHTS, SPLITS));
 
-    // A part is turned over where it arrived, a row a token: rows are 20 floats apart, so that no two lanes meet in a bank.
+    // A part is transposed where it arrived, a row for each token. Rows are 20 floats apart, so that lanes have no bank conflicts.
     static constexpr int PITCH = PART_WEIGHTS + 4;
     static_assert(PART_TOKENS * PITCH * 4 <= SPLITS * PART_BYTES);
 
-    float4 received[PLACES][SPLITS][32];
+    float4 received[OWN_PARTS][SPLITS][32];
     Barrier arrived;
 
-    // A cluster has SHARERS tiles, each of SPLITS CTAs, and those of one share of K lie together.
+    // A cluster has SPLITS x SHARERS CTAs: SHARERS tiles that share tokens. CTAs of the same share of K have neighbouring ranks.
     static __device__ __forceinline__ int split_of_this_cta() { return cluster_rank() / Tile::SHARERS; }
-    static __device__ __forceinline__ int places(int rank) { return (PARTS - rank + SPLITS - 1) / SPLITS; }
+    static __device__ __forceinline__ int own_parts(int rank) { return (PARTS - rank + SPLITS - 1) / SPLITS; }
 
-    // By one thread. `others`: arrivals of what is waited for together with the sums.
+    // One thread calls this. `others`: further arrivals that the sums are waited for with.
     __device__ __forceinline__ void initialise(uint32_t others = 0) {
         zoo::initialise(&arrived, 1 + others);
-        arrive_expecting_bytes(&arrived, places(split_of_this_cta()) * SPLITS * PART_BYTES);
+        arrive_expecting_bytes(&arrived, own_parts(split_of_this_cta()) * SPLITS * PART_BYTES);
     }
 
-    // By the multiplying warps, when all CTAs of the cluster have initialised.
+    // All math warps call this, when all CTAs of the cluster have initialised.
     __device__ __forceinline__ void push(const float (&sums)[Tile::SUMS]) {
         const int warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0), lane = threadIdx.x % 32, rank = split_of_this_cta();
         const int tile = cluster_rank() % Tile::SHARERS;
@@ -61,21 +60,21 @@ struct PushedSums {
         }
     }
 
-    // By so many warps of the CTA. -0 of all shares becomes +0, for the sum begins with it.
-    template <int WARPS, StoresEights Target>
-    __device__ __forceinline__ void add_up_and_store(const Target& d, const Work& work) {
+    // WARPS warps of the CTA call this. Target has finish_eight() and store_eight(). If all shares are -0, their sum is +0.
+    template <int WARPS, class Target>
+    __device__ __forceinline__ void reduce_and_store(const Target& d, const Work& work) {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = split_of_this_cta();
         wait(&arrived, 0);
-        for (int place = warp; place < places(rank); place += WARPS) {
-            const int part = place * SPLITS + rank;
+        for (int own = warp; own < own_parts(rank); own += WARPS) {
+            const int part = own * SPLITS + rank;
             float sum[4] = {};
 #pragma unroll
             for (int split = 0; split < SPLITS; split++) {
-                const float4 four = received[place][split][lane];
+                const float4 four = received[own][split][lane];
                 sum[0] += four.x, sum[1] += four.y, sum[2] += four.z, sum[3] += four.w;
             }
-            float* rows = reinterpret_cast<float*>(received[place]);
-            __syncwarp();  // all have read
+            float* rows = reinterpret_cast<float*>(received[own]);
+            __syncwarp();  // all lanes have read
 #pragma unroll
             for (int i = 0; i < 4; i++) rows[(lane % 4 * 2 + i % 2) * PITCH + lane / 4 + i / 2 * 8] = sum[i];
             __syncwarp();

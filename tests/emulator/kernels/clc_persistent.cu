@@ -38,8 +38,8 @@ __device__ __forceinline__ void persistent(const float* x, float* y, uint32_t* v
     while (tile >= 0) {
         if (threadIdx.x == 0) {
             arrive_expecting_bytes(&answered, sizeof(LaunchAnswer));  // every CTA of the cluster gets the answer
-            if (CLUSTER == 1) ask_for_a_cluster(&answer, &answered);
-            if (CLUSTER > 1 && rank == 0) ask_for_a_cluster_for_all(&answer, &answered);
+            if (CLUSTER == 1) request_next_cluster(&answer, &answered);
+            if (CLUSTER > 1 && rank == 0) request_next_cluster_for_all(&answer, &answered);
         }
 
         const int i = tile * TILE + threadIdx.x;
@@ -48,7 +48,7 @@ __device__ __forceinline__ void persistent(const float* x, float* y, uint32_t* v
 
         wait_for_published<CLUSTER>(&answered, parity);
         parity ^= 1;
-        const int first_cta = first_block_of(&answer);
+        const int first_cta = first_cta_of(&answer);
         tile = first_cta < 0 ? -1 : first_cta + static_cast<int>(rank);
         let_copies_see_shared_memory();  // this read of the answer before the next one is written
         CLUSTER > 1 ? synchronise_cluster() : __syncthreads();

@@ -98,22 +98,22 @@ __device__ __forceinline__ void gemm(const TensorMap& map_a, const TensorMap& ma
             fence_after_taking_over();
 #pragma unroll
             for (int block = 0; block < Format::SCALE_BLOCKS; block++) {
-                copy_scales<PAIR>(scale_a + block * 4, matrix_of_scales(shared_address(scales + block * 512)));
+                copy_scales<PAIR>(scale_a + block * 4, scale_descriptor(shared_address(scales + block * 512)));
                 copy_scales<PAIR>(scale_b + block * 4,
-                                  matrix_of_scales(shared_address(scales + Format::SCALE_BYTES + block * 512)));
+                                  scale_descriptor(shared_address(scales + Format::SCALE_BYTES + block * 512)));
             }
 #pragma unroll
             for (int i = 0; i < INSTRUCTIONS; i++) {
                 const int first = i * Format::SCALES_PER_INSTRUCTION;  // this instruction's scales: byte first%4 of block first/4
-                multiply<PAIR, KIND>(accumulator, matrix_of_lines(shared_address(a + i * 32)),
-                                     matrix_of_lines(shared_address(b + i * 32)),
-                                     mma_shape(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0) |
-                                         scales_at_byte(first % 4),
-                                     scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
+                multiply<PAIR, KIND>(
+                    accumulator, operand_descriptor(shared_address(a + i * 32)), operand_descriptor(shared_address(b + i * 32)),
+                    instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0) |
+                        scales_at_byte(first % 4),
+                    scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
             }
-            arrive_in_all_after_products<PAIR>(&empty[ring.stage]);
+            arrive_in_all_after_multiplications<PAIR>(&empty[ring.stage]);
         }
-        arrive_in_all_after_products<PAIR>(&accumulator_full);
+        arrive_in_all_after_multiplications<PAIR>(&accumulator_full);
     }
     __syncwarp();
 

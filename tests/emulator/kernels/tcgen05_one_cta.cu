@@ -94,21 +94,21 @@ __device__ __forceinline__ void gemm(const TensorMap& map_a, const TensorMap& ma
             fence_after_taking_over();
 #pragma unroll
             for (int block = 0; block < Format::SCALE_BLOCKS; block++) {
-                copy_scales<1>(scale_a + block * 4, matrix_of_scales(shared_address(scales + block * 512)));
-                copy_scales<1>(scale_b + block * 4, matrix_of_scales(shared_address(scales + Format::SCALE_BYTES + block * 512)));
+                copy_scales<1>(scale_a + block * 4, scale_descriptor(shared_address(scales + block * 512)));
+                copy_scales<1>(scale_b + block * 4, scale_descriptor(shared_address(scales + Format::SCALE_BYTES + block * 512)));
             }
 #pragma unroll
             for (int i = 0; i < INSTRUCTIONS; i++) {
                 const int first = i * Format::SCALES_PER_INSTRUCTION;  // this instruction's scales: byte first%4 of block first/4
-                multiply<1, KIND>(accumulator, matrix_of_lines(shared_address(a + i * 32)),
-                                  matrix_of_lines(shared_address(b + i * 32)),
-                                  mma_shape(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0) |
-                                      scales_at_byte(first % 4),
-                                  scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
+                multiply<1, KIND>(
+                    accumulator, operand_descriptor(shared_address(a + i * 32)), operand_descriptor(shared_address(b + i * 32)),
+                    instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, Format::SCALES_ARE_UE8M0) |
+                        scales_at_byte(first % 4),
+                    scale_a + first / 4 * 4, scale_b + first / 4 * 4, tile > 0 || i > 0);
             }
-            arrive_after_products<1>(&empty[ring.stage]);
+            arrive_after_multiplications<1>(&empty[ring.stage]);
         }
-        arrive_after_products<1>(&accumulator_full);
+        arrive_after_multiplications<1>(&accumulator_full);
     }
     __syncwarp();
 

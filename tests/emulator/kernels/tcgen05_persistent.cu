@@ -52,7 +52,7 @@ struct Shared {
 template <bool WHOLE_WARP>
 __device__ __forceinline__ int next_tile(Shared& shared, Ring<ANSWERS>& ring) {
     wait(&shared.answered[ring.stage], ring.parity);
-    const int tile = first_block_of(&shared.answer[ring.stage]);
+    const int tile = first_cta_of(&shared.answer[ring.stage]);
     let_copies_see_shared_memory();  // this read before the next answer is written
     if (WHOLE_WARP) __syncwarp();
     if (!WHOLE_WARP || threadIdx.x % 32 == 0) arrive(&shared.read[ring.stage]);
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     } else if (warp_index == 1 && elected()) {
         // Multiplier.
-        const uint32_t instruction = mma_shape(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, false);
+        const uint32_t instruction = instruction_descriptor(TILE_M, TILE_N, Format::TYPE_A, Format::TYPE_B, false);
         for (int tile = blockIdx.x; tile >= 0; tile = next_tile<false>(shared, answer), accumulator.advance()) {
             const uint32_t sum = tensor_memory + accumulator.stage * TILE_N;
             wait(&shared.drained[accumulator.stage], accumulator.parity ^ 1);
@@ -120,25 +120,25 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 fence_after_taking_over();  // after this barrier and, in the first round, after `drained`
 #pragma unroll
                 for (int block = 0; block < Format::SCALE_BLOCKS; block++) {
-                    copy_scales<1>(scale_a + block * 4, matrix_of_scales(shared_address(scales + block * 512)));
+                    copy_scales<1>(scale_a + block * 4, scale_descriptor(shared_address(scales + block * 512)));
                     copy_scales<1>(scale_b + block * 4,
-                                   matrix_of_scales(shared_address(scales + Format::SCALE_BYTES + block * 512)));
+                                   scale_descriptor(shared_address(scales + Format::SCALE_BYTES + block * 512)));
                 }
 #pragma unroll
                 for (int step = 0; step < INSTRUCTIONS; step++)  // one scale block per instruction
-                    multiply<1, MmaKind::mxf4nvf4>(sum, matrix_of_lines(shared_address(a + step * 32)),
-                                                   matrix_of_lines(shared_address(b + step * 32)), instruction,
+                    multiply<1, MmaKind::mxf4nvf4>(sum, operand_descriptor(shared_address(a + step * 32)),
+                                                   operand_descriptor(shared_address(b + step * 32)), instruction,
                                                    scale_a + step * 4, scale_b + step * 4, i > 0 || step > 0);
-                arrive_after_products<1>(&shared.empty[stage.stage]);
+                arrive_after_multiplications<1>(&shared.empty[stage.stage]);
             }
-            arrive_after_products<1>(&shared.ready[accumulator.stage]);
+            arrive_after_multiplications<1>(&shared.ready[accumulator.stage]);
         }
     } else if (warp_index == 2 && elected()) {
         // Scheduler.
         for (int tile = blockIdx.x; tile >= 0; tile = next_tile<false>(shared, answer)) {
             wait(&shared.read[answer.stage], answer.parity ^ 1);
             arrive_expecting_bytes(&shared.answered[answer.stage], sizeof(LaunchAnswer));
-            ask_for_a_cluster(&shared.answer[answer.stage], &shared.answered[answer.stage]);
+            request_next_cluster(&shared.answer[answer.stage], &shared.answered[answer.stage]);
         }
     } else if (warp_index >= 4) {
         // Epilogue: lane l of warp w writes row 32*(w%4) + l.

@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Ring<STAGES> ring;
     if (group == CONSUMER_GROUPS) {
         // Producer: needs few registers.
-        keep_registers<40>();
+        lower_registers_to<40>();
         if (threadIdx.x == CONSUMER_GROUPS * 128) {
             for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {
                 uint8_t* a = tiles + ring.stage * STAGE_BYTES;
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return;
     }
 
-    take_registers<232>();
+    raise_registers_to<232>();
     float accumulator[TILE_N / 2];
     uint32_t previous = 0;  // the stage whose mma may still be running
     for (int tile = 0; tile < k_tiles; tile++, ring.advance()) {

@@ -1,0 +1,167 @@
+// The roles of a CTA, put together: eight warps, each with a loop over the CTA's tiles. All GEMMs of blackwell/ include it.
+//
+//     0  element producer                       2  scale producer, and allocates tensor memory
+//     1  MMA, in the first CTA of a pair        3  requests further tiles        4..7  epilogue, 32 lanes of the sums each
+//
+//     elements   | tile 0   | tile 1   | ...         a ring of STAGES
+//     scales     | tile 0   | tile 1   | ...         a ring of SCALE_STAGES
+//     MMA           | tile 0   | tile 1   | ...      two buffers of sums
+//     epilogue                 | tile 0   | ...
+#pragma once
+
+#include "common/dependent_launch.cuh"
+#include "gemm/blackwell/epilogue/sums.cuh"
+#include "gemm/blackwell/mainloop.cuh"
+#include "gemm/blackwell/schedule/tiles.cuh"
+
+namespace zoo {
+
+// The tiles of a persistent cluster. The first tile follows from blockIdx. Further tiles are those of clusters that have not been launched:
+// the first CTA requests them (cluster launch control) while tiles are computed. Every role of every CTA reads each response.
+template <class Tile>
+struct NextTile {
+    // Warps of a cluster that read a response: three roles and the epilogue warps in each CTA, and the MMA warp.
+    static constexpr int READERS = (3 + EPILOGUE_WARPS) * Tile::CTAS + 1;
+
+    Tile& tile;
+    bool persistent;
+    Ring<RESPONSES> ring = {};
+
+    // The next tile's index, or -1. A whole warp calls this.
+    __device__ __forceinline__ int next() {
+        if (!persistent) return -1;
+        wait(&tile.response_full[ring.stage], ring.parity);
+        const int block = first_cta_of(&tile.responses[ring.stage]);
+        let_copies_see_shared_memory();  // orders this read before the write of the next response
+        __syncwarp();
+        if (elected()) {
+            if constexpr (Tile::CTAS == 1) arrive(&tile.response_empty[ring.stage]);
+            if constexpr (Tile::CTAS > 1) arrive_in_cta(&tile.response_empty[ring.stage], 0);
+        }
+        ring.advance();
+        return block < 0 ? -1 : block / Tile::CTAS;
+    }
+
+    // Requests tiles until there are no more. One warp of each CTA calls this.
+    __device__ __forceinline__ void request(bool first_cta) {
+        if (!persistent) return;
+        do {
+            if (elected()) {
+                if (first_cta) wait(&tile.response_empty[ring.stage], ring.parity ^ 1);
+                arrive_expecting_bytes(&tile.response_full[ring.stage], sizeof(LaunchAnswer));
+                if constexpr (Tile::CTAS == 1) request_next_cluster(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
+                if constexpr (Tile::CTAS > 1)
+                    if (first_cta) request_next_cluster_for_all(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
+            }
+            __syncwarp();
+        } while (next() >= 0);
+    }
+};
+
+// Calls `what` for each work of tile `index`. Overloads serve tiles of several works.
+template <class Tiles, class What>
+__device__ __forceinline__ void for_each_work(Tiles& tiles, int index, What what) {
+    TileWork work = {};
+    if (tiles.at(index, work)) what(work);
+}
+
+template <class Tile>
+struct Pipeline {
+    Tile& tile;
+    int cluster;  // CTAs that compute one tile together
+    bool persistent;
+    int rank = Tile::CTAS > 1 ? cluster_rank() : 0;  // in the pair
+
+    __device__ __forceinline__ static int warp() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0); }
+
+    __device__ __forceinline__ void synchronise() const {
+        if (cluster == 1)
+            __syncthreads();
+        else
+            synchronise_cluster();
+    }
+
+    // All threads call this. `types` are bits of the instruction descriptor, K the operands' columns. store(sums, work, lane) is the epilogue.
+    template <class Tiles, class Elements, class Scales, class Store>
+    __device__ __forceinline__ void run(const Tiles& tiles, const Elements& elements, const Scales& scales, uint32_t types, int K,
+                                        Store store) {
+        const int role = warp();
+        if (role == 0) {
+            if (elected()) {
+                elements.prefetch_maps();
+                scales.prefetch_maps();
+            }
+            tile.initialise_barriers(NextTile<Tile>::READERS);
+        }
+        __syncwarp();
+        if constexpr (Tile::CTAS > 1) synchronise_cluster_relaxed();  // a pair allocates together, so both CTAs must run
+        if (role == 2) allocate_columns<Tile::CTAS, TENSOR_MEMORY_COLUMNS>(&tile.tensor_memory);
+        fence_before_handing_over();
+        synchronise();
+        fence_after_taking_over();
+        wait_for_previous_kernel();
+        let_next_kernel_launch();
+        if (role == 1) {
+            Mainloop<Tile> mainloop;
+            if (rank == 0) for_each_tile(tiles, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
+        } else if (role == 3) {
+            NextTile<Tile>{tile, persistent}.request(rank == 0);
+        } else {
+            move_data(role, tiles, elements, scales, store);
+        }
+        __syncwarp();
+    }
+
+    // All threads call this after the last tile.
+    __device__ __forceinline__ void free_tensor_memory() const {
+        fence_before_handing_over();
+        synchronise();  // all reads of tensor memory and all arrivals at either CTA's barriers are over
+        if (warp() == 2) {
+            fence_after_taking_over();
+            free_columns<Tile::CTAS, TENSOR_MEMORY_COLUMNS>(tile.tensor_memory);
+        }
+    }
+
+   private:
+    template <class Tiles, class What>
+    __device__ __forceinline__ void for_each_tile(Tiles tiles, What what) const {
+        NextTile<Tile> next_tile{tile, persistent};
+#pragma unroll 1
+        for (int index = blockIdx.x / cluster; index >= 0; index = next_tile.next()) {
+            for_each_work(tiles, index, [&](const TileWork& work) {
+                what(work);
+                __syncwarp();
+            });
+            __syncwarp();
+        }
+    }
+
+    // Producers and epilogue share one loop, since computing a tile's position is much code. The MMA warp has a loop of its own: in the shared
+    // loop ptxas does not see that the warp is converged, and would keep descriptors in per-lane registers.
+    template <class Tiles, class Elements, class Scales, class Store>
+    __device__ __forceinline__ void move_data(int role, const Tiles& tiles, const Elements& elements, const Scales& scales,
+                                              Store store) const {
+        Ring<Tile::STAGES> ring;
+        Ring<Tile::SCALE_STAGES> scale_ring;
+        SumsReader<Tile> sums;
+        for_each_tile(tiles, [&](const TileWork& work) {
+            if (role == 0)
+                elements.load(tile, ring, work, rank);
+            else if (role == 2)
+                scales.load(tile, scale_ring, work, rank);
+            else
+                store(sums, work, (role - 4) * 32 + int(threadIdx.x) % 32);
+        });
+        if (role == 0 && elected()) wait_until_all_are_empty(tile.empty, ring);
+        if (role == 2 && elected()) wait_until_all_are_empty(tile.scales_empty, scale_ring);
+    }
+
+    // The first CTA's MMAs arrive at the barriers of both CTAs. A CTA must not end before all arrivals have come.
+    template <int STAGES>
+    __device__ __forceinline__ void wait_until_all_are_empty(Barrier (&empty)[STAGES], Ring<STAGES>& ring) const {
+#pragma unroll 1
+        for (int i = 0; i < STAGES; i++, ring.advance()) wait(&empty[ring.stage], ring.parity ^ 1);
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,35 @@
+// gemm.fp8b128.dense for few tokens, which are the columns of wgmma. A cluster computes a tile, and its CTAs split K; or persistent CTAs compute
+// several tiles. Neighbouring tiles may share the loads of their tokens. Its files:
+//
+//     schedule/tile_schedule.cuh              Which tile does a CTA compute next?
+//     hopper_fp8/tile.cuh                     What is in a stage, and which warps arrive at its barriers?
+//     hopper_fp8/operands.cuh                 Where do elements and scales come from?
+//     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
+//     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
+//     hopper_fp8/multicast_tokens.cuh         How do neighbouring tiles share the loads of tokens?
+//     epilogue/store_rows.cuh                 What are the types of D, and how are row_scale and C applied?
+//     epilogue/store_reduced.cuh              How are the sums of a cluster added through shared memory?
+//     epilogue/pushed_sums.cuh                Or how do CTAs push their sums to each other?
+//     hopper_fp8/pipeline/few_tokens.cuh      Which warps do what, and when? The table chooses one of three pipelines.
+//     hopper_fp8/kernels/dense.cuh            What are the kernel's arguments?
+
+#include <type_traits>
+
+#include "gemm/hopper_fp8/multicast_tokens.cuh"
+#include "gemm/hopper_fp8/pipeline/few_tokens.cuh"
+#include "gemm/schedule/tile_schedule.cuh"
+
+namespace zoo {
+
+using BaseTile =
+    Fp8Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED, Variant::OVERLAPPED>;
+using Tile = OptionalMulticastTile<TileOfCluster<BaseTile, Variant::SPLITS>, sharers<Variant>()>;
+using Rows = RowTiles<Tile, Tile::TOKENS>;
+using DenseOperands = OptionalMulticastOperands<Tile, Rows>;
+using Pipeline = ZOO_PIPELINE<Tile>;
+using ClusterSchedule = OptionalMulticastSchedule<Tile, Variant::SPLITS, Rows>;
+using Schedule = std::conditional_t<OneTilePerCluster<Pipeline>, ClusterSchedule, DenseSchedule<Tile, Variant::BAND, Rows>>;
+
+}  // namespace zoo
+
+#include "gemm/hopper_fp8/kernels/dense.cuh"

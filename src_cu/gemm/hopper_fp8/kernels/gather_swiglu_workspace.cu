@@ -1,0 +1,55 @@
+// gemm.fp8b128.m_grouped_gather.{swiglu, swiglu_fp8b128} with a workspace: as gather_swiglu.cu, but a warp gathers rows and their scales to the
+// workspace once. Tensor copies load them from there. Its files:
+//
+//     schedule/grouped_schedule.cuh           Which tile of which group does a CTA compute next?
+//     schedule/tile_schedule.cuh              Which tile does a CTA compute next?
+//     hopper_fp8/tile.cuh                     What is in a stage, and which warps arrive at its barriers?
+//     hopper_fp8/operands.cuh                 Where do elements and scales come from?
+//     hopper_fp8/producer.cuh                 How do producer warps fill the stages?
+//     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
+//     hopper_fp8/gate_up_weights.cuh          Which rows of B are a tile's gates and ups?
+//     hopper_fp8/gather/gathered_rows.cuh     Which rows of A does an index choose?
+//     hopper_fp8/gather/gather_to_workspace.cuh     How does a warp gather rows to the workspace?
+//     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
+//     epilogue/{branchless_fp8b128, store_rows, store_reduced}.cuh     How are scales computed, and rows stored?
+//     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? tiles_in_pairs.cuh is unused.
+
+#include "gemm/hopper_fp8/gate_up_weights.cuh"
+#include "gemm/hopper_fp8/gather/gather_to_workspace.cuh"
+#include "gemm/hopper_fp8/pipeline/many_tokens.cuh"
+#include "gemm/hopper_fp8/swiglu_epilogue.cuh"
+#include "gemm/schedule/grouped_schedule.cuh"
+
+namespace zoo {
+
+using Tile =
+    GatherToWorkspaceTile<Fp8Tile<Variant::TOKENS, Variant::WEIGHTS, Variant::STAGES, Variant::WARPGROUPS, Variant::SWAPPED,
+                                  Variant::OVERLAPPED, GATES_PER_SCALE<Variant::WEIGHTS>, Variant::WEIGHTS / 128>>;
+using Result = ResultTile<Tile>;
+static_assert(Result::WEIGHTS == SCALE_BLOCK, "a tile has whole scale blocks of the result");
+using Pipeline = ZOO_PIPELINE<Tile>;
+using Schedule = GroupedSchedule<Result, Variant::BAND, ContiguousGroupRows>;
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
+
+}  // namespace zoo
+
+// rows: of A; M of the result. The last four are for fp8b128. `scales` is null for bf16.
+extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, 1) ZOO_KERNEL(ZOO_PARAMETERS) {
+    extern __shared__ __align__(1024) uint8_t memory[];
+    const zoo::ScaleMatrix a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};
+    const zoo::ScaleMatrix b_scales{b_scale, b_scale_row, b_scale_block, zoo::ceil_div(2 * columns, zoo::SCALE_BLOCK),
+                                    b_scale_is_ue8m0 != 0};
+    const zoo::GatherWorkspace space(workspace, M, K);
+    constexpr int AHEAD = 2 * Variant::BAND * Variant::TOKENS;
+    const zoo::WorkspaceOperands<zoo::Tile> from{{moved, b, space.scale_matrix(M), b_scales, 0, b_scale_group, 0, 0},
+                                                 {a, a_stride, rows, K, index},
+                                                 a_scales,
+                                                 offsets + groups - 1,
+                                                 space,
+                                                 AHEAD};
+    const zoo::GateUpOperands<zoo::Tile, zoo::WorkspaceOperands<zoo::Tile>> operands{from, gate_step, gate_to_up};
+    const zoo::Fp8Output matrix{d, result_stride, columns, scales, 0, scales_row, scales_block, 0, {pow2 != 0}};
+    const zoo::Schedule schedule({offsets}, groups, columns, zoo::ceil_div(K, zoo::SCALE_BLOCK));
+    zoo::Pipeline& pipeline = *reinterpret_cast<zoo::Pipeline*>(memory);
+    pipeline.run(schedule, operands, zoo::SwigluOutput<zoo::OutputByLaunch>{{matrix}, row_scale});
+}

@@ -1,0 +1,200 @@
+// The tile of a GEMM with bf16 tokens and 4-bit weights, its ring of stages in shared memory, and its loop over K for one warpgroup.
+// bf16/pipeline.cuh and gated/pipeline.cuh include this file. A warpgroup has one or more weight parts: 64 weight rows each.
+//
+// A stage holds CHUNKS chunks along K, 64 columns each:
+//
+//     tokens      for each chunk: TOKENS x 128 bytes of A, with the 128-byte swizzle
+//     weights     for each weight part: CHUNKS packed chunks, by one copy; or 128 bytes of each of 64 stored weight rows, with the 128-byte swizzle
+//
+//     full[stage]     the producer thread arrives and expects its bytes; each thread that gathers rows arrives by its copies
+//     empty[stage]    each math warp arrives when its wgmmas on the stage are complete
+//
+// The loop over K advances by turns. A turn is half a chunk of one weight part: two wgmmas of one K step (16 columns) each. While the tensor cores
+// compute a turn, the lanes unpack the words of the next turn. They also read the codes of the turn after the next from shared memory.
+//
+//     tensor cores     ####0#### ####1#### ####2#### ####3####
+//     the lanes        unpack 1  unpack 2  unpack 3  unpack 4
+//     shared memory    read 2    read 3    read 4    read 5
+//
+// A WHOLE source reads both halves of a chunk during the turn of the first half. A source that LOOKS_UP_AHEAD starts its look-ups before the wait for
+// the tensor cores.
+//
+// Sums stay in the accumulator registers along all of K. There is no promotion, because wgmma adds bf16 products with all bits of f32.
+// zoo/reference/four_bit_gemm.py defines the sums.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/e2m1_to_bf16.cuh"
+#include "common/mbarrier.cuh"
+#include "common/nothing.cuh"
+#include "common/tensor_copy.cuh"
+#include "common/wgmma.cuh"
+#include "common/wgmma_registers_bf16.cuh"
+#include "gemm/hopper_w4/operands.cuh"
+
+namespace zoo {
+
+// Whether a variant's table has the constant LOOKS_UP.
+template <class V>
+constexpr bool looks_up = requires { V::LOOKS_UP; };
+
+// PARTS: parts of 64 weight rows of a warpgroup. Part p of warpgroup w is number p * WARPGROUPS + w of the tile.
+template <WeightFormat WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_,
+          WeightLayout LAYOUT_ = WeightLayout::packed, bool MAY_GATHER_ = LAYOUT_ != WeightLayout::packed, bool LOOKS_UP_ = false>
+struct Bf16Tile {
+    static constexpr WeightFormat FORMAT = WEIGHTS_;
+    static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
+    static constexpr bool GATHERS = GATHERS_, SCALED = false, OF_BF16 = true;
+    static constexpr WeightLayout LAYOUT = LAYOUT_;
+    static constexpr bool STORED = LAYOUT != WeightLayout::packed;
+    static constexpr bool MAY_GATHER = MAY_GATHER_;  // the launch may ask to gather tokens by index
+    static constexpr bool LOOKS_UP = LOOKS_UP_;      // pairs of stored codes are read from a table
+    static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
+    static constexpr int CHUNKS_A_LINE = 1,
+                         LINES = CHUNKS;  // a line: 128 bytes of a token
+    static constexpr int CHUNK_BYTES =
+        STORED ? CODE_BYTES : CODE_BYTES + CHUNK_ROWS * CHUNK / (FORMAT == WeightFormat::nvfp4 ? 16 : 32);
+    static constexpr int NEXT_CHUNK = STORED ? CHUNK / 2 : CHUNK_BYTES;  // bytes from one chunk to the next
+    static_assert(!STORED || CHUNKS == 4 && PARTS == 1, "a stage has 128 bytes of each row as it is stored");
+    static_assert(STAGES >= 2, "a stage is given back a chunk after its last");
+
+    // Read by gemm/epilogue/pushed_sums.cuh.
+    static constexpr bool SWAPPED = true;
+    static constexpr int WAVES = 1, SHARERS = 1;
+
+    static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
+    static constexpr bool SPILLS_TO_SHARED = SUMS * PARTS > 64;  // during the mainloop, schedule and tile wait in shared memory
+    static constexpr bool REALLOCATES_REGISTERS = SPILLS_TO_SHARED || LAYOUT == WeightLayout::stored_gate_up && SUMS == 64;
+    static constexpr int GATHERING_THREADS = GATHERS ? 96 : MAY_GATHER ? TOKENS < 32 ? 32 : 96 : 0;
+    static constexpr int THREADS = MATH_THREADS + (REALLOCATES_REGISTERS ? 128 : 32 + GATHERING_THREADS);
+    static constexpr int LOADER_REGISTERS = LAYOUT == WeightLayout::stored_gate_up ? 104 : 72,
+                         MATH_REGISTERS = 252 - LOADER_REGISTERS / 2;
+    static constexpr uint32_t FULL_ARRIVALS = 1 + GATHERING_THREADS, EMPTY_ARRIVALS = MATH_WARPS;
+
+    alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
+    alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
+    std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> spare;  // OptionalGather (gated/pipeline.cuh) keeps a flag here
+    std::conditional_t<LOOKS_UP, PairsOfBytes, Nothing> pairs;
+    Barrier full[STAGES], empty[STAGES];
+    std::conditional_t<MAY_GATHER, bool, Nothing> gathered;
+
+    // All threads call this, and then synchronise.
+    __device__ __forceinline__ void initialise(const auto& operands) {
+        if constexpr (LOOKS_UP) pairs.fill(THREADS);
+        if (threadIdx.x > 0) return;
+        uint32_t arrivals = FULL_ARRIVALS;
+        if constexpr (MAY_GATHER) {
+            gathered = operands.gathers();
+            if (!gathered) arrivals = 1;
+        }
+#pragma unroll
+        for (int stage = 0; stage < STAGES; stage++) {
+            zoo::initialise(&full[stage], arrivals);
+            zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
+        }
+    }
+
+    __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }
+    __device__ __forceinline__ void wait_until_full(Ring<STAGES> ring) {
+        bool by_threads;
+        if constexpr (MAY_GATHER) by_threads = gathered;
+        wait(&full[ring.stage], ring.parity);
+        if constexpr (GATHERS) let_copies_see_shared_memory();
+        if constexpr (MAY_GATHER)
+            if (by_threads) let_copies_see_shared_memory();
+    }
+
+    // A whole warp calls this.
+    __device__ __forceinline__ void release(int stage) {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) arrive(&empty[stage]);
+    }
+};
+
+// One warpgroup calls this. `source`: PackedBf16Weights or StoredBf16Weights. `exist`: weight parts of this warpgroup within the matrix. The other
+// parts count as zeros.
+template <class Tile, class Source>
+__device__ __forceinline__ void multiply_bf16(Tile& tile, Ring<Tile::STAGES>& ring, int chunks, int exist,
+                                              float (&sums)[Tile::PARTS][Tile::SUMS], Source& source) {
+    constexpr int PARTS = Tile::PARTS, TURNS = 2 * PARTS, AHEAD = 2;
+    constexpr int UNIT = 16,
+                  INSTRUCTION = 32 / UNIT;  // bytes: unit of a descriptor's address; of K in an instruction, in units
+    static_assert(!Source::WHOLE || PARTS <= AHEAD && Tile::CHUNKS % AHEAD == 0, "a chunk's words wait until they are unpacked");
+
+    typename Source::Ahead ahead[AHEAD] = {};
+    auto waiting = [&](int place, int turn) { return Source::WHOLE ? (PARTS == 1 ? place : turn) % AHEAD : turn % AHEAD; };
+    auto fetch = [&](uint32_t at, int place,
+                     int turn) {  // `at`: the chunk's offset from the first chunk
+        const int s = turn / PARTS, p = turn % PARTS;
+        if (Source::WHOLE && s > 0) return;
+        at += p * Tile::WARPGROUPS * sizeof(tile.weights[0][0]);
+        if (Tile::STORED || p < exist) source.load(ahead[waiting(place, turn)], at, s);
+    };
+    uint32_t words[2][8];
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+#pragma unroll
+        for (int j = 0; j < Tile::SUMS; j++) sums[p][j] = 0;
+    if (chunks == 0) return;
+    tile.wait_until_full(ring);
+    uint32_t at = ring.stage * sizeof(tile.weights[0]);
+#pragma unroll
+    for (int turn = 0; turn < AHEAD; turn++) fetch(at, 0, turn);
+    auto look_up = [&](int place, int turn) {
+        if constexpr (Source::LOOKS_UP_AHEAD) source.look_up(ahead[waiting(place, turn)]);
+    };
+    auto unpack = [&](int place, int turn, uint32_t (&to)[8]) {
+        source.unpack(ahead[waiting(place, turn)], place, turn / PARTS, to);
+    };
+    look_up(0, 0);
+    unpack(0, 0, words[0]);
+    for (int stage, before = -1;; before = stage) {
+        stage = ring.stage;
+        const uint64_t first_tokens = matrix_descriptor(tile.tokens[stage][0]);
+#pragma unroll
+        for (int place = 0; place < Tile::CHUNKS; place++) {
+            auto tokens = [&](int instruction) {  // an address fits in the lower word
+                return first_tokens >> 32 << 32 |
+                       uint32_t(uint32_t(first_tokens) + place * (Tile::TOKENS * 128 / UNIT) + instruction * INSTRUCTION);
+            };
+#pragma unroll
+            for (int turn = 0; turn < TURNS; turn++) {
+                const int s = turn / PARTS, p = turn % PARTS;
+                hold(sums[p]);
+                fence_registers();
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2], tokens(2 * s));
+                multiply_bf16_registers<Tile::TOKENS>(sums[p], words[turn % 2] + 4, tokens(2 * s + 1));
+                commit_multiplications();
+                hold(sums[p]);
+
+                if (turn < TURNS - AHEAD) {
+                    fetch(at + place * Tile::NEXT_CHUNK, place, turn + AHEAD);
+                } else if (chunks > 1) {
+                    if (turn == TURNS - AHEAD && place == Tile::CHUNKS - 1) {
+                        ring.advance();
+                        tile.wait_until_full(ring);
+                        at = ring.stage * sizeof(tile.weights[0]);
+                    }
+                    const int next = (place + 1) % Tile::CHUNKS;
+                    fetch(at + next * Tile::NEXT_CHUNK, next, turn + AHEAD - TURNS);
+                }
+                look_up((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS);
+                wait_for_multiplications<1>();
+                hold(words[(turn + 1) % 2]);
+                if (turn == 0 && place == 0 && before >= 0) tile.release(before);  // the wgmmas on that stage are done
+                unpack((place + (turn + 1) / TURNS) % Tile::CHUNKS, (turn + 1) % TURNS, words[(turn + 1) % 2]);
+            }
+            if (--chunks == 0) break;
+        }
+        if (chunks == 0) break;
+    }
+    wait_for_multiplications<0>();
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) hold(sums[p]);
+    tile.release(ring.stage);
+    ring.advance();
+}
+
+}  // namespace zoo

@@ -1,0 +1,92 @@
+// Puts a product of bf16 tokens and 4-bit weights together. kernels/bf16*.cu include this file. The roles are those of pipeline.cuh, but a warpgroup
+// may have several parts of 64 weight rows.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/cluster.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/registers.cuh"
+#include "gemm/hopper_w4/bf16/mainloop.cuh"
+#include "gemm/hopper_w4/bf16/weights.cuh"
+#include "gemm/hopper_w4/epilogue.cuh"
+#include "gemm/hopper_w4/operands.cuh"
+#include "gemm/hopper_w4/pipeline.cuh"
+#include "gemm/schedule/tile_schedule.cuh"
+
+namespace zoo {
+
+template <class Tile, class Schedule, int SPLITS>
+struct Bf16Pipeline {
+    Tile tile;
+    OptionalStagedOutput<Tile, SPLITS> staged;
+    OptionalSplitKEpilogue<Tile, SPLITS> pushed;
+    std::conditional_t<Tile::SPILLS_TO_SHARED, SpilledSchedule<Tile>, Nothing> spilled;
+
+    template <class Operands, class Result>
+    __device__ __forceinline__ void run(Schedule schedule, const Operands& operands, const GatheredRows& rows, const Result& d) {
+        let_next_kernel_launch();
+        tile.initialise(operands);
+        if (threadIdx.x == 0) {
+            if constexpr (!Tile::GATHERS) prefetch(operands.a);
+            if constexpr (Tile::STORED) prefetch(operands.stored);
+            if constexpr (SPLITS > 1) pushed.initialise();
+        }
+        operands.clear_missing_tokens(tile);
+        __syncthreads();
+        if constexpr (SPLITS > 1) arrive_at_cluster();  // the barriers of the other CTAs are initialised
+        wait_for_previous_kernel();
+
+        if (warp_index() >= Tile::MATH_WARPS) {
+            if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
+            const int thread = threadIdx.x - Tile::MATH_THREADS;
+            if (thread < 32) {
+                if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
+            } else if (thread - 32 < Tile::GATHERING_THREADS) {
+                if constexpr (Tile::MAY_GATHER)
+                    if (!operands.gathers()) return;
+                if constexpr (Tile::GATHERING_THREADS > 0) gather_tokens(tile, schedule, rows, operands.scales, thread - 32);
+            }
+            __syncwarp();
+            if constexpr (SPLITS > 1) wait_for_cluster();
+        } else {
+            if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
+            if constexpr (SPLITS > 1) wait_for_cluster();
+            Ring<Tile::STAGES> ring;
+            for (Work work; schedule.next(work);) {
+                const int heights = operands.b.tiles - work.weight / CHUNK_ROWS - warpgroup_index();
+                const int chunks = min(operands.b.chunks, work.end_block * Tile::CHUNKS) - work.first_block * Tile::CHUNKS;
+                float sums[Tile::PARTS][Tile::SUMS];
+                if constexpr (SPLITS == 1)
+                    staged[reread_thread_index() / 32].prefetch_factors(d, work);
+                else
+                    pushed.prefetch_factors(d, work, threadIdx.x);
+                if constexpr (Tile::SPILLS_TO_SHARED) spilled.spill(schedule, work);
+                const int exist = ceil_div(max(heights, 0), Tile::WARPGROUPS);
+                if constexpr (Tile::STORED) {
+                    StoredBf16Weights<Tile> halves(tile, operands.stored_scales, work);
+                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums, halves);
+                } else {
+                    PackedBf16Weights<Tile> packed(tile);
+                    multiply_bf16(tile, ring, max(chunks, 0), exist, sums, packed);
+                }
+                if constexpr (Tile::SPILLS_TO_SHARED) spilled.reload(schedule, work);
+                if constexpr (SPLITS > 1) {
+                    pushed.push(sums[0]);
+                } else {
+                    const auto mine = d.of(work.group);
+#pragma unroll
+                    for (int p = 0; p < Tile::PARTS; p++) {
+                        if (p > 0) staged[reread_thread_index() / 32].prefetch_factors(d, work);
+                        finish_and_store<Tile>(mine, staged[reread_thread_index() / 32], work, sums[p]);
+                        work.weight += Tile::WARPGROUPS * CHUNK_ROWS;
+                    }
+                }
+            }
+        }
+        if constexpr (SPLITS > 1) pushed.reduce_and_store(d, schedule.work);
+    }
+};
+
+}  // namespace zoo

@@ -1,0 +1,230 @@
+// Puts a SwiGLU product together: persistent CTAs compute tile after tile while the producer loads ahead. kernels/gated.cu includes this file.
+//
+//     producer       warp 8 copies weights and tokens; 32 or 96 more threads gather tokens by index, or copy their scales
+//     math warps     8 warps: the mainloop, then gate and up to h, then h to memory in 16 bits or in e4m3
+//
+// The launch says whether tokens are gathered, and whether h is quantised. The end of the file chooses the parts of a variant. A .cu says beforehand
+// whether weights are STORED.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/cluster.cuh"
+#include "common/dependent_launch.cuh"
+#include "common/registers.cuh"
+#include "gemm/hopper_w4/bf16/mainloop.cuh"
+#include "gemm/hopper_w4/bf16/weights.cuh"
+#include "gemm/hopper_w4/gated/epilogue.cuh"
+#include "gemm/hopper_w4/gated/fp8_output.cuh"
+#include "gemm/hopper_w4/gated/schedule.cuh"
+#include "gemm/hopper_w4/mainloop.cuh"
+#include "gemm/hopper_w4/operands.cuh"
+#include "gemm/hopper_w4/tile.cuh"
+#include "gemm/hopper_w4/weights/stored_words.cuh"
+
+namespace zoo {
+
+// A tile of packed weights whose tokens come by tensor copies, or are gathered by threads, as the launch says.
+//
+//     full[stage]     the copying thread announces its bytes; each gathering thread arrives when its copies are done
+template <class Tile, int GATHERING_THREADS_>
+struct OptionalGather : Tile {
+    static_assert(!Tile::GATHERS && !Tile::MAY_GATHER && Tile::FULL_ARRIVALS == 1);
+    static constexpr bool MAY_GATHER = true;
+    static constexpr int GATHERING_THREADS = GATHERING_THREADS_;
+    static constexpr int THREADS = Tile::MATH_THREADS + (Tile::REALLOCATES_REGISTERS ? 128 : 32 + GATHERING_THREADS);
+    static_assert(Tile::MATH_THREADS + 32 + GATHERING_THREADS <= THREADS);
+    static constexpr int LOADER_REGISTERS = 88,
+                         MATH_REGISTERS = 208;  // 72 and 216 would spill a number that all warps keep
+
+    // Whether tokens are gathered, in a word that the tile does not use. A member of its own would enlarge shared memory by 1 KB.
+    __device__ __forceinline__ int& gathered() { return this->spare; }
+
+    // All threads call this, and then synchronise.
+    __device__ __forceinline__ void initialise(const auto& operands) {
+        if (threadIdx.x == 0) {
+            gathered() = operands.gathers();
+            const uint32_t arrivals = gathered() ? 1 + GATHERING_THREADS : 1;
+#pragma unroll
+            for (int stage = 0; stage < Tile::STAGES; stage++) {
+                zoo::initialise(&this->full[stage], arrivals);
+                zoo::initialise(&this->empty[stage], Tile::EMPTY_ARRIVALS);
+            }
+        }
+        if constexpr (!Tile::OF_BF16)
+            if (threadIdx.x < 128) this->table[threadIdx.x] = magnitudes_of<Tile::FORMAT>(threadIdx.x);
+    }
+
+    __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {
+        // The vote tells ptxas that the lanes stay together. It helps in the FP8 mainloop only.
+        const bool by_threads = Tile::OF_BF16 ? gathered() : __any_sync(0xFFFFFFFF, gathered());
+        wait(&this->full[ring.stage], ring.parity);
+        if (by_threads) let_copies_see_shared_memory();
+    }
+};
+
+// Multiplies a tile's 64 weight rows of this warpgroup: 32 gates and their ups.
+template <class Tile>
+__device__ __forceinline__ void multiply_tile(Tile& tile, Ring<Tile::STAGES>& ring, const auto& operands, const Work& work,
+                                              float (&sums)[1][Tile::SUMS]) {
+    const PackedMatrices& b = operands.b;
+    const bool exists = work.weight / CHUNK_ROWS + warpgroup_index() < b.tiles;
+    if constexpr (Tile::OF_BF16 && Tile::STORED) {
+        StoredBf16Weights<Tile> weights(tile, operands.stored_scales, work);
+        multiply_bf16(tile, ring, b.chunks, int(exists), sums, weights);
+    } else if constexpr (Tile::OF_BF16) {
+        PackedBf16Weights<Tile> weights(tile);
+        multiply_bf16(tile, ring, b.chunks, int(exists), sums, weights);
+    } else {
+        multiply_needed_tokens<Tile>(work.end_token - work.token, sums[0], [&]<int TOKEN_PARTS, int COLUMNS>(auto& some_sums) {
+            auto begin = [&](auto& block) {
+                if constexpr (Tile::STORED) block.begin(operands.stored_scales, work);
+            };
+            if constexpr (Tile::SCALED) {
+                multiply_promoting_every_128<TOKEN_PARTS, COLUMNS>(tile, ring, work.end_block, exists ? b.chunks : 0, some_sums,
+                                                                   begin);
+            } else {
+                FragmentsOf<Tile> block;
+                begin(block);
+                multiply_promoting_every_256<TOKEN_PARTS, COLUMNS>(tile, block, ring, work.end_block, exists ? b.chunks : 0,
+                                                                   some_sums);
+            }
+        });
+    }
+}
+
+// The threads that copy token scales are as many as those that gather tokens. Then one loop serves both.
+template <class Tile>
+constexpr bool ONE_LOADER_LOOP = requires { requires Tile::SCALED && Tile::GATHERING_THREADS == Tile::SCALING_THREADS; };
+
+// Output: a form of Fp8Output, or NoFp8Output.
+template <class Tile, class Schedule, class Output>
+struct GatedPipeline {
+    Tile tile;
+    StagedGateUp<Tile> staged[Tile::MATH_WARPS];
+    Output output;
+    static_assert(!Tile::SPILLS_TO_SHARED && Tile::WARPGROUPS == 2);
+    static constexpr bool HAS_FP8_OUTPUT = !std::is_same_v<Output, NoFp8Output>;
+    static constexpr bool ALWAYS_QUANTISES = SharesScalesInCluster<Schedule> && !TakesBothTiles<Schedule> && !Tile::STORED;
+
+    __device__ __forceinline__ void run(Schedule schedule, const auto& operands, const GatheredRows& gathered, const auto& result,
+                                        const Fp8OutputArguments& q) {
+        let_next_kernel_launch();
+        tile.initialise(operands);
+        if (threadIdx.x == 0) {
+            output.initialise();
+            prefetch(operands.a);
+            if constexpr (Tile::STORED) prefetch(operands.stored);
+        }
+        operands.clear_missing_tokens(tile);
+        __syncthreads();
+        if constexpr (SharesScalesInCluster<Schedule>) synchronise_cluster_relaxed();  // the barriers of the other CTA are
+                                                                                       // initialised
+        wait_for_previous_kernel();
+
+        if (warp_index() >= Tile::MATH_WARPS) {
+            if constexpr (Tile::REALLOCATES_REGISTERS) lower_registers_to<Tile::LOADER_REGISTERS>();
+            const int thread = threadIdx.x - Tile::MATH_THREADS;
+            if (thread < 32) {
+                if (WarpCollective<Schedule> || thread == 0) load_operands(tile, schedule, operands, thread);
+            } else if constexpr (ONE_LOADER_LOOP<Tile>) {
+                gather_tokens(tile, schedule, gathered, operands.scales, thread - 32, operands.gathers());
+            } else if constexpr (Tile::MAY_GATHER) {
+                if (operands.gathers()) {
+                    if (thread - 32 < Tile::GATHERING_THREADS)
+                        gather_tokens(tile, schedule, gathered, operands.scales, thread - 32);
+                } else if constexpr (Tile::SCALED) {
+                    if (thread - 32 < Tile::SCALING_THREADS) load_token_scales(tile, schedule, operands.scales, thread - 32);
+                }
+            }
+        } else {
+            if constexpr (Tile::REALLOCATES_REGISTERS) raise_registers_to<Tile::MATH_REGISTERS>();
+            Ring<Tile::STAGES> ring;
+            uint32_t count = 0, exchanges = 0;
+            typename Output::LeftTile left;
+            for (Work work; schedule.next(work);) {
+                float sums[1][Tile::SUMS], h[Tile::SUMS / 2];
+                staged[reread_thread_index() / 32].prefetch_factors(result, work);
+                multiply_tile(tile, ring, operands, work, sums);
+                activate<Tile>(result, staged[reread_thread_index() / 32], work, sums[0], h);
+                if (!HAS_FP8_OUTPUT || (!ALWAYS_QUANTISES && !q.enabled())) {
+                    store_h<Tile>(result, staged[reread_thread_index() / 32], work, h);
+                } else if constexpr (SharesScalesInCluster<Schedule> && !TakesBothTiles<Schedule>) {
+                    const bool shared = schedule.shares_scales(work);
+                    output.quantise_and_store(result.sums, q, work, shared, count++, exchanges, h);
+                    exchanges += shared;
+                } else if constexpr (HAS_FP8_OUTPUT) {
+                    if (schedule.right_follows) {
+                        output.keep_left(count, h, left);
+                    } else if constexpr (SharesScalesInCluster<Schedule>) {
+                        const bool shared = schedule.shares_scales(work);
+                        output.quantise_and_store(result.sums, q, work, schedule.is_right_tile(work), shared, count++, exchanges,
+                                                  h, left);
+                        exchanges += shared;
+                    } else {
+                        output.quantise_and_store(result.sums, q, work, schedule.is_right_tile(work), count++, h, left);
+                    }
+                }
+                // Tells ptxas that the lanes stay together. The bf16 mainloop gains nothing by it.
+                if constexpr (!Tile::OF_BF16) __syncwarp();
+            }
+        }
+    }
+};
+
+// Optional constants of a variant.
+template <class V>
+constexpr bool by_cluster = requires { V::IN_CLUSTER; };
+template <class V>
+constexpr bool by_cluster_or_in_sequence = requires { V::IN_CLUSTER_OR_TURN; };
+
+constexpr Promotion PROMOTION = Promotion(Variant::PROMOTION);
+constexpr bool OF_BF16 = Variant::TOKEN_BYTES == 2, SCALED = PROMOTION == Promotion::every_128_scaled;
+constexpr WeightFormat FORMAT = WeightFormat(Variant::FORMAT);
+constexpr WeightLayout LAYOUT = STORED ? WeightLayout::stored_gate_up : WeightLayout::packed;
+constexpr int GATHERING_THREADS = Variant::CTAS > 1 ? 32 : 96;  // with more, two CTAs of 32 bf16 tokens lack registers
+
+// Packed weights, tokens with scales for 1 x 128.
+template <class Tile>
+struct ScaledPackedTile : Tile {
+    static constexpr bool REALLOCATES_REGISTERS = Tile::TOKENS > 32;  // else the math warps would spill 410 bytes
+    static_assert(!REALLOCATES_REGISTERS || Tile::THREADS == Tile::MATH_THREADS + 128,
+                  "registers move between whole warpgroups only");
+};
+
+using Fp8Tile = FourBitTile<FORMAT, Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, false, narrows<Variant>,
+                            PROMOTION, LAYOUT, STORED || SCALED>;
+using Bf16TokensTile =
+    Bf16Tile<FORMAT, Variant::TOKENS, 1, Variant::STAGES, Variant::CHUNKS, false, LAYOUT, STORED, looks_up<Variant>>;
+using PlainTile = std::conditional_t<OF_BF16, Bf16TokensTile, Fp8Tile>;
+
+using PackedTile = std::conditional_t<SCALED, ScaledPackedTile<PlainTile>, OptionalGather<PlainTile, GATHERING_THREADS>>;
+using Tile = std::conditional_t<STORED, PlainTile, PackedTile>;
+
+using Rows = GroupRowsOrMatrix<(Variant::TOKENS == 128 && !SCALED)>;
+
+// Which CTAs compute the tiles that share scales, and how these scales are found.
+template <class V>
+struct ScheduleAndOutput {
+    using Schedule = DoubleTilesInSequence<Tile, GroupedScheduleFor<Tile, V::TOKENS, V::BAND, Rows>>;
+    // Packed tiles of eight rows give h in e4m3 by clusters only, in cubins of their own.
+    using Output = std::conditional_t<V::TOKENS == 8 && !STORED && !SCALED, NoFp8Output, Fp8Output<Tile>>;
+};
+template <class V>
+    requires by_cluster<V>
+struct ScheduleAndOutput<V> {
+    using Schedule = std::conditional_t<STORED, DoubleTilesByClusterOrTiles<Tile, Rows>, DoubleTilesByCluster<Tile, Rows>>;
+    using Output = Fp8OutputByCluster<Tile>;
+};
+template <class V>
+    requires by_cluster_or_in_sequence<V>
+struct ScheduleAndOutput<V> {
+    using Schedule = DoubleTilesByClusterOrInSequence<Tile, GroupedScheduleFor<Tile, V::TOKENS, V::BAND, Rows>>;
+    using Output = Fp8OutputByClusterOrInSequence<Tile>;
+};
+using Schedule = ScheduleAndOutput<Variant>::Schedule;
+using Pipeline = GatedPipeline<Tile, Schedule, ScheduleAndOutput<Variant>::Output>;
+constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
+
+}  // namespace zoo

@@ -1,0 +1,12 @@
+// scales.unblocked: tiles of 128 x 4 to plain scales of one byte.
+//
+//     scales/row_tiles.cuh   which rows does a tile hold?
+//     scales/square.cuh      how does a thread load, transpose and store 16 x 16 bytes?
+//     scales/blocked.cuh     which square does a thread move, and where to?
+
+#include "common/variant.cuh"
+#include "scales/blocked.cuh"
+
+extern "C" __global__ void __launch_bounds__(Variant::THREADS) ZOO_KERNEL(ZOO_PARAMETERS) {
+    zoo::from_blocked<Variant::THREADS>(zoo::WholeMatrix{rows}, blocked, scales, columns, scales_stride);
+}

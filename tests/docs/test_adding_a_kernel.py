@@ -1,0 +1,94 @@
+"""docs/adding_a_kernel.md: its kernel builds and is right, and each example of the language changes its table into another one that builds."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builder.build_trees import ROOT, needs_nvcc, run_build
+from tools.builder.expand import expand
+from tools.builder.scope import check_scope
+from tools.builder.table import Table, read_tables
+
+PAGE = (ROOT / "docs/adding_a_kernel.md").read_text()
+BLOCK = re.compile(r"^```(toml|c\+\+|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"(?:#|//) my_kernels/(\S+)\n")
+TABLE = "scale_rows/tables/scale_rows.toml"
+BEGINNING, LANGUAGE = PAGE.split("## The language of tables")
+EXAMPLES = dict(re.findall(r"^### (.*?)\n(.*?)(?=^### |\Z)", LANGUAGE, re.MULTILINE | re.DOTALL))
+
+
+def files_of(text: str) -> dict[str, str]:
+    """The files that a text shows, by their paths in my_kernels."""
+    return {found[1]: block[found.end() :] for _, block in BLOCK.findall(text) if (found := PATH.match(block))}
+
+
+def changes_of(text: str) -> list[dict[str, Any]]:
+    """What a text says of the table, in blocks that are no files."""
+    return [tomllib.loads(block) for language, block in BLOCK.findall(text) if language == "toml" and not PATH.match(block)]
+
+
+def toml(value: Any) -> str:
+    """A value in TOML; tables are inline."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {toml(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+def written(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@needs_nvcc
+def test_the_kernel_builds_and_its_program_finds_it_right(tmp_path):
+    files = files_of(BEGINNING)
+    assert files.keys() == {"names.toml", TABLE, "scale_rows/kernels/scale_rows.cu"}
+    run_build("--source", written(tmp_path / "my_kernels", files), "--output", tmp_path / "my_cubins", "--arch", "sm_90a")
+    (program,) = [block for language, block in BLOCK.findall(BEGINNING) if language == "python" and "zoo.Zoo(" in block]
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
+def tables_of(folder: Path, example: str) -> list[Table]:
+    """Those of the page's table, in which each section of an example replaces the one with the same heading."""
+    files = files_of(BEGINNING)
+    changed = tomllib.loads(files[TABLE])
+    for change in changes_of(EXAMPLES[example]):
+        for name, value in change.items():
+            sections = isinstance(value, dict) and all(isinstance(one, dict) for one in value.values())
+            changed[name] = {**changed.get(name, {}), **value} if sections else value
+    lines = "".join(f"{name} = {toml(value)}\n" for name, value in changed.items())
+    tables = read_tables(written(folder, {**files, **files_of(EXAMPLES[example]), TABLE: lines}), ROOT / "src_cu")
+    for table in tables:
+        check_scope(table)
+        expand(table)
+    return tables
+
+
+NAMES = {
+    "Formats and words": ["scale_rows.fp8b128", "scale_rows.mxfp8"],
+    "Groupings": ["scale_rows.bf16.dense", "scale_rows.bf16.m_grouped_masked"],
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_of_the_language_is_a_table(tmp_path, example):
+    assert changes_of(EXAMPLES[example]), "no example"
+    tables = tables_of(tmp_path, example)
+    assert [table.name for table in tables] == NAMES.get(example, ["scale_rows.bf16"])
+
+
+def test_costs_by_a_formula_are_expressions(tmp_path):
+    (table,) = tables_of(tmp_path, "Formulas")
+    assert [tile.cost for tile in table.tiles] == ["1400 + (ceil_div(N, 2 * 256)) * 300", "1400 + (ceil_div(N, 2 * 32)) * 100"]
