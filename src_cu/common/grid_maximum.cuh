@@ -7,7 +7,7 @@
 //               count_before + workers
 //   a worker:   beat_before = beat;  work;  wait until beat is not beat_before;  add its maxima;  count = count + 1
 //
-// A worker that sees the beat change knows that CTA 0 has cleared the results: nobody else writes the beat. So the workspace may hold any
+// A worker that sees the beat change knows that CTA 0 has cleared the results: only CTA 0 writes the beat. So the workspace may hold any
 // bits at first, also the bits of an aborted launch. CTAs only wait for CTA 0, which starts first. CTA 0 counts the workers, because it may
 // not leave before the last worker has seen the beat. If workers fence their maxima before they leave, CTA 0 can then read the results.
 #pragma once

@@ -1,6 +1,7 @@
 // gemm.{fp8_nvfp4, fp8_mxfp4, bf16_nvfp4, bf16_mxfp4}.<grouping>.{swiglu, swiglu_fp8b128}[_stored]: h = activation(A gate^T) * (A up^T), the first
-// product of an expert, with 4-bit weights on Hopper. A tile of D has 64 columns of h: 128 weight rows, eight gates and eight ups in turn. Weights
-// are packed, or they are a checkpoint's rows of codes and rows of scales. Stored gates are all first, or each up follows its gate.
+// product of an expert, with 4-bit weights on Hopper. A tile of D has 64 columns of h: 128 weight rows, which alternate
+// between eight gates and eight ups. Weights are packed, or they are a checkpoint's rows of codes and rows of scales. Stored gates are all first,
+// or each up follows its gate.
 //
 // The files of a SwiGLU product and the question that each answers:
 //
