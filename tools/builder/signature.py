@@ -224,8 +224,6 @@ def _value(one: Declared, given: Any, scope: Scope) -> _Table:
         return given
     if type(given) is int:
         given = str(given)
-    if one.kind == "i64" and isinstance(given, dict) and given.keys() == {"pointer"}:
-        return given  # 8 bytes that are a number or, for other formats, an address
     if given is not None and not isinstance(given, str):
         raise Malformed(f" is {given!r}, expected a text")
     if one.kind == "pointer":
