@@ -24,6 +24,7 @@ from zoo.reference.four_bit_gemm import gemm_bf16_by_four_bit, gemm_fp8_by_four_
 from zoo.reference.fragments import chunk_shape
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools.lab.viewed import of_matrices
 from tools.soak_gemm import Output, Problem, soak_from_the_command_line
 
 SOURCE = r"""
@@ -193,7 +194,7 @@ class FourBitProblem(Problem):
         in_chunks = (self.groups, -(-self.N // 64), -(-self.K // 64), *chunk_shape(block, tokens))
         operands["b"] = torch.empty(in_chunks, dtype=torch.uint8, device="cuda")
         gates = "plain" if self.stored else self.settings.get("gates", "plain")
-        zoo.launch(f"pack.{self.weights_are}.fragments", gates=gates, tokens=tokens, **operands)
+        of_matrices(zoo).launch(f"pack.{self.weights_are}.fragments", gates=gates, tokens=tokens, **operands)
         if self.stored:
             operands["b"] = self._laid_matrices(self.q, 16)
             scales = self._laid_matrices(self.scales, self.random.choice((1, 4))).view(_DTYPE_OF_SCALES[self.weights_are])

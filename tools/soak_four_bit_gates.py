@@ -102,7 +102,7 @@ class GatesProblem(FourBitProblem):
         if self.grouping == "dense" and "alpha" in given:
             given["alpha"] = given["alpha"][0]
         if self.quantised:
-            given |= {"columns": self.N // 2} if self.settings["order"] == "fragments" else {}
+            given |= {} if self.stored else {"columns": self.N // 2}
             given |= {"q_scale": self.known} if self.known is not None else {}
         return given | {"limit": self.limit}
 
@@ -168,10 +168,10 @@ class GatesProblem(FourBitProblem):
             if self.known is None:
                 right = quantised_in_blocks(h, self.settings["scaling"], in_fragments)
                 differ |= not numpy.array_equal(answers[1], right.scales, equal_nan=True)
-                differ |= not numpy.array_equal(bits, right.q.view(numpy.uint8))
+                differ |= not numpy.array_equal(bits, right.q.view(numpy.uint8).reshape(bits.shape))
             else:
                 known = numpy.float32(self.known[g % len(self.known)].item())
-                differ |= not numpy.array_equal(bits, quantised_by(h, known, in_fragments).view(numpy.uint8))
+                differ |= not numpy.array_equal(bits, quantised_by(h, known, in_fragments).view(numpy.uint8).reshape(bits.shape))
         return differ
 
     def words(self) -> str:

@@ -17,6 +17,7 @@ import fnmatch
 import random
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -30,6 +31,9 @@ from zoo.contract.manifest import Kernel
 from zoo.errors import VariantError
 from zoo.packaged import packaged
 from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, gemm_fp8b128_k_grouped
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools.lab.viewed import of_matrices
 
 SOURCE = r"""
 // CuPy compiles with -ftz=true, which makes zeros of the subnormal numbers that __fmul_rn and its like meet; PTX is as written.
@@ -484,7 +488,7 @@ def soak_from_the_command_line(about: str, patterns: tuple[str, ...], source: st
     parser.add_argument("--small", action="store_true", help="for compute-sanitizer")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop then, and say how many ran")
     arguments = parser.parse_args()
-    collection = zoo.Zoo(arguments.cubins) if arguments.cubins else packaged
+    collection = of_matrices(zoo.Zoo(arguments.cubins) if arguments.cubins else packaged)
     names = [
         name
         for name in collection.manifest.names

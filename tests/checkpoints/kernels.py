@@ -67,23 +67,25 @@ class Layer:
         experts, rows, half = matrices.q.shape
         tiles, block = -(-rows // 64), -(-2 * half // matrices.scales.shape[2])
         scales = np.array(matrices.scales).view(np.uint8)
+        q, laid_scales = (self.viewed(array, matrices) for array in (np.array(matrices.q), scales))
         if self.lying == "stored":
             dtype = ml_dtypes.float8_e4m3fn if matrices.format == "nvfp4" else ml_dtypes.float8_e8m0fnu
-            made = {"b": self.gpu.array(np.array(matrices.q)), "b_scale": self.gpu.array(scales.view(dtype))}
+            made = {"b": self.gpu.array(q), "b_scale": self.gpu.array(laid_scales.view(dtype))}
             if matrices.format == "mxfp4":
                 largest = np.zeros((experts, 64 * tiles), np.uint8)
                 largest[:, :rows] = scales.max(axis=2)
                 made["b_row_scale"] = self.gpu.array(largest.view(dtype))
         else:
-            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), *chunk_shape(block, self.format)), "u8")}
+            made = {"b": self.gpu.empty((experts, tiles, -(-half // 32), *chunk_shape(block, self.format, matrices.gates)), "u8")}
             of_rows = {}
             if matrices.format == "mxfp4":
-                made["b_row_scale"] = of_rows["row_scale"] = self.gpu.empty((experts, 64 * tiles), "ue8m0")
-            q, scales_of_q = self.gpu.array(np.array(matrices.q)), self.gpu.array(scales)
+                made["b_row_scale"] = of_rows["row_scale"] = self.gpu.empty(
+                    (experts, 64 * tiles) if matrices.gates == "plain" else (experts, 4 * tiles, 2, 8), "ue8m0"
+                )
             zoo.launch(
                 f"pack.{matrices.format}.fragments",
-                q=q,
-                scales=scales_of_q,
+                q=self.gpu.array(q),
+                scales=self.gpu.array(laid_scales),
                 b=made["b"],
                 gates=matrices.gates,
                 tokens=self.format,
@@ -91,14 +93,23 @@ class Layer:
             )
         for name in ("alpha", "bias"):
             if (given := getattr(matrices, name)) is not None:
-                made[name] = self.gpu.array(given)
+                made[name] = self.gpu.array(self.viewed(given, matrices) if name == "bias" else given)
         return made
+
+    @staticmethod
+    def viewed(array: np.ndarray, matrices: Matrices) -> np.ndarray:
+        """Rows of gates and ups, in the checkpoint's order, as kernels name them."""
+        if matrices.gates == "plain":
+            return array
+        half = array.shape[1] // 2
+        extents = (2, half) if matrices.gates == "halves" else (half, 2)
+        return array.reshape(len(array), *extents, *array.shape[2:])
 
     def quantised(self, x: Any, rows: int, columns: int) -> dict[str, Any]:
         """Tokens as a product takes them."""
         if self.tokens == "bf16":
             return {"a": x}
-        a = self.gpu.empty((rows, 64 * -(-columns // 64)), "e4m3")
+        a = self.gpu.empty((rows, -(-columns // 64), 64), "e4m3")
         if self.tokens == "fp8b128":
             a_block_scale = self.gpu.empty((rows, -(-columns // 128)), "f32")
             zoo.launch("quantize.fp8b128.rows", x=x, q=a, scales=a_block_scale, order="fragments")
@@ -135,9 +146,10 @@ class Layer:
             **self.weights(first),
         }
         if self.between == "fp8b128":
-            q, scales = self.gpu.empty((rows, 64 * -(-width // 64)), "e4m3"), self.gpu.empty((rows, -(-width // 128)), "f32")
+            q, scales = self.gpu.empty((rows, -(-width // 64), 64), "e4m3"), self.gpu.empty((rows, -(-width // 128)), "f32")
             name = self.product("m_grouped_gather", ".swiglu_fp8b128", first)
-            zoo.launch(name, **given, q=q, scales=scales, columns=width, order="fragments", **model)
+            columns = {} if self.lying == "stored" else {"columns": width}
+            zoo.launch(name, **given, q=q, scales=scales, **columns, order="fragments", **model)
             h = {"a": q, "a_block_scale": self.given(scales)}
         else:
             d = self.gpu.empty((rows, width), "bf16")

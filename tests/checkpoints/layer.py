@@ -1,6 +1,6 @@
 """A mixture-of-experts layer with packed 4-bit weights, as kernels compute it: every step by zoo.reference, to the bit.
 
-The same steps with `zoo.launch` stand in docs/checkpoints.md. Weights are read from what was packed, so a mistake in packing is one in the result.
+The same steps with `zoo.launch` stand in docs/four_bit_weights.md. Weights are read from what was packed, so a mistake in packing is one in the result.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ class Packed:
         rows, self.columns = matrices.q.shape[1], 2 * matrices.q.shape[2]
         if matrices.format == "nvfp4":
             b = pack_nvfp4(matrices.q, matrices.scales, matrices.gates)
-            whole = unpack_nvfp4(b, 64 * b.shape[1], 64 * b.shape[2])
+            whole = unpack_nvfp4(_in_packed_order(b, matrices.gates), 64 * b.shape[1], 64 * b.shape[2])
             weights, factors = nvfp4_as_e4m3(*whole), np.full((len(b), 64 * b.shape[1]), 8, F32)
         else:
             packed = pack_mxfp4(matrices.q, matrices.scales, matrices.gates)
             b = packed.b
-            rebased = mxfp4_as_e4m3(*unpack_mxfp4(b, packed.row_scale, 64 * b.shape[1], 64 * b.shape[2]))
+            row_scale = packed.row_scale.reshape(len(b), -1)
+            rebased = mxfp4_as_e4m3(*unpack_mxfp4(_in_packed_order(b, matrices.gates), row_scale, 64 * b.shape[1], 64 * b.shape[2]))
             weights, factors = rebased.weights, rebased.factors
         self.weights, self.factors = weights[:, :rows], factors[:, :rows]
         if matrices.alpha is not None:
@@ -41,10 +42,16 @@ class Packed:
         self.rows = rows
 
 
+def _in_packed_order(b: np.ndarray, gates: str) -> np.ndarray:
+    """Packed gates and ups as if their rows were plain, so that they are unpacked as they lie."""
+    return b if gates == "plain" else b.reshape(*b.shape[:-2], 2 * b.shape[-1])
+
+
 def grouped_product(x: np.ndarray, packed: Packed, ends: np.ndarray) -> np.ndarray:
     """f32 (M, N) of bf16 rows, those of each expert by its matrix: quantised to e4m3 with a scale for each row."""
     a = quantize_token_rows(x, "fragments")
-    q = permuted_columns(a.q)[:, : packed.columns]  # the columns as they were
+    whole = a.q.reshape(len(x), -1)
+    q = permuted_columns(whole).reshape(whole.shape)[:, : packed.columns]  # the columns as they were
     found, begin = np.zeros((len(x), packed.rows), F32), 0
     for expert, end in enumerate(ends.tolist()):
         if begin < end:

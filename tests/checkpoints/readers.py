@@ -1,4 +1,4 @@
-"""From tensors as checkpoints name them to what pack.*.fragments takes: docs/checkpoints.md in numpy."""
+"""From tensors as checkpoints name them to what pack.*.fragments takes: docs/four_bit_weights.md in numpy."""
 
 from __future__ import annotations
 

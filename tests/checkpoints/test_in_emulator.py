@@ -28,11 +28,11 @@ MISTAKEN = [
 
 
 class InSteps(Layer):
-    """What docs/checkpoints.md does first: kernels of their own gather, and activate."""
+    """Separate kernels gather and activate."""
 
     def multiplied(self, quantiser, x, matrices, offsets, rows, **index):
         columns = 2 * matrices.q.shape[2]
-        a, a_scale = self.gpu.empty((rows, -(-columns // 64) * 64), "e4m3"), self.gpu.empty((rows,), "f32")
+        a, a_scale = self.gpu.empty((rows, -(-columns // 64), 64), "e4m3"), self.gpu.empty((rows,), "f32")
         zoo.launch(quantiser, x=x, q=a, scales=a_scale, order="fragments", **index)
         d = self.gpu.empty((rows, matrices.q.shape[1]), "bf16")
         name = self.product("m_grouped_contiguous", "", matrices)
@@ -42,7 +42,7 @@ class InSteps(Layer):
     def __call__(self, x, chosen, shares, first, second):
         routed = self.routed(chosen, len(first.q))
         h = self.multiplied("quantize.fp8token.rows", self.gpu.array(x), first, routed.offsets, chosen.size, index=routed.index)
-        y = self.multiplied("quantize.fp8token.rows.swiglu", h, second, routed.offsets, chosen.size)
+        y = self.multiplied("quantize.fp8token.rows.swiglu", h.reshape(chosen.size, 2, -1), second, routed.offsets, chosen.size)
         return routed.combined(y, shares)
 
 

@@ -33,7 +33,7 @@ def quantiser(format, direction, layouts=None, dtypes=None, **fields):
     kernel = SimpleNamespace(
         name=".".join(("quantize", format, direction, *fields.values())),
         fields={"op": "quantize", "formats": format, "direction": direction, **fields},
-        arguments={name: SimpleNamespace(alignment=alignment) for name, alignment in _ALIGNMENTS.items()},
+        arguments={name: SimpleNamespace(alignment=alignment, forms=()) for name, alignment in _ALIGNMENTS.items()},
         options={name: SimpleNamespace(values=values) for name, values in options.items()},
     )
     return kernel, SimpleNamespace(dtypes={"x": "bf16", **(dtypes or {})}, options={})

@@ -36,7 +36,7 @@ def kernel(formats):
     return SimpleNamespace(
         name=table.name,
         fields={"op": "gemm", "formats": formats, "grouping": "dense"},
-        arguments={name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()},
+        arguments={name: SimpleNamespace(alignment=alignment, forms=()) for name, alignment in ALIGNMENTS.items()},
         options={"batch_invariant": SimpleNamespace(values=("no", "yes"), default="no")},
         derived=tuple((name, Expression(text)) for name, text in table.entry["derived"]),
     )
@@ -191,7 +191,7 @@ def test_one_bit_off_is_caught_where_sums_are_exact_in_any_order(formats):
 
 
 def difference_of(found, wanted, within, exactly=False):
-    kernel = SimpleNamespace(arguments={"d": SimpleNamespace(alignment=16)})
+    kernel = SimpleNamespace(arguments={"d": SimpleNamespace(alignment=16, forms=())})
 
     def execute(kernel, variant, buffers, settings):
         after = buffers["d"].image.copy()

@@ -73,7 +73,7 @@ def test_reading_an_output_before_it_is_written_is_a_finding(monkeypatch):
 
 def test_an_element_that_the_kernel_must_leave_alone():
     """`Placed.untouched`: written with anything, even with what was there, it is not the kernel's."""
-    kernel = SimpleNamespace(arguments={"q": SimpleNamespace(alignment=16)})
+    kernel = SimpleNamespace(arguments={"q": SimpleNamespace(alignment=16, forms=())})
     untouched = numpy.array([[False, False], [True, True]])
     problem = Problem("a tail", {}, {"q": Placed(numpy.array([[1, 2], [0, 0]], numpy.uint8), untouched=untouched)})
 

@@ -76,7 +76,8 @@ def read(problem):
     found["bias"] = None if bias is None else bias.values.dtype.name
     found |= {name: name in inputs for name in ("a_scale", "row_scale")}
     found["scales of a for 1 x 128"] = "none" if of_blocks is None else "rows first" if of_blocks.strides[-1] == 1 else "columns first"
-    found["gap"] = a.strides[-2] - a.values.shape[-1]
+    in_fragments = a.values.dtype.itemsize == 1  # (..., K / 64, 64)
+    found["gap"] = a.strides[-3] - a.values.shape[-2] * 64 if in_fragments else a.strides[-2] - a.values.shape[-1]
     found["NaN in a"] = bool(numpy.isnan(a.values.astype(numpy.float32)).any())
     if "d" in outputs:
         found["d"] = outputs["d"].values.dtype.name
@@ -84,7 +85,7 @@ def read(problem):
         found["known scales"] = "none" if known is None else VALUES["known scales"][1 + (len(known.values) > 1)]
         found["order of q"] = settings["order"]
         found["scales with M contiguous"] = outputs["scales"].strides[-1] != 1
-    if scales is not None and scales.values.ndim == 3:
+    if scales is not None and scales.values.ndim == 4:  # of groups, each with gates and ups
         found["between groups of stored scales"] = scales.strides[0] > scales.values.shape[1] * scales.strides[1]
     return found
 
@@ -129,7 +130,7 @@ def test_stored_scales_are_read_whole_and_byte_by_byte_with_and_without_gaps(nam
         scales = problem.inputs["b_scale"]
         strides, row = scales.strides[:-1], scales.values.shape[-1]
         whole = not any(places % (4 if nvfp4 else 2) for places in (*strides, row))
-        between = strides[0] > strides[1] * scales.values.shape[1] if grouped else strides[0] > row
+        between = strides[0] > strides[1] * scales.values.shape[1] if grouped else min(strides) > row
         found.add((whole, between))
     assert found == set(itertools.product((False, True), repeat=2))
 
@@ -139,7 +140,7 @@ def test_stored_scales_may_be_negative_the_smallest_no_number_and_larger_than_is
     nvfp4, found = "nvfp4" in name, set()
     for problem in problems(name):
         scales = problem.inputs["b_scale"].values
-        scales = scales.reshape(-1, *scales.shape[-2:])
+        scales = scales.reshape(-1, scales.shape[-3] * scales.shape[-2], scales.shape[-1])  # of gates and ups
         found |= {"NaN"} if (scales & 0x7F == 0x7F if nvfp4 else scales == 0xFF).any() else set()
         if nvfp4:
             found |= {"negative"} if (scales >> 7).any() and not (scales >> 7).all() else set()

@@ -37,7 +37,7 @@ MOST_ELEMENTS = 60_000
 
 
 def kernel(grouping):
-    arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
+    arguments = {name: SimpleNamespace(alignment=alignment, forms=()) for name, alignment in ALIGNMENTS.items()}
     options = ("b_constant", "batch_invariant", "accumulate")
     return SimpleNamespace(
         name=f"gemm.fp8b128.{grouping}",

@@ -94,7 +94,7 @@ def as_numbers(scales):
 
 
 def described(grouping, epilogue, splits=1, by_index=False, arch="sm_90a"):
-    arguments = {name: SimpleNamespace(alignment=alignment) for name, alignment in ALIGNMENTS.items()}
+    arguments = {name: SimpleNamespace(alignment=alignment, forms=()) for name, alignment in ALIGNMENTS.items()}
     fields = {"op": "gemm", "formats": "fp8b128", "grouping": grouping, "extra": epilogue}
     kernel = SimpleNamespace(
         name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments, options=("gates", "scaling", "batch_invariant")

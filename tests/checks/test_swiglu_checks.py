@@ -17,7 +17,10 @@ def kernel_and_variant(name):
 
 def executor(activate=swiglu, **changes):
     return as_quantiser(
-        lambda x, format, settings: [(quantize_rows(activate(x, settings["gates"]), format, settings["layout"]), "")], **changes
+        lambda x, format, settings: [
+            (quantize_rows(activate(x.reshape(len(x), x[:1].size), settings["gates"]), format, settings["layout"]), "")
+        ],
+        **changes,
     )
 
 

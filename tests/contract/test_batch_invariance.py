@@ -16,7 +16,15 @@ FEW = [
 
 
 def launched(M, N, K, variant=None, kernel=DENSE, **settings):
-    sizes = {"M": M, "N": N, "K": K, "S": 1, "KB": K // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1), "CODES": K // 2}
+    sizes = {
+        "M": M,
+        "N": N,
+        "K": K,
+        "S": 1,
+        "KB": K // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1),
+        "CODES": K // 2,
+        "I": N // 2,
+    }
     gates = {"gates": "interleaved"} if "gates" in kernel.options else {}  # any N will do
     arrays, keywords = describe_arguments(kernel, {name: sizes[name] for name in size_symbols(kernel)}, {**gates, **settings})
     arrays = {

@@ -17,7 +17,7 @@ def sharers(name, tiles, multiprocessors, **settings):
     gated, packed = "gates" in kernel.options, kernel.arguments["a"].dtypes[0] == "e2m1x2"
     columns = 128 if not gated or kernel.fields["formats"] != "fp8b128" else 256
     lines = 32  # of K: enough for eight
-    sizes = {"M": 1, "N": columns * tiles, "K": 128 * lines * (2 if packed else 1), "KB": 128 * lines, "S": 1}
+    sizes = {"M": 1, "N": columns * tiles, "K": 128 * lines * (2 if packed else 1), "KB": 128 * lines, "S": 1, "I": columns * tiles // 2}
     given = {**settings, **({"gates": "interleaved"} if gated else {})}
     arrays, keywords = describe_arguments(kernel, {symbol: sizes[symbol] for symbol in size_symbols(kernel)}, given)
     placed = {

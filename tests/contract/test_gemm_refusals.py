@@ -23,7 +23,7 @@ def right_call(kernel, given=("offsets",), **changed):
     M, N, K, R, _G = (values[name] for name in "MNKRG")
     blocks, columns = -(-K // 128), N // 2 if "gates" in kernel.options else N
     by_place = R if "m_grouped_masked" in kernel.name else M
-    values |= {"a_stride": K, "b_stride": K, "c_stride": N, "d_stride": columns, "q_stride": columns, "d_group": M * columns}
+    values |= {"I": N // 2, "a_stride": K, "b_stride": K, "c_stride": N, "d_stride": columns, "q_stride": columns, "d_group": M * columns}
     values |= {"a_scale_row": blocks, "a_scale_block": 1, "a_scale_group": R * blocks, "a_scale_stride": M, "b_scale_stride": N}
     values |= {"b_scale_row": blocks, "b_scale_block": 1, "b_scale_group": -(-N // 128) * blocks}
     values |= {"scales_row": -(-columns // 128), "scales_block": 1, "scales_group": by_place * -(-columns // 128)}
@@ -31,7 +31,8 @@ def right_call(kernel, given=("offsets",), **changed):
     call = {name: value for name, value in changed.items() if name not in values}
     for place, (name, argument) in enumerate(kernel.arguments.items()):
         if argument.kind == "array" and (not argument.optional or name in given):
-            form = argument.forms[0]
+            in_turn = name == "b" and "gates" in kernel.options and call.get("gates") == "interleaved"
+            form = argument.forms[1 if in_turn else 0]
             shape = tuple(extent.evaluate(values) for extent in form.shape)
             row_major = [1]
             for extent in shape[:0:-1]:

@@ -157,7 +157,8 @@ def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, ta
         "FOURS": 30,
         "EIGHTS": 13,
         "I": width // 2,
-        "Q": width // 2,
+        "K_CHUNKS": (2**31 - 528) // 64,
+        "TILES_OF_B": -(-width // 64),
         "columns": 0,
         "q_scale.present": 0,
     }

@@ -66,7 +66,7 @@ def test_an_unknown_kernel_in_python_is_refused_without_a_page_of_names(name):
         ({"op": "gemm", "grouping": "dens"}, "find: no grouping is 'dens'; did you mean dense? "),
         ({"format": "mxfp8"}, "find: names have no field 'format'; did you mean formats? They have op, "),
         ({"opp": "gemm"}, "find: names have no field 'opp'; did you mean op? They have op, "),
-        ({"op": 3}, "find: no op is '3'; there are quantize, "),
+        ({"op": 3}, "find: no op is 3; there are quantize, "),
     ],
     ids=str,
 )

@@ -12,11 +12,11 @@ from zoo.packaged import packaged
 KERNELS = {kernel.name: kernel for formats in ("nvfp4", "mxfp4") for kernel in packaged.find(f"gemm.*_{formats}.*", arch="sm_90a")}
 FARTHEST = {"f32": 2**29, "bf16": 2**30}  # rows of b whose biases' bytes 31 bits count
 OUT_OF_REACH = "a bias in f32 is for at most 2^29 rows of b, one in bf16 for 2^30: multiply in parts"
-UNIT = 32  # rows of b: 16 gates and 16 ups
+UNIT = 64  # rows of b: 32 gates and 32 ups, which packed weights count
 
 
 def call(name, M, N, **settings):
-    sizes = {"M": M, "R": M, "T": M, "N": N, "K": 64, "CODES": 32, "I": N // 2, "Q": N // 2, "G": 1}
+    sizes = {"M": M, "R": M, "T": M, "N": N, "K": 64, "CODES": 32, "I": N // 2, "G": 1}
     kernel = KERNELS[name]
     check_call(kernel, {one: sizes[one] for one in size_symbols(kernel)}, settings, groups=Groups(1))
 

@@ -60,7 +60,7 @@ def test_an_open_dtype_is_the_first_unless_said():
 
 @pytest.mark.parametrize(("format", "bytes"), [("nvfp4", 2304), ("mxfp4", 2176)])
 def test_rows_of_packed_weights_are_asked_for_unless_an_optional_input_tells_them(format, bytes):
-    inputs = dict(a=((5, 128), "e4m3"), b=((2, 2, bytes), "u8"))
+    inputs = dict(a=((5, 2, 64), "e4m3"), b=((2, 2, bytes), "u8"))
     inputs |= {} if format == "nvfp4" else dict(b_row_scale=((128,), "ue8m0"))
     with pytest.raises(zoo.ArgumentError, match=r"d: no input tells N of its shape \(M, N\); pass N="):
         zoo.shapes(f"gemm.fp8_{format}.dense", **inputs)
@@ -70,10 +70,10 @@ def test_rows_of_packed_weights_are_asked_for_unless_an_optional_input_tells_the
 
 def test_a_size_that_no_input_tells_is_asked_for_by_its_symbol():
     with pytest.raises(zoo.ArgumentError, match=r"scales: no input tells M of its shape \(M, C\); pass M="):
-        zoo.shapes("scales.unblocked", blocked=((128, 8), "u8"))
-    assert zoo.shapes("scales.unblocked", blocked=((128, 8), "u8"), M=100, C=7)["scales"].shape == (100, 7)
+        zoo.shapes("scales.unblocked", blocked=((1, 2, 32, 16), "u8"))
+    assert zoo.shapes("scales.unblocked", blocked=((1, 2, 32, 16), "u8"), M=100, C=7)["scales"].shape == (100, 7)
     with pytest.raises(zoo.ArgumentError, match="M: expected a whole number"):
-        zoo.shapes("scales.unblocked", blocked=((128, 8), "u8"), M=True, C=7)
+        zoo.shapes("scales.unblocked", blocked=((1, 2, 32, 16), "u8"), M=True, C=7)
     with pytest.raises(zoo.ArgumentError, match="no argument is named 'M'"):
         zoo.shapes("quantize.mxfp8.rows", x=((4, 64), "bf16"), M=4)
 
@@ -126,7 +126,7 @@ def test_numbers_of_one_group_given_for_two_are_refused_in_the_shape_that_was_gi
     """A dimension put before them would be told of as if the caller had written it."""
     kernel = zoo.kernel("gemm.fp8_nvfp4.m_grouped_contiguous.swiglu")
     given = {
-        "a": array("e4m3", 64, 128), "b": array("u8", groups, 4, 2, 2304), "offsets": array("i32", groups), "d": array("bf16", 64, 128),
+        "a": array("e4m3", 64, 2, 64), "b": array("u8", groups, 4, 2, 2, 1152), "offsets": array("i32", groups), "d": array("bf16", 64, 128),
         "alpha": array("f32", 2),
     }  # fmt: skip
     if groups == 1:

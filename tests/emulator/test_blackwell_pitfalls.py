@@ -1,6 +1,6 @@
 """What Blackwell lets pass, or punishes on some runs only: each pitfall as a small kernel that has it, beside the one that does it right.
 
-docs/emulator.md has the list; those that other tests and the mutants provoke are not repeated here.
+docs/blackwell.md has the list; those that other tests and the mutants provoke are not repeated here.
 """
 
 import numpy as np

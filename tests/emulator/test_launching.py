@@ -185,7 +185,7 @@ def test_a_linear_layer_as_the_page_on_gemm_writes_it():
 
 
 def test_sums_are_the_gpus_where_a_gpu_has_confirmed_them_and_exact_elsewhere():
-    """256 + 2^-6: Hopper's tensor core drops what lies 14 places below the largest product (docs/emulator_arithmetic.md)."""
+    """256 + 2^-6: Hopper's tensor core drops what lies 14 places below the largest product (docs/emulator.md)."""
     for arch in ("sm_100a", "sm_100f", "sm_103a", "sm_120a"):
         assert zoo.emulator.Device(arch).arithmetic == "exact"
 

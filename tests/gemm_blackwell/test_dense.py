@@ -7,6 +7,7 @@ import numpy
 import pytest
 
 from tests.gemm_blackwell.in_flight import InFlight
+from tests.gemm_blackwell.named import named
 from tests.gemm_blackwell.which import CUBINS, EXAMPLES, SCHEDULES, ZOO
 from zoo import checks
 from zoo.catalog import Zoo
@@ -88,7 +89,7 @@ def multiplied(kernel, variant, operands, device=None, **settings):
     M, N, _ = operands.sizes
     d = empty(device, M, N)
     settings = {name: placed(device, value, "f32") if isinstance(value, numpy.ndarray) else value for name, value in settings.items()}
-    report = ZOO.prepare(kernel.name, variant=variant.name, d=d, **arguments_of(device, operands), **settings)()
+    report = ZOO.prepare(kernel.name, variant=variant.name, d=d, **named(kernel.name, arguments_of(device, operands)), **settings)()
     assert report.ok, report
     return device.read(d.address, (M, N), numpy.float32)
 
@@ -164,7 +165,7 @@ def launches_in_flight(kernel, variant, monkeypatch, waits=True):
     for K in (96, 32, 64):
         operands, d = random_operands(kernel.fields["formats"], 130, 24, K, 7), empty(device, 130, 24)
         more = {} if c is None else {"c": c}
-        plans.append(fresh.prepare(kernel.name, variant=variant.name, d=d, **arguments_of(device, operands), **more))
+        plans.append(fresh.prepare(kernel.name, variant=variant.name, d=d, **named(kernel.name, arguments_of(device, operands)), **more))
         expected = finished(operands.sums(), "f32", c=expected)
         c = d
     flight = InFlight(device, 4, waits)

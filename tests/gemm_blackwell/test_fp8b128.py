@@ -356,7 +356,7 @@ def test_k_is_shared_by_as_many_as_the_multiprocessors_allow(kernel, variant, mu
         pytest.skip("few tokens only")
     K = 128 * 32 + 16
     problem = swiglu(kernel, variant, 16, K, (2,), "interleaved", "exact", 5) if "extra" in kernel.fields else dense(2, 8, K)
-    values = {"M": 2, "N": 32 if "extra" in kernel.fields else 8, "K": K, "sms": multiprocessors}
+    values = {"M": 2, "N": 8, "I": 16, "K": K, "sms": multiprocessors}
     values |= {"batch_invariant.yes": 0, "batch_invariant.no": 1, "gates.interleaved": 1}
     for name, expression in kernel.derived:
         values[name] = expression.evaluate(values)

@@ -7,6 +7,7 @@ import numpy
 import pytest
 
 from tests.gemm_blackwell.exact_groups import BLOCKS, blocked, extras, operand, placed_d, placed_elements, placed_weights, sides, weights
+from tests.gemm_blackwell.named import named
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Placed, Problem
@@ -159,5 +160,5 @@ def sums(name, tile, inputs, M, N):
             device.alloc(values.reshape(-1).view(numpy.uint8)), values.shape, dtype, contiguous_strides(values.shape), device
         )
     d = device.empty((M, N), "f32")
-    assert ZOO.prepare(name, variant=tile, d=d, **arguments)().ok
+    assert ZOO.prepare(name, variant=tile, d=d, **named(name, arguments))().ok
     return d.numpy().view(numpy.uint32)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.gemm_blackwell import exact_groups
 from tests.gemm_blackwell.exact_groups import BLOCKS, along_k, contiguous, masked, placed_elements, placed_scales, values_of
+from tests.gemm_blackwell.named import named
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Laid, Placed, Problem
@@ -115,7 +116,7 @@ def launched(name, tile, placed, **options):
     for argument, array in placed.items():
         laid = Laid(array, 16)
         arguments[argument] = Pointer(device.alloc(numpy.ascontiguousarray(array.values)), laid.shape, laid.dtype, laid.strides, device)
-    report = ZOO.prepare(name, variant=tile, **arguments, **options)()
+    report = ZOO.prepare(name, variant=tile, **named(name, arguments), **options)()
     assert report.ok, str(report)
     return device.read(arguments["d"].address, placed["d"].values.shape, numpy.float32)
 

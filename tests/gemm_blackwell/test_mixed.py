@@ -17,6 +17,7 @@ from tests.gemm_blackwell.exact_groups import (
     placed_elements,
     placed_scales,
 )
+from tests.gemm_blackwell.named import named
 from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Problem
@@ -90,7 +91,7 @@ def test_rows_of_2880_elements_are_packed_and_then_multiplied():
     packed, d = device.empty((N, 1472), "e2m1x2"), device.empty((M, N), "f32")
     assert ZOO.prepare("pack.mxfp4", q=put(b.elements, "e2m1x2"), packed=packed)().ok
     scales = {name: put(blocked(side.scales).reshape(128, 92), "ue8m0") for name, side in (("a_scale", a), ("b_scale", b))}
-    assert ZOO.prepare(f"gemm.{MIXED}.dense", a=put(a.elements, "e4m3"), b=packed, d=d, **scales)().ok
+    assert ZOO.prepare(f"gemm.{MIXED}.dense", a=put(a.elements, "e4m3"), b=packed, d=d, **named(f"gemm.{MIXED}.dense", scales))().ok
     numpy.testing.assert_array_equal(d.numpy(), (a.values @ b.values.T).astype(numpy.float32))
 
 

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy
 import pytest
 
+from tests.gemm_blackwell.named import named
 from tests.gemm_blackwell.which import ZOO
 from zoo.contract.array import Pointer
 from zoo.emulator import Device
@@ -62,10 +63,14 @@ def chain(formats: str, first: str, second: str, leftover: int | None):
     }  # fmt: skip
     b = {"b": elements(G, 2 * COLUMNS, K // per_byte), "b_scale": scales(*tiles(K // block, 2 * COLUMNS))}
     made = f"swiglu_{'nvfp4' if nvfp4 else 'mxfp8'}"
-    ZOO.launch(f"gemm.{formats}.{first}.{made}", **a, **b, q=q, scales=q_scales, gates="interleaved", **groups, **more)
+    gated = f"gemm.{formats}.{first}.{made}"
+    arguments = named(gated, {**a, **b, "q": q, "scales": q_scales}, gates="interleaved")
+    ZOO.launch(gated, **arguments, gates="interleaved", **groups, **more)
     weights = {"b": elements(G, N, COLUMNS // per_byte), "b_scale": scales(*tiles(COLUMNS // block, N))}
     d = device.empty((*leading, N), "f32")
-    report = ZOO.prepare(f"gemm.{formats}.{GROUPINGS[first]}", variant=second, a=q, a_scale=q_scales, **weights, d=d, **groups)()
+    plain = f"gemm.{formats}.{GROUPINGS[first]}"
+    operands = named(plain, {"a": q, "a_scale": q_scales, **weights})
+    report = ZOO.prepare(plain, variant=second, **operands, d=d, **groups)()
     there = numpy.arange(ROOM) < (numpy.asarray(SIZES)[:, None] if masked else ends[-1])
     return device.read(d.address, (*leading, N), numpy.float32)[there], report.findings
 

@@ -38,7 +38,7 @@ def test_what_the_quantiser_writes_is_what_the_product_takes(layout, K):
     x[2] *= 1000
     x = x.astype(ml_dtypes.bfloat16)
     blocks, columns = -(-K // 128), -(-K // 64) * 64
-    a = numpy.zeros((M, columns), ml_dtypes.float8_e4m3fn)
+    a = numpy.zeros((M, columns // 64, 64), ml_dtypes.float8_e4m3fn)
     a_scale = numpy.zeros((M, blocks) if layout == "plain" else (blocks, -(-M // 4) * 4), numpy.float32)
     written = a_scale if layout == "plain" else a_scale[:, :M]
     run("quantize.fp8b128.rows", {"x": x, "q": a, "scales": written, "layout": layout, "order": "fragments"})
@@ -57,15 +57,17 @@ def test_weights_packed_for_the_other_tokens_are_refused_in_words_that_name_the_
     d = numpy.zeros((3, 64), numpy.float32)
     run(f"gemm.{tokens}_nvfp4.dense", {"a": a, "b": pack_nvfp4(q, scales, tokens=tokens), "d": d})
     other = {"fp8": "bf16", "bf16": "fp8"}[tokens]
-    with pytest.raises(ArgumentError, match=rf"b: expected .*; weights as pack\.nvfp4\.fragments writes them with tokens = {tokens}$"):
+    with pytest.raises(
+        ArgumentError, match=rf"b: expected .*; weights as pack\.nvfp4\.fragments writes them with gates=\"plain\" and tokens=\"{tokens}\"$"
+    ):
         run(f"gemm.{tokens}_nvfp4.dense", {"a": a, "b": pack_nvfp4(q, scales, tokens=other), "d": d})
     given = {"a": (a.shape, "e4m3" if tokens == "fp8" else "bf16"), "b": (pack_nvfp4(q, scales, tokens=other).shape, "u8")}
-    with pytest.raises(ArgumentError, match=rf"b: expected .* with tokens = {tokens}$"):
+    with pytest.raises(ArgumentError, match=rf"b: expected .* with gates=\"plain\" and tokens=\"{tokens}\"$"):
         packaged.shapes(f"gemm.{tokens}_nvfp4.dense", **given, N=64)
 
 
 def test_blocks_as_a_checkpoint_has_them_are_refused_in_words_that_name_their_view():
-    with pytest.raises(ArgumentError, match=r"q: expected 3 dimensions \(G, N, KB\), got 4; .*\.view\(G, N, K // 2\)$"):
+    with pytest.raises(ArgumentError, match=r"q: expected 3 dimensions \(G, R, KB\), got 4; .*\.view\(G, N, K // 2\)"):
         packaged.shapes("pack.mxfp4.fragments", q=((2, 64, 2, 16), "u8"), scales=((2, 64, 2), "ue8m0"))
 
 

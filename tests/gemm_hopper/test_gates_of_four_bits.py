@@ -23,6 +23,17 @@ pytestmark = pytest.mark.skipif(
 M, I, K = 5, 144, 64  # noqa: E741
 
 
+def fragments(a):
+    """Rows whose columns are meant as they come: in fragment order."""
+    return a.reshape(*a.shape[:-1], a.shape[-1] // 64, 64)
+
+
+def viewed(rows, order="halves", axis=1):
+    """Rows of gates and ups as the kernels name them."""
+    extents = {"halves": (2, I), "interleaved": (I, 2)}[order]
+    return rows.reshape(*rows.shape[:axis], *extents, *rows.shape[axis + 1 :])
+
+
 class Experts:
     """Two matrices of gates and ups, packed from one order or the other, and rows for them."""
 
@@ -36,7 +47,7 @@ class Experts:
         if order == "interleaved":
             in_turn = np.arange(2 * I).reshape(2, I).T.reshape(-1)
             q, scales, self.bias = q[:, in_turn], scales[:, in_turn], self.bias[:, in_turn]
-        self.b = pack_nvfp4(q, scales, order)
+        self.b, self.bias = pack_nvfp4(q, scales, order), viewed(self.bias, order)
 
     def arguments(self, gpu, grouping="dense", others=0):
         """Those of the second matrix for the rows, behind `others` of the first, or in the same place; and where the rows then are."""
@@ -53,7 +64,7 @@ class Experts:
                 a = a[::-1].copy()
             else:
                 a = np.concatenate((np.repeat(a[:1], others, 0), a))
-        arrays["a"] = a
+        arrays["a"] = fragments(a)
         rows = a.shape[:-1] if grouping != "m_grouped_gather" else (others + M,)
         place = {"dense": np.s_[:], "m_grouped_masked": np.s_[1, :M]}.get(grouping, np.s_[others:])
         return {name: gpu.array(array) for name, array in arrays.items()} | {"gates": self.order}, rows, place
@@ -65,7 +76,8 @@ class Experts:
         q, scales = gpu.empty((*rows, I), "e4m3"), gpu.empty((*rows, -(-I // 128)), "f32")
         if known is not None:
             given["q_scale"] = gpu.array(np.array(known, np.float32))
-        ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q, scales=scales, variant=variant, **given, **settings)
+        name = f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128"
+        ZOO.launch(name, q=q, scales=scales, columns=I, variant=variant, **given, **settings)
         return q.numpy()[place].view(np.uint8), scales.numpy()[place]
 
 
@@ -118,7 +130,7 @@ def test_tiles_of_all_widths_take_the_scale_for_1_x_128_of_the_row_itself_howeve
     wide, sizes = 320, np.array([9, 0, 4], np.int32)
     q, scales = random.integers(0, 256, (3, 2 * I, wide // 2), np.uint8), random.integers(0x20, 0x30, (3, 2 * I, wide // 16), np.uint8)
     shape = {"dense": (11,), "m_grouped_masked": (3, 9)}.get(grouping, (13,))
-    arrays = {"b": pack_nvfp4(q, scales, "halves"), "a": random.standard_normal((*shape, wide)).astype(ml_dtypes.float8_e4m3fn)}
+    arrays = {"b": pack_nvfp4(q, scales, "halves"), "a": fragments(random.standard_normal((*shape, wide)).astype(ml_dtypes.float8_e4m3fn))}
     arrays["a_block_scale"] = np.exp2(random.integers(-9, 9, (*shape, 3))).astype(np.float32)
     if grouping == "dense":
         arrays["b"] = arrays["b"][0]
@@ -136,7 +148,7 @@ def test_tiles_of_all_widths_take_the_scale_for_1_x_128_of_the_row_itself_howeve
         given = {name: gpu.array(array) for name, array in arrays.items()}
         if grouping == "m_grouped_masked":
             given["a_block_scale"] = gpu.array(np.pad(arrays["a_block_scale"], ((0, 0), (0, 3), (0, 0)), constant_values=np.nan))[:, :9]
-        ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, variant=variant, **given)
+        ZOO.launch(f"gemm.fp8_nvfp4.{grouping}.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, columns=I, variant=variant, **given)
         found.append((q_of_h.numpy().view(np.uint8), scales_of_h.numpy()))
     assert found[0][1].any() and not np.isnan(found[0][1]).any() and same(*found[:2]) and same(*found[1:])
 
@@ -151,9 +163,9 @@ def test_stored_tiles_that_clusters_take_are_those_of_one_cta(kind, tiles, known
     rows = sizes.sum()
     a = random.standard_normal((rows, wide)) * np.exp2(random.integers(-3, 3, (rows, 1)))
     arrays = {
-        "b": random.integers(0, 256, (3, 2 * I, wide // 2), np.uint8),
-        "b_scale": random.integers(0x20, 0x30, (3, 2 * I, wide // 16), np.uint8).view(ml_dtypes.float8_e4m3fn),
-        "a": a.astype(ml_dtypes.bfloat16 if kind == "bf16" else ml_dtypes.float8_e4m3fn),
+        "b": random.integers(0, 256, (3, 2, I, wide // 2), np.uint8),
+        "b_scale": random.integers(0x20, 0x30, (3, 2, I, wide // 16), np.uint8).view(ml_dtypes.float8_e4m3fn),
+        "a": a.astype(ml_dtypes.bfloat16) if kind == "bf16" else fragments(a.astype(ml_dtypes.float8_e4m3fn)),
         "offsets": np.cumsum(sizes).astype(np.int32),
     }
     found = {}
@@ -188,13 +200,18 @@ def test_h_is_the_same_whether_clusters_have_its_columns_or_a_cta_in_turn(kind, 
     b_scale = random.integers(0x20, 0x30, (3, 2 * I, wide // 16), np.uint8)
     a = random.standard_normal((rows, wide)) * np.exp2(random.integers(-3, 3, (rows, 1)))
     arrays = {
-        "a": a.astype(ml_dtypes.bfloat16 if kind == "bf16" else ml_dtypes.float8_e4m3fn),
+        "a": a.astype(ml_dtypes.bfloat16) if kind == "bf16" else fragments(a.astype(ml_dtypes.float8_e4m3fn)),
         "offsets": np.cumsum(sizes).astype(np.int32),
     }
-    arrays |= {"b": q, "b_scale": b_scale.view(ml_dtypes.float8_e4m3fn)} if lying else {"b": pack_nvfp4(q, b_scale, "halves", kind)}
+    arrays |= (
+        {"b": viewed(q), "b_scale": viewed(b_scale).view(ml_dtypes.float8_e4m3fn)}
+        if lying
+        else {"b": pack_nvfp4(q, b_scale, "halves", kind)}
+    )
     if tile == "few32_blocks":
         arrays["a_block_scale"] = np.exp2(random.integers(-9, 9, (rows, 2))).astype(np.float32)
     kernel, found = ZOO.kernel(f"gemm.{kind}_nvfp4.m_grouped_contiguous.swiglu_fp8b128{lying}"), []
+    columns = {} if lying else {"columns": I}
     for multiprocessors, together in ((132, 2), (3, 1)):
         gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=13, multiprocessors=multiprocessors)
         given = {name: gpu.array(array) for name, array in arrays.items()}
@@ -204,9 +221,9 @@ def test_h_is_the_same_whether_clusters_have_its_columns_or_a_cta_in_turn(kind, 
             for place, (name, array) in enumerate(given.items())
         }
         known = {"q_scale": Array(1 << 40, "f32", (1,), (1,))}
-        clusters = [resolve(kernel, laid | more, (9, 0), multiprocessors, tile).cluster[0] for more in ({}, known)]
+        clusters = [resolve(kernel, laid | columns | more, (9, 0), multiprocessors, tile).cluster[0] for more in ({}, known)]
         assert clusters == [together, 1]
-        ZOO.launch(kernel.name, variant=tile, **given)
+        ZOO.launch(kernel.name, variant=tile, **given, **columns)
         found.append([given[name].numpy().view(np.uint8) for name in ("q", "scales")])
     assert found[0][0].any() and same(*found)
 
@@ -217,7 +234,8 @@ def test_rows_of_a_full_tile_and_of_the_next_are_those_of_narrower_tiles(variant
     random = np.random.default_rng(23)
     q, scales = random.integers(0, 256, (2, 2 * I, 96), np.uint8), random.integers(0x20, 0x30, (2, 2 * I, 12), np.uint8)
     a = random.standard_normal((rows + 4, 192)) * np.exp2(random.integers(-3, 3, (rows + 4, 1)))
-    arrays = {"b": pack_nvfp4(q, scales, "halves"), "a": a.astype(ml_dtypes.float8_e4m3fn), "offsets": np.array([rows, rows + 4], np.int32)}
+    arrays = {"b": pack_nvfp4(q, scales, "halves"), "a": fragments(a.astype(ml_dtypes.float8_e4m3fn))}
+    arrays["offsets"] = np.array([rows, rows + 4], np.int32)
     if "blocks" in variant:
         arrays["a_block_scale"] = np.exp2(random.integers(-9, 9, (rows + 4, 2))).astype(np.float32)
     found = []
@@ -226,7 +244,7 @@ def test_rows_of_a_full_tile_and_of_the_next_are_those_of_narrower_tiles(variant
         q_of_h = gpu.array(np.zeros((rows + 4, I), ml_dtypes.float8_e4m3fn))
         scales_of_h = gpu.array(np.zeros((rows + 4, 2), np.float32))
         given = {name: gpu.array(array) for name, array in arrays.items()}
-        ZOO.launch("gemm.fp8_nvfp4.m_grouped_contiguous.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, variant=tile, **given)
+        ZOO.launch("gemm.fp8_nvfp4.m_grouped_contiguous.swiglu_fp8b128", q=q_of_h, scales=scales_of_h, columns=I, variant=tile, **given)
         found.append((q_of_h.numpy().view(np.uint8), scales_of_h.numpy()))
     assert (found[0][1] > 0).all() and len(np.unique(found[0][1])) > rows and same(*found)
 
@@ -242,6 +260,7 @@ def test_rows_through_an_index_are_those_that_lie_in_turn(kind, variant):
     exists = (index >= 0) & (index < M)
     rows = np.where(exists[:, None], a.astype(np.float32)[np.clip(index, 0, M - 1)], 0).astype(a.dtype)
     found = []
+    a, rows = (fragments(one) if kind == "fp8" else one for one in (a, rows))
     for grouping, given in (("m_grouped_gather", {"a": a, "index": index}), ("m_grouped_contiguous", {"a": rows})):
         gpu = zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=2, multiprocessors=2)
         given |= {"b": pack_nvfp4(q, scales, "halves", kind), "bias": experts.bias, "offsets": np.array([9, 11], np.int32)}
@@ -262,15 +281,21 @@ def test_gates_as_they_are_stored_give_the_bits_of_packed_ones(formats, order):
     q = random.integers(0, 256, (2, 2 * I, 64), np.uint8)
     low, high, block = (0x20, 0x30, 16) if form == "nvfp4" else (110, 130, 32)
     scales = random.integers(low, high, (2, 2 * I, 128 // block), np.uint8)
-    bias = random.standard_normal((2, 2 * I)).astype(np.float32)
+    bias = viewed(random.standard_normal((2, 2 * I)).astype(np.float32), order)
+    a = fragments(a) if kind == "fp8" else a
+    of_codes = viewed(q, order)
     if form == "nvfp4":
-        packed, stored = {"b": pack_nvfp4(q, scales, order, kind)}, {"b": q, "b_scale": scales.view(ml_dtypes.float8_e4m3fn)}
+        packed, stored = (
+            {"b": pack_nvfp4(q, scales, order, kind)},
+            {"b": of_codes, "b_scale": viewed(scales, order).view(ml_dtypes.float8_e4m3fn)},
+        )
     else:
         found = pack_mxfp4(q, scales, order, kind)
         largest = np.full((2, -(-2 * I // 64) * 64), 127, np.uint8)
         largest[:, : 2 * I] = largest_scales(q, scales)
         packed = {"b": found.b, "b_row_scale": found.row_scale}
-        stored = {"b": q, "b_scale": scales.view(ml_dtypes.float8_e8m0fnu), "b_row_scale": largest.view(ml_dtypes.float8_e8m0fnu)}
+        stored = {"b": of_codes, "b_scale": viewed(scales, order).view(ml_dtypes.float8_e8m0fnu)}
+        stored["b_row_scale"] = largest.view(ml_dtypes.float8_e8m0fnu)
     names = [f"gemm.{formats}.m_grouped_contiguous.swiglu{extra}" for extra in ("", "_stored")]
     results = []
     for name, weights in zip(names, (packed, stored), strict=True):
@@ -301,7 +326,7 @@ def test_a_scale_that_is_known_is_that_of_both_ctas_of_a_cluster():
 
 @pytest.mark.parametrize("rows", [1, 8])
 def test_a_scale_that_is_known_changes_neither_the_tile_of_few_rows_nor_its_grid(rows):
-    a, b = Array(1 << 40, "e4m3", (rows, 4096), (4096, 1)), Array(2 << 40, "u8", (448, 64, 2304), (64 * 2304, 2304, 1))
+    a, b = Array(1 << 40, "e4m3", (rows, 64, 64), (4096, 64, 1)), Array(2 << 40, "u8", (448, 64, 2, 1152), (64 * 2304, 2304, 1152, 1))
     q, scales = Array(3 << 40, "e4m3", (rows, 14336), (14336, 1)), Array(4 << 40, "f32", (rows, 112), (112, 1))
     given = {"a": a, "b": b, "q": q, "scales": scales}
     found, known = (
@@ -329,7 +354,7 @@ def test_mxfp4_rows_keep_their_own_powers_of_two():
 
 def call(gpu, **changed):
     given, rows, _ = Experts().arguments(gpu, "m_grouped_contiguous", 2)
-    results = {"q": gpu.empty((*rows, I), "e4m3"), "scales": gpu.empty((*rows, 2), "f32")}
+    results = {"q": gpu.empty((*rows, I), "e4m3"), "scales": gpu.empty((*rows, 2), "f32"), "columns": I}
     return {name: value for name, value in (given | results | changed).items() if value is not None}
 
 
@@ -338,17 +363,17 @@ def call(gpu, **changed):
     [
         ({"q_scale": (3,)}, "q_scale has one entry, or one for each group"),
         ({"alpha": (2, 3)}, "alpha has one entry, or one for gates and one for ups"),
-        ({"order": "fragments"}, "say columns"),
+        ({"columns": 0}, "bias: expected (2, 2, 160)"),
         ({"columns": 136}, "there must be as many gates as ups, a multiple of 16"),
-        ({"columns": 128}, "q has I columns"),
-        ({"bias": (2, I)}, "bias: expected (2, 288)"),
+        ({"columns": 128}, "b must have a tile for each 64 of its rows"),
+        ({"bias": (2, I)}, "bias: expected 3 dimensions (G, 2, N // 2)"),
     ],
     ids=[
         "scales of three groups",
         "three alphas",
-        "fragments without columns",
+        "no columns for an I of 144",
         "half a unit",
-        "more columns than I",
+        "fewer columns than b has",
         "bias of h",
     ],
 )

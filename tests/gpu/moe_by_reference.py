@@ -44,7 +44,7 @@ def _rows(x, q, scales, offsets, index=None):
 
 
 def _swiglu(x, q, scales):
-    return vars(quantize_rows(swiglu(x), block_format("fp8b128")))
+    return vars(quantize_rows(swiglu(x.reshape(len(x), -1)), block_format("fp8b128")))
 
 
 def _columns(x, offsets, q, scales, padded_starts, padded_ends, layout):

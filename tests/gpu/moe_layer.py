@@ -49,7 +49,7 @@ class Experts(torch.autograd.Function):
         token, place = (order // top_k).int(), order.argsort()  # whose each row is; where each token's rows are
         (w_in_q, ctx.w_in_t), (w_out_q, ctx.w_out_t) = squares(w_in), squares(w_out)
         h = by_rows(rows("m_grouped_contiguous", x, T * top_k, K, index=token, offsets=offsets), w_in_q, offsets)
-        y = by_rows(rows("swiglu", h, T * top_k, F), w_out_q, offsets)[place].view(T, top_k, K)
+        y = by_rows(rows("swiglu", h.unflatten(1, (2, -1)), T * top_k, F), w_out_q, offsets)[place].view(T, top_k, K)
         ctx.save_for_backward(x, shares, order, offsets, token, place, h, y)
         return (y * shares[..., None]).sum(1).to(x.dtype)
 

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
 from zoo.packaged import packaged
 from zoo.reference.block_scaled_epilogues import Gates
@@ -91,7 +92,7 @@ class Product:
         b = torch.empty(groups, -(-N // 64), -(-K // 64), *chunk_shape(block, self.tokens), device=DEVICE, dtype=torch.uint8)
         of_rows = {"row_scale": self.given["b_row_scale"]} if self.form == "mxfp4" else {}
         how = {"gates": ORDER.order if self.gated else "plain", "tokens": self.tokens}
-        packaged.launch(f"pack.{self.form}.fragments", q=self.q, scales=self.as_scales(self.scales), b=b, **how, **of_rows)
+        of_matrices(packaged).launch(f"pack.{self.form}.fragments", q=self.q, scales=self.as_scales(self.scales), b=b, **how, **of_rows)
         self.given["b"] = b
 
     def as_scales(self, array):
@@ -129,7 +130,7 @@ class Product:
         if self.grouping == "m_grouped_masked":
             groups, of_rows = len(own["rows"]), {"a", "a_block_scale", *self.results} & given.keys()
             given |= {name: given[name].unflatten(0, (groups, -1)) for name in of_rows}
-        ZOO.launch(self.kernel.name, variant=self.variant, **given)
+        of_matrices(ZOO).launch(self.kernel.name, variant=self.variant, **given)
 
     def check(self, a, sampled):
         """sampled: (row of the result, row of a, group)."""

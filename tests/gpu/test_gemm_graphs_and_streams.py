@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
@@ -182,7 +183,7 @@ class Product:
         self.numbers = torch.Generator(DEVICE).manual_seed(seed)
         self.name, self.variant, kernel = way.name, way.variant().name, ZOO.kernel(way.name)
         chosen = way.settings | {option: "interleaved" for option in kernel.options if option == "gates"}
-        sizes = {"M": M, "R": M // 2, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "Q": N // 2, "G": GROUPS}
+        sizes = {"M": M, "R": M // 2, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "G": GROUPS}
         sizes = {one: sizes[one] for one in size_symbols(kernel)}
         arrays, self.settings = describe_arguments(kernel, sizes, chosen, Groups(GROUPS))
         empty = {name: torch.empty(array.shape, device=DEVICE, dtype=_TORCH[array.dtype]) for name, array in arrays.items()}
@@ -205,10 +206,11 @@ class Product:
             self.before["d"].normal_(generator=self.numbers)
         if self.packed:
             (N, K), b = self.packed, self.inputs["b"]
-            b = b if b.ndim > (4 if self.tokens == "bf16" else 3) else b[None]  # of groups, or of one
+            gates = self.settings.get("gates", "plain")
+            b = b if b.ndim - (gates != "plain") > (4 if self.tokens == "bf16" else 3) else b[None]  # of groups, or of one
             scales = self.integers((len(b), N, K // 16), 0x30, 0x40).to(torch.uint8).view(torch.float8_e4m3fn)
             q = self.integers((len(b), N, K // 2), 0, 256).to(torch.uint8)
-            packaged.launch("pack.nvfp4.fragments", q=q, b=b, scales=scales, tokens=self.tokens)
+            of_matrices(packaged).launch("pack.nvfp4.fragments", q=q, b=b, scales=scales, tokens=self.tokens, gates=gates)
 
     def drawn(self, name, array):
         shape = array.shape

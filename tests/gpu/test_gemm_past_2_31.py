@@ -9,6 +9,7 @@ import os
 
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
 from zoo.packaged import packaged
 
@@ -152,7 +153,7 @@ def activated(grouping, extra, M, columns, places=None, **call):
     for one in results.values():
         one.view(torch.uint8).fill_(0xFF)
     given = {name: one.unflatten(0, (places, -1)) for name, one in results.items()} if places else results
-    ZOO.launch(f"gemm.fp8b128.{grouping}.{extra}", **given, **call)
+    of_matrices(ZOO).launch(f"gemm.fp8b128.{grouping}.{extra}", **given, **call)
     return [one.view(torch.uint8) for one in results.values()]
 
 

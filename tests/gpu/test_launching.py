@@ -7,7 +7,9 @@ import numpy
 import pytest
 
 import zoo
+from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
+from zoo.packaged import packaged
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
 from zoo.shipped.places import cubins_directory
 
@@ -241,11 +243,11 @@ def test_more_than_2_to_the_31_elements(layout):
     shape = (m, k // 32) if layout == "plain" else (-(-m // 128) * 128, k // 32)
     q = torch.empty(m, k, device="cuda", dtype=torch.float8_e4m3fn)
     scales = torch.empty(shape, device="cuda", dtype=torch.float8_e8m0fnu)
-    zoo.launch(NAME, x=x, q=q, scales=scales, layout=layout)
+    of_matrices(packaged).launch(NAME, x=x, q=q, scales=scales, layout=layout)
     tail = x[-128:].clone()
     tail_q = torch.empty(128, k, device="cuda", dtype=torch.float8_e4m3fn)
     tail_scales = torch.empty(128, k // 32, device="cuda", dtype=torch.float8_e8m0fnu)
-    zoo.launch(NAME, x=tail, q=tail_q, scales=tail_scales, layout=layout)
+    of_matrices(packaged).launch(NAME, x=tail, q=tail_q, scales=tail_scales, layout=layout)
     assert torch.equal(q[-128:].view(torch.uint8), tail_q.view(torch.uint8))
     assert torch.equal(scales[-128:].view(torch.uint8), tail_scales.view(torch.uint8))
     assert right(dict(x=x[-128:], q=q[-128:], scales=tail_scales)) or layout == "blocked"

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
 from zoo.packaged import packaged
 
@@ -48,7 +49,7 @@ def quantised(name, x, ends, index=None):
     if padded:
         bounds = [torch.zeros(groups, device="cuda", dtype=torch.int32) for _ in range(2)]
         call |= dict(zip(("padded_starts", "padded_ends"), bounds, strict=True))
-    ZOO.launch(name, **call)
+    of_matrices(ZOO).launch(name, **call)
     begins = [0, *ends[:-1]]
     padded_begin = sum(-(-(end - begin) // 128) * 128 for begin, end in zip(begins[:-1], ends[:-1], strict=True))
     if padded:

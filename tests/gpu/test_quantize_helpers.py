@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.catalog import Zoo
 from zoo.contract.dtypes import DTYPES
@@ -114,13 +115,13 @@ def test_scales_past_2_to_the_31_there_and_back():
     offsets = torch.tensor([5, rows - 200, rows], device="cuda", dtype=torch.int32)
     blocked = torch.full((-(-(rows + 128 * groups) // 128) * 128, columns), 255, device="cuda", dtype=torch.uint8)
     back = torch.zeros_like(scales)
-    ZOO.launch("scales.blocked.m_grouped_contiguous", scales=scales, offsets=offsets, blocked=blocked)
-    ZOO.launch("scales.unblocked.m_grouped_contiguous", blocked=blocked, offsets=offsets, scales=back)
+    of_matrices(ZOO).launch("scales.blocked.m_grouped_contiguous", scales=scales, offsets=offsets, blocked=blocked)
+    of_matrices(ZOO).launch("scales.unblocked.m_grouped_contiguous", blocked=blocked, offsets=offsets, scales=back)
     assert torch.equal(scales, back)
     assert int((blocked != 0).sum()) == scales.numel()  # all else is written as zero
     whole = torch.empty(-(-rows // 128) * 128, columns, device="cuda", dtype=torch.uint8)
-    ZOO.launch("scales.blocked", scales=scales, blocked=whole)
-    ZOO.launch("scales.unblocked", blocked=whole, scales=back.zero_())
+    of_matrices(ZOO).launch("scales.blocked", scales=scales, blocked=whole)
+    of_matrices(ZOO).launch("scales.unblocked", blocked=whole, scales=back.zero_())
     assert torch.equal(scales, back)
 
 
@@ -132,7 +133,7 @@ def test_scales_of_column_groups_past_2_to_the_31_there_and_back():
     tiles = -(-(columns - len(sizes)) // 4) + len(sizes)
     blocked = torch.full((-(-rows // 128) * 128, 4 * tiles), 255, device="cuda", dtype=torch.uint8)
     back = torch.zeros_like(scales)
-    ZOO.launch("scales.blocked.k_grouped", scales=scales, offsets=offsets, blocked=blocked, block=32)
-    ZOO.launch("scales.unblocked.k_grouped", blocked=blocked, offsets=offsets, scales=back, block=32)
+    of_matrices(ZOO).launch("scales.blocked.k_grouped", scales=scales, offsets=offsets, blocked=blocked, block=32)
+    of_matrices(ZOO).launch("scales.unblocked.k_grouped", blocked=blocked, offsets=offsets, scales=back, block=32)
     assert torch.equal(scales, back)
     assert int((blocked != 0).sum()) == scales.numel()  # all else is written as zero

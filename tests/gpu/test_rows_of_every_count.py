@@ -11,6 +11,7 @@ from itertools import accumulate
 
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.benchmark.arguments import describe_arguments, size_symbols
 from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
@@ -86,7 +87,7 @@ class Rows:
     def __init__(self, name, dtype, N, K, asked, groups=1, moved=False):
         self.kernel = kernel = ZOO.kernel(name)
         self.numbers = torch.Generator(DEVICE).manual_seed(N * K)
-        self.sizes = {"M": MOST, "R": MOST, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "Q": N // 2, "G": groups}
+        self.sizes = {"M": MOST, "R": MOST, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "G": groups}
         known = {*kernel.options, *kernel.arguments}
         self.asked = {option: value for option, value in (*asked.items(), ("gates", "interleaved")) if option in known}
         self.asked |= ({"d": dtype} if "d" in kernel.arguments else {}) | ({"workspace": "u8"} if moved else {})
@@ -117,7 +118,8 @@ class Rows:
 
     def pack(self, N, K):
         tokens, weights = self.kernel.fields["formats"].split("_")
-        places = self.arrays["b"].ndim > (4 if tokens == "bf16" else 3)
+        gates = self.asked.get("gates", "plain")
+        places = self.arrays["b"].ndim - (gates != "plain") > (4 if tokens == "bf16" else 3)
         of_blocks = ("e4m3", 16) if weights == "nvfp4" else ("ue8m0", 32)
         operands = {"b": self.arrays["b"] if places else self.arrays["b"][None]}
         operands["q"] = self.array("q", (len(operands["b"]), N, K // 2), "e2m1x2")
@@ -125,7 +127,7 @@ class Rows:
         if "b_row_scale" in self.arrays:
             row_scale = self.arrays["b_row_scale"]
             operands["row_scale"] = row_scale if places else row_scale[None]
-        packaged.launch(f"pack.{weights}.fragments", **operands, tokens=tokens)
+        of_matrices(packaged).launch(f"pack.{weights}.fragments", **operands, tokens=tokens, gates=gates)
 
     def multiplied(self, M, poison, variant=None, sizes=None):
         """The variant that took it, and all bytes of what it may write, those of rows that are not there too. `sizes`: of groups of M rows."""

@@ -63,6 +63,8 @@ def _outputs(kernel: Kernel, problem: Problem, given: dict[str, numpy.ndarray]) 
     said = {name: word for name, word in words.items() if word is not None}
     for name, placed in problem.outputs.items():
         for form in kernel.arguments[name].forms:
+            if len(form.shape) != placed.values.ndim:  # of another layout
+                continue
             for expression, extent in zip(form.shape, placed.values.shape, strict=True):
                 if expression.text in sizes(kernel):
                     said[expression.text] = extent

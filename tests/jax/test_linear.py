@@ -100,6 +100,8 @@ def test_a_small_model_learns(device: Any) -> None:
     ("wrong", "words"),
     [
         (lambda x, w: zoo.jax.linear(x, w, format="fp8"), "no format is 'fp8'"),
+        (lambda x, w: zoo.jax.linear(x, w, format=10**5000), "no format is a int"),
+        (lambda x, w: zoo.jax.linear(x[:, :0], w[:, :0]), "K must be a positive multiple of 16"),
         (lambda x, w: zoo.jax.linear(x, w.T), r"expected x \(..., K\) and w \(N, K\), got \(24, 160\) and \(160, 136\)"),
         (lambda x, w: zoo.jax.linear(x.astype(jnp.int32), w), "x: expected a JAX array of bfloat16, float16, float32, got int32"),
         (lambda x, w: zoo.jax.linear(x, numpy.asarray(w)), "w: expected a JAX array"),

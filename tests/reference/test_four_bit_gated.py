@@ -74,9 +74,10 @@ def test_columns_in_fragments_are_those_of_the_next_products_a(columns):
     plain, moved = (quantised_in_blocks(h, "exact", in_fragments) for in_fragments in (False, True))
     order = column_order(columns)
     there = order < columns
-    assert moved.q.shape[1] == len(order) and np.array_equal(moved.scales, plain.scales)
-    assert np.array_equal(moved.q.view(np.uint8)[:, there], plain.q.view(np.uint8)[:, order[there]])
-    assert not moved.q.view(np.uint8)[:, ~there].any()
+    assert moved.q.shape == (3, len(order) // 64, 64) and np.array_equal(moved.scales, plain.scales)
+    q = moved.q.view(np.uint8).reshape(3, len(order))
+    assert np.array_equal(q[:, there], plain.q.view(np.uint8)[:, order[there]])
+    assert not q[:, ~there].any()
 
 
 def test_a_nan_stays_in_its_block_and_padding_of_that_block_stays_zero():

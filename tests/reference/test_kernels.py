@@ -112,7 +112,7 @@ def test_rows_that_name_their_group_are_those_that_offsets_cut() -> None:
 @pytest.mark.parametrize(("scale", "shape"), [("a_scale", (0,)), ("a_block_scale", (0, 2))])
 def test_an_index_into_no_rows_gives_rows_of_zeros_under_scales_of_none(scale: str, shape: tuple[int, ...]) -> None:
     random = numpy.random.default_rng(4)
-    given = {"a": numpy.zeros((0, 192), numpy_dtype("e4m3")), scale: numpy.zeros(shape, numpy.float32)}
+    given = {"a": numpy.zeros((0, 3, 64), numpy_dtype("e4m3")), scale: numpy.zeros(shape, numpy.float32)}
     given |= {"b": random.integers(0, 256, (1, 16, 96), dtype=numpy.uint8), "offsets": numpy.int32([2])}
     given["b_scale"] = numpy.full((1, 16, 12), 0x38, numpy.uint8).view(numpy_dtype("e4m3"))
     d = numpy.full((3, 16), 7, numpy.float32)

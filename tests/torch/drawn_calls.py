@@ -23,17 +23,17 @@ SIZES = {
     "R": 128,
     "C": 256,
     "KB": 256,
-    "COLUMNS": 512,
+    "K_CHUNKS": 4,
+    "TILES_OF_B": 4,
     "G": 2,
     "E": 2,
     "T": 1,
     "S": 1,
     "ALPHAS": 1,
     "I": 128,
-    "Q": 128,
     "CODES": 128,
 }
-CHUNKS = [chunk_shape(block, tokens) for block in (NVFP4_BLOCK, MXFP4_BLOCK) for tokens in TOKENS]
+CHUNKS = [chunk_shape(block, tokens, gates) for block in (NVFP4_BLOCK, MXFP4_BLOCK) for tokens in TOKENS for gates in ("halves", "plain")]
 
 
 def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

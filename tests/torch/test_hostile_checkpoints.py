@@ -235,6 +235,54 @@ def test_two_names_of_one_memory_are_refused_and_its_slices_are_not(path):
     assert all(torch.equal(loaded[name].dequantize(), one_each[name].dequantize()) for name in one_each)
 
 
+@pytest.mark.parametrize(("first", "then"), [((0, 100), (50, 150)), ((50, 150), (0, 100)), ((0, 100), (99, 100)), ((0, 100), (10, 20))])
+def test_tensors_that_share_a_part_of_their_memory_are_refused_and_neighbours_are_not(first, then, path):
+    x = normal(200)
+    refused(lambda: zt.save(path, {"a": x[slice(*first)], "b": x[slice(*then)]}), "lies in the memory of")
+    zt.save(path, {"a": x[:100], "b": x[100:], "c": x[:0]})
+    assert torch.equal(zt.load(path)["b"], x[100:])
+
+
+ESCAPE = "\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {f"{ESCAPE}_blocks": byte(2, 2, 8), f"{ESCAPE}_scales": byte(2, 2)},
+        {ESCAPE: torch.ones(2), f"{ESCAPE}.weight": e4m3(8, 64), f"{ESCAPE}.weight_scale": byte(8, 2)},
+        {f"{ESCAPE}.weight": byte(8, 64), f"{ESCAPE}.weight_scale": e4m3(8, 8), f"{ESCAPE}.weight_scale_2": torch.tensor(-1.0)},
+        {"w" * 10**6 + "_blocks": byte(2, 2, 8), "w" * 10**6 + "_scales": byte(2, 2)},
+    ],
+)
+def test_a_name_in_a_file_reaches_no_terminal_as_it_is_and_no_message_whole(tensors, path):
+    library.save_file(tensors, str(path))
+    assert refused(lambda: zt.load(path)).isprintable()
+
+
+def test_no_word_of_a_caller_or_of_a_file_s_header_reaches_a_terminal_as_it_is(path, weights):
+    for words in (ESCAPE, "w" * 10**6):
+        assert refused(lambda words=words: zt.save(path, {words: [1]})).isprintable()
+        assert refused(lambda words=words: zt.load(path, words)).isprintable()
+    assert refused(lambda: zt.save(path, {f"{ESCAPE}a": weights.elements, f"{ESCAPE}b": weights.elements})).isprintable()
+    path.write_bytes(file_of(described(**{ESCAPE: ("F32", [4], 0, 4)}), b"abcd"))
+    assert refused(lambda: zt.load(path)).isprintable()
+    assert refused(lambda: zt.load(path.parent / ESCAPE)).isprintable()
+
+
+class Path(os.PathLike):
+    def __fspath__(self):
+        raise RuntimeError("no path")
+
+
+@pytest.mark.parametrize("place", ["\ud800", "a\0b", b"w", 3, None, Path(), "w" * 300, "w" * 300 + "/w", "w" * 10**5])
+def test_what_names_no_file_is_refused_in_a_sentence(place, path):
+    where = os.path.join(path.parent, place) if isinstance(place, str) else place
+    refused(lambda: zt.save(where, {"x": torch.ones(2)}), "save: ")
+    refused(lambda: zt.load(where), "load: ")
+    assert os.listdir(path.parent) == []
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device"), MemoryError])
 @pytest.mark.parametrize("where", ["fsync", "replace", "save_file"])
 def test_saving_that_is_stopped_leaves_the_old_file_and_nothing_else(stop, where, path, weights, monkeypatch):

@@ -62,13 +62,13 @@ def test_a_matrix_of_parts_that_do_not_belong_together_is_refused(lie):
 @pytest.mark.parametrize("use", ["dequantize", "matmul", "save"])
 def test_scales_that_are_too_few_are_refused_where_they_are_read(use, tmp_path):
     pytest.importorskip("safetensors")
-    short = changed("mxfp8", scales=MADE["mxfp8"].scales[:64])
+    short = changed("mxfp8", scales=MADE["mxfp8"].scales[:, :1])
     uses = {
         "dequantize": short.dequantize,
         "matmul": lambda: zt.matmul(ACTIVATIONS["mxfp8"], short.t()),
         "save": lambda: zt.save(tmp_path / "w", {"w": short}),
     }
-    refused(uses[use], "expected (128, 8)", "got (64, 8)")
+    refused(uses[use], "expected (1, 2, 32, 16)", "got (1, 1, 32, 16)")
 
 
 def test_a_module_that_was_moved_to_another_dtype_is_told_so():

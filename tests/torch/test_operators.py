@@ -60,11 +60,11 @@ class DecodedOnce(torch.nn.Module):
 
 @pytest.mark.parametrize("count", [16, 400])
 def test_a_workspace_for_many_rows_ties_no_exported_program_to_few_or_to_many(count):
-    a, b = torch.ones(count, 64).to(torch.float8_e4m3fn), torch.full((2, 1, 2304), 56, dtype=torch.uint8)
+    a, b = torch.ones(count, 1, 64).to(torch.float8_e4m3fn), torch.full((2, 1, 2304), 56, dtype=torch.uint8)
     dynamic = {"a": {0: torch.export.Dim("m", min=3, max=4096)}, "b": None}
     program = torch.export.export(DecodedOnce(), (a, b), dynamic_shapes=dynamic).module()
     for rows in (3, 256, 257, 700):
-        some = torch.ones(rows, 64).to(torch.float8_e4m3fn)
+        some = torch.ones(rows, 1, 64).to(torch.float8_e4m3fn)
         assert torch.equal(program(some, b), DecodedOnce()(some, b)) and program(some, b).shape == (rows, 128)
 
 
@@ -105,9 +105,9 @@ def test_functorch_is_refused_where_it_asks_for_a_gradient():
 def test_bytes_of_scales_that_nobody_owns_are_zero_on_the_cpu():
     q, scales = torch.ops.zoo.quantize_mxfp8_rows(rows(128, 128))
     index, ends = torch.arange(8, dtype=torch.int32), torch.tensor([4, 8], dtype=torch.int32)
-    of_b = q.expand(2, 128, 128).contiguous(), torch.ops.zoo.scales_blocked(scales).expand(2, 128, 4).contiguous()
+    of_b = q.expand(2, 128, 128).contiguous(), torch.ops.zoo.scales_blocked(scales).expand(2, 1, 1, 32, 16).contiguous()
     _, made = torch.ops.zoo.gemm_mxfp8_m_grouped_gather_mxfp8(q, scales, *of_b, index, ends)
-    assert made.shape == (384, 4) and not made.view(torch.uint8)[256:].any()  # each group has 128 rows, and there is room for one more
+    assert made.shape == (3, 1, 32, 16) and not made.view(torch.uint8)[2:].any()  # each group has 128 rows, and there is room for one more
 
 
 def test_a_batch_by_vmap_is_refused_where_tensors_are_written():
@@ -148,7 +148,7 @@ def test_autocast_changes_nothing():
             lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(4, 64), q="f32"),
             "q: expected an array, or one of its dtypes: e4m3 or e5m2; got 'f32'",
         ),
-        (lambda: torch.ops.zoo.scales_unblocked(torch.zeros(128, 4, dtype=torch.uint8)), "no input tells M"),
+        (lambda: torch.ops.zoo.scales_unblocked(torch.zeros(1, 1, 32, 16, dtype=torch.uint8)), "no input tells M"),
         (lambda: torch.ops.zoo.quantize_mxfp8_rows(rows(2, 2, 64)), r"x: expected 2 dimensions \(M, K\), got 3"),
         (lambda: zoo.call("quantize.mxfp8.rows", x=rows(4, 64)), "x: expected arrays in device memory"),
         (lambda: zoo.call("quantize.mxfp8.rows", x=rows(4, 64).to("meta")), "without memory"),
@@ -167,6 +167,7 @@ _NOT_DENSE = {
     "packed": (lambda x: x.to_mkldnn(), "torch._mkldnn of torch.float32"),
     "quantised": (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), "torch.strided of torch.qint8"),
     "nested": (lambda x: torch.nested.nested_tensor([x[:2], x[2:]]), "a nested one"),
+    "ragged": (lambda x: torch.nested.nested_tensor([x[:2], x[2:]], layout=torch.jagged), "a nested one"),
 }
 
 
@@ -183,6 +184,33 @@ def test_a_tensor_that_is_not_dense_is_refused_by_name_and_not_with_a_list_of_ba
     with pytest.raises(zoo.ArgumentError) as refusal:
         quantize.out(x, q=q, scales=make(torch.zeros(4, 64)))
     assert str(refusal.value) == f"quantize.mxfp8.rows: scales: {words}"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_ragged_tensor_is_refused_in_inference_and_when_it_is_saved(tmp_path):
+    ragged = _NOT_DENSE["ragged"][0](rows(4, 64).float())
+    with torch.inference_mode(), pytest.raises(zoo.ArgumentError, match="x: expected a dense tensor, got a nested one"):
+        torch.ops.zoo.quantize_mxfp8_rows(ragged)
+    with pytest.raises(zoo.ArgumentError, match=r"^save: w: expected a dense tensor that has memory, got a nested one"):
+        zoo.torch.save(tmp_path / "w.safetensors", {"w": ragged})
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("quantize_mxfp8_row", "torch.ops.zoo has no operator 'quantize_mxfp8_row'; did you mean quantize_mxfp8_rows, "),
+        ("nothing", "torch.ops.zoo has no operator 'nothing'; `dir(torch.ops.zoo)` shows all "),
+        ("w" * 10**6, f"torch.ops.zoo has no operator '{'w' * 199}...; `dir(torch.ops.zoo)` shows all "),
+    ],
+)
+def test_a_misspelt_operator_is_refused_with_the_nearest_that_there_are(name, words):
+    with pytest.raises(AttributeError) as refused:
+        getattr(torch.ops.zoo, name)
+    assert str(refused.value).startswith(words) and not hasattr(torch.ops.zoo, name)
+
+
+def test_dir_shows_the_public_names_alone():
+    assert dir(zoo.torch) == sorted(zoo.torch.__all__)
 
 
 def test_a_sparse_tensor_without_memory_is_refused_too():

@@ -1,25 +1,30 @@
-"""docs/torch.md: each of its programs runs, with real torch."""
+"""Every program of the documentation that uses zoo.torch runs, with real torch."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "torch.md").read_text(), re.MULTILINE | re.DOTALL)
+from tests.docs.test_documentation import DOCS, PAGES, programs_of
+from tests.recorder import ROOT
+
+PROGRAMS = [
+    pytest.param(text, id=f"{page.name}-{index}")
+    for page in PAGES
+    for index, text in enumerate(programs_of(page))
+    if page.name == "torch.md" or "import zoo.torch" in text
+]
 
 
-def test_the_page_has_programs():
-    assert len(PROGRAMS) >= 6
+def test_the_pages_have_programs():
+    assert len(programs_of(DOCS / "torch.md")) >= 6 and len(PROGRAMS) > len(programs_of(DOCS / "torch.md"))
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_a_program_of_the_page_runs(program):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_of_a_page_runs(program):
     if "safetensors" in program or "zt.save" in program:
         pytest.importorskip("safetensors")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from four_bit_shapes import CHUNKS, sizes_of
+from viewed import of_matrices
 
 import zoo
 from zoo.catalog import Zoo
@@ -213,7 +214,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of uneven groups")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    cubins = Zoo(arguments.directory or Path(zoo.__file__).parents[1] / "cubins")
+    cubins = of_matrices(Zoo(arguments.directory or Path(zoo.__file__).parents[1] / "cubins"))
     forms, kinds = arguments.form or tuple(CHUNKS), arguments.kind or KINDS
     parts = arguments.part or ("same", "dense", "even", "uneven")
     wrong = 0

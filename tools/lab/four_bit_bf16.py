@@ -26,6 +26,7 @@ from zoo.reference.fragments import chunk_shape, pack_mxfp4, pack_nvfp4
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from four_bit import IN_NO_CACHE, replayed
+from viewed import of_matrices
 
 TILES = [variant.name for variant in zoo.find("gemm.bf16_nvfp4.dense")[0].variants]  # MXFP4 has the same
 WHOLE = [tile for tile in TILES if "split" not in tile]
@@ -56,7 +57,7 @@ def soak(seconds: float, seed: int) -> int:
         found = {}
         for tile in TILES:
             d = torch.full((M, N), float("nan"), device="cuda", dtype=torch.float32)
-            zoo.launch(f"gemm.bf16_{form}.dense", a=a, **operands, d=d, variant=tile)
+            of_matrices(zoo).launch(f"gemm.bf16_{form}.dense", a=a, **operands, d=d, variant=tile)
             found[tile] = d
             if not bool(((d - exact).abs() <= size * 2.0**-18 + 1e-30).all()):
                 raise SystemExit(f"seed {seed}, problem {count}: {M} x {N} x {K} {form} {tile} is off by {(d - exact).abs().max()}")
@@ -81,7 +82,7 @@ def times(form: str, M: int, N: int, K: int) -> dict[str, Any]:
     def ours(name: str, variant: str | None, **operands: Any) -> list[Any]:
         pinned = {"variant": variant} if variant else {}
         packed = of_bf16 if name.startswith("gemm.bf16") else b
-        return [lambda one=one: zoo.launch(name, **operands, b=one, **rest, d=d, **pinned) for one in packed]
+        return [lambda one=one: of_matrices(zoo).launch(name, **operands, b=one, **rest, d=d, **pinned) for one in packed]
 
     found: dict[str, Any] = {"format": form, "M": M, "N": N, "K": K}
     found["chosen"] = median(replayed(ours(f"gemm.bf16_{form}.dense", None, a=a)))

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from four_bit import IN_NO_CACHE, KINDS, of_kind, of_torch, replayed, scratch, stored_weights, tokens, weights
 from four_bit_shapes import CHUNKS, Problem, peers, print_all, unseen_problems
+from viewed import of_matrices
 
 import zoo
 from zoo.benchmark.plot import BEST_SEEN
@@ -135,7 +136,7 @@ def main() -> None:
     parser.add_argument("--gather", action="store_true", help="rows of experts come through an index")
     parser.add_argument("--cubins", type=Path, default=Path(zoo.__file__).parents[1] / "cubins")
     arguments = parser.parse_args()
-    timer = Timer(Zoo(arguments.cubins), arguments.tokens, arguments.form, arguments.weights, arguments.gather, arguments.seed)
+    timer = Timer(of_matrices(Zoo(arguments.cubins)), arguments.tokens, arguments.form, arguments.weights, arguments.gather, arguments.seed)
     what = f"{arguments.tokens} tokens{', gathered' if arguments.gather else ''}, {arguments.weights} {arguments.form} weights, seed {arguments.seed}"
     found: dict[str, Any] = {"device": torch.cuda.get_device_name(), "what": what, "machine": [], "results": []}
     for index, (part, problem) in enumerate(problems(arguments.part or ["peers", "unseen"], arguments.seed, arguments.count)):

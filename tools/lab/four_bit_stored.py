@@ -22,6 +22,7 @@ from zoo.reference.fragments import chunk_shape
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from four_bit import IN_NO_CACHE, replayed, tiles
+from viewed import of_matrices
 
 SHAPES = (  # (groups or 0, rows of each, N, K)
     *((0, M, 28672, 4096) for M in (1, 8, 32, 64, 128, 512, 2048)), (0, 64, 5760, 2880), (0, 4096, 5760, 2880),
@@ -44,7 +45,7 @@ def operands(tokens: str, form: str, groups: int, N: int, K: int, gates: str) ->
         packed.append({"b": b})
         for one, how in ((stored[-1], "plain"), (packed[-1], gates)):  # the largest scales lie as the rows do
             rest = {} if form == "nvfp4" else {"row_scale": torch.empty((G, -(-N // 64) * 64), device="cuda", dtype=torch.float8_e8m0fnu)}
-            zoo.launch(f"pack.{form}.fragments", q=q, scales=scales.view(scale), b=b, gates=how, tokens=tokens, **rest)
+            of_matrices(zoo).launch(f"pack.{form}.fragments", q=q, scales=scales.view(scale), b=b, gates=how, tokens=tokens, **rest)
             one |= {"b_row_scale": rest["row_scale"]} if rest else {}
     if not groups:
         stored, packed = ([{name: x[0] for name, x in one.items()} for one in each] for each in (stored, packed))
@@ -52,7 +53,7 @@ def operands(tokens: str, form: str, groups: int, N: int, K: int, gates: str) ->
 
 
 def of_each(name: str, given: dict[str, Any], each: list[dict[str, Any]], d: torch.Tensor, **more: Any) -> float:
-    return median(replayed([lambda one=one: zoo.launch(name, **given, **one, d=d, **more) for one in each]))
+    return median(replayed([lambda one=one: of_matrices(zoo).launch(name, **given, **one, d=d, **more) for one in each]))
 
 
 def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int, gates: str) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def timed(tokens: str, form: str, groups: int, rows: int, N: int, K: int, gates:
             variant.name for variant in tiles(kernel, "regular") if "DEQUANTIZES_ONCE" not in variant.constants
         ]  # which want a workspace
         whole = next(tile for tile in names if "split" not in tile)
-        zoo.launch(name, **given, **each[0], d=d, variant=whole)
+        of_matrices(zoo).launch(name, **given, **each[0], d=d, variant=whole)
         results.append(d.clone())
         times = {"chosen": of_each(name, given, each, d)}
         for tile in names:

@@ -29,6 +29,7 @@ from zoo.reference.swiglu import ACTIVATIONS, gated_unit
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from four_bit import CHUNKS, IN_NO_CACHE, tiles, weights
+from viewed import of_matrices
 
 FORMATS = ("fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
@@ -116,6 +117,8 @@ class Drawn:
         return array[0] if self.grouping == "dense" and name in ("b", "b_scale", "b_row_scale", "alpha", "bias") else array
 
     def launch(self, ending: str, given: dict[str, Any], **more: Any) -> None:
+        if ending.endswith("_stored"):
+            more.pop("columns", None)
         own = self.operands | self.weights["_stored" if ending.endswith("_stored") else ""] | given
         arrays = {name: self.shaped(name, array) for name, array in own.items() if array is not None}
         self.cubins.launch(self.name + ending, **arrays, **more)
@@ -243,7 +246,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    cubins = Zoo(arguments.directory or Path(zoo.__file__).parents[1] / "cubins")
+    cubins = of_matrices(Zoo(arguments.directory or Path(zoo.__file__).parents[1] / "cubins"))
     kinds = [(formats, grouping) for formats in FORMATS for grouping in GROUPINGS]
     wrong = sum(
         Drawn(cubins, *kinds[seed % len(kinds)], seed).wrong() for seed in range(arguments.seed, arguments.seed + arguments.problems)

@@ -33,6 +33,7 @@ from earlier_tiles import Earlier, key_of
 from four_bit import IN_NO_CACHE, KINDS, copies, of_kind, scratch, stored_weights, tiles, tokens
 from four_bit_shapes import CHUNKS, ROUTED, pin, sizes_of
 from gemm_shapes import unseen
+from viewed import of_matrices
 
 import zoo
 from zoo.catalog import Zoo
@@ -62,7 +63,7 @@ def with_all(cubins: Path, alone: str, in_pairs: bool, into: Path) -> Zoo:
         for launch in kernel["launches"].values():
             pin(launch, alone, in_pairs)
     (into / "manifest.json").write_text(json.dumps(manifest))
-    return Zoo(into)
+    return of_matrices(Zoo(into))
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def graph_of(calls: list[Any]) -> torch.cuda.CUDAGraph:
 
 class Timer:
     def __init__(self, cubins: Path, name: str, ending: str, kind: str, into: Path, before: list[Path]):
-        self.chosen, self.name, self.ending, self.kind = Zoo(cubins), name + ending, ending, kind
+        self.chosen, self.name, self.ending, self.kind = of_matrices(Zoo(cubins)), name + ending, ending, kind
         self.cubins, self.into = cubins, into
         self.earlier: dict[str, tuple[Earlier, Any]] = {}
         known = {key_of(tile) for tile in self.chosen.kernel(self.name).variants}

@@ -14,6 +14,7 @@ import json
 import torch
 from gemm import BANDWIDTH, CACHE, PEAK, calls_of, grouped_operands, known, masked_operands, operands, take_turns
 from gemm_shapes import SKEWS, shapes_of
+from viewed import of_matrices
 
 import zoo
 from zoo.benchmark.graphs import Replay
@@ -142,7 +143,7 @@ def main():
     parser.add_argument("--labels", default="plain,bf16,fp8,fp8_interleaved,two")
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    plain, fused = zoo.Zoo(arguments.plain), zoo.Zoo(arguments.cubins)
+    plain, fused = (of_matrices(zoo.Zoo(directory)) for directory in (arguments.plain, arguments.cubins))
     results = []
     for shape in shapes_of(arguments.shapes, SHAPES):
         result = measure(plain, fused, shape, arguments.labels.split(","))

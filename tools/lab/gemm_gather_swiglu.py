@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from gemm import BANDWIDTH, CACHE, GROUPED, PEAK, calls_of, grouped_operands, take_turns
 from gemm_epilogues import add_results, chosen_by
 from gemm_gather import GATHER, a_workspace, gathering
+from viewed import of_matrices
 
 SHAPES = (
     (8, 1, 4096, 7168), (64, 2, 4096, 2048), (64, 16, 4096, 7168), (64, 64, 4096, 2048), (64, 128, 4096, 7168), (8, 512, 4096, 7168),
@@ -159,7 +160,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    collection = zoo.Zoo(arguments.cubins) if arguments.cubins else packaged
+    collection = of_matrices(zoo.Zoo(arguments.cubins) if arguments.cubins else packaged)
     wrong, seen = soak(collection, arguments.soak, arguments.seed), []
     for shape in SHAPES:
         of_shape = times(collection, shape)

@@ -36,6 +36,7 @@ from typing import Any
 import ml_dtypes
 import numpy
 from gemm_shapes import group_sizes, shapes_of
+from viewed import of_matrices
 
 import zoo
 from zoo.benchmark.graphs import Replay
@@ -309,7 +310,7 @@ def main() -> int:
     parser.add_argument("--pool", type=int, default=6 << 30, help="bytes of operands, and as many of results")
     arguments = parser.parse_args()
     begun = time.monotonic()
-    collection = Zoo(arguments.cubins)
+    collection = of_matrices(Zoo(arguments.cubins))
     opened = driver.device(0)
     sms = opened.multiprocessors
     own = stream(0).handle

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from zoo.checks.problem import POISONS, Executor, NoChecks, Problem, difference
+from zoo.checks.problem import POISONS, Executor, NoChecks, Problem, difference, shaped
 from zoo.contract.manifest import Kernel, Variant
 from zoo.errors import DriverError, EmulationError, VariantError
 
@@ -112,7 +112,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     if module is None:
         raise NoChecks(kernel, f"kernels such as {family}", "add a module to zoo/checks and name it in zoo/checks/__init__.py")
     found: Iterator[Problem] = importlib.import_module(f"zoo.checks.{module}").problems(kernel, variant)
-    return found
+    return (shaped(problem, kernel) for problem in found)
 
 
 def check(

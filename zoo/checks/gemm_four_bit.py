@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy
 
 from zoo.checks.gemm import Sums
+from zoo.checks.layouts import in_rows
 from zoo.checks.problem import Later, NoChecks, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.four_bit_gemm import factors_of, finished, gemm_bf16_by_four_bit, gemm_fp8_by_four_bit
@@ -398,7 +399,7 @@ def _is_bf16(formats: str) -> bool:
 
 def _a_placed(a: numpy.ndarray, gap: int, places: tuple[int, ...] = ()) -> Placed:
     """bf16 as it is, FP8 in the order of fragments; (groups, rows of a place, K) where groups have places."""
-    found = a if a.dtype == ml_dtypes.bfloat16 else permuted_columns(a)
+    found = a if a.dtype == ml_dtypes.bfloat16 else in_rows(permuted_columns(a))
     wide = found.shape[1] + 16 * gap
     if not places:
         return Placed(found, (wide, 1))

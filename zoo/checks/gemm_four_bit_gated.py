@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy
 
 from zoo.checks.gemm_four_bit import ODD_SCALES, Way, stored_weights
+from zoo.checks.layouts import in_rows
 from zoo.checks.pairs import Drawn, Pairs
 from zoo.checks.problem import Later, Placed, Problem
 from zoo.contract.manifest import Kernel, Variant
@@ -295,7 +296,7 @@ class _Problems:
         one, G, N, gap = self.grouping == "dense", len(bounds), 2 * columns, call.gap
         groups = [self._weights(N, K, call.gates.order, kinds[group % len(kinds)], seed=group % 5) for group in range(max(G, 1))]
         b = numpy.stack([group.b for group in groups])[:G]
-        laid = a if self.of_bf16 else permuted_columns(a)
+        laid = a if self.of_bf16 else in_rows(permuted_columns(a))
         wide = laid.shape[1] + 16 * gap
         places = rows if len(rows) == 2 else (len(a),)
         inputs = {
@@ -355,13 +356,17 @@ class _Problems:
                 return {"d": placed(rounded(h(), call.dtype), 8)}
             if call.known is None:
                 found = quantised_in_blocks(h(), call.scaling, call.in_fragments)
-                return {"q": placed(found.q, 16), "scales": placed(found.scales, 1, self._scale_strides(rows, found.scales.shape[1], call))}
+                return {
+                    "q": placed(in_rows(found.q) if call.in_fragments else found.q, 16),
+                    "scales": placed(found.scales, 1, self._scale_strides(rows, found.scales.shape[1], call)),
+                }
             q = numpy.zeros((M, columns), numpy.uint8).view(ml_dtypes.float8_e4m3fn)
-            q = permuted_columns(q) if call.in_fragments else q
+            q = in_rows(permuted_columns(q)) if call.in_fragments else q
             scales = numpy.zeros((M, -(-columns // 128)), numpy.float32)
             for group, (begin, end) in enumerate(bounds):
                 known = call.known[group % len(call.known)]
-                q[begin:end], scales[begin:end] = quantised_by(h()[begin:end], known, call.in_fragments), known
+                quantised_h = quantised_by(h()[begin:end], known, call.in_fragments)
+                q[begin:end], scales[begin:end] = in_rows(quantised_h) if call.in_fragments else quantised_h, known
             return {"q": placed(q, 16), "scales": placed(scales, 1, self._scale_strides(rows, scales.shape[1], call))}
 
         settings: dict[str, str | int | float] = {
@@ -371,7 +376,7 @@ class _Problems:
         }
         if self.quantised:
             settings |= {"scaling": call.scaling, "order": "fragments" if call.in_fragments else "plain"}
-            if call.in_fragments and columns % 64:
+            if not self.stored and (columns % 32 or call.gap == 1):
                 settings["columns"] = columns
         return Problem(name, inputs, Later(outputs), settings)
 

@@ -16,11 +16,12 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy
 
+from zoo.checks.layouts import view_of
 from zoo.contract.array import contiguous_strides
 from zoo.contract.manifest import Kernel, Variant
 from zoo.contract.numpy_dtypes import BY_NUMPY_NAME
@@ -93,6 +94,33 @@ class Placed:
     aligned: int = 0  # bytes that its address is a multiple of, where that is more than promised
     within: numpy.ndarray | None = None  # how far finite elements of an output may be off where bits are not known; None: known
     padding: int = 0  # elements of an input that a layout has and nobody reads: they make a problem no larger
+
+
+def shaped(problem: Problem, kernel: Kernel) -> Problem:
+    """A problem whose arrays have the shapes that the kernel takes them in."""
+
+    def all_of(arrays: Mapping[str, Placed]) -> dict[str, Placed]:
+        return {
+            name: viewed(placed, kernel, name, problem.settings) if name in kernel.arguments else placed for name, placed in arrays.items()
+        }
+
+    outputs = problem.outputs
+    return replace(problem, inputs=all_of(problem.inputs), outputs=Later(lambda: all_of(outputs)))
+
+
+def viewed(placed: Placed, kernel: Kernel, name: str, settings: Mapping[str, str | int | float]) -> Placed:
+    """An array in the shape that the kernel takes it in."""
+    view = view_of(kernel, name, placed.values.shape, placed.strides, settings)
+    if view.shape == placed.values.shape:
+        return placed
+    return replace(
+        placed,
+        values=numpy.ascontiguousarray(placed.values).reshape(view.shape),
+        strides=view.strides,
+        untouched=view.of(placed.untouched),
+        before=view.of(placed.before),
+        within=view.of(placed.within),
+    )
 
 
 class Later(Mapping[str, Placed]):
@@ -208,9 +236,10 @@ def difference(
     if unknown:
         raise NoChecks(kernel, f"one without {', '.join(sorted(unknown))}", _OTHERS)
     alignment = {name: kernel.arguments[name].alignment for name in (*problem.inputs, *problem.outputs, *problem.workspaces)}
-    inputs = {name: Laid(placed, alignment[name]) for name, placed in problem.inputs.items()}
-    outputs = {name: Laid(placed, alignment[name]) for name, placed in problem.outputs.items()}
-    workspaces = {name: Laid(placed, alignment[name]) for name, placed in problem.workspaces.items()}
+    inputs, outputs, workspaces = (
+        {name: Laid(viewed(placed, kernel, name, problem.settings), alignment[name]) for name, placed in arrays.items()}
+        for arrays in (problem.inputs, problem.outputs, problem.workspaces)
+    )
     for poison in poisons:
         before = {name: Buffer(laid.image(_AROUND_INPUTS, True), laid, True) for name, laid in (inputs | workspaces).items()}
         before |= {name: laid.output(poison) for name, laid in outputs.items()}

@@ -9,6 +9,7 @@ import numpy
 
 from zoo.checks.block_inputs import cast, hazards, spread
 from zoo.checks.checked_format import format_of, scale_of_tensor
+from zoo.checks.layouts import in_rows
 from zoo.checks.placing import every_settings, placed
 from zoo.checks.problem import Later, Placed, Problem, dtype_of
 from zoo.contract.manifest import Kernel, Variant
@@ -75,7 +76,7 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
             format, layout = own.made(chosen, given), chosen["layout"]
             result = quantize_rows(x, format, layout)
             if chosen.get("order") == "fragments":
-                result = replace(result, q=permuted_columns(result.q))
+                result = replace(result, q=in_rows(permuted_columns(result.q)))
             width = result.q.shape[1]
             step = (width // unit + 3) * unit if unit else width
             answers = placed(result, ("q", "scales"), x.shape, format, layout, step, 1 if unit else 0)

@@ -8,6 +8,7 @@ from itertools import cycle
 import numpy
 
 from zoo.checks.block_inputs import cast, every_pattern, hazards, random_bits, some_as_largest, specials, spread
+from zoo.checks.layouts import in_rows
 from zoo.checks.placing import up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
@@ -114,7 +115,8 @@ def problem(name: str, x: numpy.ndarray, settings: dict[str, str], gap: int = 0,
     def outputs() -> dict[str, Placed]:
         taken = x if index is None else gather(x, index)
         result = quantize_token_rows(swiglu(taken, settings["gates"]) if "gates" in settings else taken, settings["order"])
-        return {"q": Placed(result.q, (up_to(result.q.shape[1], 16) + 16 * gap, 1)), "scales": Placed(result.scales)}
+        q = in_rows(result.q) if settings["order"] == "fragments" else result.q
+        return {"q": Placed(q, (up_to(q.shape[1], 16) + 16 * gap, 1)), "scales": Placed(result.scales)}
 
     inputs = {"x": Placed(x, (x.shape[1] + gap * 16 // x.dtype.itemsize, 1))}
     return Problem(name, inputs | ({} if index is None else {"index": Placed(index)}), Later(outputs), settings)

@@ -17,6 +17,7 @@ import numpy
 from zoo.checks import amax, dequantize, quantize_tokens, scales
 from zoo.checks.block_inputs import cast, random_bits, spread
 from zoo.checks.checked_format import finite, format_of
+from zoo.checks.layouts import in_rows
 from zoo.checks.problem import Placed, Problem, dtype_of, values_of
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
@@ -168,7 +169,7 @@ class _Quantiser:
         format = self.own.made(self.settings, tensor_scale)
         outputs |= self._answers(x, format, groups)
         if self.settings.get("order") == "fragments":
-            outputs["q"] = permuted_columns(outputs["q"])
+            outputs["q"] = in_rows(permuted_columns(outputs["q"]))
         if groups.padded and groups.offsets is not None:
             outputs["padded_starts"], outputs["padded_ends"] = padded_bounds(groups.offsets)
         for name in self.kernel.arguments:
@@ -266,7 +267,7 @@ class _Quantiser:
         self, inputs: Mapping[str, numpy.ndarray], outputs: Mapping[str, numpy.ndarray], rows: int, groups: _Groups
     ) -> dict[str, int]:
         x = inputs["x"]
-        values = {"M": rows, "N": x.shape[-2], "K": x.shape[-1] // self.gates, "COLUMNS": x.shape[-1], "TOKENS": x.shape[-2]}
+        values = {"M": rows, "N": x.shape[-2], "K": x.shape[-1] // self.gates, "TOKENS": x.shape[-2]}
         values |= {"E": x.shape[0]} if x.ndim == 3 else {}
         values |= {"G": len(groups.offsets)} if groups.offsets is not None else {}
         values |= {"T": inputs["tensor_scale"].size} if "tensor_scale" in inputs else {}
@@ -290,6 +291,8 @@ class _Quantiser:
         form = next(form for form in argument.forms if form.when.evaluate(values))
         shape, dtype = tuple(extent.evaluate(values) for extent in form.shape), self._dtype(argument)
         array = array.view(numpy_dtype(dtype))
+        if array.ndim == 2 and len(shape) == 3 and form.strides is not None:  # of another layout: a problem names the matrix
+            return Placed(array, self._strides(name, array.shape, dtype), dtype)
         strides = self._strides(name, shape, dtype) if form.strides is not None else None
         if array.size == numpy.prod(shape):
             return Placed(array.reshape(shape), strides, dtype)

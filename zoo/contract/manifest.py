@@ -1,4 +1,4 @@
-"""Reads cubins/manifest.json, one kernel at a time. docs/manifest.md is the schema."""
+"""Reads cubins/manifest.json, one kernel at a time. docs/how_it_works.md describes it, zoo/contract/schema.py declares its records."""
 
 from __future__ import annotations
 

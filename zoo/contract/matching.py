@@ -17,7 +17,7 @@ def is_pattern(written: str) -> bool:
 
 def matching(written: str, names: Collection[str]) -> list[str]:
     """The name itself where it is one; what a pattern matches; else every name that holds what was written."""
-    if not isinstance(written, str):
+    if not issubclass(type(written), str):
         raise UnknownKernelError(f"a kernel's name is a text, got {shown(written)}")
     if len(written) > _LONGEST:
         raise UnknownKernelError(f"{shown(written)} means no kernel: no name or pattern has {len(written):,} characters")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.contract.whole_numbers import whole, whole_tuple
+from zoo.contract.whole_numbers import shown, whole, whole_tuple
 from zoo.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class OwnArray:
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Self:
         """The same elements in another shape, as a view; one extent may be -1. The array must be contiguous."""
-        given = shape[0] if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
+        given = shape[0] if len(shape) == 1 and not hasattr(type(shape[0]), "__index__") else shape
         extents = whole_tuple(given, "reshape: shape", -1)
         if not self.is_contiguous():
             raise ArgumentError(
@@ -95,7 +95,7 @@ class OwnArray:
         places = places if isinstance(places, tuple) else (places,)
         dots = [place for place, one in enumerate(places) if one is Ellipsis]
         if len(dots) > 1 or len(places) - len(dots) > len(self.shape):
-            raise ArgumentError(f"{len(places)} indices {places} for an array of {len(self.shape)} dimensions {self.shape}")
+            raise ArgumentError(f"{len(places)} indices {shown(places)} for an array of {len(self.shape)} dimensions {self.shape}")
         here = dots[0] if dots else len(places)
         every = (slice(None),) * (len(self.shape) - len(places) + len(dots))
         places = places[:here] + every + places[here + 1 :]
@@ -105,7 +105,7 @@ class OwnArray:
                 first, last, step = _slice(place, extent)
                 start += min(first, extent) * stride
                 shape.append(max(0, -(-(last - first) // step)))
-                strides.append(stride * step)
+                strides.append(stride * min(step, max(extent, 1)))
             else:
                 number = whole(place, "an index", -extent, extent - 1)
                 start += (number + extent if number < 0 else number) * stride
@@ -154,8 +154,9 @@ def _elements(shape: tuple[int, ...]) -> int:
 def _slice(given: slice, extent: int) -> tuple[int, int, int]:
     try:
         step = 1 if given.step is None else index(given.step)
-        if step < 1:
-            raise ArgumentError(f"a slice's step must be at least 1, got {step}")
-        return given.indices(extent)
-    except TypeError:
-        raise ArgumentError(f"a slice is made of whole numbers, got {given}") from None
+        bounds = given.indices(extent) if step >= 1 else None
+    except Exception:  # an __index__ may raise anything
+        raise ArgumentError(f"a slice is made of whole numbers, got {shown(given)}") from None
+    if bounds is None:
+        raise ArgumentError(f"a slice's step must be at least 1, got {shown(step)}")
+    return bounds

@@ -37,7 +37,7 @@ _MOST_ARGUMENTS = 64
 
 
 def parse_kernel(name: str, entry: object) -> Kernel:
-    """The kernel of a manifest's entry. Raises ManifestError, saying where, for one that docs/manifest.md does not allow."""
+    """The kernel of a manifest's entry. Raises ManifestError, saying where, for one that zoo/contract/schema.py does not allow."""
     try:
         return _kernel(name, entry)
     except (Malformed, ExpressionError) as error:

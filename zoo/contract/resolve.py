@@ -1,6 +1,6 @@
 """From a kernel's manifest entry and described arguments to one launch: shape, parameter block, tensor maps.
 
-Knows no driver and no framework. The steps, their order and their messages are those of docs/manifest.md; zoo.c follows
+Knows no driver and no framework. The steps, their order and their messages are those of docs/how_it_works.md; zoo.c follows
 them too, and the tests hold the two together byte by byte and word by word.
 """
 
@@ -19,7 +19,7 @@ from zoo.contract.expressions import LARGEST, Expression
 from zoo.contract.manifest import Argument, Form, Kernel, MapRecipe, Variant
 from zoo.contract.placement import Placement, Span
 from zoo.contract.tensor_map import TensorMap
-from zoo.contract.whole_numbers import LONGEST
+from zoo.contract.whole_numbers import LONGEST, shown
 from zoo.errors import ArchitectureError, ArgumentError, ConstraintError, ExpressionError, VariantError
 
 
@@ -122,7 +122,7 @@ class _Resolution:
         for name in given:
             if name not in kernel.arguments and name not in kernel.options:
                 takes = ", ".join((*kernel.arguments, *kernel.options))
-                self._fail(f"no argument is named '{name}'; it takes {takes}")
+                self._fail(f"no argument is named {shown(name)}; it takes {takes}")
         for name, argument in kernel.arguments.items():
             value: Any = given.get(name)
             if value is None:

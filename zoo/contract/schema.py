@@ -1,7 +1,7 @@
 """Every record of the contract, declared once: its fields, what each may hold and means, and what a table may leave out.
 
 From these declarations tables are read (tools/builder/table.py), manifests checked and parsed (zoo/contract/reading.py), and the
-tables of docs/manifest.md and the numbers of zoo/capi/zoo_contract.h written.
+numbers of zoo/capi/zoo_contract.h written. `python -m tools.documentation.contract` prints them as tables.
 """
 
 from __future__ import annotations

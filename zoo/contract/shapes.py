@@ -88,6 +88,12 @@ def _in_any_order(form: Form) -> bool:
     return form.strides is not None and all(_is_symbol(stride) for stride in form.strides)
 
 
+def _tells_a_layout(form: Form) -> bool:
+    """Whether a matrix with one more dimension has another layout: an axis of 2 for gates and ups, a last axis of 64 for columns in fragment order.
+    A matrix of plain rows, which has a dimension less, is not taken for one that lacks its leading dimension."""
+    return any(extent.text == "2" for extent in form.shape) or form.shape[-1].text == "64"
+
+
 def accumulates(kernel: Kernel, options: Mapping[str, Any]) -> bool:
     """Whether a read_write array is read: it is where the option `accumulate` is "yes", and written only where it is "no"."""
     return "accumulate" not in kernel.options or options.get("accumulate", kernel.options["accumulate"].default) == "yes"
@@ -151,7 +157,9 @@ class _Call:
 
     def _refuse_unknown(self, name: str, sizes: tuple[str, ...]) -> None:
         known = (*self.kernel.arguments, *self.kernel.options, *sizes)
-        raise ArgumentError(f"{self.kernel.name}: no argument is named '{name}'; it takes {', '.join(known)}{afterthought(name, known)}")
+        raise ArgumentError(
+            f"{self.kernel.name}: no argument is named {shown(name)}; it takes {', '.join(known)}{afterthought(name, known)}"
+        )
 
     def _options(self, given: Mapping[str, Any]) -> None:
         for name, option in self.kernel.options.items():
@@ -221,7 +229,7 @@ class _Call:
         transposed tells no symbol before all others have."""
         for name, array in sorted(self.arrays.items(), key=lambda one: _rows_apart(one[1])):
             form = self.forms[name]
-            if len(array.shape) == len(form.shape) - 1 and self._may_be_one(form.shape[0]):
+            if len(array.shape) == len(form.shape) - 1 and not _tells_a_layout(form) and self._may_be_one(form.shape[0]):
                 leading = form.shape[0]
                 if _is_symbol(leading) and leading.text not in self.values:
                     self.squeezed.add(leading.text)

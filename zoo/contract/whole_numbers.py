@@ -28,7 +28,7 @@ def whole(given: Any, what: str, smallest: int = 0, largest: int = 2**63 - 1) ->
 
 def whole_tuple(given: object, what: str, smallest: int = 0) -> tuple[int, ...]:
     """A shape or strides."""
-    if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__"):
+    if issubclass(type(given), (str, bytes)) or not hasattr(type(given), "__iter__"):
         raise ArgumentError(f"{what}: expected a tuple of whole numbers, got {shown(given)}")
     try:
         numbers = tuple(islice(cast(Iterable[object], given), MOST_DIMENSIONS + 1))

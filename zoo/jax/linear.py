@@ -18,6 +18,7 @@ What is kept from one to the other is X and W: one byte an element, or half of o
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ import jax
 import jax.numpy as jnp
 
 from zoo.contract.nearest import suggestion
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.jax.calls import call
 
@@ -42,16 +44,17 @@ class _Operand(NamedTuple):
 
 def linear(x: Any, w: Any, *, format: str = "fp8b128") -> Any:
     """x (..., K) times the transpose of w (N, K), both quantised to `format`; jax.grad sees through it as this module says."""
-    if format not in FORMATS:
-        takes = f"it takes {', '.join(FORMATS)}"
-        raise ArgumentError(f"linear: no format is '{format}'; {suggestion(str(format), FORMATS, takes)}")
+    if not issubclass(type(format), str) or format not in FORMATS:
+        written = format if issubclass(type(format), str) else shown(format)
+        hint = suggestion(written, FORMATS, f"it takes {', '.join(FORMATS)}")
+        raise ArgumentError(f"linear: no format is {shown(format)}; {hint}")
     for name, array in (("x", x), ("w", w)):
         if not isinstance(array, jax.Array) or array.dtype.name not in _FLOATS:
             got = array.dtype.name if hasattr(array, "dtype") else type(array).__name__
             raise ArgumentError(f"linear: {name}: expected a JAX array of {', '.join(_FLOATS)}, got {got}")
     if w.ndim != 2 or x.ndim < 1 or x.shape[-1] != w.shape[1]:
         raise ArgumentError(f"linear: expected x (..., K) and w (N, K), got {x.shape} and {w.shape}")
-    y = _linear(format, x.reshape(-1, x.shape[-1]), w)
+    y = _linear(format, x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), w)  # -1 for the rows would divide by K, which may be 0
     return y.reshape(*x.shape[:-1], w.shape[0])
 
 

@@ -1,6 +1,6 @@
 """What a product of block-scaled operands computes on Blackwell, to the bit, and what it would compute exactly.
 
-The tensor core's rule is that of docs/emulator_arithmetic.md, written down a second time: the emulator has its own. No GPU has
+The tensor core's rule is that of docs/emulator.md, written down a second time: the emulator has its own. No GPU has
 confirmed it yet; `error_bound` says how far a GPU may be from the exact product if it adds f32 numbers in any other order.
 
 Elements lie as quantisers store them, (rows, K), or (rows, K / 2) bytes of two e2m1; scales are plain, a byte for each block of a row.

@@ -14,9 +14,11 @@ that is less than 1 or all codes are 0; 127 for a scale of 255. `largest` of eac
 become others (zoo.reference.fragment_scales), and where they are 0 magnitudes are, too.
 
 Rows can be taken in another order, for products whose epilogue multiplies gates with ups: of each 16 rows packed, the first 8 are gates, the
-other 8 their ups. `gates` says where the matrix has them: "halves", gates first; "interleaved", in even rows; or "plain": no such order.
+other 8 their ups. `gates` says where the matrix has them: "halves", gates first; "interleaved", in even rows; or "plain": no such order. What is
+packed of gates and ups has an axis of 2, which tells it from plain rows: the last but one of b, and row_scale is (..., 4 R, 2, 8).
 
-FP8 activations of such a product are e4m3 with their columns in `column_order`: in each 64 the 4 x 4 words of 4 bytes are transposed.
+FP8 activations of such a product are e4m3 with their columns in `column_order`: in each 64 the 4 x 4 words of 4 bytes are transposed. Their shape,
+(..., ceil(K / 64), 64), tells them from columns that lie in turn.
 """
 
 from __future__ import annotations
@@ -39,15 +41,16 @@ UNIT, PART = 16, 2048  # rows and columns that roundings are counted for
 
 @dataclass(frozen=True)
 class PackedMxfp4:
-    b: np.ndarray  # (..., R, C, 2176), for bf16 (..., R, C, 17, 128)
-    row_scale: np.ndarray  # (..., 64 R) ue8m0
+    b: np.ndarray  # (..., R, C, 2176), for bf16 (..., R, C, 17, 128); of gates and ups with halves of the last axis
+    row_scale: np.ndarray  # (..., 64 R) ue8m0; of gates and ups (..., 4 R, 2, 8)
     rounded: np.ndarray  # (..., 4 R, ceil(K / 2048)) int32: weights of 16 rows and 2048 columns that fp8 cannot hold exactly
 
 
-def chunk_shape(block: int, tokens: str) -> tuple[int, ...]:
-    """Of the bytes of a chunk. Those for bf16 are lines of as many as scales take, which tells the orders apart."""
+def chunk_shape(block: int, tokens: str, gates: str = "plain") -> tuple[int, ...]:
+    """Of the bytes of a chunk. Those for bf16 are lines of as many as scales take, and those of gates and ups have halves: shapes tell orders apart."""
     line = ROWS * COLUMNS // block
-    return (CODE_BYTES + line,) if tokens == "fp8" else (CODE_BYTES // line + 1, line)
+    *lines, last = (CODE_BYTES + line,) if tokens == "fp8" else (CODE_BYTES // line + 1, line)
+    return (*lines, last) if gates == "plain" else (*lines, 2, last // 2)
 
 
 def row_order(rows: int, gates: str) -> np.ndarray:
@@ -69,15 +72,15 @@ def column_order(columns: int) -> np.ndarray:
 
 
 def permuted_columns(a: np.ndarray) -> np.ndarray:
-    """(..., K) elements of a byte -> (..., K rounded up to 64) in `column_order`, zeros behind K."""
+    """(..., K) elements of a byte -> (..., ceil(K / 64), 64) in `column_order`, zeros behind K."""
     order, codes = column_order(a.shape[-1]), np.ascontiguousarray(a).view(np.uint8)
     whole = np.zeros((*a.shape[:-1], len(order)), np.uint8)
     whole[..., : a.shape[-1]] = codes
-    return np.ascontiguousarray(whole[..., order]).view(a.dtype)
+    return np.ascontiguousarray(whole[..., order]).view(a.dtype).reshape(*a.shape[:-1], len(order) // COLUMNS, COLUMNS)
 
 
 def pack_nvfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain", tokens: str = "fp8") -> np.ndarray:
-    """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 16) e4m3 -> (..., R, C, 2304), for bf16 (..., R, C, 9, 256)."""
+    """q (..., N, K / 2) bytes of two codes, scales (..., N, K / 16) e4m3 -> (..., R, C, 2304), for bf16 (..., R, C, 9, 256). Of gates and ups N = 2 I."""
     bytes_of_scales = np.asarray(scales).view(np.uint8)
     signs = np.repeat(bytes_of_scales >> 7 << 3, NVFP4_BLOCK, axis=-1)
     return _packed(unpack_e2m1(q) ^ signs, bytes_of_scales & 0x7F, NVFP4_BLOCK, gates, tokens)
@@ -102,6 +105,8 @@ def pack_mxfp4(q: np.ndarray, scales: np.ndarray, gates: str = "plain", tokens: 
     of_parts = np.add.reduceat(mxfp4_as_e4m3(q, scales).rounded, np.arange(0, codes.shape[-1], PART), axis=-1, dtype=np.int32)
     of_rows = np.where(order[:, None] < 0, np.int32(0), of_parts[..., order, :])
     rounded = of_rows.reshape(*largest.shape[:-1], len(order) // UNIT, UNIT, of_rows.shape[-1]).sum(axis=-2, dtype=np.int32)
+    if gates != "plain":
+        row_scale = row_scale.reshape(*row_scale.shape[:-1], len(order) // UNIT, 2, 8)
     return PackedMxfp4(_packed(codes, stored, MXFP4_BLOCK, gates, tokens), row_scale.view(ml_dtypes.float8_e8m0fnu), rounded)
 
 
@@ -112,7 +117,8 @@ def unpack_mxfp4(
     codes, stored = _unpacked(b, rows, columns, MXFP4_BLOCK, gates, tokens)
     order = row_order(rows, gates)
     largest = np.zeros((*stored.shape[:-1], 1), np.int32)
-    largest[..., order[order >= 0], 0] = np.asarray(row_scale).view(np.uint8)[..., order >= 0]
+    of_rows = np.asarray(row_scale).view(np.uint8).reshape(*stored.shape[:-2], len(order))
+    largest[..., order[order >= 0], 0] = of_rows[..., order >= 0]
     scales = np.clip(stored + largest - (LARGEST_EXPONENT + EXPONENT_BIAS), 0, E8M0_NAN - 1)
     scales = np.where(stored == NOTHING, 0, np.where(stored == NOT_A_NUMBER, E8M0_NAN, scales)).astype(np.uint8)
     return pack_e2m1(codes), scales.view(ml_dtypes.float8_e8m0fnu)
@@ -127,11 +133,11 @@ def _packed(codes: np.ndarray, scales: np.ndarray, block: int, gates: str, token
     lead, tiles = codes.shape[:-2], len(order) // ROWS
     of_scales = axes_behind(scales.reshape(*lead, tiles, 4, 2, 8, chunks, COLUMNS // block), lead, (0, 4, 1, 3, 5, 2))
     b = np.concatenate((packed_codes(codes, tokens), of_scales.reshape(*lead, tiles, chunks, ROWS * COLUMNS // block)), axis=-1)
-    return b.reshape(*b.shape[:-1], *chunk_shape(block, tokens))
+    return b.reshape(*b.shape[:-1], *chunk_shape(block, tokens, gates))
 
 
 def _unpacked(b: np.ndarray, rows: int, columns: int, block: int, gates: str, tokens: str) -> tuple[np.ndarray, np.ndarray]:
-    chunk = chunk_shape(block, tokens)
+    chunk = chunk_shape(block, tokens, gates)
     b = b.reshape(*b.shape[: -len(chunk)], math.prod(chunk))
     order, chunks, lead = row_order(rows, gates), -(-columns // COLUMNS), b.shape[:-3]
     codes = unpacked_codes(b[..., :CODE_BYTES], tokens)

@@ -1,6 +1,6 @@
 """What a block-scaled GEMM computes on Hopper, to the bit, and what it would compute exactly.
 
-The tensor core's rule is that of docs/emulator_arithmetic.md, written down a second time: the emulator has its own.
+The tensor core's rule is that of docs/emulator.md, written down a second time: the emulator has its own.
 """
 
 from __future__ import annotations

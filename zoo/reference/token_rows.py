@@ -13,7 +13,7 @@ ORDERS = ("plain", "fragments")
 
 
 def quantize_token_rows(x: np.ndarray, order: str = "plain") -> Quantized:
-    """x (M, K) -> q (M, K), in the order `fragments` (M, K rounded up to 64), and scales (M,).
+    """x (M, K) -> q (M, K), in the order `fragments` (M, ceil(K / 64), 64), and scales (M,).
 
     The rule is that of the format fp8b128 under the scaling `exact`, with the whole row as a block.
     """

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "ae95cdee7d2ad7cf4725666d92e47ab2ccef4e2f156babbe95753b083d4e36cc"
+MANIFEST_SHA256 = "6f9fd263cb641b3072ac0766d86db033b5855b48762ccd52e36076bb441e5828"

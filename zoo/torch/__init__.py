@@ -18,3 +18,7 @@ from zoo.torch.quantized import Quantized, kernel_of, matmul, quantize
 __all__ = ["Quantized", "kernel_of", "load", "matmul", "quantize", "register", "save"]
 
 install()
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

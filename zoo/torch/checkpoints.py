@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from zoo.contract.whole_numbers import shown
+from zoo.contract.whole_numbers import LONGEST, shown
 from zoo.errors import ArgumentError
 from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.quantized import _BLOCK, Quantized, _numbers
@@ -50,13 +50,14 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Quantized | torch.T
         _check_name(name)
         for stored, tensor in (_tensors(name, one) if isinstance(one, Quantized) else {name: one}).items():
             if stored in tensors:
-                raise ArgumentError(f"save: '{made_of[stored]}' and '{name}' would both be stored as '{stored}'; rename one")
+                both = f"'{_word(made_of[stored])}' and '{_word(name)}'"
+                raise ArgumentError(f"save: {both} would both be stored as '{_word(stored)}'; rename one")
             tensors[stored], made_of[stored] = _contiguous(stored, tensor), name
     _apart(tensors)
     found = _recognised(tensors, "save")  # which refuses what `load` could not tell apart
     for name, one in weights.items():
         if isinstance(one, Quantized) and (name not in found or found[name].weights.format != one.format):
-            raise ArgumentError(f"save: '{name}' would be read back as something else, by the names beside it; rename it")
+            raise ArgumentError(f"save: '{_word(name)}' would be read back as something else, by the names beside it; rename it")
     partial = place.with_name(f".{place.name}.{os.getpid()}.new")
     try:
         _safetensors().save_file(tensors, str(partial))
@@ -64,7 +65,7 @@ def save(path: str | os.PathLike[str], weights: Mapping[str, Quantized | torch.T
             os.fsync(file.fileno())
         os.replace(partial, place)
     except Exception as error:  # of safetensors, which has a type of its own for a full disk
-        raise ArgumentError(f"save: cannot write {place}: {_reason(error)}") from None
+        raise ArgumentError(f"save: cannot write {_plain(place)}: {_reason(error)}") from None
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
@@ -78,16 +79,28 @@ def load(path: str | os.PathLike[str], device: str | torch.device = "cpu") -> di
         _check_header(place)
         tensors = library.load_file(str(place), device=str(device))
     except Exception as error:  # of safetensors and of torch, for a device that is not there
-        raise ArgumentError(f"load: cannot read {place} to {device}: {_reason(error)}") from None
-    found = _recognised(tensors, f"load: {place}")
+        raise ArgumentError(f"load: cannot read {_plain(place)} to {_word(device)}: {_reason(error)}") from None
+    found = _recognised(tensors, f"load: {_plain(place)}")
     used = {part for one in found.values() for part in one.parts}
     others = {name: tensor for name, tensor in tensors.items() if name not in used}
     return {name: one.weights for name, one in found.items()} | others
 
 
+def _plain(given: object, longest: int = 400) -> str:
+    """Words that a file or a caller chose, without what a terminal obeys."""
+    words = str(given)
+    words = words if len(words) <= longest else f"{words[:longest]}..."
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in words)
+
+
+def _word(given: object) -> str:
+    """A name of a tensor or of a device, for a message."""
+    return _plain(given if isinstance(given, (str, torch.device)) else shown(given), LONGEST)
+
+
 def _reason(error: Exception) -> str:
     reason = " ".join(f"{error.strerror if isinstance(error, OSError) and error.strerror else error}".split()) or type(error).__name__
-    return reason if len(reason) <= 400 else f"{reason[:400]}..."
+    return _plain(reason)
 
 
 def _safetensors() -> Any:
@@ -99,11 +112,20 @@ def _safetensors() -> Any:
 
 
 def _place(verb: str, path: object) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or not isinstance(os.fspath(path), str) or "\0" in os.fspath(path):
+    try:
+        given = os.fspath(path)  # type: ignore[call-overload]  # a PathLike may raise anything
+        possible = isinstance(given, str) and b"\0" not in os.fsencode(given)
+    except Exception:
+        possible = False
+    if not possible:
         raise ArgumentError(f"{verb}: expected the path of a file, got {shown(path)}")
-    place = Path(os.path.realpath(path))  # of a link, the file that it leads to is replaced, and not the link
-    if verb == "save" and (not place.name or (place.exists() and not place.is_file())):
-        raise ArgumentError(f"save: {place} is no regular file; give the path of one, or of a new one")
+    place = Path(os.path.realpath(given))  # of a link, the file that it leads to is replaced, and not the link
+    try:
+        regular = verb == "load" or (place.name != "" and (not place.exists() or place.is_file()))
+    except OSError as error:
+        raise ArgumentError(f"save: cannot write {_plain(place)}: {_reason(error)}") from None
+    if not regular:
+        raise ArgumentError(f"save: {_plain(place)} is no regular file; give the path of one, or of a new one")
     return place
 
 
@@ -114,10 +136,11 @@ def _check_name(name: object) -> None:
 
 def _contiguous(stored: str, tensor: object) -> torch.Tensor:
     if not isinstance(tensor, torch.Tensor):
-        raise ArgumentError(f"save: {stored}: expected a tensor or what zoo.torch.quantize returns, got a {type(tensor).__name__}")
+        raise ArgumentError(f"save: {_word(stored)}: expected a tensor or what zoo.torch.quantize returns, got a {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.device.type == "meta" or _is_fake(tensor):
-        kind = "one without memory" if tensor.device.type == "meta" or _is_fake(tensor) else str(tensor.layout)
-        raise ArgumentError(f"save: {stored}: expected a dense tensor that has memory, got {kind} of {tensor.dtype}")
+        without_memory = tensor.device.type == "meta" or _is_fake(tensor)
+        kind = "one without memory" if without_memory else "a nested one" if tensor.is_nested else str(tensor.layout)
+        raise ArgumentError(f"save: {_word(stored)}: expected a dense tensor that has memory, got {kind} of {tensor.dtype}")
     return tensor.detach().contiguous()
 
 
@@ -132,7 +155,7 @@ def _apart(tensors: Mapping[str, torch.Tensor]) -> None:
     spans = sorted((str(one.device), one.data_ptr(), one.nbytes, name) for name, one in tensors.items() if one.nbytes)
     for (device, start, size, first), (other, after, _, name) in itertools.pairwise(spans):
         if device == other and after < start + size:
-            raise ArgumentError(f"save: '{name}' lies in the memory of '{first}'; save one of them, or a .clone() of one")
+            raise ArgumentError(f"save: '{_word(name)}' lies in the memory of '{_word(first)}'; save one of them, or a .clone() of one")
 
 
 def _check_header(path: Path) -> None:
@@ -164,14 +187,14 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 def _tensors(name: str, one: Quantized) -> dict[str, torch.Tensor]:
     if one.offsets is not None:
-        raise ArgumentError(f"save: {name} is {one}: weights have no groups of rows")
+        raise ArgumentError(f"save: {_word(name)} is {one}: weights have no groups of rows")
     if one.format == "fp8token":
-        raise ArgumentError(f"save: {name} is {one}: no checkpoint holds that; keep the matrix as it was")
+        raise ArgumentError(f"save: {_word(name)} is {one}: no checkpoint holds that; keep the matrix as it was")
     one = one.t() if one.transposed else one  # as it is stored; who loads it says .t() again
     if not one.squares:
         one = one.laid("plain")
     elif one.layout != "plain":
-        raise ArgumentError(f"save: {name} is {one}: quantise it with layout='plain', as checkpoints have it")
+        raise ArgumentError(f"save: {_word(name)} is {one}: quantise it with layout='plain', as checkpoints have it")
     scales = one.scales
     if one.squares and one.format != "fp8b128":  # a scale for each row, as checkpoints have them
         scales = scales.repeat_interleave(_BLOCK[one.format], dim=-2)[..., : one.elements.shape[-2], :]
@@ -204,7 +227,7 @@ def _recognised(tensors: Mapping[str, torch.Tensor], what: str) -> dict[str, _Fo
             continue
         if name in found or name in tensors:
             other = found[name].parts[0] if name in found else name
-            raise ArgumentError(f"{what}: '{stored}' and '{other}' are both weights called '{name}'; rename one")
+            raise ArgumentError(f"{what}: '{_word(stored)}' and '{_word(other)}' are both weights called '{_word(name)}'; rename one")
         found[name] = one
     return found
 
@@ -275,16 +298,16 @@ def _alike(
 
 def _fit(names: tuple[str, str], weight: torch.Tensor, wanted: Sequence[int], got: torch.Tensor) -> None:
     if tuple(got.shape) != tuple(wanted):
-        wrong = names[0] if got is weight else names[1]
-        beside = "" if got is weight else f" beside {names[0]} of {tuple(weight.shape)}"
+        wrong = _word(names[0] if got is weight else names[1])
+        beside = "" if got is weight else f" beside {_word(names[0])} of {tuple(weight.shape)}"
         raise ArgumentError(f"{wrong}: expected {tuple(wanted)}{beside}, got {tuple(got.shape)}")
 
 
 def _check_tensor_scale(name: str, number: torch.Tensor, weight: torch.Tensor, divides: bool) -> None:
     several = weight.shape[0] if weight.dim() == 3 else 1
     if number.numel() not in (1, several):
-        raise ArgumentError(f"{name}: expected one number{f', or {several}' if several > 1 else ''}, got {number.numel()}")
+        raise ArgumentError(f"{_word(name)}: expected one number{f', or {several}' if several > 1 else ''}, got {number.numel()}")
     if number.device.type != "meta" and not bool((number.isfinite() & ((number > 0) if divides else (number >= 0))).all()):
         raise ArgumentError(
-            f"{name}: expected finite numbers that are {'above' if divides else 'not below'} zero, got {number.tolist()[:4]}"
+            f"{_word(name)}: expected finite numbers that are {'above' if divides else 'not below'} zero, got {number.tolist()[:4]}"
         )

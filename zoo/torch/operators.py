@@ -5,6 +5,7 @@ On CUDA an operator is `zoo.call`; on the CPU, the written rule of zoo.reference
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.autograd import forward_ad
 
+from zoo.contract.nearest import suggestion
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ _tags = tuple(
     if hasattr(torch.Tag, name)
 )[:2]
 
+# torch's class of ragged tensors, which would answer for operators that it does not know
+_RAGGED = getattr(sys.modules.get("torch.nested._internal.nested_tensor"), "NestedTensor", None)
 _OTHERS = ("CompositeExplicitAutograd", "NestedTensorCPU", "NestedTensorCUDA")  # of dispatch: the first are all that nothing else is for
 
 
@@ -40,7 +45,14 @@ class _Operators(torch._ops._OpNamespace):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):
             _register(name)
-        return super().__getattr__(name)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("_"):
+                raise
+            names = _kernel_names()
+            hint = suggestion(name, names, f"`dir(torch.ops.zoo)` shows all {len(names)}")
+            raise AttributeError(f"torch.ops.zoo has no operator {shown(name)}; {hint}") from None
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_kernel_names()})
@@ -91,6 +103,8 @@ def _register(operator: str) -> None:
             _library.impl(name, _on_cpu(kernel, form), "CPU")
             for others in _OTHERS:
                 _library.impl(name, _refuse_others(kernel), others)
+            if _RAGGED is not None:
+                torch.library.register_torch_dispatch(f"zoo::{name}", _RAGGED, _refuse_ragged(kernel), lib=_library)
             torch.library.register_fake(f"zoo::{name}", _on_nothing(kernel, form), lib=_library)
             _library.impl(name, _without_gradients(kernel, form, operator), "Autograd")
             if form.overload == "out":
@@ -199,6 +213,11 @@ def _refuse_others(kernel: Kernel) -> Callable[..., Any]:
         raise ArgumentError(f"{kernel.name}: takes tensors of GPUs and of the CPU, got some of {devices}")
 
     return refuse
+
+
+def _refuse_ragged(kernel: Kernel) -> Callable[..., Any]:
+    refuse = _refuse_others(kernel)
+    return lambda cls, function, types, given=(), named=None: refuse(*given, **(named or {}))
 
 
 def _refuse_what_is_not_dense(kernel: Kernel, given: Iterable[tuple[str, Any]]) -> None:

@@ -263,14 +263,14 @@ def _unpacked(one: Quantized) -> Quantized:
     unpack = getattr(torch.ops.zoo, f"unpack_{one.format}_fragments")
     *_, rows, columns = one.stored_shape
     by_place = [one.elements] if one.format == "nvfp4" else [one.elements, one.scales]
-    elements, scales = unpack(*by_place, N=rows, KB=columns // 2)
+    elements, scales = unpack(*by_place, R=rows, KB=columns // 2)
     return one._with(elements=elements, scales=scales, layout="plain", packed_shape=None)
 
 
 def _of_tokens(one: Quantized, dtype: str | torch.dtype) -> torch.Tensor:
     elements = one.elements.float()
-    if one.layout == "fragments":  # of each 64 columns, the 4 x 4 words of 4 are transposed, which undoes itself
-        words = elements.unflatten(-1, (-1, 4, 4, 4)).transpose(-3, -2)
+    if one.layout == "fragments":  # (..., K / 64, 64): of each 64 columns, the 4 x 4 words of 4 are transposed, which undoes itself
+        words = elements.unflatten(-1, (4, 4, 4)).transpose(-3, -2)
         elements = words.flatten(-4)[..., : one.stored_shape[-1]]
     found: torch.Tensor = (elements * one.scales.unsqueeze(-1)).to(torch_dtype(_word(dtype)))
     return found.mT if one.transposed else found
@@ -284,7 +284,7 @@ def _blocked(one: Quantized) -> torch.Tensor:
         found = ops.scales_blocked(scales)
     elif scales.shape[1] % _TILE == 0:  # tiles of several matrices lie as those of one
         found = ops.scales_blocked(_flat(scales))
-        found = found.view(*scales.shape[:2], found.shape[-1])
+        found = found.view(scales.shape[0], scales.shape[1] // _TILE, *found.shape[1:])
     else:
         found = _each(scales, ops.scales_blocked)
     return found.view(one.scales.dtype)
@@ -295,7 +295,7 @@ def _unblocked(one: Quantized) -> torch.Tensor:
     rows, columns = one.elements.shape[-2], -(-one.stored_shape[-1] // _BLOCK[one.format])
     if one.offsets is not None:
         found = ops.scales_unblocked_m_grouped_contiguous(scales, one.offsets, M=rows, C=columns)
-    elif scales.dim() == 2:
+    elif one.elements.dim() == 2:
         found = ops.scales_unblocked(scales, M=rows, C=columns)
     else:
         found = _each(scales, lambda scale: ops.scales_unblocked(scale, M=rows, C=columns))
@@ -372,7 +372,8 @@ def quantize(
     _check_options("quantize", operator, options)
     elements, scales = operator(*by_place, **options)
     if several:  # no -1, which no matrices, or such without rows, leave open
-        elements, scales = elements.view(*x.shape[:2], elements.shape[-1]), scales.view(*x.shape[:2], scales.shape[-1])
+        rows = x.shape[1] // _TILE if layout == "blocked" and not stacked else x.shape[1]
+        elements, scales = elements.view(*x.shape[:2], elements.shape[-1]), scales.view(x.shape[0], rows, *scales.shape[1:])
     made = Quantized(
         elements,
         scales,
@@ -390,7 +391,7 @@ def _tokens(x: torch.Tensor, layout: str, options: dict[str, Any]) -> Quantized:
     options = {name: _word(value) for name, value in options.items()} | {"order": layout}
     _check_options("quantize", torch.ops.zoo.quantize_fp8token_rows, options)
     elements, scales = torch.ops.zoo.quantize_fp8token_rows(_flat(x), **options)
-    elements, scales = elements.view(*x.shape[:-1], elements.shape[-1]), scales.view(x.shape[:-1])
+    elements, scales = elements.view(*x.shape[:-1], *elements.shape[1:]), scales.view(x.shape[:-1])
     return Quantized(elements, scales, "fp8token", layout=layout, packed_shape=tuple(x.shape) if layout == "fragments" else None)
 
 

@@ -66,12 +66,25 @@ class Call:
         """zoo's name of the dtype that an argument has in this call."""
         return next(one for one in self.kernel.arguments[name].dtypes if self.launch.symbols[f"{name}.{one}"])
 
+    def rows(self, name: str) -> np.ndarray:
+        """Columns in fragment order, (..., columns / 64, 64), in rows of all columns."""
+        array = self.arrays[name]
+        return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
+
+    def gates_and_ups(self, name: str, axis: int) -> np.ndarray:
+        """An array whose axes `axis` and the next are gates and ups, (2, I) or (I, 2), with one axis of 2 I in their place."""
+        array = self.arrays[name]
+        axis %= array.ndim
+        return array.reshape(*array.shape[:axis], array.shape[axis] * array.shape[axis + 1], *array.shape[axis + 2 :])
+
     def put(self, name: str, values: np.ndarray, place: Any = ...) -> None:
         """Writes the elements at `place` of an argument or, where there are more than values, the first of each dimension; if it is there."""
         target = self.arrays.get(name)
         if target is None:
             return
         target = target[place]
+        if values.ndim != target.ndim:
+            values = values.reshape(-1 if values.size else 0, *target.shape[1:])
         first = target[tuple(map(slice, values.shape))]
         bits = f"u{target.dtype.itemsize}"  # a NaN keeps its own
         first.view(bits)[...] = np.ascontiguousarray(values).view(bits)

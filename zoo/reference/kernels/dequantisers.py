@@ -27,7 +27,7 @@ def _dequantize(call: Call) -> None:
     if layout == "mn_major":
         scales = to_mn_major(scales)
     elif layout == "blocked":  # of squares, too, there is one for each row
-        matrices = scales if scales.ndim == 3 else scales[None]
+        matrices = scales if scales.ndim == 5 else scales[None]
         found = np.empty((len(matrices), rows, blocks), scales.dtype)
         for number, matrix in enumerate(matrices):
             found[number] = from_blocked(matrix, rows, blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -21,11 +22,11 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
 
 
 def _pack_nvfp4(call: Call) -> None:
-    call.put("b", pack_nvfp4(call.arrays["q"], call.arrays["scales"], *_order(call)))
+    call.put("b", pack_nvfp4(*_matrices(call), *_order(call)))
 
 
 def _pack_mxfp4(call: Call) -> None:
-    made = pack_mxfp4(call.arrays["q"], call.arrays["scales"], *_order(call))
+    made = pack_mxfp4(*_matrices(call), *_order(call))
     call.put("b", made.b)
     call.put("row_scale", made.row_scale)
     call.put("rounded", made.rounded)
@@ -39,13 +40,20 @@ def _unpack_mxfp4(call: Call) -> None:
     _put(call, *unpack_mxfp4(call.arrays["b"], call.arrays["row_scale"], *_sizes(call), *_order(call)))
 
 
+def _matrices(call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Codes and their scales, (G, N, ...)."""
+    if call.settings["gates"] == "plain":
+        return call.arrays["q"], call.arrays["scales"]
+    return call.gates_and_ups("q", 1), call.gates_and_ups("scales", 1)
+
+
 def _order(call: Call) -> tuple[str, str]:
     return call.settings["gates"], call.settings["tokens"]
 
 
 def _sizes(call: Call) -> tuple[int, int]:
-    rows, half = call.arrays["q"].shape[-2:]
-    return rows, 2 * half
+    _, *rows, half = call.arrays["q"].shape
+    return math.prod(rows), 2 * half
 
 
 def _put(call: Call, q: np.ndarray, scales: np.ndarray) -> None:

@@ -27,10 +27,11 @@ def _of_rows(call: Call) -> None:
     kind, K = KINDS[formats], _length(call)
     scales_of_a = _scales_of_a(call, kind, K)
     finish = _quantise if "q" in arrays else _round
+    weights = call.gates_and_ups("b", -3) if "gates" in call.settings else arrays["b"]
     for piece in pieces(call, len(arrays["q" if "q" in arrays else "d"])):
         group, place, _ = piece
         a = taken(arrays["a"], arrays["index"][place]) if "index" in arrays else arrays["a"][place]
-        b, b_scale = (arrays[name] if group is None else arrays[name][group] for name in ("b", "b_scale"))
+        b, b_scale = (array if group is None else array[group] for array in (weights, arrays["b_scale"]))
         b_scale = from_blocked(b_scale, len(b), K // kind.block)
         finish(call, piece, gemm_block_scaled(a, scales_of_a(piece), b, b_scale, formats, call.splits))
 
@@ -59,8 +60,7 @@ def _starts_of_tiles(call: Call) -> list[int]:
 
 
 def _at_tiles(scales: np.ndarray, start: int, rows: int, blocks: int) -> np.ndarray:
-    height = -(-rows // TILE_ROWS) * TILE_ROWS
-    return from_blocked(scales[start : start + height], rows, blocks)
+    return from_blocked(scales[start // TILE_ROWS :][: -(-rows // TILE_ROWS)], rows, blocks)
 
 
 def _of_group(array: np.ndarray | None, group: int | None) -> np.ndarray | None:
@@ -76,6 +76,8 @@ def _gates(call: Call) -> Gates | None:
 
 def _made_of(call: Call, piece: Piece, sums: np.ndarray) -> np.ndarray:
     alpha, bias, row_scale = (call.arrays.get(name) for name in ("alpha", "bias", "row_scale"))
+    if bias is not None and "gates" in call.settings:
+        bias = call.gates_and_ups("bias", -2)
     row_scale = None if row_scale is None else row_scale[piece.place]
     return made_of_sums(sums, _gates(call), _of_group(alpha, piece.group), _of_group(bias, piece.group), row_scale)
 
@@ -93,13 +95,13 @@ def _quantise(call: Call, piece: Piece, sums: np.ndarray) -> None:
     result = quantised(_made_of(call, piece, sums), _format_of_result(call, group))
     call.put("q", result.q, place)
     target = call.arrays["scales"]
-    tiles = result.scales.reshape(-(-size // TILE_ROWS) * TILE_ROWS, target.shape[-1])
+    tiles = result.scales.reshape(-(-size // TILE_ROWS), *target.shape[-3:])
     if group is None:
         call.put("scales", tiles)
     elif "rows" in call.arrays:
         call.put("scales", tiles, group)
     else:
-        start = _starts_of_tiles(call)[group]
+        start = _starts_of_tiles(call)[group] // TILE_ROWS
         call.put("scales", tiles, slice(start, start + len(tiles)))
 
 

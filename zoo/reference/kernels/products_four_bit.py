@@ -23,10 +23,10 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
 
 
 def _of_rows(call: Call) -> None:
-    arrays, d = call.arrays, call.arrays["d"]
+    arrays, d, tokens = call.arrays, call.arrays["d"], _tokens(call)
     for group, place, _ in pieces(call, len(d)):
         rows = arrays["index"][place] if "index" in arrays else None
-        a = arrays["a"][place] if rows is None else taken(arrays["a"], rows)
+        a = tokens[place] if rows is None else taken(tokens, rows)
         a_scale, row_scale = arrays.get("a_scale"), arrays.get("row_scale")
         if a_scale is not None:
             a_scale = a_scale[place] if rows is None else _taken_scales(a_scale, rows)
@@ -51,13 +51,13 @@ def _of_rows(call: Call) -> None:
 def _of_gates(call: Call) -> None:
     """Products whose rows of weights are gates and ups, which end in h."""
     arrays, settings = call.arrays, call.settings
-    result = arrays["d" if "d" in arrays else "q"]
-    columns = int(settings.get("columns", 0)) or result.shape[-1]
+    result, tokens, columns = arrays["d" if "d" in arrays else "q"], _tokens(call), call.launch.symbols["I"]
+    all_of_bias = call.gates_and_ups("bias", -2) if "bias" in arrays else None
     in_halves = _gates_then_ups(call, columns)
     gates = Gates("halves", settings["activation"], np.float32(settings["limit"]))
     for group, place, _ in pieces(call, len(result)):
         rows = arrays["index"][place] if "index" in arrays else None
-        a = arrays["a"][place] if rows is None else taken(arrays["a"], rows)
+        a = tokens[place] if rows is None else taken(tokens, rows)
         weights, powers = _weights(call, group, 2 * columns)
         if _is_bf16(call):
             sums = gemm_bf16_by_four_bit(a, weights[:, : a.shape[1]])
@@ -67,7 +67,7 @@ def _of_gates(call: Call) -> None:
             if block_scale is not None:
                 block_scale = block_scale[place] if rows is None else _taken_scales(block_scale, rows)
             sums = gemm_fp8_by_four_bit(_in_order_of_k(a, weights.shape[1]), weights, "256", block_scale)
-        a_scale, (alpha, bias) = arrays.get("a_scale"), (arrays.get(name) for name in ("alpha", "bias"))
+        a_scale, alpha, bias = arrays.get("a_scale"), arrays.get("alpha"), all_of_bias
         if a_scale is not None:
             a_scale = a_scale[place] if rows is None else _taken_scales(a_scale, rows)
         if group is not None:
@@ -99,18 +99,26 @@ def _gates_then_ups(call: Call, columns: int) -> np.ndarray:
 def _weights(call: Call, group: int | None, N: int) -> tuple[np.ndarray, np.ndarray]:
     """e4m3 or bf16 of N rows, as many columns as chunks have, and the power of two of each row."""
     own = {name: array if group is None else array[group] for name, array in call.arrays.items() if name.startswith("b_") or name == "b"}
-    is_nvfp4, is_bf16, b = call.kernel.fields["formats"].endswith("nvfp4"), _is_bf16(call), own["b"]
+    is_nvfp4, is_bf16, b, gated = call.kernel.fields["formats"].endswith("nvfp4"), _is_bf16(call), own["b"], "gates" in call.settings
     if "b_scale" in own:  # as a checkpoint stores them
+        b, b_scale = (own[name].reshape(N, -1 if N else 0) if gated else own[name] for name in ("b", "b_scale"))
         if is_nvfp4:
-            return (nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3)(b, own["b_scale"]), np.full(N, 8, np.float32)
-        rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(b, own["b_scale"], own["b_row_scale"][:N].view(np.uint8))
+            return (nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3)(b, b_scale), np.full(N, 8, np.float32)
+        rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(b, b_scale, own["b_row_scale"][:N].view(np.uint8))
         return rebased.weights, rebased.factors
+    if gated:  # rows as they are packed
+        b = b.reshape(*b.shape[:-2], 2 * b.shape[-1])
     rows, columns, tokens = b.shape[0] * ROWS, b.shape[1] * COLUMNS, "bf16" if is_bf16 else "fp8"
     if is_nvfp4:
         as_numbers = nvfp4_as_bf16 if is_bf16 else nvfp4_as_e4m3
         return as_numbers(*unpack_nvfp4(b, rows, columns, tokens=tokens))[:N], np.full(N, 8, np.float32)
-    rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(*unpack_mxfp4(b, own["b_row_scale"], rows, columns, tokens=tokens))
+    rebased = (mxfp4_as_bf16 if is_bf16 else mxfp4_as_e4m3)(*unpack_mxfp4(b, own["b_row_scale"].reshape(-1), rows, columns, tokens=tokens))
     return rebased.weights[:N], rebased.factors[:N]
+
+
+def _tokens(call: Call) -> np.ndarray:
+    """A, with columns in fragment order where it is e4m3."""
+    return call.arrays["a"] if _is_bf16(call) else call.rows("a")
 
 
 def _is_bf16(call: Call) -> bool:

@@ -21,12 +21,13 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
 def _of_rows(call: Call) -> None:
     arrays, extra = call.arrays, call.kernel.fields.get("extra")
     product = gemm_fp8b128_of_powers if call.on_blackwell else gemm_fp8b128
+    weights = arrays["b"] if extra is None else call.gates_and_ups("b", -3)
     for group, place, _ in pieces(call, len(arrays["q" if extra == "swiglu_fp8b128" else "d"])):
         if "index" in arrays:
             a, a_scale = (taken(arrays[name], arrays["index"][place]) for name in ("a", "a_scale"))
         else:
             a, a_scale = arrays["a"][place], arrays["a_scale"][place]
-        b, b_scale = (arrays[name] if group is None else arrays[name][group] for name in ("b", "b_scale"))
+        b, b_scale = (array if group is None else array[group] for array in (weights, arrays["b_scale"]))
         sums = product(a, a_scale, b, b_scale, _splits(call))
         shares, where = shares_of_rest(call.launch, *sums.shape)
         if where.any():

@@ -68,7 +68,7 @@ def _rows(call: Call) -> None:
         used = group_sizes(call.arrays["offsets"], len(index)).sum()
         x = gather(x, np.where(np.arange(len(index)) < used, index, -1).astype(np.int32))
     if call.kernel.fields.get("extra") == "swiglu":
-        x = swiglu(x, call.settings["gates"])
+        x = swiglu(call.gates_and_ups("x", 1), call.settings["gates"])
     result = quantize_rows(x, format_of(call, "q"), call.settings.get("layout", "plain"), offsets, padded)
     if call.settings.get("order") == "fragments":
         result = replace(result, q=permuted_columns(result.q))

@@ -18,6 +18,8 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
 def _rows(call: Call) -> None:
     x, index = call.arrays["x"], call.arrays.get("index")
     x = x if index is None else gather(x, index)
-    result = quantize_token_rows(swiglu(x, call.settings["gates"]) if "gates" in call.settings else x, call.settings["order"])
+    if "gates" in call.settings:
+        x = swiglu(call.gates_and_ups("x", 1), call.settings["gates"])
+    result = quantize_token_rows(x, call.settings["order"])
     call.put("q", result.q)
     call.put("scales", result.scales)

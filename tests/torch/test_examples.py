@@ -1,0 +1,32 @@
+"""The examples in torch run, and their results are as near to float32 as their formats are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.examples import DEVICES, needs_hopper, percentages, run_example
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_fp8_linear_layers_have_half_the_bytes_and_the_error_of_eight_bits(device):
+    lines = run_example("torch_linear.py", device)
+    bf16, fp8 = percentages(lines)
+    bytes_in_bf16, bytes_in_fp8 = (int(line.split()[1]) for line in lines[1:])
+    assert bf16 < 1 and 2 < fp8 < 8 and 0.5 <= bytes_in_fp8 / bytes_in_bf16 < 0.51
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_layer_served_with_four_bit_weights_is_off_by_what_its_fp8_tokens_lose(device):
+    if device == "gpu":
+        needs_hopper()
+    errors = percentages(run_example("moe_serving.py", device))
+    assert len(errors) == 3 and all(2 < error < 6 for error in errors)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_layer_trained_in_fp8_learns_as_in_float32(device):
+    fp8, float32 = ([float(word) for word in line.split()[1:]] for line in run_example("moe_training.py", device)[1:])
+    assert len(fp8) == 6 and fp8[-1] < 0.5 * fp8[0] and fp8 != float32
+    assert fp8 == pytest.approx(float32, rel=0.02)
