@@ -1,98 +1,117 @@
-"""Tables of docs/performance.md: a format has a column by being measured, and times of two chips are not divided by each other."""
+"""Tables of docs/performance.md: what was measured is in them, times of two chips are not mixed, and slower is called slower."""
 
-from copy import copy
-from dataclasses import replace
+import re
 
-from tools.documentation.performance import four_bit_dense_table, four_bit_grouped_table, grouped_table, quantiser_tables, swiglu_table
+from tools.documentation.comparison import Comparison, percent
+from tools.documentation.performance import layers_table, limits_table, quantiser_table, rivals_table
+from zoo.benchmark.plot import BEST_SEEN
 from zoo.packaged import packaged
 from zoo.shipped.evidence import evidence_of
 
 
-def test_a_format_that_is_measured_has_a_column_in_the_contracts_order():
-    evidence, rows = evidence_of(packaged.directory), packaged.find("quantize.*.rows")
-    measured = next(kernel for kernel in rows if any("benchmark" in evidence.of(variant) for variant in kernel.variants))
-    other = copy(measured)
-    name = measured.name.replace(measured.fields["formats"], "fp8token")
-    object.__setattr__(other, "name", name)
-    object.__setattr__(other, "fields", {**measured.fields, "formats": "fp8token"})
-    named = tuple(replace(variant, symbol=f"{name.replace('.', '_')}__{variant.name}") for variant in measured.variants)
-    object.__setattr__(other, "variants", named)
-    before, after = (quantiser_tables(kernels, evidence).splitlines() for kernels in ([measured], [other, measured]))
-    assert "fp8token" not in before[0]
-    assert [cell.strip() for cell in after[0].split("|")[2:-1]] == [measured.fields["formats"], "fp8token"]
-    first, second = after[2].split("|")[2:-1]
-    assert first == second and first.strip(), "both columns hold the same kernel's share"
+def rows(table):
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")][2:]
 
 
-class OfTwoChips:
-    """The packaged evidence, but for one kernel's benchmarks, which are another chip's."""
+class Recorded:
+    """Evidence of one made-up timing for each kernel's first variant of Hopper."""
 
-    def __init__(self, name, device):
-        self.evidence, self.device = evidence_of(packaged.directory), device
-        self.moved = {variant.sha256 for variant in packaged.kernel(name).variants}
+    def __init__(self, device, figures, line="M=8192 K=2048"):
+        self.device, self.figures, self.line = device, figures, line
 
     def of(self, variant):
-        record = dict(self.evidence.of(variant))
-        if variant.sha256 in self.moved and "benchmark" in record:
-            record["benchmark"] = {**record["benchmark"], "device": self.device}
-        return record
+        if variant.arch != "sm_90a":
+            return {}
+        return {"benchmark": {"device": self.device, "driver": "1", "date": "2026-01-01", "shapes": {self.line: self.figures}}}
 
 
-def cells(table, column):
-    return [line.split("|")[column].strip() for line in table.splitlines()[2:]]
+def test_a_quantisers_row_has_the_shares_of_all_its_formats_and_the_worst_by_name():
+    kernels = packaged.find("quantize.*.rows")
+    found = rows(quantiser_table(kernels, evidence_of(packaged.directory)))
+    assert [row[0] for row in found] == ["`quantize.*.rows`"]
+    mean, worst, small = found[0][1:]
+    assert 0.5 < float(mean.rstrip("%")) / 100 < 1.1 and float(small.rstrip("%")) < float(mean.rstrip("%"))
+    assert worst.split(", ")[1] in {kernel.fields["formats"] for kernel in kernels}
 
 
-def test_times_of_two_chips_make_no_ratio():
-    kernels = packaged.find("gemm.fp8b128.*")
-    one, two = evidence_of(packaged.directory), OfTwoChips("gemm.fp8b128.m_grouped_gather", "NVIDIA H100 80GB HBM3")
-    assert any(cells(grouped_table(kernels, one), -2)) and not any(cells(grouped_table(kernels, two), -2))
-    two = OfTwoChips("gemm.fp8b128.dense.swiglu", "NVIDIA H100 80GB HBM3")
-    assert "`dense`" in cells(swiglu_table(kernels, one), 1) and "`dense`" not in cells(swiglu_table(kernels, two), 1)
+def test_a_copy_that_was_slow_itself_does_not_flatter_a_quantiser():
+    kernels = [packaged.kernel("quantize.mxfp8.rows")]
+    size = 256 * 2**20
+    usual = 1.6 + size / 1e6 / 4.25
+    for slowness in (1.0, 2.0):  # the copy beside it took so many times as long
+        figures = {"bytes": size, "microseconds": 2 * usual, "of_copy": slowness / 2}
+        ((_, mean, *_),) = rows(quantiser_table(kernels, Recorded("NVIDIA H200", figures)))
+        assert mean == "50%"
 
 
-SIZES = {
-    "dense": "M={} K=2048 N=4096",
-    "m_grouped_contiguous": "M={} K=2048 N=4096 groups=8 sizes=uniform",
-    "m_grouped_gather": "T=9 M={} K=2048 N=4096 groups=8 sizes=uniform",
-}
+def test_a_gemm_at_the_limit_has_100_percent_and_one_of_an_unknown_chip_has_none():
+    kernels = [packaged.kernel("gemm.fp8b128.dense"), packaged.kernel("gemm.bf16_mxfp4.dense")]
+    teraflops, _ = BEST_SEEN["NVIDIA H200"]
+    figures = {"bytes": 1, "microseconds": 1e6, "of_copy": 1.0, "operations": teraflops * 1e12}
+    line = "M=4096 K=2048 N=4096"
+    assert [row[2] for row in rows(limits_table(kernels, Recorded("NVIDIA H200", figures, line)))] == ["100%", "200%"]
+    assert rows(limits_table(kernels, Recorded("NVIDIA H1000", figures, line))) == []
 
 
-class MadeUp:
-    """Times of products with packed 4-bit weights: of the first variant of each and of the second at another size, but for those left out."""
-
-    def __init__(self, chip_of_gathered="NVIDIA H200", left_out=()):
-        self.records = {}
-        for kernel in packaged.find("gemm.*fp4.*"):
-            formats, grouping = kernel.fields.get("formats", ""), kernel.fields["grouping"]
-            if not formats.startswith(("fp8_", "bf16_")) or "extra" in kernel.fields or grouping not in SIZES:
-                continue
-            device = chip_of_gathered if grouping == "m_grouped_gather" else "NVIDIA H200"
-            for number, variant in enumerate([one for one in kernel.variants if one.arch == "sm_90a"][:2]):
-                if (kernel.name, number) not in left_out:
-                    record = self.records.setdefault(variant.sha256, {"device": device, "driver": "1", "shapes": {}})
-                    figures = {"bytes": 10**7, "microseconds": 9.0, "operations": 10**9, "torch_product_microseconds": 12.0}
-                    shared = not variant.symbol.startswith(kernel.name.replace(".", "_") + "__")
-                    record["shapes"][f"kernel={kernel.name} " * shared + SIZES[grouping].format(8 + number)] = figures
-
-    def of(self, variant):
-        return {"benchmark": self.records[variant.sha256]} if variant.sha256 in self.records else {}
+def test_few_rows_of_a_matrix_are_counted_by_groups():
+    kernels = [packaged.kernel("gemm.fp8b128.m_grouped_contiguous")]
+    figures = {"bytes": 1, "microseconds": 1e6, "of_copy": 1.0, "operations": 780e12}
+    for tokens, place in ((4096, 1), (8192, 2)):  # 64 and 128 rows of each group
+        line = f"M={tokens} K=2048 N=4096 groups=64 sizes=uniform"
+        ((_, *cells),) = rows(limits_table(kernels, Recorded("NVIDIA H200", figures, line)))
+        assert cells[place - 1] == "50%" and cells.count("") == 2
 
 
-def test_times_of_4_bit_weights_of_two_chips_make_no_ratio():
-    kernels = packaged.find("gemm.*fp4.*")
-    one, two = MadeUp(), MadeUp(chip_of_gathered="NVIDIA H100 80GB HBM3")
-    assert all(cells(four_bit_grouped_table(kernels, one), 5)) and not any(cells(four_bit_grouped_table(kernels, two), 5))
+def record(**more):
+    dense = [
+        {
+            "sizes": {"M": M, "N": 64, "K": 64},
+            "microseconds": {"zoo": zoo, "torch block-wise": 10.0},
+            "refused": {"DeepGEMM": "not installed"},
+        }
+        for M, zoo in ((1, 5.0), (2, 20.0), (100, 8.0))
+    ]
+    layers = [{"model": "gpt-oss-20b", "tokens": 8, "microseconds": {"zoo": 50.0, "torch bf16": 40.0}, "refused": {}}]
+    words = {"device": "X", "driver": "1", "date": "2026-01-01", "libraries": {"torch": "2"}, "less": {"torch bf16": "bf16 weights"}}
+    return Comparison({**words, "dense": dense, "layers": layers, **more})
 
 
-def test_a_size_that_one_format_was_not_timed_at_is_in_no_formats_mean():
-    kernels = packaged.find("gemm.*fp4.*")
-    all_of_them, fewer = (four_bit_dense_table(kernels, MadeUp(left_out=one)) for one in ((), {("gemm.fp8_nvfp4.dense", 0)}))
-    counts = [sum(map(int, cells(found, 2))) for found in (all_of_them, fewer)]
-    assert counts == [2, 1] and fewer.splitlines()[0] == all_of_them.splitlines()[0]
-    assert all(cell for line in fewer.splitlines()[2:] for cell in line.split("|")[1:-1])
+def test_the_mean_is_geometric_the_worst_case_is_the_slowest_and_the_absent_are_named():
+    text = rivals_table(record())
+    assert [row[2:] for row in rows(text)] == [["0 % faster", "100 % slower"], ["25 % faster", "25 % faster"]]
+    assert "DeepGEMM has no time: not installed." in text and "X, driver 1, torch 2; 2026-01-01" in text
 
 
-def test_cubins_that_nobody_has_timed_have_no_empty_table():
-    kernels = packaged.find("gemm.*fp4.*")
-    for made in (four_bit_dense_table, four_bit_grouped_table):
-        assert "|" not in made(kernels, MadeUp(left_out={(kernel.name, number) for kernel in kernels for number in (0, 1)}))
+def test_a_layer_that_is_slower_is_called_slower_and_other_weights_are_named():
+    text = layers_table(record())
+    assert rows(text) == [["8", "50", "25 % slower"]] and "beside torch bf16 (bf16 weights)" in text
+
+
+def test_a_size_that_one_model_was_not_timed_at_is_an_empty_cell():
+    layers = [
+        {"model": model, "tokens": tokens, "microseconds": {"zoo": 1.0, "triton_kernels": 2.0}, "refused": {"torch bf16": "no memory"}}
+        for model, tokens in (("a", 1), ("a", 8), ("b", 8))
+    ]
+    text = layers_table(record(layers=layers))
+    assert (
+        rows(text) == [["1", "1", "100 % faster", "", ""], ["8", *["1", "100 % faster"] * 2]]
+        and "torch bf16 has no time: no memory." in text
+    )
+
+
+def test_percent_is_of_the_longer_time():
+    assert (percent(0.5), percent(2.0), percent(1.0)) == ("100 % faster", "100 % slower", "0 % faster")
+    assert not re.search(r"\d\.\d", percent(0.737))
+
+
+def test_helpers_of_a_kind_share_a_row_and_none_is_lost():
+    kernels = [packaged.kernel(name) for name in ("pack.mxfp4.fragments", "unpack.mxfp4.fragments")]
+
+    class Slow(Recorded):
+        def of(self, variant):
+            slow = "unpack" not in variant.symbol
+            self.figures = {"bytes": 2**28, "microseconds": 100.0, "of_copy": 0.25 if slow else 1.0}
+            return super().of(variant)
+
+    ((name, mean, worst, _),) = rows(quantiser_table(kernels, Slow("NVIDIA H200", {}, "G=32 N=2880 KB=1440")))
+    assert name == "`pack.*`" and worst == "25%, pack.mxfp4.fragments" and 25 < int(mean.rstrip("%")) < 100

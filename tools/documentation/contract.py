@@ -1,4 +1,4 @@
-"""The tables of docs/manifest.md: what zoo/contract/schema.py declares of each record."""
+"""Prints every record and field of zoo/contract/schema.py as tables: `python -m tools.documentation.contract`."""
 
 from __future__ import annotations
 
@@ -38,3 +38,7 @@ def _default(field: Field) -> str:
     if field.default_words:
         return field.default_words
     return "refused" if field.default is REQUIRED else f"`{json.dumps(field.default)}`"
+
+
+if __name__ == "__main__":
+    print(contract_tables())

@@ -1,90 +1,148 @@
-"""docs/kernels: a page for each kernel, and the list of all of them."""
+"""docs/kernels: a page for each family and epilogue, and the list of them. `zoo show NAME` has the rest of a kernel."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 from tools.documentation.text import NOTE, code, table
-from zoo.benchmark.arguments import size_symbols
-from zoo.benchmark.record import timings
-from zoo.cli.contract import argument_rows, launches, parameter_text
-from zoo.cli.list_kernels import families
+from zoo.cli.contract import form_texts
+from zoo.cli.in_short import in_short_together, short_formats
+from zoo.contract.archs import family_of
 from zoo.contract.manifest import Kernel
 from zoo.shipped.evidence import Evidence, summary
 
-INDEX_WORDS = """One page for each kernel: its arguments, constraints, options, launch, variants and recorded timings. `zoo show NAME` prints the same.
+INDEX_WORDS = """A page lists the kernels that share formats and epilogue, with arguments, options and rules. `zoo show NAME` prints one kernel with a
+call to paste. `--arguments`, `--parameters` and `--variants` print the rest of its contract, and `zoo bench --recorded NAME` prints its timings.
+[Choose a kernel](../choose_a_kernel.md) has the kernel for each task.
 
-Kernels that differ in nothing but their format share a row. The last column says what has been seen of exactly the bytes that are shipped: evidence belongs to
-a cubin's digest, so a rebuilt kernel starts with none, and `zoo verify --gpu --record` is how it is earned. [Quantising](../quantize.md) and [FP8 GEMM](../gemm.md) say which kernel is for what."""
+The last column counts what has been seen of exactly the cubins that are shipped. `zoo verify --gpu --record` adds to it."""
+_GEMMS = {"fp8b128": "fp8b128", "fp8_": "four_bit_weights", "bf16_": "four_bit_weights"}  # how formats begin -> family
+_EXTRAS = {"mxfp8": "quantised", "nvfp4": "quantised"}
 
 
-def index_page(kernels: list[Kernel], evidence: Evidence) -> str:
+def kernel_pages(kernels: Iterable[Kernel], evidence: Evidence) -> dict[str, str]:
+    """file name -> text; README.md is the list."""
+    pages: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        pages.setdefault(_page(kernel), []).append(kernel)
     rows = []
-    for name, members in families(kernels).items():
-        if name == members[0].name:
-            name, pages = _link(name, members[0]), ""
-        else:
-            name, pages = code(name), " ".join(_link(kernel.fields["formats"], kernel) for kernel in members)
-        for arch in dict.fromkeys(arch for kernel in members for arch in kernel.archs):
-            variants = [variant for kernel in members for variant in kernel.variants if variant.arch == arch]
-            rows.append((name, pages, arch, len(variants), summary(evidence, variants)))
-            name = pages = ""
-    header = ("kernels", "formats", "arch", "cubins", "seen of exactly these bytes")
-    return f"{NOTE}\n# The kernels\n\n{INDEX_WORDS}\n\n{table(header, rows)}\n"
+    for name, members in pages.items():
+        archs = dict.fromkeys(arch for kernel in members for arch in kernel.archs)
+        for number, arch in enumerate(archs):
+            files = {one.file: one for kernel in members for one in kernel.variants if one.arch == arch}
+            head = ("", "") if number else (f"[{name}]({name}.md)", len(members))
+            rows.append((*head, family_of(arch), len(files), summary(evidence, files.values())))
+    index = table(("page", "kernels", "chip", "cubins", "seen"), rows)
+    made = {f"{name}.md": _text(name, members) for name, members in pages.items()}
+    return made | {"README.md": f"{NOTE}\n# The kernels\n\n{INDEX_WORDS}\n\n{index}\n"}
 
 
-def _link(text: str, kernel: Kernel) -> str:
-    return f"[{code(text)}]({kernel.name}.md)"
+def _page(kernel: Kernel) -> str:
+    op, extra = kernel.fields["op"], kernel.fields.get("extra", "")
+    if op == "gemm":
+        formats = kernel.fields["formats"]
+        family = next((family for begin, family in _GEMMS.items() if formats.startswith(begin)), "block_scaled")
+        plain, _, result = extra.removesuffix("stored").strip("_").partition("_")
+        parts = [plain, result] if family != "block_scaled" else [_EXTRAS.get(plain, plain), _EXTRAS.get(result, result)]
+        return ".".join(filter(None, ("gemm", family, *parts)))
+    if op in ("pack", "unpack", "dequantize"):
+        return {"unpack": "pack"}.get(op, op)
+    if op in ("scales", "requantize"):
+        return "scales"
+    return f"{op}.{extra or kernel.fields.get('direction', '')}"
 
 
-def kernel_page(kernel: Kernel, evidence: Evidence) -> str:
-    parts = [f"{NOTE}\n# {kernel.name}", f"{kernel.summary}."]
-    origin = f"Source: `src_cu/{kernel.source}`, table: `src_cu/{kernel.table}`."
-    parts.append(f"Sizes: {', '.join(size_symbols(kernel))}, all chosen at run time. {origin}")
-    rows = [(code(name), access, dtypes, meaning) for name, access, dtypes, meaning in argument_rows(kernel)]
-    parts.append("## Arguments\n" + table(("name", "access", "dtype", "meaning"), rows))
-    if kernel.options:
-        options = [
-            (code(name), ", ".join(map(code, option.values)), code(option.default), option.help) for name, option in kernel.options.items()
-        ]
-        parts.append("## Options\n" + table(("name", "values", "default", "meaning"), options))
-    if kernel.constraints:
-        lines = [f"- {words}: `{expression.text}`" for expression, words in kernel.constraints]
-        if kernel.derived:
-            lines.append("\nwith " + ", ".join(f"`{name} = {expression.text}`" for name, expression in kernel.derived))
-        parts.append("## Constraints\n" + "\n".join(lines))
-    if kernel.promises:
-        promises = [f"- {name.replace('_', ' ')}: {'yes' if kept else 'no'}" for name, kept in kernel.promises.items()]
-        parts.append("## Promises\n" + "\n".join(promises))
-    for names, rule in launches(kernel):
-        shape = {"grid": rule.grid, "cluster": rule.cluster}
-        lines = [f"- {what}: `{', '.join(extent.text for extent in extents)}`" for what, extents in shape.items()]
-        if rule.alone.text != "0":
-            lines.append(f"- no other block shares its multiprocessor where: `{rule.alone.text}`")
-        lines.append(f"- programmatic stream serialization: {'yes' if rule.programmatic else 'no'}")
-        block = [(one.offset, one.size, one.kind, one.name, code(parameter_text(one))) for one in rule.parameters]
-        parts.append(f"## Launch\nVariants that are launched this way: {', '.join(map(code, names))}.\n\n" + "\n".join(lines))
-        parts.append(
-            f"The parameter block has {rule.parameter_bytes} bytes:\n\n" + table(("offset", "bytes", "kind", "name", "value"), block)
-        )
-    variants = [
-        (
-            one.arch,
-            code(one.name),
-            one.threads,
-            one.registers,
-            one.static_shared + one.shared,
-            one.spill_stores + one.spill_loads,
-            summary(evidence, [one]),
-        )
-        for one in kernel.variants
-    ]
-    parts.append("## Variants\n" + table(("arch", "name", "threads", "registers", "shared", "spills", "seen"), variants))
-    measured = [
-        (one.arch, code(one.name), record["device"], size, figures["microseconds"], f"{figures['of_copy']:.3f}")
-        for one in kernel.variants
-        if (record := evidence.of(one).get("benchmark"))
-        for size, figures in timings(evidence, kernel, one).items()
-    ]
-    if measured:
-        words = "`of copy` is the share of the bandwidth of the faster copy of the same bytes, measured in the same run.\n\n"
-        parts.append("## Measured\n" + words + table(("arch", "variant", "device", "sizes", "us", "of copy"), measured))
-    return "\n\n".join(parts) + "\n"
+def _text(name: str, members: Sequence[Kernel]) -> str:
+    parts = [f"{NOTE}\n# {name}", table(("kernels", "what", "groupings"), _names(members))]
+    of = _Who(members)
+    arguments = [row for argument in dict.fromkeys(one for kernel in members for one in kernel.arguments) for row in of.argument(argument)]
+    parts.append("## Arguments\n" + table(("name", "dtypes and shape", "meaning", "kernels"), arguments))
+    options = [row for option in dict.fromkeys(one for kernel in members for one in kernel.options) for row in of.option(option)]
+    if options:
+        parts.append("## Options\n" + table(("name", "values, the default first", "meaning", "kernels"), options))
+    rules = of.lines(lambda kernel: [words for _, words in kernel.constraints])
+    rules += of.lines(lambda kernel: [f"{'' if kept else 'not '}{name.replace('_', ' ')}" for name, kept in kernel.promises.items()])
+    return "\n\n".join([*parts, "## Rules and promises\n" + "\n".join(rules)]) + "\n"
+
+
+def _names(members: Sequence[Kernel]) -> list[tuple[str, str, str]]:
+    """A line for kernels that differ in formats and groupings alone."""
+    found: dict[str, list[Kernel]] = {}
+    for kernel in members:
+        words = kernel.name.split(".")
+        for field in ("formats", "grouping"):
+            if kernel.fields.get(field) in words and len(_values(members, field)) > 1:
+                words[words.index(kernel.fields[field])] = "*"
+        found.setdefault(".".join(words), []).append(kernel)
+    rows = []
+    for name, ones in found.items():
+        groupings = dict.fromkeys(kernel.fields["grouping"] for kernel in ones if "grouping" in kernel.fields)
+        rows.append((code(ones[0].name if len(ones) == 1 else name), in_short_together(ones), ", ".join(groupings)))
+    return rows
+
+
+class _Who:
+    """Which of a page's kernels something is true of, in few words; nothing where it is true of all."""
+
+    def __init__(self, members: Sequence[Kernel]):
+        self._members = members
+
+    def argument(self, name: str) -> Iterable[tuple[str, str, str, str]]:
+        holders = [kernel for kernel in self._members if name in kernel.arguments]
+
+        def entry(kernel: Kernel) -> tuple[str, str]:
+            one = kernel.arguments[name]
+            shape = " or ".join(form_texts(one, strides=False)) if one.kind == "array" else ""
+            left_out = ", or left out" if one.optional else f", default {one.default}" if one.default is not None else ""
+            return " ".join(one.dtypes) + (f" {code(shape)}" if shape else "") + left_out, one.help or ""
+
+        return self._rows(name, holders, entry)
+
+    def option(self, name: str) -> Iterable[tuple[str, str, str, str]]:
+        holders = [kernel for kernel in self._members if name in kernel.options]
+
+        def entry(kernel: Kernel) -> tuple[str, str]:
+            option = kernel.options[name]
+            return ", ".join(sorted(option.values, key=lambda value: value != option.default)), option.help
+
+        return self._rows(name, holders, entry)
+
+    def lines(self, of: Callable[[Kernel], list[str]]) -> list[str]:
+        found: dict[str, list[Kernel]] = {}
+        for kernel in self._members:
+            for words in of(kernel):
+                found.setdefault(words, []).append(kernel)
+        return [f"- {words}" + (f" ({who})" if (who := self.words(ones)) else "") for words, ones in found.items()]
+
+    def _rows(self, name: str, holders: list[Kernel], entry: Callable[[Kernel], tuple[str, str]]) -> Iterable[tuple[str, str, str, str]]:
+        """A row for each kind of this argument; its meaning is said where it changes."""
+        kinds: dict[tuple[str, str], list[Kernel]] = {}
+        for kernel in holders:
+            kinds.setdefault(entry(kernel), []).append(kernel)
+        said = None
+        meanings = list(dict.fromkeys(meaning for _, meaning in kinds))
+        for number, ((first, meaning), ones) in enumerate(sorted(kinds.items(), key=lambda one: meanings.index(one[0][1]))):
+            yield code(name) if number == 0 else "", first, meaning if meaning != said else "", self.words(ones)
+            said = meaning
+
+    def words(self, ones: list[Kernel]) -> str:
+        """`fp8b128 mxfp8, dense`: the formats and groupings that these have and others lack; names where that is not enough."""
+        if len(ones) == len(self._members):
+            return ""
+        chosen, kept = self._members, []
+        for field in ("op", "direction", "arrangement", "extra", "formats", "grouping"):
+            mine, others = _values(ones, field), _values(chosen, field)
+            if mine != others:
+                kept.append(
+                    short_formats(mine)
+                    if field == "formats"
+                    else ", ".join(one or f"no {'epilogue' if field == 'extra' else field}" for one in mine)
+                )
+                chosen = [kernel for kernel in chosen if kernel.fields.get(field, "") in mine]
+        if len(chosen) == len(ones):
+            return "; ".join(kept)
+        return f"{len(ones)} of {len(self._members)}"
+
+
+def _values(kernels: Iterable[Kernel], field: str) -> list[str]:
+    return list(dict.fromkeys(kernel.fields.get(field, "") for kernel in kernels))

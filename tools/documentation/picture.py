@@ -1,7 +1,4 @@
-"""The README's picture: the dense FP8 GEMM beside torch's product over the number of tokens, drawn as SVG from the evidence.
-
-Left: the time of the weight matrix with the longest K and, of those, the largest N. Right: zoo's time over torch's for each weight matrix that was timed, and their geometric mean.
-"""
+"""The README's picture, drawn as SVG from docs/rivals.json: zoo's dense FP8 GEMM and a gpt-oss layer beside other libraries, over tokens."""
 
 from __future__ import annotations
 
@@ -11,39 +8,39 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tools.documentation.dense_ratios import Ratios
+from tools.documentation.comparison import Comparison, kinds_of_tokens, percent
 
 WIDTH, HEIGHT = 880, 420
-MARKERS = ("circle", "square", "triangle", "diamond")
+MARKERS = ("square", "triangle", "diamond")
+LAYER = "gpt-oss-20b"
 LEAST_GAP = 15  # pixels between two labels
 
 
 @dataclass(frozen=True)
 class Colours:
     text: str
-    quiet: str  # labels of thin lines
+    quiet: str
     grid: str
     zoo: str
-    torch: str
+    rivals: tuple[str, ...]
 
 
 THEMES = {
-    "light": Colours(text="#1f2328", quiet="#59636e", grid="#d1d9e0", zoo="#0969da", torch="#bc4c00"),
-    "dark": Colours(text="#f0f6fc", quiet="#9198a1", grid="#3d444d", zoo="#4493f8", torch="#f0883e"),
+    "light": Colours(text="#1f2328", quiet="#59636e", grid="#d1d9e0", zoo="#0969da", rivals=("#bc4c00", "#8250df", "#1a7f37")),
+    "dark": Colours(text="#f0f6fc", quiet="#9198a1", grid="#3d444d", zoo="#4493f8", rivals=("#f0883e", "#ab7df8", "#3fb950")),
 }
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot of its own: where it lies, and how a number of tokens and a value become pixels."""
+    """A plot of its own: its place, and how a number of tokens and a value become pixels."""
 
     left: float
     right: float
-    top: float
-    bottom: float
-    tokens: tuple[int, int]
+    tokens: tuple[float, float]
     values: tuple[float, float]
-    logarithmic: bool
+    top: float = 64
+    bottom: float = 318
 
     def x(self, tokens: float) -> float:
         low, high = self.tokens
@@ -51,82 +48,126 @@ class Panel:
 
     def y(self, value: float) -> float:
         low, high = self.values
-        share = math.log(value / low) / math.log(high / low) if self.logarithmic else (value - low) / (high - low)
-        return self.bottom - share * (self.bottom - self.top)
+        return self.bottom - math.log(value / low) / math.log(high / low) * (self.bottom - self.top)
 
 
-def picture(ratios: Ratios, theme: str) -> str:
+def picture(found: Comparison, theme: str) -> str:
     colours = THEMES[theme]
     font = "font:13px -apple-system,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
     style = f"text{{{font}}}.title{{font-size:14px;font-weight:600}}.small{{font-size:12px}}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
-        f"<title>{escape(caption(ratios))}</title><style>{style}</style>",
-        *_times(ratios, colours),
-        *_ratios(ratios, colours),
-        *(_text(20, HEIGHT - 30 + 17 * row, words, colours.quiet, "start", "small") for row, words in enumerate(_footnotes(ratios))),
+        f"<title>{escape(caption(found))}</title><style>{style}</style>",
+        *_dense(found, colours),
+        *_layer(found, colours),
+        *(_text(20, HEIGHT - 30 + 17 * row, words, colours.quiet, style="small") for row, words in enumerate(_footnotes(found))),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def caption(ratios: Ratios) -> str:
-    means = ", ".join(f"{ratios.mean(tokens):.2f} at {tokens}" for tokens in ratios.tokens)
-    product = f"Time of gemm.fp8b128.dense over that of torch's FP8 product on an {ratios.device}"
-    return f"{product}, geometric mean of {len(ratios.weights)} weight matrices: {means} tokens"
+def caption(found: Comparison) -> str:
+    """What the picture shows, in figures."""
+    ratios = [one for one in found.ratios() if one.rival not in found.less]
+    sentences = []
+    if ratios:
+        bands = sorted({one.tokens for one in ratios})
+        speeds = []
+        for rival in dict.fromkeys(one.rival for one in ratios):
+            means = sorted((one for one in ratios if one.rival == rival), key=lambda one: one.tokens)
+            speeds.append(f"{', '.join(percent(one.mean) for one in means)} than {rival}")
+        sentences.append(
+            f"zoo's block-scaled FP8 GEMM on an {found.record['device']} at {', '.join(map(kinds_of_tokens, bands))} tokens:"
+            f" {'; '.join(speeds)} (geometric means of {len(found.record['dense'])} problems)."
+        )
+    rows = found.layers().get(LAYER, [])
+    rivals = found.rivals("layers")
+    if rows and rivals:
+        ratios_of_layers = sorted(times["zoo"] / times[rivals[0]] for _, times in rows if rivals[0] in times)
+        spread = " to ".join(dict.fromkeys((percent(ratios_of_layers[-1]), percent(ratios_of_layers[0]))))
+        sentences.append(f"Its {LAYER} layer is {spread} than {_named(found, rivals[0])} at {rows[0][0]} to {rows[-1][0]:,} tokens.")
+    return " ".join(sentences)
 
 
-def _footnotes(ratios: Ratios) -> tuple[str, str]:
+def _footnotes(found: Comparison) -> tuple[str, str]:
     return (
-        f"{ratios.device}, result in bf16. zoo: gemm.fp8b128.dense, an f32 scale for every 1 x 128 of A and every 128 x 128 of B.",
-        "torch: _scaled_mm with one scale for each whole matrix, which is less to compute.",
+        f"{found.machine}. Each result was checked.",
+        f"Left: {len(found.record['dense'])} problems drawn by a seed, lines are geometric means. Right: MXFP4 weights, the routing is given.",
     )
 
 
-def _times(ratios: Ratios, colours: Colours) -> Iterator[str]:
-    shown = ratios.weights[-1]
-    points = ratios.of_weights(shown)
-    values = [value for one in points for value in (one.zoo, one.torch)]
-    panel = Panel(64, 350, 64, 318, (ratios.tokens[0], ratios.tokens[-1]), (_below(min(values)), _above(max(values))), True)
-    yield _text(panel.left, 26, f"Time of one product, K = {shown[0]}, N = {shown[1]}", colours.text, "start", "title")
-    yield from _axes(panel, ratios.tokens, _round_numbers(*panel.values), "{:g}", "microseconds", colours)
-    lines = {
-        "zoo": (colours.zoo, "circle", "", [one.zoo for one in points]),
-        "torch": (colours.torch, "square", "6 4", [one.torch for one in points]),
+def _named(found: Comparison, rival: str) -> str:
+    return f"{rival} ({found.less[rival].partition(',')[0]})" if rival in found.less else rival
+
+
+def _dense(found: Comparison, colours: Colours) -> Iterator[str]:
+    """Each rival's time, zoo's being 1: a point for each problem, a line through the bands."""
+    rivals = found.rivals("dense")
+    points = {
+        rival: [
+            (one["sizes"]["M"], one["microseconds"][rival] / one["microseconds"]["zoo"])
+            for one in found.record["dense"]
+            if rival in one["microseconds"] and "zoo" in one["microseconds"]
+        ]
+        for rival in rivals
     }
-    for colour, marker, dash, times in reversed(lines.values()):  # zoo's on top
-        yield from _line(panel, ratios.tokens, times, colour, marker, 2.5, dash)
-    for row, (name, (colour, marker, dash, _)) in enumerate(lines.items()):
-        x, y = panel.left + 18, panel.top + 16 + 20 * row
-        yield _stroke([(x, y), (x + 32, y)], colour, 2.5, dash)
-        yield _marker(marker, x + 16, y, colour)
-        yield _text(x + 42, y + 4, name, colours.text)
+    values = [value for pairs in points.values() for _, value in pairs] + [1.0]
+    panel = Panel(64, 372, (1, 16384), (min(values) * 0.95, max(values) * 1.05))
+    yield _text(panel.left, 26, "One FP8 GEMM: the other's time, zoo = 1", colours.text, style="title")
+    ticks = [tick for tick in (0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0) if panel.values[0] <= tick <= panel.values[1]]
+    yield from _axes(panel, (1, 16, 128, 2048, 16384), ticks, "{:g}", "", colours)
+    yield _stroke([(panel.left, panel.y(1)), (panel.right, panel.y(1))], colours.zoo, 3, "")
+    yield _text(panel.right + 6, panel.y(1) + 4, "zoo", colours.zoo, style="small")
+    yield _text(panel.right - 4, panel.top + 14, "above 1: zoo is faster", colours.quiet, "end", "small")
+    legend = list[tuple[str, str, str, str]]()
+    for rival, (colour, marker, dash) in _styles(found, rivals, colours):
+        for tokens, value in points[rival]:
+            yield _marker(marker, panel.x(tokens), panel.y(value), colour, 0.45)
+        means = [one for one in found.ratios() if one.rival == rival]
+        places = [(panel.x(math.sqrt(one.tokens[0] * one.tokens[1])), panel.y(1 / one.mean)) for one in means]
+        yield _stroke(places, colour, 2.5, dash)
+        legend.append((rival if rival not in found.less else f"{rival.removeprefix('torch ')}, less work", colour, marker, dash))
+    yield from _legend(panel.left, 44, legend, colours, across=True)
 
 
-def _ratios(ratios: Ratios, colours: Colours) -> Iterator[str]:
-    values = [one.ratio for one in ratios.points]
-    low, high = math.floor(min(values) * 10) / 10, math.ceil(max(values) * 10 + 0.2) / 10
-    panel = Panel(452, 738, 64, 318, (ratios.tokens[0], ratios.tokens[-1]), (low, high), False)
-    ticks = [count / 10 for count in range(round(low * 10), round(high * 10) + 1)]
-    yield _text(panel.left, 26, "zoo's time over torch's, by weight matrix", colours.text, "start", "title")
-    yield from _axes(panel, ratios.tokens, ticks, "{:.1f}", "zoo's time / torch's time", colours)
-    yield _stroke([(panel.left, panel.y(1)), (panel.right, panel.y(1))], colours.text, 1.5, "")
-    yield _text(panel.right - 4, panel.bottom - 10, "below 1: zoo is faster", colours.quiet, "end", "small")
-    yield _text(panel.left + 6, panel.top + 14, "above 1: torch is faster", colours.quiet, "start", "small")
-    last = ratios.tokens[-1]
-    labels = []
-    for weights, marker in zip(ratios.weights, itertools.cycle(MARKERS), strict=False):
-        points = ratios.of_weights(weights)
-        yield from _line(panel, [one.tokens for one in points], [one.ratio for one in points], colours.quiet, marker, 1, "")
-        labels.append((panel.y(points[-1].ratio), f"{weights[0]} x {weights[1]}", colours.quiet, marker))
-    means = [ratios.mean(tokens) for tokens in ratios.tokens]
-    yield from _line(panel, ratios.tokens, means, colours.zoo, "circle", 3, "")
-    labels.append((panel.y(ratios.mean(last)), "mean", colours.zoo, "circle"))
-    yield _text(panel.right + 44, panel.top - 8, "K x N", colours.quiet, "start", "small")
-    for (y, words, colour, marker), place in zip(labels, _spread([label[0] for label in labels]), strict=True):
-        yield _stroke([(panel.right + 6, y), (panel.right + 22, place)], colour, 1, "")
-        yield _marker(marker, panel.right + 32, place, colour)
-        yield _text(panel.right + 44, place + 4, words, colour, "start", "small")
+def _layer(found: Comparison, colours: Colours) -> Iterator[str]:
+    """Microseconds of a whole layer."""
+    rows, rivals = found.layers().get(LAYER, []), found.rivals("layers")
+    if not rows:
+        return
+    values = [time for _, times in rows for time in times.values()]
+    panel = Panel(500, 790, (rows[0][0], max(rows[-1][0], rows[0][0] + 1)), (_below(min(values)), _above(max(values))))
+    yield _text(panel.left, 26, f"A mixture-of-experts layer of {LAYER}", colours.text, style="title")
+    ticks = _round_numbers(*panel.values)
+    yield from _axes(panel, [tokens for tokens, _ in rows], ticks, "{:g}", "microseconds", colours)
+    legend, labels = list[tuple[str, str, str, str]](), list[tuple[float, str, str]]()
+    lines = [*_styles(found, rivals, colours), ("zoo", (colours.zoo, "circle", ""))]
+    for name, (colour, marker, dash) in lines:
+        places = [(panel.x(tokens), panel.y(times[name])) for tokens, times in rows if name in times]
+        yield _stroke(places, colour, 3 if name == "zoo" else 2, dash)
+        for x, y in places:
+            yield _marker(marker, x, y, colour)
+        labels.append((places[-1][1], f"{rows[-1][1].get(name, 0):,.0f}", colour))
+        legend.insert(0, ("zoo, FP8 activations" if name == "zoo" else _named(found, name), colour, marker, dash))
+    for (y, words, colour), place in zip(labels, _spread([label[0] for label in labels]), strict=True):
+        yield _stroke([(panel.right + 5, y), (panel.right + 14, place)], colour, 1, "")
+        yield _text(panel.right + 18, place + 4, words, colour, style="small")
+    yield from _legend(panel.left + 12, panel.top + 16, legend, colours, across=False)
+
+
+def _styles(found: Comparison, rivals: Sequence[str], colours: Colours) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """Colour, marker and dashes: a rival that does less, or other, work is quiet and dashed."""
+    own = iter(zip(colours.rivals, MARKERS, strict=True))
+    for rival in rivals:
+        yield rival, (colours.quiet, "diamond", "6 4") if rival in found.less else (*next(own), "")
+
+
+def _legend(x: float, y: float, entries: Sequence[tuple[str, str, str, str]], colours: Colours, across: bool) -> Iterator[str]:
+    for words, colour, marker, dash in entries:
+        yield _stroke([(x, y), (x + 24, y)], colour, 2.5, dash)
+        yield _marker(marker, x + 12, y, colour)
+        yield _text(x + 30, y + 4, words, colours.text, style="small")
+        x, y = (x + 48 + 7.2 * len(words), y) if across else (x, y + 18)
 
 
 def _axes(panel: Panel, tokens: Sequence[int], ticks: Sequence[float], form: str, label: str, colours: Colours) -> Iterator[str]:
@@ -137,17 +178,11 @@ def _axes(panel: Panel, tokens: Sequence[int], ticks: Sequence[float], form: str
     for count in tokens:
         x = panel.x(count)
         yield _stroke([(x, panel.top), (x, panel.bottom)], colours.grid, 1, "")
-        yield _text(x, panel.bottom + 18, str(count), colours.text, "middle", "small")
+        yield _text(x, panel.bottom + 18, f"{count:,}", colours.text, "middle", "small")
     yield _text((panel.left + panel.right) / 2, panel.bottom + 40, "tokens, M", colours.text, "middle")
-    middle = (panel.top + panel.bottom) / 2
-    yield f'<g transform="rotate(-90 {panel.left - 44:.1f} {middle:.1f})">{_text(panel.left - 44, middle, label, colours.text, "middle")}</g>'
-
-
-def _line(panel: Panel, tokens: Sequence[int], values: Sequence[float], colour: str, marker: str, width: float, dash: str) -> Iterator[str]:
-    places = [(panel.x(count), panel.y(value)) for count, value in zip(tokens, values, strict=True)]
-    yield _stroke(places, colour, width, dash)
-    for x, y in places:
-        yield _marker(marker, x, y, colour)
+    if label:
+        x, y = panel.left - 48, (panel.top + panel.bottom) / 2
+        yield f'<g transform="rotate(-90 {x:.1f} {y:.1f})">{_text(x, y, label, colours.text, "middle")}</g>'
 
 
 def _stroke(places: Sequence[tuple[float, float]], colour: str, width: float, dash: str) -> str:
@@ -156,16 +191,17 @@ def _stroke(places: Sequence[tuple[float, float]], colour: str, width: float, da
     return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>'
 
 
-def _marker(kind: str, x: float, y: float, colour: str) -> str:
+def _marker(kind: str, x: float, y: float, colour: str, opacity: float = 1) -> str:
+    faint = "" if opacity == 1 else f' opacity="{opacity}"'
     if kind == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"{faint}/>'
     corners = {
         "square": ((-3.5, -3.5), (3.5, -3.5), (3.5, 3.5), (-3.5, 3.5)),
         "triangle": ((0, -4.5), (4.5, 3.5), (-4.5, 3.5)),
         "diamond": ((0, -5), (5, 0), (0, 5), (-5, 0)),
     }[kind]
     points = " ".join(f"{x + across:.1f},{y + down:.1f}" for across, down in corners)
-    return f'<polygon points="{points}" fill="{colour}"/>'
+    return f'<polygon points="{points}" fill="{colour}"{faint}/>'
 
 
 def _text(x: float, y: float, words: str, colour: str, anchor: str = "start", style: str = "") -> str:
@@ -174,11 +210,11 @@ def _text(x: float, y: float, words: str, colour: str, anchor: str = "start", st
 
 
 def _spread(places: Sequence[float]) -> list[float]:
-    """The same order, no two closer than LEAST_GAP, moved as little as one pass each way does."""
+    """The places in their order, no two closer than LEAST_GAP."""
     order = sorted(range(len(places)), key=lambda index: places[index])
     moved = [places[index] for index in order]
-    for above in range(1, len(moved)):
-        moved[above] = max(moved[above], moved[above - 1] + LEAST_GAP)
+    for above, below in itertools.pairwise(range(len(moved))):
+        moved[below] = max(moved[below], moved[above] + LEAST_GAP)
     shift = (moved[-1] - places[order[-1]]) / 2
     return [moved[order.index(index)] - shift for index in range(len(places))]
 

@@ -36,15 +36,36 @@ class Described:
         return size
 
 
+# The order in which people give and read sizes: matrices of a stack, rows, columns of the result, what is summed over. COLUMNS is in older records.
+SIZES = ("E", "G", "M", "R", "N", "I", "K", "KB", "CODES", "C", "COLUMNS", "S", "T")
+
+
 def size_symbols(kernel: Kernel) -> tuple[str, ...]:
-    """The sizes a caller gives, in the order the arguments name them: M, K. Not those of groups, which are described by `Groups`."""
+    """The sizes a caller gives, in the order M, N, K. Sizes of groups are not among them: `Groups` describes groups."""
+    order = ("T", *SIZES[:-1]) if "index" in kernel.arguments and kernel.fields["op"] == "gemm" else SIZES  # T: the rows that are gathered
+    return tuple(sorted(symbols_of_arguments(kernel), key=lambda one: order.index(one) if one in order else len(order)))
+
+
+def symbols_of_arguments(kernel: Kernel) -> tuple[str, ...]:
+    """The same sizes in the order in which the arguments name them, which is that of recorded timings."""
+    named = _multiples(kernel)
     found: dict[str, None] = {}
     for argument in kernel.arguments.values():
         for form in argument.forms if not argument.optional else ():
             if _without_optional_arguments(form):
-                found |= dict.fromkeys(_bare(form))
+                found |= dict.fromkeys(named[symbol][0] if symbol in named else symbol for symbol in _bare(form))
     of_groups = {symbol for form in kernel.arguments["offsets"].forms for symbol in _bare(form)} if "offsets" in kernel.arguments else ()
     return tuple(symbol for symbol in found if symbol not in of_groups)
+
+
+def _multiples(kernel: Kernel) -> dict[str, tuple[str, int]]:
+    """An extent that people give in elements and a kernel counts in pieces, and how many a piece has: K of columns in fragment order."""
+    found = {}
+    for name, expression in kernel.derived:
+        count, _, symbol = expression.text.rpartition(" else ")[2].partition(" * ")
+        if count.isdigit() and name in SIZES and symbol in expression.names and symbol not in SIZES:
+            found[symbol] = name, int(count)
+    return found
 
 
 def _without_optional_arguments(form: Form) -> bool:
@@ -69,6 +90,7 @@ def describe_arguments(
     use all of them.
     """
     values = dict(sizes)
+    values |= {symbol: -(-sizes[name] // count) for symbol, (name, count) in _multiples(kernel).items() if name in sizes}
     dtypes: dict[str, str] = {}
     keywords: dict[str, str | int | float] = {}
     known = (*kernel.arguments, *kernel.options)
@@ -104,6 +126,8 @@ def describe_arguments(
     for name, expression in kernel.derived:
         if set(expression.names) <= set(values):  # one that reads strides is the loader's alone
             values[name] = expression.evaluate(values)
+    if values.get("I") != sizes.get("I", values.get("I")):
+        raise ArgumentError(f"{kernel.name}: of I = {sizes['I']}, no multiple of 32, columns is I: set columns={sizes['I']}")
     arrays: dict[str, Described] = {}
     for name, argument in kernel.arguments.items():
         if name in present:

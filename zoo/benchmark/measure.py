@@ -7,7 +7,6 @@ replayed in turns, so that a drifting clock meets both; the figures are medians.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,12 +17,10 @@ import numpy
 from numpy.typing import NDArray
 
 from zoo.benchmark.arguments import Described, check_call, describe_arguments
-from zoo.benchmark.cublas_lt import Unavailable
-from zoo.benchmark.graphs import Replay
+from zoo.benchmark.graphs import Replay, Timed, TorchReplay, how_many_sets, in_turns, repeated
 from zoo.benchmark.groups import Groups
-from zoo.benchmark.rivals import Rival, Timed
-from zoo.benchmark.torch_replay import TorchReplay, how_many_sets, repeated
-from zoo.benchmark.work import operations, product_sizes
+from zoo.benchmark.product import product_of
+from zoo.benchmark.rivals import Rival, Unavailable, replayed, torch_with_gpu
 from zoo.catalog import Zoo
 from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.runtime import driver
@@ -31,7 +28,6 @@ from zoo.runtime.arrays import ptr
 from zoo.runtime.device_array import DeviceArray, empty
 from zoo.runtime.streams import stream
 
-_WARMUPS, _ROUNDS = 3, 21
 _ROW = 256  # arrays start at multiples of this
 
 
@@ -44,8 +40,7 @@ class Measurement:
     torch_microseconds: float | None  # torch's copy_, where torch is installed
     past_cache: bool  # whether the buffers exceed the L2 cache as they should
     operations: int = 0  # of a product: multiplications and additions
-    torch_product_microseconds: float | None = None  # torch's FP8 product of the same sizes, with one scale a tensor, where torch has one
-    rivals: Mapping[str, float | str] = field(default_factory=dict)  # microseconds of other libraries that were asked for, or why not
+    rivals: Mapping[str, float | str] = field(default_factory=dict)  # microseconds of other libraries' products, or why there are none
 
     @property
     def gigabytes_per_second(self) -> float:
@@ -54,6 +49,12 @@ class Measurement:
     @property
     def teraflops(self) -> float:
         return self.operations / self.microseconds / 1e6
+
+    @property
+    def tensor_wise(self) -> float | None:
+        """Microseconds of torch's FP8 product of the same sizes with one scale for each matrix."""
+        time = self.rivals.get("torch tensor-wise")
+        return time if isinstance(time, float) else None
 
     @property
     def of_copy(self) -> float:
@@ -83,13 +84,12 @@ def measure(
         memory = empty((sets * one_set,), "u8", device)
         _fill(memory, arrays, sets)
         own = stream(device).handle
-        plans, used = [], []
+        plans = []
         for index in range(sets):
             address, arguments = memory.address + index * one_set, {}
             for argument, array in arrays.items():
                 arguments[argument] = ptr(address, array.shape, array.dtype, device=device)
                 address += _round_up(array.bytes)
-            used.append(arguments)
             plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **keywords))
         half = _half(moved)
         copied = empty((sets * 2 * _round_up(half),), "u8", device)
@@ -99,19 +99,17 @@ def measure(
             "kernel": Replay(repeated(plans), own),
             "copy": Replay(repeated(_copies(copied, half, sets)), own),
         }
-        torch = _torch_with_cuda()
-        if torch is not None:
+        if (torch := _torch_or_none()) is not None:
             replays["torch"] = _torch_copies(torch, half, sets, device)
-            product = product_sizes(kernel, arrays)
-            if product and _has_product(torch, product, device):
-                replays["torch product"] = _torch_products(torch, product, cache, device)
-        beside: dict[str, float | str] = {}
+        product, beside = product_of(kernel, arrays), dict[str, float | str]()
         for what, rival in rivals.items():
+            if product is None:
+                break
             try:
-                replays[what] = rival(kernel, used, device, own, cache)
+                replays[what] = replayed(rival.make, product, device, cache)
             except Unavailable as reason:
                 beside[what] = str(reason)
-        times = _in_turns(replays)
+        times = in_turns(replays)
         for replay in replays.values():
             replay.close()
     return Measurement(
@@ -121,20 +119,9 @@ def measure(
         copy_microseconds=times["copy"],
         torch_microseconds=times.get("torch"),
         past_cache=sets * one_set > cache,
-        operations=operations(kernel, arrays),
-        torch_product_microseconds=times.get("torch product"),
-        rivals={what: beside.get(what) or times[what] for what in rivals},
+        operations=product.operations if product else 0,
+        rivals={what: beside.get(what) or times[what] for what in rivals if product},
     )
-
-
-def _in_turns(replays: Mapping[str, Timed]) -> dict[str, float]:
-    seen: dict[str, list[float]] = {what: [] for what in replays}
-    for turn in range(_WARMUPS + _ROUNDS):
-        for what, replay in replays.items():
-            microseconds = replay.microseconds()
-            if turn >= _WARMUPS:
-                seen[what].append(microseconds)
-    return {what: statistics.median(values) for what, values in seen.items()}
 
 
 def _half(moved: int) -> int:
@@ -215,28 +202,8 @@ def _torch_copies(torch: Any, half: int, sets: int, device: int) -> TorchReplay:
     return TorchReplay(torch, [partial(target.copy_, source) for source, target in pairs], device)
 
 
-def _torch_products(torch: Any, sizes: tuple[int, int, int], cache: int, device: int) -> TorchReplay:
-    """torch's FP8 product with fast accumulation and one scale for each whole operand: it has no block scales to apply."""
-    M, N, K = sizes
-    sets = how_many_sets((M + N) * K, cache)
-    one = torch.ones((), device=f"cuda:{device}")
-    a, b = (torch.randn(rows, K, device=one.device, dtype=torch.bfloat16).to(torch.float8_e4m3fn) for rows in (M, N))
-
-    def product(a: Any, b: Any) -> Callable[[], Any]:
-        return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
-
-    return TorchReplay(torch, [product(a.clone(), b.clone()) for _ in range(sets)], device)
-
-
-def _has_product(torch: Any, sizes: tuple[int, int, int], device: int) -> bool:
-    """Whether torch multiplies such operands on this device: of its own accord it takes N and K in multiples of 16."""
-    return torch.cuda.get_device_capability(device) >= (8, 9) and all(size and size % 16 == 0 for size in sizes[1:]) and sizes[0] > 0
-
-
-def _torch_with_cuda() -> Any:
-    """torch if it is installed and sees a GPU, else None."""
+def _torch_or_none() -> Any:
     try:
-        import torch
-    except ImportError:
+        return torch_with_gpu()
+    except Unavailable:
         return None
-    return torch if torch.cuda.is_available() else None

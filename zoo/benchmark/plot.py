@@ -72,7 +72,7 @@ def _roofline(name: str, device: str, measured: Sequence[Measurement]) -> Plot:
         return tuple((one.operations / one.bytes, one.operations / time / 1e6) for one, time in pairs)
 
     series = [Series("zoo", "o", points(one.microseconds for one in measured))]
-    torch = points(one.torch_product_microseconds for one in measured)
+    torch = points(one.tensor_wise for one in measured)
     if torch:
         series.append(Series("torch._scaled_mm, one scale a tensor", "x", torch))
     reason = f"{_NO_TORCH}, or does not multiply these sizes in FP8 (on this device; N and K must be multiples of 16)"

@@ -6,10 +6,11 @@ kernel=NAME.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from zoo.benchmark.arguments import SIZES, symbols_of_arguments
 from zoo.benchmark.groups import Groups
 from zoo.benchmark.measure import Measurement
 from zoo.contract.manifest import Kernel, Variant
@@ -20,6 +21,33 @@ from zoo.shipped.evidence import Evidence
 _KERNEL = "kernel="
 
 
+@dataclass(frozen=True)
+class Timing:
+    """A recorded line: sizes in the order M, N, K, and the options, optional arguments and groups beside them."""
+
+    kernel: str
+    arch: str
+    variant: str
+    device: str
+    driver: str
+    date: str
+    sizes: dict[str, int]
+    settings: dict[str, str]
+    figures: dict[str, float]
+
+    @property
+    def microseconds(self) -> float:
+        return self.figures["microseconds"]
+
+    @property
+    def teraflops(self) -> float:
+        return self.figures.get("operations", 0) / self.microseconds / 1e6
+
+    @property
+    def terabytes_per_second(self) -> float:
+        return self.figures.get("bytes", 0) / self.microseconds / 1e6
+
+
 def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], groups: Groups | None = None) -> dict[str, str | int]:
     """What a timing is of, beside its variant: sizes, groups, and settings that do not show in the variant's name."""
     besides = {name: chosen for name, chosen in settings.items() if not _shows_in_variant(kernel, name)}
@@ -27,7 +55,9 @@ def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, st
 
 
 def line_of(kernel: Kernel, variant: Variant, words: Mapping[str, str | int]) -> str:
-    return _beginning(kernel, variant) + " ".join(f"{name}={value}" for name, value in words.items())
+    """Sizes come in the order of the arguments, whatever order people read: a timing replaces the older timing of the same sizes."""
+    ordered = {symbol: words[symbol] for symbol in symbols_of_arguments(kernel) if symbol in words} | dict(words)
+    return _beginning(kernel, variant) + " ".join(f"{name}={value}" for name, value in ordered.items())
 
 
 def timings(evidence: Evidence, kernel: Kernel, variant: Variant) -> dict[str, dict[str, Any]]:
@@ -38,6 +68,17 @@ def timings(evidence: Evidence, kernel: Kernel, variant: Variant) -> dict[str, d
     return {line: figures for line, figures in found.items() if not line.startswith(_KERNEL)}
 
 
+def timings_of(kernel: Kernel, evidence: Evidence) -> Iterator[Timing]:
+    """Of all variants."""
+    for variant in kernel.variants:
+        seen = evidence.of(variant).get("benchmark", {})
+        for line, figures in timings(evidence, kernel, variant).items():
+            words = dict(word.split("=") for word in line.split())
+            sizes = {symbol: int(words.pop(symbol)) for symbol in SIZES if symbol in words}
+            when, machine = seen.get("date", ""), seen.get("driver", "")
+            yield Timing(kernel.name, variant.arch, variant.name, seen["device"], machine, when, sizes, words, figures)
+
+
 def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]) -> None:
     """Adds to what was measured on the same device of the same bytes."""
     major, minor = (int(part) for part in machine.capability.split("."))
@@ -46,8 +87,8 @@ def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iter
         figures = {"microseconds": round(seen.microseconds, 3), "of_copy": round(seen.of_copy, 4), "bytes": seen.bytes}
         if seen.operations:
             figures["operations"] = seen.operations
-        if seen.torch_product_microseconds is not None:
-            figures["torch_product_microseconds"] = round(seen.torch_product_microseconds, 3)
+        if seen.tensor_wise is not None:
+            figures["torch_product_microseconds"] = round(seen.tensor_wise, 3)
         found.setdefault(seen.variant, []).append((words, figures))
     for variant in kernel.variants:
         if variant.name in found and runs_on(variant.arch, (major, minor)):

@@ -1,94 +1,211 @@
-"""Other libraries' products of the same sizes and formats, timed beside ours: cuBLASLt's, called directly, and torch's.
+"""Other libraries' products, checked and then timed beside zoo's: torch, DeepGEMM and triton_kernels, where they can be imported.
 
-Both get operands in memory and scales as they take them: what it costs to prepare either is nobody's time. cuBLASLt multiplies the very
-arrays of our call. What they compute is not looked at.
+A rival draws random operands of the product's sizes, prepares them as the library reads them outside the timed part, and multiplies. Its
+result is held against the exact product before it is timed. A rival that is absent, refuses or is wrong gives a reason in place of a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from zoo.benchmark.cublas_lt import PRODUCTS, CublasLt, Unavailable
-from zoo.benchmark.graphs import Replay
-from zoo.benchmark.torch_replay import TorchReplay, how_many_sets, repeated
-from zoo.contract.array import Pointer
-from zoo.contract.manifest import Kernel
+from zoo.benchmark.graphs import TorchReplay, how_many_sets
+from zoo.benchmark.operands import BF16, BLOCKS, MXFP4, MXFP8, NVFP4, PLAIN_FP8, SQUARES, Operands, Scaling, column_major, swizzled
+from zoo.benchmark.product import Product
+from zoo.errors import ZooError
 
-
-class Timed(Protocol):
-    def microseconds(self) -> float: ...
-
-    def close(self) -> None: ...
-
-
-# (kernel, the arguments of each set of buffers, device, stream, bytes of the cache) -> what is replayed
-Rival = Callable[[Kernel, Sequence[Mapping[str, Pointer]], int, int, int], Timed]
+# Of a result's root mean square: four times what rounding to bf16 makes at most; sums kept in the tensor cores have 14 bits.
+ROUNDED, FAST_SUMS = 2.0**-7, 2.0**-4
+_CHECKED_ROWS = 32
 
 
-def cublas_lt(kernel: Kernel, sets: Sequence[Mapping[str, Pointer]], device: int, stream: int, cache: int) -> Timed:
-    formats = _one_product(kernel)
-    if formats not in PRODUCTS:
-        raise Unavailable(f"cuBLASLt has no product of {formats}")
-    library = CublasLt(device)
-    return Replay(repeated([library.product(PRODUCTS[formats], arguments) for arguments in sets]), stream)
+class Unavailable(ZooError):
+    """There is nothing to compare with, and why."""
 
 
-def torch_scaled_mm(kernel: Kernel, sets: Sequence[Mapping[str, Pointer]], device: int, stream: int, cache: int) -> Timed:
-    """torch._scaled_mm with the scales of the format."""
-    formats = _one_product(kernel)
+class Case(NamedTuple):
+    """A call that is ready to be timed, and what shows whether its result is right."""
+
+    call: Callable[[], Any]  # gives rows of N columns, of which the first M count
+    expected: Callable[[Any], Any]  # these rows in f32
+    bytes: int  # of operands
+    tolerance: float = ROUNDED
+
+
+@dataclass(frozen=True)
+class Rival:
+    make: Callable[[Any, Product, str], Case]
+    less: str = ""  # what it does less than zoo; empty: the same job
+
+
+def torch_block_wise(torch: Any, product: Product, device: str) -> Case:
+    _only(product, ("dense",), ("fp8b128", "mxfp8", "nvfp4"))
+    functional = torch.nn.functional
+    if not hasattr(functional, "scaled_mm"):
+        raise Unavailable(f"torch {torch.__version__} has no torch.nn.functional.scaled_mm")
+    kinds = functional.ScalingType
+    if product.formats == "fp8b128":  # cuBLASLt takes rows in multiples of 4
+        one = Operands(torch, replace(product, M=-(-product.M // 4) * 4), BLOCKS, SQUARES, device)
+        a_scale, b_scale, swizzle = column_major(one.a.scales), column_major(one.b.scales[0].t()), None
+        recipes = kinds.BlockWise1x128, kinds.BlockWise128x128
+    else:
+        scaling, kind = (MXFP8, kinds.BlockWise1x32) if product.formats == "mxfp8" else (NVFP4, kinds.BlockWise1x16)
+        one = Operands(torch, product, scaling, scaling, device)
+        a_scale, b_scale, recipes = swizzled(torch, one.a.scales), swizzled(torch, one.b.scales[0]), (kind, kind)
+        swizzle = functional.SwizzleType.SWIZZLE_32_4_4
+    a, b = one.a.elements, one.b.elements[0].t()
+    return Case(lambda: functional.scaled_mm(a, b, a_scale, recipes[0], b_scale, recipes[1], swizzle, swizzle), one.expected, one.bytes)
+
+
+def torch_tensor_wise(torch: Any, product: Product, device: str) -> Case:
+    if product.N % 16 or product.K % 16:
+        raise Unavailable("torch takes N and K in multiples of 16")
+    one, scale = Operands(torch, replace(product, ends=()), PLAIN_FP8, PLAIN_FP8, device), torch.ones((), device=device)
+    a, b, multiply = one.a.elements, one.b.elements[0].t(), torch._scaled_mm
+
+    def call() -> Any:
+        return multiply(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    return Case(call, one.expected, one.bytes, FAST_SUMS)
+
+
+def torch_row_wise(torch: Any, product: Product, device: str) -> Case:
+    _only(product, ("m_grouped_contiguous",), ("fp8b128",))
+    rows = Scaling("float8_e4m3fn", 1, product.K)
+    one, multiply = Operands(torch, product, rows, rows, device), torch._scaled_grouped_mm
+    a, a_scale = one.a.elements, one.a.scales[:, 0].contiguous()
+    b, b_scale = one.b.elements.transpose(-2, -1), one.b.scales[..., 0].contiguous()
+
+    def call() -> Any:
+        return multiply(a, b, a_scale, b_scale, offs=one.ends, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    return Case(call, one.expected, one.bytes, FAST_SUMS)
+
+
+def torch_bf16(torch: Any, product: Product, device: str) -> Case:
+    _only(product, ("dense", "m_grouped_contiguous"))
+    one = Operands(torch, product, BF16, BF16, device)
+    a, b = one.a.elements, one.b.elements.transpose(-2, -1)
+    grouped = product.grouping != "dense"
+    return Case(lambda: torch._grouped_mm(a, b, offs=one.ends) if grouped else a @ b[0], one.expected, one.bytes)
+
+
+def deep_gemm(torch: Any, product: Product, device: str) -> Case:
+    _only(product, ("dense", "m_grouped_contiguous", "m_grouped_masked"), ("fp8b128",))
+    library = imported("deep_gemm")
+    if product.grouping == "m_grouped_contiguous":  # groups of whole tiles
+        step, begins = library.get_mk_alignment_for_contiguous_layout(), (0, *product.ends[:-1])
+        ends = tuple(accumulate(-(-(end - begin) // step) * step for begin, end in zip(begins, product.ends, strict=True)))
+        product = replace(product, M=ends[-1], ends=ends)
+    one = Operands(torch, product, BLOCKS, SQUARES, device)
+    d = torch.empty((product.M, product.N), dtype=torch.bfloat16, device=device)
+    a, a_scale, b, b_scale = one.a.elements, one.a.scales, one.b.elements, one.b.scales
+    G, aligned, arguments = len(one.ends), library.get_mn_major_tma_aligned_tensor, tuple[Any, ...]()
+    if product.grouping == "dense":
+        multiply, arguments = library.fp8_gemm_nt, ((a, aligned(a_scale)), (b[0], b_scale[0]), d)
+    elif product.grouping == "m_grouped_contiguous":
+        sizes = torch.diff(one.ends, prepend=one.ends.new_zeros(1))
+        groups = torch.arange(G, device=device, dtype=torch.int32).repeat_interleave(sizes)
+        multiply, arguments = library.m_grouped_fp8_gemm_nt_contiguous, ((a, aligned(a_scale)), (b, b_scale), d, groups)
+    else:
+        R = product.M // G
+        rows, scales = torch.full((G,), R, dtype=torch.int32, device=device), aligned(a_scale.view(G, R, -1))
+        arguments = (a.view(G, R, -1), scales), (b, b_scale), d.view(G, R, -1), rows, R
+        multiply = library.m_grouped_fp8_gemm_nt_masked
+    return Case(lambda: (multiply(*arguments), d)[1], one.expected, one.bytes)
+
+
+def triton_kernels(torch: Any, product: Product, device: str) -> Case:
+    """bf16 rows by MXFP4 experts."""
+    _only(product, ("m_grouped_contiguous",), ("bf16_mxfp4", "fp8_mxfp4"))
+    multiply, routing = imported("triton_kernels.matmul_ogs").matmul_ogs, imported("triton_kernels.routing")
+    one = Operands(torch, product, BF16, MXFP4, device)
+    weights, precision = triton_mxfp4(one.b.elements.view(torch.uint8), one.b.scales.view(torch.uint8))
+    sizes = torch.diff(one.ends, prepend=one.ends.new_zeros(1))
+    plan = routing.RoutingData(None, sizes, len(sizes), 1, routing.compute_expt_data(sizes, len(sizes), product.M))
+    a = one.a.elements
+    return Case(lambda: multiply(a, weights, None, plan, precision_config=precision), one.expected, one.bytes)
+
+
+def triton_mxfp4(codes: Any, scales: Any) -> tuple[Any, Any]:
+    """Weights (G, N, K / 2) and scales (G, N, K / 32), both u8, as matmul_ogs takes them, and its precision_config."""
+    tensor, layout = imported("triton_kernels.tensor"), imported("triton_kernels.tensor_details.layout")
+    multiply, numerics = imported("triton_kernels.matmul_ogs"), imported("triton_kernels.numerics")
+    # As vLLM sets it on Hopper: a product of few tokens is slower where triton_kernels splits K.
+    imported("triton_kernels.matmul_ogs_details.opt_flags").update_opt_flags_constraints({"split_k": 1})
+    of_weights, weight_options = layout.make_default_matmul_mxfp4_w_layout(mx_axis=1)
+    of_scales, scale_options = layout.make_default_matmul_mxfp4_w_scale_layout(mx_axis=1, num_warps=8)
+    weights = tensor.convert_layout(tensor.wrap_torch_tensor(codes.transpose(-2, -1), dtype=tensor.FP4), of_weights, **weight_options)
+    scale = tensor.convert_layout(tensor.wrap_torch_tensor(scales.transpose(-2, -1)), of_scales, **scale_options)
+    flex = multiply.FlexCtx(rhs_data=numerics.InFlexData())
+    return weights, multiply.PrecisionConfig(weight_scale=scale, flex_ctx=flex)
+
+
+RIVALS: Mapping[str, Rival] = {
+    "torch block-wise": Rival(torch_block_wise),
+    "DeepGEMM": Rival(deep_gemm),
+    "triton_kernels": Rival(triton_kernels),
+    "torch row-wise": Rival(torch_row_wise, "one scale for each row"),
+    "torch tensor-wise": Rival(torch_tensor_wise, "one scale for each matrix, and one matrix for all groups"),
+    "torch bf16": Rival(torch_bf16, "no scales; its weights have more bytes"),
+}
+
+
+def checked(make: Callable[[Any, Product, str], Case], product: Product, device: str) -> Case:
+    """A case whose result is right. Raises Unavailable with the reason where there is none."""
+    torch = torch_with_gpu()
+    try:
+        case = make(torch, product, device)
+        error = error_of(torch, case, product, device)
+    except Unavailable:
+        raise
+    except Exception as refusal:  # of another library: whatever it raises is its answer
+        first = (str(refusal).strip().splitlines() or [""])[0]
+        raise Unavailable(f"refuses: {type(refusal).__name__}: {first[:160]}") from None
+    if not error <= case.tolerance:
+        raise Unavailable(f"wrong: its error is {error:.2g} of the result's root mean square, {case.tolerance:.2g} is allowed")
+    return case
+
+
+def error_of(torch: Any, case: Case, product: Product, device: str) -> float:
+    """The root mean square of the error over that of the result, of some rows."""
+    rows = torch.linspace(0, product.M - 1, min(_CHECKED_ROWS, product.M), device=device).long().unique()
+    found = case.call().reshape(-1, product.N)[rows].float()
+    expected = case.expected(rows)
+    return float(((found - expected).square().mean() / expected.square().mean()).sqrt())
+
+
+def replayed(make: Callable[[Any, Product, str], Case], product: Product, device: int, cache: int) -> TorchReplay:
+    """A checked rival, ready to be timed."""
+    torch, where = torch_with_gpu(), f"cuda:{device}"
+    first = checked(make, product, where)
+    calls = [first.call] + [make(torch, product, where).call for _ in range(how_many_sets(first.bytes, cache) - 1)]
+    try:
+        return TorchReplay(torch, calls, device)
+    except Exception as refusal:
+        raise Unavailable(f"cannot be captured in a graph: {str(refusal).strip().splitlines()[0][:160]}") from None
+
+
+def torch_with_gpu() -> Any:
     try:
         import torch
     except ImportError:
         raise Unavailable("torch is not installed") from None
     if not torch.cuda.is_available():
         raise Unavailable("torch sees no GPU")
-    a, b = (sets[0][name] for name in ("a", "b"))
-    M, N, bytes_of_k = a.shape[0], b.shape[0], a.shape[1]
-    where = f"cuda:{device}"
+    return torch
 
-    def zeros(rows: int, columns: int, dtype: Any) -> Any:
-        return torch.zeros((rows, columns), dtype=torch.uint8, device=where).view(dtype)
 
-    def operands() -> tuple[Any, Any, Any, Any]:
-        if formats == "mxfp8":
-            scales = [torch.full((_blocked(rows, bytes_of_k // 32),), 127, dtype=torch.uint8, device=where) for rows in (M, N)]
-            elements = [zeros(rows, bytes_of_k, torch.float8_e4m3fn) for rows in (M, N)]
-            return (*elements, *(one.view(torch.float8_e8m0fnu) for one in scales))
-        if formats == "nvfp4":
-            scales = [torch.full((_blocked(rows, bytes_of_k // 8),), 0x38, dtype=torch.uint8, device=where) for rows in (M, N)]
-            elements = [zeros(rows, bytes_of_k, torch.float4_e2m1fn_x2) for rows in (M, N)]
-            return (*elements, *(one.view(torch.float8_e4m3fn) for one in scales))
-        if formats == "fp8b128":
-            blocks = -(-bytes_of_k // 128)
-            of_a = torch.ones((blocks, M), device=where).t()
-            of_b = torch.ones((-(-N // 128), blocks), device=where).t()
-            return (*(zeros(rows, bytes_of_k, torch.float8_e4m3fn) for rows in (M, N)), of_a, of_b)
-        raise Unavailable(f"torch has no product of {formats}")
+def _only(product: Product, groupings: tuple[str, ...], formats: tuple[str, ...] = ()) -> None:
+    if product.grouping not in groupings or product.epilogue not in ("", "stored") or (formats and product.formats not in formats):
+        raise Unavailable("has no such product")
 
-    count = how_many_sets((M + N) * bytes_of_k, cache)
-    calls = [_torch_call(torch, *operands()) for _ in range(count)]
+
+def imported(name: str) -> Any:
     try:
-        calls[0]()
-    except (RuntimeError, ValueError, NotImplementedError) as refusal:
-        raise Unavailable(f"torch: {str(refusal).splitlines()[0][:200]}") from None
-    return TorchReplay(torch, calls, device)
-
-
-RIVALS: Mapping[str, Rival] = {"cuBLASLt": cublas_lt, "torch scaled_mm": torch_scaled_mm}
-
-
-def _torch_call(torch: Any, a: Any, b: Any, a_scale: Any, b_scale: Any) -> Callable[[], Any]:
-    return lambda: torch._scaled_mm(a, b.t(), scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16)
-
-
-def _one_product(kernel: Kernel) -> str:
-    """The formats of a product of two matrices that ends in D."""
-    if kernel.fields["op"] != "gemm" or kernel.fields.get("grouping") != "dense" or "extra" in kernel.fields:
-        raise Unavailable("it has no such product: one matrix times another, and nothing more")
-    return kernel.fields["formats"]
-
-
-def _blocked(rows: int, scales: int) -> int:
-    """Scales in tiles of 128 x 4."""
-    return -(-rows // 128) * 128 * (-(-scales // 4) * 4)
+        return importlib.import_module(name)
+    except ImportError as missing:
+        raise Unavailable(f"not installed: {missing}") from None

@@ -29,7 +29,7 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
     if op == "gemm":
         return [_of_a_product(kernel, symbols, shape) for shape in _PRODUCTS.get(kernel.fields["grouping"], [{}])]
     if kernel.fields.get("arrangement") == "fragments":
-        shapes = [{"G": experts, "N": rows, "KB": half} for experts, rows, half in _PACKED]
+        shapes = [{"G": experts, "R": rows, "KB": half} for experts, rows, half in _PACKED]
     elif kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
         shapes = [{"E": experts, "M": rows, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
     else:
@@ -37,14 +37,13 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
         pairs = along_columns if op == "scales" else _ACTIVATIONS
         if kernel.fields.get("formats") == "fp8token":  # which has a kernel of its own for long rows
             pairs = (*pairs, (8192, 16384))
-        # COLUMNS: of gates and ups, so that the result is as wide as elsewhere
-        shapes = [{"M": rows, "R": rows, "K": columns, "C": columns, "COLUMNS": 2 * columns} for rows, columns in pairs]
+        shapes = [{"M": rows, "R": rows, "K": columns, "C": columns} for rows, columns in pairs]
     return [[{**shape, "T": 1}[symbol] for symbol in symbols] for shape in shapes]
 
 
 def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
     shape = shape | {"S": 1, "ALPHAS": 1}  # tensor scales
-    shape = shape | {"I": shape["N"] // 2, "Q": shape["N"] // 2} if "N" in shape else shape  # columns of h
+    shape = shape | {"I": shape["N"] // 2} if "N" in shape else shape  # columns of h
     if "KB" in symbols:  # bytes of K
         shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
     if "CODES" in symbols:  # bytes of a row of 4-bit weights

@@ -1,0 +1,84 @@
+"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU in one run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.lab.gemm_shapes import BANDS
+
+FILE = Path(__file__).resolve().parents[2] / "docs" / "rivals.json"
+COMMAND = "python tools/compare_rivals.py"
+Band = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """zoo's time over a rival's, of the problems of a band."""
+
+    tokens: Band
+    rival: str
+    problems: int
+    mean: float  # geometric
+    worst: float
+
+
+class Comparison:
+    """What a record says. `less`: what a rival does less than zoo; a rival that does the same job is not in it."""
+
+    def __init__(self, record: dict[str, Any]):
+        self.record, self.less = record, dict[str, str](record["less"])
+
+    @property
+    def machine(self) -> str:
+        libraries = ", ".join(f"{name} {version}" for name, version in self.record["libraries"].items() if version)
+        return f"{self.record['device']}, driver {self.record['driver']}, {libraries}; {self.record['date']}"
+
+    def rivals(self, part: str) -> list[str]:
+        """Those that have a time somewhere, those of the same job first."""
+        named = dict.fromkeys(name for one in self.record[part] for name in one["microseconds"] if name != "zoo")
+        return sorted(named, key=lambda name: name in self.less)
+
+    def ratios(self) -> list[Ratio]:
+        """Of the dense problems, band by band."""
+        found = []
+        for rival in self.rivals("dense"):
+            for least, most in BANDS:
+                times = [one["microseconds"] for one in self.record["dense"] if least <= one["sizes"]["M"] <= most]
+                pairs = [one["zoo"] / one[rival] for one in times if rival in one and "zoo" in one]
+                if pairs:
+                    found.append(Ratio((least, most), rival, len(pairs), statistics.geometric_mean(pairs), max(pairs)))
+        return found
+
+    def layers(self) -> dict[str, list[tuple[int, dict[str, float]]]]:
+        """model -> tokens and the time of each library, by tokens."""
+        found: dict[str, list[tuple[int, dict[str, float]]]] = {}
+        for one in self.record["layers"]:
+            if "zoo" in one["microseconds"]:
+                found.setdefault(one["model"], []).append((one["tokens"], one["microseconds"]))
+        return {model: sorted(rows, key=lambda row: row[0]) for model, rows in found.items()}
+
+    def refused(self, part: str) -> dict[str, str]:
+        """Rivals that have no time at all, and why."""
+        timed = self.rivals(part)
+        return {name: why for one in self.record[part] for name, why in one["refused"].items() if name not in timed}
+
+
+def percent(ratio: float) -> str:
+    """A time over another's in words: .8 is 25 % faster, since the other's time is 25 % longer."""
+    return f"{100 / ratio - 100:.0f} % faster" if ratio <= 1 else f"{100 * ratio - 100:.0f} % slower"
+
+
+def kinds_of_tokens(band: Sequence[int]) -> str:
+    return f"{band[0]:,} to {band[1]:,}"
+
+
+def comparison(file: Path = FILE) -> Comparison:
+    if not file.exists():
+        sys.exit(f"{file.name} does not exist; on a GPU `{COMMAND}` makes it")
+    return Comparison(json.loads(file.read_text()))
