@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import reprlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 from zoo import calls
 from zoo.calls import Shape
+from zoo.contract.archs import all_of, arch_of, words_for
 from zoo.contract.array import HOST, Array
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.matching import matching
@@ -43,8 +43,8 @@ class Zoo:
 
     def __init__(self, directory: str | Path, digest: str | None = None):
         self.directory = _folder(directory)
-        if digest is not None and not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
-            raise ArgumentError(f"a digest is the 64 hexadecimal digits that `zoo digest` prints, got {reprlib.repr(digest)}")
+        if digest is not None and not (issubclass(type(digest), str) and re.fullmatch("[0-9a-f]{64}", digest)):
+            raise ArgumentError(f"a digest is the 64 hexadecimal digits that `zoo digest` prints, got {shown(digest)}")
         self.digest = digest  # of the manifest, which it is held to; None: whatever lies there
         self.library = Library(self.directory)
         self._local = threading.local()  # .plans: of each kernel those of the calls made lately, by form
@@ -66,22 +66,24 @@ class Zoo:
         kernel = self.manifest.kernel(name)
         if kernel is None:
             names = self.manifest.names
-            written = f"'{name}'" if len(name) <= LONGEST else shown(name)
-            raise UnknownKernelError(f"no kernel is named {written}; {suggestion(name, names, f'`zoo list` shows all {len(names)}')}")
+            raise UnknownKernelError(f"no kernel is named {shown(name)}; {suggestion(name, names, f'`zoo list` shows all {len(names)}')}")
         return kernel
 
     def find(self, pattern: str = "*", *, arch: str | None = None, **fields: str) -> list[Kernel]:
         """The kernels that `pattern` means, a name, a part of names or a pattern, and whose fields match:
-        `find("swiglu")`, `find("quantize.*.rows")`, `find(op="gemm", arch="sm_90a", grouping="dense")`."""
+        `find("swiglu")`, `find("quantize.*.rows")`, `find(op="gemm", arch="hopper", grouping="dense")`."""
         unknown = fields.keys() - FIELDS
         if unknown:
             hint = suggestion(min(unknown), FIELDS, f"they have {', '.join(FIELDS)}")
-            raise ArgumentError(f"find: names have no field '{min(unknown)}'; {hint}")
+            raise ArgumentError(f"find: names have no field {shown(min(unknown))}; {hint}")
         kernels = (self.kernel(name) for name in matching(pattern, self.manifest.names))
+        are_texts = all(value is None or issubclass(type(value), str) for value in (arch, *fields.values()))
         found = [
             kernel
             for kernel in kernels
-            if arch in (None, *kernel.archs) and all(kernel.fields.get(field) == value for field, value in fields.items())
+            if are_texts
+            and (arch is None or arch_of(arch) in kernel.archs)
+            and all(kernel.fields.get(field) == value for field, value in fields.items())
         ]
         if not found and (fields or arch is not None):
             self._refuse_unknown_values(arch, fields)
@@ -92,13 +94,12 @@ class Zoo:
         kernels = [self.kernel(name) for name in self.manifest.names]
         for field, value in fields.items():
             known = dict.fromkeys((*words_of(field), *(kernel.fields[field] for kernel in kernels if field in kernel.fields)))
-            if value not in (None, *known):
-                hint = suggestion(str(value), known, f"there are {', '.join(known)}")
-                raise ArgumentError(f"find: no {field} is '{value}'; {hint}")
-        if arch is not None and not (isinstance(arch, str) and re.fullmatch("sm_[0-9]+[af]", arch)):
+            if value is not None and (not issubclass(type(value), str) or value not in known):
+                raise ArgumentError(f"find: no {field} is {shown(value)}; {_nearest(value, known)}")
+        if arch is not None and not (issubclass(type(arch), str) and re.fullmatch("sm_[0-9]+[af]", arch_of(arch))):
             archs = dict.fromkeys(arch for kernel in kernels for arch in kernel.archs)
-            hint = suggestion(str(arch), archs, f"there are {', '.join(archs)}")
-            raise ArgumentError(f"find: no arch is '{arch}'; {hint}")
+            hint = suggestion(_written(arch), words_for(archs), all_of(archs))
+            raise ArgumentError(f"find: no arch is {shown(arch)}; {hint}")
 
     def load(self, pattern: str = "*", *, device: int = 0, variant: str | None = None) -> int:
         """Loads the variants that run on a device of the kernels that `pattern` means; returns how many. Do this before a graph capture."""
@@ -106,38 +107,44 @@ class Zoo:
         if not kernels:
             every = self.manifest.names
             hint = suggestion(pattern, every, f"`zoo list` shows all {len(every)}")
-            raise UnknownKernelError(f"no kernel matches '{pattern}'; {hint}")
+            raise UnknownKernelError(f"no kernel matches {shown(pattern)}; {hint}")
         opened = driver.device(device)
         runnable = list(_runnable(kernels, opened))
-        loadable = [one for one in runnable if variant in (None, one.name)]
+        loadable = [one for one in runnable if variant is None or (issubclass(type(variant), str) and variant == one.name)]
         if not loadable:
             names = a_few([kernel.name for kernel in kernels])
             if not any(pick_arch(kernel.archs, opened.capability) for kernel in kernels):
                 major, minor = opened.capability
                 shipped = ", ".join(sorted({arch for kernel in kernels for arch in kernel.archs}))
                 raise ArchitectureError(f"{names}: no cubin for compute capability {major}.{minor}; the zoo ships {shipped}")
-            hint = suggestion(str(variant), dict.fromkeys(one.name for one in runnable), "`zoo show NAME --variants` shows a kernel's")
-            raise VariantError(f"{names}: no variant '{variant}' for {opened.name}; {hint}")
+            hint = suggestion(_written(variant), dict.fromkeys(one.name for one in runnable), "`zoo show NAME --variants` shows a kernel's")
+            raise VariantError(f"{names}: no variant {shown(variant)} for {opened.name}; {hint}")
         for one in loadable:
             self.library.function(one, opened)
         return len(loadable)
 
-    def prepare(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> Plan | EmulatedPlan:
+    def prepare(
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, **arguments: object
+    ) -> Plan | EmulatedPlan:
         """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
 
         The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
         left out, it is the current one of the arrays' framework.
         """
+        if unnamed:
+            self._refuse_unnamed(name, len(unnamed))
         call = Call.read(arguments)
         plan, _ = self._plan(name, call, variant, stream, {array: (arguments[array], call.values[array].owner) for array in call.arrays})
         return plan
 
-    def launch(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> None:
+    def launch(self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, **arguments: object) -> None:
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
 
         Without `stream`, on the current stream of the framework that owns the arrays. On arrays of an emulated device
         the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
         """
+        if unnamed:
+            self._refuse_unnamed(name, len(unnamed))
         form, addresses = read(arguments, variant)
         try:
             plans = self._local.plans[name]
@@ -152,7 +159,7 @@ class Zoo:
         else:
             self._first(name, Call(arguments, form, addresses), variant, stream, form)
 
-    def call(self, name: str, /, *, stream: object = None, variant: str | None = None, **arguments: object) -> Any:
+    def call(self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, **arguments: object) -> Any:
         """Starts a kernel on the inputs given and returns its outputs by name, allocated by the framework that owns the inputs, on their
         device and stream.
 
@@ -160,6 +167,8 @@ class Zoo:
         no input tells is given by its symbol. Workspaces are zoo's business; one that may be left out is made where the variant chosen
         looks at it, and not at all where it is False.
         """
+        if unnamed:
+            self._refuse_unnamed(name, len(unnamed))
         form, addresses = read(arguments, variant)
         try:
             made = self._local.calls[name]
@@ -175,9 +184,16 @@ class Zoo:
                 return result
         return self._first_call(name, arguments, form, addresses, variant, stream)
 
-    def shapes(self, name: str, /, **arguments: object) -> dict[str, Shape]:
+    def shapes(self, name: str, /, *unnamed: Never, **arguments: object) -> dict[str, Shape]:
         """What `call` would make of inputs like these, which may be arrays or (shape, dtype) of them. Touches no driver."""
+        if unnamed:
+            self._refuse_unnamed(name, len(unnamed))
         return calls.shapes(self.kernel(name), arguments)
+
+    def _refuse_unnamed(self, name: str, count: int) -> NoReturn:
+        kernel = self.kernel(name)
+        names = ", ".join(f"{one}=" for one in (*kernel.arguments, *kernel.options))
+        raise ArgumentError(f"{name}: arguments go by name, and {count} came without one; it takes {names}")
 
     def plan_of(
         self,
@@ -276,9 +292,20 @@ def _folder(given: Any) -> Path:
     raise ArgumentError(f"Zoo: expected the path of a directory of cubins, got {shown(given)}")
 
 
+def _written(given: object) -> str:
+    """What a caller wrote for a word, as a text whose nearest words can be found."""
+    return str.__str__(given) if issubclass(type(given), str) else shown(given)
+
+
+def _nearest(given: object, known: Collection[str]) -> str:
+    return suggestion(_written(given), known, f"there are {', '.join(known)}")
+
+
 def _refuse_what_names_no_variant(kernel: Kernel, variant: object) -> None:
     if variant is not None and not issubclass(type(variant), str):
         raise VariantError(f"{kernel.name}: a variant's name is a text, got {shown(variant)}")
+    if variant is not None and len(_written(variant)) > LONGEST:
+        raise VariantError(f"{kernel.name}: no variant is named {shown(variant)}; `zoo show {kernel.name} --variants` shows all")
 
 
 def _runnable(kernels: Iterable[Kernel], device: driver.Device | EmulatedDevice) -> Iterator[Variant]:

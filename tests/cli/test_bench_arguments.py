@@ -8,10 +8,11 @@ import numpy
 import pytest
 
 from tests.contract.entries import entry
-from zoo.benchmark.arguments import Described, describe_arguments, named_sizes, size_symbols
+from zoo.benchmark.arguments import Described, describe_arguments, named_sizes, size_symbols, symbols_of_arguments
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
+from zoo.benchmark.product import product_of
+from zoo.benchmark.record import line_of
 from zoo.benchmark.shapes import usual_shapes
-from zoo.benchmark.work import operations, product_sizes
 from zoo.cli import bench
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import parse_kernel
@@ -33,8 +34,8 @@ def resolved(kernel, numbers, settings, groups=None, capability=(9, 0)):
 
 @pytest.mark.parametrize("layout", ["plain", "blocked"])
 def test_a_gemm_with_packed_weights_a_workspace_and_an_absent_argument(layout):
-    arrays, launch = resolved(GEMM, (100, 256, 64), {"layout": layout, "d": "f32", "splits": "3"})
-    assert size_symbols(GEMM) == ("M", "K", "N")
+    arrays, launch = resolved(GEMM, (100, 64, 256), {"layout": layout, "d": "f32", "splits": "3"})
+    assert size_symbols(GEMM) == ("M", "N", "K")
     assert "c" not in arrays
     assert arrays["b"].shape == (64, 128)
     assert arrays["scale"].shape == ((100, 8) if layout == "plain" else (128, 8))
@@ -44,7 +45,7 @@ def test_a_gemm_with_packed_weights_a_workspace_and_an_absent_argument(layout):
 
 
 def test_an_optional_argument_is_there_once_its_dtype_is_chosen():
-    arrays, launch = resolved(GEMM, (100, 256, 64), {"d": "f32", "splits": "3", "c": GEMM.arguments["c"].dtypes[0]})
+    arrays, launch = resolved(GEMM, (100, 64, 256), {"d": "f32", "splits": "3", "c": GEMM.arguments["c"].dtypes[0]})
     assert "c" in arrays and launch.symbols["c.present"] == 1
 
 
@@ -55,8 +56,22 @@ def test_every_kernel_of_the_zoo_at_its_usual_shapes():
             assert not launch.empty
 
 
+def test_sizes_of_every_kernel_come_in_the_order_m_n_k():
+    order = ("M", "R", "N", "I", "Q", "K", "KB", "CODES", "C")
+    for kernel in packaged.find():
+        places = [order.index(symbol) for symbol in size_symbols(kernel) if symbol in order]
+        assert places == sorted(places), (kernel.name, size_symbols(kernel))
+        assert set(size_symbols(kernel)) == set(symbols_of_arguments(kernel))
+
+
+def test_a_recorded_timing_keeps_its_name_whatever_order_people_read():
+    kernel = packaged.kernel("gemm.fp8b128.dense")
+    owned = next(one for one in kernel.variants if one.symbol.startswith("gemm_fp8b128_dense__"))
+    assert line_of(kernel, owned, {"M": 1, "N": 2, "K": 3, "b_constant": "yes"}) == "M=1 K=3 N=2 b_constant=yes"
+
+
 def test_wrong_sizes_and_settings_are_refused():
-    with pytest.raises(ArgumentError, match="a shape is M,K,N, got 1,2"):
+    with pytest.raises(ArgumentError, match="a shape is M,N,K, got 1,2"):
         named_sizes(GEMM, (1, 2))
     with pytest.raises(ArgumentError, match=r"splits is a number \(i32\), not 'many'"):
         describe_arguments(GEMM, {"M": 1, "K": 32, "N": 8}, {"splits": "many"})
@@ -96,14 +111,14 @@ def test_groups_along_k_begin_where_a_tensor_copy_can(distribution):
 
 def test_places_of_a_masked_product_are_full_or_it_would_time_nothing():
     kernel = packaged.kernel("gemm.fp8b128.m_grouped_masked")
-    arrays, _ = resolved(kernel, (6, 20, 256, 128), {})
+    arrays, _ = resolved(kernel, (6, 20, 128, 256), {})
     assert arrays["rows"].content.tolist() == [20] * 6 and arrays["rows"].content.dtype == numpy.int32
 
 
 def test_groups_of_a_product_are_told_by_offsets_unless_each_row_says_its_own():
     kernel = packaged.kernel("gemm.fp8b128.m_grouped_contiguous")
-    arrays, _ = resolved(kernel, (100, 256, 128), {}, Groups(8, "zipf"))
-    by_row, _ = resolved(kernel, (100, 256, 128), {"m_indices": "i32"}, Groups(8, "zipf"))
+    arrays, _ = resolved(kernel, (100, 128, 256), {}, Groups(8, "zipf"))
+    by_row, _ = resolved(kernel, (100, 128, 256), {"m_indices": "i32"}, Groups(8, "zipf"))
     assert "m_indices" not in arrays and "offsets" not in by_row and arrays["b"].shape == by_row["b"].shape == (8, 128, 256)
     sizes = numpy.diff(arrays["offsets"].content, prepend=0)
     assert by_row["m_indices"].content.tolist() == numpy.repeat(numpy.arange(8), sizes).tolist()
@@ -111,7 +126,7 @@ def test_groups_of_a_product_are_told_by_offsets_unless_each_row_says_its_own():
 
 def test_rows_gathered_for_a_product_are_those_there_are():
     kernel = packaged.kernel("gemm.fp8b128.m_grouped_gather")
-    arrays, _ = resolved(kernel, (30, 256, 128, 100), {}, Groups(8))
+    arrays, _ = resolved(kernel, (30, 100, 128, 256), {}, Groups(8))
     assert (
         arrays["a"].shape == (30, 256) and set(arrays["index"].content.tolist()) == set(range(30)) and len(arrays["index"].content) == 100
     )
@@ -120,26 +135,36 @@ def test_rows_gathered_for_a_product_are_those_there_are():
 @pytest.mark.parametrize(
     ("name", "numbers", "product"),
     [
-        ("gemm.fp8b128.dense", (100, 256, 128), (100, 128, 256)),
-        ("gemm.fp8b128.m_grouped_contiguous", (100, 256, 128), (100, 128, 256)),
-        ("gemm.fp8b128.m_grouped_masked", (6, 20, 256, 128), (120, 128, 256)),
-        ("gemm.fp8b128.m_grouped_gather", (30, 256, 128, 100), (100, 128, 256)),
-        ("gemm.fp8b128.k_grouped", (64, 1024, 128), (64, 128, 1024)),
+        ("gemm.fp8b128.dense", (100, 128, 256), (100, 128, 256)),
+        ("gemm.fp8b128.m_grouped_contiguous", (100, 128, 256), (100, 128, 256)),
+        ("gemm.fp8b128.m_grouped_masked", (6, 20, 128, 256), (120, 128, 256)),
+        ("gemm.fp8b128.m_grouped_gather", (30, 100, 128, 256), (100, 128, 256)),
+        ("gemm.fp8b128.k_grouped", (64, 128, 1024), (64, 128, 1024)),
         ("quantize.mxfp8.rows", (100, 256), None),
     ],
 )
 def test_the_arithmetic_of_all_groups_counts(name, numbers, product):
     kernel = packaged.kernel(name)
     arrays, _ = resolved(kernel, numbers, {}, Groups(8) if "offsets" in kernel.arguments else None)
-    assert product_sizes(kernel, arrays) == product
-    assert operations(kernel, arrays) == (2 * numpy.prod(product) if product else 0)
+    seen = product_of(kernel, arrays)
+    assert (seen and (seen.M, seen.N, seen.K)) == product
+    assert (seen.operations if seen else 0) == (2 * numpy.prod(product) if product else 0)
+
+
+def test_groups_of_a_product_end_where_its_offsets_or_places_say():
+    contiguous, masked = (packaged.kernel(f"gemm.fp8b128.m_grouped_{how}") for how in ("contiguous", "masked"))
+    arrays, _ = resolved(contiguous, (100, 128, 256), {}, Groups(4))
+    assert product_of(contiguous, arrays).ends == (25, 50, 75, 100)
+    arrays, _ = resolved(masked, (3, 20, 128, 256), {})
+    assert product_of(masked, arrays).ends == (20, 40, 60)
 
 
 def test_a_byte_of_two_elements_counts_as_two_of_k():
     kernel = SimpleNamespace(name="gemm.mxfp4.dense", fields={"op": "gemm", "grouping": "dense"})
     kernel.arguments = {"a": SimpleNamespace(dtypes=("e2m1x2",))}
     arrays = {"a": Described((100, 128), "e2m1x2", False), "b": Described((64, 128), "e2m1x2", False)}
-    assert product_sizes(kernel, arrays) == (100, 64, 256) and operations(kernel, arrays) == 2 * 100 * 64 * 256
+    seen = product_of(kernel, arrays)
+    assert (seen.M, seen.N, seen.K) == (100, 64, 256) and seen.operations == 2 * 100 * 64 * 256
 
 
 @pytest.mark.parametrize(
@@ -153,7 +178,16 @@ def test_of_packed_gates_and_ups_two_columns_count_for_one_of_the_result(extra, 
         "b": Described((3, 2, 2304), "u8", False),
         result: Described((7, width), "bf16", True),
     }
-    assert product_sizes(kernel, arrays) == (7, 192, 128)
+    seen = product_of(kernel, arrays)
+    assert (seen.M, seen.N, seen.K) == (7, 192, 128)
+
+
+def test_columns_in_several_axes_are_columns():
+    kernel = SimpleNamespace(fields={"op": "gemm", "grouping": "m_grouped_contiguous", "extra": "swiglu_fp8b128"})
+    arrays = {"a": Described((7, 2, 64), "e4m3", False), "b": Described((5, 3, 2, 2, 1088), "u8", False)}
+    arrays["q"] = Described((7, 3, 64), "e4m3", True)
+    seen = product_of(kernel, arrays)
+    assert (seen.M, seen.N, seen.K) == (7, 384, 128)
 
 
 @pytest.mark.parametrize("given", ["layout", "=blocked", "layout=", "="])

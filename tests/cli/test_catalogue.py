@@ -6,36 +6,142 @@ from types import SimpleNamespace
 import pytest
 
 from tests.contract.entries import entry
-from zoo.cli import list_kernels
+from zoo.cli import list_kernels, text
+from zoo.cli.in_short import in_short, in_short_together, short_formats
 from zoo.contract.manifest import parse_kernel
+from zoo.contract.matching import matching
 from zoo.packaged import packaged
+from zoo.shipped.evidence import Evidence
 
 NAME = "quantize.mxfp8.rows"
 
 
-def test_list_is_a_line_for_each_kernel_and_a_total(zoo_command):
-    listed, _, total = zoo_command("list").output.partition("\n\n")
-    assert [line.split()[0] for line in listed.splitlines()] == list(packaged.manifest.names)
-    for line, kernel in zip(listed.splitlines(), packaged.find(), strict=True):
-        shown = line.removeprefix(kernel.name).strip()
-        assert len(shown) > 10 and kernel.summary.startswith(shown.removesuffix("...")), line
-    cubins = {variant.file: variant for kernel in packaged.find() for variant in kernel.variants}  # of which some have several names
+def rows_of(output):
+    """The table's rows, without its header; lines that go on belong to the row above."""
+    found = []
+    for line in output.partition("\n\n")[0].splitlines()[1:]:
+        if line.startswith(" "):
+            found[-1] += " " + line.strip()
+        else:
+            found.append(line)
+    return [line.split(maxsplit=3) for line in found]
+
+
+def test_all_is_a_line_for_each_kernel_and_no_two_kernels_have_the_same_words(zoo_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    rows = rows_of(zoo_command("list", "--all").output)
+    assert [name for name, *_ in rows] == list(packaged.manifest.names)
+    for kernel, (_, _, _, words) in zip(packaged.find(), rows, strict=True):
+        assert words == in_short(kernel) and "..." not in words
+    families_of_words = {}
+    for kernel in packaged.find():
+        same = (
+            in_short(kernel),
+            kernel.fields["op"],
+            kernel.fields.get("direction"),
+            kernel.fields.get("arrangement"),
+            kernel.fields.get("formats"),
+        )
+        families_of_words.setdefault(same, []).append(kernel.name)
+    assert [names for names in families_of_words.values() if len(names) > 1] == []
+
+
+def test_many_kernels_fit_a_screen_and_every_one_is_in_a_line(zoo_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    output = zoo_command("list").output
+    assert len(output.splitlines()) <= 40 and "..." not in output and max(map(len, output.splitlines())) <= 100
+    for kernel in packaged.find():
+        fitting = [row for row in rows_of(output) if kernel.name in matching(row[0], packaged.manifest.names)]
+        wanted = kernel.fields.get("formats", "")
+        left, _, right = wanted.partition("_")
+        assert any(
+            wanted in (*row[3].replace(":", "").split(), *row[0].split(".")) or (left in row[3] and right in row[3]) for row in fitting
+        )
+
+
+def test_a_mark_is_the_least_that_was_seen_of_any_cubin(zoo_command, cubins):
+    """No evidence, then what is added of all cubins of an arch but one, then of that."""
+    from zoo.shipped.evidence import Evidence
+
+    def marks():
+        (row,) = rows_of(zoo_command("--cubins", cubins, "list", NAME).output)
+        return row[1:3]
+
+    variants = [variant for variant in packaged.kernel(NAME).variants if variant.arch == "sm_90a"]
+    assert marks() == ["?", "?"]
+    for kind, record, sign in (("emulator", {"error": None}, "\u25cb"), ("gpu", {"device": "GPU", "error": None}, "\u25cf")):
+        before = marks()
+        for variant in variants:
+            assert marks() == before
+            evidence = Evidence(cubins)
+            evidence.add(variant, kind, record)
+            evidence.write()
+        assert marks() == [sign, "?"]
+    evidence.add(variants[0], "gpu", {"device": "GPU", "error": "wrong"})
+    evidence.write()
+    assert marks() == ["!", "?"] and "! FAILED" in zoo_command("--cubins", cubins, "list", NAME).output
+
+
+def test_kernels_of_which_something_else_was_seen_share_no_line(zoo_command, cubins):
+    from zoo.shipped.evidence import Evidence
+
+    evidence = Evidence(cubins)
+    for variant in packaged.kernel("gemm.fp8b128.dense").variants:
+        evidence.add(variant, "emulator", {"error": None})
+    evidence.write()
+    rows = rows_of(zoo_command("--cubins", cubins, "list").output)
+    assert [row[1:3] for row in rows if row[0] == "gemm.fp8b128.dense"] == [["\u25cb", "\u25cb"]]
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch):
+    shown = list_kernels.listing(packaged.find(NAME), Evidence(packaged.directory))
+    assert "\033[" in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033[" not in list_kernels.listing(packaged.find(NAME), Evidence(packaged.directory))
+    monkeypatch.setattr(text, "can_print", lambda signs: False)
+    assert list_kernels.listing(packaged.find(NAME), Evidence(packaged.directory)).isascii()
+
+
+def test_a_pipe_gets_no_colours(zoo_command):
+    assert "\033" not in zoo_command("list").output
+
+
+def test_a_kernel_of_another_zoo_keeps_its_summary():
+    other = SimpleNamespace(name="twist.bf16", fields={"op": "twist", "formats": "bf16"}, summary="turns x")
+    assert in_short(other) == in_short_together([other, other]) == "turns x"
+
+
+@pytest.mark.parametrize(
+    ("formats", "words"),
+    [
+        (["mxfp8", "nvfp4"], "mxfp8 nvfp4"),
+        (["a_x", "a_y", "b_x", "b_y", "c"], "c {a,b}_{x,y}"),
+        (["a_x", "b_y"], "a_x b_y"),
+        (["a_x", "a_y"], "a_x a_y"),
+    ],
+)
+def test_pairs_of_formats_are_folded_only_where_all_of_them_are_there(formats, words):
+    assert short_formats(formats) == words
+
+
+def test_the_total_counts_each_cubin_once(zoo_command):
+    cubins = {variant.file: variant for kernel in packaged.find() for variant in kernel.variants}  # some have several names
     assert len(cubins) < sum(len(kernel.variants) for kernel in packaged.find())
     megabytes = sum(variant.bytes for variant in cubins.values()) / 1e6
-    assert total.startswith(f"{len(packaged.manifest.names)} kernels, {len(cubins)} cubins, {megabytes:.1f} MB\n")
-    for arch in ("sm_90a", "sm_100f"):
-        assert f"{arch}: {sum(variant.arch == arch for variant in cubins.values())} cubins, " in " ".join(total.split())
+    words = " ".join(zoo_command("list").output.split())
+    assert f"{len(packaged.manifest.names)} kernels, {len(cubins)} cubins, {megabytes:.1f} MB: " in words
+    for arch, family in (("sm_90a", "Hopper"), ("sm_100f", "Blackwell")):
+        assert f"{sum(variant.arch == arch for variant in cubins.values())} for {family} ({arch})" in words
 
 
-def test_the_total_is_of_what_is_listed(zoo_command, cubins):
-    words = " ".join(zoo_command("--cubins", cubins, "list", NAME, "--arch", "sm_100*").output.split())
+def test_the_total_is_of_what_is_listed(zoo_command):
+    words = " ".join(zoo_command("list", NAME, "--arch", "sm_100*").output.split())
     variants = [variant for variant in packaged.kernel(NAME).variants if variant.arch == "sm_100f"]
-    assert f"1 kernel, {len(variants)} cubins, " in words and f"sm_100f: {len(variants)} cubins, never run on a GPU" in words
-    assert "sm_90a" not in words
+    assert f"1 kernel, {len(variants)} cubins, " in words and "Hopper" not in words
 
 
 def test_the_evidence_counts_every_cubin_and_its_state(zoo_command, cubins):
-    lines = zoo_command("--cubins", cubins, "list", "--evidence").output.splitlines()
+    lines = zoo_command("--cubins", cubins, "list", "--evidence").output.partition("\n\n")[0].splitlines()
     counts = [int(word) for line in lines for word in line.split() if word.isdigit()]
     of_rows = {  # formats in one row may share a cubin
         ("".join("*" if word == kernel.fields.get("formats") else word for word in kernel.name.split(".")), variant.file)
@@ -70,8 +176,11 @@ def test_list_filters(zoo_command):
     [
         (("--op", "gemmm"), "no kernel has --op gemmm; did you mean gemm? There are "),
         (("--formats", "mxfp9"), "no kernel has --formats mxfp9; did you mean "),
-        (("--arch", "sm_90"), "no kernel has --arch sm_90; did you mean sm_90a? There are sm_90a and sm_100f"),
-        (("--arch", "sm_70"), "no kernel has --arch sm_70; there are sm_90a and sm_100f"),
+        (
+            ("--arch", "sm_90"),
+            "no kernel has --arch sm_90; did you mean sm_90a? There are sm_90a (hopper, h100, h200) and sm_100f (blackwell, b200, b300)",
+        ),
+        (("--arch", "sm_70"), "no kernel has --arch sm_70; did you mean sm_90a or sm_100f? There are sm_90a (hopper"),
         (("nothing.*",), "no kernel matches 'nothing.*'; `zoo list` shows all "),
         (
             ("swiglu", "--op", "scales"),
@@ -113,23 +222,6 @@ def test_list_as_json_has_the_evidence_as_numbers(zoo_command, cubins):
     assert other["evidence"]["never_run"] == other["variants"] and other["evidence"]["summary"] == "never run on a GPU"
 
 
-@pytest.mark.parametrize(("columns", "name_width"), [(200, 28), (60, 28), (56, 28), (55, 27), (40, 20)])
-def test_names_take_up_to_half_the_terminal_and_a_summary_that_would_be_short_is_left_out(monkeypatch, columns, name_width):
-    monkeypatch.setenv("COLUMNS", str(columns))
-    kernels = [SimpleNamespace(name=name, summary="word " * 50) for name in ("a" * 28, "b" * 5)]
-    assert list_kernels._name_width(kernels) == name_width
-    for kernel in kernels:
-        for width in (20, 28):
-            line, begins = list_kernels._line(kernel, width), max(len(kernel.name), width) + 2
-            if columns - begins >= list_kernels._SHORTEST_SUMMARY:
-                assert line.startswith(kernel.name) and line.endswith("...") and columns - 5 < len(line) <= columns
-                assert line[begins - 2 : begins + 4] == "  word"
-            else:
-                assert line == kernel.name
-    exact = columns - list_kernels._SHORTEST_SUMMARY - 2
-    assert list_kernels._line(kernels[1], exact) != "bbbbb" and list_kernels._line(kernels[1], exact + 1) == "bbbbb"
-
-
 def test_a_caller_chooses_among_several_dtypes_and_options():
     kernel = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
     assert list_kernels.choices(kernel) == {
@@ -139,7 +231,7 @@ def test_a_caller_chooses_among_several_dtypes_and_options():
 
 def test_the_evidence_is_indented_under_its_kernels(zoo_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    lines = zoo_command("list", "--evidence", NAME).output.splitlines()
+    lines = zoo_command("list", "--evidence", NAME).output.partition("\n\n")[0].splitlines()
     assert lines[0] == NAME and [line[:5] for line in lines[1:]] == ["  sm_"] * (len(lines) - 1)
 
 

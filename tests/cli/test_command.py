@@ -45,6 +45,13 @@ def test_a_reader_that_had_enough_is_no_failure_in_words():
     assert done.stdout == "q" and done.stderr == ""
 
 
+@pytest.mark.parametrize("arguments", ["list --json", "list --all", "show '*' --json", "show quantize.mxfp8.rows --json"])
+def test_a_reader_that_had_enough_makes_no_failure_of_what_only_prints(arguments):
+    command = f"set -o pipefail; {shlex.join(COMMAND)} {arguments} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout
+
+
 @pytest.mark.parametrize("arguments", [("export", "/dev/null/x"), ("export", "/proc/nowhere/x")])
 def test_a_place_that_cannot_be_written_is_one_line(zoo_command, arguments):
     result = zoo_command(*arguments)

@@ -12,9 +12,9 @@ NAME = "quantize.mxfp8.rows"
 
 @pytest.mark.skipif(shutil.which("cc") is None or shutil.which("make") is None, reason="no C compiler or no make")
 def test_the_package_builds(zoo_command, tmp_path):
-    result = zoo_command("export", tmp_path / "package", "--select", "quantize.*", "--arch", "sm_90a")
+    result = zoo_command("export", tmp_path / "package", "--select", "quantize.mxfp8.*", "--arch", "sm_90a")
     assert result.exit_code == 0, result.output
-    variants = sum(variant.arch == "sm_90a" for kernel in packaged.find("quantize.*") for variant in kernel.variants)
+    variants = sum(variant.arch == "sm_90a" for kernel in packaged.find("quantize.mxfp8.*") for variant in kernel.variants)
     assert NAME in result.output and f"{variants} variants" in result.output
     subprocess.run(["make", "-s", "-C", tmp_path / "package"], check=True)
 

@@ -28,17 +28,17 @@ def test_a_kernel_that_is_wrong_is_said_so_timed_all_the_same_and_in_the_file(wi
     assert not checked["right"] and "FAILED" in checked["said"]
     (measured,) = timed["measurements"]
     assert measured["sizes"]["M"] == 64 and measured["microseconds"] > 0
-    assert set(measured["rivals"]) == {"cuBLASLt", "torch scaled_mm"}
-    assert all("no such product" in why for why in measured["rivals"].values())
+    assert "torch block-wise" in measured["rivals"] and all(isinstance(why, str) and why for why in measured["rivals"].values())
 
 
 def test_a_library_that_is_not_there_is_a_reason_and_no_failure(with_stand_in):
-    run = with_stand_in("bench", "gemm.fp8b128.dense", "--shape", "64,128,256", "--beside", "--json")
+    run = with_stand_in("bench", "gemm.fp8b128.dense", "--shape", "64,128,256", "--json")
     assert run.returncode == 0, run.stderr
     (measured,) = json.loads(run.stdout)["measurements"]
     assert all(isinstance(why, str) and why for why in measured["rivals"].values())
-    shown = with_stand_in("bench", "gemm.fp8b128.dense", "--shape", "64,128,256", "--beside")
-    assert "cuBLASLt us" in words(shown.stdout) and measured["rivals"]["cuBLASLt"] in words(shown.stdout)
+    shown = with_stand_in("bench", "gemm.fp8b128.dense", "--shape", "64,128,256")
+    assert "block-wise us" not in words(shown.stdout)
+    assert all(f"{name}" in words(shown.stdout) and why in words(shown.stdout) for name, why in measured["rivals"].items())
 
 
 def test_nothing_that_runs_here_is_refused(without_gpu, with_stand_in):

@@ -75,7 +75,7 @@ def test_all_is_checked_and_then_products_are_timed_and_the_file_is_written_afte
     ]  # fmt: skip
     verified, _, timed = (given for _, given, _, _ in asked)
     assert verified[2:-1] == ["--gpu", "--device", "0", "--jobs", "3", "--record-to"]
-    assert timed[2:] == ["--beside", "--json", "--device", "0"]
+    assert timed[2:] == ["--json", "--device", "0"]
     assert len({given[-1] for _, given, _, _ in asked[:2]}) == 2
     checked = {
         name: {"right": True, "seconds": 12.3, "said": "", "evidence": {"seen of": name}} for name in ("quantize.a", "gemm.a")
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_said_at_once_and_again_at_the_end_and_is_the_exit_stat
     assert found["checks"]["gemm.a"] == {"right": False, "seconds": 0.4, "said": "many words", "evidence": {}}
     assert found["timings"] == {"gemm.a": {"error": "said"}}
     assert [given for _, given, _, _ in asked][-1][2:] == [
-        "--beside", "--json", "--device", "2", "--shape", "1,2,3", "--shape", "4,5,6",
+        "--json", "--device", "2", "--shape", "1,2,3", "--shape", "4,5,6",
     ]  # fmt: skip
     assert {limit for _, _, limit, _ in asked} == {1}
 

@@ -1,9 +1,11 @@
 """A name, a part of names or a pattern means the same kernels in every command and in zoo.find."""
 
 import json
+import re
 
 import pytest
 
+import zoo
 from zoo.cli.list_kernels import families
 from zoo.contract.matching import matching
 from zoo.errors import ArgumentError, UnknownKernelError
@@ -43,11 +45,14 @@ def listed(zoo_command, written):
     return [one["name"] for one in json.loads(zoo_command("list", written, "--json").output)]
 
 
-def test_every_pattern_that_list_prints_is_one_that_all_commands_take(zoo_command):
-    lines = zoo_command("list", "--evidence").output.splitlines()
+def test_every_pattern_that_list_prints_is_one_that_all_commands_take(zoo_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    folds = [line.split()[0] for line in zoo_command("list").output.partition("\n\n")[0].splitlines()[1:] if not line.startswith(" ")]
+    lines = zoo_command("list", "--evidence").output.partition("\n\n")[0].splitlines()
     printed = [line.partition(":")[0] for line in lines if not line.startswith(" ")]
     assert printed == list(families(packaged.find())) and any("*" in one for one in printed)
-    assert {name for one in printed for name in matching(one, NAMES)} == set(NAMES)
+    for patterns in (folds, printed):
+        assert {name for one in patterns for name in matching(one, NAMES)} == set(NAMES)
 
 
 @pytest.mark.parametrize("written", ["scales.*blocked", "mn_major", "quantize.mxfp8.rows"])
@@ -121,11 +126,11 @@ def test_a_misspelt_command_is_told_what_was_meant_whatever_stands_behind_it(zoo
 @pytest.mark.parametrize(
     ("search", "words"),
     [
-        (dict(arch=9), "find: no arch is '9'; did you mean sm_90a? There are sm_90a, "),
+        (dict(arch=9), "find: no arch is 9; did you mean sm_90a? There are sm_90a (hopper, h100, h200) "),
         (dict(arch="sm_9x"), "find: no arch is 'sm_9x'; did you mean sm_90a?"),
-        (dict(arch=b"sm_90a"), "find: no arch is 'b'sm_90a''; "),
+        (dict(arch=b"sm_90a"), "find: no arch is b'sm_90a'; "),
         (dict(op="gem"), "find: no op is 'gem'; did you mean gemm?"),
-        (dict(op=7), "find: no op is '7'; there are quantize"),
+        (dict(op=7), "find: no op is 7; there are quantize"),
         (dict(zop="gemm", colour="red"), "find: names have no field 'colour'; they have "),
         (dict(groupin="dense"), "find: names have no field 'groupin'; did you mean grouping?"),
     ],
@@ -134,6 +139,29 @@ def test_a_search_for_what_no_kernel_can_have_is_refused_whatever_its_type(searc
     with pytest.raises(ArgumentError) as refusal:
         packaged.find(**search)
     assert str(refusal.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("word", "arch"),
+    [("hopper", "sm_90a"), ("H100", "sm_90a"), ("h200", "sm_90a"), ("b200", "sm_100f"), ("B300", "sm_100f"), ("Blackwell", "sm_100f")],
+)
+def test_an_arch_is_found_by_what_people_call_it(zoo_command, tmp_path, word, arch):
+    assert packaged.find("gemm", arch=word) == packaged.find("gemm", arch=arch) != []
+    assert zoo.emulator.Device(word).arch == arch
+    assert zoo_command("list", "gemm", "--arch", word).output == zoo_command("list", "gemm", "--arch", arch).output
+    exported = zoo_command("export", tmp_path / "package", "--select", "scales.mn_major", "--arch", word)
+    assert exported.exit_code == 0 and " 1 variant, " in " ".join(exported.output.split())
+
+
+@pytest.mark.parametrize("word", ["hoper", "h10", "a100", "", "h200 "])
+def test_a_chip_that_is_none_is_told_which_there_are(zoo_command, word):
+    known = "There are sm_90a (hopper, h100, h200) and sm_100f (blackwell, b200, b300)"
+    result = zoo_command("list", "--arch", word)
+    assert result.exit_code == 1 and known.lower() in result.output.lower()
+    with pytest.raises(ArgumentError, match="(?i)" + re.escape(known)):
+        packaged.find(arch=word)
+    with pytest.raises(zoo.emulator.EmulatorError, match=r"is not covered; .*hopper"):
+        zoo.emulator.Device(word)
 
 
 def test_a_search_that_finds_nothing_may_be_one_that_could_have():
@@ -145,7 +173,10 @@ def test_a_misspelt_command_or_option_is_misuse_and_told_what_was_meant(zoo_comm
     result = zoo_command("lits")
     assert result.exit_code == 2 and "no command is named 'lits'; did you mean list?" in result.output
     result = zoo_command("xyzzy")
-    assert result.exit_code == 2 and "there are demo, doctor, list, show, verify, bench, first-run, export and digest" in result.output
+    assert (
+        result.exit_code == 2
+        and "there are demo, doctor, list, show, verify, bench, first-run, export, new-kernel and digest" in result.output
+    )
     result = zoo_command("list", "--evidnce")
     assert result.exit_code == 2 and "--evidence" in result.output
 

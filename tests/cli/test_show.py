@@ -3,14 +3,20 @@
 import json
 from dataclasses import replace
 
+import numpy
 import pytest
 
 import zoo
+from zoo.benchmark.arguments import size_symbols
 from zoo.cli import contract
 from zoo.cli.example_call import example_call
 from zoo.cli.overview import overview
+from zoo.contract.archs import family_of
+from zoo.contract.array import Array
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import parse_kernel
+from zoo.contract.resolve import resolve
+from zoo.emulator.plan import EmulatedPlan
 from zoo.packaged import packaged
 from zoo.shipped.evidence import Evidence
 
@@ -27,22 +33,23 @@ def words(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("columns", [80, 100])
-def test_every_kernel_fits_a_screen_and_names_all_that_a_caller_gives(monkeypatch, columns):
+@pytest.mark.parametrize(("columns", "most"), [(80, 48), (100, 46)])
+def test_every_kernel_fits_a_screen_and_names_all_that_a_caller_gives(monkeypatch, columns, most):
     monkeypatch.setenv("COLUMNS", str(columns))
     evidence = Evidence(packaged.directory)
     for kernel in packaged.find():
         text = overview(kernel, evidence)
         lines = text.splitlines()
-        assert len(lines) <= 42, f"{kernel.name}: {len(lines)} lines"
+        assert len(lines) <= most, f"{kernel.name}: {len(lines)} lines"
         given = [line.split() for line in lines if line.startswith("  ")]
         for argument in kernel.arguments.values():
             assert [argument.name, argument.access, *argument.dtypes[:1]] in [line[:3] for line in given], (kernel.name, argument.name)
         for name, option in kernel.options.items():
             assert [name, "option", option.default] in [line[:3] for line in given], (kernel.name, name)
         for arch in kernel.archs:
-            assert any(line.startswith(f"{arch} ") for line in lines)
-        assert "--arguments" in text and lines[-1].startswith("print(")
+            assert any(line.startswith(f"{family_of(arch)} ") and f" {arch}, " in line for line in lines)
+        assert "--arguments" in text and lines[-1] == "print(result.numpy())"
+        assert f"--shape {','.join(size_symbols(kernel))} " in text
 
 
 def test_rules_that_find_no_room_are_counted(monkeypatch):
@@ -50,7 +57,7 @@ def test_rules_that_find_no_room_are_counted(monkeypatch):
     hidden = 0
     for kernel in packaged.find():
         text, rules = words(overview(kernel, Evidence(packaged.directory))), [rule for _, rule in kernel.constraints]
-        needs = text.partition("needs ")[2].partition(" promises ")[0].partition(" sm_")[0]
+        needs = text.partition("needs ")[2].partition(" promises ")[0].partition(" Hopper sm_")[0].partition(" Blackwell sm_")[0]
         if needs.startswith(f"{len(rules)} rule"):
             hidden += len(rules)
             continue
@@ -61,14 +68,62 @@ def test_rules_that_find_no_room_are_counted(monkeypatch):
 
 
 def test_the_call_of_every_kernel_is_one_that_the_loader_takes(monkeypatch):
-    """Resolved, checked and with its PTX found, but not run."""
-    prepared = []
-    monkeypatch.setattr(zoo, "launch", lambda name, **arguments: prepared.append(zoo.prepare(name, **arguments)))
+    """Its quantisers run, each call once for all kernels; the kernel itself is resolved and checked, and found in the PTX, but not run."""
+    made, run, devices, real = {}, EmulatedPlan.run, {}, zoo.emulator.Device
+    under_test, resolved = [""], []
+
+    def remembered(self, stream=None):
+        if self.launch.kernel == under_test[0]:
+            resolved.append(self.launch)
+            return
+        run(self, stream)
+
+    def call(name, **arguments):
+        if name == under_test[0]:
+            return packaged.call(name, **arguments)
+        key = (name, *((key, getattr(one, "shape", one), str(getattr(one, "device", ""))) for key, one in arguments.items()))
+        if key not in made:
+            made[key] = packaged.call(name, **arguments)
+        return made[key]
+
+    monkeypatch.setattr(EmulatedPlan, "run", remembered)
+    monkeypatch.setattr(zoo.emulator, "Device", lambda arch: devices.setdefault(arch, real(arch)))
+    monkeypatch.setattr(zoo, "call", call)
     for kernel in packaged.find():
+        under_test[0] = kernel.name
         program, _, last = example_call(kernel, 80).rpartition("\n")
         exec(program, {})
-        assert last.startswith("print(") and prepared[-1].launch.variant in kernel.variants and 0 not in prepared[-1].launch.grid
-    assert len(prepared) == len(NAMES)
+        assert last == "print(result.numpy())" and resolved[-1].variant in kernel.variants and not resolved[-1].empty
+    assert [one.kernel for one in resolved] == list(NAMES)
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_no_line_of_a_call_is_wider_than_the_terminal(columns):
+    for kernel in packaged.find():
+        for line in example_call(kernel, columns).splitlines():
+            assert len(line) <= columns, line
+
+
+@pytest.mark.parametrize("name", ["gemm.fp8b128.dense", "gemm.nvfp4.dense", "gemm.fp8_mxfp4.dense"])
+def test_operands_are_numbers_that_a_product_is_near_to(name):
+    """The quantised product of the example's random matrices, beside their product in float32."""
+    program, seen = example_call(packaged.kernel(name), 100), {}
+    assert "numpy.ones(1," in program or "ones" not in program
+    program = program.replace("def normal(*shape): return array(", "def normal(*shape): return kept(").replace(
+        "array = gpu.array", KEEPING, 1
+    )
+    exec(program.rpartition("\n")[0], seen)
+    a, b = (matrix.astype(numpy.float32) for matrix in seen["matrices"])
+    error = numpy.linalg.norm(seen["result"].numpy().astype(numpy.float32) - a @ b.T) / numpy.linalg.norm(a @ b.T)
+    assert 0.001 < error < 0.2
+
+
+KEEPING = """array = gpu.array
+matrices = []
+def kept(matrix):
+    matrices.append(matrix)
+    return array(matrix)
+"""
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -76,19 +131,19 @@ def test_the_call_of_every_kernel_is_one_that_the_loader_takes(monkeypatch):
 def test_what_show_prints_last_runs_when_it_is_pasted(zoo_command, monkeypatch, capsys, name, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     text = zoo_command("show", name).output
-    exec(text[text.index("# a call") :], {})
+    exec(text[text.index("# a call to paste") :], {})
     assert "[" in capsys.readouterr().out
 
 
 def test_the_call_says_how_it_is_made_on_a_gpu_with_names_that_exist(zoo_command):
     text = zoo_command("show", NAME).output
-    assert "on a GPU: zoo.to_device, zoo.empty" in text and callable(zoo.to_device) and callable(zoo.empty)
+    assert "on a GPU: array = zoo.to_device" in text and callable(zoo.to_device)
 
 
 def test_the_call_of_another_zoo_is_of_that_zoo(zoo_command, cubins, capsys):
     text = zoo_command("--cubins", cubins, "show", "scales.mn_major").output
-    assert f"own = zoo.Zoo({str(cubins)!r})" in text and "zoo.launch" not in text
-    exec(text[text.index("# a call") :], {})
+    assert f"own = zoo.Zoo({str(cubins)!r})" in text and "own.call(" in text
+    exec(text[text.index("# a call to paste") :], {})
     assert "[" in capsys.readouterr().out
 
 
@@ -96,11 +151,11 @@ def test_a_kernel_of_unknown_sizes_is_shown_without_a_call():
     from tests.contract.entries import entry
 
     known = parse_kernel("gemm.mxfp8_mxfp4.dense", entry())
-    assert "zoo.launch(" in example_call(known, 80)
+    assert "zoo.call(" in example_call(known, 80)
     data = entry()
     data["constraints"] = [{"expression": "K == 77", "words": "K must be 77"}]
     text = example_call(parse_kernel("gemm.mxfp8_mxfp4.dense", data), 80)
-    assert text.startswith("# no example: ") and "K must be 77" in words(text.replace("#", "")) and "launch" not in text
+    assert text.startswith("# no example: ") and "K must be 77" in words(text.replace("#", "")) and "call(" not in text
     assert all(line.startswith("# ") for line in text.splitlines())
 
 
@@ -158,7 +213,7 @@ def test_a_launch_rule_that_finds_no_room_goes_on_under_its_first_extent(monkeyp
 )
 def test_a_part_of_the_contract_comes_alone(zoo_command, option, there, not_there):
     text = zoo_command("show", NAME, option).output
-    assert text.startswith(NAME) and there in text and not_there not in text and "zoo.launch" not in text
+    assert text.startswith(NAME) and there in text and not_there not in text and "zoo.call" not in text
 
 
 def test_json_is_the_manifest_entry(zoo_command):
@@ -214,3 +269,39 @@ def test_rules_take_the_lines_that_are_left_of_a_screen_and_not_one_more(monkeyp
 def test_a_call_by_groups_has_two():
     for name, ends in (("quantize.fp8b128.rows.m_grouped_contiguous", "[32, 64]"), ("gemm.fp8b128.k_grouped", "[128, 256]")):
         assert f"offsets = array(numpy.array({ends}, numpy.int32))" in example_call(packaged.kernel(name), 80)
+
+
+def test_more_than_five_kernels_are_listed_and_not_shown(zoo_command):
+    assert len(packaged.find("quantize.*.rows")) == 5 and zoo_command("show", "quantize.*.rows").output.count("# a call to paste") == 5
+    many = zoo_command("show", "gemm.fp8b128")
+    assert many.exit_code == 0 and "# a call" not in many.output and "means 13 kernels, and up to 5 are shown" in words(many.output)
+    assert all(kernel.name in many.output for kernel in packaged.find("gemm.fp8b128"))
+
+
+def test_the_variant_shown_for_a_shape_is_the_one_that_a_call_of_these_sizes_runs(zoo_command):
+    for sizes in ((1, 4096, 7168), (64, 7168, 2048), (4096, 7168, 2048)):
+        text = words(zoo_command("show", "gemm.fp8b128.dense", "--shape", ",".join(map(str, sizes))).output)
+        assert f"M, N, K = {sizes[0]}, {sizes[1]}, {sizes[2]} Hopper (H200): " in text
+        kernel, (M, N, K) = packaged.kernel("gemm.fp8b128.dense"), sizes
+        for capability, multiprocessors, family in (((9, 0), 132, "Hopper (H200)"), ((10, 0), 148, "Blackwell (B200)")):
+            shapes = {
+                "a": ("e4m3", (M, K)),
+                "a_scale": ("f32", (M, -(-K // 128))),
+                "b": ("e4m3", (N, K)),
+                "b_scale": ("f32", (-(-N // 128), -(-K // 128))),
+                "d": ("bf16", (M, N)),
+            }
+            arrays = {
+                name: Array(number << 40, dtype, shape, (shape[1], 1)) for number, (name, (dtype, shape)) in enumerate(shapes.items(), 1)
+            }
+            launch = resolve(kernel, arrays, capability, multiprocessors)
+            assert f"{family}: {launch.variant.name}: grid {launch.grid[0]} x {launch.grid[1]}" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [("1,2", "a shape is M,N,K, got 1,2"), ("64,100,7168", "N must be a multiple of 8"), ("1,2,x", "expected whole numbers")],
+)
+def test_a_shape_that_is_none_is_refused(zoo_command, shape, said):
+    result = zoo_command("show", "gemm.fp8b128.dense", "--shape", shape)
+    assert said in words(result.output) and "Traceback" not in result.output

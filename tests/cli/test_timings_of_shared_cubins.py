@@ -21,7 +21,7 @@ def variants():
 
 def measured(variant, microseconds):
     fields = dict.fromkeys(Measurement.__dataclass_fields__, 1.0)
-    made = Measurement(**(fields | {"variant": variant.name, "bytes": 8, "torch_product_microseconds": None}))
+    made = Measurement(**(fields | {"variant": variant.name, "bytes": 8, "rivals": {}}))
     return [(SIZES, replace(made, microseconds=microseconds))]
 
 
@@ -40,13 +40,13 @@ def test_the_same_sizes_under_two_names_do_not_replace_each_other(tmp_path, mach
     evidence.write()
     for kernel, variant, took in both:
         found = timings(Evidence(tmp_path), kernel, variant)
-        assert {line: figures["microseconds"] for line, figures in found.items()} == {"M=64 N=512 K=256": took}
+        assert {line: figures["microseconds"] for line, figures in found.items()} == {"M=64 K=256 N=512": took}
 
 
 def test_lines_of_the_name_that_a_cubin_was_built_for_are_sizes_alone():
     owned, shared = variants()
-    assert line_of(OWNER, owned, SIZES) == "M=64 N=512 K=256"
-    assert line_of(OTHER, shared, SIZES) == f"kernel={OTHER.name} M=64 N=512 K=256"
+    assert line_of(OWNER, owned, SIZES) == "M=64 K=256 N=512"
+    assert line_of(OTHER, shared, SIZES) == f"kernel={OTHER.name} M=64 K=256 N=512"
 
 
 def test_a_third_name_of_the_same_cubin_is_shown_nothing_of_the_others(tmp_path, machine):

@@ -16,6 +16,13 @@ from zoo.shipped.evidence import Evidence
 from zoo.shipped.places import cubins_directory
 
 NAME = "quantize.mxfp8.rows"
+QUICK = "scales.blocked"  # one variant an arch, which the emulator soon has run
+
+
+@pytest.fixture
+def one_kernel(tmp_path):
+    """All variants of one kernel: nothing that is wrong with a file needs hundreds of others beside it."""
+    return small_zoo(tmp_path / "one", NAME)
 
 
 def some_cubins(cubins):
@@ -32,42 +39,42 @@ def test_sound_cubins_pass(zoo_command, cubins):
     assert f"{len(some_cubins(cubins))} cubins" in result.output and "as the manifest says" in result.output
 
 
-def test_a_flipped_byte_is_rejected(zoo_command, cubins):
-    victim = some_cubins(cubins)[3]
+def test_a_flipped_byte_is_rejected(zoo_command, one_kernel):
+    victim = some_cubins(one_kernel)[3]
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
-    result = zoo_command("--cubins", cubins, "verify")
+    result = zoo_command("--cubins", one_kernel, "verify")
     assert result.exit_code == 1
     (problem,) = problems(result)
-    assert problem.startswith(victim.relative_to(cubins).as_posix()) and "altered" in problem
+    assert problem.startswith(victim.relative_to(one_kernel).as_posix()) and "altered" in problem
     assert "1 not" in result.stdout
 
 
-def test_a_truncation_at_any_kib_is_rejected(zoo_command, cubins):
-    victim = cubins / kernel_variants()[0].file
+def test_a_truncation_at_any_kib_is_rejected(zoo_command, two_variants):
+    victim = two_variants / Zoo(two_variants).kernel(NAME).variants[0].file
     data = victim.read_bytes()
     for length in range(0, len(data), 1024):
         victim.write_bytes(data[:length])
-        result = zoo_command("--cubins", cubins, "verify", NAME)
+        result = zoo_command("--cubins", two_variants, "verify", NAME)
         assert result.exit_code == 1
         assert f"truncated: {len(data) - length} of {len(data)} bytes are missing" in problems(result)[0]
 
 
-def test_two_swapped_cubins_are_both_named(zoo_command, cubins):
-    first, second = some_cubins(cubins)[:2]
+def test_two_swapped_cubins_are_both_named(zoo_command, one_kernel):
+    first, second = some_cubins(one_kernel)[:2]
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
     second.write_bytes(one)
-    result = zoo_command("--cubins", cubins, "verify")
+    result = zoo_command("--cubins", one_kernel, "verify")
     assert result.exit_code == 1 and len(problems(result)) == 2
     assert all("files were swapped" in problem for problem in problems(result))
 
 
-def test_a_missing_and_an_unknown_file_are_rejected(zoo_command, cubins):
-    some_cubins(cubins)[0].unlink()
-    (cubins / "sm_90a" / "stray.cubin").write_bytes(b"")
-    result = zoo_command("--cubins", cubins, "verify")
+def test_a_missing_and_an_unknown_file_are_rejected(zoo_command, one_kernel):
+    some_cubins(one_kernel)[0].unlink()
+    (one_kernel / "sm_90a" / "stray.cubin").write_bytes(b"")
+    result = zoo_command("--cubins", one_kernel, "verify")
     assert result.exit_code == 1
     missing, unknown = problems(result)
     assert "missing" in missing and "stray.cubin: the manifest does not know this file" in unknown
@@ -99,11 +106,11 @@ def test_an_edited_manifest_is_rejected_by_the_package(without_gpu, tmp_path, cu
     assert result.returncode == 1 and "was edited: its sha256 is" in result.stderr and "Traceback" not in result.stderr
 
 
-def test_a_manifest_that_lies_about_registers_is_rejected_without_a_pin(zoo_command, cubins):
-    manifest = cubins / "manifest.json"
-    variant = Zoo(cubins).kernel(NAME).variants[0]
+def test_a_manifest_that_lies_about_registers_is_rejected_without_a_pin(zoo_command, one_kernel):
+    manifest = one_kernel / "manifest.json"
+    variant = Zoo(one_kernel).kernel(NAME).variants[0]
     manifest.write_text(manifest.read_text().replace(f'"registers": {variant.registers}', f'"registers": {variant.registers - 1}', 1))
-    result = zoo_command("--cubins", cubins, "verify")
+    result = zoo_command("--cubins", one_kernel, "verify")
     assert result.exit_code == 1 and f"has registers = {variant.registers}" in problems(result)[0]
 
 
@@ -112,7 +119,7 @@ def test_a_pattern_that_matches_nothing_is_not_a_pass(zoo_command):
 
 
 def test_gpu_without_a_gpu_fails_in_words(without_gpu):
-    result = without_gpu("verify", "--gpu")
+    result = without_gpu("verify", NAME, "--gpu")
     assert result.returncode == 1 and "Traceback" not in result.stderr
     assert "CUDA driver" in result.stderr
 
@@ -123,16 +130,15 @@ def two_variants(tmp_path):
     return small_zoo(tmp_path / "small", NAME, lambda variant: variant["name"] == "bf16_e5m2_blocked_t256")
 
 
-def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, two_variants):
-    result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--schedules", "2", "--record")
+def test_emulate_runs_every_arch_without_a_gpu_and_records_it(without_gpu, tmp_path):
+    folder = small_zoo(tmp_path / "small", QUICK)
+    result = without_gpu("--cubins", folder, "verify", "--emulate", "--schedules", "2", "--record")
     assert result.returncode == 0, result.stderr
     words = " ".join(result.stdout.split())
-    assert (
-        "2 variants, 64 problems under 2 schedules each: all right" in words and "not run 112 problems of more" in words
-    )  # of both layouts
-    for variant in Zoo(two_variants).kernel(NAME).variants:
-        record = Evidence(two_variants).of(variant)["emulator"]
-        assert record["error"] is None and record["checks"] == 32 and record["schedules"] == 2
+    assert "2 variants, 92 problems under 2 schedules each: all right" in words and "not run 18 problems of more" in words
+    for variant in Zoo(folder).kernel(QUICK).variants:
+        record = Evidence(folder).of(variant)["emulator"]
+        assert record["error"] is None and record["checks"] == 46 and record["schedules"] == 2
 
 
 def test_an_interrupted_run_keeps_what_it_saw(zoo_command, two_variants, monkeypatch):
@@ -180,27 +186,27 @@ def test_gpu_fails_where_kernels_write_nothing(with_stand_in):
     assert run.launches and not run.faults
 
 
-def test_gpu_with_nothing_to_run_fails(with_stand_in):
-    run = with_stand_in("verify", "--gpu", devices="8.0:108")
+def test_gpu_with_nothing_to_run_fails(with_stand_in, two_variants):
+    run = with_stand_in("--cubins", two_variants, "verify", "--gpu", devices="8.0:108")
     assert run.returncode == 1 and "nothing here runs on Recorder 8.0" in run.stderr and "all right" not in run.stdout
 
 
-def test_gpu_does_not_run_what_is_not_sound(with_stand_in, cubins):
-    victim = some_cubins(cubins)[0]
+def test_gpu_does_not_run_what_is_not_sound(with_stand_in, one_kernel):
+    victim = some_cubins(one_kernel)[0]
     victim.write_bytes(victim.read_bytes()[:-1])
-    run = with_stand_in("--cubins", cubins, "verify", "--gpu")
+    run = with_stand_in("--cubins", one_kernel, "verify", "--gpu")
     assert run.returncode == 1 and not run.launches and "must be sound first" in run.stderr
 
 
-def test_record_writes_failures_as_failures_and_forgets_old_digests(with_stand_in, cubins):
+def test_record_writes_failures_as_failures_and_forgets_old_digests(with_stand_in, one_kernel):
     stale = {"0" * 64: {"gpu": {"device": "an older build", "error": None}}}
-    (cubins / "evidence.json").write_text(json.dumps(stale))
-    assert with_stand_in("--cubins", cubins, "verify", "--gpu", "--record").returncode == 1
-    evidence = Evidence(cubins)
+    (one_kernel / "evidence.json").write_text(json.dumps(stale))
+    assert with_stand_in("--cubins", one_kernel, "verify", "--gpu", "--record").returncode == 1
+    evidence = Evidence(one_kernel)
     recorded = [evidence.of(variant) for variant in kernel_variants() if variant.arch == "sm_90a"]
     assert all(record["gpu"]["error"] and record["gpu"]["device"] == "Recorder 9.0" for record in recorded)
     assert not any(evidence.of(variant) for variant in kernel_variants() if variant.arch != "sm_90a")
-    assert "0" * 64 not in json.loads((cubins / "evidence.json").read_text())
+    assert "0" * 64 not in json.loads((one_kernel / "evidence.json").read_text())
 
 
 def kernel_variants():
@@ -215,12 +221,13 @@ def test_gpu_passes_on_this_gpu(zoo_command):
     assert result.exit_code == 0, result.output
 
 
-def test_jobs_see_what_one_process_sees(without_gpu, two_variants):
+def test_jobs_see_what_one_process_sees(without_gpu, tmp_path):
+    folder = small_zoo(tmp_path / "small", QUICK)
     seen = []
     for jobs in (1, 3):
-        result = without_gpu("--cubins", two_variants, "verify", "--emulate", "--record", "--jobs", str(jobs))
+        result = without_gpu("--cubins", folder, "verify", "--emulate", "--record", "--jobs", str(jobs))
         assert result.returncode == 0, result.stderr
-        seen.append((result.stdout, (two_variants / "evidence.json").read_text()))
+        seen.append((result.stdout, (folder / "evidence.json").read_text()))
     assert seen[0] == seen[1]
 
 

@@ -27,8 +27,10 @@ _MODULES = {
     "bench": "zoo.cli.bench",
     "first-run": "zoo.cli.first_run",
     "export": "zoo.cli.export",
+    "new-kernel": "zoo.cli.new_kernel",
     "digest": "zoo.cli.digest",
 }
+_PRINTING = ("list", "show")  # only print: a reader that has enough of them, such as `head`, is no failure
 
 
 class _Commands(click.Group):
@@ -42,7 +44,8 @@ class _Commands(click.Group):
         return command
 
     def resolve_command(self, context: click.Context, arguments: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        if arguments and arguments[0] not in _MODULES and not arguments[0].startswith("-"):
+        completing = context.resilient_parsing
+        if arguments and arguments[0] not in _MODULES and not arguments[0].startswith("-") and not completing:
             _refuse_command(arguments[0], context)
         return super().resolve_command(context, arguments)
 
@@ -64,6 +67,12 @@ class _Commands(click.Group):
                 return super().invoke(context)
             except ZooError as error:
                 raise click.ClickException(str(error)) from None
+            except BrokenPipeError:
+                if context.invoked_subcommand not in _PRINTING:
+                    raise
+                from zoo.cli.system import abandon_what_was_not_printed
+
+                abandon_what_was_not_printed()
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import click
 
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
+from zoo.cli.completion import KernelName
 
 if TYPE_CHECKING:
     from zoo.benchmark.measure import Measurement
@@ -43,10 +44,10 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
 
 
 @click.command("bench")
-@click.argument("kernels")
+@click.argument("kernels", type=KernelName(), required=False)
 @click.option(
-    "--shape", "shapes", metavar="M,K", multiple=True, callback=_shape,
-    help="The sizes, in the order `zoo show` names them; may be repeated. Left out: the usual ones.",
+    "--shape", "shapes", metavar="M,N,K", multiple=True, callback=_shape,
+    help="The sizes in the order M, N, K, as `zoo show` names them; may be repeated. Left out: the usual ones.",
 )  # fmt: skip
 @click.option(
     "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
@@ -62,7 +63,11 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
 )  # fmt: skip
 @click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
-@click.option("--beside", is_flag=True, help="Time cuBLASLt and torch's scaled_mm as well, where they multiply the same formats.")
+@click.option("--alone", is_flag=True, help="Time no other library's products beside a GEMM.")
+@click.option(
+    "--recorded", is_flag=True,
+    help="Print the timings that are shipped with the cubins and start nothing. Without KERNELS: all of them.",
+)  # fmt: skip
 @click.option("--record", is_flag=True, help="Write the ratios to a file of evidence.")
 @click.option("--record-to", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.json", help="Record, to this file.")
 @click.option(
@@ -74,14 +79,15 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
 @click.pass_context
 def command(
     context: click.Context,
-    kernels: str,
+    kernels: str | None,
     shapes: list[list[int]],
     settings: dict[str, str],
     counts: tuple[int, ...],
     distributions: tuple[str, ...],
     variant: str | None,
     device: int,
-    beside: bool,
+    alone: bool,
+    recorded: bool,
     record: bool,
     record_to: Path | None,
     plot_file: str | None,
@@ -93,14 +99,17 @@ def command(
     else a list of them.
 
     Calls are replayed from a CUDA graph over buffers larger than the L2 cache, in turns with copies of the same bytes;
-    figures are medians. `of copy` is the share of the faster copy's bandwidth. Of a product, `tw us` is the time of torch's
-    FP8 product of the same sizes, which has one scale for each whole operand; with --beside, `cuBLASLt us` and `torch scaled_mm us` are
-    of products with the same scales as the kernel's.
+    figures are medians. `of copy` is the share of the faster copy's bandwidth.
+
+    A GEMM is timed beside the products of torch, DeepGEMM and triton_kernels that can be imported, on random operands of the same
+    sizes. Each result is checked first. zoo is `82% faster` where the other's time is
+    82 % longer.
     """
     from zoo.benchmark.measure import measure
     from zoo.benchmark.record import record as add_record
     from zoo.benchmark.record import words_of
     from zoo.benchmark.rivals import RIVALS
+    from zoo.cli.recorded import shown
     from zoo.cli.recording import kept
     from zoo.cli.selection import selected
     from zoo.cli.text import progress
@@ -113,6 +122,11 @@ def command(
     if as_json and plot_file == _TERMINAL:
         raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
     zoo = collection(context)
+    if recorded:
+        click.echo(shown(zoo, kernels or "*", as_json))
+        return
+    if kernels is None:
+        raise click.UsageError("name the kernels to time: `zoo list` shows them, `zoo bench --recorded` prints what was timed before")
     chosen = selected(zoo, kernels)
     if plot_file is not None and len(chosen) > 1:
         raise click.UsageError(f"a plot is of one kernel, '{kernels}' means {a_few([kernel.name for kernel in chosen])}")
@@ -128,10 +142,11 @@ def command(
     with kept(evidence, err=True):
         for number, kernel in enumerate(chosen):
             measured: list[tuple[dict[str, str | int], Measurement]] = []
+            label = kernel.name if len(chosen) == 1 else f"{number + 1} of {len(chosen)}, {kernel.name}"
             try:
-                with progress(calls[kernel.name], len(calls[kernel.name]), kernel.name) as steps:
+                with progress(calls[kernel.name], len(calls[kernel.name]), label) as steps:
                     for sizes, groups in steps:
-                        seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups, RIVALS if beside else {})
+                        seen = measure(zoo, kernel.name, sizes, settings, variant, device, groups, {} if alone else RIVALS)
                         measured.append((words_of(kernel, sizes, settings, groups), seen))
             finally:
                 if evidence is not None:
@@ -204,34 +219,43 @@ def _draw(file: str, name: str, device: str, measured: Sequence[Measurement]) ->
         click.echo(f"drawn {file}", err=True)
 
 
+def _of_products(measured: Measured) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """A row for zoo and one for each other library that has a time. zoo is 82% faster where the other's time is 82 % longer."""
+    rows: list[tuple[object, ...]] = []
+    for sizes, seen in measured:
+        rows.append((*sizes.values(), f"zoo {seen.variant}", f"{seen.microseconds:.2f}", f"{seen.teraflops:.0f}", ""))
+        for name, time in seen.rivals.items():
+            if isinstance(time, float):
+                share = time / seen.microseconds
+                faster = f"{100 * share - 100:.0f}% faster" if share >= 1 else f"{100 / share - 100:.0f}% slower"
+                rows.append((*("" for _ in sizes), name, f"{time:.2f}", f"{seen.operations / time / 1e6:.0f}", faster))
+    return (*measured[0][0], "who", "us", "TFLOPS", "zoo is"), rows
+
+
+def _of_copies(measured: Measured) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """A row for each size, beside copies of as many bytes."""
+    rows: list[tuple[object, ...]] = []
+    for sizes, seen in measured:
+        torch = "-" if seen.torch_microseconds is None else f"{seen.torch_microseconds:.2f}"
+        copies = (f"{seen.copy_microseconds:.2f}", torch, f"{100 * seen.of_copy:.1f}%")
+        rows.append((*sizes.values(), f"{seen.microseconds:.2f}", f"{seen.gigabytes_per_second:.0f}", *copies, seen.variant))
+    return (*measured[0][0], "us", "GB/s", "copy us", "torch us", "of copy", "variant"), rows
+
+
 def _as_text(machine: Hardware, measured: Measured) -> str:
+    from zoo.benchmark.rivals import RIVALS
     from zoo.cli.text import table
 
-    product = any(seen.operations for _, seen in measured)
-    rows = []
-    for sizes, seen in measured:
-        tw = "-" if seen.torch_product_microseconds is None else f"{seen.torch_product_microseconds:.2f}"
-        arithmetic = (f"{seen.teraflops:.0f}", tw) if product else ()
-        torch = "-" if seen.torch_microseconds is None else f"{seen.torch_microseconds:.2f}"
-        speed = (f"{seen.microseconds:.2f}", f"{seen.gigabytes_per_second:.0f}")
-        copies = (f"{seen.copy_microseconds:.2f}", torch, f"{100 * seen.of_copy:.1f}%")
-        timed = ["-" if isinstance(time, str) else f"{time:.2f}" for time in seen.rivals.values()]
-        rows.append((*sizes.values(), *speed, *arithmetic, *timed, *copies, seen.variant))
-    others = [f"{name} us" for name in measured[0][1].rivals]
-    header = (
-        *measured[0][0],
-        "us",
-        "GB/s",
-        *(("TFLOPS", "tw us") if product else ()),
-        *others,
-        "copy us",
-        "torch us",
-        "of copy",
-        "variant",
-    )
+    header, rows = (_of_products if any(seen.operations for _, seen in measured) else _of_copies)(measured)
     lines = [f"{machine.device}, driver {machine.driver}", table(header, rows)]
-    reasons = {f"{name}: {why}": None for _, seen in measured for name, why in seen.rivals.items() if isinstance(why, str)}
-    lines += reasons
+    timed = [name for name in measured[0][1].rivals if any(isinstance(seen.rivals[name], float) for _, seen in measured)]
+    lines += [f"{name} does less work: {RIVALS[name].less}" for name in timed if RIVALS[name].less]
+    reasons: dict[str, dict[str, None]] = {}
+    for _, seen in measured:
+        for name, why in seen.rivals.items():
+            if isinstance(why, str):
+                reasons.setdefault(why, {})[name] = None
+    lines += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
     for sizes, seen in measured:
         if not seen.past_cache:
             lines.append(f"{', '.join(f'{name} = {value}' for name, value in sizes.items())}: so small that the L2 cache holds all buffers")

@@ -66,7 +66,7 @@ def _verdict(sound: bool, usable: bool, emulated: bool) -> str:
     if not sound:
         return "The package is damaged; reinstall zoo, or in a checkout run build_cubins.py."
     if usable:
-        return "Kernels run here. Try `zoo demo`; on a GPU that `zoo list` has no evidence of, `zoo first-run` (docs/first_run.md)."
+        return "Kernels run here. Try `zoo demo`; on a GPU that `zoo list` has no evidence of, `zoo first-run` (docs/blackwell.md)."
     if not emulated:
         return "No kernel can run here. What needs no GPU works: list, show, verify, export."
     return (

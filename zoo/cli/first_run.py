@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import collection
+from zoo.cli.completion import KernelName
 
 if TYPE_CHECKING:
     from zoo.contract.manifest import Kernel
@@ -38,7 +39,7 @@ def _finite(context: click.Context, parameter: click.Parameter, seconds: float) 
 
 
 @click.command("first-run")
-@click.argument("kernels", default="*")
+@click.argument("kernels", default="*", type=KernelName())
 @click.option(
     "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), default="first_run.json", show_default=True, help="The file."
 )
@@ -58,14 +59,14 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     """Check and time everything on a GPU that is new to zoo, and write a file to attach to an issue.
 
     Every variant that this GPU runs is held against the reference; then every product is timed, with the variant that its sizes choose,
-    beside cuBLASLt and torch's scaled_mm where they have the same product. docs/first_run.md says what is in the file.
+    beside the products of torch and other libraries that are installed. docs/blackwell.md says what is in the file.
 
     Exit status: 0 all is right, 1 something is wrong.
     """
     from zoo.checks.gpu import runnable
     from zoo.cli.selection import selected
     from zoo.cli.system import ended_in_order
-    from zoo.cli.text import count, fact
+    from zoo.cli.text import Steps, count, fact
     from zoo.contract.files import refuse_unwritable
     from zoo.runtime import driver
     from zoo.runtime.hardware import describe
@@ -78,19 +79,22 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
         raise click.ClickException(f"nothing of '{kernels}' runs on {opened.name}")
     found: dict[str, Any] = {"digest": zoo.digest, **asdict(describe(opened)), "libraries": _libraries(), "checks": {}, "timings": {}}
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
+    products = [kernel for kernel in chosen if kernel.fields["op"] == "gemm"]
+    steps = Steps(len(chosen) + len(products))
     with ended_in_order(), tempfile.TemporaryDirectory() as folder:
         for number, kernel in enumerate(chosen):
+            steps.begin(f"checking {kernel.name}")
             checked = _checked(context.obj, kernel, device, jobs, limit, Path(folder) / f"{number}.json")
             found["checks"][kernel.name] = checked
             _write(output, found)
             state = "right" if checked["right"] else "WRONG"
-            click.echo(fact(state, f"{kernel.name}: {count(len(runnable(kernel, opened)), 'variant')}, {checked['seconds']:.0f} s"))
-        for kernel in chosen:
-            if kernel.fields["op"] == "gemm":
-                timed = _timed(context.obj, kernel, device, limit, shapes)
-                found["timings"][kernel.name] = timed
-                _write(output, found)
-                click.echo(f"\n{kernel.name}\n{_table(timed)}")
+            steps.end(fact(state, f"{kernel.name}: {count(len(runnable(kernel, opened)), 'variant')}, {checked['seconds']:.0f} s"))
+        for kernel in products:
+            steps.begin(f"timing {kernel.name}")
+            timed = _timed(context.obj, kernel, device, limit, shapes)
+            found["timings"][kernel.name] = timed
+            _write(output, found)
+            steps.end(f"\n{kernel.name}\n{_table(timed)}")
     wrong = [name for name, checked in found["checks"].items() if not checked["right"]]
     for name in wrong:
         click.echo(fact("WRONG", f"{name}: {found['checks'][name]['said']}"), err=True)
@@ -109,7 +113,7 @@ def _checked(cubins: Path | None, kernel: Kernel, device: int, jobs: int, limit:
 
 def _timed(cubins: Path | None, kernel: Kernel, device: int, limit: float, shapes: Sequence[str]) -> dict[str, Any]:
     sizes = [part for shape in shapes for part in ("--shape", shape)]
-    status, said, errors, _ = _run(cubins, ("bench", kernel.name, "--beside", "--json", "--device", device, *sizes), limit)
+    status, said, errors, _ = _run(cubins, ("bench", kernel.name, "--json", "--device", device, *sizes), limit)
     if status:
         return {"error": _tail(errors or said)}
     data: dict[str, Any] = json.loads(said)

@@ -1,4 +1,4 @@
-"""`zoo list`: what the zoo holds, a line for each kernel, and what has run where."""
+"""`zoo list`: what the zoo holds, and on which chips what has been seen to run."""
 
 from __future__ import annotations
 
@@ -10,35 +10,50 @@ from typing import Any
 import click
 
 from zoo.cli import collection
+from zoo.cli.completion import ArchName, KernelName
+from zoo.contract.archs import arch_of, family_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.shipped.evidence import Evidence, evidence_of
 
-_SHORTEST_SUMMARY = 16  # columns; where there is less room the name stands alone
+_SHORTEST = 24  # columns for what a kernel does; where there is less room the name stands alone
+_MOST_LINES = 30  # of kernels by name; more are folded
+_SIGNS = {  # of what has been seen of the cubins of an arch: the sign, its ASCII twin, its colour, what it means
+    "seen": ("\u25cf", "#", "green", "passed on a GPU"),
+    "emulated": ("\u25cb", "o", "yellow", "emulated only"),
+    "unseen": ("?", "?", "yellow", "never run"),
+    "failed": ("!", "!", "red", "FAILED"),
+    "none": ("-", "-", None, "no cubin"),
+}
 
 
 @click.command("list")
-@click.argument("kernels", default="*")
+@click.argument("kernels", default="*", type=KernelName())
 @click.option("--op", help="Only this operation: quantize, gemm.")
 @click.option("--formats", help="Only these formats: mxfp8, fp8b128, ...")
-@click.option("--arch", metavar="PATTERN", default="*", help="Only kernels with cubins for these archs, such as 'sm_10*'.")
+@click.option(
+    "--arch", metavar="ARCH", type=ArchName(), default="*", help="Only kernels with cubins for it: hopper, b200, sm_90a, 'sm_10*'."
+)
+@click.option("--all", "unfolded", is_flag=True, help="A line for each kernel, however many there are.")
 @click.option("--evidence", "as_evidence", is_flag=True, help="What has been seen of the cubins, arch by arch.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the evidence.")
 @click.pass_context
-def command(context: click.Context, kernels: str, op: str | None, formats: str | None, arch: str, as_evidence: bool, as_json: bool) -> None:
-    """List kernels: a line each, and a total.
+def command(
+    context: click.Context, kernels: str, op: str | None, formats: str | None, arch: str, unfolded: bool, as_evidence: bool, as_json: bool
+) -> None:
+    """List kernels, with a column for each arch, and a total.
 
-    KERNELS is a name, a part of names such as swiglu, or a pattern such as 'quantize.*.rows'. With --evidence, kernels
-    that differ in their formats only share a line.
+    KERNELS is a name, a part of names such as swiglu, or a pattern such as 'quantize.*.rows'. Many kernels are folded:
+    those that differ in their formats and groupings share a line.
     """
-    from zoo.cli.selection import refuse_unknown, selected
+    from zoo.cli.selection import refuse_unknown, refuse_unknown_arch, selected
 
     zoo = collection(context)
     every = zoo.find()
     fields = {field: value for field, value in (("op", op), ("formats", formats)) if value is not None}
     for field, value in fields.items():
         refuse_unknown(f"--{field}", value, (kernel.fields[field] for kernel in every if field in kernel.fields))
-    refuse_unknown("--arch", arch, (one for kernel in every for one in kernel.archs))
-    meant = selected(zoo, kernels)
+    refuse_unknown_arch(arch, every)
+    arch, meant = arch_of(arch), selected(zoo, kernels)
     chosen = [kernel for kernel in meant if fnmatch.filter(kernel.archs, arch) and fields.items() <= kernel.fields.items()]
     if not chosen:
         raise click.ClickException(f"none of the {len(meant)} kernels that '{kernels}' means has all that the options ask for")
@@ -46,10 +61,104 @@ def command(context: click.Context, kernels: str, op: str | None, formats: str |
     if as_json:
         click.echo(json.dumps([_as_data(kernel, evidence, arch) for kernel in chosen], indent=1))
     elif as_evidence:
-        click.echo(_folded(chosen, evidence, arch))
+        click.echo(f"{_folded(chosen, evidence, arch)}\n\n{_total(chosen, arch)}")
     else:
-        click.echo("\n".join(_line(kernel, _name_width(chosen)) for kernel in chosen))
-        click.echo("\n" + _total(chosen, evidence, arch))
+        click.echo(f"{listing(chosen, evidence, unfolded, arch)}\n{_total(chosen, arch)}")
+
+
+def listing(kernels: Sequence[Kernel], evidence: Evidence, unfolded: bool = False, pattern: str = "*") -> str:
+    """A line for each kernel, or for each fold of them where there are many; what the signs mean is the last line."""
+    from zoo.cli.in_short import in_short, in_short_together
+    from zoo.cli.text import can_print, paragraph, styled, table
+
+    archs = [arch for arch in dict.fromkeys(arch for kernel in kernels for arch in kernel.archs) if fnmatch.fnmatchcase(arch, pattern)]
+    archs.sort(key=lambda arch: int(arch[3:-1]))
+    by_line = [[kernel] for kernel in kernels]
+    if not unfolded and len(kernels) > _MOST_LINES:
+        by_line = _folds(kernels, evidence, archs)
+    rows, marks = [], dict[str, None]()
+    for members in by_line:
+        name = members[0].name if len(members) == 1 else _name_of_fold(members)
+        states = [_state(evidence, members, arch) for arch in archs]
+        marks |= dict.fromkeys(states)
+        shown = in_short(members[0]) if len(members) == 1 else in_short_together(members)
+        rows.append((name, *(_sign(state) for state in states), shown))
+    header, rows = _that_fit(("kernels", *map(family_of, archs), "what it does"), rows)
+    text = table(header, rows)
+    legend = [f"{_sign(state)} {_SIGNS[state][3]}" for state in _SIGNS if state in marks]
+    legend += [f"{head} {family_of(arch)}" for head, arch in zip(header[1:], archs, strict=False) if head != family_of(arch)]
+    legend += ["* any format, any grouping (--all: every name)"] if any(len(members) > 1 for members in by_line) else []
+    text += "\n\n" + paragraph("   ".join(legend))
+    for state in marks:
+        sign, _, colour, _ = _SIGNS[state]
+        if colour and can_print(sign) and not sign.isascii():
+            text = text.replace(sign, styled(sign, fg=colour))
+    return text
+
+
+def _that_fit(header: Sequence[str], rows: list[tuple[str, ...]]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """The columns for which there is room: archs by their initials, or no words, where the terminal is narrow."""
+    from zoo.cli.text import width
+
+    name = max(len(row[0]) for row in rows)
+    short = (header[0], *(word[0] for word in header[1:-1]), header[-1])
+    for heads in (header, short):
+        if name + sum(len(head) + 2 for head in heads[1:-1]) + 2 + _SHORTEST <= width():
+            return heads, rows
+    heads = next((one for one in (header, short) if name + sum(len(head) + 2 for head in one[1:-1]) <= width()), short)
+    return heads[:-1], [row[:-1] for row in rows]
+
+
+def _folds(kernels: Sequence[Kernel], evidence: Evidence, archs: Sequence[str]) -> list[list[Kernel]]:
+    """Kernels that differ in formats and groupings only, and of whose cubins the same has been seen."""
+    found: dict[tuple[object, ...], list[Kernel]] = {}
+    for kernel in kernels:
+        states = tuple(_state(evidence, [kernel], arch) for arch in archs)
+        found.setdefault((_folded_name(kernel), states), []).append(kernel)
+    names = list(dict.fromkeys(name for name, _ in found))
+    return [members for (_, members) in sorted(found.items(), key=lambda one: names.index(one[0][0]))]
+
+
+def _name_of_fold(members: Sequence[Kernel]) -> str:
+    """A pattern that means them all, and perhaps others that begin so."""
+    grouped = any(kernel.fields["op"] != "gemm" and "grouping" in kernel.fields for kernel in members)
+    return _folded_name(members[0]) + ("*" if grouped else "")
+
+
+def _folded_name(kernel: Kernel) -> str:
+    """`gemm.*.*.swiglu`: stars for formats and grouping."""
+    op, *words = kernel.name.split(".")
+    fields = kernel.fields
+    for field in ("formats", "grouping"):
+        if fields.get(field) in words:  # the first: an epilogue may be called as a format
+            words[words.index(fields[field])] = "*"
+    if op != "gemm" and "grouping" in fields:  # which others of the line lack
+        words.pop()
+    return ".".join((op, *words))
+
+
+def _state(evidence: Evidence, kernels: Iterable[Kernel], arch: str) -> str:
+    """The least that has been seen of any cubin."""
+    records = [
+        evidence.of(variant) or (evidence.own.of(variant) if evidence.own is not None else {})
+        for kernel in kernels
+        for variant in kernel.variants
+        if variant.arch == arch
+    ]
+    if not records:
+        return "none"
+    if any("error" in seen and seen["error"] is not None for record in records for seen in record.values()):
+        return "failed"
+    if all("gpu" in record for record in records):
+        return "seen"
+    return "emulated" if all("emulator" in record or "gpu" in record for record in records) else "unseen"
+
+
+def _sign(state: str) -> str:
+    from zoo.cli.text import can_print
+
+    sign, twin, *_ = _SIGNS[state]
+    return sign if can_print(sign) else twin
 
 
 def choices(kernel: Kernel) -> dict[str, list[str]]:
@@ -67,39 +176,18 @@ def families(kernels: Iterable[Kernel]) -> dict[str, list[Kernel]]:
     return {members[0].name if len(members) == 1 else name: members for name, members in found.items()}
 
 
-def _name_width(kernels: Iterable[Kernel]) -> int:
-    """Of the column of names: as the longest name, up to half the terminal. Longer names push their summary to the right."""
-    from zoo.cli.text import terminal_width
+def _total(kernels: Sequence[Kernel], pattern: str) -> str:
+    """How much that is, and where to go on."""
+    from zoo.cli.text import count, listed, paragraph
 
-    return min(max(len(kernel.name) for kernel in kernels), terminal_width() // 2)
-
-
-def _line(kernel: Kernel, name_width: int) -> str:
-    from zoo.cli.text import cut, terminal_width
-
-    name = kernel.name.ljust(name_width) + "  "
-    room = terminal_width() - len(name)
-    return (name + (cut(kernel.summary, room) if room >= _SHORTEST_SUMMARY else "")).rstrip()
-
-
-def _total(kernels: Sequence[Kernel], evidence: Evidence, pattern: str) -> str:
-    """How much that is, what of each arch has been seen to run, and where to go on."""
-    from zoo.cli.text import columns, count, paragraph
-    from zoo.shipped.evidence import summary
-
-    by_arch: dict[str, dict[str, Variant]] = {}
+    by_arch: dict[str, dict[str, int]] = {}
     for kernel in kernels:
         for arch, variants in _archs(kernel, pattern):
-            by_arch.setdefault(arch, {}).update({variant.file: variant for variant in variants})
-    cubins = {file: variant.bytes for files in by_arch.values() for file, variant in files.items()}
-    rows = [(f"{arch}:", f"{count(len(files), 'cubin')}, {summary(evidence, files.values())}") for arch, files in by_arch.items()]
-    return "\n".join(
-        (
-            f"{count(len(kernels), 'kernel')}, {count(len(cubins), 'cubin')}, {sum(cubins.values()) / 1e6:.1f} MB",
-            columns(rows),
-            paragraph("`zoo show NAME` says how to call one, `zoo list --evidence` what has run."),
-        )
-    )
+            by_arch.setdefault(arch, {}).update({variant.file: variant.bytes for variant in variants})
+    each = listed([f"{len(files)} for {family_of(arch)} ({arch})" for arch, files in by_arch.items()])
+    cubins = {file: size for files in by_arch.values() for file, size in files.items()}
+    text = f"{count(len(kernels), 'kernel')}, {count(len(cubins), 'cubin')}, {sum(cubins.values()) / 1e6:.1f} MB: {each}"
+    return f"{paragraph(text)}\n{paragraph('`zoo show NAME` says how to call a kernel, `zoo list --evidence` what has run.')}"
 
 
 def _folded(kernels: Iterable[Kernel], evidence: Evidence, pattern: str) -> str:

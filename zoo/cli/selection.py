@@ -9,6 +9,7 @@ import click
 
 from zoo.catalog import Zoo
 from zoo.cli.text import listed
+from zoo.contract.archs import all_of, arch_of, words_for
 from zoo.contract.manifest import Kernel
 from zoo.contract.matching import is_pattern, matching
 from zoo.contract.nearest import suggestion
@@ -32,3 +33,11 @@ def refuse_unknown(option: str, written: str, known: Iterable[str]) -> None:
     if len(written) > 1000 or not any(fnmatch.fnmatchcase(one, written) for one in known):
         said = written if len(written) <= LONGEST else shown(written)
         raise click.ClickException(f"no kernel has {option} {said}; {suggestion(written, known, f'there are {listed(known)}')}")
+
+
+def refuse_unknown_arch(written: str, kernels: Iterable[Kernel]) -> None:
+    """Refuses an arch that no kernel is shipped for; `hopper` and `b200` are archs, too."""
+    archs = list(dict.fromkeys(arch for kernel in kernels for arch in kernel.archs))
+    if len(written) > LONGEST or not fnmatch.filter(archs, arch_of(written)):
+        hint = suggestion(written, words_for(archs), all_of(archs))
+        raise click.ClickException(f"no kernel has --arch {written if len(written) <= LONGEST else shown(written)}; {hint}")

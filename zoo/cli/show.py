@@ -7,24 +7,53 @@ import json
 import click
 
 from zoo.cli import collection
+from zoo.cli.completion import KernelName
+
+_MOST = 5  # kernels; more are listed
+
+
+def _shape(context: click.Context, parameter: click.Parameter, text: str | None) -> list[int] | None:
+    try:
+        return None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text}: expected whole numbers between commas, such as 64,4096,7168") from None
 
 
 @click.command("show")
-@click.argument("kernels")
+@click.argument("kernels", type=KernelName())
 @click.option("--arguments", is_flag=True, help="What each argument and option means, shapes, strides, constraints.")
 @click.option("--parameters", is_flag=True, help="How a launch follows: grid, cluster, the parameter block.")
 @click.option("--variants", is_flag=True, help="The tiles of each arch, their registers, what has run.")
+@click.option("--shape", metavar="M,N,K", callback=_shape, help="Which variant a call of these sizes runs, on each arch.")
+@click.option(
+    "--groups", type=click.IntRange(1), default=64, show_default=True, help="With --shape, for kernels with offsets: how many groups."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: all of it.")
 @click.pass_context
-def command(context: click.Context, kernels: str, arguments: bool, parameters: bool, variants: bool, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    kernels: str,
+    arguments: bool,
+    parameters: bool,
+    variants: bool,
+    shape: list[int] | None,
+    groups: int,
+    as_json: bool,
+) -> None:
     """Show a kernel on one screen, with a call to paste.
 
-    The call runs as it is, in the emulator; a comment says what to change for a GPU. KERNELS is a name; a part of names or a pattern shows each kernel it means. With --json a name gives one object, anything
-    else a list of them.
+    The call quantises random numbers and runs in the emulator; a comment says what to change for a GPU. KERNELS is a name, a
+    part of names or a pattern: up to five kernels are shown, more are listed. With --json a name gives one object, anything
+    else a list of objects.
     """
+    from zoo.benchmark.arguments import named_sizes
+    from zoo.benchmark.groups import Groups
     from zoo.cli import contract
+    from zoo.cli.chosen_variant import chosen_variants
+    from zoo.cli.list_kernels import listing
     from zoo.cli.overview import overview
     from zoo.cli.selection import selected
+    from zoo.cli.text import paragraph
     from zoo.shipped.evidence import evidence_of
 
     zoo = collection(context)
@@ -34,9 +63,14 @@ def command(context: click.Context, kernels: str, arguments: bool, parameters: b
         data = [contract.as_data(kernel, evidence) for kernel in shown]
         click.echo(json.dumps(data[0] if kernels == shown[0].name else data, indent=1))
         return
+    if len(shown) > _MOST:
+        words = f"'{kernels}' means {len(shown)} kernels, and up to {_MOST} are shown: `zoo show NAME` shows a kernel"
+        click.echo(f"{listing(shown, evidence)}\n{paragraph(words)}")
+        return
     texts = []
     for kernel in shown:
-        sections = [contract.arguments_text(kernel)] if arguments else []
+        sections = [chosen_variants(kernel, named_sizes(kernel, shape), Groups(groups))] if shape is not None else []
+        sections += [contract.arguments_text(kernel)] if arguments else []
         sections += [contract.parameters_text(kernel)] if parameters else []
         sections += [contract.variants_text(kernel, evidence), contract.origin(kernel)] if variants else []
         texts.append("\n\n".join((contract.title(kernel), *sections)) if sections else overview(kernel, evidence, context.obj))

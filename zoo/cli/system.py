@@ -20,7 +20,7 @@ def refusals_in_words() -> Iterator[None]:
             raise
         from zoo.cli.text import echo_refusal
 
-        _abandon_what_was_not_printed()
+        abandon_what_was_not_printed()
         where = f"{error.filename}: " if error.filename else "" if error.errno != errno.ENOSPC else "standard output: "
         echo_refusal(f"Error: {where}{error.strerror or error}")
         sys.exit(1)
@@ -72,7 +72,7 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(late)
 
 
-def _abandon_what_was_not_printed() -> None:
+def abandon_what_was_not_printed() -> None:
     """Text that the output did not take would be tried again at exit, with a traceback and another status."""
     try:
         sys.stdout.flush()

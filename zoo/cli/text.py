@@ -7,8 +7,9 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -118,6 +119,43 @@ def fact(label: str, words: str) -> str:
 def progress(items: Iterable[_T], length: int | None, label: str) -> ProgressBar[_T]:
     """A progress bar on the terminal; nothing where the output is no terminal."""
     return click.progressbar(items, length=length, label=label, file=sys.stderr, hidden=not sys.stderr.isatty())
+
+
+class Steps:
+    """How far a command of a few long steps is, and how long the rest takes if steps take as long as those before: a line on stderr, which
+    what the command prints replaces. Nothing where stderr is no terminal."""
+
+    def __init__(self, total: int):
+        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._shown = sys.stderr.isatty()
+
+    def begin(self, what: str) -> None:
+        if self._shown:
+            left = (time.monotonic() - self._began) / self._done * (self._total - self._done) if self._done else None
+            estimate = "" if left is None else f", about {f'{left / 60:.0f} min' if left > 90 else f'{left:.0f} s'} left"
+            line = cut(f"{self._done + 1} of {self._total}{estimate}: {what}", _stderr_width() - 1)
+            click.echo(f"\r\033[K{line}", err=True, nl=False)
+
+    def end(self, text: str) -> None:
+        """The step is done, and this is what to print of it."""
+        self._done += 1
+        if self._shown:
+            click.echo("\r\033[K", err=True, nl=False)
+        click.echo(text)
+
+
+def styled(text: str, **style: Any) -> str:
+    """The text in a colour. `click.echo` takes colours away where the output is no terminal, and NO_COLOR does here."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, **style)
+
+
+def can_print(text: str) -> bool:
+    """Whether the output's encoding has these characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeError, LookupError):
+        return False
+    return True
 
 
 def printable(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zoo.cli import collection
+from zoo.cli.completion import KernelName
 
 if TYPE_CHECKING:
     from zoo.catalog import Zoo
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("verify")
-@click.argument("kernels", default="*")
+@click.argument("kernels", default="*", type=KernelName())
 @click.option("--gpu", is_flag=True, help="Also run each variant that this GPU runs, against the numpy reference.")
 @click.option("--emulate", is_flag=True, help="Also run each variant in the emulator, against the numpy reference.")
 @click.option("--schedules", type=click.IntRange(1), help="With --emulate: under so many schedules.  [default: 1]")

@@ -1,0 +1,181 @@
+"""Other libraries are timed on results that are right alone: their scales lie as they read them, and what is missing is a reason."""
+
+import importlib
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from tools import compare_rivals
+from tools.documentation.comparison import Comparison
+from tools.moe_layers import LAYERS, Layer, Model, Tokens
+from zoo.benchmark import rivals
+from zoo.benchmark.product import Product
+from zoo.runtime.hardware import Hardware
+
+torch = pytest.importorskip("torch")
+importlib.import_module("zoo.torch")  # registers the operators
+SMALL = Model(experts=4, hidden=192, inner=128)
+
+
+class Clock:
+    """What would be replayed on a GPU: it calls once, and every library takes as long as its name."""
+
+    def __init__(self, torch, calls, device):
+        calls[0]()
+
+    def microseconds(self):
+        return 5.0
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def on_a_cpu(monkeypatch, tmp_path):
+    """The script with torch's CPU in the GPU's place; gives a function that runs it and returns (exit status, record)."""
+
+    def launch(name, *, d, **arguments):
+        d.copy_(torch.ops.zoo.gemm_fp8b128_dense(**arguments))
+
+    monkeypatch.setattr(compare_rivals.zoo, "launch", launch)
+    for module in (compare_rivals, rivals):
+        monkeypatch.setattr(module, "torch_with_gpu", lambda: torch)
+        monkeypatch.setattr(module, "TorchReplay", Clock)
+    monkeypatch.setattr(compare_rivals, "WHERE", "cpu")
+    monkeypatch.setattr(compare_rivals, "replayed", lambda make, product, *_: Clock(torch, [rivals.checked(make, product, "cpu").call], 0))
+    monkeypatch.setattr(compare_rivals, "describe", lambda _: Hardware("NVIDIA H200", "9.0", "580 (CUDA 13.0)"))
+    monkeypatch.setattr(compare_rivals.driver, "device", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=1))
+    monkeypatch.setattr(compare_rivals, "MODELS", {"small": SMALL})
+    monkeypatch.setattr(compare_rivals, "TOKENS", (1, 5))
+    monkeypatch.setattr(compare_rivals, "problems", lambda *_: [(1, 64, 192), (130, 128, 256)])
+
+    def run(*arguments):
+        file = tmp_path / "found.json"
+        monkeypatch.setattr("sys.argv", ["compare_rivals", "--output", str(file), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            compare_rivals.main()
+        return ended.value.code, json.loads(file.read_text())
+
+    return run
+
+
+def test_absent_libraries_are_reasons_and_the_record_is_whole(on_a_cpu):
+    status, found = on_a_cpu()
+    assert status == 0 and [one["sizes"]["M"] for one in found["dense"]] == [1, 130]
+    for one in found["dense"]:
+        assert set(one["microseconds"]) == {"zoo", "torch tensor-wise"} and "deep_gemm" in one["refused"]["DeepGEMM"]
+    assert [set(one["microseconds"]) for one in found["layers"]] == [{"zoo", "torch bf16"}] * 2
+    assert [(one["rival"], one["tokens"], one["mean"]) for one in found["bands"]] == [
+        ("torch tensor-wise", [1, 16], 1.0), ("torch tensor-wise", [129, 2048], 1.0),
+    ]  # fmt: skip
+    assert Comparison(found).layers()["small"][1][0] == 5 and "torch" in found["libraries"]
+
+
+def test_a_wrong_result_of_zoo_fails_the_run_and_is_not_timed(on_a_cpu, monkeypatch):
+    monkeypatch.setattr(compare_rivals.zoo, "launch", lambda name, *, d, **arguments: d.fill_(1))
+    status, found = on_a_cpu()
+    assert status == 1 and all("wrong" in one["refused"]["zoo"] and "zoo" not in one["microseconds"] for one in found["dense"])
+    assert found["bands"] == []
+
+
+def test_what_there_was_no_time_for_is_said(on_a_cpu, capsys):
+    status, found = on_a_cpu("--seconds", "-1")
+    assert status == 0 and found["dense"] == [] and "no time for 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["zoo", "torch bf16"])
+def test_a_layer_with_one_mistake_is_told_from_a_right_one(name):
+    torch.manual_seed(1)
+    layer = Layer(torch, SMALL, "cpu")
+    tokens, product = Tokens(layer, 9), Product("", "", 9, SMALL.hidden, SMALL.inner)
+    made = LAYERS[name](layer)
+    case = made.case(tokens)
+    assert rivals.error_of(torch, case, product, "cpu") <= case.tolerance
+    tokens.share_of_row = tokens.share_of_row.roll(1)
+    assert rivals.error_of(torch, made.case(tokens), product, "cpu") > case.tolerance
+
+
+def test_problems_of_a_seed_are_as_many_in_every_band():
+    drawn = compare_rivals.problems(1, 16)
+    assert drawn == compare_rivals.problems(1, 16) != compare_rivals.problems(2, 16)
+    for least, most in compare_rivals.BANDS:
+        assert sum(least <= M <= most for M, _, _ in drawn) == 16
+
+
+def block_wise(a, b, a_scale, a_recipe, b_scale, b_recipe, *swizzles):
+    """torch.nn.functional.scaled_mm as it reads memory on Hopper: of the scales it has an address and the sizes."""
+    M, K, N = *a.shape, b.shape[1]
+    blocks, filled = -(-K // 128), -(-K // 128 // 4) * 4
+    assert M % 4 == 0 and a_scale.shape == (M, blocks) and a_scale.stride() == (1, M)
+    assert b_scale.shape == (filled, -(-N // 128)) and b_scale.stride() == (1, filled)
+    of_a = torch.as_strided(a_scale, (M, blocks), (1, M)).repeat_interleave(128, 1)[:, :K]
+    of_b = torch.as_strided(b_scale, (blocks, -(-N // 128)), (1, filled)).repeat_interleave(128, 0)[:K].repeat_interleave(128, 1)[:, :N]
+    return ((a.float() * of_a) @ (b.float() * of_b)).to(torch.bfloat16)
+
+
+@pytest.mark.parametrize(("M", "N", "K"), [(1, 64, 128), (7, 192, 384), (8, 128, 1920)])
+def test_torchs_block_wise_product_gets_scales_in_its_layout(monkeypatch, M, N, K):
+    monkeypatch.setattr(rivals, "torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(torch.nn.functional, "scaled_mm", block_wise, raising=False)
+    product = Product("fp8b128", "dense", M, N, K)
+    case = rivals.checked(rivals.RIVALS["torch block-wise"].make, product, "cpu")
+    assert case.call().shape == (-(-M // 4) * 4, N)
+
+    def late(a, b, a_scale, a_recipe, b_scale, *others):
+        return block_wise(a, b, a_scale, a_recipe, b_scale.t().roll(1, 1).t(), *others)
+
+    if K > 128:
+        monkeypatch.setattr(torch.nn.functional, "scaled_mm", late)
+        with pytest.raises(rivals.Unavailable, match="wrong: its error is"):
+            rivals.checked(rivals.RIVALS["torch block-wise"].make, product, "cpu")
+
+
+class DeepGemm:
+    """DeepGEMM's three functions and two helpers, by their documentation."""
+
+    get_mn_major_tma_aligned_tensor = staticmethod(lambda scales: scales)
+    get_mk_alignment_for_contiguous_layout = staticmethod(lambda: 128)
+
+    @staticmethod
+    def fp8_gemm_nt(a, b, d):
+        scale = b[1].repeat_interleave(128, 0)[: len(b[0])].repeat_interleave(128, 1)[:, : a[0].shape[1]]
+        rows = a[0].float() * a[1].repeat_interleave(128, 1)[:, : a[0].shape[1]]
+        d.copy_(rows @ (b[0].float() * scale).t())
+
+    @classmethod
+    def m_grouped_fp8_gemm_nt_contiguous(cls, a, b, d, groups):
+        for first in range(0, len(d), 128):
+            (group,) = set(groups[first : first + 128].tolist())
+            tile = slice(first, first + 128)
+            cls.fp8_gemm_nt((a[0][tile], a[1][tile]), (b[0][group], b[1][group]), d[tile])
+
+    @classmethod
+    def m_grouped_fp8_gemm_nt_masked(cls, a, b, d, rows, expected):
+        for group, count in enumerate(rows.tolist()):
+            cls.fp8_gemm_nt((a[0][group, :count], a[1][group, :count]), (b[0][group], b[1][group]), d[group, :count])
+
+
+@pytest.mark.parametrize(
+    ("grouping", "M", "ends"), [("dense", 9, ()), ("m_grouped_contiguous", 300, (0, 130, 130, 300)), ("m_grouped_masked", 12, (4, 8, 12))]
+)
+def test_deep_gemm_gets_groups_of_whole_tiles_and_full_places(monkeypatch, grouping, M, ends):
+    monkeypatch.setattr(rivals, "torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(rivals, "imported", {"deep_gemm": DeepGemm}.__getitem__)
+    make = rivals.RIVALS["DeepGEMM"].make
+    case = rivals.checked(make, Product("fp8b128", grouping, M, 64, 192, ends), "cpu")
+    assert len(case.call()) == (512 if grouping == "m_grouped_contiguous" else M)
+
+
+def test_a_rival_that_raises_is_told_with_its_words(monkeypatch):
+    monkeypatch.setattr(rivals, "torch_with_gpu", lambda: torch)
+    monkeypatch.setattr(torch, "_scaled_mm", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("no such\nstory")))
+    with pytest.raises(rivals.Unavailable, match=r"^refuses: RuntimeError: no such$"):
+        rivals.checked(rivals.RIVALS["torch tensor-wise"].make, Product("fp8b128", "dense", 4, 64, 64), "cpu")
+
+
+def test_a_product_that_a_library_lacks_is_not_asked_for():
+    for name in ("torch block-wise", "DeepGEMM", "triton_kernels", "torch row-wise", "torch bf16"):
+        with pytest.raises(rivals.Unavailable, match="has no such product"):
+            rivals.RIVALS[name].make(torch, Product("fp8b128", "dense", 4, 64, 64, (), "swiglu"), "cpu")

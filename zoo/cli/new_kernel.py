@@ -1,0 +1,85 @@
+"""`zoo new-kernel`: the source, table and check of a kernel that builds and is right, to be edited."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+_TEMPLATES = Path(__file__).parent / "new_kernel_files"
+_WORD = re.compile("[a-z][a-z0-9_]*")
+
+
+def _split(context: click.Context, parameter: click.Parameter, name: str) -> tuple[str, str]:
+    words = name.split(".")
+    if len(words) != 2 or not all(map(_WORD.fullmatch, words)) or len(name) > 100:
+        raise click.BadParameter("a new kernel has two words, what it does and its format, such as scale_rows.bf16")
+    from zoo.contract.names import FIELDS, words_of
+
+    known = {field: words_of(field) for field in FIELDS}
+    op, formats = words
+    if any(op in known[field] for field in FIELDS):
+        raise click.BadParameter(f"'{op}' is a word of zoo's own names; choose another first word")
+    if formats not in known["formats"] and (op == formats or any(formats in known[field] for field in FIELDS)):
+        raise click.BadParameter(f"'{formats}' is no format but another word of names; choose another second word")
+    return op, formats
+
+
+@click.command("new-kernel")
+@click.argument("name", callback=_split)
+@click.option(
+    "--into", type=click.Path(file_okay=False, path_type=Path), default="my_kernels", show_default=True, help="The tree of tables."
+)
+@click.pass_context
+def command(context: click.Context, name: tuple[str, str], into: Path) -> None:
+    """Write a kernel that builds and passes its check, to be edited.
+
+    NAME is what the kernel does and its format, such as scale_rows.bf16. Written are the table, the CUDA source and a program that
+    checks the kernel in the emulator. Building needs a checkout of zoo; docs/adding_a_kernel.md explains each file.
+    """
+    op, formats = name
+    values = {"name": f"{op}.{formats}", "op": op}
+    files = {
+        into / op / "tables" / f"{op}.toml": _filled("table.toml", values),
+        into / op / "kernels" / f"{op}.cu": _filled("kernel.cu", values),
+        into / op / "check.py": _filled("check.py", values),
+    }
+    there = next((path for path in files if path.exists()), None)
+    if there is not None:
+        raise click.ClickException(f"{there} is there already: new-kernel overwrites no file")
+    files[into / "names.toml"] = _names(into / "names.toml", op, formats)
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        click.echo(f"wrote {path}")
+    click.echo(
+        f"\nIn a checkout of zoo, build and check it:\n"
+        f"  python build_cubins.py --source {into} --output my_cubins\n"
+        f"  python {into / op / 'check.py'}    # silent if all is right\n"
+        f"  zoo --cubins my_cubins show {op}.{formats}"
+    )
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    text = (_TEMPLATES / f"{template}.txt").read_text("utf-8")
+    return re.sub("@([a-z]+)@", lambda found: values[found[1]], text)
+
+
+def _names(path: Path, op: str, formats: str) -> str:
+    """The words that names of this tree may have, beside zoo's: those that the file has, and these."""
+    import tomllib
+
+    from zoo.contract.names import words_of
+
+    try:
+        words: dict[str, Any] = tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: not TOML: {error}") from None
+    for field, word in (("op", op), ("formats", formats)):
+        if word not in words_of(field):
+            words[field] = list(dict.fromkeys([*words.get(field, []), word]))
+    return "".join(f"{field} = {json.dumps(listed)}\n" for field, listed in words.items())
