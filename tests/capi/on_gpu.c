@@ -50,8 +50,9 @@ int main(int count, char **words)
 {
     if (count != 9) return 2;
     int64_t m = atoll(words[2]), k = atoll(words[3]), blocked = !strcmp(words[6], "blocked");
-    int64_t shape[2] = {m, k}, scales_shape[2] = {blocked ? (m + 127) / 128 * 128 : m, blocked ? (k / 32 + 3) / 4 * 4 : k / 32};
-    size_t x_bytes = (size_t)(2 * m * k), q_bytes = (size_t)(m * k), scale_bytes = (size_t)(scales_shape[0] * scales_shape[1]);
+    int64_t shape[2] = {m, k}, plain[2] = {m, k / 32}, tiles[4] = {(m + 127) / 128, (k / 32 + 3) / 4, 32, 16};
+    size_t x_bytes = (size_t)(2 * m * k), q_bytes = (size_t)(m * k);
+    size_t scale_bytes = (size_t)(blocked ? tiles[0] * tiles[1] * 512 : plain[0] * plain[1]);
     unsigned char *x_data = (unsigned char *)malloc(x_bytes);
     FILE *file = fopen(words[1], "rb");
     check(!x_data || !file || fread(x_data, 1, x_bytes, file) != x_bytes || fclose(file), words[1]);
@@ -70,7 +71,7 @@ int main(int count, char **words)
 
     DLTensor x = zoo_array((void *)(uintptr_t)x_address, 0, "bf16", 2, shape);
     DLTensor q = zoo_array((void *)(uintptr_t)q_address, 0, words[4], 2, shape);
-    DLTensor scales = zoo_array((void *)(uintptr_t)scales_address, 0, "ue8m0", 2, scales_shape);
+    DLTensor scales = zoo_array((void *)(uintptr_t)scales_address, 0, "ue8m0", blocked ? 4 : 2, blocked ? tiles : plain);
     zoo_argument arguments[] = {zoo_tensor("x", &x), zoo_tensor("q", &q), zoo_tensor("scales", &scales), zoo_choice("rounding", words[5]),
                                 zoo_choice("layout", words[6])};
     int (*begin)(void *, int) = (int (*)(void *, int))find("cuStreamBeginCapture_v2");

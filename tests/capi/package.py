@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -24,6 +26,9 @@ ROOT = HERE.parent.parent
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 _ALIGNMENTS = {"pointer": 8, "i32": 4, "i64": 8, "f32": 4, "tensor_map": 64}
 
+
+_OBJECTS = tempfile.TemporaryDirectory(prefix="objects")  # what this process compiled
+_FEW = 100  # cubins that the compiler itself reads
 
 ADDRESSES = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 THREADS = ("-fsanitize=thread", "-g")
@@ -79,21 +84,48 @@ def make_directory(directory: Path, entries: dict[str, dict]) -> Path:
 def compile_package(
     package: Path, program: Path, sources: Sequence[Path], flags: Sequence[str] = (), compiler: Sequence[str] = ("cc", "-std=c11")
 ):
-    """Compiles a package together with other sources into a program, two files at a time."""
-    cubins = program.parent / f"{program.name}_cubins.c"  # all in one, and as they are: there is nothing in them to run
-    cubins.write_text("".join(f'#include "{source}"\n' for source in sorted((package / "cubins").glob("*.c"))))
-    files = [cubins, *sources, *sorted(package.glob("zoo*.c"))]
-    objects, running = [], []
-    for index, source in enumerate(files):
-        objects.append(program.parent / f"{program.name}_{index}.o")
-        command = [*compiler, *STRICT, "-O1", *(flags if source is not cubins else ()), "-I", package, "-c", "-o", objects[-1], source]
-        running.append(subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True))
+    """Compiles a package together with other sources into a program, two files at a time. What was compiled before is not again: most
+    packages differ in their tables alone."""
+    texts = sorted((package / "cubins").glob("*.c"))
+    if len(texts) > _FEW:
+        cubins = _assembly(texts, program)
+        command = [compiler[0]]
+    else:
+        cubins = program.parent / f"{program.name}_cubins.c"  # all in one, and as they are: there is nothing in them to run
+        cubins.write_text("".join(f'#include "{source}"\n' for source in texts))
+        command = [*compiler, *STRICT, "-O1"]
+    objects, running = [program.parent / f"{program.name}_cubins.o"], []
+    running.append(_start([*command, "-I", package, "-c", "-o", objects[0], cubins]))
+    headers = b"".join(header.read_bytes() for header in sorted((*package.rglob("*.h"), *HERE.glob("*.h"))))
+    for source in (*sources, *sorted(package.glob("zoo*.c"))):
+        command = [*compiler, *STRICT, "-O1", *flags]
+        key = hashlib.sha256(repr((command, source.name, source.read_bytes(), headers)).encode()).hexdigest()
+        objects.append(Path(_OBJECTS.name) / f"{key}.o")
+        if not objects[-1].exists():
+            running.append(_start([*command, "-I", package, "-c", "-o", objects[-1], source]))
         if len(running) == 2:
             _wait(running)
     _wait(running)
     link = [compiler[0], *flags, "-o", program, *objects, "-ldl", "-lm", "-pthread"]
     subprocess.run([str(word) for word in link], check=True)
     return program
+
+
+def _assembly(texts: Sequence[Path], program: Path) -> Path:
+    """The words of hundreds of cubins, of which an assembler takes the bytes at once and a compiler reads each."""
+    lines = [".section .rodata"]
+    for index, text in enumerate(texts):
+        (name, words) = re.fullmatch(r".*uint64_t (\w+)\[\][^=]*=\s*\{([^}]*)\};\s*", text.read_text(), re.DOTALL).groups()
+        data = program.parent / f"{program.name}_cubin_{index}"
+        data.write_bytes(array("Q", [int(word, 16) for word in words.split(",")]).tobytes())
+        lines.append(f'.balign 16\n.globl {name}\n{name}: .incbin "{data}"')
+    source = program.parent / f"{program.name}_cubins.s"
+    source.write_text("\n".join([*lines, '.section .note.GNU-stack,"",%progbits', ""]))
+    return source
+
+
+def _start(command: Sequence[object]) -> subprocess.Popen:
+    return subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
 
 
 def _wait(running: list[subprocess.Popen]):

@@ -63,6 +63,27 @@ def test_the_makefile_builds_an_example_that_runs(package, recorder, tmp_path):
     assert run.stdout.count("variants loaded") == 3 and run.faults == []
 
 
+@needs_make
+def test_make_prints_a_short_line_a_file_unless_it_is_asked_for_more_or_less(package, tmp_path):
+    shutil.copytree(package, tmp_path / "package")
+
+    def printed(*words):
+        made = subprocess.run(
+            ["make", "-C", tmp_path / "package", "--no-print-directory", *words], capture_output=True, text=True, check=True
+        )
+        assert made.stderr == ""
+        return made.stdout.splitlines()
+
+    lines = printed("CFLAGS=-O0")
+    sources = [*(tmp_path / "package" / "cubins").glob("*.c"), "zoo", "zoo_table", "example"]
+    assert len(lines) == len(sources) + 2 and max(map(len, lines)) < 80
+    assert lines[0] == "  CC   zoo.o" and {"  AR   libzoo.a", "  LINK example"} < {*lines}
+    (tmp_path / "package" / "libzoo.a").unlink()
+    assert printed("-s") == []
+    (tmp_path / "package" / "libzoo.a").unlink()
+    assert [line.split()[0] for line in printed("V=1")] == ["rm", "ar", "cc"]
+
+
 def test_cmake_builds_it_too(package, recorder, tmp_path):
     if shutil.which("cmake") is None:
         pytest.skip("no cmake")

@@ -17,6 +17,7 @@ import pytest
 from tests.capi.package import ROOT, export_and_compile, make_directory, sanitizer_settings, sanitizers
 from tests.capi.problems import DEVICES, RECORDER_DEVICES, SPOILERS, Maker, Problem, Tensor
 from tests.contract.entries import entry
+from tests.mistaken_layouts import MISTAKES, Mistake
 from tests.recorder import Log, Run, environment
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Form, Kernel, Manifest
@@ -24,9 +25,10 @@ from zoo.contract.resolve import Launch
 from zoo.errors import ArgumentError, ConstraintError, ExpressionError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-# Calls of each kernel at least, and of each variant: variants of a kernel are chosen and started by the same rules, and there are hundreds.
-VALID, VALID_OF_A_VARIANT = 48, 12
-SPOILED, SPOILED_OF_FEW = 16, 40  # of each way to spoil a call and each kernel; of a zoo of a few kernels
+# Calls of each kernel at least, and of each variant. Variants of a kernel are chosen and started by the same rules, and there are a thousand.
+VALID, VALID_OF_A_VARIANT = 16, 3
+VALID_OF_FEW = 48  # of each kernel of a zoo of a few
+SPOILED, SPOILED_OF_FEW = 5, 40  # of each way to spoil a call and each kernel, of a zoo of many kernels and of a few
 ASKED = 6  # calls for which the bytes of each output are asked, in four ways
 
 
@@ -107,12 +109,16 @@ def _kernels(manifest: Manifest) -> list[Kernel]:
     return [manifest.kernel(name) for name in manifest.names]
 
 
+def _are_few(manifest: Manifest) -> bool:
+    return len(manifest.names) <= 20
+
+
 def test_every_variant_is_launched_with_the_same_bytes(zoo, recorder, tmp_path):
     manifest, caller = zoo
     problems = []
     for kernel in _kernels(manifest):
         maker = Maker(kernel, seed=1)
-        calls = max(VALID_OF_A_VARIANT, VALID // len(kernel.variants))
+        calls = max(VALID_OF_A_VARIANT, (VALID_OF_FEW if _are_few(manifest) else VALID) // len(kernel.variants))
         for variant in kernel.variants:
             problems += maker.launching(variant, calls)
     answers, log = call(caller, recorder, problems, tmp_path)
@@ -127,7 +133,7 @@ def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_pa
     problems, pick = [], random.Random(2)
     for kernel in _kernels(manifest):
         maker = Maker(kernel, seed=3)
-        good = [maker.valid(pick.choice(kernel.variants)) for _ in range(SPOILED if len(manifest.names) > 20 else SPOILED_OF_FEW)]
+        good = [maker.valid(pick.choice(kernel.variants)) for _ in range(SPOILED_OF_FEW if _are_few(manifest) else SPOILED)]
         for how, spoil in SPOILERS.items():
             for problem in good:
                 spoiled = spoil(pick, problem)
@@ -139,6 +145,27 @@ def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_pa
     refused = Counter(problem.spoiled for problem, answer in zip(problems, answers, strict=True) if answer.startswith("refused"))
     applied = {problem.spoiled for problem in problems}
     assert all(refused[how] >= 10 for how in applied), refused
+
+
+def test_an_operand_of_another_layout_is_refused_with_the_name_of_its_maker(zoo, recorder, tmp_path):
+    manifest, caller = zoo
+    mistakes = [one for one in MISTAKES if one.kernel in manifest.names]
+    if not mistakes:
+        pytest.skip("a zoo without these kernels")
+    problems = [_of_shapes(manifest.kernel(one.kernel), one, spoilt) for one in mistakes for spoilt in (False, True)]
+    answers, log = call(caller, recorder, problems, tmp_path)
+    assert compare(problems, answers, log)["launched"] == len(mistakes)
+    for mistake, answer in zip(mistakes, answers[1::2], strict=True):
+        assert answer.startswith("refused") and mistake.maker in answer, (mistake.hazard, answer)
+
+
+def _of_shapes(kernel: Kernel, mistake: Mistake, spoilt: bool) -> Problem:
+    device = 0 if kernel.archs[0].startswith("sm_90") else 1
+    arguments = {
+        name: Tensor((1 + place) << 40, DTYPES[dtype].dlpack, tuple(shape), None, (2, device))
+        for place, (name, (dtype, *shape)) in enumerate((mistake.inputs(spoilt) | mistake.outputs).items())
+    }
+    return Problem(kernel, device, arguments | {name: value for name, value in mistake.settings.items() if name in kernel.options})
 
 
 def _flags(problem: Problem, name: str) -> dict[str, int]:

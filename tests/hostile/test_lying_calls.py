@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy
 import pytest
 
@@ -10,6 +12,7 @@ import zoo.emulator
 from zoo.contract.array import Array
 from zoo.contract.resolve import resolve
 from zoo.contract.shapes import settle
+from zoo.runtime import streams
 
 HUGE = 10**5000  # has no decimal text in Python
 
@@ -71,10 +74,10 @@ PLACES = {
     "an output": ("quantize.mxfp8.rows", "q", dict(x=X)),
     "an option": ("quantize.mxfp8.rows", "layout", dict(x=X)),
     "an optional output": ("quantize.mxfp8.squares", "q_cols", dict(x=X)),
-    "a size": ("scales.unblocked", "M", dict(blocked=((128, 8), "u8"), C=7)),
-    "a number": ("scales.unblocked.k_grouped", "block", dict(blocked=((128, 8), "u8"), offsets=((2,), "i32"), R=100, C=7)),
+    "a size": ("scales.unblocked", "M", dict(blocked=((1, 2, 32, 16), "u8"), C=7)),
+    "a number": ("scales.unblocked.k_grouped", "block", dict(blocked=((2, 32, 16), "u8"), offsets=((2,), "i32"), R=100, C=7)),
     "packed weights": ("unpack.nvfp4.fragments", "b", {}),
-    "rows of packed weights": ("unpack.nvfp4.fragments", "N", dict(b=((1, 1, 2304), "u8"), K=64)),
+    "rows of packed weights": ("unpack.nvfp4.fragments", "R", dict(b=((1, 1, 1, 2304), "u8"), KB=32)),
 }
 
 
@@ -113,8 +116,93 @@ def test_call_refuses_it_in_a_sentence(lie, x):
     assert refusal(lambda: zoo.call(LIES[lie], x=x))
 
 
+class Secretive:
+    def __getattr__(self, name):
+        raise RuntimeError(f"no {name}")
+
+
+STREAMS = {
+    "attributes that raise": Secretive(),
+    "protocol of many digits": SimpleNamespace(__cuda_stream__=lambda: (0, HUGE)),
+    "protocol that raises": SimpleNamespace(__cuda_stream__=lambda: 1 // 0),
+    "handle whose attributes raise": SimpleNamespace(handle=Secretive()),
+    "address of many digits": SimpleNamespace(ptr=HUGE),
+    "list of words": ["w" * 10**6],
+}
+
+
+@pytest.mark.parametrize("lie", [*(lie for lie in LIES if lie != "more than 63 bits"), *STREAMS])
+def test_what_is_no_stream_is_refused_in_a_sentence(lie, x):
+    given = {**LIES, **STREAMS}[lie]
+    for function, outputs in ((zoo.call, {}), (zoo.launch, {"q": x, "scales": x}), (streams.handle_of, None)):
+        with pytest.raises(zoo.ZooError) as refused:
+            function(given) if outputs is None else function("quantize.mxfp8.rows", x=x, stream=given, **outputs)
+        assert len(str(refused.value)) < 600
+    with pytest.raises(zoo.ArgumentError, match=r"^device: expected a whole number"):
+        zoo.stream(given)
+
+
+@pytest.mark.parametrize("lie", [*LIES, *STREAMS])
+def test_what_is_no_word_finds_no_kernel_and_is_told_in_a_sentence(lie, x):
+    given = {**LIES, **STREAMS}[lie]
+    asks = (
+        lambda: zoo.find(op=given),
+        lambda: zoo.find(arch=given),
+        lambda: zoo.load(given),
+        lambda: zoo.call("quantize.mxfp8.rows", x=x, variant=given),
+        lambda: zoo.Zoo("cubins", given),
+        lambda: zoo.emulator.Device(arch=given),
+        lambda: zoo.emulator.Device("sm_90a", scheduling=given),
+    )
+    for ask in asks:
+        with pytest.raises(zoo.ZooError) as refused:
+            ask()
+        assert len(str(refused.value)) < 1000
+    if type(given) is str and len(given) > 1000:
+        assert len(refusal(lambda: zoo.call("quantize.mxfp8.rows", x=x, **{given: 1}))) < 1000
+        assert len(refusal(lambda: zoo.shapes("quantize.mxfp8.rows", x=X, **{given: 1}))) < 1000
+        assert len(refusal(lambda: zoo.find(**{given: "gemm"}))) < 1000
+
+
+@pytest.mark.parametrize("function", [zoo.call, zoo.launch, zoo.prepare, zoo.shapes])
+def test_arguments_without_a_name_are_refused_with_the_names_there_are(function, x):
+    with pytest.raises(zoo.ArgumentError) as refused:
+        function("quantize.mxfp8.rows", x, x)
+    assert str(refused.value) == (
+        "quantize.mxfp8.rows: arguments go by name, and 2 came without one; it takes x=, q=, scales=, rounding=, layout="
+    )
+    with pytest.raises(zoo.UnknownKernelError, match=r"did you mean quantize\.mxfp8\.rows"):
+        function("quantize.mxfp8.row", x)
+
+
+INDICES = (
+    "a[H, H, H]",
+    "a[W]",
+    "a[W:2]",
+    "a[::-H]",
+    "a[R:]",
+    "a[::R]",
+    "a[::S]",
+    "a[S]",
+    "a.reshape(W)",
+    "a.reshape(S)",
+    "a.reshape(H, 1)",
+)
+
+
+@pytest.mark.parametrize("expression", INDICES)
+def test_what_is_no_index_and_no_shape_is_refused_in_a_sentence(expression, x):
+    given = {"a": x, "H": HUGE, "W": Wordless(), "R": Index(lambda: 1 // 0), "S": Secretive()}
+    assert refusal(lambda: eval(expression, given))
+
+
+def test_a_step_of_many_digits_leaves_strides_that_fit(x):
+    view = x[::HUGE, ::2]
+    assert view.shape == (1, 32) and max(view.strides) < 2**63 and repr(view)
+
+
 def test_a_size_of_numpys_numbers_does_not_wrap():
-    blocked = ((128, 8), "u8")
+    blocked = ((1, 2, 32, 16), "u8")
     assert zoo.shapes("scales.unblocked", blocked=blocked, M=numpy.int32(100), C=numpy.int8(7))["scales"].shape == (100, 7)
     assert zoo.shapes("scales.unblocked", blocked=blocked, M=Index(lambda: 100), C=7)["scales"].shape == (100, 7)
 
@@ -139,10 +227,14 @@ REFUSED = {  # of a kernel's inputs, by the words in which a launch refuses them
     "sizes past 64 bits": ("quantize.mxfp8.rows", dict(x=((2**40, 2**40), "bf16")), "does not fit 64 bits"),
     "a dtype of another kernel": ("quantize.mxfp8.rows", dict(x=((4, 64), "i32")), "x: expected bf16, f16 or f32, got i32"),
     "an output of another shape": ("quantize.mxfp8.rows", dict(x=((4, 64), "f32"), q=((4, 32), "e4m3")), "q: expected (4, 64)"),
-    "a size that does not fit an input": ("scales.unblocked", dict(blocked=((128, 8), "u8"), M=1000, C=7), "blocked: expected (1024, 8)"),
+    "a size that does not fit an input": (
+        "scales.unblocked",
+        dict(blocked=((1, 2, 32, 16), "u8"), M=1000, C=7),
+        "blocked: expected (8, 2, 32, 16)",
+    ),
     "matrices of another K": (
         "gemm.mxfp8.dense",
-        dict(a=((4, 128), "e4m3"), a_scale=((128, 4), "ue8m0"), b=((128, 256), "e4m3"), b_scale=((128, 8), "ue8m0")),
+        dict(a=((4, 128), "e4m3"), a_scale=((1, 1, 32, 16), "ue8m0"), b=((128, 256), "e4m3"), b_scale=((1, 2, 32, 16), "ue8m0")),
         "b: expected (128, 128)",
     ),
 }

@@ -1,6 +1,7 @@
 """tools/mutate.py must tell what tests notice from what they do not, and leave nothing changed."""
 
 import ast
+import random
 import subprocess
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def test_every_change_is_python_and_is_a_change():
         found = mutants(file, source)
         assert len(found) > 20
         unchanged = ast.dump(ast.parse(source))
-        for mutant in found:
+        for mutant in random.Random(1).sample(found, min(len(found), 120)):  # of several hundred of one file
             assert ast.dump(ast.parse(mutant.apply(source))) != unchanged, mutant
 
 

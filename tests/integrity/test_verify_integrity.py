@@ -203,11 +203,11 @@ def test_an_edit_of_one_variant_is_a_problem_of_that_file_alone(folder):
 
 
 def test_random_edits_of_the_manifest_raise_nothing_but_zoo_errors(folder):
-    """Deleted, retyped and renamed values, 2000 of them: refused as ManifestError, or read and verified."""
+    """Deleted, retyped and renamed values, 600 of them: refused as ManifestError, or read and verified."""
     generator = random.Random(1)
     original = json.loads((folder / "manifest.json").read_text())
     refused = 0
-    for _ in range(2000):
+    for _ in range(600):
         data = json.loads(json.dumps(original))
         node = data
         while isinstance(node, (dict, list)) and node:
@@ -224,4 +224,4 @@ def test_random_edits_of_the_manifest_raise_nothing_but_zoo_errors(folder):
             list(verify_integrity(folder, Manifest(folder / "manifest.json")))
         except ManifestError:
             refused += 1
-    assert refused > 500
+    assert refused > 150

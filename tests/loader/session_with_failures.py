@@ -149,7 +149,8 @@ def main() -> None:
 if __name__ == "__main__":
     for kernel in (*zoo.find(NAME), *PROOFS.find("gemm.fp8b128.dense")):  # read before the forks, once for all
         assert kernel.variants
-    importlib.import_module("cuda.bindings.driver")
+    for module in ("cuda.bindings.driver", "ml_dtypes", "numpy.ma"):  # each session would import it again
+        importlib.import_module(module)
     assert driver._bindings is None
     gc.freeze()
     gc.disable()

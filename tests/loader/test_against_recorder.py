@@ -500,7 +500,7 @@ refusal(zoo.launch, NAME, **{**call(), "x": numpy.zeros((256, 512))})
 def test_no_columns_are_no_work(library):
     log = run(
         library,
-        "for layout in ('plain', 'blocked'): zoo.launch(NAME, layout=layout, **{**call(5, 0), **({'scales': zoo.empty((128, 0), 'ue8m0')} if layout == 'blocked' else {})})",
+        "for layout in ('plain', 'blocked'): zoo.launch(NAME, layout=layout, **{**call(5, 0), **({'scales': zoo.empty((1, 0, 32, 16), 'ue8m0')} if layout == 'blocked' else {})})",
     )
     assert log.launches == []
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import zoo
 from zoo.capi.folder import LAST, replace
 from zoo.capi.table import kernel_tables, refuse_places, text
+from zoo.contract.archs import arch_of
 from zoo.contract.manifest import Kernel, Manifest, Variant
 from zoo.contract.nearest import a_few
 from zoo.errors import ArchitectureError, ManifestError, UnknownKernelError
@@ -72,6 +73,7 @@ def _choose(manifest: Manifest, patterns: Sequence[str], archs: Sequence[str] | 
     matching = [name for name in manifest.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     kernels = [kernel for name in matching if (kernel := manifest.kernel(name)) is not None]
     shipped = list(dict.fromkeys(arch for kernel in kernels for arch in kernel.archs))
+    archs = None if archs is None else [arch_of(arch) for arch in archs]
     for arch in archs or ():
         if arch not in shipped:
             raise ArchitectureError(f"{a_few(matching)}: no cubin for {arch}; the zoo ships {', '.join(shipped)}")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The C reader of the contract. resolve() follows zoo/contract/resolve.py step by step and word by word; what docs/manifest.md
+ * The C reader of the contract. resolve() follows zoo/contract/resolve.py step by step and word by word; what docs/how_it_works.md
  * says of a call holds here too. Compiles as C11 and as C++17 and links nothing but libc (and libdl, where that is apart).
  */
 #ifndef _GNU_SOURCE
@@ -279,6 +279,7 @@ static int open_devices;
 
 typedef struct {
     zoo_device *self;  /* its handle */
+    bool without_gpu;  /* by zoo_open_arch: there is no driver to ask */
     int ordinal, cuda; /* CUdevice */
     int major, minor, multiprocessors, shared_memory;
     char name[128];
@@ -293,6 +294,12 @@ static zoo_status fail_forked(void)
                              "fork before the first use of a GPU, or start the child anew");
     last_error.driver_status = NOT_INITIALIZED;
     return status;
+}
+
+static zoo_status fail_without_gpu(const device_state *device)
+{
+    return fail(ZOO_DRIVER_ERROR, "the device was opened for %s without a GPU, so nothing can be loaded or launched; zoo_open opens a GPU",
+                device->name);
 }
 
 static pid_t driver_process(void) { return __atomic_load_n(&driver.process, __ATOMIC_ACQUIRE); }
@@ -1676,6 +1683,8 @@ static zoo_status encode_map(plan_state *plan, const logical_map *map)
 static zoo_status complete(const device_state *device, plan_state *plan, void *stream)
 {
     zoo_status status;
+    plan->function = NULL;
+    if (device->without_gpu) return ZOO_OK;
     plan->function = loaded_function(device, plan->kernel, plan->variant);
     if (!plan->function) {
         if ((status = check_capture(device, plan->variant, stream))) return status;
@@ -1758,31 +1767,87 @@ static zoo_status open_device(int ordinal, device_state *device)
     return ZOO_OK;
 }
 
-zoo_status zoo_open(int ordinal, zoo_device **device)
+/* A device without what opening finds out; NULL, and the words of a failure, where there is none. */
+static device_state *new_device(zoo_status *status)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    *status = forked ? fail_forked() : ZOO_OK;
+    if (*status) return NULL;
+    bool watched = !pthread_once(&once, watch_forks) && !watching;
+    device_state *device = watched ? (device_state *)calloc(1, sizeof *device) : NULL;
+    void **functions = (void **)calloc((size_t)zoo_variants_count, sizeof(void *));
+    zoo_device *handle = device && functions ? (zoo_device *)add_object(device, DEVICE_HANDLE) : NULL;
+    if (!handle) {
+        free(functions);
+        free(device);
+        *status = fail(ZOO_MEMORY_ERROR, "out of memory");
+        return NULL;
+    }
+    device->self = handle;
+    device->functions = functions;
+    return device;
+}
+
+static void free_device(device_state *device)
+{
+    free(device->functions);
+    free(device);
+}
+
+zoo_status zoo_open(int ordinal, zoo_device **device)
+{
+    zoo_status status;
     if (!device) return fail(ZOO_ARGUMENT_ERROR, "zoo_open: the place for the device is NULL");
     *device = NULL;
-    if (forked) return fail_forked();
-    if (pthread_once(&once, watch_forks) || watching) return fail(ZOO_MEMORY_ERROR, "out of memory");
-    device_state *opened = (device_state *)calloc(1, sizeof *opened);
-    void **functions = (void **)calloc((size_t)zoo_variants_count, sizeof(void *));
-    zoo_device *handle = opened && functions ? (zoo_device *)add_object(opened, DEVICE_HANDLE) : NULL;
+    device_state *opened = new_device(&status);
+    if (!opened) return status;
     pthread_mutex_lock(&process_lock);
     if (!loaded_libraries) loaded_libraries = (void **)calloc((size_t)zoo_cubins_count, sizeof(void *));
-    zoo_status status = handle && loaded_libraries ? open_driver() : fail(ZOO_MEMORY_ERROR, "out of memory");
+    status = loaded_libraries ? open_driver() : fail(ZOO_MEMORY_ERROR, "out of memory");
     if (!status) status = open_device(ordinal, opened);
     if (!status) open_devices++;
     pthread_mutex_unlock(&process_lock);
-    if (status) {
-        remove_object(handle, DEVICE_HANDLE);
-        free(functions);
-        free(opened);
-        return status;
+    if (!status) {
+        *device = opened->self;
+        return ZOO_OK;
     }
-    opened->self = handle;
-    opened->functions = functions;
-    *device = handle;
+    remove_object(opened->self, DEVICE_HANDLE);
+    free_device(opened);
+    return status;
+}
+
+/* sm_, two or three digits, of which the last is the minor version, and a or f. */
+static bool read_arch(const char *arch, int *major, int *minor)
+{
+    int digits = 0;
+    if (strncmp(arch, "sm_", 3)) return false;
+    while (arch[3 + digits] >= '0' && arch[3 + digits] <= '9') digits++;
+    const char *last = arch + 3 + digits;
+    if (digits < 2 || digits > 3 || (*last != 'a' && *last != 'f') || last[1]) return false;
+    int number = atoi(arch + 3);
+    *major = number / 10;
+    *minor = number % 10;
+    return true;
+}
+
+zoo_status zoo_open_arch(const char *arch, int multiprocessors, zoo_device **device)
+{
+    zoo_status status;
+    int major, minor;
+    if (!device) return fail(ZOO_ARGUMENT_ERROR, "zoo_open_arch: the place for the device is NULL");
+    *device = NULL;
+    if (!arch || !read_arch(arch, &major, &minor))
+        return fail(ZOO_ARCHITECTURE_ERROR, "zoo_open_arch: no arch is '%.20s'; archs are spelt as sm_90a and sm_100f",
+                    arch ? arch : "NULL");
+    if (multiprocessors < 1) return fail(ZOO_ARGUMENT_ERROR, "zoo_open_arch: expected at least 1 multiprocessor, got %d", multiprocessors);
+    device_state *opened = new_device(&status);
+    if (!opened) return status;
+    opened->without_gpu = true;
+    opened->major = major;
+    opened->minor = minor;
+    opened->multiprocessors = multiprocessors;
+    snprintf(opened->name, sizeof opened->name, "%s", arch);
+    *device = opened->self;
     return ZOO_OK;
 }
 
@@ -1795,6 +1860,10 @@ zoo_status zoo_close(zoo_device *handle)
     if (!device) return fail_device(handle);
     zoo_status status = ZOO_OK;
     int result;
+    if (device->without_gpu) {
+        free_device(device);
+        return ZOO_OK;
+    }
     pthread_mutex_lock(&process_lock);
     open_devices--;
     for (int index = 0; index < zoo_cubins_count && open_devices == 0; index++) {
@@ -1805,8 +1874,7 @@ zoo_status zoo_close(zoo_device *handle)
     }
     if ((result = driver.context_release(device->cuda)) && !status) status = fail_driver(result, "leaving device %d", device->ordinal);
     pthread_mutex_unlock(&process_lock);
-    free(device->functions);
-    free(device);
+    free_device(device);
     return status;
 }
 
@@ -1829,6 +1897,7 @@ zoo_status zoo_load(zoo_device *handle, const char *pattern, int *loaded)
         int arch = pick_arch(kernel, device);
         for (int each = 0; each < kernel->variant_count && arch >= 0; each++) {
             if (kernel->variants[each].arch != arch) continue;
+            if (device->without_gpu) return fail_without_gpu(device);
             bool there = loaded_function(device, kernel, &kernel->variants[each]) != NULL;
             status = there ? ZOO_OK : load_variant(device, kernel, &kernel->variants[each]);
             if (status) return status;
@@ -1867,6 +1936,7 @@ zoo_status zoo_prepare(zoo_device *handle, const char *kernel, const zoo_argumen
 
 static zoo_status enqueue(const device_state *device, const plan_state *plan, void *stream)
 {
+    if (device->without_gpu) return fail_without_gpu(device);
     if (plan->empty) return ZOO_OK;
     launch_configuration with;
     for (int axis = 0; axis < 3; axis++) {

@@ -139,6 +139,11 @@ typedef struct zoo_device zoo_device;
 /* Opens a GPU by its ordinal and retains its primary context, the one that the CUDA runtime and frameworks work in. */
 zoo_status zoo_open(int ordinal, zoo_device **device);
 
+/* Opens an arch such as "sm_90a" without a GPU or a driver, as if it had so many multiprocessors (132 in an H100 or H200, 148 in a
+   B200): for tests of calls. zoo_argument_bytes, zoo_prepare and zoo_plan_describe work as on a GPU, with arrays of device 0 whose
+   addresses are compared and never read. What would load or launch is a ZOO_DRIVER_ERROR, after all checks. */
+zoo_status zoo_open_arch(const char *arch, int multiprocessors, zoo_device **device);
+
 /* Gives back what zoo_open took; of the device's plans only zoo_plan_free is left. Nothing of it may still be running, and no
    other thread may be within a call for it. NULL is ignored. Whatever the status, the device is closed. */
 zoo_status zoo_close(zoo_device *device);

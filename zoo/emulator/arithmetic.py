@@ -2,7 +2,7 @@
 
 `exact`: products and sum in float64 (BLAS), one rounding to the result type, to nearest even.
 
-`hw`: what the hardware does (models checked bit for bit against GPUs; docs/emulator_arithmetic.md says which
+`hw`: what the hardware does (models checked bit for bit against GPUs; docs/emulator.md says which
 of them were seen here).  For one element of D, over the K products of one instruction and C together:
 
 1. every product is exact, with the exponent ea + eb (of its factors, not renormalised);

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from zoo.contract import limits
+from zoo.contract.archs import arch_of, words_for
 from zoo.contract.array import Pointer, contiguous_strides
 from zoo.contract.nearest import suggestion
 from zoo.contract.numpy_dtypes import dtype_name, numpy_dtype, plain_numpy
@@ -37,7 +38,7 @@ MULTIPROCESSORS = {"sm_90": 132, "sm_100": 148, "sm_103": 148, "sm_120": 170, "s
 ARCHS = tuple(
     number + feature for number in MULTIPROCESSORS for feature in "af" if number + feature != "sm_90f"
 )  # families begin at sm_100
-# Where the sums of every matrix instruction were compared with a GPU's bit by bit (docs/emulator_arithmetic.md).
+# Where the sums of every matrix instruction were compared with a GPU's bit by bit (docs/emulator.md).
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
@@ -114,9 +115,16 @@ def _one_at_a_time(method: _Method) -> _Method:
     return cast(_Method, alone)
 
 
+def _refuse_unknown(what: str, given: object, known: Sequence[str]) -> None:
+    if not issubclass(type(given), str) or given not in known:
+        words = f"one of {', '.join(known)}" if len(known) > 2 else " or ".join(known)
+        raise EmulatorError(f"{what} {shown(given)} is unknown; it is {words}")
+
+
 class Device:
     """An emulated GPU: its memory, and the policies its launches run under. Threads may share one; their calls follow each other.
 
+    arch: "hopper" or "blackwell", a chip such as "h200", or an arch such as "sm_90a".
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between, and clusters
     and warps in an order of its own, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
     where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact".
@@ -133,15 +141,14 @@ class Device:
         multiprocessors: int | None = None,
         instruction_limit: int = 50_000_000,
     ):
-        if scheduling not in POLICIES:
-            raise EmulatorError(f"scheduling {scheduling!r} is unknown; it is one of {', '.join(POLICIES)}")
-        if arithmetic not in (None, "exact", "hw"):
-            raise EmulatorError(f"arithmetic {arithmetic!r} is unknown; it is exact or hw")
-        if elect not in ("lowest", "highest"):
-            raise EmulatorError(f"elect {elect!r} is unknown; it is lowest or highest")
-        if arch not in ARCHS:
-            known = suggestion(str(arch), ARCHS, f"it is one of {', '.join(ARCHS)}")
-            raise EmulatorError(f"architecture {arch!r} is not covered; {known}")
+        _refuse_unknown("scheduling", scheduling, POLICIES)
+        _refuse_unknown("arithmetic", "exact" if arithmetic is None else arithmetic, ("exact", "hw"))
+        _refuse_unknown("elect", elect, ("lowest", "highest"))
+        written, arch = arch, arch_of(arch)
+        if not issubclass(type(arch), str) or arch not in ARCHS:
+            names = words_for(ARCHS)
+            known = suggestion(written if issubclass(type(written), str) else shown(written), names, f"it is one of {', '.join(names)}")
+            raise EmulatorError(f"architecture {shown(written)} is not covered; {known}")
         number = arch[:-1]
         if arithmetic is None:
             arithmetic = "hw" if number in ARITHMETIC_CONFIRMED else "exact"

@@ -469,8 +469,9 @@ _POINTER = Kind(_read_pointer, _describe_pointer)
 _DLPACK = Kind(read_dlpack, _describe_dlpack)
 _NUMPY = Kind(_read_numpy, _describe_numpy)
 
-# Found so far, by type; None for what is no array.
+# By type, where the type alone decides; None for what is no array.
 _kinds: dict[type, Kind | None] = {Pointer: _POINTER, View: VIEW, int: None, float: None, str: None, type(None): None}
+_PROTOCOLS = {"__cuda_array_interface__": _INTERFACE, "__dlpack__": _DLPACK}
 
 
 def kind_of(value: object) -> Kind | None:
@@ -479,7 +480,9 @@ def kind_of(value: object) -> Kind | None:
     try:
         return _kinds[cls]
     except KeyError:
-        kind = _kinds[cls] = _find_kind(value)
+        kind, of_all = _find_kind(value)
+        if of_all:
+            _kinds[cls] = kind
         return kind
 
 
@@ -489,28 +492,26 @@ def _own_kind(cls: type[OwnArray]) -> Kind:
     return Kind(_read_own_array, _describe_own, _of_device(cls.stream_source, 4), binding=True)
 
 
-def _find_kind(value: object) -> Kind | None:
+def _find_kind(value: object) -> tuple[Kind | None, bool]:
+    """The kind of a value, and whether all instances of its class have this kind."""
     cls = type(value)  # and never its __class__, which may say what it likes
     if issubclass(cls, type):  # a class has its instances' attributes
-        return None
+        return None, True
     if issubclass(cls, OwnArray):
-        return _own_kind(cls)
+        return _own_kind(cls), True
     module = str(cls.__module__).partition(".")[0]
     torch: Any = sys.modules.get("torch")
     if torch is not None and issubclass(cls, torch.Tensor):
         plain = (torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", None))  # which answer for themselves
-        return TORCH if cls in plain else _TORCH_SUBCLASS
+        return (TORCH if cls in plain else _TORCH_SUBCLASS), True
     if module == "cupy":
-        return _CUPY
+        return _CUPY, True
     if module in ("jax", "jaxlib") and _has(value, "unsafe_buffer_pointer"):
-        return _JAX
+        return _JAX, True
     if module == "numpy":
-        return _NUMPY if issubclass(cls, sys.modules["numpy"].ndarray) else None
-    if _has(value, "__cuda_array_interface__"):
-        return _INTERFACE
-    if _has(value, "__dlpack__"):
-        return _DLPACK
-    return None
+        return (_NUMPY if issubclass(cls, sys.modules["numpy"].ndarray) else None), True
+    kind = next((kind for protocol, kind in _PROTOCOLS.items() if _has(value, protocol)), None)
+    return kind, _decides(cls, kind)
 
 
 def _has(value: object, attribute: str) -> bool:
@@ -518,3 +519,12 @@ def _has(value: object, attribute: str) -> bool:
         return hasattr(value, attribute)
     except Exception:  # it has one that raises, as its reader will say
         return True
+
+
+def _decides(cls: type, kind: Kind | None) -> bool:
+    """Whether a class alone decides which protocol its instances have: none where each may have attributes of its own, and none where a
+    property may refuse one instance (an interface without its dtype) that still has the other protocol."""
+    defined = [_PROTOCOLS[name] for base in cls.__mro__ for name in vars(base) if name in _PROTOCOLS]
+    if kind is not None:
+        return {*defined} == {kind}
+    return not defined and not cls.__dictoffset__ and not any("__getattr__" in vars(base) for base in cls.__mro__)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
-from zoo.contract.whole_numbers import whole
-from zoo.errors import ArgumentError, DriverError, StreamError
+from zoo.contract.whole_numbers import shown, whole
+from zoo.errors import DriverError, StreamError
 from zoo.runtime import driver
 
 _own: dict[int, Stream] = {}
@@ -44,7 +44,7 @@ class Stream:
 
 def stream(device: int = 0) -> Stream:
     """zoo's own stream of a device: the default for work on DeviceArrays and JAX arrays."""
-    found = _own.get(device)
+    found = _own.get(device) if type(device) is int else None
     if found is None:
         opened = driver.device(device)
         with _lock:
@@ -58,9 +58,9 @@ def handle_of(given: object) -> int:
     """The driver's handle of anything that stands for a stream."""
     try:
         return whole(_number_of(given), "stream", 0, 2**64 - 1)
-    except (ArgumentError, TypeError, ValueError):
+    except Exception:  # what stands for a stream may raise anything
         raise StreamError(
-            f"stream: {given!r} is no stream; pass an int, a torch, CuPy or numba stream, or anything with __cuda_stream__"
+            f"stream: {shown(given)} is no stream; pass an int, a torch, CuPy or numba stream, or anything with __cuda_stream__"
         ) from None
 
 
