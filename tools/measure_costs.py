@@ -15,7 +15,6 @@ count, the nearer the more; with --far the others a little, so that no tile is t
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import re
 import sys
@@ -27,13 +26,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.builder import BuildError
 from tools.builder.costs import Gpu, manifest_name, with_costs, words_of
 from tools.builder.documents import Documents
 from tools.builder.include import included
 from tools.builder.per_format import formats_of
 from tools.builder.sections import sections
+from tools.sweeps import read_json, read_sweep
 from zoo.contract.expressions import Expression
-from zoo.errors import ExpressionError
+from zoo.errors import ExpressionError, ManifestError
 
 STEPS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 1.003, 1.01, 1.02, 1.05, 1.1, 1.25)
 LARGEST_ERROR = 0.3  # of a logarithm: a time that the formula has no term for shall not bend the others
@@ -172,18 +173,46 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.numbers is None and not arguments.sweep:
         parser.error("give --numbers or --sweep: times to find numbers in")
-    root = next(path for path in arguments.table.absolute().parents if (path / "common").is_dir())
+    try:
+        return measured(arguments, parser)
+    except (BuildError, ManifestError, ExpressionError) as error:
+        parser.error(str(error))
+
+
+def read_table(path: Path, parser: argparse.ArgumentParser) -> tuple[Path, dict[str, Any]]:
+    """The root of the tree that a file of tables is in, and what the file holds."""
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        parser.error(f"{path}: {error.strerror}")
+    except ValueError as error:
+        parser.error(f"{path}: not TOML: {error}")
+    root = next((folder for folder in path.absolute().parents if (folder / "common").is_dir()), None)
+    if root is None:
+        parser.error(f"{path}: no folder above it has a folder `common`, as a tree of sources has")
+    return root, data
+
+
+def measured(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    root, written = read_table(arguments.table, parser)
     documents = Documents(root)
-    tables = [included(one, documents).table for one in sections(tomllib.loads(arguments.table.read_text()))]
-    table = next(one for one in tables if arguments.grouping in (None, one["name"].split(".")[2]))
-    name = table["name"]
-    data = json.loads(arguments.numbers.read_text()) if arguments.numbers else {"sms": arguments.sms, "rows": []}
-    named = [tile for tile in table["variants"]["tiles"] if "costs" in tile]
+    tables = {str(one.table.get("name", "")): one.table for one in (included(part, documents) for part in sections(written))}
+    name = next((one for one in tables if arguments.grouping in (None, *one.split(".")[2:3])), None)
+    if name is None:
+        parser.error(f"{arguments.table}: no table of the grouping {arguments.grouping}; there are: {', '.join(tables)}")
+    table = tables[name]
+    data = read_json(arguments.numbers, parser) if arguments.numbers else {"sms": arguments.sms, "rows": []}
+    if not isinstance(data, dict) or not {"sms", "rows"} <= data.keys():
+        parser.error(f"{arguments.numbers}: has no 'sms' and 'rows'; it must be what tools/lab/gemm_numbers.py --numbers has written")
+    variants = table.get("variants")
+    named = [tile for tile in (variants or {}).get("tiles", ()) if "costs" in tile]
+    if not named:
+        parser.error(f"{arguments.table}: no tile of {name} names a file of costs")
     gpu = Gpu(arguments.costs or named[0]["costs"], documents)
     tiles = {  # those with numbers of their own
         manifest_name(tile): Tile(tile, table, gpu, documents)
         for tile in named
-        if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas and manifest_name(tile) in gpu.tiles[name]
+        if tile["costs"] == gpu.name and tile.get("cost") in gpu.formulas and manifest_name(tile) in gpu.tiles.get(name, {})
     }
     if unknown := set(arguments.only or ()) - tiles.keys():
         parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
@@ -191,11 +220,11 @@ def main() -> int:
     for m, n, k, b_constant, variant, microseconds in sorted({(*row[2:6], row[1], row[6]) for row in data["rows"]}):
         if variant in tiles:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
-    for result in (one for file in arguments.sweep for one in json.loads(file.read_text())):
+    for result in (one for file in arguments.sweep for one in read_sweep(file, ("shape", "options", "times"), parser)):
         values = problems.values(*result["shape"], **{"groups": result.get("groups", 0), **result["options"]})
         # those of earlier commits are of no tile that there is
         times = {called: time for called, time in result["times"].items() if called.partition(" ")[2] in MODES}
-        fastest = min(times.values())
+        fastest = min(times.values(), default=0)
         for called, microseconds in times.items():
             variant, _, mode = called.partition(" ")
             near = math.exp(-FALLS_OFF * (microseconds / fastest - 1)) if microseconds < OUT_OF_QUESTION * fastest else 0

@@ -194,8 +194,8 @@ TESTS = {
         }.items()
     },
     "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
-    "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_demo_doctor_bench.py",),
-    "zoo/cli/d[eo]*.py": ("tests/cli/test_demo_doctor_bench.py",),
+    "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_doctor_bench.py",),
+    "zoo/cli/d[eo]*.py": ("tests/cli/test_demo.py tests/cli/test_doctor_bench.py",),
     "zoo/cli/[rv]e*.py": ("tests/cli/test_evidence.py tests/cli/test_digest.py tests/cli/test_verify.py",),
     "zoo/cli/text.py": ("tests/cli/test_text.py tests/cli/test_documented_output.py tests/cli/test_width.py",),
     "zoo/cli/first_run.py": ("tests/cli/test_first_run_steps.py", "tests/cli/test_first_run.py"),

@@ -1,4 +1,4 @@
-"""Times every quantiser and its helpers at the sizes of docs/benchmarks.md and records the figures in evidence.json.
+"""Times every quantiser and its helpers at their usual sizes and records the figures in evidence.json, which `zoo bench --recorded` prints.
 
     python tools/record_benchmarks.py [--cubins DIR] [--seconds S] [PATTERN ...]
 
@@ -23,6 +23,7 @@ from zoo.benchmark.arguments import check_call, named_sizes
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.measure import measure
 from zoo.benchmark.record import line_of, record, words_of
+from zoo.benchmark.rivals import RIVALS
 from zoo.benchmark.shapes import usual_shapes
 from zoo.catalog import Zoo
 from zoo.checks.gpu import runnable
@@ -35,6 +36,7 @@ from zoo.shipped.evidence import Evidence
 
 Settings = dict[str, str]  # of a launch: the dtypes and options by name
 Call = tuple[Variant, Settings, dict[str, int], Groups | None]
+BESIDE = {"torch tensor-wise": RIVALS["torch tensor-wise"]}  # of a GEMM
 GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTIONS]
 
 
@@ -56,7 +58,7 @@ def main() -> None:
             if time.monotonic() > end:
                 left.append(kernel.name)
                 continue
-            seen = measure(zoo, kernel.name, sizes, settings, variant.name, groups=groups)
+            seen = measure(zoo, kernel.name, sizes, settings, variant.name, groups=groups, rivals=BESIDE)
             record(evidence, kernel, machine, [(words_of(kernel, sizes, settings, groups), seen)])
     evidence.write()
     for name in dict.fromkeys(left):

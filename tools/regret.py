@@ -11,7 +11,6 @@ says what the best choices by sizes would lose.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import statistics
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.sweeps import read_sweep
 from zoo.contract.manifest import Kernel, Manifest, Variant
 
 SMS, ARCH = 132, "sm_90a"  # of an H200
@@ -122,7 +122,7 @@ def main() -> None:
     arguments = parser.parse_args()
     manifest = Manifest(ROOT / "cubins" / "manifest.json")
     results: dict[str, list[dict[str, Any]]] = {}
-    for result in (one for file in arguments.sweeps for one in json.loads(file.read_text())):
+    for result in (one for file in arguments.sweeps for one in read_sweep(file, ("kernel", "shape", "symbols", "times"), parser)):
         results.setdefault(result["kernel"], []).append(result)
     for name, of_kernel in results.items():
         kernel = manifest.kernel(name)

@@ -137,6 +137,26 @@ def test_a_piece_that_no_grouping_uses_is_refused(tmp_path, at):
         read(tmp_path, (ROWS, piece(at, "unread") + ROWS))
 
 
+FEW = '[launch.few]\nlike = "default"\n\n'
+ROWS_ALONE = (
+    ROWS + '[grouping.rows.variants]\narch = ["sm_90a"]\ntiles = [{ name = "t64", launch = "few", constants = { THREADS = 64 } }]\n'
+)
+
+
+def test_a_launch_that_a_grouping_changes_and_does_not_use_is_refused(tmp_path):
+    """Shared by another grouping, which uses it, the launch would be read there, and what this grouping changes in it nowhere."""
+    read(tmp_path / "shared", ("[grouping.rows]\n\n", FEW + ROWS_ALONE))
+    changed = "[grouping.cols.launch.few]\ngird = 3\n\n[grouping.cols.launch.default]"
+    with pytest.raises(BuildError, match=r"grouping\.cols\.launch\.few: this grouping does not use it; remove it"):
+        read(tmp_path / "changed", ("[grouping.rows]\n\n", FEW + ROWS_ALONE), ("[grouping.cols.launch.default]", changed))
+
+
+def test_a_piece_that_a_grouping_has_for_itself_and_does_not_use_is_refused(tmp_path):
+    own = piece("grouping.cols.", "rows") + ROWS + 'constraints = ["rows"]\n'
+    with pytest.raises(BuildError, match=r"grouping\.cols\.constraint\.rows: this grouping does not use it; remove it"):
+        read(tmp_path, *inline(), (ROWS, piece("", "rows") + own))
+
+
 @pytest.mark.parametrize("used", [True, False])
 def test_a_file_of_pieces_is_included_for_a_grouping_that_uses_it(tmp_path, used):
     (tmp_path / "parts.toml").write_text(piece("", "rows"))

@@ -274,10 +274,23 @@ MISTAKES = {
     "a constant of two enumerations": ([("[variants]", '[enum.A]\nvalues = ["x"]\nconstants = ["MODE"]\n[enum.B]\nvalues = ["x"]\nconstants = ["MODE"]\n\n[variants]')],
         "the constant MODE is already of the enum 'A'"),
     "a key of the table below a signature": ([("[signature.copy]\n", "[signature.copy]\nconstraints = []\n")], "and no other key"),
+    "a default that hides an option": ([RUN_TIME, *with_last('"int mode = 3"')],
+        "launch.default.parameters.mode: the default 3 would hide the option of this name; give a value, or rename one"),
+    "a default that hides the multiprocessors": (with_last('"int sms = 1"'), "parameters.sms: the default 1 would hide the number of multiprocessors"),
+    "a default that hides the constant of a tile": (with_last('"int THREADS = 1"'), "parameters.THREADS: the default 1 would hide the constant of a tile"),
+    "a default that hides an array": ([('"const float* x"', '"int x = 1"')], "parameters.x: the default 1 would hide the argument"),
+    "a default of a float that hides a symbol": (with_last('"float M = 1"'), "parameters.M: the default 1 would hide the symbol"),
+    "a default of a pointer that hides a number": ([('"float alpha"', '"const float* alpha = nullptr"')], "parameters.alpha: the default nullptr would hide the argument"),
+    "a default of a pointer that hides an option": (with_last('"const float* mode = nullptr"'), "parameters.mode: the default nullptr would hide the option"),
+    "a default of an enumeration that hides a symbol": ([("[variants]", ENUM), *with_last('"Mode K = once"')], "parameters.K: the default once would hide the symbol"),
     "a number as a pointer": ([('"const float* bias"', '"const float* bias = 1"')], "must be nullptr"),
     "a map that uses itself": ([("[signature.copy]", '[map.x]\nuse = "x"\n\n[signature.copy]'), *with_last('"map z"', 'z = { use = "x" }')],
         "map 'x' uses itself: x -> x"),
 }  # fmt: skip
+
+
+def test_a_value_goes_before_a_default_that_would_hide_something(tmp_path):
+    assert launch_of(tmp_path, *with_last('"int sms = 1"', 'sms = "sms"'))["sms"]["value"] == "sms"
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

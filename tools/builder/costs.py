@@ -46,6 +46,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tools.builder import BuildError
+from tools.builder.costs_file import OF_A_GPU, OF_FORMULAS, check_file
 from tools.builder.documents import Documents, did_you_mean
 
 _WORD = re.compile(r"\{(\w+)\}")
@@ -68,7 +69,7 @@ def with_costs(data: _Table, documents: Documents) -> _Table:
 def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
     """A tile with the expression of its cost; what its formula derives and launches is put into `data`."""
     made = {key: value for key, value in tile.items() if key != "costs"}
-    if "costs" not in tile:
+    if "costs" not in tile or not _is_readable(tile):
         return made
     gpu = Gpu(tile["costs"], documents)
     if (formula := gpu.formulas.get(tile.get("cost", ""))) is None:
@@ -99,6 +100,26 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
             raise BuildError(f"the launch that {tile['cost']} makes is named {name}, after the tile, and there is another of that name")
         made["launch"] = name
     return made
+
+
+def _is_readable(tile: _Table) -> bool:
+    """Whether a tile has what costs read of it, in the right types; of another, the manifest's schema says what is wrong."""
+    types = {"name": str, "cost": str, "constants": dict, "dtypes": dict, "only": dict}
+    return "name" in tile and all(isinstance(tile.get(key, kind()), kind) for key, kind in types.items())
+
+
+def refuse_unread(documents: Documents) -> None:
+    """Refuses a number that no tile's cost reads, and a tile that no table has, in the files of the tree that is built: what it reads of
+    other trees may be for other tables."""
+    for name, read in documents.numbers_read.items():
+        data = documents.read(name) if documents.is_own(name) else {}
+        for number in data.get("chip", {}):
+            if ("chip", number) not in read:
+                raise BuildError(f"{name}: no cost reads {number} of [chip]; remove it")
+        for table, tiles in data.get("tile", {}).items():
+            for tile in tiles:
+                if (table, tile) not in read:
+                    raise BuildError(f"{name}: no tile of {table} that has its costs here is named {tile}; remove it")
 
 
 def manifest_name(tile: _Table) -> str:
@@ -138,7 +159,13 @@ class Gpu:
         if not isinstance(name, str):
             raise BuildError(f"'costs' must be a path, got {name!r}")
         self.name, data = name, documents.read(name)
-        formulas = documents.read(data.get("formulas", ""))
+        if name not in documents.numbers_read:
+            check_file(name, data, OF_A_GPU)
+            if "formulas" not in data:
+                raise BuildError(f'{name}: does not name its file of formulas; write formulas = "..."')
+            check_file(data["formulas"], documents.read(data["formulas"]), OF_FORMULAS)
+        formulas = documents.read(data["formulas"])
+        self.read: set[tuple[str, str]] = documents.numbers_read.setdefault(name, set())
         self.formulas: dict[str, dict[str, Any]] = formulas.get("formula", {})
         self.parts: dict[str, str] = formulas.get("part", {})
         self.chip: dict[str, int] = data.get("chip", {})
@@ -158,6 +185,8 @@ class Gpu:
         if numbers is None:
             raise BuildError(f"{self.name}: has no numbers of {of}; tools/measure_costs.py takes them from times")
         made, used = self.expression(formula, self._known(table, tile), of, words, table)
+        self._have_read(used - numbers.keys())
+        self.read |= {(self.same.get(table, table), one) for one in (manifest_name(tile), tile["name"])}
         if unused := sorted(numbers.keys() - used):
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
         return made
@@ -165,15 +194,19 @@ class Gpu:
     def launch(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> _Table:
         """What a tile's launch is besides the one it names."""
         known, where = self._known(table, tile), f"the launch of {tile['name']}"
+        own = (self._numbers(table, tile) or {}).keys()
 
         def filled(what: Any) -> Any:
-            return (
-                [filled(one) for one in what]
-                if isinstance(what, list)
-                else self._filled_in(what, "launch", formula, known, where, words, table)[0]
-            )
+            if isinstance(what, list):
+                return [filled(one) for one in what]
+            made, used = self._filled_in(what, "launch", formula, known, where, words, table)
+            self._have_read(used - own)
+            return made
 
         return {key: filled(what) for key, what in self.formulas[formula]["launch"].items()}
+
+    def _have_read(self, names: set[str]) -> None:
+        self.read |= {("chip", name) for name in names if name in self.chip}
 
     def _numbers(self, table: str, tile: _Table) -> dict[str, int] | None:
         tiles = self.tiles.get(self.same.get(table, table), {})
@@ -191,7 +224,8 @@ class Gpu:
     def _filled_in(
         self, text: str, key: str, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str], table: str
     ) -> tuple[str, set[str]]:
-        texts, used = {**self.parts, **self.tables.get(table, {}), **self.formulas[formula]}, set()
+        own = {key: one for key, one in self.formulas[formula].items() if isinstance(one, str)}
+        texts, used = {**self.parts, **self.tables.get(table, {}), **own}, set()
 
         def made(text: str, within: tuple[str, ...]) -> str:
             def replaced(match: re.Match[str]) -> str:

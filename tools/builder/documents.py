@@ -15,6 +15,7 @@ class Documents:
     def __init__(self, *roots: Path) -> None:
         self.roots = roots
         self._read: dict[str, dict[str, Any]] = {}
+        self.numbers_read: dict[str, set[tuple[str, str]]] = {}  # file of costs -> its ("chip", number) and (table, tile) that costs read
 
     def read(self, name: str) -> dict[str, Any]:
         """What the file holds. A path counts from a root: `gemm/parts/operands.toml`."""
@@ -28,6 +29,10 @@ class Documents:
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise BuildError(f"{path}: not TOML: {error}") from None
         return self._read[name]
+
+    def is_own(self, name: str) -> bool:
+        """Whether the file is below the first root: that of the tree whose tables are read."""
+        return (self.roots[0] / name).is_file()
 
     def folder(self, name: str) -> dict[str, dict[str, Any]]:
         """Every file of a folder, by its name without `.toml`."""

@@ -44,9 +44,10 @@ _Table = dict[str, Any]
 
 
 class Included(NamedTuple):
-    table: _Table  # in the language of docs/manifest.md, without pieces
+    table: _Table  # with the keys of zoo/contract/schema.py, without pieces
     used: frozenset[str]  # the names of pieces, launches and files
     unused: dict[str, str]  # a piece, a launch or a file that the table does not use -> the refusal
+    bases: frozenset[str]  # launches that others are like
 
 
 def refuse_unused(tables: list[Included]) -> None:
@@ -56,6 +57,15 @@ def refuse_unused(tables: list[Included]) -> None:
         for name, said in one.unused.items():
             if name not in used:
                 raise BuildError(said)
+
+
+def refuse_idle(groupings: _Table, tables: list[Included]) -> None:
+    """Refuses a piece or a launch that a [grouping.x] has for itself and does not use: shared ones may be for the other groupings."""
+    for (grouping, own), table in zip(groupings.items(), tables, strict=False):
+        for kind in (*PIECES, "launch"):
+            for name in own[kind] if isinstance(own.get(kind), dict) else ():
+                if f"{kind}.{name}" in table.unused and not (kind == "launch" and name in table.bases):
+                    raise BuildError(f"grouping.{grouping}.{kind}.{name}: this grouping does not use it; remove it")
 
 
 def included(data: _Table, documents: Documents) -> Included:
@@ -85,7 +95,9 @@ def included(data: _Table, documents: Documents) -> Included:
         made["enum"] = pieces.every("enum")
     unused = pieces.unused() | {f"launch.{name}": f"launch.{name}: no tile is started this way; remove it" for name in idle}
     own_launches = {f"launch.{name}" for name in made.get("launch", {})}
-    return Included(made, (pieces.names() | own_launches) - unused.keys(), unused)
+    launches = data["launch"] if isinstance(data.get("launch"), dict) else {}
+    bases = frozenset(launch["like"] for launch in launches.values() if isinstance(launch, dict) and isinstance(launch.get("like"), str))
+    return Included(made, (pieces.names() | own_launches) - unused.keys(), unused, bases)
 
 
 def _idle(launches: _Table, variants: Any) -> set[str]:
@@ -237,12 +249,15 @@ class _Pieces:
 
 
 def _merged(tables: list[_Table]) -> _Table:
+    """Symbols of a piece for some formats keep its condition: `per_format` reads it."""
     merged: _Table = {}
     for table in tables:
+        condition = {key: table[key] for key in ("only", "except") if key in table}
         for name, value in table.items():
             if name in merged:
                 raise BuildError(f"derived: '{name}' is there twice")
-            merged[name] = value
+            if name not in condition:
+                merged[name] = {**condition, "is": value} if condition else value
     return merged
 
 

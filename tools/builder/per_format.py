@@ -88,6 +88,8 @@ class Format:
 
     def read(self, data: _Table) -> _Table:
         made: _Table = self._value(data)
+        if isinstance(made.get("derived"), dict):
+            made["derived"] = {name: one["is"] if isinstance(one, dict) else one for name, one in made["derived"].items()}
         unused = sorted(self.own - self.used)
         if unused:
             raise BuildError(f"words: nothing reads '{unused[0]}' for {self.name}; remove it")

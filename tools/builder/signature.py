@@ -195,6 +195,7 @@ class Scope:
     floats: frozenset[str]  # f32 scalars
     symbols: frozenset[str]
     options: Mapping[str, tuple[str, ...]]
+    others: Mapping[str, str]  # names that no parameter takes by itself, each with what it is: a default would hide them
 
 
 def passed(signature: Signature, given: list[_Table], scope: Scope) -> list[_Table]:
@@ -228,20 +229,22 @@ def _value(one: Declared, given: Any, scope: Scope) -> _Table:
         raise Malformed(f" is {given!r}, expected a text")
     if one.kind == "pointer":
         argument = one.name if given is None and one.name in scope.arrays else given
-        return {"i64": _default(one)} if argument is None else {"i64": "0"} if argument == "nullptr" else {"pointer": argument}
+        return {"i64": _default(one, scope)} if argument is None else {"i64": "0"} if argument == "nullptr" else {"pointer": argument}
     if one.kind == "f32":
         argument = one.name if given is None and one.name in scope.floats else given
-        return {"i32": _bits(_default(one))} if argument is None else {"f32": argument}
+        return {"i32": _bits(_default(one, scope))} if argument is None else {"f32": argument}
     if one.values:
         return {one.kind: _number_of(one, given, scope)}
     if "::" in one.type and given in scope.arrays:
         return {"pointer": given}
-    return {one.kind: given if given is not None else one.name if one.name in scope.symbols else _default(one)}
+    return {one.kind: given if given is not None else one.name if one.name in scope.symbols else _default(one, scope)}
 
 
-def _default(one: Declared) -> str:
+def _default(one: Declared, scope: Scope) -> str:
     if one.default is None:
         raise Malformed(": the launch gives no value, and no argument or symbol has this name")
+    if one.name in scope.others:
+        raise Malformed(f": the default {one.default} would hide {scope.others[one.name]} of this name; give a value, or rename one")
     return "0" if one.default == "nullptr" else one.default
 
 
@@ -261,7 +264,7 @@ def _number_of(one: Declared, given: str | None, scope: Scope) -> str:
     chosen = scope.options.get(name) or scope.arrays.get(name)
     if chosen is None:
         if given is None:
-            default = _default(one)
+            default = _default(one, scope)
             return str(one.values.index(default)) if default in one.values else default
         raise Malformed(f" is {given!r}, expected an option, an argument with dtypes, or one of {', '.join(one.values)}")
     if unknown := [value for value in chosen if value not in one.values]:

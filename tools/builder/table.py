@@ -1,4 +1,4 @@
-"""One kernel's table (TOML) as the manifest's entry of it. docs/manifest.md says what may stand in it.
+"""One kernel's table (TOML) as the manifest's entry of it. docs/adding_a_kernel.md describes its language.
 
 What each key may hold and what it is where it is left out is declared in zoo/contract/schema.py; the rules that several keys make
 together are those of a manifest's reader. Here is what only tables have: sources beside them, shorthands, names in one space. Whether
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tools.builder import BuildError
-from tools.builder.costs import with_costs
+from tools.builder.costs import refuse_unread, with_costs
 from tools.builder.documents import Documents
-from tools.builder.include import included, refuse_unused
+from tools.builder.include import included, refuse_idle, refuse_unused
 from tools.builder.per_format import instances
 from tools.builder.sections import sections
 from tools.builder.signature import Enums, Scope, Signature, passed, signature
@@ -64,13 +64,16 @@ def read_tables(root: Path, *others: Path) -> list[Table]:
             if table.name in tables:
                 raise BuildError(f"{path}: {table.name} is already the kernel of {tables[table.name].path}")
             tables[table.name] = table
+    refuse_unread(documents)
     return [tables[name] for name in sorted(tables)]
 
 
 def _read_file(path: Path, root: Path, documents: Documents, words: Vocabulary) -> list[Table]:
     try:
-        made = [included(one, documents) for one in sections(tomllib.loads(path.read_text("utf-8")))]
+        data = tomllib.loads(path.read_text("utf-8"))
+        made = [included(one, documents) for one in sections(data)]
         refuse_unused(made)
+        refuse_idle(data.get("grouping", {}), made)
         tables = [with_costs(one.table, documents) for one in made]
         return [_read(one, path, root, words) for table in tables for one in instances(table, documents)]
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -100,11 +103,13 @@ def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Ta
         with inside(f".constraints[{index}]"):
             constraints.append(lowered(Constraint, one))
     scope = _scope(read, options, table["symbols"])
+    constants = _constants(table["expansion"])
     launches, taken_by = {}, {}
     for name, one in table["launches"].items():
         with inside(f".launch.{name}"):
             taken_by[name] = signature(one.pop("signature", ""), signatures, enums)
-            launches[name] = _launch(one, read, taken_by[name], scope)
+            others = {**scope.others, **dict.fromkeys(constants.get(name, ()), "the constant of a tile")}
+            launches[name] = _launch(one, read, taken_by[name], replace(scope, others=others))
     entry = {
         "fields": fields,
         "summary": table["summary"],
@@ -127,6 +132,16 @@ def _read(data: dict[str, Any], path: Path, root: Path, words: Vocabulary) -> Ta
         if tile.source is not None:
             source_path(tile.source, path, root)
     return Table(path, root, table["name"], source, entry, tuple(variants["arch"]), tiles, taken_by, enums)
+
+
+def _constants(variants: Any) -> dict[str, set[str]]:
+    """Of each launch, the constants of the tiles that are started by it, before anything is known to be of the right type."""
+    tiles = variants.get("tiles") if isinstance(variants, dict) else None
+    found: dict[str, set[str]] = {}
+    for tile in tiles if isinstance(tiles, list) else ():
+        if isinstance(tile, dict) and isinstance(tile.get("constants"), dict):
+            found.setdefault(str(tile.get("launch", "default")), set()).update(tile["constants"])
+    return found
 
 
 def source_path(name: str, table: Path, root: Path) -> Path:
@@ -189,11 +204,14 @@ def _scope(arguments: list[Argument], options: Mapping[str, Mapping[str, Any]], 
     }
     numbers = {one.name for one in arguments if one.kind == "scalar"}
     floats = {one.name for one in arguments if one.kind == "scalar" and one.dtypes == ("f32",)}
+    others = {"sms": "the number of multiprocessors", **dict.fromkeys(options, "the option")}
+    others |= dict.fromkeys({*extents, *derived}, "the symbol") | {one.name: "the argument" for one in arguments}
     return Scope(
         {one.name: tuple(one.dtypes) for one in arrays},
         frozenset(floats),
         frozenset({*extents, *derived, *numbers} - floats),
         {name: tuple(one["values"]) for name, one in options.items()},
+        others,
     )
 
 
