@@ -19,7 +19,8 @@ from tools.builder.table import Table, read_tables
 PAGE = (ROOT / "docs/adding_a_kernel.md").read_text()
 BLOCK = re.compile(r"^```(toml|c\+\+|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PATH = re.compile(r"(?:#|//) my_kernels/(\S+)\n")
-TABLE = "scale_rows/tables/scale_rows.toml"
+TABLE, CHECK = "scale_rows/tables/scale_rows.toml", "scale_rows/check.py"
+HOW_IT_WORKS = (ROOT / "docs/how_it_works.md").read_text()
 BEGINNING, LANGUAGE = PAGE.split("## The language of tables")
 EXAMPLES = dict(re.findall(r"^### (.*?)\n(.*?)(?=^### |\Z)", LANGUAGE, re.MULTILINE | re.DOTALL))
 
@@ -54,10 +55,45 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 @needs_nvcc
 def test_the_kernel_builds_and_its_program_finds_it_right(tmp_path):
     files = files_of(BEGINNING)
-    assert files.keys() == {"names.toml", TABLE, "scale_rows/kernels/scale_rows.cu"}
+    assert files.keys() == {"names.toml", TABLE, "scale_rows/kernels/scale_rows.cu", CHECK}
     run_build("--source", written(tmp_path / "my_kernels", files), "--output", tmp_path / "my_cubins", "--arch", "sm_90a")
-    (program,) = [block for language, block in BLOCK.findall(BEGINNING) if language == "python" and "zoo.Zoo(" in block]
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    check = [sys.executable, f"my_kernels/{CHECK}"]
+    subprocess.run(check, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+    shown = json.loads("{" + next(block for block in re.findall(r"```json\n(.*?)```", HOW_IT_WORKS, re.DOTALL)) + "}")
+    assert_part_of(shown, json.loads((tmp_path / "my_cubins/manifest.json").read_text())["kernels"])
+
+
+def assert_part_of(shown: Any, whole: Any) -> None:
+    """What docs/how_it_works.md shows of the manifest's entry is what the build writes; lists may be shown in part."""
+    if isinstance(shown, dict):
+        assert shown.keys() <= whole.keys()
+        for name, value in shown.items():
+            assert_part_of(value, whole[name])
+    elif isinstance(shown, list):
+        for one, other in zip(shown, whole, strict=False):
+            assert_part_of(one, other)
+    else:
+        assert shown == whole
+
+
+@needs_nvcc
+def test_a_check_of_a_wrong_kernel_fails(tmp_path):
+    """The factor is left out for each second column."""
+    files = files_of(BEGINNING)
+    wrong = files | {"scale_rows/kernels/scale_rows.cu": files["scale_rows/kernels/scale_rows.cu"].replace("two.y * scale", "two.y")}
+    run_build("--source", written(tmp_path / "my_kernels", wrong), "--output", tmp_path / "my_cubins", "--arch", "sm_90a")
+    done = subprocess.run(
+        [sys.executable, f"my_kernels/{CHECK}"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "AssertionError: (1, 2, 't256')" in done.stderr
+
+
+def test_zoo_new_kernel_writes_what_the_page_shows(tmp_path):
+    command = [sys.executable, "-m", "zoo", "new-kernel", "scale_rows.bf16"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    root = tmp_path / "my_kernels"
+    assert {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()} == files_of(BEGINNING)
 
 
 def tables_of(folder: Path, example: str) -> list[Table]:

@@ -59,6 +59,10 @@ class Tensor:
     def view(self, *shape):
         return Tensor(self._values.reshape(shape))
 
+    def unflatten(self, axis, sizes):
+        axis %= len(self.shape)
+        return self.view(*self.shape[:axis], *sizes, *self.shape[axis + 1 :])
+
     def to(self, kind):
         return _on_device(self._values.astype(kind.of_numpy))
 
@@ -86,6 +90,12 @@ def empty(*shape, device, dtype=float32):
 
 
 zeros = randn = empty
+
+
+def empty_strided(shape, strides, device, dtype=float32):
+    reach = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)) if 0 not in shape else 0
+    values, size = empty(reach, device=device, dtype=dtype)._values, dtype.of_numpy.itemsize
+    return Tensor(numpy.lib.stride_tricks.as_strided(values, shape, [stride * size for stride in strides]))
 
 
 def _on_device(values):
@@ -122,6 +132,11 @@ def bincount(tensor, minlength):
 
 def cumsum(tensor, axis):
     return _on_device(numpy.cumsum(tensor._values, axis))
+
+
+def device(kind, ordinal):
+    assert (kind, ordinal) == ("cuda", 0)
+    return kind
 
 
 class _CudaGraph:
