@@ -1,11 +1,11 @@
-"""A mixture-of-experts layer in one compiled JAX program: routing by JAX, the experts' products by zoo's kernels.
+"""A mixture-of-experts layer in one compiled JAX program: JAX routes, zoo's kernels compute the experts.
 
     pip install cubin-zoo "jax[cuda13]"        (without a GPU: pip install cubin-zoo jax)
     python examples/jax_mixture_of_experts.py
 
-Tokens are sorted by the expert that they go to, each as often as it has experts. No copy of them is made for that: the quantiser takes
-rows of x through an index. Then two products for groups of rows: the first ends in SwiGLU and in FP8 operands for the second, whose rows
-are multiplied by their routing weights. On a CPU the same program is computed by zoo's written rules, slowly.
+The quantiser reads the tokens through an index, sorted by expert, so the program makes no sorted copy of x. The first grouped GEMM
+applies SwiGLU and writes the FP8 operand of the second. The second multiplies its rows by their routing weights. A CPU computes the
+kernels' written rules, slowly.
 """
 
 import functools
@@ -20,23 +20,24 @@ TOKENS, WIDTH, HIDDEN, EXPERTS, CHOSEN = 48, 128, 64, 4, 2
 
 @jax.jit
 def quantised_weights(w):
-    """(E, N, K) in any float: elements and a scale for each 128 x 128 of them."""
+    """Elements of w (E, N, K), and a scale for each 128 x 128 of them."""
     found = zoo.jax.call("quantize.fp8b128.squares", x=w, scaling="pow2")
     return found.q, found.scales
 
 
 @functools.partial(jax.jit, static_argnames="chosen")
 def mixture(x, router, gates_and_ups, down, chosen=CHOSEN):
-    """x (T, K); router (E, K); quantised weights (E, 2 I, K) and (E, K, I)."""
+    """x (T, K); router (E, K); quantised weights (E, 2 I, K), all gates of an expert before all ups, and (E, K, I)."""
     weights, experts = jax.lax.top_k(jax.nn.softmax(x.astype(jnp.float32) @ router.T), chosen)
-    order = jnp.argsort(experts.reshape(-1), stable=True)  # rows of the products: tokens by their experts
+    order = jnp.argsort(experts.reshape(-1), stable=True)  # the rows of the GEMMs, sorted by expert
     token = (order // chosen).astype(jnp.int32)
     offsets = jnp.cumsum(jnp.bincount(experts.reshape(-1), length=len(router))).astype(jnp.int32)
 
     a = zoo.jax.call("quantize.fp8b128.rows.m_grouped_contiguous", x=x, index=token, offsets=offsets, scaling="pow2")
     h = zoo.jax.call(
         "gemm.fp8b128.m_grouped_contiguous.swiglu_fp8b128",
-        a=a.q, a_scale=a.scales, b=gates_and_ups[0], b_scale=gates_and_ups[1], offsets=offsets, scaling="pow2",
+        a=a.q, a_scale=a.scales, b=gates_and_ups[0].reshape(len(router), 2, -1, x.shape[1]), b_scale=gates_and_ups[1],
+        offsets=offsets, scaling="pow2",
     )  # fmt: skip
     y = zoo.jax.call(
         "gemm.fp8b128.m_grouped_contiguous",
@@ -47,7 +48,7 @@ def mixture(x, router, gates_and_ups, down, chosen=CHOSEN):
 
 @functools.partial(jax.jit, static_argnames="chosen")
 def in_float32(x, router, gates_and_ups, down, chosen=CHOSEN):
-    """What the layer would be without any rounding to 8 bits: every expert on every token."""
+    """The layer without rounding to 8 bits: every expert on every token."""
     x = x.astype(jnp.float32)
     weights, experts = jax.lax.top_k(jax.nn.softmax(x @ router.T), chosen)
     gates, ups = jnp.split(jnp.einsum("tk,eik->tei", x, gates_and_ups), 2, axis=2)
