@@ -1,12 +1,17 @@
-"""Tests marked gpu run where there is a GPU, and say why they do not where there is none. `pytest -m quick` runs all but those of the
-files below, in less than a minute on two cores."""
+"""Tests marked gpu run where there is a GPU; elsewhere they are skipped with the reason.
+
+`pytest -m quick` runs the first case of each test for each family of kernels, without the tests that slow.txt names. `--durations=50` shows
+which tests slow.txt should name: each takes more than four seconds on one core.
+"""
 
 import functools
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,81 +39,6 @@ if not any(pick_arch(kernel.archs, device.capability) for kernel in packaged.fin
 """
 
 
-# Whole files, for what they share (a compiled package, an emulated kernel) is made for the first of their tests.
-_TAKE_LONG = {
-    "builder/test_build_failures.py",
-    "builder/test_build_runs.py",
-    "builder/test_naps.py",
-    "builder/test_new_format.py",
-    "builder/test_shared_tables.py",
-    "capi/test_edges.py",
-    "capi/test_faults.py",
-    "capi/test_foreign_manifest.py",
-    "capi/test_misuse.py",
-    "capi/test_package.py",
-    "capi/test_parity.py",
-    "capi/test_sanitizers.py",
-    "capi/test_session.py",
-    "checks/test_block_format_checks.py",
-    "checks/test_block_scaled_checks.py",
-    "checks/test_checks_catch_mistakes.py",
-    "checks/test_gemm_checks.py",
-    "checks/test_quantize_directions.py",
-    "checks/test_quantize_experts.py",
-    "checks/test_quantize_groups.py",
-    "checks/test_quantize_squares.py",
-    "checks/test_swiglu_checks.py",
-    "cli/test_bench_plot.py",
-    "cli/test_command.py",
-    "cli/test_demo_doctor_bench.py",
-    "cli/test_digest.py",
-    "cli/test_export.py",
-    "cli/test_first_run.py",
-    "cli/test_selection.py",
-    "cli/test_show.py",
-    "cli/test_verify.py",
-    "cli/test_width.py",
-    "docs/test_documentation.py",
-    "emulator/mutants/test_mutants.py",
-    "emulator/test_core_instructions.py",
-    "emulator/test_core_order.py",
-    "emulator/test_gemm_variants.py",
-    "emulator/test_kernels.py",
-    "emulator/test_launching.py",
-    "emulator/test_matrix_findings.py",
-    "emulator/test_matrix_hardware.py",
-    "emulator/test_matrix_raw_ptx.py",
-    "emulator/test_matrix_tcgen05.py",
-    "emulator/test_random_quantisers.py",
-    "emulator/test_speed.py",
-    "gemm_blackwell/test_dense.py",
-    "gemm_blackwell/test_epilogues.py",
-    "gemm_blackwell/test_fp8b128.py",
-    "gemm_blackwell/test_gather.py",
-    "gemm_blackwell/test_groups.py",
-    "gemm_blackwell/test_mixed.py",
-    "gemm_blackwell/test_mutants.py",
-    "hostile/test_manifests.py",
-    "hostile/test_mutate.py",
-    "hostile/test_ptx_limits.py",
-    "integrity/test_verify_integrity.py",
-    "interruptions/test_builds.py",
-    "interruptions/test_exports.py",
-    "interruptions/test_kills.py",
-    "loader/test_against_recorder.py",
-    "loader/test_driver_failures.py",
-    "loader/test_many_forms.py",
-    "recorder/test_recorder.py",
-    "reference/test_block_formats.py",
-    "reference/test_directions.py",
-    "reference/test_mxfp8.py",
-    "release/test_release.py",
-    "release/test_what_is_packed.py",
-    "release/test_wheel.py",
-    "typing/test_signatures.py",
-}
-
-
 @functools.cache
 def no_gpu() -> str | None:
     """Why no kernel can run here, or None. Asked in a process of its own: CUDA does not survive the forks of other tests."""
@@ -131,11 +61,18 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 5, 2)
 
 
+_FAMILY = re.compile(r"\b(?:quantize|gemm|dequantize|requantize|pack|scales)\b")
+
+
 def pytest_collection_modifyitems(config, items):
-    here = config.rootpath / "tests"
+    slow = set((Path(__file__).parent / "slow.txt").read_text().split())
+    seen = set()
     for item in items:
-        if item.path.relative_to(here).as_posix() not in _TAKE_LONG and not item.get_closest_marker("gpu"):
+        test, _, case = item.nodeid.partition("[")
+        first = (test, *_FAMILY.findall(case)[:1])
+        if first not in seen and test not in slow and not item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.quick)
+        seen.add(first)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := no_gpu()):
         for item in marked:
