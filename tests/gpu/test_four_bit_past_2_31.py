@@ -12,6 +12,7 @@ import pytest
 
 from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
+from zoo.checks.layouts import in_rows
 from zoo.packaged import packaged
 from zoo.reference.block_scaled_epilogues import Gates
 from zoo.reference.four_bit_gated import Steps, h_of_sums, quantised_in_blocks
@@ -105,6 +106,8 @@ class Product:
                 "q": torch.empty(rows, columns, device=DEVICE, dtype=torch.float8_e4m3fn),
                 "scales": torch.empty(rows, -(-columns // 128), device=DEVICE),
             }
+            if not self.stored and columns % 32:
+                self.given["columns"] = columns
         else:
             self.results = {"d": torch.empty(rows, columns, device=DEVICE, dtype=torch.bfloat16)}
         for one in self.results.values():
@@ -162,7 +165,7 @@ class Product:
             return gemm_bf16_by_four_bit(row.view(ml_dtypes.bfloat16), weights, splits), powers
         promotion = "never" if self.given.get("promotion") == "never" else "256"
         of_blocks = None if self.scales_of_a is None else self.scales_of_a[token].cpu().numpy()[None]
-        plain = permuted_columns(row.view(ml_dtypes.float8_e4m3fn))  # the order of fragments undoes itself
+        plain = in_rows(permuted_columns(row.view(ml_dtypes.float8_e4m3fn)))  # the order of fragments undoes itself
         return gemm_fp8_by_four_bit(plain, weights, promotion, of_blocks, splits), powers
 
     def made_of(self, sums, powers, first):

@@ -7,13 +7,14 @@ import os
 
 import pytest
 
+from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
 from zoo.packaged import packaged
 from zoo.runtime import driver
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
-ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
+ZOO = of_matrices(Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged)
 GATHER = "gemm.fp8b128.m_grouped_gather"
 MOVING = {GATHER: "t128_w256_moved", f"{GATHER}.swiglu": "t128_moved", f"{GATHER}.swiglu_fp8b128": "t128_moved"}
 ROUNDS = 30

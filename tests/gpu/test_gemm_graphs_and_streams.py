@@ -64,7 +64,6 @@ WAYS = {
     "few tokens": Way(DENSE, FEW | {"TOKENS": 16}, SPLIT),
     "few tokens, K split": Way(DENSE, FEW | {"SPLITS": 8, "TOKENS": 16}, SPLIT),
     "few tokens, shared": Way(DENSE, FEW | {"SHARERS": 4, "TOKENS": 64}, (50, *SPLIT[1:])),
-    "few tokens, K split, shared": Way(DENSE, FEW | {"SPLITS": 2, "SHARERS": 2}, (50, *SPLIT[1:])),
     "few tokens in turn": Way(DENSE, FEW | {"TOKENS": 8, "STAGES": 7}, (8, 40960, 528)),
     "groups": Way(GROUPED, {"SWAPPED": 0, "INDEXED": 0, "TOKENS": 128}),
     "groups, a tile ahead": Way(GROUPED, {"INDEXED": 0, "TOKENS": 256}),
