@@ -190,8 +190,8 @@ class _Quantiser:
     # ---- what is quantised
     def _unit(self) -> int:
         """What the table wants the columns of x to be a multiple of."""
-        found = [re.fullmatch(r"(?:K|COLUMNS) % (\d+|\(.+\)) == 0", expression.text) for expression, _ in self.kernel.constraints]
-        return next(Expression(match[1]).evaluate({}) for match in found if match)
+        found = [re.fullmatch(r"K % (\d+|\(.+\)) == 0", expression.text) for expression, _ in self.kernel.constraints]
+        return self.gates * next(Expression(match[1]).evaluate({}) for match in found if match)
 
     def _columns(self, rows: int) -> int:
         unit = self._unit()
