@@ -228,6 +228,13 @@ def test_check_sees_a_change_of_the_source_that_nobody_built(build, place):
 
 
 @needs_nvcc
+def test_a_check_of_a_share_compiles_whatever_changed(build, place):
+    assert "(0 cubins compiled)" in build(place, "--check", "--share", "1000000000")
+    (place / "source/quantize/scale.cuh").write_text(edited(HEADER, ("2.f", "3.f")))
+    assert "6 files differ" in build(place, "--check", "--share", "1000000000", status=1)
+
+
+@needs_nvcc
 def test_a_part_can_be_built_alone_and_the_rest_later(build, tmp_path):
     write_tree(tmp_path / "source", TABLE)
     said = build(tmp_path, "--arch", "sm_100f", "--only", "quantize.mxfp8.rows twice_*")
@@ -289,6 +296,7 @@ def test_another_tree_needs_an_output(tmp_path):
 
 def test_check_takes_no_selection(tmp_path):
     assert "--check compares everything" in run_build("--check", "--arch", "sm_90a", status=2)
+    assert "goes with --check" in run_build("--share", "4", status=2)
 
 
 @needs_nvcc
