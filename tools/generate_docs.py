@@ -1,7 +1,8 @@
 """Writes what the documentation says of the kernels, from cubins/manifest.json, cubins/evidence.json and docs/rivals.json.
 
 python tools/generate_docs.py              writes docs/kernels/*.md, docs/pictures/*.svg, zoo/capi/zoo_contract.h, and the parts
-                                           between markers of README.md, docs/gemm.md and docs/performance.md
+                                           between markers of README.md, docs/formats.md, docs/gemm.md and
+                                           docs/performance.md
 python tools/generate_docs.py --check      exit 1 naming what is out of date
 
 docs/rivals.json is made on a GPU by tools/compare_rivals.py. What is made of it is left alone while it does not exist.
@@ -16,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.documentation.accuracy import accuracy_table
 from tools.documentation.chips import chip_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
@@ -63,7 +65,11 @@ def pages(root: Path, found: Comparison | None) -> dict[Path, str]:
     made = {docs / "kernels" / name: text for name, text in kernel_pages(kernels, evidence).items()}
     made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
     performance = {"quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
-    parts = {docs / "gemm.md": {"chips": chip_table(kernels)}, docs / "performance.md": performance}
+    parts = {
+        docs / "gemm.md": {"chips": chip_table(kernels)},
+        docs / "formats.md": {"accuracy": accuracy_table()},
+        docs / "performance.md": performance,
+    }
     if found is not None:
         made |= {path: picture(found, theme) for theme, path in zip(THEMES, pictures(root), strict=True)}
         performance |= {"rivals": rivals_table(found), "layers": layers_table(found)}

@@ -84,19 +84,17 @@ def test_the_mean_is_geometric_the_worst_case_is_the_slowest_and_the_absent_are_
 
 def test_a_layer_that_is_slower_is_called_slower_and_other_weights_are_named():
     text = layers_table(record())
-    assert rows(text) == [["8", "50", "25 % slower"]] and "beside torch bf16 (bf16 weights)" in text
+    assert rows(text) == [["gpt-oss-20b", "8", "50", "25 % slower"]] and "torch bf16: bf16 weights." in text
 
 
-def test_a_size_that_one_model_was_not_timed_at_is_an_empty_cell():
+def test_a_rival_without_a_time_is_an_empty_cell_or_named():
     layers = [
-        {"model": model, "tokens": tokens, "microseconds": {"zoo": 1.0, "triton_kernels": 2.0}, "refused": {"torch bf16": "no memory"}}
-        for model, tokens in (("a", 1), ("a", 8), ("b", 8))
+        {"model": model, "tokens": tokens, "microseconds": {"zoo": 1.0, **times}, "refused": {"torch bf16": "no memory"}}
+        for model, tokens, times in (("a", 8, {"triton_kernels": 2.0}), ("a", 1, {}), ("b", 8, {"triton_kernels": 4.0}))
     ]
     text = layers_table(record(layers=layers))
-    assert (
-        rows(text) == [["1", "1", "100 % faster", "", ""], ["8", *["1", "100 % faster"] * 2]]
-        and "torch bf16 has no time: no memory." in text
-    )
+    assert rows(text) == [["a", "1", "1", ""], ["a", "8", "1", "100 % faster"], ["b", "8", "1", "300 % faster"]]
+    assert "torch bf16 has no time: no memory." in text
 
 
 def test_percent_is_of_the_longer_time():

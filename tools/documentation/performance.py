@@ -34,20 +34,14 @@ def rivals_table(found: Comparison) -> str:
 
 
 def layers_table(found: Comparison) -> str:
-    """A column for each model: zoo's time, and what zoo is beside the first library, which does the same job where there is any."""
-    rivals, layers = found.rivals("layers"), found.layers()
-    if not rivals:
-        return ""
+    rivals = found.rivals("layers")
     rows = []
-    for tokens in dict.fromkeys(tokens for sizes in layers.values() for tokens, _ in sizes):
-        cells = []
-        for sizes in layers.values():
-            times = dict(sizes).get(tokens, {})
-            cells += [f"{times['zoo']:.0f}", percent(times["zoo"] / times[rivals[0]])] if rivals[0] in times else ["", ""]
-        rows.append((f"{tokens:,}", *cells))
-    heads = (words for model in layers for words in (f"{model}, us", "zoo is"))
-    beside = f"{rivals[0]} ({found.less[rivals[0]]})" if rivals[0] in found.less else rivals[0]
-    lines = [table(("tokens", *heads), rows), f"zoo's time, beside {beside}."]
+    for model, sizes in found.layers().items():
+        for tokens, times in sizes:
+            beside = [percent(times["zoo"] / times[rival]) if rival in times else "" for rival in rivals]
+            rows.append((model, f"{tokens:,}", f"{times['zoo']:.0f}", *beside))
+    lines = [table(("model", "tokens", "zoo, us", *(f"zoo is, beside {rival}" for rival in rivals)), rows)]
+    lines += [f"{rival}: {found.less[rival]}." for rival in rivals if rival in found.less]
     return "\n\n".join(lines + [f"{name} has no time: {why}." for name, why in found.refused("layers").items()])
 
 
