@@ -9,7 +9,7 @@
 //      ...
 //   row 16 w + 8   l0    l1    l2    l3  |              registers 2, 3
 //
-// The sum of one instruction, including the accumulator, keeps 13 bits of fraction: docs/emulator_arithmetic.md.
+// The sum of one instruction, including the accumulator, keeps 13 bits of fraction: docs/emulator.md.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6f9fd263cb641b3072ac0766d86db033b5855b48762ccd52e36076bb441e5828"
+MANIFEST_SHA256 = "d952cbf631090d0ffb1be7daa90775c00ca838c00186c8f855704fae397f3d2e"

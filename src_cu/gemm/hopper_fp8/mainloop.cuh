@@ -10,7 +10,7 @@
 // cores. It needs 870 cycles at 128 x 192 with two warpgroups (H200).
 //
 // Every element is, to the bit: scale = a_scale * b_scale, rounded; sum = fma(partial, scale, sum), one K block after the other. A partial
-// sum is four wgmmas, each of which adds 32 products by the rule of docs/emulator_arithmetic.md.
+// sum is four wgmmas, each of which adds 32 products by the rule of docs/emulator.md.
 //
 // Included by all kernels of this family.
 #pragma once
