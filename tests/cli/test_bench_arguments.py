@@ -1,6 +1,7 @@
 """A call made from sizes alone is one that the loader takes, for kernels of every kind."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,6 +69,11 @@ def test_a_recorded_timing_keeps_its_name_whatever_order_people_read():
     kernel = packaged.kernel("gemm.fp8b128.dense")
     owned = next(one for one in kernel.variants if one.symbol.startswith("gemm_fp8b128_dense__"))
     assert line_of(kernel, owned, {"M": 1, "N": 2, "K": 3, "b_constant": "yes"}) == "M=1 K=3 N=2 b_constant=yes"
+
+
+def test_a_kernel_without_usual_sizes_asks_for_a_shape():
+    with pytest.raises(ArgumentError, match="has no usual shapes; give --shape"):
+        usual_shapes(replace(GEMM, fields={"op": "scale_rows"}))
 
 
 def test_wrong_sizes_and_settings_are_refused():

@@ -296,6 +296,7 @@ def test_the_variant_shown_for_a_shape_is_the_one_that_a_call_of_these_sizes_run
             }
             launch = resolve(kernel, arrays, capability, multiprocessors)
             assert f"{family}: {launch.variant.name}: grid {launch.grid[0]} x {launch.grid[1]}" in text
+            assert f"variants fit: {launch.variant.name} {launch.variant.cost.evaluate(launch.symbols):,}, " in text
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
         if kernel.fields.get("formats") == "fp8token":  # which has a kernel of its own for long rows
             pairs = (*pairs, (8192, 16384))
         shapes = [{"M": rows, "R": rows, "K": columns, "C": columns} for rows, columns in pairs]
-    return [[{**shape, "T": 1}[symbol] for symbol in symbols] for shape in shapes]
+    return [_in_order(kernel, symbols, {**shape, "T": 1}) for shape in shapes]
 
 
 def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
@@ -48,6 +48,10 @@ def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int
         shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
     if "CODES" in symbols:  # bytes of a row of 4-bit weights
         shape = shape | {"CODES": shape["K"] // 2}
+    return _in_order(kernel, symbols, shape)
+
+
+def _in_order(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
     if not set(symbols) <= set(shape):
-        raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape")
+        raise ArgumentError(f"{kernel.name}: has no usual shapes; give --shape {','.join(symbols)}")
     return [shape[symbol] for symbol in symbols]

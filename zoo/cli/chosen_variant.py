@@ -1,4 +1,4 @@
-"""Which variant a call of given sizes would run, on each arch that a kernel is shipped for."""
+"""Which variant a call of given sizes would run, on each arch that a kernel is shipped for, and what the next ones would cost."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from zoo.errors import ZooError
 _CHIPS = {"sm_90a": ("H200", 132), "sm_100f": ("B200", 148)}  # on which the choice is shown, and their multiprocessors
 _OTHER_MULTIPROCESSORS = 128
 _SOMEWHERE = 1 << 32  # an address
+_SHOWN = 5  # variants whose costs are shown
 
 
 def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -> str:
@@ -31,12 +32,31 @@ def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) ->
     lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}{more}"]
     for arch in kernel.archs:
         chip, multiprocessors = _CHIPS.get(arch, (arch, _OTHER_MULTIPROCESSORS))
+        capability = int(arch[3:-2]), int(arch[-2])
         try:
-            launch = resolve(kernel, arguments, (int(arch[3:-2]), int(arch[-2])), multiprocessors)
+            launch = resolve(kernel, arguments, capability, multiprocessors)
         except ZooError as refusal:
-            words = str(refusal).removeprefix(f"{kernel.name}: ")
+            words, costs = str(refusal).removeprefix(f"{kernel.name}: "), []
         else:
             grid, cluster = (" x ".join(map(str, extents)) for extents in (launch.grid, launch.cluster))
             words = f"{launch.variant.name}: grid {grid}, cluster {cluster}, {count(launch.threads, 'thread')} a block"
+            costs = _costs(kernel, arguments, arch, capability, multiprocessors)
         lines.append(paragraph(f"{family_of(arch)} ({chip}): {words}", indent=2, hanging=2))
+        if len(costs) > 1:
+            cheapest = ", ".join(f"{name} {cost:,}" for name, cost in costs[:_SHOWN])
+            lines.append(paragraph(f"costs, {count(len(costs), 'variant')} fit: {cheapest}", indent=4, hanging=2))
     return "\n".join(lines)
+
+
+def _costs(
+    kernel: Kernel, arguments: Mapping[str, Any], arch: str, capability: tuple[int, int], multiprocessors: int
+) -> list[tuple[str, int]]:
+    """Each variant that takes the call, and its cost; the chosen variant is the first."""
+    costs = {}
+    for name in dict.fromkeys(variant.name for variant in kernel.variants if variant.arch == arch):
+        try:
+            launch = resolve(kernel, arguments, capability, multiprocessors, name)
+        except ZooError:
+            continue
+        costs[name] = launch.variant.cost.evaluate(launch.symbols)
+    return sorted(costs.items(), key=lambda one: one[1])
