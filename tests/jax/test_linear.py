@@ -54,7 +54,7 @@ def test_the_product_is_that_of_the_quantised_operands(name: str, device: Any) -
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "fp8b128"])
 def test_the_gradient_meets_the_other_operand_as_it_was_multiplied(name: str, dtype: str, device: Any) -> None:
     _takes(name, device)
     x, w, dy = _operands(jnp.dtype(dtype))
@@ -106,7 +106,7 @@ def test_a_small_model_learns(device: Any) -> None:
         (lambda x, w: zoo.jax.linear(x.astype(jnp.int32), w), "x: expected a JAX array of bfloat16, float16, float32, got int32"),
         (lambda x, w: zoo.jax.linear(x, numpy.asarray(w)), "w: expected a JAX array"),
         (lambda x, w: zoo.jax.linear(x[:, :100], w[:, :100]), "K must be a multiple of 16"),
-        (lambda x, w: zoo.jax.linear(x, w[:100]), "N must be a multiple of 8"),
+        (lambda x, w: zoo.jax.linear(x, w[:100], format="mxfp8"), "N must be a multiple of 8"),
         (lambda x, w: jax.vmap(lambda x: zoo.jax.linear(x, w))(x[None]), "vmap over a kernel is not defined"),
         (lambda x, w: jax.hessian(lambda x: zoo.jax.linear(x, w).sum())(x), "has no derivative|vmap over a kernel"),
     ],

@@ -1,7 +1,9 @@
 """zoo's kernels inside JAX: under `jax.jit`, on XLA's stream, with outputs that JAX allocates.
 
     q, scales = zoo.jax.call("quantize.fp8b128.rows", x=x)
-    y = zoo.jax.linear(x, w)          # with a gradient
+    y = zoo.jax.linear(x, w)                                 # with a gradient, as are
+    y = zoo.jax.grouped_linear(x, w, offsets)
+    y = zoo.jax.experts(x, ids, weights, gate_up, down)
 
 On a GPU the kernel itself runs, called by XLA through its FFI; on a CPU the same call is computed by the written rule
 (`zoo.reference.kernels`), slowly and to the bit. docs/jax.md says what holds where.
@@ -16,8 +18,9 @@ except ImportError:
 
 from zoo.jax import handlers
 from zoo.jax.calls import call
+from zoo.jax.experts import experts, grouped_linear
 from zoo.jax.linear import linear
 
-__all__ = ["call", "linear"]
+__all__ = ["call", "experts", "grouped_linear", "linear"]
 
 handlers.register()  # here, so that a program that was compiled or exported elsewhere finds them, too

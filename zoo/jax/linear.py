@@ -2,18 +2,14 @@
 
     y = linear(x, w)                    x (..., K), w (N, K) -> y (..., N), in the dtype of x
 
-Forward, x and w are quantised and multiplied:
+In fp8b128 all three products are zoo's: `zoo.jax.fp8`. In the other formats the forward product is, and dy is not quantised:
 
     X, W = quantised x, quantised w     blocks along K
     y = the product of X and W^T        by gemm.<format>.dense
-
-Backward, the gradient of y meets the other operand as the forward product saw it, and quantising is passed through: its
-derivative is taken to be 1, also where an element saturates.
-
     dx = dy * dequantised W             products of XLA's, in the dtype of x, added up in f32
     dw = dy^T * dequantised X
 
-What is kept from one to the other is X and W: one byte an element, or half of one.
+Rounding has derivative 1, also where an element saturates. X and W are kept for the backward pass: one byte an element, or half of one.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from zoo.contract.nearest import suggestion
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.jax.calls import call
+from zoo.jax.fp8 import product
 
 FORMATS = ("fp8b128", "mxfp8", "mxfp4", "nvfp4")
 _FLOATS = ("bfloat16", "float16", "float32")
@@ -54,7 +51,8 @@ def linear(x: Any, w: Any, *, format: str = "fp8b128") -> Any:
             raise ArgumentError(f"linear: {name}: expected a JAX array of {', '.join(_FLOATS)}, got {got}")
     if w.ndim != 2 or x.ndim < 1 or x.shape[-1] != w.shape[1]:
         raise ArgumentError(f"linear: expected x (..., K) and w (N, K), got {x.shape} and {w.shape}")
-    y = _linear(format, x.reshape(math.prod(x.shape[:-1]), x.shape[-1]), w)  # -1 for the rows would divide by K, which may be 0
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 for the rows would divide by K, which may be 0
+    y = product(rows, w) if format == "fp8b128" else _linear(format, rows, w)
     return y.reshape(*x.shape[:-1], w.shape[0])
 
 
@@ -64,7 +62,7 @@ def _linear(format: str, x: Any, w: Any) -> Any:
 
 
 def _forward(format: str, x: Any, w: Any) -> tuple[Any, Any]:
-    a, b = _rows(format, x), _weights(format, w)
+    a, b = _rows(format, x), _rows(format, w)
     alpha = None if a.tensor_scale is None else a.tensor_scale * b.tensor_scale
     y = call(f"gemm.{format}.dense", a=a.q, a_scale=a.scales, b=b.q, b_scale=b.scales, alpha=alpha, d=x.dtype).d
     # What is kept are arrays; of x and w themselves only the dtypes are.
@@ -73,8 +71,7 @@ def _forward(format: str, x: Any, w: Any) -> tuple[Any, Any]:
 
 def _backward(format: str, kept: Any, dy: Any) -> tuple[Any, Any]:
     a, b, of_x, of_w = kept
-    x = _values(format, a, of_x.dtype, "rows")
-    w = _values(format, b, of_x.dtype, "squares" if format == "fp8b128" else "rows")
+    x, w = _values(format, a, of_x.dtype), _values(format, b, of_x.dtype)
     dx = jnp.matmul(dy, w, preferred_element_type=jnp.float32)
     dw = jnp.matmul(dy.T, x, preferred_element_type=jnp.float32)
     return dx.astype(of_x.dtype), dw.astype(of_w.dtype)
@@ -84,24 +81,14 @@ _linear.defvjp(_forward, _backward)
 
 
 def _rows(format: str, x: Any) -> _Operand:
-    if format == "fp8b128":  # powers of two are what Hopper and Blackwell can both multiply by
-        return _made("quantize.fp8b128.rows", x, None, scaling="pow2")
     tensor_scale = call("quantize.amax", x=x, tensor_scale=True).tensor_scale if format == "nvfp4" else None
-    return _made(f"quantize.{format}.rows", x, tensor_scale, layout="blocked")
-
-
-def _weights(format: str, w: Any) -> _Operand:
-    return _made("quantize.fp8b128.squares", w, None, scaling="pow2") if format == "fp8b128" else _rows(format, w)
-
-
-def _made(name: str, x: Any, tensor_scale: Any, **options: str) -> _Operand:
-    found = call(name, x=x, tensor_scale=tensor_scale, **options)
+    found = call(f"quantize.{format}.rows", x=x, tensor_scale=tensor_scale, layout="blocked")
     return _Operand(found.q, found.scales, tensor_scale)
 
 
-def _values(format: str, operand: _Operand, dtype: Any, direction: str) -> Any:
-    layout = None if format == "fp8b128" else "blocked"
+def _values(format: str, operand: _Operand, dtype: Any) -> Any:
     out = jnp.float32 if dtype == jnp.float16 else dtype  # which no kernel writes
-    name = f"dequantize.{format}.{direction}"
-    found = call(name, q=operand.q, scales=operand.scales, tensor_scale=operand.tensor_scale, out=out, layout=layout)
+    found = call(
+        f"dequantize.{format}.rows", q=operand.q, scales=operand.scales, tensor_scale=operand.tensor_scale, out=out, layout="blocked"
+    )
     return found.out.astype(dtype)
