@@ -1,6 +1,6 @@
 """A mixture-of-experts layer in one compiled JAX program: JAX routes, zoo's kernels compute the experts.
 
-    pip install cubin-zoo "jax[cuda13]"        (without a GPU: pip install cubin-zoo jax)
+    pip install . "jax[cuda13]"        (without a GPU: pip install . jax)
     python examples/jax_mixture_of_experts.py
 
 The quantiser reads the tokens through an index, sorted by expert, so the program makes no sorted copy of x. The first grouped GEMM

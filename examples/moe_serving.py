@@ -1,6 +1,6 @@
 """An MoE layer like gpt-oss's, served with MXFP4 weights and FP8 tokens on Hopper.
 
-    pip install cubin-zoo torch
+    pip install . torch
     python examples/moe_serving.py
 
 `pack` runs once, on tensors as the checkpoint stores them: two codes in a byte, each up after its gate. `serve` runs for each

@@ -1,6 +1,6 @@
 """An MoE layer trained forward and backward in FP8, beside the same layer in float32.
 
-    pip install cubin-zoo torch
+    pip install . torch
     python examples/moe_training.py
 
 `Experts` multiplies rows by the matrix of their expert. Each of its three GEMMs contracts another axis, so each operand is quantised

@@ -1,6 +1,6 @@
 """A GEMM in FP8 on numpy arrays, without a framework, for several numbers of tokens.
 
-    pip install cubin-zoo
+    pip install .
     python examples/numpy_gemm.py
 
 The program quantises the weights once and the tokens for each product. Sizes are run-time values: zoo chooses one of its

@@ -1,6 +1,6 @@
 """FP8 linear layers in torch: every `torch.nn.Linear` of a model becomes a layer with quantised weights.
 
-    pip install cubin-zoo torch
+    pip install . torch
     python examples/torch_linear.py
 
 Weights have a scale for each 128 x 128 elements, and tokens have a scale for each 1 x 128. A CPU computes the kernels' written

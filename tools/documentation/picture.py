@@ -14,6 +14,7 @@ WIDTH, HEIGHT = 880, 420
 MARKERS = ("square", "triangle", "diamond")
 LAYER = "gpt-oss-20b"
 LEAST_GAP = 15  # pixels between two labels
+ACTIVATIONS = {"triton_kernels": "bf16 activations"}  # of MXFP4 weights, where zoo's are FP8
 
 
 @dataclass(frozen=True)
@@ -67,25 +68,26 @@ def picture(found: Comparison, theme: str) -> str:
 
 
 def caption(found: Comparison) -> str:
-    """What the picture shows, in figures."""
+    """What the picture shows, in figures: the fewest and the most tokens, the worst problem, a layer."""
     ratios = [one for one in found.ratios() if one.rival not in found.less]
     sentences = []
     if ratios:
         bands = sorted({one.tokens for one in ratios})
-        speeds = []
-        for rival in dict.fromkeys(one.rival for one in ratios):
-            means = sorted((one for one in ratios if one.rival == rival), key=lambda one: one.tokens)
-            speeds.append(f"{', '.join(percent(one.mean) for one in means)} than {rival}")
-        sentences.append(
-            f"zoo's block-scaled FP8 GEMM on an {found.record['device']} at {', '.join(map(kinds_of_tokens, bands))} tokens:"
-            f" {'; '.join(speeds)} (geometric means of {len(found.record['dense'])} problems)."
-        )
-    rows = found.layers().get(LAYER, [])
-    rivals = found.rivals("layers")
+        for band in dict.fromkeys((bands[0], bands[-1])):
+            of_band = [one for one in ratios if one.tokens == band]
+            speeds = " and ".join(f"{percent(one.mean)} than {one.rival}" for one in of_band)
+            subject = "it" if sentences else f"zoo's block-scaled FP8 GEMM on an {found.record['device']}"
+            mean = f" (geometric mean of {of_band[0].problems} problems)" * (not sentences)
+            sentences.append(f"At {kinds_of_tokens(band)} tokens {subject} is {speeds}{mean}.")
+        worst = max(ratios, key=lambda one: one.worst)
+        sentences.append(f"In the worst problem of all it is {percent(worst.worst)} than {worst.rival}.")
+    rows, rivals = found.layers().get(LAYER, []), found.rivals("layers")
     if rows and rivals:
-        ratios_of_layers = sorted(times["zoo"] / times[rivals[0]] for _, times in rows if rivals[0] in times)
-        spread = " to ".join(dict.fromkeys((percent(ratios_of_layers[-1]), percent(ratios_of_layers[0]))))
-        sentences.append(f"Its {LAYER} layer is {spread} than {_named(found, rivals[0])} at {rows[0][0]} to {rows[-1][0]:,} tokens.")
+        of_layers = sorted(times["zoo"] / times[rivals[0]] for _, times in rows if rivals[0] in times)
+        spread = " to ".join(dict.fromkeys((percent(of_layers[-1]), percent(of_layers[0]))))
+        sentences.append(
+            f"At {rows[0][0]} to {rows[-1][0]:,} tokens its {LAYER} layer with FP8 activations is {spread} than {_named(found, rivals[0])}."
+        )
     return " ".join(sentences)
 
 
@@ -97,7 +99,8 @@ def _footnotes(found: Comparison) -> tuple[str, str]:
 
 
 def _named(found: Comparison, rival: str) -> str:
-    return f"{rival} ({found.less[rival].partition(',')[0]})" if rival in found.less else rival
+    words = found.less[rival].partition(",")[0] if rival in found.less else ACTIVATIONS.get(rival, "")
+    return f"{rival} ({words})" if words else rival
 
 
 def _dense(found: Comparison, colours: Colours) -> Iterator[str]:
