@@ -25,18 +25,17 @@ namespace zoo {
 
 constexpr int SLAB_BYTES = 128 * 128;
 
-// Gates and ups, `interleaved` or not, of K pairs in a row. A tile has 128 pairs from `pair` on.
+// Gates and ups, `interleaved` or not, of K pairs in a row. A tile has 128 pairs from `pair` on. Columns fit into 31 bits.
 struct PairColumns {
-    int64_t K;
-    int pair;
+    int K, pair;
     bool interleaved;
 
     // The first column of h that belongs to block 0 or 1 of the tile.
-    __device__ __forceinline__ int64_t block_column(int block) const {
-        return interleaved ? 2 * int64_t(pair) + block * 128 : block * K + pair;
+    __device__ __forceinline__ int block_column(int block) const {
+        return interleaved ? 2 * pair + block * 128 : block * K + pair;
     }
     // The first column of a lane's piece.
-    __device__ __forceinline__ int64_t piece_column(int piece, int lane) const {
+    __device__ __forceinline__ int piece_column(int piece, int lane) const {
         return block_column(piece / 2) + (interleaved ? lane * 16 + piece % 2 * 8 : piece % 2 * 64 + lane * 8);
     }
     __device__ __forceinline__ bool has_block(int block) const { return block_column(block) < 2 * K; }
@@ -58,9 +57,10 @@ struct GradientRows {
     int64_t row_step, block_step;
 };
 
-__device__ __forceinline__ uint4 pack_bf16(const float (&values)[8]) {
-    return make_uint4(encode_two<bf16>(values[0], values[1]), encode_two<bf16>(values[2], values[3]),
-                      encode_two<bf16>(values[4], values[5]), encode_two<bf16>(values[6], values[7]));
+// `mask` is all ones, or 0 for zeros.
+__device__ __forceinline__ uint4 pack_bf16(const float (&values)[8], uint32_t mask) {
+    return make_uint4(encode_two<bf16>(values[0], values[1]) & mask, encode_two<bf16>(values[2], values[3]) & mask,
+                      encode_two<bf16>(values[4], values[5]) & mask, encode_two<bf16>(values[6], values[7]) & mask);
 }
 
 // The inverse of Swiglu::deinterleave().
@@ -89,12 +89,14 @@ __device__ __forceinline__ void differentiate(const Format& format, const Swiglu
     const int lane = threadIdx.x % 8;
     const bool interleaved = columns.interleaved;
     const bool swapped = interleaved && lane >= 4;  // such lanes access their second chunk first, which avoids bank conflicts
+    const int own_block = lane / 4;
+    const int64_t own_scale = columns.block_column(own_block) / 128 * results.block_step;
 #pragma unroll 1
     for (int r = threadIdx.x / 8; r < 128; r += 32) {
         const bool exists = r < rows;
         float weight = exists ? 1.0f : 0.0f;
         if (exists && entries.weights) weight = entries.weights[row + r];
-        const bool counts = weight != 0.0f;  // NaN counts
+        const uint32_t mask = weight == 0.0f ? 0 : ~0u;  // NaN counts
         float dot = 0.0f;
         uint4 first[2], second[2];
 #pragma unroll
@@ -116,13 +118,13 @@ __device__ __forceinline__ void differentiate(const Format& format, const Swiglu
             for (int v = 0; v < 8; v++) {
                 const auto found = gradient(gates[v], ups[v], __fmul_rn(d[v], weight));
                 dot = __fmaf_rn(d[v], found.act, dot);
-                act[v] = counts ? __fmul_rn(found.act, weight) : 0.0f;
-                gates[v] = counts ? found.d_gate : 0.0f;
-                ups[v] = counts ? found.d_up : 0.0f;
+                act[v] = __fmul_rn(found.act, weight);
+                gates[v] = found.d_gate;
+                ups[v] = found.d_up;
             }
-            *of_act = pack_bf16(act);
-            first[half] = pack_bf16(gates);
-            second[half] = pack_bf16(ups);
+            *of_act = pack_bf16(act, mask);
+            first[half] = pack_bf16(gates, mask);
+            second[half] = pack_bf16(ups, mask);
             if (interleaved) interleave(first[half], second[half]);
             *one = swapped ? second[half] : first[half];
             *other = swapped ? first[half] : second[half];
@@ -133,24 +135,26 @@ __device__ __forceinline__ void differentiate(const Format& format, const Swiglu
         for (int distance = 1; distance < 8; distance *= 2) dot = __fadd_rn(dot, __shfl_xor_sync(0xFFFFFFFF, dot, distance));
         if (exists && lane == 0 && entries.dots) entries.dots[(row + r) * entries.dots_stride + columns.pair / 128] = dot;
 
+        uint32_t largest[2] = {In::larger(In::largest(first[0]), In::largest(first[1])),
+                               In::larger(In::largest(second[0]), In::largest(second[1]))};
 #pragma unroll
-        for (int block = 0; block < 2; block++) {
-            const uint4(&pieces)[2] = block == 0 ? first : second;
-            uint32_t largest = In::larger(In::largest(pieces[0]), In::largest(pieces[1]));
+        for (int distance = 1; distance < 8; distance *= 2)
 #pragma unroll
-            for (int distance = 1; distance < 8; distance *= 2)
-                largest = In::larger(largest, __shfl_xor_sync(0xFFFFFFFF, largest, distance));
-            const uint32_t scale = format.scale_of(In::magnitude_to_float(In::magnitude(largest)));
-            const float multiplier = format.multiplier(scale);
-            if (exists && lane == 0 && columns.has_block(block))
-                results.scales[(row + r) * results.row_step + columns.block_column(block) / 128 * results.block_step] = scale;
+            for (int block = 0; block < 2; block++)
+                largest[block] = In::larger(largest[block], __shfl_xor_sync(0xFFFFFFFF, largest[block], distance));
+        // Lanes 0 to 3 compute the scale of one block, lanes 4 to 7 that of the other.
+        const uint32_t scale = format.scale_of(In::magnitude_to_float(In::magnitude(own_block == 0 ? largest[0] : largest[1])));
+        const float multiplier = format.multiplier(scale);
+        if (exists && lane % 4 == 0 && columns.has_block(own_block))
+            results.scales[(row + r) * results.row_step + own_scale] = scale;
+        uint8_t* const q = results.q + (row + r) * results.q_stride;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                uint32_t words[2];
-                format.template encode_loaded<In>(pieces[i], multiplier, words);
-                const int64_t column = columns.piece_column(2 * block + i, lane);
-                if (exists && column < 2 * columns.K) store_8_bytes(results.q + (row + r) * results.q_stride + column, words);
-            }
+        for (int piece = 0; piece < 4; piece++) {
+            uint32_t words[2];
+            const float of_block = __shfl_sync(0xFFFFFFFF, multiplier, piece / 2 * 4, 8);
+            format.template encode_loaded<In>(piece < 2 ? first[piece] : second[piece - 2], of_block, words);
+            const int column = columns.piece_column(piece, lane);
+            if (exists && column < 2 * columns.K) store_8_bytes(q + column, words);
         }
     }
 }

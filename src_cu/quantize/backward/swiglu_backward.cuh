@@ -121,7 +121,7 @@ __device__ __forceinline__ void swiglu_backward(typename Traits::Argument format
 
     let_next_kernel_launch();
     const TileCorner corner = tile_corner<GradientTile>(K);
-    const PairColumns columns = {K, corner.column, interleaved};
+    const PairColumns columns = {int(K), corner.column, interleaved};
     if (threadIdx.x == 0) initialise(&shared.loaded, 1);
     __syncwarp();
     wait_for_previous_kernel();
@@ -135,8 +135,7 @@ __device__ __forceinline__ void swiglu_backward(typename Traits::Argument format
                     load_box(shared.slabs[s], d_act, 2 * (corner.column + 64 * s), found.x_row, &shared.loaded);
 #pragma unroll
                 for (int s = 0; s < 4; s++)
-                    load_box(shared.slabs[2 + s], h, int(2 * (columns.block_column(s / 2) + s % 2 * 64)), found.x_row,
-                             &shared.loaded);
+                    load_box(shared.slabs[2 + s], h, 2 * (columns.block_column(s / 2) + s % 2 * 64), found.x_row, &shared.loaded);
             }
             shared.assignment = found;
         }

@@ -15,6 +15,7 @@ from zoo.reference.groups import gather, group_sizes, padded_bounds
 from zoo.reference.kernels.call import Call
 from zoo.reference.quantize import Quantized, quantize_both, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
+from zoo.reference.swiglu_backward import swiglu_backward
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
@@ -26,6 +27,8 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
         return token_quantisers.rule_of(kernel)
     if kernel.fields.get("extra") == "amax":
         return _rows_with_amax
+    if kernel.fields.get("extra") == "swiglu_backward":
+        return _swiglu_backward
     return {"rows": _rows, "cols": _cols, "both": _both, "squares": _squares}[kernel.fields["direction"]]
 
 
@@ -87,6 +90,23 @@ def _both(call: Call) -> None:
     rows, cols = quantize_both(call.arrays["x"], format_of(call, "q_rows"), call.settings.get("layout", "plain"))
     put(call, rows, "q_rows", "scales_rows")
     put(call, cols, "q_cols", "scales_cols")
+
+
+def _swiglu_backward(call: Call) -> None:
+    (offsets, padded), layout, format = _groups(call), call.settings["layout"], format_of(call, "q_rows")
+    assert offsets is not None
+    used = slice(int(group_sizes(offsets, len(call.arrays["d_act"])).sum()))
+    weights = call.arrays.get("row_weights")
+    chosen = (call.settings["gates"], call.settings["activation"], call.settings["limit"])
+    h, d_act = call.gates_and_ups("h", 1)[used], call.arrays["d_act"][used]
+    found = swiglu_backward(d_act, h, *chosen, None if weights is None else weights[used])
+    put(call, quantize_rows(found.d_h, format, layout), "q_rows", "scales_rows")
+    for name, values in (("cols", found.d_h), ("act", found.act)):
+        every = np.zeros((len(call.arrays["d_act"]), values.shape[1]), values.dtype)  # padded results count rows of nobody, too
+        every[used] = values
+        put(call, quantize_cols(every, format, layout, offsets, padded), f"q_{name}", f"scales_{name}")
+    call.put("dots", found.dots)
+    _put_bounds(call)
 
 
 def _squares(call: Call) -> None:
