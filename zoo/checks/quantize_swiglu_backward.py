@@ -63,7 +63,8 @@ class _Maker:
         self.random = numpy.random.default_rng(23)
         rules = [*product(values_of(kernel, "layout"), self.own.choices)]
         # Lengths without a common factor: every choice meets every other.
-        self.turns = cycle(self.activations), cycle([*rules, *rules[: 1 - len(rules) % 2]]), cycle((0, 2, 1, 0, 3, 0, 1))
+        self.usual_activations = cycle(self.activations)
+        self.rules, self.gaps = cycle([*rules, *rules[: 1 - len(rules) % 2]]), cycle((0, 2, 1, 0, 3, 0, 1))
 
     def normal(self, rows: int, pairs: int, factor: float = 1) -> numpy.ndarray:
         return cast(self.random.standard_normal((rows, pairs)) * factor, self.dtype)
@@ -113,7 +114,7 @@ class _Maker:
         weighted: bool = True,
     ) -> Problem:
         """`operands`: d_act, gates, ups, and weights unless usual ones will do. Rows after the groups hold NaN."""
-        usual, (layout, choice), gap = (next(turn) for turn in self.turns)
+        usual, (layout, choice), gap = next(self.usual_activations), next(self.rules), next(self.gaps)
         activation = activation or usual
         d, gate, up = (operand.copy() for operand in operands[:3])
         rows, pairs = d.shape
@@ -121,7 +122,7 @@ class _Maker:
         for operand in (d, gate, up):
             operand[used:] = numpy.nan
         h = numpy.concatenate((gate, up), axis=1) if gates == "halves" else numpy.stack((gate, up), axis=2).reshape(rows, 2 * pairs)
-        weights = operands[3] if len(operands) > 3 else self.random.uniform(-0.1, 1, rows).astype(numpy.float32)
+        weights = operands[3] if len(operands) > 3 else numpy.asarray(self.random.uniform(-0.1, 1, rows), numpy.float32)
         inputs = {"d_act": Placed(d, (pairs + 8 * gap, 1)), "h": Placed(h, (2 * pairs + 8 * gap, 1)), "offsets": Placed(offsets)}
         if weighted:
             inputs["row_weights"] = Placed(weights)

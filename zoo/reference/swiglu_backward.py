@@ -62,8 +62,8 @@ def swiglu_backward(
         act, d_gate, d_up = gradients(gate, up, d * weight, activation, np.float32(limit))
         dots = parts_of_dots(d, act)
         of_h = np.concatenate((d_gate, d_up), axis=1) if order == "halves" else np.stack((d_gate, d_up), axis=2).reshape(h.shape)
-        rounded = (np.where(weight == 0, ZERO, values).astype(bfloat16) for values in (of_h, act * weight))
-        return Gradients(*rounded, dots)
+        d_h, weighted = (np.where(weight == 0, ZERO, values).astype(bfloat16) for values in (of_h, act * weight))
+        return Gradients(d_h, weighted, dots)
 
 
 def gradients(gate: np.ndarray, up: np.ndarray, d: np.ndarray, activation: str, limit: np.float32) -> tuple[np.ndarray, ...]:
