@@ -195,6 +195,7 @@ TESTS = {
         }.items()
     },
     "zoo/checks/quantize_swiglu_backward.py": (f"{_WHAT_IS_CHECKED} -k swiglu_backward", "tests/checks/test_swiglu_backward_checks.py"),
+    "zoo/checks/quantize_grouped_both.py": (f"{_WHAT_IS_CHECKED} -k both.m_grouped", "tests/checks/test_grouped_both_checks.py"),
     "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
     "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_doctor_bench.py",),
     "zoo/cli/d[eo]*.py": ("tests/cli/test_demo.py tests/cli/test_doctor_bench.py",),

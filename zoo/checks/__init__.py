@@ -26,6 +26,8 @@ _MODULES = {
     "quantize.cols.m_grouped_padded": "quantize_column_groups",
     "quantize.cols.experts": "quantize_experts",
     "quantize.both": "quantize_directions",
+    "quantize.both.m_grouped_contiguous": "quantize_grouped_both",
+    "quantize.both.m_grouped_padded": "quantize_grouped_both",
     "quantize.both.m_grouped_contiguous.swiglu_backward": "quantize_swiglu_backward",
     "quantize.both.m_grouped_padded.swiglu_backward": "quantize_swiglu_backward",
     "quantize.squares": "quantize_squares",

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle, product
 
 import numpy
 
 from zoo.checks.block_inputs import as_largest, cast, every_pattern, random_bits, specials
 from zoo.checks.checked_format import format_of
-from zoo.checks.placing import longer, placed_apart, up_to
+from zoo.checks.placing import longer
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
+from zoo.checks.quantize_grouped_both import along_columns, along_rows, bounds
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
-from zoo.reference.groups import padded_bounds, padded_rows
-from zoo.reference.quantize import Quantized, quantize_cols, quantize_rows
-from zoo.reference.scales import mn_major_stride
 from zoo.reference.swiglu_backward import PART, Gradients, swiglu_backward
 
 # (sizes of groups, rows after the last one, pairs in eighths: of halves 16 times as many). Around 16 bytes of q, tiles of 128 rows, tiles of
@@ -141,43 +139,9 @@ class _Maker:
     def _outputs(
         self, found: Gradients, rows: int, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int, with_dots: bool
     ) -> dict[str, Placed]:
-        of_rows = quantize_rows(found.d_h, format, layout)
-        outputs = {"q_rows": longer(of_rows.q, rows, up_to(of_rows.q.shape[1], 16) + 16 * gap)}
-        outputs["scales_rows"] = self._scales(of_rows.scales, rows, layout, gap, along_rows=True)
+        outputs = along_rows(found.d_h, rows, format, layout, ("q_rows", "scales_rows"), gap) | bounds(offsets, self.padded)
         for name, values in (("cols", found.d_h), ("act", found.act)):
-            every = numpy.zeros((rows, values.shape[1]), values.dtype)
-            every[: len(values)] = values
-            result = quantize_cols(every, format, layout, offsets, self.padded)
-            outputs |= self._columns(result, (f"q_{name}", f"scales_{name}"), every.shape, format, layout, offsets, gap)
+            outputs |= along_columns(values, rows, format, layout, (f"q_{name}", f"scales_{name}"), gap, offsets, self.padded)
         if with_dots:
             outputs["dots"] = longer(found.dots, rows, -(-found.act.shape[1] // PART) + gap)
-        if self.padded:
-            starts, ends = padded_bounds(offsets)
-            outputs |= {"padded_starts": Placed(starts), "padded_ends": Placed(ends)}
         return outputs
-
-    def _scales(self, scales: numpy.ndarray, length: int, layout: str, gap: int, along_rows: bool) -> Placed:
-        """Scales of `length` rows, or of so many blocks: those that exist come first."""
-        if along_rows == (layout == "plain"):
-            step = scales.shape[1] + gap if layout == "plain" else mn_major_stride(scales.shape[1]) + 4 * gap
-            return longer(scales, length, step)
-        return longer(scales, length, mn_major_stride(length) + 4 * gap if layout == "mn_major" else length + gap, axis=1)
-
-    def _columns(
-        self,
-        result: Quantized,
-        names: tuple[str, str],
-        shape: tuple[int, int],
-        format: BlockFormat,
-        layout: str,
-        offsets: numpy.ndarray,
-        gap: int,
-    ) -> Mapping[str, Placed]:
-        rows, columns = shape
-        if self.padded:
-            return placed_apart(result, names, (columns, padded_rows(rows, len(offsets))), format, layout, gap)
-        blocks = -(-rows // format.block) + len(offsets)
-        return {
-            names[0]: longer(result.q, rows, up_to(rows, 16) + 16 * gap, axis=1),
-            names[1]: self._scales(result.scales, blocks, layout, gap, along_rows=False),
-        }

@@ -13,7 +13,7 @@ from zoo.reference.block_formats import FORMATS, NAN, BlockFormat, RelativeE4m3,
 from zoo.reference.fragments import permuted_columns
 from zoo.reference.groups import gather, group_sizes, padded_bounds
 from zoo.reference.kernels.call import Call
-from zoo.reference.quantize import Quantized, quantize_both, quantize_cols, quantize_rows, quantize_squares_both
+from zoo.reference.quantize import Quantized, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
 from zoo.reference.swiglu_backward import swiglu_backward
 
@@ -64,12 +64,17 @@ def _put_bounds(call: Call) -> None:
         call.put("padded_ends", ends)
 
 
+def _taken(call: Call) -> np.ndarray:
+    """The rows to quantise: through the index, if there is one. That of rows of nobody is not looked up."""
+    x, index = call.arrays["x"], call.arrays.get("index")
+    if index is None:
+        return x
+    used = group_sizes(call.arrays["offsets"], len(index)).sum()
+    return gather(x, np.where(np.arange(len(index)) < used, index, -1).astype(np.int32))
+
+
 def _rows(call: Call) -> None:
-    x, (offsets, padded) = call.arrays["x"], _groups(call)
-    index = call.arrays.get("index")
-    if index is not None:  # that of rows of nobody is not looked up
-        used = group_sizes(call.arrays["offsets"], len(index)).sum()
-        x = gather(x, np.where(np.arange(len(index)) < used, index, -1).astype(np.int32))
+    x, (offsets, padded) = _taken(call), _groups(call)
     if call.kernel.fields.get("extra") == "swiglu":
         x = swiglu(call.gates_and_ups("x", 1), call.settings["gates"])
     result = quantize_rows(x, format_of(call, "q"), call.settings.get("layout", "plain"), offsets, padded)
@@ -87,9 +92,11 @@ def _cols(call: Call) -> None:
 
 
 def _both(call: Call) -> None:
-    rows, cols = quantize_both(call.arrays["x"], format_of(call, "q_rows"), call.settings.get("layout", "plain"))
-    put(call, rows, "q_rows", "scales_rows")
-    put(call, cols, "q_cols", "scales_cols")
+    """Of groups, padding concerns columns only."""
+    x, (offsets, padded), format, layout = _taken(call), _groups(call), format_of(call, "q_rows"), call.settings.get("layout", "plain")
+    put(call, quantize_rows(x, format, layout, offsets), "q_rows", "scales_rows")
+    put(call, quantize_cols(x, format, layout, offsets, padded), "q_cols", "scales_cols")
+    _put_bounds(call)
 
 
 def _swiglu_backward(call: Call) -> None:
