@@ -47,15 +47,8 @@ def test_a_slightly_wrong_kernel_is_caught(mutant):
     assert "wrong" in outcome(NAMES[0], execute).error
 
 
-@pytest.mark.parametrize("changes", [{"scaling": "exact"}, {"layout": "plain"}], ids=str)
-def test_an_option_that_is_ignored_is_caught(changes):
+def test_a_rule_for_scales_that_is_ignored_is_caught():
     def execute(kernel, variant, buffers, settings):
-        other = {**settings, **changes}
-        if "layout" in changes and settings["layout"] == "mn_major":  # as many scales as there are, in rows of the other layout
-            after = by_the_rule(kernel, variant, buffers, settings)
-            elements = buffers["scales_rows"].laid.elements(after["scales_rows"])
-            elements[...] = numpy.ascontiguousarray(elements.T).reshape(elements.shape)
-            return after
-        return by_the_rule(kernel, variant, buffers, other)
+        return by_the_rule(kernel, variant, buffers, {**settings, "scaling": "exact"})
 
     assert "wrong" in outcome(NAMES[0], execute).error
