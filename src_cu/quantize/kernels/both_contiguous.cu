@@ -6,6 +6,7 @@
 //   columns/both.cuh               how a tile is quantised along K
 //   columns/column_results.cuh     how a tile is quantised along M and stored transposed
 //   scales/tile_scales.cuh         how the scales of a tile are stored
+//   scales/scale_layout.cuh        the layouts of scales
 //   groups/tile_groups.cuh         which group a tile belongs to
 //   groups/contiguous_columns.cuh  where results go, and stores that begin at any element
 

@@ -1,7 +1,13 @@
 // quantize.<format>.both.m_grouped_padded: groups of rows along K, and along M padded to a multiple of 128, from one read of
 // x. Made of:
 //
-//   kernels/both_contiguous.cu     the other parts
+//   common/formats.cuh             which format the dtypes of elements and scales choose
+//   columns/grouped_both.cuh       the pipeline, and how rows of x come to shared memory
+//   columns/both.cuh               how a tile is quantised along K
+//   columns/column_results.cuh     how a tile is quantised along M and stored transposed
+//   scales/tile_scales.cuh         how the scales of a tile are stored
+//   scales/scale_layout.cuh        the layouts of scales
+//   groups/tile_groups.cuh         which group a tile belongs to
 //   groups/padded_columns.cuh      where results go, and the bounds of padded groups
 
 #include "common/formats.cuh"

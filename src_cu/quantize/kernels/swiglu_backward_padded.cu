@@ -1,8 +1,13 @@
 // quantize.<format>.both.m_grouped_padded.swiglu_backward: the gradient of gates and ups along K and along M, and the
 // activation along M, of groups of rows. Along M each group is padded to a multiple of 128. Made of:
 //
-//   kernels/swiglu_backward_contiguous.cu   the other parts
-//   groups/padded_columns.cuh               where results go, and the bounds of padded groups
+//   common/formats.cuh             which format the dtypes of elements and scales choose
+//   backward/swiglu_gradient.cuh   the activation and its derivatives
+//   backward/gradient_rows.cuh     gradients of a tile, and how they are quantised along K
+//   backward/swiglu_backward.cuh   the pipeline, and how a tile is quantised along M
+//   columns/column_results.cuh     how a tile is stored transposed
+//   groups/tile_groups.cuh         which group a tile belongs to
+//   groups/padded_columns.cuh      where results go, and the bounds of padded groups
 
 #include "common/formats.cuh"
 #include "common/variant.cuh"
