@@ -45,7 +45,7 @@ def _page(kernel: Kernel) -> str:
         plain, _, result = extra.removesuffix("stored").strip("_").partition("_")
         parts = [plain, result] if family != "block_scaled" else [_EXTRAS.get(plain, plain), _EXTRAS.get(result, result)]
         return ".".join(filter(None, ("gemm", family, *parts)))
-    if op in ("pack", "unpack", "dequantize"):
+    if op in ("pack", "unpack", "dequantize", "experts"):
         return {"unpack": "pack"}.get(op, op)
     if op in ("scales", "requantize"):
         return "scales"
@@ -130,7 +130,7 @@ class _Who:
         if len(ones) == len(self._members):
             return ""
         chosen, kept = self._members, []
-        for field in ("op", "direction", "arrangement", "extra", "formats", "grouping"):
+        for field in ("op", "direction", "arrangement", "step", "pass", "extra", "formats", "grouping"):
             mine, others = _values(ones, field), _values(chosen, field)
             if mine != others:
                 kept.append(
