@@ -1,5 +1,5 @@
-// The rows that up to ROWS choices of a token have, and the weights of these choices. A lane loads one choice; all lanes get it by a shuffle.
-// Called by whole warps.
+// The rows that ROWS choices of a token have, and the weights of these choices. A lane loads one choice, then all lanes get all rows by
+// shuffles: the loads of the rows can follow each other at once. Called by whole warps.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,24 @@ class TokenRows {
     static_assert(ROWS <= 32, "a choice a lane");
 
    public:
-    // `rows` and `weights` point to the token's choices; `weights` may be null. Choices from `count` on are dropped.
+    int row[ROWS];  // -1 for a choice that is dropped. Equal in all lanes.
+
+    // Choices first ... first + ROWS - 1 of a token. `rows` and `weights` point to the token's first choice; `weights` may be null.
+    // Choices from `count` on are dropped.
     __device__ __forceinline__ TokenRows(const int* rows, const float* weights, int first, int count) {
-        const int lane = threadIdx.x % 32, choice = first + lane;
-        if (lane < ROWS && choice < count) {
+        const int choice = first + int(threadIdx.x % 32);
+        int row_of_lane = -1;
+        if (choice < count) {
             row_of_lane = rows[choice];
             if (weights != nullptr) weight_of_lane = weights[choice];
         }
+#pragma unroll
+        for (int j = 0; j < ROWS; j++) row[j] = __shfl_sync(0xFFFFFFFF, row_of_lane, j);
     }
 
-    // -1 for a choice that is dropped. Equal in all lanes.
-    __device__ __forceinline__ int row(int choice) const { return __shfl_sync(0xFFFFFFFF, row_of_lane, choice); }
-    __device__ __forceinline__ float weight(int choice) const { return __shfl_sync(0xFFFFFFFF, weight_of_lane, choice); }
+    __device__ __forceinline__ float weight(int j) const { return __shfl_sync(0xFFFFFFFF, weight_of_lane, j); }
 
    private:
-    int row_of_lane = -1;
     float weight_of_lane = 1;
 };
 

@@ -43,14 +43,14 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS) ZOO_KERNEL(ZOO_PA
         uint4 cells[ROWS][CELLS];
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
-            const int row = choices.row(j);
+            const int row = choices.row[j];
 #pragma unroll
             for (int c = 0; c < CELLS; c++)
                 if (row >= 0) cells[j][c] = load_16_bytes(d + row * d_stride + loaded_column(c));
         }
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
-            const int row = choices.row(j);
+            const int row = choices.row[j];
             const float weight = choices.weight(j);
             if (row < 0) continue;
 #pragma unroll

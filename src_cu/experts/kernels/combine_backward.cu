@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS) ZOO_KERNEL(ZOO_PA
         const TokenRows<ROWS> choices(rows + first_choice, weights == nullptr ? nullptr : weights + first_choice, first, top_k);
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
-            const int row = choices.row(j);
+            const int row = choices.row[j];
             const float weight = choices.weight(j);
             if (row < 0 || column >= N) continue;
             float values[CELL];

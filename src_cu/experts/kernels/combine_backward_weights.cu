@@ -38,14 +38,14 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS) ZOO_KERNEL(ZOO_PA
             uint4 cells[ROWS];
 #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                const int row = choices.row(j);
+                const int row = choices.row[j];
                 if (row >= 0) cells[j] = load_16_bytes(d + row * d_stride + loaded_column);
             }
             float gradient[CELL];
             Values::to_float(cell, gradient);
 #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                const int row = choices.row(j);
+                const int row = choices.row[j];
                 const float weight = choices.weight(j);
                 if (row < 0 || column >= N) continue;
                 float values[CELL], result[CELL];
