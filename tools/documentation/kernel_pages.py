@@ -17,6 +17,7 @@ call to paste. `--arguments`, `--parameters` and `--variants` print the rest of 
 
 The last column counts what has been seen of exactly the cubins that are shipped. `zoo verify --gpu --record` adds to it."""
 _GEMMS = {"fp8b128": "fp8b128", "fp8_": "four_bit_weights", "bf16_": "four_bit_weights"}  # how formats begin -> family
+_LACKING = {"extra": "no epilogue", "pass": "forward"}  # of a kernel without the field
 _EXTRAS = {"mxfp8": "quantised", "nvfp4": "quantised"}
 
 
@@ -134,9 +135,7 @@ class _Who:
             mine, others = _values(ones, field), _values(chosen, field)
             if mine != others:
                 kept.append(
-                    short_formats(mine)
-                    if field == "formats"
-                    else ", ".join(one or f"no {'epilogue' if field == 'extra' else field}" for one in mine)
+                    short_formats(mine) if field == "formats" else ", ".join(one or _LACKING.get(field, f"no {field}") for one in mine)
                 )
                 chosen = [kernel for kernel in chosen if kernel.fields.get(field, "") in mine]
         if len(chosen) == len(ones):

@@ -50,8 +50,8 @@ struct RouteCounters {
         total[expert] = sum;
     }
 
-    // Called by all threads after a cluster barrier; ends with a CTA barrier. The kernel ends with wait_for_cluster(). CTA 0 stores the ends
-    // of the experts. Returns the end of the last expert.
+    // Called by all threads after a cluster barrier; ends with a CTA barrier. The kernel ends with wait_for_cluster(). CTA 0 of the
+    // grid stores the ends of the experts. Returns the end of the last expert.
     __device__ __forceinline__ int place_experts(int experts, int padding, int* offsets, int* counts) {
         const int expert = threadIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         const uint32_t rank = cluster_rank(), size = cluster_size();
@@ -76,7 +76,7 @@ struct RouteCounters {
             first_row[expert] = start + before;
             end[expert] = start + all;
             padded_end[expert] = start + padded;
-            if (rank == 0) {
+            if (blockIdx.x == 0) {
                 offsets[expert] = start + padded;
                 if (counts != nullptr) counts[expert] = all;
             }
