@@ -67,7 +67,7 @@ def attribute(asked: str, name: str) -> Any:
         return getattr(made, name)
     where = "and neither has the DeepGEMM that is installed here" if made is not None else "and no other DeepGEMM is installed here"
     raise AttributeError(
-        f"module '{asked}' has no attribute '{name}': zoo has no kernel for it, {where}; docs/deep_gemm.md lists the names"
+        f"module '{asked}' has no attribute '{name}': zoo has no kernel for it, {where}; docs/deep_gemm.md lists the names", name=name
     )
 
 
