@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+import zoo
 import zoo.compat.deep_gemm as deep_gemm
 from tests.torch.compat.operands import DEVICE, assert_product, ints, normal, numbers, tokens, untouched, weights
-from zoo.compat.deep_gemm import settings
+from zoo.compat.deep_gemm import products, settings
+from zoo.compat.deep_gemm.start import overlap, starter
 from zoo.errors import ArgumentError, ZooError
 
 
@@ -75,6 +79,22 @@ def test_c_that_overlaps_d_is_read_before_it_is_written():
     before = c.clone()
     deep_gemm.fp8_gemm_nt(a, b, d, c=c)
     assert_product(d, numbers(a), numbers(b), before.float())
+
+
+@pytest.mark.parametrize("where", ["d itself", "memory of d", "elsewhere"])
+def test_a_kernel_never_gets_a_c_in_the_memory_that_it_writes(where, monkeypatch):
+    memory, started = normal(17, 64), []
+    d = memory[:16]
+    c = {"d itself": d, "memory of d": memory[1:], "elsewhere": normal(16, 64)}[where]
+    monkeypatch.setattr(products, "starter", lambda d: lambda kernel, **arguments: started.append(arguments))
+    deep_gemm.fp8_gemm_nt(tokens(16, 128), weights(64, 128), d, c=c)
+    (given,) = started
+    assert torch.equal(given["c"], c) and given["d"] is d and not overlap(given["c"], d)
+    assert (given["c"] is c) == (where == "elsewhere")  # nothing is copied without need
+
+
+def test_tensors_of_a_gpu_go_the_short_way():
+    assert starter(SimpleNamespace(is_cuda=True)) == zoo.launch and starter(SimpleNamespace(is_cuda=False)) != zoo.launch
 
 
 @pytest.mark.parametrize(("m", "k"), [(0, 256), (3, 0)])

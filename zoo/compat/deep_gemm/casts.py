@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import zoo.torch  # noqa: F401 registers torch.ops.zoo
-from zoo.compat.deep_gemm.scales import BLOCK, align, ceil_div
+from zoo.compat.deep_gemm.scales import BLOCK, align, ceil_div, ue8m0_bytes
 from zoo.errors import ArgumentError
 
 __all__ = [
@@ -32,13 +32,10 @@ def ceil_to_ue8m0(x: torch.Tensor) -> torch.Tensor:
 
 
 def pack_ue8m0_to_int(x: torch.Tensor) -> torch.Tensor:
-    """Four powers of two a word, the first in the lowest byte: (..., C) f32 to (..., C / 4) int32."""
+    """Four powers of two a word, the first in the lowest byte: (..., C) f32 to (..., C / 4) int32. Other numbers become 255, NaN."""
     if x.dtype != torch.float32 or x.dim() == 0 or x.shape[-1] % 4:
         raise ArgumentError(f"pack_ue8m0_to_int: x: expected torch.float32 (..., multiple of 4), got {x.dtype} {tuple(x.shape)}")
-    bits = x.contiguous().view(torch.int32)
-    if not x.is_cuda and bool(((bits < 0) | (bits & 0x7FFFFF != 0)).any()):
-        raise ArgumentError("pack_ue8m0_to_int: x: expected powers of two; ceil_to_ue8m0(x) rounds up to them")
-    return (bits >> 23).to(torch.uint8).view(torch.int32)
+    return ue8m0_bytes(x).view(torch.int32)
 
 
 def unpack_ue8m0_from_int(packed_sf: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 
 import zoo.torch  # noqa: F401 registers torch.ops.zoo
 from zoo.compat.deep_gemm import settings
-from zoo.compat.deep_gemm.scales import align, ceil_div
+from zoo.compat.deep_gemm.scales import align, ceil_div, ue8m0_bytes
 from zoo.errors import ArgumentError
 
 __all__ = [
@@ -51,7 +51,7 @@ def get_mn_major_tma_aligned_packed_ue8m0_tensor(sf: torch.Tensor, psum_layout: 
     if not several and sf.stride(1) == 1 and sf.stride(0) >= k and sf.data_ptr() % 16 == 0 and sf.numel():
         torch.ops.zoo.scales_ue8m0_words.out(sf, words=out[:, :mn])
     else:
-        codes = torch.nn.functional.pad(_bytes(sf), (0, 4 * words - k))
+        codes = torch.nn.functional.pad(ue8m0_bytes(sf), (0, 4 * words - k))
         out[..., :mn].copy_(codes.view(torch.int32).mT)
     return out.mT[..., :mn, :]
 
@@ -86,7 +86,7 @@ def get_k_grouped_mn_major_tma_aligned_packed_ue8m0_tensor(
     first = (ends - of_group)[known] + 4 * (word - (word_ends - (of_group + 3) // 4)[known])
     block = first[:, None] + torch.arange(4, device=sf.device)
     inside = (block < ends[known][:, None]) & (group < groups)[:, None]
-    codes = torch.nn.functional.pad(_bytes(sf), (0, 0, 0, 1))  # and a row of zeros
+    codes = torch.nn.functional.pad(ue8m0_bytes(sf), (0, 0, 0, 1))  # and a row of zeros
     return codes[torch.where(inside, block, blocks)].transpose(1, 2).contiguous().view(torch.int32).view(words, mn)
 
 
@@ -109,13 +109,6 @@ def transform_sf_into_required_layout(
     if tuple(sf.shape) != expected:
         raise ArgumentError(f"{name}: sf: expected {expected}, got {tuple(sf.shape)}")
     return get_mn_major_tma_aligned_tensor(sf) if across == 1 and sf.dtype == torch.float32 else sf
-
-
-def _bytes(sf: torch.Tensor) -> torch.Tensor:
-    """ue8m0 of f32: 0 and powers of two from 2^-127 on, 255 for all else."""
-    bits = sf.contiguous().view(torch.int32)
-    power = (bits >= 0) & ((bits & 0x7FFFFF == 0) | (bits == 1 << 22))
-    return torch.where(power, bits >> 23, 255).to(torch.uint8)
 
 
 def _check(name: str, sf: torch.Tensor) -> None:

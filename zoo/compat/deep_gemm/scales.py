@@ -22,6 +22,13 @@ def align(x: int, y: int) -> int:
     return ceil_div(x, y) * y
 
 
+def ue8m0_bytes(scales: torch.Tensor) -> torch.Tensor:
+    """f32 scales to bytes: 0 and powers of two from 2^-127 on, 255, NaN, for all else."""
+    bits = scales.contiguous().view(torch.int32)
+    power = (bits >= 0) & ((bits & 0x7FFFFF == 0) | (bits == 1 << 22))
+    return torch.where(power, bits >> 23, 255).to(torch.uint8)
+
+
 def unpacked(name: str, scales: torch.Tensor, rows: int, k: int) -> torch.Tensor:
     """(..., rows, ceil(K / 128)) as bytes, of packed words (..., rows, ceil(K / 512))."""
     expected = (rows, ceil_div(k, 4 * BLOCK))
