@@ -1,0 +1,1 @@
+from zoo.compat.deep_gemm.layouts import *  # noqa: F403

@@ -1,0 +1,1 @@
+from zoo.compat.deep_gemm.casts import *  # noqa: F403
