@@ -84,7 +84,9 @@ class _Maker:
         weights = None
         if call.weighted:
             weights = self.random.standard_normal(of_choices.shape).astype(numpy.float32)
-            weights = numpy.where(self.random.random(weights.shape) < 0.5, 0, weights).astype(numpy.float32) if zeros else weights
+            drawn = self.random.random(weights.shape)
+            weights[drawn < (0.5 if zeros else 0)] = 0
+            weights[(drawn > 0.9) & bits | (of_choices < 0)] = numpy.nan  # in some tokens, and where nobody looks
         d = self._matrix(rows, columns)
         d[numpy.setdiff1d(numpy.arange(rows), of_choices)] = numpy.nan  # rows of nobody
         given = {"rows": Placed(of_choices)} | ({} if weights is None else {"weights": Placed(weights)})
