@@ -25,7 +25,7 @@ _MANY = ((24, 1, 520, 0), (12, 1, 1032, 1), (13, 1, 1016, 0), (60, 4, 24, 3), (5
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    backward = "pass" in kernel.fields
+    backward = "gradient" in kernel.fields
     make = _Maker(dtype_of(kernel, variant, "dy" if backward else "d"), backward, "dots" in variant.name)
     options = cycle(Call(*choice) for choice in ((True, True, 0), (False, False, 8), (True, False, 0), (False, True, 16), (True, True, 24)))
     for tokens, top_k, columns, spare in _SIZES:
