@@ -12,6 +12,7 @@ NAMES = {
     "dequantize.mxfp8.rows.experts": {"formats": "X", "direction": "X", "grouping": "experts"},
     "requantize.mxfp8.squares": {"formats": "X", "direction": "X"},
     "scales.blocked.k_grouped": {"arrangement": "X", "grouping": "k_grouped"},
+    "experts.combine.backward": {"step": "X", "gradient": "backward"},
     "gemm.mxfp8.dense.swiglu": {"formats": "X", "grouping": "X", "extra": "swiglu"},
 }
 

@@ -28,6 +28,7 @@ SIZES = {
     "G": 2,
     "E": 2,
     "T": 1,
+    "top_k": 2,
     "S": 1,
     "ALPHAS": 1,
     "I": 128,
@@ -38,7 +39,8 @@ CHUNKS = [chunk_shape(block, tokens, gates) for block in (NVFP4_BLOCK, MXFP4_BLO
 
 def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Inputs, and the sizes that no input tells."""
-    values: dict[str, Any] = {**SIZES, "T": 128 if "m_grouped_gather" in kernel.name else 1, **chosen}
+    tokens = 128 if "m_grouped_gather" in kernel.name else 64 if kernel.fields["op"] == "experts" else 1
+    values: dict[str, Any] = {**SIZES, "T": tokens, **chosen}
     random = numpy.random.default_rng(19)
     for name, option in kernel.options.items():
         values |= {f"{name}.{one}": int(one == option.default) for one in option.values}
@@ -57,7 +59,7 @@ def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, to
     known = Known(values)
     inputs = {}
     for one in arrays:
-        if one.access == "read" and (not one.optional or one.name == "offsets"):
+        if one.access == "read" and (not one.optional or one.name in ("offsets", "weights", "d")):  # the last two for optional outputs
             form = next(form for form in one.forms if form.when.evaluate(known))
             shape = tuple(expression.evaluate(known) for expression in form.shape)
             inputs[one.name] = _tensor(one.name, one.dtypes[0], shape, known, kernel, random).to(device)
@@ -76,6 +78,9 @@ def _chunk(shape: tuple[object, ...]) -> tuple[int, ...] | None:
 
 
 def _tensor(name: str, dtype: str, shape: tuple[int, ...], known: Any, kernel: Kernel, random: numpy.random.Generator) -> torch.Tensor:
+    if dtype == "i32" and kernel.fields["op"] == "experts":
+        choices = random.permutation(math.prod(shape)).reshape(shape)
+        return torch.tensor(choices if name == "rows" else choices % known["E"], dtype=torch.int32)
     if dtype == "i32":
         columns = "k_grouped" in kernel.name
         extent = (known["C"] * 32 if kernel.name.startswith("scales") else known["K"]) if columns else known["M"]

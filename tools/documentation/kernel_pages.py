@@ -17,7 +17,7 @@ call to paste. `--arguments`, `--parameters` and `--variants` print the rest of 
 
 The last column counts what has been seen of exactly the cubins that are shipped. `zoo verify --gpu --record` adds to it."""
 _GEMMS = {"fp8b128": "fp8b128", "fp8_": "four_bit_weights", "bf16_": "four_bit_weights"}  # how formats begin -> family
-_LACKING = {"extra": "no epilogue", "pass": "forward"}  # of a kernel without the field
+_LACKING = {"extra": "no epilogue", "gradient": "forward"}  # of a kernel without the field
 _EXTRAS = {"mxfp8": "quantised", "nvfp4": "quantised"}
 
 
@@ -131,7 +131,7 @@ class _Who:
         if len(ones) == len(self._members):
             return ""
         chosen, kept = self._members, []
-        for field in ("op", "direction", "arrangement", "step", "pass", "extra", "formats", "grouping"):
+        for field in ("op", "direction", "arrangement", "step", "gradient", "extra", "formats", "grouping"):
             mine, others = _values(ones, field), _values(chosen, field)
             if mine != others:
                 kept.append(

@@ -50,7 +50,7 @@ def size_symbols(kernel: Kernel) -> tuple[str, ...]:
     """The sizes a caller gives, in the order M, N, K. Sizes of groups are not among them: `Groups` describes groups."""
     order = SIZES
     if kernel.fields["op"] == "experts":
-        order = ("T", "top_k", "E", "N", "R")
+        order = ("T", "top_k", "E", "R", "N")
     elif "index" in kernel.arguments and kernel.fields["op"] == "gemm":
         order = ("T", *SIZES[:-1])  # T: the rows that are gathered
     return tuple(sorted(symbols_of_arguments(kernel), key=lambda one: order.index(one) if one in order else len(order)))

@@ -25,7 +25,7 @@ _MANY = ((24, 1, 520, 0), (12, 1, 1032, 1), (13, 1, 1016, 0), (60, 4, 24, 3), (5
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
-    backward = "pass" in kernel.fields
+    backward = "gradient" in kernel.fields
     make = _Maker(dtype_of(kernel, variant, "dy" if backward else "d"), backward, "dots" in variant.name)
     options = cycle(Call(*choice) for choice in ((True, True, 0), (False, False, 8), (True, False, 0), (False, True, 16), (True, True, 24)))
     for tokens, top_k, columns, spare in _SIZES:
@@ -84,7 +84,9 @@ class _Maker:
         weights = None
         if call.weighted:
             weights = self.random.standard_normal(of_choices.shape).astype(numpy.float32)
-            weights = numpy.where(self.random.random(weights.shape) < 0.5, 0, weights).astype(numpy.float32) if zeros else weights
+            drawn = self.random.random(weights.shape)
+            weights[drawn < (0.5 if zeros else 0)] = 0
+            weights[(drawn > 0.9) & bits | (of_choices < 0)] = numpy.nan  # in some tokens, and where nobody looks
         d = self._matrix(rows, columns)
         d[numpy.setdiff1d(numpy.arange(rows), of_choices)] = numpy.nan  # rows of nobody
         given = {"rows": Placed(of_choices)} | ({} if weights is None else {"weights": Placed(weights)})

@@ -15,7 +15,7 @@ _GROUPINGS = {
     "experts": "a stack",
 }
 _RESULTS = {"": "D = A B^T", "swiglu": "SwiGLU"}  # of a product
-_OTHERS = {  # op, direction or arrangement or step, extra or pass
+_OTHERS = {  # op, direction or arrangement or step, extra or gradient
     ("quantize", "rows", ""): "quantise rows",
     ("quantize", "rows", "swiglu"): "SwiGLU of x",
     ("quantize", "rows", "amax"): "quantise rows, and max|x| in one read",
@@ -71,7 +71,7 @@ def _words(kernel: Kernel) -> str | None:
     op, extra = fields["op"], fields.get("extra", "")
     if op != "gemm":
         of_op = next((fields[field] for field in ("direction", "arrangement", "step") if field in fields), "")
-        return _OTHERS.get((op, of_op, extra or fields.get("pass", "")))
+        return _OTHERS.get((op, of_op, extra or fields.get("gradient", "")))
     stored = extra.endswith("stored")
     result = extra.removesuffix("stored").removesuffix("_")
     if result in _RESULTS:

@@ -38,7 +38,7 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "pack": ((("formats", FORMATS, False), ("arrangement", PACKED, True)),),
     "unpack": ((("formats", FORMATS, False), ("arrangement", PACKED, False)),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EXTRAS, True)),),
-    "experts": ((("step", EXPERT_STEPS, False), ("pass", ("backward",), True)),),
+    "experts": ((("step", EXPERT_STEPS, False), ("gradient", ("backward",), True)),),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))
 

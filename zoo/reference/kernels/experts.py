@@ -14,7 +14,7 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
         ("route", None): _route,
         ("combine", None): _combine,
         ("combine", "backward"): _combine_backward,
-    }[kernel.fields["step"], kernel.fields.get("pass")]
+    }[kernel.fields["step"], kernel.fields.get("gradient")]
 
 
 def _route(call: Call) -> None:
