@@ -11,7 +11,7 @@ import click
 
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
-from zoo.cli.completion import KernelName
+from zoo.cli.completion import KernelName, Setting, VariantName
 from zoo.cli.shape import typed_sizes
 from zoo.cli.text import cut
 from zoo.contract.whole_numbers import LONGEST
@@ -52,7 +52,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
     help="The sizes in the order M, N, K, as `zoo show` names them; may be repeated. Left out: the usual ones.",
 )  # fmt: skip
 @click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
+    "--set", "settings", metavar="NAME=VALUE", type=Setting(), multiple=True, callback=_settings,
     help="An option, a scalar or an argument's dtype, which includes an optional one: layout=blocked, x=f32, index=i32.",
 )  # fmt: skip
 @click.option(
@@ -63,7 +63,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
     "--sizes", "distributions", type=click.Choice(DISTRIBUTIONS), multiple=True,
     help="How rows spread over groups: evenly, like 1 / rank, or all in one of eight; may be repeated.",
 )  # fmt: skip
-@click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
+@click.option("--variant", metavar="TEXT", type=VariantName(), help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
 @click.option("--alone", is_flag=True, help="Time no other library's products beside a GEMM.")
 @click.option(
