@@ -5,6 +5,8 @@ because importlib takes such strings.
 """
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
