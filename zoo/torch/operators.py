@@ -222,7 +222,7 @@ def _refuse_ragged(kernel: Kernel) -> Callable[..., Any]:
 
 def refuse_what_is_not_dense(who: str, name: str, one: torch.Tensor) -> None:
     if one.is_nested:
-        remedy = ".to_padded_tensor(0) makes one; or pass .values() as rows, and .offsets()[1:] as the ends of groups"
+        remedy = ".to_padded_tensor(0) makes one; of a jagged one .values() are the rows, and .offsets()[1:] the ends of groups"
         raise ArgumentError(f"{who}: {name}: expected a dense tensor, got a nested one; {remedy}")
     if one.layout != torch.strided or one.is_quantized:
         raise ArgumentError(f"{who}: {name}: expected a dense tensor, got {one.layout} of {one.dtype}; .to_dense() makes one of most")
