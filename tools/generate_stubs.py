@@ -77,7 +77,7 @@ def _imports(functions: Iterable[Callable[..., object]]) -> str:
             if name in re.findall(r"\w+", _returns(function)) and name not in homes:
                 lines.add(f"from {module} import {name}")
     lines.add("from zoo.contract.manifest import Kernel")
-    return "from zoo import emulator as emulator\n" + "\n".join(sorted(lines)) + "\n"
+    return "from zoo import emulator as emulator\nfrom zoo import reference as reference\n" + "\n".join(sorted(lines)) + "\n"
 
 
 def _imported_by(module: str) -> Iterator[tuple[str, str]]:

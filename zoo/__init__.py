@@ -35,13 +35,15 @@ _ERRORS = (
 )  # fmt: skip
 _HOME |= dict.fromkeys(_ERRORS, "zoo.errors")
 
-__all__ = ["__version__", "emulator", *_HOME]
+_MODULES = ("emulator", "reference")
+
+__all__ = ["__version__", *_MODULES, *_HOME]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
-    if name == "emulator":
-        return importlib.import_module("zoo.emulator")
+    if name in _MODULES:
+        return importlib.import_module(f"zoo.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
     value = getattr(importlib.import_module(_HOME[name]), name)

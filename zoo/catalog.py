@@ -132,7 +132,7 @@ class Zoo:
         left out, it is the current one of the arrays' framework.
         """
         if unnamed:
-            self._refuse_unnamed(name, len(unnamed))
+            self.refuse_unnamed(name, len(unnamed))
         call = Call.read(arguments)
         plan, _ = self._plan(name, call, variant, stream, {array: (arguments[array], call.values[array].owner) for array in call.arrays})
         return plan
@@ -144,7 +144,7 @@ class Zoo:
         the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
         """
         if unnamed:
-            self._refuse_unnamed(name, len(unnamed))
+            self.refuse_unnamed(name, len(unnamed))
         form, addresses = read(arguments, variant)
         try:
             plans = self._local.plans[name]
@@ -168,7 +168,7 @@ class Zoo:
         looks at it, and not at all where it is False.
         """
         if unnamed:
-            self._refuse_unnamed(name, len(unnamed))
+            self.refuse_unnamed(name, len(unnamed))
         form, addresses = read(arguments, variant)
         try:
             made = self._local.calls[name]
@@ -187,10 +187,10 @@ class Zoo:
     def shapes(self, name: str, /, *unnamed: Never, **arguments: object) -> dict[str, Shape]:
         """What `call` would make of inputs like these, which may be arrays or (shape, dtype) of them. Touches no driver."""
         if unnamed:
-            self._refuse_unnamed(name, len(unnamed))
+            self.refuse_unnamed(name, len(unnamed))
         return calls.shapes(self.kernel(name), arguments)
 
-    def _refuse_unnamed(self, name: str, count: int) -> NoReturn:
+    def refuse_unnamed(self, name: str, count: int) -> NoReturn:
         kernel = self.kernel(name)
         names = ", ".join(f"{one}=" for one in (*kernel.arguments, *kernel.options))
         raise ArgumentError(f"{name}: arguments go by name, and {count} came without one; it takes {names}")

@@ -13,7 +13,7 @@ from tests.recorder import program
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 NAME = "quantize.mxfp8.rows"
-WRONG = ("NULL", "", "sm_", "sm_9a", "sm_90", "sm_90b", "sm_90aa", "sm_1000a", "SM_90a", "hopper")
+WRONG = ("NULL", "", "sm_", "sm_9a", "sm_90", "sm_90b", "sm_90aa", "sm_1000a", "SM_90a", "hoppers")
 NOTHING = "DriverError the device was opened for sm_90a without a GPU, so nothing can be loaded or launched; zoo_open opens a GPU"
 
 
@@ -56,6 +56,8 @@ def test_calls_are_checked_and_planned_and_nothing_is_launched(built):
             "open into NULL: ArgumentError zoo_open_arch: the place for the device is NULL",
             "open sm_90a, 132: OK",
             "open sm_120a, 170: OK",
+            "open H200, 132: OK",
+            "open blackwell, 148: OK",
             *calls(),
             f"prepare on the other: ArgumentError {NAME}: x: missing; the x",
             "close the other: OK",

@@ -53,13 +53,14 @@ static void all_calls(zoo_device *device)
 
 int main(void)
 {
-    static const char *const wrong[] = {NULL, "", "sm_", "sm_9a", "sm_90", "sm_90b", "sm_90aa", "sm_1000a", "SM_90a", "hopper"};
-    zoo_device *device = (zoo_device *)1, *other;
+    static const char *const wrong[] = {NULL, "", "sm_", "sm_9a", "sm_90", "sm_90b", "sm_90aa", "sm_1000a", "SM_90a", "hoppers"};
+    zoo_device *device = (zoo_device *)1, *other, *called;
     for (size_t index = 0; index < sizeof wrong / sizeof *wrong; index++) open_as(wrong[index], 132, &device);
     open_as("sm_90a", 0, &device);
     report("open into NULL", zoo_open_arch("sm_90a", 132, NULL));
     if (open_as("sm_90a", 132, &device)) return 1;
     if (open_as("sm_120a", 170, &other)) return 1;
+    if (open_as("H200", 132, &called) || zoo_close(called) || open_as("blackwell", 148, &called) || zoo_close(called)) return 1;
     all_calls(device);
     zoo_plan *plan;
     report("prepare on the other", zoo_prepare(other, kernel, NULL, 0, NULL, &plan));

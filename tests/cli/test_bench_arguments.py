@@ -12,7 +12,7 @@ from tests.contract.entries import entry
 from zoo.benchmark.arguments import Described, describe_arguments, named_sizes, size_symbols, symbols_of_arguments
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.product import product_of
-from zoo.benchmark.record import line_of
+from zoo.benchmark.record import line_of, timings
 from zoo.benchmark.shapes import usual_shapes
 from zoo.cli import bench
 from zoo.contract.array import Array, contiguous_strides
@@ -20,6 +20,7 @@ from zoo.contract.manifest import parse_kernel
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError
 from zoo.packaged import packaged
+from zoo.shipped.evidence import evidence_of
 
 GEMM = parse_kernel("gemm.fp8b128.dense", entry("gemm.fp8b128.dense"))
 
@@ -58,11 +59,37 @@ def test_every_kernel_of_the_zoo_at_its_usual_shapes():
 
 
 def test_sizes_of_every_kernel_come_in_the_order_m_n_k():
-    order = ("M", "R", "N", "I", "Q", "K", "KB", "CODES", "C")
+    order = ("M", "R", "N", "I", "K", "C")
     for kernel in packaged.find():
         places = [order.index(symbol) for symbol in size_symbols(kernel) if symbol in order]
         assert places == sorted(places), (kernel.name, size_symbols(kernel))
-        assert set(size_symbols(kernel)) == set(symbols_of_arguments(kernel))
+        assert not {"KB", "CODES", "S", "ALPHAS"} & set(size_symbols(kernel)), (kernel.name, size_symbols(kernel))
+
+
+def test_k_counts_elements_where_a_byte_holds_two():
+    for name in ("gemm.nvfp4.dense", "gemm.mxfp4.dense", "gemm.fp8_mxfp4.dense.stored"):
+        kernel = packaged.kernel(name)
+        arrays, _ = describe_arguments(kernel, named_sizes(kernel, (64, 4096, 7168)), {})
+        assert arrays["b"].shape[-1] == 3584, name
+    with pytest.raises(ArgumentError, match="K = 7167 is odd, and a byte holds two elements"):
+        describe_arguments(packaged.kernel("gemm.nvfp4.dense"), {"M": 64, "N": 4096, "K": 7167}, {})
+
+
+def test_every_recorded_line_keeps_its_key():
+    evidence, other_names = evidence_of(packaged.directory), (" Q=", "COLUMNS=")
+    seen = 0
+    for kernel in packaged.find():
+        for variant in kernel.variants:
+            for line in timings(evidence, kernel, variant):
+                words = dict(word.split("=") for word in line.split())
+                sizes = {name: int(words.pop(name)) for name in symbols_of_arguments(kernel) if name in words}
+                if set(sizes) != set(symbols_of_arguments(kernel)) or any(name in line for name in other_names):
+                    continue  # recorded under names that the table had before
+                given = {name: size for name, size in sizes.items() if name not in ("KB", "CODES")}
+                found = line_of(kernel, variant, {**{name: given[name] for name in size_symbols(kernel)}, **words})
+                assert sorted(found.removeprefix(f"kernel={kernel.name} ").split()) == sorted(line.split())
+                seen += 1
+    assert seen > 1000
 
 
 def test_a_recorded_timing_keeps_its_name_whatever_order_people_read():
@@ -207,3 +234,13 @@ def test_settings_are_cut_at_their_first_sign():
         bench._settings(None, None, ("layout=blocked", "a=b=c")) == {"layout": "blocked", "a": "b=c"}
         and bench._settings(None, None, ()) == {}
     )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--set", "d=" + "d" * 100_000], ["--set", "d" * 100_000 + "=f32"], ["--set", "d" * 100_000], ["--shape", "9" * 5000], ["--shape", "x" * 5000]],
+    ids=["value", "name", "no pair", "digits", "letters"],
+)  # fmt: skip
+def test_what_was_typed_is_not_echoed_at_length(zoo_command, arguments):
+    said = zoo_command("bench", GEMM.name, *arguments)
+    assert said.exit_code in (1, 2) and len(said.output) < 1000 and "..." in said.output

@@ -3,11 +3,15 @@
 import json
 import re
 
+import pytest
+
+from zoo.benchmark.arguments import size_symbols
 from zoo.benchmark.record import timings_of
 from zoo.packaged import packaged
 from zoo.shipped.evidence import evidence_of
 
 NAME = "gemm.fp8b128.dense"
+EVIDENCE = evidence_of(packaged.directory)
 
 
 def test_every_recorded_line_is_in_the_json(zoo_command):
@@ -44,3 +48,19 @@ def test_a_kernel_that_was_never_timed_says_how_to_time_it(zoo_command):
 def test_without_a_name_nothing_is_timed_and_the_question_is_answered(zoo_command):
     result = zoo_command("bench")
     assert result.exit_code == 2 and "`zoo list` shows them" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_recorded_tables_fit_the_terminal_and_have_no_empty_column(zoo_command, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = zoo_command("bench", "--recorded").stdout
+    assert all(len(line) <= columns for line in text.splitlines())
+    assert ", us " not in text and "with ," not in text
+
+
+def test_a_recorded_gated_product_names_its_gates_in_the_order_of_sizes(zoo_command):
+    for name in ("gemm.fp8_mxfp4.m_grouped_gather.swiglu_fp8b128", "gemm.fp8b128.m_grouped_gather.swiglu"):
+        text = zoo_command("bench", "--recorded", name).stdout
+        header, row, *_ = text.partition("with groups 64, sizes uniform\n")[2].splitlines()
+        assert header.split()[:4] == ["T", "M", "I", "K"] and row.split()[:4] == ["128", "1024", "2048", "2048"]
+    assert all(set(one.sizes) == set(size_symbols(kernel)) for kernel in packaged.find() for one in timings_of(kernel, EVIDENCE))

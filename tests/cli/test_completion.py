@@ -43,3 +43,11 @@ def test_kernels_are_those_of_the_zoo_that_is_worked_on(tmp_path):
 @pytest.mark.parametrize("line", ["zoo nonsense x", "zoo --cubins /nowhere show g", "zoo --cubins / show g", "zoo show a b c"])
 def test_a_line_that_is_wrong_is_completed_by_nothing(line):
     completed(line)
+
+
+def test_words_of_names_variants_and_settings_are_completed():
+    assert completed("zoo list --op un") == ["unpack"] and "mxfp8" in completed("zoo list --formats mx")
+    kernel = packaged.kernel("gemm.fp8b128.dense")
+    assert completed("zoo bench gemm.fp8b128.dense --variant ") == list(dict.fromkeys(one.name for one in kernel.variants))
+    assert completed("zoo bench gemm.fp8b128.dense --set d=") == ["d=bf16", "d=f16", "d=f32"]
+    assert completed("zoo bench gemm.nonsense --set d=") == completed("zoo bench --variant ") == []

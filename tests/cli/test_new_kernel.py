@@ -53,7 +53,7 @@ def test_its_files_are_those_of_the_page(made, tmp_path):
         ("twice", "has two words"),
         ("a.b.c", "has two words"),
         ("Twice.bf16", "has two words"),
-        ("../x.bf16", "has two words"),
+        ("../x.bf16", "a word has small letters, digits and _, and begins with a letter"),
         ("gemm.bf16", "'gemm' is a word of zoo's own names"),
         ("rows.bf16", "'rows' is a word of zoo's own names"),
         ("twice.dense", "'dense' is no format"),
@@ -78,3 +78,20 @@ def test_words_that_a_tree_has_stay(made, tmp_path):
     (tmp_path / "my_kernels/names.toml").write_text('op = ["other"]\nextra = ["fast"]\n')
     made("twice.fp8b128")
     assert (tmp_path / "my_kernels/names.toml").read_text() == 'op = ["other", "twice"]\nextra = ["fast"]\n'
+
+
+def test_comments_of_a_tree_stay(made, tmp_path):
+    names = tmp_path / "my_kernels/names.toml"
+    names.parent.mkdir()
+    names.write_text('# ours\nop = [\n    "other",  # of last year\n    "more",\n]\nextra = ["fast"]  # tiles\n')
+    assert made("twice.fp8b128").exit_code == 0
+    assert names.read_text() == '# ours\nop = [\n    "other",  # of last year\n    "more", "twice"\n]\nextra = ["fast"]  # tiles\n'
+
+
+def test_a_list_that_cannot_be_added_to_is_refused_with_the_line_to_write(made, tmp_path):
+    names = tmp_path / "my_kernels/names.toml"
+    names.parent.mkdir()
+    names.write_text('op = [\n    "other"  # ]\n]\n')
+    result = made("twice.fp8b128")
+    assert result.exit_code == 1 and 'write op = ["other", "twice"] into it first' in " ".join(result.output.split())
+    assert names.read_text() == 'op = [\n    "other"  # ]\n]\n' and not (tmp_path / "my_kernels/twice").exists()

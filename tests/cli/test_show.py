@@ -306,3 +306,26 @@ def test_the_variant_shown_for_a_shape_is_the_one_that_a_call_of_these_sizes_run
 def test_a_shape_that_is_none_is_refused(zoo_command, shape, said):
     result = zoo_command("show", "gemm.fp8b128.dense", "--shape", shape)
     assert said in words(result.output) and "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--shape", "99999999999999999999,128,128"], 2, "is larger than any size"),
+        (["--shape", "9223372036854775807,128,128"], 1, "have more bytes than 64 bits count"),
+        (["--shape", "9" * 5000], 2, "..."),
+        (["--shape", "64,128,128", "--shape", "1,128,128"], 2, "give --shape once"),
+        (["--groups", "4"], 2, "give --shape, too"),
+        (["--groups", "4", "--shape", "64,128,128"], 2, "has no offsets: leave out --groups"),
+        (["--shape", "64,100,100"], 1, "K must be a positive multiple of 16"),
+    ],
+)
+def test_a_shape_that_no_call_has_is_refused_in_a_short_sentence_and_the_exit_status(zoo_command, arguments, status, said):
+    result = zoo_command("show", "gemm.fp8b128.dense", *arguments)
+    assert result.exit_code == status and said in words(result.output) and len(result.output) < 1500
+
+
+def test_sizes_of_a_gated_product_are_named(zoo_command):
+    text = words(zoo_command("show", "gemm.nvfp4.dense.swiglu_nvfp4", "--shape", "64,4096,7168").output)
+    assert "M, I, K = 64, 4096, 7168 Blackwell" in text
+    assert "M: rows; I: gates and as many ups, so columns of the result; K: elements that a product sums along" in text

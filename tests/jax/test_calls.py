@@ -290,3 +290,12 @@ def test_an_array_that_was_deleted_or_is_none_of_jaxs_is_refused_in_a_sentence(d
     for x in (numpy.ones((4, 64), ">f4"), numpy.array([[object()]])):
         with pytest.raises(zoo.ArgumentError, match="x: expected bf16 or f16 or f32, got"):
             zoo.jax.call("quantize.mxfp8.rows", x=x)
+
+
+def test_an_argument_without_a_name_is_refused_by_naming_all():
+    with pytest.raises(zoo.ArgumentError, match=r"arguments go by name, and 1 came without one; it takes x="):
+        zoo.jax.call("quantize.mxfp8.rows", jnp.ones((16, 256), jnp.bfloat16))
+
+
+def test_dir_shows_what_is_public():
+    assert dir(zoo.jax) == ["call", "experts", "grouped_linear", "linear"]

@@ -5,6 +5,8 @@ because importlib takes such strings.
 """
 
 import ast
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -101,3 +103,8 @@ def test_imports_are_seen_wherever_they_are_written():
     ):
         assert imported(text, package, known) == found
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == {"a", "b", "c"}
+
+
+def test_the_written_rules_are_there_after_import_zoo():
+    program = "import sys, zoo; assert 'zoo.reference' not in sys.modules; zoo.reference.kernels.run"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -176,7 +176,12 @@ _NOT_DENSE = {
 def test_a_tensor_that_is_not_dense_is_refused_by_name_and_not_with_a_list_of_backends(what):
     make, got = _NOT_DENSE[what]
     x, quantize = rows(4, 64).float(), torch.ops.zoo.quantize_mxfp8_rows
-    words = f"expected a dense tensor, got {got}; .to_dense() makes one of most"
+    remedy = (
+        ".to_padded_tensor(0) makes one; of a jagged one .values() are the rows, and .offsets()[1:] the ends of groups"
+        if got == "a nested one"
+        else ".to_dense() makes one of most"
+    )
+    words = f"expected a dense tensor, got {got}; {remedy}"
     with pytest.raises(zoo.ArgumentError) as refusal:
         quantize(make(x))
     assert str(refusal.value) == f"quantize.mxfp8.rows: x: {words}"

@@ -248,3 +248,38 @@ def test_the_least_and_the_last_byte_of_a_scale_are_what_products_take_them_for(
     ones = torch.ones(128, 256, device=DEVICE).to(torch.float8_e4m3fn)
     made = zt.Quantized(ones, torch.tensor([[0, 255]], dtype=torch.uint8, device=DEVICE), "fp8b128", squares=True).dequantize("f32")
     assert (made[:, :128].double() == 2.0**-127).all() and made[:, 128:].isnan().all()
+
+
+_LONG, _NO_TEXT = "q" * 10**6, 10**5000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, m: zt.quantize(x, _LONG),
+        lambda x, m: zt.quantize(x, _NO_TEXT),
+        lambda x, m: zt.quantize(x, "mxfp8", direction=_LONG),
+        lambda x, m: zt.quantize(x, "mxfp8", direction=_NO_TEXT),
+        lambda x, m: zt.quantize(x, "mxfp8", layout=_LONG),
+        lambda x, m: zt.quantize(x, "mxfp8", **{_LONG: 1}),
+        lambda x, m: zt.quantize(x, "mxfp8", rounding=_LONG),
+        lambda x, m: zt.matmul(m, m.t(), **{_LONG: 1}),
+        lambda x, m: zt.matmul(m, m.t(), dtype=_LONG),
+        lambda x, m: m.laid(_LONG),
+        lambda x, m: m.laid(_NO_TEXT),
+        lambda x, m: m.laid(["plain"]),
+        lambda x, m: m.dequantize(_LONG),
+        lambda x, m: zt.Quantized(m.elements, m.scales, "mxfp8", packed_shape=_NO_TEXT),
+    ],
+)
+def test_a_refusal_is_a_short_sentence_whatever_was_given(call):
+    x = torch.ones(128, 128, dtype=torch.bfloat16)
+    with pytest.raises(zoo.ZooError) as refused:
+        call(x, zt.quantize(x, "mxfp8"))
+    assert len(str(refused.value)) < 1500
+
+
+@pytest.mark.parametrize(("format", "order"), [("fp8token", "plain"), ("fp8b128", "fragments")])
+def test_the_order_of_elements_is_chosen_by_layout_alone(format, order):
+    with pytest.raises(zoo.ArgumentError, match="give layout='plain' or layout='fragments'"):
+        zt.quantize(torch.ones(16, 128, dtype=torch.bfloat16), format, order=order)

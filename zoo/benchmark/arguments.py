@@ -15,6 +15,7 @@ from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Argument, Form, Kernel
 from zoo.contract.nearest import suggestion
 from zoo.contract.resolve import Launch, resolve
+from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError, ZooError
 
 _SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stand for any
@@ -37,8 +38,20 @@ class Described:
         return size
 
 
-# The order in which people give and read sizes: matrices of a stack, rows, columns of the result, what is summed over. COLUMNS is in older records.
-SIZES = ("E", "G", "M", "R", "N", "I", "K", "KB", "CODES", "C", "COLUMNS", "S", "T")
+# The order in which people give and read sizes: matrices of a stack, rows, columns of the result, what is summed over.
+SIZES = ("E", "G", "M", "R", "N", "I", "K", "C", "T")
+_MEANINGS = {
+    "E": "matrices",
+    "G": "groups",
+    "M": "rows",
+    "R": "rows of each matrix",
+    "N": "columns of the result",
+    "I": "gates and as many ups, so columns of the result",
+    "K": "elements that a product sums along",
+    "T": "rows of a, from which the index takes",
+}
+_BYTES = ("KB", "CODES")  # what manifests call the bytes of a row of elements
+_TENSOR_SCALE = "tensor_scale"
 
 
 def takes_groups(kernel: Kernel) -> bool:
@@ -47,35 +60,71 @@ def takes_groups(kernel: Kernel) -> bool:
 
 
 def size_symbols(kernel: Kernel) -> tuple[str, ...]:
-    """The sizes a caller gives, in the order M, N, K. Sizes of groups are not among them: `Groups` describes groups."""
+    """The sizes a caller gives, in elements and in the order M, N, K. `Groups` describes groups, and a tensor scale is one number."""
     order = SIZES
     if kernel.fields["op"] == "experts":
         order = ("T", "top_k", "E", "R", "N")
     elif "index" in kernel.arguments and kernel.fields["op"] == "gemm":
         order = ("T", *SIZES[:-1])  # T: the rows that are gathered
-    return tuple(sorted(symbols_of_arguments(kernel), key=lambda one: order.index(one) if one in order else len(order)))
+    counted, ones = _counted(kernel), _tensor_scales(kernel)
+    found = dict.fromkeys(counted[one][0] if one in counted else one for one in symbols_of_arguments(kernel) if one not in ones)
+    return tuple(sorted(found, key=lambda one: order.index(one) if one in order else len(order)))
+
+
+def size_meanings(kernel: Kernel) -> str:
+    """`M rows, N columns of the result, ...`, of a GEMM; nothing of other kernels, whose sizes have other meanings."""
+    if kernel.fields["op"] != "gemm":
+        return ""
+    return "; ".join(f"{symbol}: {_MEANINGS[symbol]}" for symbol in size_symbols(kernel) if symbol in _MEANINGS)
 
 
 def symbols_of_arguments(kernel: Kernel) -> tuple[str, ...]:
-    """The same sizes in the order in which the arguments name them, which is that of recorded timings."""
-    named = _multiples(kernel)
+    """The sizes as the arguments name and order them, bytes of rows among them: the keys of recorded timings."""
+    counted = {symbol: name for symbol, (name, _) in _counted(kernel).items() if symbol not in _BYTES}
     found: dict[str, None] = {}
     for argument in kernel.arguments.values():
         for form in argument.forms if not argument.optional else ():
             if _without_optional_arguments(form):
-                found |= dict.fromkeys(named[symbol][0] if symbol in named else symbol for symbol in _bare(form))
+                found |= dict.fromkeys(counted.get(symbol, symbol) for symbol in _bare(form))
     of_groups = {symbol for form in kernel.arguments["offsets"].forms for symbol in _bare(form)} if takes_groups(kernel) else ()
     return tuple(symbol for symbol in found if symbol not in of_groups)
 
 
-def _multiples(kernel: Kernel) -> dict[str, tuple[str, int]]:
-    """An extent that people give in elements and a kernel counts in pieces, and how many a piece has: K of columns in fragment order."""
+def sizes_of_arguments(kernel: Kernel, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes, and what follows from them: bytes of rows, and one tensor scale."""
+    found = dict(sizes)
+    for symbol, (name, count) in _counted(kernel).items():
+        if name in sizes and symbol not in sizes:
+            if symbol in _BYTES and sizes[name] % count:
+                raise ArgumentError(f"{kernel.name}: {name} = {sizes[name]} is odd, and a byte holds two elements")
+            found[symbol] = -(-sizes[name] // count)
+    return dict.fromkeys(_tensor_scales(kernel), 1) | found
+
+
+def elements_in(kernel: Kernel, symbol: str) -> int:
+    """How many elements a byte of a row holds, of the size that a manifest calls KB or CODES."""
+    return _counted(kernel).get(symbol, ("", 1))[1]
+
+
+def _counted(kernel: Kernel) -> dict[str, tuple[str, int]]:
+    """An extent that people give in elements and a kernel counts in pieces or bytes: symbol -> (what people give, elements of a piece)."""
     found = {}
     for name, expression in kernel.derived:
-        count, _, symbol = expression.text.rpartition(" else ")[2].partition(" * ")
+        left, _, right = expression.text.rpartition(" else ")[2].partition(" * ")
+        count, symbol = (left, right) if left.isdigit() else (right, left)
         if count.isdigit() and name in SIZES and symbol in expression.names and symbol not in SIZES:
             found[symbol] = name, int(count)
+    for argument in kernel.arguments.values():
+        if argument.dtypes == ("e2m1x2",):
+            found |= {form.shape[-1].text: ("K", 2) for form in argument.forms if form.shape[-1].text in _BYTES}
     return found
+
+
+def _tensor_scales(kernel: Kernel) -> set[str]:
+    """What counts tensor scales: one for all groups or matrices, or one for each."""
+    return (
+        {symbol for form in kernel.arguments[_TENSOR_SCALE].forms for symbol in _bare(form)} if _TENSOR_SCALE in kernel.arguments else set()
+    )
 
 
 def _without_optional_arguments(form: Form) -> bool:
@@ -87,7 +136,7 @@ def _without_optional_arguments(form: Form) -> bool:
 def named_sizes(kernel: Kernel, numbers: Sequence[int]) -> dict[str, int]:
     symbols = size_symbols(kernel)
     if len(numbers) != len(symbols):
-        raise ArgumentError(f"{kernel.name}: a shape is {','.join(symbols)}, got {','.join(map(str, numbers))}")
+        raise ArgumentError(f"{kernel.name}: a shape is {','.join(symbols)}, got {','.join(map(str, numbers[: 2 * len(SIZES)]))}")
     return dict(zip(symbols, numbers, strict=True))
 
 
@@ -99,15 +148,14 @@ def describe_arguments(
     An optional argument is left out unless its dtype is chosen, but offsets, which only a group for each row replaces. Groups of rows in places
     use all of them.
     """
-    values = dict(sizes)
-    values |= {symbol: -(-sizes[name] // count) for symbol, (name, count) in _multiples(kernel).items() if name in sizes}
+    values = sizes_of_arguments(kernel, sizes)
     dtypes: dict[str, str] = {}
     keywords: dict[str, str | int | float] = {}
     known = (*kernel.arguments, *kernel.options)
     unknown = next((name for name in settings if name not in known), None)
     if unknown is not None:
         hint = suggestion(unknown, known, f"it takes {', '.join(known)}")
-        raise ArgumentError(f"{kernel.name}: nothing to set is named {unknown}; {hint}")
+        raise ArgumentError(f"{kernel.name}: nothing to set is named {shown(unknown)}; {hint}")
     for name, option in kernel.options.items():
         chosen = _one_of(kernel, name, option.values, settings.get(name, option.default))
         keywords[name] = chosen
@@ -212,7 +260,7 @@ def _form(argument: Argument, values: Mapping[str, int]) -> Form:
 
 def _one_of(kernel: Kernel, name: str, allowed: Sequence[str], chosen: str) -> str:
     if chosen not in allowed:
-        raise ArgumentError(f"{kernel.name}: {name} is one of {', '.join(allowed)}, not '{chosen}'")
+        raise ArgumentError(f"{kernel.name}: {name} is one of {', '.join(allowed)}, not {shown(chosen)}")
     return chosen
 
 
@@ -220,4 +268,4 @@ def _number(kernel: Kernel, argument: Argument, text: str) -> int | float:
     try:
         return float(text) if argument.dtypes[0] == "f32" else int(text)
     except ValueError:
-        raise ArgumentError(f"{kernel.name}: {argument.name} is a number ({argument.dtypes[0]}), not '{text}'") from None
+        raise ArgumentError(f"{kernel.name}: {argument.name} is a number ({argument.dtypes[0]}), not {shown(text)}") from None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zoo.benchmark.arguments import SIZES, symbols_of_arguments
+from zoo.benchmark.arguments import elements_in, size_symbols, sizes_of_arguments, symbols_of_arguments
 from zoo.benchmark.groups import Groups
 from zoo.benchmark.measure import Measurement
 from zoo.contract.manifest import Kernel, Variant
@@ -19,6 +19,8 @@ from zoo.runtime.hardware import Hardware
 from zoo.shipped.evidence import Evidence
 
 _KERNEL = "kernel="
+# Names that tables of recorded cubins gave to sizes. Q: columns of q, which are gates; COLUMNS: those of gates and ups; N, of packed weights: rows.
+_OTHER_SYMBOLS = ("N", "KB", "CODES", "COLUMNS", "Q")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ def words_of(kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, st
 
 def line_of(kernel: Kernel, variant: Variant, words: Mapping[str, str | int]) -> str:
     """Sizes come in the order of the arguments, whatever order people read: a timing replaces the older timing of the same sizes."""
-    ordered = {symbol: words[symbol] for symbol in symbols_of_arguments(kernel) if symbol in words} | dict(words)
+    given = size_symbols(kernel)
+    counted = sizes_of_arguments(kernel, {name: int(value) for name, value in words.items() if name in given})
+    ordered: dict[str, str | int] = {symbol: counted[symbol] for symbol in symbols_of_arguments(kernel) if symbol in counted}
+    ordered |= {name: value for name, value in words.items() if name not in given}
     return _beginning(kernel, variant) + " ".join(f"{name}={value}" for name, value in ordered.items())
 
 
@@ -74,9 +79,23 @@ def timings_of(kernel: Kernel, evidence: Evidence) -> Iterator[Timing]:
         seen = evidence.of(variant).get("benchmark", {})
         for line, figures in timings(evidence, kernel, variant).items():
             words = dict(word.split("=") for word in line.split())
-            sizes = {symbol: int(words.pop(symbol)) for symbol in SIZES if symbol in words}
+            symbols = (*size_symbols(kernel), *symbols_of_arguments(kernel), *_OTHER_SYMBOLS)
+            found = {symbol: int(words.pop(symbol)) for symbol in symbols if symbol in words}
             when, machine = seen.get("date", ""), seen.get("driver", "")
-            yield Timing(kernel.name, variant.arch, variant.name, seen["device"], machine, when, sizes, words, figures)
+            yield Timing(kernel.name, variant.arch, variant.name, seen["device"], machine, when, _as_given(kernel, found), words, figures)
+
+
+def _as_given(kernel: Kernel, found: dict[str, int]) -> dict[str, int]:
+    """The sizes of a recorded line as people give them, in elements and in the order M, N, K."""
+    if "K" not in found and "KB" in found:
+        found["K"] = found["KB"] * elements_in(kernel, "KB")
+    if "K" not in found and "COLUMNS" in found:
+        found["K"] = found["COLUMNS"] // 2
+    if "I" not in found and ("Q" in found or "N" in found):
+        found["I"] = found["Q"] if "Q" in found else found["N"] // 2
+    if "R" not in found and "N" in found:
+        found["R"] = found["N"]
+    return {symbol: found[symbol] for symbol in size_symbols(kernel) if symbol in found}
 
 
 def record(evidence: Evidence, kernel: Kernel, machine: Hardware, measured: Iterable[tuple[Mapping[str, str | int], Measurement]]) -> None:

@@ -10,7 +10,7 @@ from zoo.errors import ArgumentError
 _FEW_TOKENS = ((128, 2048), (128, 7168), (512, 2048), (512, 7168), (2048, 2048), (2048, 7168))
 _ACTIVATIONS = (*_FEW_TOKENS, (8192, 2048), (8192, 7168), (32768, 2048), (32768, 7168), (131072, 2048), (131072, 7168))
 _WEIGHTS = ((1, 2048, 7168), (1, 8192, 8192), (8, 4096, 7168), (64, 2048, 7168))
-_PACKED = ((32, 5760, 1440), (32, 2880, 1440), (8, 4096, 3584), (32, 7168, 1024))  # experts, rows, bytes of a row: gpt-oss, DeepSeek
+_PACKED = ((32, 5760, 2880), (32, 2880, 2880), (8, 4096, 7168), (32, 7168, 2048))  # experts, rows, columns: gpt-oss, DeepSeek
 _SCALES = ((8192, 224), (32768, 224), (131072, 64), (131072, 224), (524288, 64))  # one for every 32 elements
 _COLUMN_SCALES = ((2048, 1280), (7168, 1280), (2048, 4352), (7168, 4352), (7168, 16640))  # of weight gradients
 
@@ -32,7 +32,7 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
     if op == "experts":
         return [[shape[symbol] for symbol in symbols] for shape in routing.SHAPES]
     if kernel.fields.get("arrangement") == "fragments":
-        shapes = [{"G": experts, "R": rows, "KB": half} for experts, rows, half in _PACKED]
+        shapes = [{"G": experts, "R": rows, "K": columns} for experts, rows, columns in _PACKED]
     elif kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":
         shapes = [{"E": experts, "M": rows, "N": rows, "R": rows, "K": columns, "C": columns} for experts, rows, columns in _WEIGHTS]
     else:
@@ -41,16 +41,11 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
         if kernel.fields.get("formats") == "fp8token":  # which has a kernel of its own for long rows
             pairs = (*pairs, (8192, 16384))
         shapes = [{"M": rows, "R": rows, "K": columns, "C": columns} for rows, columns in pairs]
-    return [_in_order(kernel, symbols, {**shape, "T": 1}) for shape in shapes]
+    return [_in_order(kernel, symbols, shape) for shape in shapes]
 
 
 def _of_a_product(kernel: Kernel, symbols: tuple[str, ...], shape: dict[str, int]) -> list[int]:
-    shape = shape | {"S": 1, "ALPHAS": 1}  # tensor scales
     shape = shape | {"I": shape["N"] // 2} if "N" in shape else shape  # columns of h
-    if "KB" in symbols:  # bytes of K
-        shape = shape | {"KB": shape["K"] // (2 if kernel.arguments["a"].dtypes[0] == "e2m1x2" else 1)}
-    if "CODES" in symbols:  # bytes of a row of 4-bit weights
-        shape = shape | {"CODES": shape["K"] // 2}
     return _in_order(kernel, symbols, shape)
 
 

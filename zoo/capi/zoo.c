@@ -1816,6 +1816,20 @@ zoo_status zoo_open(int ordinal, zoo_device **device)
     return status;
 }
 
+/* `sm_90a` for `hopper`, `H100` and `h200`, as in Python; any other word as it is. */
+static const char *arch_called(const char *word)
+{
+    static const char *const called[][2] = {
+        {"hopper", "sm_90a"}, {"h100", "sm_90a"}, {"h200", "sm_90a"}, {"blackwell", "sm_100f"}, {"b200", "sm_100f"}, {"b300", "sm_100f"},
+    };
+    for (size_t each = 0; each < sizeof called / sizeof *called; each++) {
+        const char *letter = word, *name = called[each][0];
+        while (*name && (*letter == *name || (*letter >= 'A' && *letter <= 'Z' && *letter + ('a' - 'A') == *name))) letter++, name++;
+        if (!*name && !*letter) return called[each][1];
+    }
+    return word;
+}
+
 /* sm_, two or three digits, of which the last is the minor version, and a or f. */
 static bool read_arch(const char *arch, int *major, int *minor)
 {
@@ -1836,6 +1850,7 @@ zoo_status zoo_open_arch(const char *arch, int multiprocessors, zoo_device **dev
     int major, minor;
     if (!device) return fail(ZOO_ARGUMENT_ERROR, "zoo_open_arch: the place for the device is NULL");
     *device = NULL;
+    if (arch) arch = arch_called(arch);
     if (!arch || !read_arch(arch, &major, &minor))
         return fail(ZOO_ARCHITECTURE_ERROR, "zoo_open_arch: no arch is '%.20s'; archs are spelt as sm_90a and sm_100f",
                     arch ? arch : "NULL");

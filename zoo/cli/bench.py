@@ -11,7 +11,10 @@ import click
 
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.cli import collection
-from zoo.cli.completion import KernelName
+from zoo.cli.completion import KernelName, Setting, VariantName
+from zoo.cli.shape import typed_sizes
+from zoo.cli.text import cut
+from zoo.contract.whole_numbers import LONGEST
 
 if TYPE_CHECKING:
     from zoo.benchmark.measure import Measurement
@@ -24,22 +27,21 @@ _TERMINAL = "-"
 
 
 def _shape(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[list[int]]:
-    try:
-        return [[int(part) for part in text.split(",")] for text in texts]
-    except ValueError:
-        raise click.BadParameter(f"{', '.join(texts)}: expected whole numbers between commas, such as 8192,7168") from None
+    return [typed_sizes(text) for text in texts]
 
 
 def _settings(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     if any(not separator or not name or not value for name, separator, value in pairs):
-        raise click.BadParameter(f"{', '.join(texts)}: expected NAME=VALUE, such as layout=blocked")
+        raise click.BadParameter(f"{cut(', '.join(texts), LONGEST)}: expected NAME=VALUE, such as layout=blocked")
     return {name: value for name, _, value in pairs}
 
 
 def _plot_file(context: click.Context, parameter: click.Parameter, text: str | None) -> str | None:
     if text is not None and text != _TERMINAL and not text.endswith(".svg"):
-        raise click.BadParameter(f"{text}: a plot goes to the terminal (--plot alone, after the kernel's name) or into a file named *.svg")
+        raise click.BadParameter(
+            f"{cut(text, LONGEST)}: a plot goes to the terminal (--plot alone, after the kernel's name) or into a file named *.svg"
+        )
     return text
 
 
@@ -50,7 +52,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
     help="The sizes in the order M, N, K, as `zoo show` names them; may be repeated. Left out: the usual ones.",
 )  # fmt: skip
 @click.option(
-    "--set", "settings", metavar="NAME=VALUE", multiple=True, callback=_settings,
+    "--set", "settings", metavar="NAME=VALUE", type=Setting(), multiple=True, callback=_settings,
     help="An option, a scalar or an argument's dtype, which includes an optional one: layout=blocked, x=f32, index=i32.",
 )  # fmt: skip
 @click.option(
@@ -61,7 +63,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, text: str | N
     "--sizes", "distributions", type=click.Choice(DISTRIBUTIONS), multiple=True,
     help="How rows spread over groups: evenly, like 1 / rank, or all in one of eight; may be repeated.",
 )  # fmt: skip
-@click.option("--variant", help="Pin a variant instead of the one the sizes choose.")
+@click.option("--variant", metavar="TEXT", type=VariantName(), help="Pin a variant instead of the one the sizes choose.")
 @click.option("--device", default=0, show_default=True, help="The GPU.")
 @click.option("--alone", is_flag=True, help="Time no other library's products beside a GEMM.")
 @click.option(
@@ -109,7 +111,7 @@ def command(
     from zoo.benchmark.record import record as add_record
     from zoo.benchmark.record import words_of
     from zoo.benchmark.rivals import RIVALS
-    from zoo.cli.recorded import shown
+    from zoo.cli.recorded import recorded_tables
     from zoo.cli.recording import kept
     from zoo.cli.selection import selected
     from zoo.cli.text import progress
@@ -123,7 +125,7 @@ def command(
         raise click.UsageError("--json and a plot do not go to one terminal: name a file, --plot FILE.svg")
     zoo = collection(context)
     if recorded:
-        click.echo(shown(zoo, kernels or "*", as_json))
+        click.echo(recorded_tables(zoo, kernels or "*", as_json))
         return
     if kernels is None:
         raise click.UsageError("name the kernels to time: `zoo list` shows them, `zoo bench --recorded` prints what was timed before")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.benchmark.arguments import describe_arguments, takes_groups
+from zoo.benchmark.arguments import describe_arguments, size_meanings, takes_groups
 from zoo.benchmark.groups import Groups
 from zoo.cli.text import count, paragraph
 from zoo.contract.archs import family_of
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.manifest import Kernel
 from zoo.contract.resolve import resolve
-from zoo.errors import ZooError
+from zoo.errors import ArgumentError, ExpressionError, ZooError
 
 _CHIPS = {"sm_90a": ("H200", 132), "sm_100f": ("B200", 148)}  # on which the choice is shown, and their multiprocessors
 _OTHER_MULTIPROCESSORS = 128
@@ -20,9 +20,17 @@ _SOMEWHERE = 1 << 32  # an address
 _SHOWN = 5  # variants whose costs are shown
 
 
-def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -> str:
-    """A line for the sizes, and one for each arch."""
-    grouped = takes_groups(kernel)
+def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -> tuple[str, bool]:
+    """A line for the sizes and one for each arch, and whether any arch takes the call."""
+    try:
+        return _chosen_variants(kernel, sizes, groups)
+    except ExpressionError:
+        said = ", ".join(f"{name} = {size:,}" for name, size in sizes.items())
+        raise ArgumentError(f"{kernel.name}: arrays of {said} have more bytes than 64 bits count; give smaller sizes") from None
+
+
+def _chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -> tuple[str, bool]:
+    grouped, taken = takes_groups(kernel), False
     arrays, keywords = describe_arguments(kernel, sizes, {}, groups if grouped else None)
     address, arguments = _SOMEWHERE, dict[str, Any](keywords)
     for name, array in arrays.items():
@@ -35,9 +43,12 @@ def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) ->
         capability = int(arch[3:-2]), int(arch[-2])
         try:
             launch = resolve(kernel, arguments, capability, multiprocessors)
+        except ExpressionError:
+            raise
         except ZooError as refusal:
             words, costs = str(refusal).removeprefix(f"{kernel.name}: "), []
         else:
+            taken = True
             grid, cluster = (" x ".join(map(str, extents)) for extents in (launch.grid, launch.cluster))
             words = f"{launch.variant.name}: grid {grid}, cluster {cluster}, {count(launch.threads, 'thread')} a block"
             costs = _costs(kernel, arguments, arch, capability, multiprocessors)
@@ -45,7 +56,8 @@ def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) ->
         if len(costs) > 1:
             cheapest = ", ".join(f"{name} {cost:,}" for name, cost in costs[:_SHOWN])
             lines.append(paragraph(f"costs, {count(len(costs), 'variant')} fit: {cheapest}", indent=4, hanging=2))
-    return "\n".join(lines)
+    lines += [paragraph(meanings, indent=2, hanging=2)] if (meanings := size_meanings(kernel)) else []
+    return "\n".join(lines), taken
 
 
 def _costs(

@@ -1,12 +1,16 @@
-"""What the shell completes: names of kernels and archs. Commands and options are completed by click."""
+"""What the shell completes: kernels, archs, fields of names, variants and settings. Commands and options are completed by click."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 from click.types import StringParamType
+
+if TYPE_CHECKING:
+    from zoo.contract.manifest import Kernel
 
 _MOST = 200  # of names
 
@@ -25,6 +29,50 @@ class ArchName(StringParamType):
         from zoo.contract.archs import CHIPS, words_for
 
         return _completed(words_for(list(CHIPS)), incomplete)
+
+
+class FieldWord(StringParamType):
+    """A word that names of kernels have in a field, such as `op`."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+
+    def shell_complete(self, context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from zoo.contract.names import words_of
+
+        return _completed(words_of(self._field), incomplete)
+
+
+class VariantName(StringParamType):
+    """A variant of the kernel that the line names."""
+
+    def shell_complete(self, context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        kernel = _named_kernel(context)
+        return [] if kernel is None else _completed(dict.fromkeys(one.name for one in kernel.variants), incomplete)
+
+
+class Setting(StringParamType):
+    """NAME=VALUE, of options and dtypes of the kernel that the line names."""
+
+    def shell_complete(self, context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        kernel = _named_kernel(context)
+        if kernel is None:
+            return []
+        values = {name: option.values for name, option in kernel.options.items()}
+        values |= {name: one.dtypes for name, one in kernel.arguments.items() if one.kind == "array"}
+        return _completed((f"{name}={value}" for name, several in values.items() for value in several), incomplete)
+
+
+def _named_kernel(context: click.Context) -> Kernel | None:
+    from zoo.cli import collection
+    from zoo.errors import ZooError
+
+    typed = (context.params.get("kernels"), *context.args)  # click leaves words unparsed behind an option that lacks its value
+    try:
+        name = next((one for one in _names(context) if one in typed), None)
+        return None if name is None else collection(context.find_root()).kernel(name)
+    except (ZooError, OSError):
+        return None
 
 
 def _names(context: click.Context) -> Iterable[str]:

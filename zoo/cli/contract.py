@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from zoo.benchmark.arguments import size_symbols
+from zoo.benchmark.arguments import size_meanings, size_symbols
 from zoo.cli.text import paragraph, table
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Form, Kernel, LaunchRule, Parameter, Variant
@@ -23,7 +23,8 @@ def title(kernel: Kernel) -> str:
 
 def arguments_text(kernel: Kernel) -> str:
     """What a caller gives, what it means, and what the kernel asks and promises."""
-    sections = [f"sizes  {', '.join(size_symbols(kernel))}"]
+    meanings = size_meanings(kernel)
+    sections = [paragraph(f"sizes  {meanings or ', '.join(size_symbols(kernel))}", hanging=7)]
     sections.append("arguments\n" + table(("name", "access", "dtype", "meaning"), list(argument_rows(kernel)), indent=2))
     if kernel.options:
         rows = [(name, option.default, f"{' | '.join(option.values)}; {option.help}") for name, option in kernel.options.items()]

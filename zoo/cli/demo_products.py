@@ -33,9 +33,7 @@ class Product:
         return self.make(zoo, a, b, array)
 
     def sizes(self, shape: tuple[int, int, int]) -> dict[str, int]:
-        """M, N and K as the kernel's arguments count them."""
-        M, N, K = shape
-        return {"M": M, "N": N, "KB": K // 2} if self.name == "gemm.nvfp4.dense" else {"M": M, "N": N, "K": K}
+        return dict(zip("MNK", shape, strict=True))
 
 
 def _fp8(zoo: Zoo, a: Any, b: Any, array: Callable[[Any], Any]) -> Call:

@@ -15,8 +15,8 @@ from zoo.contract.manifest import Kernel
 from zoo.contract.shapes import sizes as sizes_to_say
 from zoo.errors import ZooError
 
-# Small enough for the emulator. C: columns, of a matrix or of scales; KB: bytes of a row of weights.
-_SIZES = {"M": 64, "R": 64, "N": 128, "K": 256, "C": 256, "E": 2, "G": 2, "S": 1, "T": 1}
+# Small enough for the emulator. C: columns, of a matrix or of scales.
+_SIZES = {"M": 64, "R": 64, "N": 128, "K": 256, "C": 256, "E": 2, "G": 2}
 _OTHER_SIZE = 128
 _GATED = {"N": 256}  # 128 gates and as many ups
 _GATHERED = {"T": 16}  # of a product: the rows of a, from which an index takes
@@ -44,7 +44,7 @@ def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> s
     given = operands.given | {scalar.name: numbers[scalar.name] for scalar in scalars if scalar.default is None}
     given |= {name: str(sizes[name]) for name in sizes_to_say(kernel) if name in sizes}
     if kernel.fields["op"] == "unpack":
-        given |= {"KB": str(sizes["KB"])}
+        given |= {"KB": str(sizes["K"] // 2)}
     result = next(iter(name for name in results if kernel.arguments[name].access != "workspace"))
     call = _call("zoo.call(" if directory is None else "own.call(", kernel.name, given, width, f").{result}")
     lines = [*(line for one in operands.lines for line in _folded(one, width)), *([] if directory is None else [_own(directory)]), *call]

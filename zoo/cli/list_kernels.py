@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from zoo.cli import collection
-from zoo.cli.completion import ArchName, KernelName
+from zoo.cli.completion import ArchName, FieldWord, KernelName
 from zoo.contract.archs import arch_of, family_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.shipped.evidence import Evidence, evidence_of
@@ -28,8 +28,8 @@ _SIGNS = {  # of what has been seen of the cubins of an arch: the sign, its ASCI
 
 @click.command("list")
 @click.argument("kernels", default="*", type=KernelName())
-@click.option("--op", help="Only this operation: quantize, gemm.")
-@click.option("--formats", help="Only these formats: mxfp8, fp8b128, ...")
+@click.option("--op", type=FieldWord("op"), help="Only this operation: quantize, gemm.")
+@click.option("--formats", type=FieldWord("formats"), help="Only these formats: mxfp8, fp8b128, ...")
 @click.option(
     "--arch", metavar="ARCH", type=ArchName(), default="*", help="Only kernels with cubins for it: hopper, b200, sm_90a, 'sm_10*'."
 )

@@ -17,7 +17,10 @@ _WORD = re.compile("[a-z][a-z0-9_]*")
 def _split(context: click.Context, parameter: click.Parameter, name: str) -> tuple[str, str]:
     words = name.split(".")
     if len(words) != 2 or not all(map(_WORD.fullmatch, words)) or len(name) > 100:
-        raise click.BadParameter("a new kernel has two words, what it does and its format, such as scale_rows.bf16")
+        raise click.BadParameter(
+            "a new kernel has two words, what it does and its format, such as scale_rows.bf16; "
+            "a word has small letters, digits and _, and begins with a letter"
+        )
     from zoo.contract.names import FIELDS, words_of
 
     known = {field: words_of(field) for field in FIELDS}
@@ -50,7 +53,9 @@ def command(context: click.Context, name: tuple[str, str], into: Path) -> None:
     }
     there = next((path for path in files if path.exists()), None)
     if there is not None:
-        raise click.ClickException(f"{there} is there already: new-kernel overwrites no file")
+        raise click.ClickException(
+            f"{there} is there already: new-kernel overwrites no file, and names files by the first word of a kernel; choose another first word"
+        )
     files[into / "names.toml"] = _names(into / "names.toml", op, formats)
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,10 +81,30 @@ def _names(path: Path, op: str, formats: str) -> str:
     from zoo.contract.names import words_of
 
     try:
-        words: dict[str, Any] = tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
+        text = path.read_text("utf-8") if path.exists() else ""
+        words: dict[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: not TOML: {error}") from None
     for field, word in (("op", op), ("formats", formats)):
-        if word not in words_of(field):
-            words[field] = list(dict.fromkeys([*words.get(field, []), word]))
-    return "".join(f"{field} = {json.dumps(listed)}\n" for field, listed in words.items())
+        if word not in words_of(field) and word not in words.get(field, []):
+            words[field] = [*words.get(field, []), word]
+            text = _with_word(text, field, word)
+    try:
+        kept = tomllib.loads(text) == words
+    except tomllib.TOMLDecodeError:
+        kept = False
+    if not kept:
+        lines = "; ".join(f"{field} = {json.dumps(words[field])}" for field in ("op", "formats") if field in words)
+        raise click.ClickException(f"{path}: new-kernel cannot add its words here; write {lines} into it first")
+    return text
+
+
+def _with_word(text: str, field: str, word: str) -> str:
+    """The text of a names.toml with one word more at the end of a field's list. All else stays, comments too."""
+    found = re.search(rf"^{field}[ \t]*=[ \t]*\[([^\]]*)\]", text, re.MULTILINE)
+    if found is None:
+        return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{field} = {json.dumps([word])}\n"
+    listed = found[1].rstrip()
+    separator = " " if listed.endswith(",") else ", " if listed else ""
+    end = found.start(1) + len(listed)
+    return f"{text[:end]}{separator}{json.dumps(word)}{text[end:]}"

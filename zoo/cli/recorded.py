@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from zoo.cli.text import paragraph, table
+
 if TYPE_CHECKING:
     from zoo.benchmark.record import Timing
     from zoo.catalog import Zoo
 
+_TORCH = "torch_product_microseconds"
+_OF_TORCH = "torch: its FP8 product of all rows by one matrix with one scale, which is less work"
 
-def shown(zoo: Zoo, kernels: str, as_json: bool) -> str:
+
+def recorded_tables(zoo: Zoo, kernels: str, as_json: bool) -> str:
     from dataclasses import asdict
 
     from zoo.benchmark.record import timings_of
@@ -26,28 +31,29 @@ def shown(zoo: Zoo, kernels: str, as_json: bool) -> str:
 
 
 def _text(timings: list[Timing]) -> str:
-    """A table for each machine and date, by settings and sizes."""
-    from zoo.cli.text import table
-
+    """A table for each machine, date and setting, by sizes."""
     parts = []
     for machine in dict.fromkeys((one.device, one.driver, one.date) for one in timings):
         mine = [one for one in timings if (one.device, one.driver, one.date) == machine]
-        product = any("operations" in one.figures for one in mine)
-        torch = any("torch_product_microseconds" in one.figures for one in mine)
-        besides = any(one.settings for one in mine)
-        symbols = tuple(dict.fromkeys(symbol for one in mine for symbol in one.sizes))
-        rows = []
-        for one in sorted(mine, key=lambda one: (_with(one), tuple(one.sizes.values()), one.variant)):
-            cells = [*(str(one.sizes.get(symbol, "")) for symbol in symbols), f"{one.microseconds:.2f}"]
-            cells += [f"{one.teraflops:.0f}" if product else f"{one.figures['of_copy']:.3f}", f"{one.terabytes_per_second:.2f}"]
-            if torch:
-                cells.append(f"{one.figures['torch_product_microseconds']:.2f}" if "torch_product_microseconds" in one.figures else "-")
-            rows.append((*cells, *([_with(one)] if besides else []), one.variant))
-        header = [*symbols, "us", "TFLOPS" if product else "of copy", "TB/s"]
-        header += ["torch us"] * torch + ["with"] * besides + ["variant"]
-        words = "\ntorch: its FP8 product of all rows by one matrix with one scale, which is less work" * torch
-        parts.append(f"{machine[0]}, driver {machine[1]}, {machine[2]}{words}\n{table(header, rows)}")
+        torch = any(_TORCH in one.figures for one in mine)
+        words = paragraph(_OF_TORCH) if torch else ""
+        tables = [_table([one for one in mine if _with(one) == settings], settings) for settings in sorted({_with(one) for one in mine})]
+        parts.append("\n".join(filter(None, (paragraph(f"{machine[0]}, driver {machine[1]}, {machine[2]}"), words, *tables))))
     return "\n\n".join(parts)
+
+
+def _table(timings: list[Timing], settings: str) -> str:
+    product = any("operations" in one.figures for one in timings)
+    torch = any(_TORCH in one.figures for one in timings)
+    symbols = tuple(dict.fromkeys(symbol for one in timings for symbol in one.sizes))
+    rows = []
+    for one in sorted(timings, key=lambda one: (tuple(one.sizes.values()), one.variant)):
+        cells = [*(str(one.sizes.get(symbol, "")) for symbol in symbols), f"{one.microseconds:.2f}"]
+        cells += [f"{one.teraflops:.0f}" if product else f"{one.figures['of_copy']:.3f}", f"{one.terabytes_per_second:.2f}"]
+        cells += [f"{one.figures[_TORCH]:.2f}" if _TORCH in one.figures else "-"] * torch
+        rows.append((*cells, one.variant))
+    header = [*symbols, "us", "TFLOPS" if product else "of copy", "TB/s", *["torch us"] * torch, "variant"]
+    return "\n".join(filter(None, (paragraph(f"with {settings}", hanging=2) if settings else "", table(header, rows))))
 
 
 def _with(timing: Timing) -> str:

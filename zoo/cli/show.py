@@ -8,15 +8,16 @@ import click
 
 from zoo.cli import collection
 from zoo.cli.completion import KernelName
+from zoo.cli.shape import typed_sizes
 
 _MOST = 5  # kernels; more are listed
+_GROUPS = 64
 
 
-def _shape(context: click.Context, parameter: click.Parameter, text: str | None) -> list[int] | None:
-    try:
-        return None if text is None else [int(part) for part in text.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{text}: expected whole numbers between commas, such as 64,4096,7168") from None
+def _shape(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[int] | None:
+    if len(texts) > 1:
+        raise click.BadParameter("one shape at a time: give --shape once")
+    return typed_sizes(texts[0]) if texts else None
 
 
 @click.command("show")
@@ -24,10 +25,8 @@ def _shape(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("--arguments", is_flag=True, help="What each argument and option means, shapes, strides, constraints.")
 @click.option("--parameters", is_flag=True, help="How a launch follows: grid, cluster, the parameter block.")
 @click.option("--variants", is_flag=True, help="The tiles of each arch, their registers, what has run.")
-@click.option("--shape", metavar="M,N,K", callback=_shape, help="Which variant a call of these sizes runs, on each arch.")
-@click.option(
-    "--groups", type=click.IntRange(1), default=64, show_default=True, help="With --shape, for kernels with offsets: how many groups."
-)
+@click.option("--shape", metavar="M,N,K", multiple=True, callback=_shape, help="Which variant a call of these sizes runs, on each arch.")
+@click.option("--groups", type=click.IntRange(1), help="With --shape, for kernels with offsets: how many groups (default: 64).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: all of it.")
 @click.pass_context
 def command(
@@ -37,7 +36,7 @@ def command(
     parameters: bool,
     variants: bool,
     shape: list[int] | None,
-    groups: int,
+    groups: int | None,
     as_json: bool,
 ) -> None:
     """Show a kernel on one screen, with a call to paste.
@@ -56,6 +55,8 @@ def command(
     from zoo.cli.text import paragraph
     from zoo.shipped.evidence import evidence_of
 
+    if groups is not None and shape is None:
+        raise click.UsageError("--groups says how the rows of --shape are grouped: give --shape, too")
     zoo = collection(context)
     evidence = evidence_of(zoo.directory)
     shown = selected(zoo, kernels)
@@ -67,11 +68,18 @@ def command(
         words = f"'{kernels}' means {len(shown)} kernels, and up to {_MOST} are shown: `zoo show NAME` shows a kernel"
         click.echo(f"{listing(shown, evidence)}\n{paragraph(words)}")
         return
-    texts = []
+    if groups is not None and not any("offsets" in kernel.arguments for kernel in shown):
+        raise click.UsageError(f"{shown[0].name} has no offsets: leave out --groups")
+    texts, taken = [], True
     for kernel in shown:
-        sections = [chosen_variants(kernel, named_sizes(kernel, shape), Groups(groups))] if shape is not None else []
+        sections = []
+        if shape is not None:
+            text, taken_here = chosen_variants(kernel, named_sizes(kernel, shape), Groups(groups or _GROUPS))
+            sections, taken = [text], taken and taken_here
         sections += [contract.arguments_text(kernel)] if arguments else []
         sections += [contract.parameters_text(kernel)] if parameters else []
         sections += [contract.variants_text(kernel, evidence), contract.origin(kernel)] if variants else []
         texts.append("\n\n".join((contract.title(kernel), *sections)) if sections else overview(kernel, evidence, context.obj))
     click.echo("\n\n\n".join(texts))
+    if not taken:
+        context.exit(1)

@@ -24,3 +24,7 @@ from zoo.jax.linear import linear
 __all__ = ["call", "experts", "grouped_linear", "linear"]
 
 handlers.register()  # here, so that a program that was compiled or exported elsewhere finds them, too
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Never, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +22,15 @@ from zoo.jax.primitive import bind
 from zoo.packaged import packaged
 
 
-def call(name: str, /, *, variant: str | None = None, **arguments: Any) -> Any:
+def call(name: str, /, *unnamed: Never, variant: str | None = None, **arguments: Any) -> Any:
     """The outputs of a kernel, by name: a named tuple, as `zoo.call` gives it.
 
     Arguments are those of the kernel: JAX arrays, traced or not, numbers and options. Under an output's name: a dtype, if it may have
     several; True, for one that may be left out; or an array, whose elements stay where the kernel writes none. A size that no input
     tells is given by its symbol (`M=300`).
     """
+    if unnamed:
+        packaged.refuse_unnamed(name, len(unnamed))
     kernel = packaged.kernel(name)
     operands: dict[str, Any] = {}
     given: dict[str, Any] = {}

@@ -1,5 +1,10 @@
 """The written rules of zoo's kernels, as literal numpy: slow, readable, and what every kernel is checked against."""
 
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import FORMATS, BlockFormat, Format, block_format, nvfp4_tensor_scale
 from zoo.reference.dequantize import dequantize
@@ -38,3 +43,9 @@ __all__ = [
     "swiglu",
     "tensor_amax",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "kernels":  # which load every rule
+        return importlib.import_module("zoo.reference.kernels")
+    raise AttributeError(f"module 'zoo.reference' has no attribute '{name}'")

@@ -220,13 +220,19 @@ def _refuse_ragged(kernel: Kernel) -> Callable[..., Any]:
     return lambda cls, function, types, given=(), named=None: refuse(*given, **(named or {}))
 
 
+def refuse_what_is_not_dense(who: str, name: str, one: torch.Tensor) -> None:
+    if one.is_nested:
+        remedy = ".to_padded_tensor(0) makes one; of a jagged one .values() are the rows, and .offsets()[1:] the ends of groups"
+        raise ArgumentError(f"{who}: {name}: expected a dense tensor, got a nested one; {remedy}")
+    if one.layout != torch.strided or one.is_quantized:
+        raise ArgumentError(f"{who}: {name}: expected a dense tensor, got {one.layout} of {one.dtype}; .to_dense() makes one of most")
+
+
 def _refuse_what_is_not_dense(kernel: Kernel, given: Iterable[tuple[str, Any]]) -> None:
     for name, one in given:
         if not isinstance(one, torch.Tensor):
             raise ArgumentError(f"{kernel.name}: {name}: expected a tensor, got {one}")
-        if one.layout != torch.strided or one.is_quantized or one.is_nested:
-            got = "a nested one" if one.is_nested else f"{one.layout} of {one.dtype}"
-            raise ArgumentError(f"{kernel.name}: {name}: expected a dense tensor, got {got}; .to_dense() makes one of most")
+        refuse_what_is_not_dense(kernel.name, name, one)
 
 
 def _refuse_batches(kernel: Kernel) -> Callable[..., Any]:

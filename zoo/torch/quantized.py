@@ -10,9 +10,10 @@ import torch
 
 from zoo.contract.formats import FORMATS, PAIRS, Format
 from zoo.contract.nearest import afterthought
-from zoo.contract.whole_numbers import shown
+from zoo.contract.whole_numbers import LONGEST, shown
 from zoo.errors import ArgumentError, UnknownKernelError
 from zoo.runtime.torch_dtypes import torch_dtype
+from zoo.torch.operators import refuse_what_is_not_dense
 
 _BLOCK = {name: one.block for name, one in FORMATS.items() if one.scales and one.block}  # elements that share a scale
 _FOUR_BITS = tuple(name for name in _BLOCK if FORMATS[name].elements == ("e2m1x2",))
@@ -71,6 +72,10 @@ class Quantized:
             if part.device != self.elements.device:
                 raise ArgumentError(f"Quantized: {name}: lies on {part.device}, elements on {self.elements.device}; move it there first")
         self._check_dtypes()
+        if self.packed_shape is not None and not isinstance(self.packed_shape, tuple):
+            raise ArgumentError(
+                f"Quantized: packed_shape: expected the shape of the matrix, such as (N, K), got {shown(self.packed_shape)}"
+            )
         if self.packed_shape is None and self.elements.dim() not in (2, 3):
             raise ArgumentError(f"Quantized: elements: expected a matrix, or several (G, M, K), got {tuple(self.elements.shape)}")
         if (self.format == "nvfp4") != (self.tensor_scale is not None):
@@ -176,6 +181,7 @@ class Quantized:
     def laid(self, layout: str) -> Quantized:
         """The same in another layout: scales that are `plain`, or `blocked` as Blackwell's products read them; or 4-bit weights in
         `fragments`, as Hopper's do."""
+        _check_layout("Quantized.laid", layout)
         if layout == self.layout:
             return self
         if self.format in _FOUR_BITS and self.layout == "fragments":
@@ -196,6 +202,11 @@ class Quantized:
         return self._with(scales=_blocked(self) if layout == "blocked" else _unblocked(self), layout=layout)
 
 
+def _check_layout(who: str, layout: Any) -> None:
+    if not isinstance(layout, str) or layout not in _LAYOUTS:
+        raise ArgumentError(f"{who}: no layout {shown(layout)}; there are {', '.join(_LAYOUTS)}")
+
+
 def _word(dtype: Any) -> Any:
     """zoo's word for one of torch's dtypes."""
     return _WORDS.get(dtype, dtype) if isinstance(dtype, torch.dtype) else dtype
@@ -210,8 +221,7 @@ def _check_groups(who: str, groups: Any) -> None:
 def _check_tensor(verb: str, name: str, given: object) -> None:
     if not isinstance(given, torch.Tensor):
         raise ArgumentError(f"{verb}: {name}: expected a tensor, got a {type(given).__name__}")
-    if given.layout != torch.strided or given.is_quantized or given.is_nested:
-        raise ArgumentError(f"{verb}: {name}: expected a dense tensor, got {given.layout} of {given.dtype}; .to_dense() makes one of most")
+    refuse_what_is_not_dense(verb, name, given)
 
 
 def _check_options(verb: str, operator: Any, given: dict[str, Any]) -> None:
@@ -222,7 +232,7 @@ def _check_options(verb: str, operator: Any, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if name not in takes:
             raise ArgumentError(
-                f"{verb}: {operator.__name__} takes no {name}=; it takes {', '.join(takes)}{afterthought(str(name), takes)}"
+                f"{verb}: {operator.__name__} takes no {name if len(name) <= LONGEST else shown(name)}=; it takes {', '.join(takes)}{afterthought(str(name), takes)}"
             )
         if takes[name] == "str" and not isinstance(value, str):
             raise ArgumentError(f"{verb}: {name}: expected a text, got {shown(value)}")
@@ -328,9 +338,13 @@ def quantize(
     Others go to the kernel as they are: rounding="rceil", scaling="pow2", q="e5m2".
     """
     if format not in _FORMATS:
-        raise ArgumentError(f"quantize: no format '{format}'; there are {', '.join(_FORMATS)}")
+        raise ArgumentError(f"quantize: no format {shown(format)}; there are {', '.join(_FORMATS)}")
     if direction not in _DIRECTIONS:
-        raise ArgumentError(f"quantize: no direction '{direction}'; there are {', '.join(_DIRECTIONS)}")
+        raise ArgumentError(f"quantize: no direction {shown(direction)}; there are {', '.join(_DIRECTIONS)}")
+    if layout is not None:
+        _check_layout("quantize", layout)
+    if "order" in options:
+        raise ArgumentError("quantize: no option is named 'order'; give layout='plain' or layout='fragments'")
     if direction == "squares" and groups is not None:
         raise ArgumentError("quantize: squares have no groups; give the matrices of all groups as one tensor (G, N, K)")
     for name, one in (("x", x), ("groups", groups), ("tensor_scale", tensor_scale)):
@@ -367,7 +381,7 @@ def quantize(
     if (format, direction) != ("fp8b128", "squares"):
         options["layout"] = "plain" if stacked else layout
     elif layout != "plain":
-        raise ArgumentError(f"quantize: squares of fp8b128 have one layout, plain; got '{layout}'")
+        raise ArgumentError(f"quantize: squares of fp8b128 have one layout, plain; got {shown(layout)}")
     options = {name: _word(value) for name, value in options.items()}
     _check_options("quantize", operator, options)
     elements, scales = operator(*by_place, **options)
