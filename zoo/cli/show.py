@@ -45,7 +45,7 @@ def command(
     part of names or a pattern: up to five kernels are shown, more are listed. With --json a name gives one object, anything
     else a list of objects.
     """
-    from zoo.benchmark.arguments import named_sizes
+    from zoo.benchmark.arguments import named_sizes, takes_groups
     from zoo.benchmark.groups import Groups
     from zoo.cli import contract
     from zoo.cli.chosen_variant import chosen_variants
@@ -68,7 +68,7 @@ def command(
         words = f"'{kernels}' means {len(shown)} kernels, and up to {_MOST} are shown: `zoo show NAME` shows a kernel"
         click.echo(f"{listing(shown, evidence)}\n{paragraph(words)}")
         return
-    if groups is not None and not any("offsets" in kernel.arguments for kernel in shown):
+    if groups is not None and not any(takes_groups(kernel) for kernel in shown):
         raise click.UsageError(f"{shown[0].name} has no offsets: leave out --groups")
     texts, taken = [], True
     for kernel in shown:
