@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from zoo.benchmark.arguments import check_call, named_sizes
+from zoo.benchmark.arguments import check_call, named_sizes, takes_groups
 from zoo.benchmark.groups import DISTRIBUTIONS, Groups
 from zoo.benchmark.measure import measure
 from zoo.benchmark.record import line_of, record, words_of
@@ -42,7 +42,7 @@ GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTI
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("patterns", nargs="*", default=["quantize.*", "dequantize.*", "scales.*"])
+    parser.add_argument("patterns", nargs="*", default=["quantize.*", "dequantize.*", "scales.*", "experts.*"])
     parser.add_argument("--cubins", type=Path, default=ROOT / "cubins")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many (default: never)")
     asked = parser.parse_args()
@@ -69,7 +69,7 @@ def main() -> None:
 def calls(kernel: Kernel, device: driver.Device) -> Iterator[Call]:
     """All that is timed."""
     shapes = [named_sizes(kernel, shape) for shape in usual_shapes(kernel)]
-    grouped = "offsets" in kernel.arguments
+    grouped = takes_groups(kernel)
     if grouped and kernel.fields["op"] == "quantize":
         shapes = [sizes for sizes in shapes if sizes["M"] in (8192, 32768)]
     for variant in runnable(kernel, device):
@@ -95,8 +95,13 @@ def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
     """What a launch chooses: each layout, order of columns and of gates, and of main variants all optional arrays or none."""
     chosen = [[(name, value) for value in option.values] for name, option in kernel.options.items()
               if name in ("layout", "gates", "order") and name not in variant.options]  # fmt: skip
-    optional = {name: variant.dtypes.get(name, one.dtypes[0]) for name, one in kernel.arguments.items() if one.optional}
-    fixed = {**variant.options, **{name: dtype for name, dtype in variant.dtypes.items() if name not in optional}}
+    dtypes = dict(variant.dtypes)
+    if kernel.fields["op"] == "experts":  # all matrices have one dtype
+        halves = [name for name, one in kernel.arguments.items() if "f16" in one.dtypes]
+        dtypes |= {name: dtype for dtype in variant.dtypes.values() for name in halves}
+        main = True
+    optional = {name: dtypes.get(name, one.dtypes[0]) for name, one in kernel.arguments.items() if one.optional}
+    fixed = {**variant.options, **{name: dtype for name, dtype in dtypes.items() if name not in optional}}
     choices = [fixed | dict(one) for one in itertools.product(*chosen)]
     return [one | more for one in choices for more in ([{}, optional] if optional and main else [{}])]
 

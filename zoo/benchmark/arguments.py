@@ -61,7 +61,7 @@ def takes_groups(kernel: Kernel) -> bool:
 
 def size_symbols(kernel: Kernel) -> tuple[str, ...]:
     """The sizes a caller gives, in elements and in the order M, N, K. `Groups` describes groups, and a tensor scale is one number."""
-    order = SIZES
+    order: Sequence[str] = SIZES
     if kernel.fields["op"] == "experts":
         order = ("T", "top_k", "E", "R", "N")
     elif "index" in kernel.arguments and kernel.fields["op"] == "gemm":
@@ -201,10 +201,10 @@ def describe_arguments(
                 ends = groups.offsets(values["M"])
                 content = numpy.repeat(numpy.arange(groups.count, dtype=numpy.int32), numpy.diff(ends, prepend=0))
             elif name == "ids":
-                content = routing.ids(*shape, values["E"]).astype(DTYPES[dtypes[name]].numpy)
+                content = routing.ids(shape[0], shape[1], values["E"]).astype(DTYPES[dtypes[name]].numpy)
             elif name == "rows":
                 in_places = len(shape) == 1
-                content = numpy.full(shape, values["R"], numpy.int32) if in_places else routing.rows(*shape, values["R"])
+                content = numpy.full(shape, values["R"], numpy.int32) if in_places else routing.rows(shape[0], shape[1], values["R"])
             arrays[name] = Described(shape, dtypes[name], argument.written, content)
     return arrays, keywords
 

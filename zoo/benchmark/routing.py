@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy
 
-# tokens, choices of a token, experts, columns: decoding and prefill of gpt-oss-120b, Qwen3-235B and DeepSeek-V3
+# Tokens, choices of a token, experts, columns: decoding and prefill of gpt-oss-120b, Qwen3-235B, DeepSeek-V3 and Mixtral
 SHAPES = [
     {"T": tokens, "top_k": top_k, "E": experts, "N": columns, "R": tokens * top_k}
-    for top_k, experts, columns in ((4, 128, 2880), (8, 128, 4096), (8, 256, 7168))
+    for top_k, experts, columns in ((4, 128, 2880), (8, 128, 4096), (8, 256, 7168), (2, 8, 4096))
     for tokens in (1, 16, 128, 1024, 8192)
-]
+] + [{"T": 1024, "top_k": 8, "E": 512, "N": 2048, "R": 8192}]
 
 
 def ids(tokens: int, top_k: int, experts: int) -> numpy.ndarray:

@@ -100,7 +100,7 @@ class _Maker:
         rows = enough_rows(ids.size, call.experts, call.padding) + call.spare
 
         def outputs() -> dict[str, Placed]:
-            found = route(ids, call.experts, rows, weights, call.first, call.padding)._asdict()
+            found = vars(route(ids, call.experts, rows, weights, call.first, call.padding))
             left_out = {*([] if call.weighted else ["row_weights"]), *([] if call.counted else ["counts"])}
             return {name: Placed(values) for name, values in found.items() if name not in left_out}
 

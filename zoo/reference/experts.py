@@ -16,7 +16,7 @@ Sums. Every operation is IEEE float32, rounded to nearest even; every NaN of a r
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +26,8 @@ NAN = np.uint32(0x7FFFFFFF).view(np.float32)
 CELL, PARTS, WARP = 8, 256, 32
 
 
-class Routing(NamedTuple):
+@dataclass(frozen=True)
+class Routing:
     offsets: np.ndarray  # (E,) int32
     index: np.ndarray  # (R,) int32
     rows: np.ndarray  # (T, top_k) int32
@@ -104,14 +105,14 @@ def dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             places = places[places < columns]
             part = sums[:, : len(places)]
             part[...] = fused_multiply_add(a[:, places].astype(np.float32), b[:, places].astype(np.float32), part)
-    sums = sums.reshape(rows, PARTS // WARP, WARP)
+    of_warps: np.ndarray = sums.reshape(rows, PARTS // WARP, WARP)
     with np.errstate(all="ignore"):
-        while sums.shape[2] > 1:
-            half = sums.shape[2] // 2
-            sums = sums[..., :half] + sums[..., half:]
-        total = sums[:, 0, 0].copy()
+        while of_warps.shape[-1] > 1:
+            half = of_warps.shape[-1] // 2
+            of_warps = of_warps[..., :half] + of_warps[..., half:]
+        total = of_warps[:, 0, 0].copy()
         for warp in range(1, PARTS // WARP):
-            total += sums[:, warp, 0]
+            total += of_warps[:, warp, 0]
     return np.where(np.isnan(total), NAN, total)
 
 

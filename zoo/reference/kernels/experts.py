@@ -22,7 +22,7 @@ def _route(call: Call) -> None:
     found = experts.route(
         arrays["ids"], len(arrays["offsets"]), len(arrays["index"]), arrays.get("weights"), settings["first"], settings["padding"]
     )
-    for name, values in found._asdict().items():
+    for name, values in vars(found).items():
         call.put(name, values)
 
 
