@@ -93,6 +93,12 @@ def _product(
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
         raise ArgumentError(f"format '{format}' has no gradients: call it under torch.no_grad(), or train in {' or '.join(TRAINING)}")
+    found: torch.Tensor = _with_gradients(*given)
+    return found
+
+
+@torch.compiler.allow_in_graph  # as a whole: the compiler of torch 2.6 mixes up what a function of autograd saves
+def _with_gradients(*given: Any) -> torch.Tensor:
     found: torch.Tensor = _Product.apply(*given)
     return found
 
@@ -157,11 +163,12 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if torch.is_grad_enabled():
             raise ArgumentError(
                 f"a layer in {ctx.format} has no second derivative; leave out create_graph=True, or use torch.nn.Linear here"
             )
-        groups, master, *weight = ctx.saved_tensors[:5]
+        groups, master, elements, scales, tensor_scale, *saved = ctx.saved_tensors  # which may be read once
+        weight = elements, scales, tensor_scale
         size, width, shape = ctx.sizes
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         x_dtype, weight_dtype, bias_dtype = ctx.dtypes
@@ -183,14 +190,14 @@ class _Product(torch.autograd.Function):
                 back = _back(ctx, form, master, weight)
                 dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, ctx.zero_rest)
             if columns is not None:
-                dw = form.weight_gradient(columns, Columns(*ctx.saved_tensors[5:]), weight_dtype)
+                dw = form.weight_gradient(columns, Columns(*saved), weight_dtype)
                 dw = (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
         return dx, dw, db, *(None,) * 10
 
 
-def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: list[Any]) -> Quantized:
+def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:
     """The weight as the gradient of x reads it."""
     if not ctx.of_master:
         return form.transposed(_whole(*weight, ctx.about))
