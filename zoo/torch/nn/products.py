@@ -37,7 +37,11 @@ def product(
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
     size = out_features or weight.shape[-2]
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    return _product(rows, weight, format, None, bias, size, kept, dtype, True).reshape(*x.shape[:-1], size)
+    y = _product(rows, weight, format, None, bias, size, kept, dtype, True)
+    if x.dim() == 2:
+        return y
+    found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], size])  # no view, which FSDP2's hooks would lose in place
+    return found
 
 
 def grouped_product(
@@ -226,7 +230,7 @@ def _multiplied(
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out)
     if later is not None and groups is not None:
         y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
-    return y if columns == size else y[:, :size]
+    return y if columns == size else y[:, :size].contiguous()
 
 
 def _groups_of(count: int, groups: torch.Tensor) -> torch.Tensor:
