@@ -47,6 +47,6 @@ def _as_numpy(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...], strides:
     size = DTYPES[dtype].bytes
     bits = tensor.view(_BITS[size]).as_strided(shape, strides, tensor.storage_offset())
     reach = size * (1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))) if bits.numel() else 0
-    memory = (ctypes.c_byte * reach).from_address(bits.data_ptr())
+    memory: Any = (ctypes.c_byte * reach).from_address(bits.data_ptr())
     array: Any = numpy.ndarray(shape, numpy_dtype(dtype), memory, strides=[size * stride for stride in strides])
     return View(array, dtype) if dtype == "e2m1x2" else array

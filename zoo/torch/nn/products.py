@@ -101,10 +101,12 @@ def _product(
     return found
 
 
-@torch.compiler.allow_in_graph  # as a whole: the compiler of torch 2.6 mixes up what a function of autograd saves
 def _with_gradients(*given: Any) -> torch.Tensor:
     found: torch.Tensor = _Product.apply(*given)
     return found
+
+
+torch.compiler.allow_in_graph(_with_gradients)  # as a whole: the compiler of torch 2.6 mixes up what a function of autograd saves
 
 
 def _about(weight: Quantized) -> tuple[Any, ...]:
