@@ -81,7 +81,7 @@ def _product(
     zero_rest: bool,
 ) -> torch.Tensor:
     form = format_of(format)
-    if torch.is_autocast_enabled(x.device.type):
+    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = dtype or torch.get_autocast_dtype(x.device.type)
         x = x.to(dtype)
     dtype = dtype or x.dtype
