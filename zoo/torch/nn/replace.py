@@ -17,7 +17,7 @@ from zoo.torch.nn.formats import Format, check_device, format_of, tensor_scale_o
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.linear import Linear
 
-_CHUNK = 1 << 22  # elements of a weight that are compared at a time
+_CHUNK = 1 << 21  # elements of a weight that are compared at a time
 Skip = str | Iterable[str] | Callable[[str, torch.nn.Module], bool]
 
 
