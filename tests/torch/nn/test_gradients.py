@@ -174,6 +174,26 @@ def test_rows_of_no_group_reach_nothing_even_if_they_are_nan(format):
     assert not found[0][2][1].any() and not found[0][3][1].any()  # the group without rows
 
 
+@pytest.mark.parametrize("grouped", [False, True], ids=["linear", "grouped"])
+def test_the_same_step_has_the_same_bits(grouped):
+    found = []
+    for _ in range(2):
+        x, w, bias = (one.requires_grad_() for one in (normal(48, 64), normal(4, 32, 64), normal(4, 32)))
+        ends = torch.tensor(ENDS, dtype=torch.int32)
+        y = grouped_product(x, w, ends, "fp8b128", bias=bias) if grouped else product(x, w[0], "fp8b128", bias=bias[0])
+        y.backward(normal(48, 32, seed=1))
+        found.append([y.detach(), x.grad, w.grad, bias.grad])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_a_product_is_written_into_a_tensor_and_rows_of_no_group_are_left():
+    ends = torch.tensor(ENDS, dtype=torch.int32)
+    a, b = zt.quantize(normal(48, 128), "fp8b128"), zt.quantize(normal(4, 128, 128), "fp8b128", direction="squares").t()
+    out = torch.full((48, 128), 7.0)
+    assert zt.matmul(a, b, groups=ends, out=out) is out
+    assert torch.equal(out[:44], zt.matmul(a, b, groups=ends, dtype="f32")[:44]) and (out[44:] == 7).all()
+
+
 @pytest.mark.parametrize("format", TRAINING)
 def test_a_nan_stays_in_its_row_and_its_group(format):
     x, w = normal(48, 64), normal(4, 32, 64)
