@@ -18,6 +18,15 @@ def test_fp8_linear_layers_have_half_the_bytes_and_the_error_of_eight_bits(devic
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_network_trained_in_fp8_learns_as_in_float32_and_is_frozen_as_it_is(device):
+    lines = run_example("train_linear.py", device)
+    fp8, float32 = ([float(word) for word in line.split()[1:]] for line in lines[1:3])
+    assert len(fp8) == 10 and fp8[-1] < 0.5 * fp8[0] and fp8 != float32
+    assert fp8 == pytest.approx(float32, rel=0.05)
+    assert percentages(lines)[-1] == 0
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_layer_served_with_four_bit_weights_is_off_by_what_its_fp8_tokens_lose(device):
     if device == "gpu":
         needs_hopper()
