@@ -462,23 +462,33 @@ def _partner(name: str, other: object) -> str:
 
 
 def matmul(
-    a: Quantized, b: Quantized, *, groups: torch.Tensor | None = None, dtype: str | torch.dtype = "bf16", **more: Any
+    a: Quantized,
+    b: Quantized,
+    *,
+    groups: torch.Tensor | None = None,
+    dtype: str | torch.dtype = "bf16",
+    out: torch.Tensor | None = None,
+    **more: Any,
 ) -> torch.Tensor:
     """a b, in bf16, f16 or f32; `a @ b` is this without groups. `kernel_of` says which kernel it is.
 
     With groups (int32): of a (M, K) and b (G, K, N) the ends of the groups of a's rows; of a (G, M, K) the rows used of each; of two
     matrices the ends of the groups of the axis that is summed along, each of which gives a product of its own.
+    out: a tensor to write into, whose dtype replaces `dtype`. Rows that no group owns keep what they hold.
     Others go to the kernel as they are: c=, bias=, row_scale=, batch_invariant="yes".
     """
     name = kernel_of(a, b, groups)
     operator = getattr(torch.ops.zoo, name.replace(".", "_"))
+    if out is not None:
+        _check_tensor("matmul", "out", out)
+        dtype = out.dtype
     if "d" in more:
         raise ArgumentError("matmul: no option is named 'd'; the product's dtype is dtype=")
     _check_options("matmul", operator, {**more, "d": _word(dtype)})
     if groups is not None:
         more["rows" if name.endswith(".m_grouped_masked") else "offsets"] = groups
     if a.format == "fp8token":
-        return _by_packed_weights(operator, a, b, d=_word(dtype), **more)
+        return _by_packed_weights(operator, a, b, out, d=_word(dtype), **more)
     if a.format != "fp8b128":
         a, b = _read_by_blackwell(a, groups, name), _read_by_blackwell(b, None, name)
         if a.tensor_scale is not None and b.tensor_scale is not None:
@@ -487,11 +497,18 @@ def matmul(
     if name.startswith("gemm.mxfp8_mxfp4."):
         elements = torch.ops.zoo.pack_mxfp4(_flat(elements))
         elements = elements.view(*b.elements.shape[:-1], -1) if b.elements.dim() == 3 else elements
-    product: torch.Tensor = operator(a.elements, a.scales, elements, b.scales, d=_word(dtype), **more)
-    return product
+    return _started(operator, (a.elements, a.scales, elements, b.scales), out, d=_word(dtype), **more)
 
 
-def _by_packed_weights(operator: Any, a: Quantized, b: Quantized, **more: Any) -> torch.Tensor:
+def _started(operator: Any, by_place: tuple[torch.Tensor, ...], out: torch.Tensor | None, **more: Any) -> torch.Tensor:
+    if out is None:
+        product: torch.Tensor = operator(*by_place, **more)
+        return product
+    operator.out(*by_place, **{**more, "d": out})
+    return out
+
+
+def _by_packed_weights(operator: Any, a: Quantized, b: Quantized, out: torch.Tensor | None, **more: Any) -> torch.Tensor:
     if a.layout != "fragments":
         raise ArgumentError(f"matmul: a is {a}; quantise it with layout='fragments', as products with 4-bit weights read it")
     if a.shape[-1] != b.shape[-2]:
@@ -502,8 +519,8 @@ def _by_packed_weights(operator: Any, a: Quantized, b: Quantized, **more: Any) -
         more["alpha"] = b.tensor_scale.repeat(b.stored_shape[0]) if several else b.tensor_scale
     if b.format == "mxfp4":
         more["b_row_scale"] = b.scales
-    product: torch.Tensor = operator(a.elements, b.elements, a_scale=a.scales, N=b.shape[-1], **more)
-    return product
+    size = {"N": b.shape[-1]} if out is None else {}
+    return _started(operator, (a.elements, b.elements), out, a_scale=a.scales, **size, **more)
 
 
 def _read_by_blackwell(one: Quantized, groups: torch.Tensor | None, name: str) -> Quantized:

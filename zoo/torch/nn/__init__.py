@@ -1,0 +1,1 @@
+"""Layers on zoo's kernels: docs/layers.md."""

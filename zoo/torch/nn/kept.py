@@ -1,0 +1,54 @@
+"""Quantised forms of a master weight, kept until the weight changes: one cast a step for all micro-batches."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from zoo.torch.nn.formats import Format
+from zoo.torch.quantized import Quantized
+
+_steps = 0  # of all optimisers: some write through .data, which no version counts
+
+
+def _count(*_: Any) -> None:
+    global _steps
+    _steps += 1
+
+
+class Kept:
+    """The forms of one weight. A write through `weight.data` outside an optimiser is not seen: write under torch.no_grad() instead."""
+
+    _hooked = False
+
+    def __init__(self) -> None:
+        if not Kept._hooked:
+            register_optimizer_step_post_hook(_count)
+            Kept._hooked = True
+        self.clear()
+
+    def clear(self) -> None:
+        self._key: tuple[Any, ...] | None = None
+        self._weight: Any = lambda: None
+        self._forms: tuple[Quantized, Quantized | None] | None = None
+
+    def __call__(self, form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:
+        """The weight for the forward product and, if `back`, transposed for the gradient of its input."""
+        if weight.is_inference():  # which counts no versions
+            return made(form, weight, back)
+        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled())
+        kept = self._forms
+        if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):
+            kept = self._forms = None  # freed before there are new ones
+            kept = made(form, weight.detach(), back)
+            self._key, self._weight, self._forms = key, weakref.ref(weight), kept
+        return kept
+
+
+def made(form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:
+    if form.trains:
+        return form.both_ways(weight) if back else (form.squares(weight), None)
+    return form.frozen(weight), None

@@ -1,0 +1,267 @@
+"""Products of layers with gradients: quantise, multiply, and the two products of the backward pass, as one function of autograd.
+
+x, weight -> y         saved: x by columns in 8 or 4 bits, and the weight
+dy        -> dx, dw    an input that needs no gradient costs nothing
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zoo.errors import ArgumentError
+from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of
+from zoo.torch.nn.kept import Kept, made
+from zoo.torch.quantized import Quantized
+
+_NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
+
+
+def product(
+    x: torch.Tensor,
+    weight: torch.Tensor | Quantized,
+    format: str,
+    *,
+    bias: torch.Tensor | None = None,
+    out_features: int | None = None,
+    kept: Kept | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
+
+    weight: the master weight, quantised here, or what `Format.frozen` made of one.
+    out_features: N where the weight was filled up. kept: the forms of this weight that an earlier call has made.
+    """
+    if not isinstance(x, torch.Tensor) or x.dim() == 0:
+        raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
+    size = out_features or weight.shape[-2]
+    rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    return _product(rows, weight, format, None, bias, size, kept, dtype, True).reshape(*x.shape[:-1], size)
+
+
+def grouped_product(
+    x: torch.Tensor,
+    weight: torch.Tensor | Quantized,
+    offsets: torch.Tensor,
+    format: str,
+    *,
+    bias: torch.Tensor | None = None,
+    out_features: int | None = None,
+    kept: Kept | None = None,
+    dtype: torch.dtype | None = None,
+    zero_rest: bool = True,
+) -> torch.Tensor:
+    """Rows of each group of x (M, K) times its matrix of a weight (G, N, K) transposed: (M, N). `offsets` (G,) int32 are the groups' end rows.
+
+    zero_rest: rows after the last offset give zeros, here and in the gradient of x. Without it they are arbitrary, and one launch is saved.
+    """
+    if not isinstance(x, torch.Tensor) or x.dim() != 2:
+        raise ArgumentError(f"grouped_product: x: expected a matrix (M, K), got {_shown(x)}")
+    if not isinstance(offsets, torch.Tensor) or offsets.dtype != torch.int32 or offsets.shape != weight.shape[:1]:
+        raise ArgumentError(
+            f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
+        )
+    return _product(x, weight, format, offsets, bias, out_features or weight.shape[-2], kept, dtype, zero_rest)
+
+
+def _product(
+    x: torch.Tensor,
+    weight: torch.Tensor | Quantized,
+    format: str,
+    groups: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    size: int,
+    kept: Kept | None,
+    dtype: torch.dtype | None,
+    zero_rest: bool,
+) -> torch.Tensor:
+    form = format_of(format)
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = dtype or torch.get_autocast_dtype(x.device.type)
+        x = x.to(dtype)
+    dtype = dtype or x.dtype
+    frozen, master = (weight, None) if isinstance(weight, Quantized) else (None, weight)
+    _check(form, x, weight, master, bias, dtype)
+    parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
+    if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+        kept = None  # a graph casts each time that it runs
+    elif kept is None:
+        kept = Kept()
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest)
+    if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
+        return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
+    if not form.trains:
+        raise ArgumentError(f"format '{format}' has no gradients: call it under torch.no_grad(), or train in {' or '.join(TRAINING)}")
+    found: torch.Tensor = _Product.apply(*given)
+    return found
+
+
+def _about(weight: Quantized) -> tuple[Any, ...]:
+    return weight.format, weight.squares, weight.layout, weight.packed_shape
+
+
+def _whole(elements: Any, scales: Any, tensor_scale: Any, about: tuple[Any, ...]) -> Quantized:
+    format, squares, layout, packed_shape = about
+    return Quantized(elements, scales, format, squares=squares, layout=layout, tensor_scale=tensor_scale, packed_shape=packed_shape)
+
+
+def _forward(
+    ctx: Any,
+    x: torch.Tensor,
+    master: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    groups: torch.Tensor | None,
+    elements: torch.Tensor | None,
+    scales: torch.Tensor | None,
+    tensor_scale: torch.Tensor | None,
+    about: Any,
+    size: int,
+    kept: Kept | None,
+    format: str,
+    dtype: torch.dtype,
+    zero_rest: bool,
+) -> torch.Tensor:
+    """The product. What the backward pass needs is saved in ctx, if there is one."""
+    form = format_of(format)
+    needs_x, needs_weight = (False, False) if ctx is None else ctx.needs_input_grad[:2]
+    columns: tuple[torch.Tensor | None, ...] = (None,) * 4
+    saved = (elements, scales, tensor_scale)
+    if x.shape[0] == 0:
+        y = x.new_empty((0, size), dtype=dtype)
+    else:
+        filled = form.filled(x)
+        if master is None:
+            read, back = _whole(elements, scales, tensor_scale, about), None
+        else:
+            read, back = made(form, master, needs_x) if kept is None else kept(form, master, needs_x)
+        if needs_weight:
+            a, columns = form.rows_and_columns(filled, groups)
+        else:
+            a = form.rows(filled, groups)
+        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias, zero_rest)
+        if back is not None and kept is None:
+            saved, about = (back.elements, back.scales, back.tensor_scale), _about(back)
+    if ctx is not None:
+        ctx.of_master, ctx.kept, ctx.about, ctx.format, ctx.zero_rest = master is not None, kept, about, format, zero_rest
+        ctx.sizes = size, x.shape[1], () if master is None else tuple(master.shape)
+        ctx.dtypes = x.dtype, None if master is None else master.dtype, None if bias is None else bias.dtype
+        ctx.save_for_backward(groups, master if kept is not None and needs_x else None, *saved, *columns)
+    return y
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> torch.Tensor:
+        return _forward(ctx, *given)
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise ArgumentError(
+                f"a layer in {ctx.format} has no second derivative; leave out create_graph=True, or use torch.nn.Linear here"
+            )
+        groups, master, *weight = ctx.saved_tensors[:5]
+        size, width, shape = ctx.sizes
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        x_dtype, weight_dtype, bias_dtype = ctx.dtypes
+        form, dx, dw, db = format_of(ctx.format), None, None, None
+        count = dy.shape[0]
+        if count == 0:
+            dx = dy.new_empty((0, width), dtype=x_dtype) if needs_x else None
+            dw = dy.new_zeros(shape, dtype=weight_dtype) if needs_weight else None
+        else:
+            filled = form.filled(dy)
+            a, columns = None, None
+            if needs_x and needs_weight:
+                a, columns = form.rows_and_columns(filled, groups)
+            elif needs_x:
+                a = form.rows(filled, groups)
+            elif needs_weight:
+                columns = form.columns(filled, groups) if groups is not None else form.rows_and_columns(filled)[1]
+            if a is not None:
+                back = _back(ctx, form, master, weight)
+                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, ctx.zero_rest)
+            if columns is not None:
+                dw = form.weight_gradient(columns, Columns(*ctx.saved_tensors[5:]), weight_dtype)
+                dw = (dw if groups is not None else dw[0])[..., :size, :width]
+        if needs_bias:
+            db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
+        return dx, dw, db, *(None,) * 10
+
+
+def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: list[Any]) -> Quantized:
+    """The weight as the gradient of x reads it."""
+    if not ctx.of_master:
+        return form.transposed(_whole(*weight, ctx.about))
+    back = _whole(*weight, ctx.about) if ctx.kept is None or master is None else ctx.kept(form, master, True)[1]
+    assert back is not None
+    return back
+
+
+def _multiplied(
+    form: Format,
+    a: Quantized | torch.Tensor,
+    weight: Quantized,
+    count: int,
+    size: int,
+    dtype: torch.dtype,
+    groups: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    zero_rest: bool,
+) -> torch.Tensor:
+    """Rows times the weight, without the columns that it was filled up with."""
+    columns = weight.shape[-2]
+    if bias is not None and columns != size:
+        bias = torch.nn.functional.pad(bias, (0, columns - size))
+    later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
+    out = None if groups is None or not zero_rest else weight.scales.new_zeros((count, columns), dtype=dtype)
+    y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out)
+    if later is not None and groups is not None:
+        y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
+    return y if columns == size else y[:, :size]
+
+
+def _groups_of(count: int, groups: torch.Tensor) -> torch.Tensor:
+    """The group of each row; of rows after the last, the number of groups."""
+    return torch.searchsorted(groups, torch.arange(count, dtype=torch.int32, device=groups.device), right=True)
+
+
+def _sums(dy: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """Of the rows of each group, in a fixed order."""
+    group = _groups_of(dy.shape[0], groups)
+    member = torch.arange(groups.shape[0], device=dy.device)[:, None] == group
+    return member.to(dy.dtype) @ torch.where((group < groups.shape[0])[:, None], dy, 0)
+
+
+def _check(
+    form: Format,
+    x: torch.Tensor,
+    weight: torch.Tensor | Quantized,
+    master: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    dtype: torch.dtype,
+) -> None:
+    if dtype not in _NUMBERS or x.dtype not in _NUMBERS:
+        raise ArgumentError(f"a layer in {form.name}: x: expected bf16, f16 or f32, got {x.dtype}, for a result in {dtype}")
+    if master is not None and master.dtype not in _NUMBERS:
+        raise ArgumentError(
+            f"a layer in {form.name}: weight: expected bf16, f16 or f32, got {master.dtype}; a quantised weight has its scales"
+        )
+    width = x.shape[-1] if master is not None else -(-x.shape[-1] // form.multiple) * form.multiple
+    if width != weight.shape[-1]:
+        raise ArgumentError(
+            f"a layer in {form.name}: x: expected (..., {weight.shape[-1]}), as its weight {tuple(weight.shape)}, got {tuple(x.shape)}"
+        )
+    for name, one in (("weight", weight), ("bias", bias)):
+        if one is not None and one.device != x.device:
+            raise ArgumentError(f"a layer in {form.name}: {name}: is on {one.device}, x on {x.device}; move one of them")
+    for name, one in (("x", x), ("weight", master)):
+        if type(one).__name__ == "DTensor":
+            raise ArgumentError(
+                f"a layer in {form.name}: {name}: is a DTensor, which no kernel reads; pass its local part, or use fully_shard"
+            )
+
+
+def _shown(given: object) -> str:
+    return f"{given.dtype} {tuple(given.shape)}" if isinstance(given, torch.Tensor) else f"a {type(given).__name__}"
