@@ -1,4 +1,4 @@
-"""The two grouped GEMMs of an MoE layer, in every format: which operators prepare the weights, and which multiply.
+"""The two grouped GEMMs of a frozen MoE layer, in every format: which operators prepare the weights, and which multiply.
 
     x (T, K) -> quantise -> gather, gates and ups, activation, quantise -> h (R, I) -> second GEMM -> d (R, K)
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from zoo.torch.nn.formats import FORMATS
 from zoo.torch.nn.routing import Routing
 from zoo.torch.quantized import Quantized
 
@@ -22,9 +23,9 @@ class Matrices:
     """One matrix of each expert, as the GEMMs of a format read it."""
 
     elements: torch.Tensor
-    scales: torch.Tensor | None = None  # none for packed NVFP4
-    alpha: torch.Tensor | None = None  # factor of each expert (E,); of gates and ups (E, 1), or (E, 2) where they differ
-    bias: torch.Tensor | None = None  # (E, N), gates and ups (E, 2, I) or (E, I, 2)
+    scales: torch.Tensor | None  # none for packed NVFP4
+    alpha: torch.Tensor | None  # NVFP4: factor of each expert (E,), of gates and ups of each (E, 2)
+    bias: torch.Tensor | None  # (E, N), of gates and ups (E, 2, I) or (E, I, 2)
 
     @property
     def operands(self) -> tuple[torch.Tensor, ...]:
@@ -53,64 +54,58 @@ class Gating:
 
 @dataclass(frozen=True)
 class Recipe:
-    weights: str  # format of the weights, as `zoo.torch.quantize` makes them by rows, fp8b128 by squares
-    prepare: Callable[[Quantized, str | None], tuple[torch.Tensor, torch.Tensor | None]]  # plain weights, order of gates -> elements, scales
-    multiply: Callable[[torch.Tensor, Matrices, Matrices, Routing, Gating], torch.Tensor]
+    prepare: Callable[[Quantized, str | None], Quantized]  # plain weights, order of gates -> weights as the GEMMs read them
+    multiply: Callable[[torch.Tensor, Matrices, Matrices, Routing, Gating], torch.Tensor]  # x, gates and ups, second matrices -> d
     epilogue: bool = True  # bias, limits, every activation
 
 
-def scaling_of(x: torch.Tensor) -> str:
-    """Blackwell multiplies by power-of-two scales."""
-    blackwell = x.device.type == "cuda" and torch.cuda.get_device_capability(x.device)[0] >= 10
-    return "pow2" if blackwell else "exact"
+def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
+    """A view of 2 I gates and ups with an axis of 2, which states their order."""
+    return rows.unflatten(axis, (2, -1) if gates == "halves" else (-1, 2))
 
 
-def paired(rows: torch.Tensor, gates: str | None) -> torch.Tensor:
-    """A view of the (E, 2 I, ...) rows of gates and ups with an axis of 2, which states their order."""
-    return rows if gates is None else rows.unflatten(1, (2, -1) if gates == "halves" else (-1, 2))
+def _as_they_are(w: Quantized, gates: str | None) -> Quantized:
+    return w
 
 
-def _plain(w: Quantized, gates: str | None) -> tuple[torch.Tensor, torch.Tensor]:
-    return paired(w.elements, gates), w.scales
+def _blocked(w: Quantized, gates: str | None) -> Quantized:
+    return w.laid("blocked")
 
 
-def _blocked(w: Quantized, gates: str | None) -> tuple[torch.Tensor, torch.Tensor]:
-    return paired(w.elements, gates), w.laid("blocked").scales
+def _padded(w: Quantized, gates: str | None) -> Quantized:
+    elements = ops.pack_mxfp4(w.elements.flatten(0, 1)).unflatten(0, w.elements.shape[:2])
+    return w.laid("blocked")._with(elements=elements, packed_shape=w.stored_shape)
 
 
-def _padded(w: Quantized, gates: str | None) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = ops.pack_mxfp4(w.elements.flatten(0, 1)).unflatten(0, w.elements.shape[:2])
-    return paired(rows, gates), w.laid("blocked").scales
-
-
-def _packed(tokens: str) -> Callable[[Quantized, str | None], tuple[torch.Tensor, torch.Tensor | None]]:
-    def pack(w: Quantized, gates: str | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-        operator = getattr(ops, f"pack_{w.format}_fragments")
-        made = operator(paired(w.elements, gates), paired(w.scales, gates), gates=gates or "plain", tokens=tokens)
-        return (made, None) if w.format == "nvfp4" else made
+def _packed(tokens: str) -> Callable[[Quantized, str | None], Quantized]:
+    def pack(w: Quantized, gates: str | None) -> Quantized:
+        pair = (w.elements, w.scales) if gates is None else (paired(w.elements, gates), paired(w.scales, gates))
+        made = getattr(ops, f"pack_{w.format}_fragments")(*pair, gates=gates or "plain", tokens=tokens)
+        elements, scales = (made, w.scales.new_empty(0)) if w.format == "nvfp4" else made
+        return w._with(elements=elements, scales=scales, layout="fragments", packed_shape=w.stored_shape)
 
     return pack
 
 
+def _gemms(format: str, first: str) -> tuple[Any, Any]:
+    return getattr(ops, f"gemm_{format}_m_grouped_gather_{first}"), getattr(ops, f"gemm_{format}_m_grouped_contiguous")
+
+
 def _fp8b128(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-    scaling, offsets = scaling_of(x), routing.offsets
-    a = ops.quantize_fp8b128_rows(x, scaling=scaling)
-    h = ops.gemm_fp8b128_m_grouped_gather_swiglu_fp8b128(
-        *a, *first.operands, routing.index, offsets, gates=gating.gates, scaling=scaling
-    )
-    d: torch.Tensor = ops.gemm_fp8b128_m_grouped_contiguous(*h, *second.operands, offsets=offsets)
+    options, (gemm, contiguous) = FORMATS["fp8b128"].options, _gemms("fp8b128", "swiglu_fp8b128")
+    a = ops.quantize_fp8b128_rows(x, **options)
+    h = gemm(*a, *first.operands, routing.index, routing.offsets, gates=gating.gates, **options)
+    d: torch.Tensor = contiguous(*h, *second.operands, offsets=routing.offsets)
     return d
 
 
-def _fp8_by_four_bits(weights: str) -> Callable[..., torch.Tensor]:
+def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
     def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-        gemm, contiguous = (
-            getattr(ops, f"gemm_fp8_{weights}_{name}") for name in ("m_grouped_gather_swiglu_fp8b128", "m_grouped_contiguous")
-        )
+        gemm, contiguous = _gemms(format, "swiglu_fp8b128")
         a, a_scale = ops.quantize_fp8token_rows(x, order="fragments")
+        to_fragments = {"order": "fragments", "columns": gating.intermediate}
         h, h_scale = gemm(
-            a, *first.operands, routing.index, routing.offsets, a_scale=a_scale, columns=gating.intermediate, order="fragments",
-            **first.factors, **gating.options,
+            a, *first.operands, routing.index, routing.offsets, a_scale=a_scale, **first.factors, **gating.options, **to_fragments
         )  # fmt: skip
         d: torch.Tensor = contiguous(h, *second.operands, routing.offsets, a_block_scale=h_scale, N=gating.hidden, **second.factors)
         return d
@@ -118,23 +113,22 @@ def _fp8_by_four_bits(weights: str) -> Callable[..., torch.Tensor]:
     return multiply
 
 
-def _bf16_by_four_bits(weights: str) -> Callable[..., torch.Tensor]:
+def _bf16_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
     def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-        gemm, contiguous = (getattr(ops, f"gemm_bf16_{weights}_{name}") for name in ("m_grouped_gather_swiglu", "m_grouped_contiguous"))
-        h = gemm(
-            x.bfloat16(), *first.operands, routing.index, routing.offsets, I=gating.intermediate, **first.factors, **gating.options
-        )  # fmt: skip
+        gemm, contiguous = _gemms(format, "swiglu")
+        a = x.to(torch.bfloat16)
+        h = gemm(a, *first.operands, routing.index, routing.offsets, I=gating.intermediate, **first.factors, **gating.options)
         d: torch.Tensor = contiguous(h, *second.operands, routing.offsets, N=gating.hidden, **second.factors)
         return d
 
     return multiply
 
 
-def _mxfp8_by(formats: str) -> Callable[..., torch.Tensor]:
+def _by_mxfp8_tokens(format: str) -> Callable[..., torch.Tensor]:
     def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-        gemm, contiguous = (getattr(ops, f"gemm_{formats}_{name}") for name in ("m_grouped_gather_swiglu_mxfp8", "m_grouped_contiguous"))
-        a = ops.quantize_mxfp8_rows(x)
-        h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options)
+        options, (gemm, contiguous) = FORMATS[format].options, _gemms(format, "swiglu_mxfp8")
+        a = ops.quantize_mxfp8_rows(x, **options)
+        h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options, **options)
         d: torch.Tensor = contiguous(*h, *second.operands, routing.offsets, **second.factors)
         return d
 
@@ -142,37 +136,36 @@ def _mxfp8_by(formats: str) -> Callable[..., torch.Tensor]:
 
 
 def _mxfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-    a = ops.quantize_mxfp4_rows(x)
-    h = ops.gemm_mxfp4_m_grouped_gather_swiglu(
-        *a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options
-    )  # fmt: skip
-    a = ops.quantize_mxfp4_rows_m_grouped_contiguous(h, routing.offsets, layout="blocked")
-    d: torch.Tensor = ops.gemm_mxfp4_m_grouped_contiguous(*a, *second.operands, routing.offsets, **second.factors)
+    """No GEMM quantises h to MXFP4."""
+    options, (gemm, contiguous) = FORMATS["mxfp4"].options, _gemms("mxfp4", "swiglu")
+    a = ops.quantize_mxfp4_rows(x, **options)
+    h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options)
+    a = ops.quantize_mxfp4_rows_m_grouped_contiguous(h, routing.offsets, layout="blocked", **options)
+    d: torch.Tensor = contiguous(*a, *second.operands, routing.offsets, **second.factors)
     return d
 
 
 def _nvfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
-    """h has a tensor scale for each expert, which needs the whole of h."""
-    offsets = routing.offsets
+    """The tensor scale of each expert's h needs all its rows, so a quantiser follows the first GEMM."""
+    (gemm, contiguous), offsets = _gemms("nvfp4", "swiglu"), routing.offsets
+    assert first.alpha is not None
     _, of_x = ops.quantize_amax.all(x)
-    h = ops.gemm_nvfp4_m_grouped_gather_swiglu(
-        *ops.quantize_nvfp4_rows(x, of_x), *first.operands, routing.index, offsets,
-        alpha=of_x * first.alpha[:, 0], bias=first.bias, **gating.options,
-    )  # fmt: skip
+    a, alpha = ops.quantize_nvfp4_rows(x, of_x), of_x * first.alpha[:, 0]
+    h = gemm(*a, *first.operands, routing.index, offsets, alpha=alpha, bias=first.bias, **gating.options)
     _, of_h = ops.quantize_amax_m_grouped_contiguous.all(h, offsets)
     a = ops.quantize_nvfp4_rows_m_grouped_contiguous(h, offsets, of_h, layout="blocked")
-    d: torch.Tensor = ops.gemm_nvfp4_m_grouped_contiguous(*a, *second.operands, offsets, alpha=of_h * second.alpha, bias=second.bias)
+    d: torch.Tensor = contiguous(*a, *second.operands, offsets, alpha=of_h * second.alpha, bias=second.bias)
     return d
 
 
 RECIPES = {
-    "fp8b128": Recipe("fp8b128", _plain, _fp8b128, epilogue=False),
-    "fp8_mxfp4": Recipe("mxfp4", _packed("fp8"), _fp8_by_four_bits("mxfp4")),
-    "fp8_nvfp4": Recipe("nvfp4", _packed("fp8"), _fp8_by_four_bits("nvfp4")),
-    "bf16_mxfp4": Recipe("mxfp4", _packed("bf16"), _bf16_by_four_bits("mxfp4")),
-    "bf16_nvfp4": Recipe("nvfp4", _packed("bf16"), _bf16_by_four_bits("nvfp4")),
-    "mxfp8": Recipe("mxfp8", _blocked, _mxfp8_by("mxfp8")),
-    "mxfp8_mxfp4": Recipe("mxfp4", _padded, _mxfp8_by("mxfp8_mxfp4")),
-    "mxfp4": Recipe("mxfp4", _blocked, _mxfp4),
-    "nvfp4": Recipe("nvfp4", _blocked, _nvfp4),
+    "fp8b128": Recipe(_as_they_are, _fp8b128, epilogue=False),
+    "fp8_mxfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_mxfp4")),
+    "fp8_nvfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_nvfp4")),
+    "bf16_mxfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_mxfp4")),
+    "bf16_nvfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_nvfp4")),
+    "mxfp8": Recipe(_blocked, _by_mxfp8_tokens("mxfp8")),
+    "mxfp8_mxfp4": Recipe(_padded, _by_mxfp8_tokens("mxfp8_mxfp4")),
+    "mxfp4": Recipe(_blocked, _mxfp4),
+    "nvfp4": Recipe(_blocked, _nvfp4),
 }

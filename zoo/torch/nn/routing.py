@@ -23,8 +23,19 @@ class Routing(NamedTuple):
 
 
 def route(ids: torch.Tensor, weights: torch.Tensor, experts: int, first: int = 0) -> Routing:
-    """Sorts the choices by expert, stably. Ids outside first .. first + experts - 1 are dropped."""
+    """Sorts the choices by expert, stably, into R = T top_k rows. Ids outside first .. first + experts - 1 are dropped."""
     return Routing(*_route(ids, weights, experts, first))
+
+
+def gather(x: torch.Tensor, routing: Routing) -> torch.Tensor:
+    """(R, K): the token of each row of x (T, K). Rows of no token are arbitrary. The gradient adds in a fixed order."""
+    found: torch.Tensor = _Gather.apply(x, routing.index, routing.rows)
+    return found
+
+
+def gathered(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """`gather` without gradients."""
+    return x[index.clamp(min=0)] if x.shape[0] else x.new_empty(0, x.shape[1])
 
 
 def combine(
@@ -39,6 +50,18 @@ def refuse_second_derivative(what: str) -> None:
     """For a backward pass, which autograd runs with gradients enabled only where a second derivative is asked for."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         raise ArgumentError(f"{what}: has no second derivative; call backward() or torch.autograd.grad() without create_graph=True")
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(rows)
+        return gathered(x, index)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        refuse_second_derivative("zoo.torch.nn.routing.gather")
+        return combined(gradients[0].contiguous(), *ctx.saved_tensors), None, None
 
 
 class _Combine(torch.autograd.Function):
@@ -70,7 +93,7 @@ def _route(ids: torch.Tensor, weights: torch.Tensor, experts: int, first: int) -
     return offsets, index, of_choices.view(tokens, top_k), row_weights
 
 
-def combined(d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None, residual: torch.Tensor | None = None) -> torch.Tensor:
+def combined(d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = None, residual: torch.Tensor | None = None) -> torch.Tensor:
     """`combine` without gradients."""
     if d.shape[0] == 0:
         return d.new_zeros(rows.shape[0], d.shape[1]) if residual is None else residual.clone()
