@@ -1,1 +1,9 @@
-"""Layers on zoo's kernels: docs/layers.md."""
+"""Layers on zoo's kernels, in place of torch.nn's: docs/layers.md."""
+
+from __future__ import annotations
+
+from zoo.torch.nn.grouped import GroupedLinear
+from zoo.torch.nn.linear import Linear
+from zoo.torch.nn.replace import quantize_
+
+__all__ = ["GroupedLinear", "Linear", "quantize_"]

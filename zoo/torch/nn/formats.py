@@ -62,12 +62,12 @@ class Format:
             return x if self.tokens == "bf16" else quantize(x, self.tokens)
         if self.tokens == "fp8b128":
             return quantize(x, self.tokens, **self.options)
-        scale = _tensor_scale(x, groups) if self.tokens == "nvfp4" else None
+        scale = tensor_scale_of(x, groups) if self.tokens == "nvfp4" else None
         return quantize(x, self.tokens, groups=groups, tensor_scale=scale, **self.options)
 
     def columns(self, x: torch.Tensor, groups: torch.Tensor) -> Columns:
         """What the weight gradient reads of x."""
-        scale = _tensor_scale(x, groups) if self.tokens == "nvfp4" else None
+        scale = tensor_scale_of(x, groups) if self.tokens == "nvfp4" else None
         by_place = (x, groups) if scale is None else (x, groups, scale)
         operator = getattr(torch.ops.zoo, f"quantize_{self.tokens}_cols_m_grouped_padded")
         elements, scales, _, ends = operator(*by_place, layout="mn_major" if self.tokens == "fp8b128" else "blocked", **self.options)
@@ -85,7 +85,7 @@ class Format:
             q, scales, q_cols, scales_cols = torch.ops.zoo.quantize_fp8b128_both(x, layout="mn_major", **self.options)
             return Quantized(q, scales, "fp8b128"), Columns(q_cols, torch.nn.functional.pad(scales_cols.t(), (0, 0, 0, 1)), ends)
         x = torch.nn.functional.pad(x, (0, 0, 0, -count % _TILE)) if count % _TILE else x
-        scale = _tensor_scale(x) if self.tokens == "nvfp4" else None
+        scale = tensor_scale_of(x) if self.tokens == "nvfp4" else None
         by_place = (x,) if scale is None else (x, scale)
         both = getattr(torch.ops.zoo, f"quantize_{self.tokens}_both")
         q, scales, q_cols, scales_cols = both(*by_place, layout="blocked", **self.options)
@@ -111,7 +111,7 @@ class Format:
 
     def _squares(self, weight: torch.Tensor, form: str) -> tuple[Any, ...]:
         weight = self.filled(weight, 2)
-        scale = _tensor_scale(weight.flatten(0, -2)) if self.weights == "nvfp4" else None
+        scale = tensor_scale_of(weight.flatten(0, -2)) if self.weights == "nvfp4" else None
         by_place = (weight,) if scale is None else (weight, scale)
         options = dict(self.options) if self.weights == "fp8b128" else {**self.options, "layout": "blocked"}
         found = getattr(getattr(torch.ops.zoo, f"quantize_{self.weights}_squares"), form)(*by_place, **options)
@@ -128,12 +128,12 @@ class Format:
         elements = weight.elements.view(torch.uint8).mT.contiguous().view(weight.elements.dtype)
         return weight._with(elements=elements, scales=weight.scales.mT)
 
-    def frozen(self, weight: torch.Tensor) -> Quantized:
-        """A weight (N, K), or (G, N, K), as the forward product reads it."""
+    def frozen(self, weight: torch.Tensor, tensor_scale: torch.Tensor | None = None) -> Quantized:
+        """A weight (N, K), or (G, N, K), as the forward product reads it. tensor_scale: of nvfp4, where the weight is part of a larger one."""
         weight = self.filled(weight, 2)
         if self.weights == "fp8b128":
             return quantize(weight, "fp8b128", direction="squares", **self.options)
-        options = {} if self.weights == "nvfp4" else {"rounding": "rceil"}
+        options: dict[str, Any] = {"tensor_scale": tensor_scale} if self.weights == "nvfp4" else {"rounding": "rceil"}
         made = quantize(weight, self.weights, layout="plain" if self.packs else None, **options)
         return self.packed(made) if self.packs else made
 
@@ -201,7 +201,7 @@ FORMATS = {one.name: one for one in _ALL}
 TRAINING = tuple(one.name for one in _ALL if one.trains)
 
 
-def _tensor_scale(x: torch.Tensor, groups: torch.Tensor | None = None) -> torch.Tensor:
+def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torch.Tensor:
     """Of nvfp4: one, or one for each group. Rows of no group count nothing."""
     _, scale = torch.ops.zoo.quantize_amax.all(x) if groups is None else torch.ops.zoo.quantize_amax_m_grouped_contiguous.all(x, groups)
     return scale

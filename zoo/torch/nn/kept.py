@@ -30,6 +30,9 @@ class Kept:
             Kept._hooked = True
         self.clear()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Kept, ()  # a copy of a layer casts for itself
+
     def clear(self) -> None:
         self._key: tuple[Any, ...] | None = None
         self._weight: Any = lambda: None

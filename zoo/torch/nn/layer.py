@@ -1,0 +1,133 @@
+"""What Linear and GroupedLinear share: a weight that trains, or its frozen quantised form, and everything that torch does to modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from zoo.errors import ArgumentError
+from zoo.torch.nn.formats import check_device, format_of
+from zoo.torch.nn.kept import Kept
+from zoo.torch.quantized import Quantized
+
+_PARTS = ("elements", "scales", "tensor_scale")
+_BYTES = tuple(getattr(torch, name) for name in ("float4_e2m1fn_x2", "float8_e8m0fnu") if hasattr(torch, name))  # not in every torch
+
+
+class Layer(torch.nn.Module):
+    """A layer with one weight. It trains with `weight`, a parameter in bf16, f16 or f32, or is frozen: `weight` is None, and the buffers
+    `elements`, `scales` and `tensor_scale` hold the quantised weight."""
+
+    format: str
+    weight: torch.Tensor | None
+    bias: torch.Tensor | None
+    elements: torch.Tensor | None
+    scales: torch.Tensor | None
+    tensor_scale: torch.Tensor | None
+
+    def _begin(self, format: str) -> None:
+        """Adds to a module with weight and bias what a layer has besides."""
+        self.format = format_of(format).name
+        self._kept = Kept()
+        self._about: dict[str, Any] = {}
+        for name in _PARTS:
+            self.register_buffer(name, None)
+        self._check_device()
+
+    @property
+    def frozen(self) -> bool:
+        return self.weight is None
+
+    @torch.no_grad()
+    def freeze(self) -> Layer:
+        """Replaces the weight by its quantised form, and returns the layer. Its bias trains no longer."""
+        if self.weight is not None:
+            if type(self.weight).__name__ == "DTensor":
+                raise ArgumentError(f"freeze: the weight of {self} is a DTensor; freeze the layer before it is sharded")
+            self._hold(format_of(self.format).frozen(self.weight.detach()))
+        return self
+
+    def _hold(self, made: Quantized) -> None:
+        self.weight = None
+        self._about = {name: getattr(made, name) for name in ("format", "squares", "layout", "packed_shape")}
+        for name in _PARTS:
+            part = getattr(made, name)
+            setattr(self, name, part.view(torch.uint8) if part is not None and part.dtype in _BYTES else part)
+        if self.bias is not None:
+            self.bias = torch.nn.Parameter(self.bias.detach(), requires_grad=False)
+
+    def quantized(self) -> Quantized:
+        """The frozen weight. Its extents are filled up to multiples of 16 (fp8b128) or 32."""
+        if self.elements is None or self.scales is None:
+            raise ArgumentError(f"quantized: {self} is not frozen; call freeze() first")
+        return Quantized(self.elements, self.scales, tensor_scale=self.tensor_scale, **self._about)
+
+    def _read(self) -> torch.Tensor | Quantized:
+        return self.quantized() if self.weight is None else self.weight
+
+    def dequantize(self, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """The numbers of a frozen weight."""
+        rows, columns = self._shape()
+        return format_of(self.format).numbers(self.quantized(), dtype)[..., :rows, :columns]
+
+    def _shape(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight" and "_kept" in self.__dict__:
+            self._kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
+        super().__setattr__(name, value)
+
+    def _check_device(self) -> None:
+        held = self.weight if self.weight is not None else self.elements
+        if held is not None:
+            check_device(self.format, held.device)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """Moves what is quantised as bytes: a module's .to(dtype) would round its codes to other numbers."""
+        parts = {name: self._buffers[name] for name in _PARTS}
+        self._buffers.update(dict.fromkeys(_PARTS))
+        try:
+            super()._apply(fn, recurse)
+            for name, part in parts.items():
+                if part is not None:
+                    moved = fn(part.view(torch.uint8))
+                    parts[name] = moved.view(part.dtype) if moved.dtype == torch.uint8 else part
+        finally:
+            self._buffers.update(parts)
+        self._kept.clear()
+        self._check_device()
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
+        self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
+        super()._load_from_state_dict(state_dict, prefix, *more)
+        self._kept.clear()
+
+    def _check_state(self, prefix: str, given: dict[str, Any]) -> None:
+        """Refuses what torch would copy number by number."""
+        who = f"load_state_dict: {prefix.removesuffix('.') or type(self).__name__}"
+        weight = given.pop("weight")
+        there = {name: one for name, one in given.items() if one is not None}
+        if weight is not None and self.frozen:
+            raise ArgumentError(
+                f"{who}: is frozen in {self.format}, and the state has a weight that is not; load it into a layer that is not frozen, then freeze() it"
+            )
+        if weight is not None and weight.dtype not in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+            raise ArgumentError(
+                f"{who}: weight: expected numbers, got {weight.dtype}, whose scales would be lost; zoo.torch.load reads such files"
+            )
+        if there and not self.frozen:
+            raise ArgumentError(f"{who}: is not frozen, and the state is that of a frozen layer; freeze() the layer first")
+        for name in _PARTS if there else ():
+            held, one = getattr(self, name), there.get(name)
+            if _kind(held) != _kind(one):
+                raise ArgumentError(
+                    f"{who}: {name}: expected {_kind(held)} of {self.format}, got {_kind(one)}: the state has another format or size"
+                )
+
+
+def _kind(part: Any) -> str:
+    return "none" if part is None else f"{part.dtype} {tuple(part.shape)}"

@@ -1,0 +1,51 @@
+"""Linear: torch.nn.Linear whose products are zoo's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zoo.errors import ArgumentError
+from zoo.torch.nn.layer import Layer
+from zoo.torch.nn.products import product
+
+
+class Linear(Layer, torch.nn.Linear):
+    """y = x w^T + bias, quantised to `format` in the forward and the backward pass.
+
+    It has the parameters of torch.nn.Linear and casts its weight once for all calls until the weight changes. `freeze()` keeps the
+    quantised weight alone.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        format: str = "fp8b128",
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        torch.nn.Linear.__init__(self, in_features, out_features, bias, device, dtype)
+        self._begin(format)
+
+    @classmethod
+    def from_float(cls, linear: torch.nn.Linear, format: str = "fp8b128", frozen: bool = False) -> Linear:
+        """A layer with the parameters of `linear`, or with its weight quantised; `linear` stays as it is."""
+        if not isinstance(linear, torch.nn.Linear) or not isinstance(linear.weight, torch.Tensor):
+            raise ArgumentError(f"from_float: expected a torch.nn.Linear with a weight, got {linear}")
+        made = cls(linear.in_features, linear.out_features, linear.bias is not None, format, device="meta")
+        made.weight, made.bias = linear.weight, linear.bias
+        made._check_device()
+        made.train(linear.training)
+        return made.freeze() if frozen else made  # type: ignore[return-value]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return product(x, self._read(), self.format, bias=self.bias, out_features=self.out_features, kept=self._kept)
+
+    def _shape(self) -> tuple[int, int]:
+        return self.out_features, self.in_features
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, format={self.format}{', frozen' if self.frozen else ''}"

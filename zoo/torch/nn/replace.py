@@ -1,0 +1,220 @@
+"""quantize_: every linear layer of a model becomes zoo's, in place, one after the other."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from zoo.contract.nearest import suggestion
+from zoo.errors import ArgumentError
+from zoo.torch.nn.formats import Format, check_device, format_of, tensor_scale_of
+from zoo.torch.nn.layer import Layer
+from zoo.torch.nn.linear import Linear
+
+_CHUNK = 1 << 22  # elements of a weight that are compared at a time
+Skip = str | Iterable[str] | Callable[[str, torch.nn.Module], bool]
+
+
+@dataclass
+class LayerReport:
+    """What became of one layer. Errors are relative: the norm of the difference over the norm."""
+
+    name: str
+    format: str
+    bytes_before: int
+    bytes_after: int
+    weight_error: float = math.nan
+    output_error: float = math.nan
+    kept: str = ""  # why it stays as it was
+
+
+@dataclass
+class Report:
+    layers: list[LayerReport] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[LayerReport]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, name: str) -> LayerReport:
+        for one in self.layers:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        from zoo.cli.text import table
+
+        header = ["layer", "format", "bytes before", "after", "weights' error", "outputs' error"]
+        rows = [
+            (
+                one.name or "(model)",
+                one.format or f"kept: {one.kept}",
+                one.bytes_before,
+                one.bytes_after,
+                _percent(one.weight_error),
+                _percent(one.output_error),
+            )
+            for one in self.layers
+        ]
+        rows.append(("total", "", sum(one.bytes_before for one in self), sum(one.bytes_after for one in self), "", ""))
+        measured = any(not math.isnan(one.output_error) for one in self.layers)
+        return table(header if measured else header[:-1], [row if measured else row[:-1] for row in rows])
+
+
+def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate: Any = None, frozen: bool = True) -> Report:
+    """Turns each torch.nn.Linear of the model into a zoo.torch.nn.Linear, on the device where it is, and says what that changed.
+
+    skip: names or patterns ("lm_head", "*.router", "layers.0": also what is inside), or a function of name and layer. These layers stay.
+    calibrate: a batch, (a tensor, or a tuple or dict of arguments), or a function that runs the model. It runs once, before anything
+        is changed, and gives the outputs' errors of each layer by itself.
+    frozen: False keeps the weights as parameters that train.
+    Layers whose weight another module shares stay, and so do layers whose weight torch reads past their forward.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentError(f"quantize_: expected a torch.nn.Module, got a {type(model).__name__}")
+    form = format_of(format)
+    layers = {name: one for name, one in model.named_modules() if _is_linear(one)}
+    reasons = _reasons(model, layers, skip)
+    chosen = {name: one for name, one in layers.items() if name not in reasons}
+    for one in chosen.values():
+        check_device(form.name, one.weight.device)
+    errors = _output_errors(model, chosen, form.name, calibrate) if calibrate is not None else {}
+    report = Report()
+    with _progress(layers) as names:
+        for name in names:
+            layer, before = layers[name], layers[name].weight.nbytes
+            if name in reasons:
+                report.layers.append(LayerReport(name, "", before, before, kept=reasons[name]))
+                continue
+            error = _weight_error(form, layer.weight.detach())
+            _become(layer, form.name)
+            if frozen:
+                layer.freeze()
+            after = sum(one.nbytes for one in (layer.weight, layer.elements, layer.scales, layer.tensor_scale) if one is not None)
+            report.layers.append(LayerReport(name, form.name, before, after, error, errors.get(name, math.nan)))
+    return report
+
+
+def _is_linear(module: torch.nn.Module) -> bool:
+    """Subclasses of others mean something else; a layer of ours may change its format as long as it has its weight."""
+    return type(module) is torch.nn.Linear or (isinstance(module, Layer) and not module.frozen)
+
+
+def _become(module: Any, format: str) -> None:
+    """Changes the class, so that hooks, names and all who hold the module keep it."""
+    if type(module) is torch.nn.Linear:
+        module.__class__ = Linear
+        module._begin(format)
+    else:
+        module.format = format
+        module._kept.clear()
+
+
+def _reasons(model: torch.nn.Module, layers: dict[str, Any], skip: Skip) -> dict[str, str]:
+    """Which layers stay as they are, and why."""
+    found = {}
+    owners: dict[int, list[str]] = {}
+    direct = set()
+    for name, module in model.named_modules():
+        for one, parameter in module._parameters.items():
+            if parameter is not None:
+                owners.setdefault(id(parameter), []).append(f"{name}.{one}".lstrip("."))
+        if isinstance(module, torch.nn.TransformerEncoderLayer):
+            direct |= {id(module.linear1), id(module.linear2)}
+    if callable(skip):
+        skipped = {name for name, one in layers.items() if skip(name, one)}
+    else:
+        skipped = _matching([skip] if isinstance(skip, str) else list(skip), list(layers))
+    for name, layer in layers.items():
+        others = [one for one in owners[id(layer.weight)] if one != f"{name}.weight".lstrip(".")]
+        if name in skipped:
+            found[name] = "skipped"
+        elif others:
+            found[name] = f"shares its weight with {others[0]}"
+        elif id(layer) in direct:
+            found[name] = "torch.nn.TransformerEncoderLayer reads its weight itself"
+        elif layer.weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+            found[name] = f"weight in {layer.weight.dtype}"
+    return found
+
+
+def _matching(patterns: list[str], names: list[str]) -> set[str]:
+    found = set()
+    for pattern in patterns:
+        some = {name for name in names if any(fnmatch.fnmatchcase(one, pattern) for one in _above(name))}
+        if not some:
+            raise ArgumentError(
+                f"quantize_: skip: no linear layer is named '{pattern}'; {suggestion(pattern, names, 'print(model) shows all')}"
+            )
+        found |= some
+    return found
+
+
+def _above(name: str) -> list[str]:
+    """The name, and the names of all modules that it is inside of."""
+    words = name.split(".")
+    return [".".join(words[: count + 1]) for count in range(len(words))]
+
+
+def _weight_error(form: Format, weight: torch.Tensor) -> float:
+    """Of parts of the weight, so that its numbers are never there twice. Blocks end where parts do."""
+    weight = weight.flatten(0, -2)
+    if weight.is_meta or not weight.numel():
+        return math.nan
+    rows = max(_CHUNK // weight.shape[1] // 128, 1) * 128
+    scale = tensor_scale_of(weight) if form.weights == "nvfp4" else None
+    off = whole = torch.zeros((), dtype=torch.float64, device=weight.device)
+    for part in weight.split(rows):
+        numbers = form.numbers(form.frozen(part, scale), torch.float32)[: part.shape[0], : part.shape[1]]
+        off = off + (numbers - part.float()).square().sum(dtype=torch.float64)
+        whole = whole + part.float().square().sum(dtype=torch.float64)
+    return float((off / whole).sqrt()) if whole else 0.0
+
+
+@torch.no_grad()
+def _output_errors(model: torch.nn.Module, layers: dict[str, Any], format: str, calibrate: Any) -> dict[str, float]:
+    """Of each layer, given the inputs that it has in the unchanged model."""
+    sums: dict[str, list[torch.Tensor]] = {}
+
+    def compare(name: str) -> Callable[..., None]:
+        def hook(layer: Any, given: Any, named: Any, exact: torch.Tensor) -> None:
+            if isinstance(layer, torch.nn.Linear):
+                other: Any = Linear.from_float(layer, format, frozen=True)
+                off = (other(*given, **named).float() - exact.float()).square().sum(dtype=torch.float64)
+                sums.setdefault(name, []).append(torch.stack([off, exact.float().square().sum(dtype=torch.float64)]))
+
+        return hook
+
+    with ExitStack() as hooks:
+        for name, layer in layers.items():
+            hooks.callback(layer.register_forward_hook(compare(name), with_kwargs=True).remove)
+        if callable(calibrate):
+            calibrate(model)
+        elif isinstance(calibrate, dict):
+            model(**calibrate)
+        else:
+            model(*calibrate) if isinstance(calibrate, tuple | list) else model(calibrate)
+    found = {}
+    for name, parts in sums.items():
+        off, whole = torch.stack(parts).sum(0).tolist()
+        found[name] = math.sqrt(off / whole) if whole else 0.0
+    return found
+
+
+def _progress(names: Iterable[str]) -> Any:
+    from zoo.cli.text import progress
+
+    return progress(names := list(names), len(names), "quantising")
+
+
+def _percent(error: float) -> str:
+    return "" if math.isnan(error) else f"{100 * error:.2f} %"
