@@ -50,6 +50,8 @@ class ExpertWeights(Layer):
     def hold(self, plain: Quantized) -> None:
         """Freezes with weights by rows and plain scales, of fp8b128 by squares, as `quantize` or a checkpoint has them."""
         made = RECIPES[self.format].prepare(plain, self.gates)
+        if self.gates is not None and made.layout != "fragments":  # the order of gates is a shape, which no other order fits
+            made = made._with(elements=paired(made.elements, self.gates), packed_shape=plain.stored_shape)
         if plain.tensor_scale is not None:
             made = made._with(tensor_scale=self._factors(plain))
         self._hold(made)
@@ -72,13 +74,34 @@ class ExpertWeights(Layer):
     def matrices(self) -> Matrices:
         """The frozen weights, as a recipe multiplies them."""
         elements, scales, bias = self.elements, self.scales, self.bias
-        assert elements is not None
-        if self.gates is not None:
-            elements = elements if self._about["layout"] == "fragments" else paired(elements, self.gates)
-            bias = None if bias is None else paired(bias, self.gates)
-        if bias is not None and bias.dtype not in (torch.bfloat16, torch.float32):
-            bias = bias.float()
-        return Matrices(elements, scales if scales is not None and scales.numel() else None, self.tensor_scale, bias)
+        assert elements is not None and scales is not None
+        if bias is not None:
+            bias = bias if bias.dtype in (torch.bfloat16, torch.float32) else bias.float()
+            bias = bias if self.gates is None else paired(bias, self.gates)
+        return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, bias)
+
+    @torch.no_grad()
+    def dequantize(self, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """The numbers of frozen weights (E, N, K)."""
+        whole = self.quantized()
+        elements, (_, rows, columns) = whole.elements, whole.stored_shape
+        if whole.layout == "fragments":
+            by_place = (elements,) if whole.format == "nvfp4" else (elements, whole.scales)
+            half = 1 if self.gates is None else 2
+            options = {"gates": self.gates or "plain", "tokens": "bf16" if format_of(self.format).tokens == "bf16" else "fp8"}
+            elements, scales = getattr(torch.ops.zoo, f"unpack_{whole.format}_fragments")(*by_place, R=rows // half, KB=columns // 2, **options)
+            whole = whole._with(layout="plain", scales=scales if self.gates is None else scales.flatten(1, 2))
+        elements = elements if self.gates is None else elements.flatten(1, 2)
+        elements = elements if elements.dtype == torch.float8_e4m3fn else elements[..., : columns // 2].contiguous()  # without padding
+        factors = whole.tensor_scale
+        one = None if factors is None else factors.new_ones(1)
+        found = whole._with(elements=elements, packed_shape=None, tensor_scale=one).dequantize(torch.float32)
+        if factors is None:
+            return found.to(dtype)
+        if self.gates is None:
+            return (found * factors[:, None, None]).to(dtype)
+        axis = 2 if self.gates == "halves" else 1
+        return (paired(found, self.gates) * factors.unsqueeze(axis)[..., None]).flatten(1, 2).to(dtype)
 
 
 def _plain(weight: torch.Tensor, format: str) -> Quantized:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import RECIPES, Gating
 from zoo.torch.nn.experts_training import composed, fused
 from zoo.torch.nn.formats import TRAINING, format_of
+from zoo.torch.nn.from_checkpoint import read, usual_format
 from zoo.torch.nn.routing import combine, route
 from zoo.torch.quantized import Quantized
 
@@ -101,6 +104,27 @@ class Experts(torch.nn.Module):
             one.begin(None, bias)
             one.hold(weight)
         return made
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path_or_tensors: str | os.PathLike[str] | Mapping[str, torch.Tensor],
+        prefix: str,
+        kind: str | None = None,
+        *,
+        format: str | None = None,
+        experts: range | None = None,
+        device: str | torch.device | None = None,
+        **options: Any,
+    ) -> Experts:
+        """The frozen layer whose tensors begin with `prefix`, such as "model.layers.3.mlp.experts.". Their bytes are not rounded again.
+
+        path_or_tensors: a safetensors file, a folder of them, or tensors by name.
+        kind: gpt_oss, deepseek_fp8 (Qwen3's too), deepseek_v4, modelopt_nvfp4, compressed_tensors_nvfp4; by default found by names.
+        format: by default what the device multiplies, with FP8 tokens. experts: the ids to load, by default all.
+        """
+        gate_up, down, found = read(path_or_tensors, prefix, kind, experts, device)
+        return cls.from_quantized(gate_up, down, format or usual_format(down.format, down.device), **{**found, **options})
 
     @classmethod
     def _empty(cls, down: tuple[int, ...], format: str, gate_up_bias: Any, down_bias: Any, options: dict[str, Any]) -> Experts:

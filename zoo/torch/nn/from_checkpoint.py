@@ -22,7 +22,7 @@ from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.nn.checkpoint_files import tensors_of
-from zoo.torch.nn.experts import Experts
+from zoo.torch.nn.formats import on_gpu
 from zoo.torch.quantized import Quantized
 
 _Tensors = Mapping[str, torch.Tensor]
@@ -30,48 +30,45 @@ _Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class _Kind:
-    weights: str  # format of the weights
     mark: str  # a name after the prefix that no other kind has, of expert 0
     read: Callable[[Callable[[str], torch.Tensor], tuple[str, ...], range], Quantized]  # tensors by name, matrices, experts -> one matrix
     names: tuple[tuple[str, ...], tuple[str, ...]] = (("gate_proj", "up_proj"), ("down_proj",))
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def from_checkpoint(
+def read(
     path_or_tensors: str | os.PathLike[str] | _Tensors,
     prefix: str,
-    kind: str | None = None,
-    *,
-    format: str | None = None,
-    experts: range | None = None,
-    device: str | torch.device | None = None,
-    **options: Any,
-) -> Experts:
-    """The frozen layer whose tensors begin with `prefix`, such as "model.layers.3.mlp.experts.".
-
-    path_or_tensors: a safetensors file, a folder of a model, or tensors by name. kind: found by the tensors' names if left out.
-    format: of the layer; by default what the device multiplies fastest. experts: the ids to load, by default all.
-    Others go to `Experts`: shared=, check_ids=, activation=, limit=.
-    """
+    kind: str | None,
+    experts: range | None,
+    device: str | torch.device | None,
+) -> tuple[Quantized, Quantized, dict[str, Any]]:
+    """Gates and ups, second matrices, and the arguments of `Experts`."""
     tensors = tensors_of(path_or_tensors, prefix)
-    one = _kind(tensors, prefix, kind)
+    name = _kind(tensors, prefix, kind)
     place = torch.device(device) if device is not None else next(iter(tensors.values())).device
+    one, total = _KINDS[name], _count(tensors, prefix, name)
 
-    def get(name: str) -> torch.Tensor:
-        if prefix + name not in tensors:
-            raise ArgumentError(f"from_checkpoint: no tensor {shown(prefix + name)}; {one} has one for each expert and matrix")
-        return tensors[prefix + name].to(place)
+    def get(part: str) -> torch.Tensor:
+        if prefix + part not in tensors:
+            raise ArgumentError(f"from_checkpoint: no tensor {shown(prefix + part)}, which a checkpoint of kind {name} has")
+        return tensors[prefix + part].to(place)
 
-    recipe, total = _KINDS[one], _count(tensors, prefix, one)
     experts = range(total) if experts is None else experts
     if experts.step != 1 or not len(experts) or experts.start < 0 or experts.stop > total:
         raise ArgumentError(f"from_checkpoint: experts: expected a range inside 0 .. {total}, got {experts}")
-    gate_up, down = (recipe.read(get, names, experts) for names in recipe.names)
-    biases = {}
-    if one == "gpt_oss":
-        biases = {f"{name}_bias": get(f"{name}_proj_bias")[experts.start : experts.stop] for name in ("gate_up", "down")}
-    given = {**recipe.options, "first": experts.start, "total": total, **options}
-    return Experts.from_quantized(gate_up, down, format or _default(recipe.weights, place), **biases, **given)
+    gate_up, down = (one.read(get, names, experts) for names in one.names)
+    found = {**one.options, "first": experts.start, "total": total}
+    if name == "gpt_oss":
+        found |= {f"{matrix}_bias": get(f"{matrix}_proj_bias")[experts.start : experts.stop].clone() for matrix in ("gate_up", "down")}
+    return gate_up, down, found
+
+
+def usual_format(weights: str, device: torch.device) -> str:
+    """The format that the device multiplies these weights in, with tokens in FP8 where there is a choice."""
+    choices = {"fp8b128": ("fp8b128",), "mxfp4": ("fp8_mxfp4", "mxfp8_mxfp4"), "nvfp4": ("fp8_nvfp4", "nvfp4")}[weights]
+    there = on_gpu(torch.cuda.get_device_capability(device)) if device.type == "cuda" else choices
+    return next((one for one in choices if one in there), choices[0])
 
 
 def _kind(tensors: _Tensors, prefix: str, kind: str | None) -> str:
@@ -91,14 +88,6 @@ def _count(tensors: _Tensors, prefix: str, kind: str) -> int:
         return int(tensors[f"{prefix}down_proj_blocks"].shape[0]) if f"{prefix}down_proj_blocks" in tensors else 1
     ids = {name.removeprefix(prefix).split(".")[0] for name in tensors if name.startswith(prefix)}
     return 1 + max((int(one) for one in ids if one.isdecimal()), default=0)
-
-
-def _default(weights: str, device: torch.device) -> str:
-    """The format of the layer: tokens in FP8, as the device multiplies them."""
-    if weights == "fp8b128":
-        return weights
-    blackwell = device.type == "cuda" and torch.cuda.get_device_capability(device)[0] >= 10
-    return {"mxfp4": "mxfp8_mxfp4", "nvfp4": "nvfp4"}[weights] if blackwell else f"fp8_{weights}"
 
 
 def _stacked(get: Callable[[str], torch.Tensor], names: tuple[str, ...], experts: range, part: str) -> torch.Tensor:
@@ -128,7 +117,7 @@ def _deepseek_fp8(get: Callable[[str], torch.Tensor], names: tuple[str, ...], ex
         )
     if scales.dtype != torch.float32:  # powers of two
         scales = Quantized(elements, scales.view(torch_dtype("ue8m0")), "fp8b128", squares=True).scales
-    elif elements.device.type == "cuda" and torch.cuda.get_device_capability(elements.device)[0] >= 10:
+    elif elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
         elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
     return Quantized(elements, scales, "fp8b128", squares=True)
 
@@ -152,14 +141,13 @@ def _nvfp4(of_codes: str, of_tensor: str) -> Callable[[Callable[[str], torch.Ten
 
 _KINDS = {
     "gpt_oss": _Kind(
-        "mxfp4",
         "gate_up_proj_blocks",
         _gpt_oss,
         (("gate_up_proj",), ("down_proj",)),
         {"gates": "interleaved", "activation": "gpt_oss", "limit": 7.0},
     ),
-    "deepseek_fp8": _Kind("fp8b128", "0.gate_proj.weight_scale_inv", _deepseek_fp8),
-    "deepseek_v4": _Kind("mxfp4", "0.w1.scale", _deepseek_v4, (("w1", "w3"), ("w2",)), {"activation": "deepseek_v4", "limit": 10.0}),
-    "modelopt_nvfp4": _Kind("nvfp4", "0.gate_proj.weight_scale_2", _nvfp4("weight", "weight_scale_2")),
-    "compressed_tensors_nvfp4": _Kind("nvfp4", "0.gate_proj.weight_packed", _nvfp4("weight_packed", "weight_global_scale")),
+    "deepseek_fp8": _Kind("0.gate_proj.weight_scale_inv", _deepseek_fp8),
+    "deepseek_v4": _Kind("0.w1.scale", _deepseek_v4, (("w1", "w3"), ("w2",)), {"activation": "deepseek_v4", "limit": 10.0}),
+    "modelopt_nvfp4": _Kind("0.gate_proj.weight_scale_2", _nvfp4("weight", "weight_scale_2")),
+    "compressed_tensors_nvfp4": _Kind("0.gate_proj.weight_packed", _nvfp4("weight_packed", "weight_global_scale")),
 }
