@@ -210,6 +210,8 @@ def _check_groups(who: str, groups: Any) -> None:
 def _check_tensor(verb: str, name: str, given: object) -> None:
     if not isinstance(given, torch.Tensor):
         raise ArgumentError(f"{verb}: {name}: expected a tensor, got a {type(given).__name__}")
+    if torch.compiler.is_compiling():  # which cannot read a layout in the backward pass
+        return
     if given.layout != torch.strided or given.is_quantized or given.is_nested:
         raise ArgumentError(f"{verb}: {name}: expected a dense tensor, got {given.layout} of {given.dtype}; .to_dense() makes one of most")
 

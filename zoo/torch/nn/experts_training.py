@@ -20,7 +20,6 @@ from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, gathered, refuse_second_derivative
-from zoo.torch.quantized import Quantized
 
 ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
@@ -75,19 +74,16 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivative("zoo.torch.nn.Experts")
+        refuse_second_derivative()
         x, h, offsets, index, rows, row_weights, *saved = ctx.saved_tensors
         needs_x, needs_weights, needs_residual, needs_gate_up, needs_down = ctx.needs_input_grad[:5]
         w1, w2 = _transposed(ctx, saved, 0, needs_x), _transposed(ctx, saved, 1, True)
         dy = gradients[0].contiguous()
         dx = d_weights = d_gate_up = d_down = None
-        a = _FORM.rows(dy)
-        assert isinstance(a, Quantized) and w2 is not None
-        d_act = ops.gemm_fp8b128_m_grouped_gather(a.elements, a.scales, w2.elements, w2.scales, index, offsets)
+        d_act = ops.gemm_fp8b128_m_grouped_gather(*_rows(dy), *w2, index, offsets)
         d_h, act, d_row_weights = _swiglu_backward(d_act, h, row_weights, ctx.gates)
-        if w1 is not None:
-            d_rows = _FORM.multiply(_FORM.rows(d_h), w1, torch.bfloat16, offsets)
-            dx = combined(d_rows, rows).to(x.dtype)
+        if needs_x:
+            dx = combined(ops.gemm_fp8b128_m_grouped_contiguous(*_rows(d_h), *w1, offsets=offsets), rows).to(x.dtype)
         if needs_gate_up:
             d_gate_up = _weight_gradient(d_h, gathered(x, index), offsets, ctx.dtypes[0])
         if needs_down:
@@ -119,9 +115,7 @@ def _forward(
         for one, (master, needed) in enumerate(zip(masters, back, strict=True))
     ]
     (w1, w1_back), (w2, w2_back) = forms
-    a = _FORM.rows(x.detach())
-    assert isinstance(a, Quantized)
-    h = ops.gemm_fp8b128_m_grouped_gather(a.elements, a.scales, w1.elements, w1.scales, index, offsets)
+    h = ops.gemm_fp8b128_m_grouped_gather(*_rows(x.detach()), w1.elements, w1.scales, index, offsets)
     act = ops.quantize_fp8b128_rows_swiglu(paired(h, gates), gates=gates, **_FORM.options)
     d = ops.gemm_fp8b128_m_grouped_contiguous(*act, w2.elements, w2.scales, offsets=offsets)
     if ctx is not None:
@@ -134,14 +128,17 @@ def _forward(
     return combined(d, rows, weights.detach(), None if residual is None else residual.detach())
 
 
-def _transposed(ctx: Any, saved: list[Any], one: int, needed: bool) -> Quantized | None:
-    """A weight as the gradient of its input reads it."""
-    if not needed:
-        return None
-    if ctx.kept is not None:
-        found: Quantized = ctx.kept[one](_FORM, saved[one], True)[1]
-        return found
-    return Quantized(*saved[2 * one : 2 * one + 2], "fp8b128", squares=True)
+def _rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    found: tuple[torch.Tensor, torch.Tensor] = ops.quantize_fp8b128_rows(x, **_FORM.options)
+    return found
+
+
+def _transposed(ctx: Any, saved: list[Any], one: int, needed: bool) -> tuple[Any, ...]:
+    """Elements and scales of a weight as the gradient of its input reads them."""
+    if not needed or ctx.kept is None:
+        return tuple(saved[2 * one : 2 * one + 2])
+    found = ctx.kept[one](_FORM, saved[one], True)[1]
+    return found.elements, found.scales
 
 
 def _swiglu_backward(

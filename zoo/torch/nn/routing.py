@@ -46,10 +46,10 @@ def combine(
     return y
 
 
-def refuse_second_derivative(what: str) -> None:
+def refuse_second_derivative() -> None:
     """For a backward pass, which autograd runs with gradients enabled only where a second derivative is asked for."""
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        raise ArgumentError(f"{what}: has no second derivative; call backward() or torch.autograd.grad() without create_graph=True")
+        raise ArgumentError("Experts: has no second derivative; call backward() or torch.autograd.grad() without create_graph=True")
 
 
 class _Gather(torch.autograd.Function):
@@ -60,7 +60,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivative("zoo.torch.nn.routing.gather")
+        refuse_second_derivative()
         return combined(gradients[0].contiguous(), *ctx.saved_tensors), None, None
 
 
@@ -72,7 +72,7 @@ class _Combine(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        refuse_second_derivative("zoo.torch.nn.routing.combine")
+        refuse_second_derivative()
         (dy,), (d, rows, weights) = gradients, ctx.saved_tensors
         d_rows, d_weights = _combine_backward(dy.contiguous(), rows, weights, d)
         return d_rows, None, d_weights if weights is not None else None, dy if ctx.needs_input_grad[3] else None
