@@ -102,6 +102,7 @@ def _fp8b128(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routin
 def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
     def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
         gemm, contiguous = _gemms(format, "swiglu_fp8b128")
+        x = x if x.dtype == torch.float16 else x.to(torch.bfloat16)  # the quantiser has no f32
         a, a_scale = ops.quantize_fp8token_rows(x, order="fragments")
         to_fragments = {"order": "fragments", "columns": gating.intermediate}
         h, h_scale = gemm(
