@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
 from typing import Any
 
+import numpy
 import torch
 
 from zoo.contract.array import View
@@ -39,8 +41,12 @@ def run(kernel: Kernel, given: Mapping[str, Any], outputs: tuple[str, ...]) -> l
 
 
 def _as_numpy(tensor: torch.Tensor, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """The same memory as an array of numpy's; of two dtypes that bytes carry, it says which."""
+    """The same memory as an array of numpy's; of two dtypes that bytes carry, it says which.
+
+    By its address, while the caller holds the tensor: Tensor.numpy() forbids a storage ever to be resized, which FSDP2 does to weights."""
     size = DTYPES[dtype].bytes
     bits = tensor.view(_BITS[size]).as_strided(shape, strides, tensor.storage_offset())
-    array = bits.numpy().view(numpy_dtype(dtype))
+    reach = size * (1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))) if bits.numel() else 0
+    memory: Any = (ctypes.c_byte * reach).from_address(bits.data_ptr())
+    array: Any = numpy.ndarray(shape, numpy_dtype(dtype), memory, strides=[size * stride for stride in strides])
     return View(array, dtype) if dtype == "e2m1x2" else array

@@ -1,0 +1,1 @@
+"""zoo.torch.nn: layers on the CPU, by the kernels' written rule."""

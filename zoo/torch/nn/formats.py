@@ -19,6 +19,7 @@ import torch
 from zoo.errors import ArchitectureError, ArgumentError
 from zoo.torch.quantized import Quantized, matmul, quantize
 
+_WITH_MEMORY = (torch.Tensor, torch.nn.Parameter)  # others are traced
 _TILE = 128  # columns of a group are filled up to it
 
 
@@ -53,7 +54,7 @@ class Format:
         if any(gaps):
             return torch.nn.functional.pad(x, [one for gap in gaps for one in (0, gap)])
         x = x.contiguous()
-        return x if torch.compiler.is_compiling() or x.data_ptr() % 16 == 0 else x.clone()
+        return x if type(x) not in _WITH_MEMORY or torch.compiler.is_compiling() or x.data_ptr() % 16 == 0 else x.clone()
 
     def rows(self, x: torch.Tensor, groups: torch.Tensor | None = None) -> Quantized | torch.Tensor:
         """Activations or gradients as the product of rows reads them."""

@@ -54,7 +54,7 @@ class GroupedLinear(Layer):
         if linears[0].bias is not None:
             made.bias = torch.nn.Parameter(torch.stack([one.bias.detach() for one in linears]))
         made._check_device()
-        return made.freeze() if frozen else made  # type: ignore[return-value]
+        return made.freeze() if frozen else made
 
     def forward(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         """x (M, in_features) in groups back to back; offsets (num_groups,) int32, the end row of each. Rows after the last give zeros."""

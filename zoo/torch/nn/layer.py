@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -40,8 +40,7 @@ class Layer(torch.nn.Module):
     def frozen(self) -> bool:
         return self.weight is None
 
-    @torch.no_grad()
-    def freeze(self) -> Layer:
+    def freeze(self) -> Self:
         """Replaces the weight by its quantised form, and returns the layer. Its bias trains no longer."""
         if self.weight is not None:
             if type(self.weight).__name__ == "DTensor":

@@ -39,7 +39,7 @@ class Linear(Layer, torch.nn.Linear):
         made.weight, made.bias = linear.weight, linear.bias
         made._check_device()
         made.train(linear.training)
-        return made.freeze() if frozen else made  # type: ignore[return-value]
+        return made.freeze() if frozen else made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return product(x, self._read(), self.format, bias=self.bias, out_features=self.out_features, kept=self._kept)

@@ -37,7 +37,11 @@ def product(
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
     size = out_features or weight.shape[-2]
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    return _product(rows, weight, format, None, bias, size, kept, dtype, True).reshape(*x.shape[:-1], size)
+    y = _product(rows, weight, format, None, bias, size, kept, dtype, True)
+    if x.dim() == 2:
+        return y
+    found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], size])  # no view, which FSDP2's hooks would lose in place
+    return found
 
 
 def grouped_product(
@@ -77,7 +81,7 @@ def _product(
     zero_rest: bool,
 ) -> torch.Tensor:
     form = format_of(format)
-    if torch.is_autocast_enabled(x.device.type):
+    if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = dtype or torch.get_autocast_dtype(x.device.type)
         x = x.to(dtype)
     dtype = dtype or x.dtype
@@ -93,8 +97,16 @@ def _product(
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
         raise ArgumentError(f"format '{format}' has no gradients: call it under torch.no_grad(), or train in {' or '.join(TRAINING)}")
+    found: torch.Tensor = _with_gradients(*given)
+    return found
+
+
+def _with_gradients(*given: Any) -> torch.Tensor:
     found: torch.Tensor = _Product.apply(*given)
     return found
+
+
+torch.compiler.allow_in_graph(_with_gradients)  # as a whole: the compiler of torch 2.6 mixes up what a function of autograd saves
 
 
 def _about(weight: Quantized) -> tuple[Any, ...]:
@@ -157,11 +169,12 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if torch.is_grad_enabled():
             raise ArgumentError(
                 f"a layer in {ctx.format} has no second derivative; leave out create_graph=True, or use torch.nn.Linear here"
             )
-        groups, master, *weight = ctx.saved_tensors[:5]
+        groups, master, elements, scales, tensor_scale, *saved = ctx.saved_tensors  # which may be read once
+        weight = elements, scales, tensor_scale
         size, width, shape = ctx.sizes
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         x_dtype, weight_dtype, bias_dtype = ctx.dtypes
@@ -183,14 +196,14 @@ class _Product(torch.autograd.Function):
                 back = _back(ctx, form, master, weight)
                 dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, ctx.zero_rest)
             if columns is not None:
-                dw = form.weight_gradient(columns, Columns(*ctx.saved_tensors[5:]), weight_dtype)
+                dw = form.weight_gradient(columns, Columns(*saved), weight_dtype)
                 dw = (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
         return dx, dw, db, *(None,) * 10
 
 
-def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: list[Any]) -> Quantized:
+def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:
     """The weight as the gradient of x reads it."""
     if not ctx.of_master:
         return form.transposed(_whole(*weight, ctx.about))
@@ -219,7 +232,7 @@ def _multiplied(
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out)
     if later is not None and groups is not None:
         y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
-    return y if columns == size else y[:, :size]
+    return y if columns == size else y[:, :size].contiguous()
 
 
 def _groups_of(count: int, groups: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from zoo.torch.nn.formats import Format, check_device, format_of, tensor_scale_o
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.linear import Linear
 
-_CHUNK = 1 << 22  # elements of a weight that are compared at a time
+_CHUNK = 1 << 21  # elements of a weight that are compared at a time
 Skip = str | Iterable[str] | Callable[[str, torch.nn.Module], bool]
 
 
@@ -180,7 +180,6 @@ def _weight_error(form: Format, weight: torch.Tensor) -> float:
     return float((off / whole).sqrt()) if whole else 0.0
 
 
-@torch.no_grad()
 def _output_errors(model: torch.nn.Module, layers: dict[str, Any], format: str, calibrate: Any) -> dict[str, float]:
     """Of each layer, given the inputs that it has in the unchanged model."""
     sums: dict[str, list[torch.Tensor]] = {}
@@ -194,7 +193,7 @@ def _output_errors(model: torch.nn.Module, layers: dict[str, Any], format: str, 
 
         return hook
 
-    with ExitStack() as hooks:
+    with ExitStack() as hooks, torch.no_grad():
         for name, layer in layers.items():
             hooks.callback(layer.register_forward_hook(compare(name), with_kwargs=True).remove)
         if callable(calibrate):

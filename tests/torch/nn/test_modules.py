@@ -1,0 +1,172 @@
+"""What torch does to modules: moved, copied, saved, loaded; quantised weights keep their bits."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+
+import zoo
+import zoo.torch as zt
+from tests.torch.nn.test_gradients import normal
+from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn.formats import FORMATS, check_device, on_gpu
+
+every_format = pytest.mark.parametrize("format", FORMATS)
+CASTS = {
+    "half": lambda layer: layer.half(),
+    "bfloat16": lambda layer: layer.bfloat16(),
+    "double": lambda layer: layer.double().bfloat16(),
+    "to(dtype)": lambda layer: layer.to(torch.float16),
+    "type": lambda layer: layer.type(torch.float32),
+    "to(device, dtype)": lambda layer: layer.to("cpu", torch.bfloat16),
+}
+
+
+def frozen(format: str, bias: bool = True) -> Linear:
+    torch.manual_seed(0)
+    return Linear(96, 40, bias, format).freeze()
+
+
+def bits(module: torch.nn.Module) -> dict[str, bytes]:
+    return {name: one.detach().contiguous().view(torch.uint8).numpy().tobytes() for name, one in module.state_dict().items()}
+
+
+@pytest.mark.parametrize("cast", CASTS)
+@every_format
+def test_a_cast_of_the_module_leaves_quantised_weights_alone(format, cast):
+    layer = frozen(format)
+    before = bits(layer)
+    CASTS[cast](layer)
+    after = bits(layer)
+    assert {name: after[name] for name in after if name != "bias"} == {name: before[name] for name in before if name != "bias"}
+    with torch.no_grad():
+        assert layer(normal(4, 96, dtype=torch.bfloat16)).isfinite().all()
+
+
+def test_a_cast_reaches_a_weight_that_trains():
+    layer = Linear(96, 40).to(torch.bfloat16)
+    assert layer.weight.dtype == layer.bias.dtype == torch.bfloat16
+
+
+@every_format
+def test_a_module_is_moved_and_begun_on_no_device(format):
+    layer = frozen(format)
+    shapes = {name: (one.shape, one.dtype) for name, one in layer.state_dict().items()}
+    empty = Linear(96, 40, format=format, device="meta").freeze()
+    assert {name: (one.shape, one.dtype) for name, one in empty.state_dict().items()} == shapes
+    empty.to_empty(device="cpu").load_state_dict(layer.state_dict())
+    assert bits(empty) == bits(layer)
+    assert all(one.is_meta for one in layer.to("meta").state_dict().values())
+
+
+@every_format
+def test_a_saved_state_is_loaded_as_weights_alone(format):
+    layer, other, file = frozen(format), Linear(96, 40, format=format).freeze(), io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert set(state) >= {"elements", "scales", "bias"} and "weight" not in state
+    for assign in (False, True):
+        other.load_state_dict(state, assign=assign)
+        assert bits(other) == bits(layer)
+
+
+def test_states_of_masters_are_those_of_torch():
+    ours, theirs = Linear(96, 40), torch.nn.Linear(96, 40)
+    ours.load_state_dict(theirs.state_dict())
+    theirs.load_state_dict(ours.state_dict())
+    assert list(ours.state_dict()) == list(theirs.state_dict()) and torch.equal(ours.weight, theirs.weight)
+
+
+@every_format
+def test_a_state_of_another_format_is_refused(format):
+    states = {name: frozen(name).state_dict() for name in FORMATS if name != format}
+    if format in ("mxfp4", "mxfp8_mxfp4"):  # whose weights are equal
+        states = {name: one for name, one in states.items() if name not in ("mxfp4", "mxfp8_mxfp4")}
+    for name, state in states.items():
+        with pytest.raises(zoo.ArgumentError, match=f"of {format}, got .*: the state has another format or size"):
+            torch.nn.ModuleDict({"up": frozen(format)}).load_state_dict({f"up.{part}": one for part, one in state.items()})
+        assert name
+
+
+def test_a_state_that_torch_would_copy_number_by_number_is_refused():
+    layer, master = frozen("fp8b128"), Linear(96, 40)
+    with pytest.raises(zoo.ArgumentError, match=r"is frozen in fp8b128, and the state has a weight that is not"):
+        layer.load_state_dict(master.state_dict())
+    with pytest.raises(zoo.ArgumentError, match=r"is not frozen, and the state is that of a frozen layer"):
+        master.load_state_dict(layer.state_dict())
+    with pytest.raises(zoo.ArgumentError, match=r"weight: expected numbers, got torch.float8_e4m3fn, whose scales would be lost"):
+        master.load_state_dict({"weight": master.weight.detach().to(torch.float8_e4m3fn), "bias": master.bias.detach()})
+
+
+@every_format
+def test_a_copy_and_a_pickle_compute_the_same(format):
+    x = normal(4, 96, dtype=torch.bfloat16)
+    for layer in (frozen(format), Linear(96, 40, format=format)):
+        with torch.no_grad():
+            expected, file = layer(x), io.BytesIO()
+            torch.save(layer, file)
+            file.seek(0)
+            for other in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
+                assert torch.equal(other(x), expected) and other._kept is not layer._kept
+
+
+def test_from_float_leaves_the_layer_it_is_given_as_it_is():
+    linear = torch.nn.Linear(96, 40)
+    layer, fixed = Linear.from_float(linear, "mxfp8"), Linear.from_float(linear, "nvfp4", frozen=True)
+    assert layer.weight is linear.weight and layer.bias is linear.bias
+    assert fixed.frozen and fixed.weight is None and linear.weight.requires_grad and linear.bias.requires_grad
+    assert "format=nvfp4, frozen" in repr(fixed)
+    with pytest.raises(zoo.ArgumentError, match=r"from_float: expected a torch\.nn\.Linear"):
+        Linear.from_float(torch.nn.Conv1d(3, 4, 1))
+
+
+@every_format
+def test_a_grouped_layer_is_a_linear_layer_for_each_group(format):
+    linears = [torch.nn.Linear(96, 40) for _ in range(3)]
+    layer = GroupedLinear.from_float(linears, format, frozen=True)
+    x, ends = normal(20, 96, dtype=torch.bfloat16), torch.tensor([7, 7, 18], dtype=torch.int32)
+    with torch.no_grad():
+        y = layer(x, ends)
+        first, last = linears[0](x[:7].float()), linears[2](x[7:18].float())
+    error = {"mxfp8": 0.04, "fp8b128": 0.04}.get(format, 0.2)
+    assert (y[:7] - first).norm() / first.norm() < error and (y[7:18] - last).norm() / last.norm() < error and not y[18:].any()
+    with pytest.raises(zoo.ArgumentError, match="layers of one shape"):
+        GroupedLinear.from_float([*linears, torch.nn.Linear(96, 48)])
+
+
+@every_format
+def test_a_frozen_weight_has_fewer_bytes_and_nearly_the_numbers(format):
+    torch.manual_seed(0)
+    layer = Linear(256, 128, format=format, dtype=torch.bfloat16)
+    weight = layer.weight.detach().float()
+    layer.freeze()
+    held = sum(getattr(layer, name).nbytes for name in ("elements", "scales"))
+    eight = FORMATS[format].weights in ("fp8b128", "mxfp8")
+    assert held < (0.55 if eight else 0.3) * 2 * weight.numel()
+    assert (layer.dequantize(torch.float32) - weight).norm() / weight.norm() < (0.03 if eight else 0.13)
+    assert not layer.bias.requires_grad and layer.freeze() is layer
+
+
+def test_a_format_that_a_gpu_lacks_is_refused_with_those_it_has(monkeypatch):
+    assert on_gpu((9, 0)) == ("fp8b128", "fp8_nvfp4", "fp8_mxfp4", "bf16_nvfp4", "bf16_mxfp4")
+    assert on_gpu((10, 0)) == ("fp8b128", "mxfp8", "nvfp4", "mxfp4", "mxfp8_mxfp4")
+    assert on_gpu((8, 0)) == ()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "H200")
+    with pytest.raises(zoo.ArchitectureError, match="format 'mxfp8': H200 has no product for it; it has fp8b128, fp8_nvfp4"):
+        check_device("mxfp8", torch.device("cuda"))
+
+
+def test_a_format_that_is_none_is_refused_before_memory_is_taken():
+    with pytest.raises(zoo.ArgumentError, match="no format 'fp8' of layers"):
+        Linear(96, 40, format="fp8")
+
+
+def test_layers_are_imported_when_they_are_asked_for():
+    assert zt.nn.Linear is Linear and "nn" in dir(zt) and "quantize_" in dir(zt)
+    with pytest.raises(AttributeError, match="no attribute 'nm'"):
+        zt.nm  # noqa: B018

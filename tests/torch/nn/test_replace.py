@@ -1,0 +1,180 @@
+"""quantize_: which layers become zoo's, what its report says, and how much memory that takes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import zoo
+import zoo.torch as zt
+from tests.torch.nn.test_gradients import normal
+from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn.formats import FORMATS
+
+
+class Model(torch.nn.Module):
+    """A small language model: tied head, router, two layers, one of them reached by two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(50, 64)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleDict({"up": torch.nn.Linear(64, 128), "down": torch.nn.Linear(128, 64)}) for _ in range(2)
+        )
+        self.router = torch.nn.Linear(64, 4, bias=False)
+        self.again = self.layers[0]["up"]
+        self.lm_head = torch.nn.Linear(64, 50, bias=False)
+        self.lm_head.weight = self.embedding.weight
+
+    def forward(self, tokens: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        x = self.embedding(tokens) * scale
+        for layer in self.layers:
+            x = x + layer["down"](torch.nn.functional.gelu(layer["up"](x)))
+        return self.lm_head(x * self.router(x).softmax(-1).amax(-1, keepdim=True))
+
+
+TOKENS = torch.arange(40).view(2, 20)
+ALL = ["layers.0.up", "layers.0.down", "layers.1.up", "layers.1.down", "router"]
+
+
+def replaced(report) -> list[str]:
+    return [one.name for one in report if not one.kept]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_linear_layer_is_replaced_and_the_report_has_its_errors(format):
+    model = Model()
+    exact = model(TOKENS).detach()
+    report = zt.quantize_(model, format, skip="router", calibrate=TOKENS)
+    assert replaced(report) == ALL[:-1] and all(type(model.get_submodule(name)) is Linear for name in ALL[:-1])
+    assert model.again is model.layers[0]["up"] and model.again.frozen
+    with torch.no_grad():
+        assert 0 < (model(TOKENS) - exact).norm() / exact.norm() < 0.3
+    eight = FORMATS[format].weights in ("fp8b128", "mxfp8")
+    for name in ALL[:-1]:
+        one = report[name]
+        assert one.format == format and one.bytes_before == 4 * 64 * 128
+        assert one.bytes_after == sum(part.nbytes for key, part in model.get_submodule(name).state_dict().items() if key != "bias")
+        assert (0.01 if eight else 0.05) < one.weight_error < (0.03 if eight else 0.14) and one.output_error < (0.04 if eight else 0.2)
+
+
+def test_a_report_is_a_table(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    report = zt.quantize_(Model(), "fp8b128", skip=["router", "layers.1"], calibrate=TOKENS)
+    lines = str(report).splitlines()
+    assert lines[0].split() == ["layer", "format", "bytes", "before", "after", "weights'", "error", "outputs'", "error"]
+    assert lines[1].split()[:4] == ["layers.0.up", "fp8b128", "32768", "8196"]
+    assert "kept: skipped" in str(report) and "kept: shares its weight with" in str(report)
+    assert lines[-1].startswith("total") and len(report) == 6
+
+
+SKIPS = {
+    "a name": ("router", ALL[:-1]),
+    "a pattern": ("*.down", ["layers.0.up", "layers.1.up", "router"]),
+    "what is inside": (["layers.0", "router"], ["layers.1.up", "layers.1.down"]),
+    "a function": (lambda name, layer: layer.out_features != 64, ["layers.0.down", "layers.1.down"]),
+}
+
+
+@pytest.mark.parametrize("skip", SKIPS)
+def test_what_is_skipped_stays(skip):
+    model, (given, expected) = Model(), SKIPS[skip]
+    assert replaced(zt.quantize_(model, "mxfp8", skip=given)) == expected
+    assert [name for name, one in model.named_modules() if type(one) is Linear] == expected
+
+
+def test_a_name_that_skips_nothing_is_refused_before_anything_changes():
+    model = Model()
+    with pytest.raises(zoo.ArgumentError, match=r"no linear layer is named 'layers\.0\.dwon'; did you mean layers\.0\.down"):
+        zt.quantize_(model, "mxfp8", skip=["router", "layers.0.dwon"])
+    assert not [one for one in model.modules() if isinstance(one, Linear)]
+
+
+def test_tied_weights_stay_tied():
+    model = Model()
+    report = zt.quantize_(model, "fp8b128", frozen=False)
+    assert report["lm_head"].kept == "shares its weight with embedding.weight"
+    assert type(model.lm_head) is torch.nn.Linear and model.lm_head.weight is model.embedding.weight
+
+
+def test_a_layer_that_torch_reads_past_its_forward_stays():
+    model = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+    report = zt.quantize_(model, "fp8b128")
+    assert not replaced(report) and "reads its weight itself" in report["linear1"].kept
+    with torch.no_grad():
+        assert model(normal(2, 8, 64)).isfinite().all()
+
+
+def test_the_calibration_runs_the_unchanged_model_once_however_it_is_given():
+    for calibrate in (TOKENS, (TOKENS, 1.0), {"tokens": TOKENS, "scale": 1.0}, lambda model: model(TOKENS)):
+        model, calls = Model(), []
+        model.register_forward_hook(lambda *given, calls=calls: calls.append(given[2]))
+        exact = model(TOKENS)
+        report = zt.quantize_(model, "nvfp4", calibrate=calibrate)
+        assert torch.equal(calls[-1], exact) and len(calls) == 2 and 0.05 < report["layers.1.down"].output_error < 0.2
+        assert len(model.layers[0]["up"]._forward_hooks) == 0
+
+
+def test_a_model_that_trains_keeps_its_parameters_and_its_hooks():
+    model, seen = Model(), []
+    parameters = dict(model.named_parameters())
+    model.router.register_forward_hook(lambda *_: seen.append("router"))
+    report = zt.quantize_(model, "fp8b128", frozen=False)
+    assert all(one is parameters[name] for name, one in model.named_parameters())
+    model(TOKENS).sum().backward()
+    assert seen == ["router"] and all(one.grad is not None for one in model.parameters())
+    assert all(one.bytes_before == one.bytes_after for one in report)
+    again = zt.quantize_(model, "fp8b128")  # after training
+    assert replaced(again) == ALL and model.router.frozen
+
+
+def test_layers_of_zoo_that_train_are_frozen_in_the_format_that_is_asked_for():
+    model = torch.nn.Sequential(Linear(64, 32, format="fp8b128"), GroupedLinear(2, 32, 32, format="mxfp8"))
+    assert replaced(zt.quantize_(model, "nvfp4")) == ["0", "1"] and model[1].format == "nvfp4" and model[1].frozen
+    assert replaced(zt.quantize_(model, "mxfp8")) == []  # what is frozen stays
+
+
+def test_a_linear_layer_by_itself_is_a_model():
+    layer = torch.nn.Linear(64, 32)
+    report = zt.quantize_(layer, "mxfp4")
+    assert type(layer) is Linear and "(model)" in str(report)
+
+
+def test_no_more_than_one_layer_is_there_twice(monkeypatch):
+    """Bytes of tensors that zoo's operators make and that live at once, beside the layer that they are made of."""
+    import weakref
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(256, 1024, bias=False) for _ in range(3)))
+    alive: dict[int, tuple[weakref.ref, int]] = {}
+    most = 0
+
+    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, given=(), named=None):
+            nonlocal most
+            found = function(*given, **(named or {}))
+            for one in found if isinstance(found, tuple | list) else [found]:
+                if isinstance(one, torch.Tensor) and not one._is_view():
+                    storage = one.untyped_storage()
+                    alive[storage._cdata] = (weakref.ref(one), storage.nbytes())
+            held = {id(one) for module in model.modules() for one in module._buffers.values()}
+            most = max(most, sum(size for tensor, size in alive.values() if tensor() is not None and id(tensor()) not in held))
+            return found
+
+    monkeypatch.setattr("zoo.torch.nn.replace._CHUNK", 128 * 256)
+    with Watch():
+        zt.quantize_(model, "fp8b128")
+    assert 0 < most <= 4 * 256 * 1024
+
+
+def test_a_report_of_a_model_without_memory_has_no_errors():
+    report = zt.quantize_(torch.nn.Linear(64, 32, device="meta"), "fp8b128")
+    assert report[""].bytes_after == 32 * 64 + 4 and report[""].weight_error != report[""].weight_error
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(zoo.ArgumentError, match=r"quantize_: expected a torch\.nn\.Module, got a Tensor"):
+        zt.quantize_(TOKENS, "fp8b128")
+    with pytest.raises(zoo.ArgumentError, match="no format 'int8' of layers"):
+        zt.quantize_(Model(), "int8")
+    assert zt.quantize_(torch.nn.Linear(64, 32).double(), "fp8b128")[""].kept == "weight in torch.float64"

@@ -1,0 +1,140 @@
+"""FSDP2 and distributed checkpoints, in two processes of the CPU."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import zoo.torch as zt
+from zoo.torch.nn import Linear
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or torch.__version__ < "2.7" or sys.platform != "linux", reason="FSDP2 of this torch needs a GPU"
+)
+
+
+def model(format: str) -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Linear(64, 64, format=format), torch.nn.GELU(), Linear(64, 32, format=format))
+
+
+def rows(batch: int, rank: int) -> torch.Tensor:
+    return torch.randn(16, 64, generator=torch.Generator().manual_seed(10 * batch + rank))
+
+
+def sharded(layers: torch.nn.Sequential, reshard: bool) -> torch.nn.Sequential:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    for one in (layers[0], layers[2], layers):
+        fully_shard(one, mesh=mesh, reshard_after_forward=reshard)
+    return layers
+
+
+def learns_as_one_process_does(rank: int, folder: Path, format: str) -> None:
+    for reshard in (True, False):
+        layers, whole = sharded(model(format), reshard), model(format)
+        optimisers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (layers, whole)]
+        for step in range(2):
+            for batch in (2 * step, 2 * step + 1):
+                layers(rows(batch, rank)).square().mean().backward()
+                for other in range(2):
+                    (whole(rows(batch, other)).square().mean() / 2).backward()
+            for optimiser in optimisers:
+                optimiser.step()
+                optimiser.zero_grad()
+        for one, other in zip(layers.parameters(), whole.parameters(), strict=True):
+            torch.testing.assert_close(
+                one.full_tensor().detach(), other.detach(), rtol=1e-5, atol=1e-6
+            )  # sums of gradients in another order
+        assert not torch.equal(whole[0].weight, model(format)[0].weight)
+        assert layers[0]._kept._forms is None or not reshard, "a cast of the whole weight outlives its shards"
+
+
+def is_saved_and_loaded(rank: int, folder: Path, format: str) -> None:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    states = []
+    for seed in range(2):
+        layers = sharded(model(format), True)
+        optimiser = torch.optim.AdamW(layers.parameters(), lr=0.1)
+        for batch in range(seed + 1):
+            layers(rows(batch, rank)).sum().backward()
+            optimiser.step()
+        states.append((layers, optimiser, dict(zip(("model", "optimiser"), get_state_dict(layers, optimiser), strict=True))))
+    (first, _, saved), (second, optimiser, loaded) = states
+    dcp.save(saved, checkpoint_id=folder / format)
+    assert not torch.equal(first(rows(9, rank)), second(rows(9, rank)))
+    dcp.load(loaded, checkpoint_id=folder / format)
+    set_state_dict(second, optimiser, model_state_dict=loaded["model"], optim_state_dict=loaded["optimiser"])
+    assert torch.equal(first(rows(9, rank)), second(rows(9, rank)))
+
+
+def is_saved_and_loaded_frozen(rank: int, folder: Path, format: str) -> None:
+    import torch.distributed.checkpoint as dcp
+
+    first = model("fp8b128")
+    zt.quantize_(first, format)
+    dcp.save(first.state_dict(), checkpoint_id=folder / f"frozen_{format}")
+    second = copy.deepcopy(first)
+    for one in second.buffers():
+        one.view(torch.uint8).zero_()
+    state = second.state_dict()
+    dcp.load(state, checkpoint_id=folder / f"frozen_{format}")
+    second.load_state_dict(state)
+    with torch.no_grad():
+        assert torch.equal(first(rows(9, rank)), second(rows(9, rank)))
+
+
+CASES = [
+    (learns_as_one_process_does, "fp8b128"),
+    (learns_as_one_process_does, "nvfp4"),
+    (is_saved_and_loaded, "fp8b128"),
+    (is_saved_and_loaded_frozen, "fp8b128"),
+    (is_saved_and_loaded_frozen, "fp8_nvfp4"),
+    (is_saved_and_loaded_frozen, "mxfp8"),
+]
+
+
+def work(rank: int, folder: Path, results: multiprocessing.Queue) -> None:
+    """All cases in one pair of processes: torch takes longer to begin than they do."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    for number, (case, format) in enumerate(CASES):
+        try:
+            case(rank, folder, format)
+            results.put((rank, number, ""))
+        except Exception as error:
+            results.put((rank, number, f"{type(error).__name__}: {error}"))
+            raise
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    context, folder = multiprocessing.get_context("spawn"), tmp_path_factory.mktemp("sharded")
+    results = context.Queue()
+    pair = [context.Process(target=work, args=(rank, folder, results), daemon=True) for rank in range(2)]
+    for one in pair:
+        one.start()
+    found = {}
+    while len(found) < 2 * len(CASES) and not any(error for error in found.values()):
+        rank, number, error = results.get(timeout=240)
+        found[rank, number] = error
+    for one in pair:
+        one.join(5)
+        one.terminate()
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[f"{case.__name__}-{format}" for case, format in CASES])
+def test_a_sharded_model(outcome, number):
+    assert [outcome.get((rank, number), "not reached") for rank in range(2)] == ["", ""]

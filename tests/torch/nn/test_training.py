@@ -1,0 +1,222 @@
+"""What a training loop does to layers: several micro-batches, optimisers, checkpointing, autocast, compilation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import zoo.torch as zt
+from tests.torch.nn.test_gradients import normal
+from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn import kept as keeping
+from zoo.torch.nn.formats import TRAINING, Format
+
+every_format = pytest.mark.parametrize("format", TRAINING)
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled():
+    torch._dynamo.reset()  # it counts what it has compiled of all tests
+
+
+def model(format: str = "fp8b128", dtype: torch.dtype = torch.float32) -> torch.nn.Sequential:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(Linear(64, 96, format=format, dtype=dtype), torch.nn.GELU(), Linear(96, 32, False, format, dtype=dtype))
+
+
+def step(run, x: torch.Tensor, parameters) -> list[torch.Tensor]:
+    """The output and all gradients."""
+    for one in parameters:
+        one.grad = None
+    x = x.clone().requires_grad_()
+    y = run(x)
+    y.float().square().sum().backward()
+    return [y.detach(), x.grad, *(one.grad.clone() for one in parameters)]
+
+
+def equal(some: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return len(some) == len(others) and all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
+
+
+@pytest.fixture
+def casts(monkeypatch) -> list[str]:
+    """A name for each cast of a weight."""
+    found: list[str] = []
+    for name in ("both_ways", "squares"):
+        right = getattr(Format, name)
+        monkeypatch.setattr(Format, name, lambda *given, _name=name, _right=right: (found.append(_name), _right(*given))[1])
+    return found
+
+
+def test_weights_are_cast_once_for_all_micro_batches_of_a_step(casts):
+    layers, x = model(), normal(2, 8, 64)
+    optimiser = torch.optim.SGD(layers.parameters(), lr=0.1)
+    for _ in range(2):
+        for _ in range(3):
+            layers(x.clone().requires_grad_()).sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    assert casts == ["both_ways"] * 4  # two steps of two layers
+
+
+WRITES = {
+    "in place": lambda layer: layer.weight.mul_(2),
+    "another parameter": lambda layer: setattr(layer, "weight", torch.nn.Parameter(2 * layer.weight.detach())),
+    "a state": lambda layer: layer.load_state_dict({"weight": 2 * layer.weight.detach()}),
+    "an assigned state": lambda layer: layer.load_state_dict({"weight": 2 * layer.weight.detach()}, assign=True),
+    "other memory": lambda layer: setattr(layer.weight, "data", 2 * layer.weight.detach()),
+    "a module's cast": lambda layer: layer.to(torch.float64).to(torch.float32).weight.mul_(2),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_changed_weight_is_cast_again(write):
+    layer, x = Linear(64, 32, bias=False), normal(8, 64)
+    with torch.no_grad():
+        before = layer(x)
+        WRITES[write](layer)
+        assert torch.equal(layer(x), 2 * before)
+
+
+def test_an_optimiser_that_writes_past_versions_is_seen():
+    class Copies(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step(closure)
+            for one in self.param_groups[0]["params"]:
+                one.data.copy_(torch.zeros_like(one))  # as optimisers with copies of the weights do; no version counts it
+
+    layer, x = Linear(64, 32, bias=False), normal(8, 64)
+    layer(x).sum().backward()
+    Copies(layer.parameters(), lr=0.1).step()
+    assert not layer(x).any()
+
+
+def test_what_inference_mode_has_cast_does_not_reach_training():
+    layers, x = model(), normal(8, 64)
+    expected = step(layers, x, list(layers.parameters()))
+    with torch.inference_mode():
+        layers(x)
+    assert equal(step(layers, x, list(layers.parameters())), expected)
+    with torch.inference_mode():
+        fresh = model()
+        assert torch.equal(fresh(x), expected[0])
+        fresh[0].weight.zero_()
+        assert not torch.equal(fresh(x), expected[0])
+
+
+def test_a_kept_cast_belongs_to_one_weight():
+    one = keeping.Kept()
+    form = zt.nn.formats.FORMATS["fp8b128"]
+    first, second = normal(32, 64), normal(32, 64, seed=1)
+    found = one(form, first, True)
+    assert one(form, first, False) is found and one(form, second, False) is not found
+    assert one(form, first, False)[1] is None and one(form, first, True)[1] is not None
+
+
+@every_format
+def test_gradients_of_micro_batches_add_up(format):
+    layers, parts = model(format), [normal(8, 64, seed=seed) for seed in range(2)]
+    parameters = list(layers.parameters())
+    alone = [step(layers, x, parameters)[2:] for x in parts]
+    for one in parameters:
+        one.grad = None
+    for x in parts:
+        layers(x).float().square().sum().backward()
+    assert equal([one.grad for one in parameters], [a + b for a, b in zip(*alone, strict=True)])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@every_format
+def test_a_checkpointed_layer_has_the_same_bits(format, reentrant):
+    layers, x = model(format), normal(2, 8, 64)
+    parameters = list(layers.parameters())
+    again = step(lambda x: checkpoint(layers, x, use_reentrant=reentrant), x, parameters)
+    assert equal(again, step(layers, x, parameters))
+
+
+@every_format
+def test_a_compiled_layer_has_the_same_bits(format):
+    layers, x = model(format), normal(2, 8, 64)
+    parameters, expected = list(layers.parameters()), None
+    compiled = torch.compile(layers, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        found, expected = step(compiled, x, parameters), step(layers, x, parameters)
+        assert equal(found, expected)
+        with torch.no_grad():  # a compiled layer sees that weights change
+            layers[0].weight.mul_(0.5)
+    layers[0].freeze(), layers[2].freeze()
+    assert equal(step(compiled, x, []), step(layers, x, []))
+
+
+@every_format
+def test_a_compiled_grouped_layer_has_the_same_bits(format):
+    layer, x, ends = GroupedLinear(3, 64, 32, format=format), normal(24, 64), torch.tensor([10, 10, 20], dtype=torch.int32)
+    parameters = list(layer.parameters())
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert equal(step(lambda x: compiled(x, ends), x, parameters), step(lambda x: layer(x, ends), x, parameters))
+
+
+def test_a_layer_compiled_to_code_for_any_number_of_rows_has_the_same_bits():
+    layers = model()
+    parameters = list(layers.parameters())
+    compiled = torch.compile(lambda x: checkpoint(layers, x, use_reentrant=False), fullgraph=True, dynamic=True)
+    for rows in (16, 24):
+        x = normal(rows, 64)
+        found, expected = step(compiled, x, parameters), step(layers, x, parameters)
+        assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-3) for one, other in zip(found, expected, strict=True))  # code of GELU
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@every_format
+def test_autocast_gives_its_dtype_and_masters_their_gradients(format, compiled):
+    layers, x = model(format), normal(2, 8, 64)
+    run = torch.compile(layers, fullgraph=True, backend="aot_eager") if compiled else layers
+    with torch.autocast("cpu", torch.bfloat16):
+        y = run(x)
+        exact = torch.nn.functional.linear(x, layers[0].weight, layers[0].bias)
+    y.sum().backward()
+    assert y.dtype == exact.dtype == torch.bfloat16 and layers[0].weight.grad.dtype == torch.float32
+    assert model(format, torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16 and model(format)(x).dtype == torch.float32
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}], ids=["fused", "foreach"])
+@every_format
+def test_a_model_learns_with_clipped_gradients_and_optimisers_of_one_kernel(format, options):
+    layers, teacher, x = model(format, torch.bfloat16), torch.nn.Linear(64, 32), normal(64, 64)
+    wanted = teacher(x).detach()
+    optimiser, losses = torch.optim.AdamW(layers.parameters(), lr=1e-2, **options), []
+    for _ in range(12):
+        loss = (layers(x.bfloat16()).float() - wanted).square().mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        losses.append(loss.item())
+    assert norm.isfinite() and losses[-1] < 0.5 * losses[0]
+
+
+def test_an_output_may_be_changed_in_place():
+    layer, x = Linear(64, 64), normal(2, 8, 64).requires_grad_()
+    y = layer(x)
+    y += x
+    y.sum().backward()
+    assert not y._is_view() and x.grad.isfinite().all()
+
+
+def test_a_weight_changed_between_forward_and_backward_is_refused():
+    layer, x = Linear(64, 32), normal(8, 64).requires_grad_()
+    y = layer(x)
+    with torch.no_grad():
+        layer.weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_importing_zoo_torch_imports_no_layer():
+    code = "import sys, zoo.torch; print('zoo.torch.nn' in sys.modules, zoo.torch.nn.Linear.__name__, zoo.torch.quantize_.__name__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False", "Linear", "quantize_"]
