@@ -17,6 +17,7 @@ call to paste. `--arguments`, `--parameters` and `--variants` print the rest of 
 
 The last column counts what has been seen of exactly the cubins that are shipped. `zoo verify --gpu --record` adds to it."""
 _GEMMS = {"fp8b128": "fp8b128", "fp8_": "four_bit_weights", "bf16_": "four_bit_weights"}  # how formats begin -> family
+_LACKING = {"extra": "no epilogue", "pass": "forward"}  # of a kernel without the field
 _EXTRAS = {"mxfp8": "quantised", "nvfp4": "quantised"}
 
 
@@ -45,7 +46,7 @@ def _page(kernel: Kernel) -> str:
         plain, _, result = extra.removesuffix("stored").strip("_").partition("_")
         parts = [plain, result] if family != "block_scaled" else [_EXTRAS.get(plain, plain), _EXTRAS.get(result, result)]
         return ".".join(filter(None, ("gemm", family, *parts)))
-    if op in ("pack", "unpack", "dequantize"):
+    if op in ("pack", "unpack", "dequantize", "experts"):
         return {"unpack": "pack"}.get(op, op)
     if op in ("scales", "requantize"):
         return "scales"
@@ -130,13 +131,11 @@ class _Who:
         if len(ones) == len(self._members):
             return ""
         chosen, kept = self._members, []
-        for field in ("op", "direction", "arrangement", "extra", "formats", "grouping"):
+        for field in ("op", "direction", "arrangement", "step", "pass", "extra", "formats", "grouping"):
             mine, others = _values(ones, field), _values(chosen, field)
             if mine != others:
                 kept.append(
-                    short_formats(mine)
-                    if field == "formats"
-                    else ", ".join(one or f"no {'epilogue' if field == 'extra' else field}" for one in mine)
+                    short_formats(mine) if field == "formats" else ", ".join(one or _LACKING.get(field, f"no {field}") for one in mine)
                 )
                 chosen = [kernel for kernel in chosen if kernel.fields.get(field, "") in mine]
         if len(chosen) == len(ones):

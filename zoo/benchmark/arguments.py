@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from zoo.benchmark import routing
 from zoo.benchmark.groups import Groups, shuffled
 from zoo.contract.array import Array, contiguous_strides
 from zoo.contract.dtypes import DTYPES
@@ -40,9 +41,18 @@ class Described:
 SIZES = ("E", "G", "M", "R", "N", "I", "K", "KB", "CODES", "C", "COLUMNS", "S", "T")
 
 
+def takes_groups(kernel: Kernel) -> bool:
+    """Whether offsets are among the inputs."""
+    return "offsets" in kernel.arguments and not kernel.arguments["offsets"].written
+
+
 def size_symbols(kernel: Kernel) -> tuple[str, ...]:
     """The sizes a caller gives, in the order M, N, K. Sizes of groups are not among them: `Groups` describes groups."""
-    order = ("T", *SIZES[:-1]) if "index" in kernel.arguments and kernel.fields["op"] == "gemm" else SIZES  # T: the rows that are gathered
+    order = SIZES
+    if kernel.fields["op"] == "experts":
+        order = ("T", "top_k", "E", "N", "R")
+    elif "index" in kernel.arguments and kernel.fields["op"] == "gemm":
+        order = ("T", *SIZES[:-1])  # T: the rows that are gathered
     return tuple(sorted(symbols_of_arguments(kernel), key=lambda one: order.index(one) if one in order else len(order)))
 
 
@@ -54,7 +64,7 @@ def symbols_of_arguments(kernel: Kernel) -> tuple[str, ...]:
         for form in argument.forms if not argument.optional else ():
             if _without_optional_arguments(form):
                 found |= dict.fromkeys(named[symbol][0] if symbol in named else symbol for symbol in _bare(form))
-    of_groups = {symbol for form in kernel.arguments["offsets"].forms for symbol in _bare(form)} if "offsets" in kernel.arguments else ()
+    of_groups = {symbol for form in kernel.arguments["offsets"].forms for symbol in _bare(form)} if takes_groups(kernel) else ()
     return tuple(symbol for symbol in found if symbol not in of_groups)
 
 
@@ -104,7 +114,7 @@ def describe_arguments(
         values |= {f"{name}.{value}": int(value == chosen) for value in option.values}
     arguments = kernel.arguments.items()
     present = {name for name, argument in arguments if argument.kind == "array" and (name in settings or not argument.optional)}
-    if "offsets" in kernel.arguments and "m_indices" not in settings:
+    if takes_groups(kernel) and "m_indices" not in settings:
         present.add("offsets")
     for name, argument in kernel.arguments.items():
         if argument.kind == "scalar":
@@ -119,7 +129,7 @@ def describe_arguments(
         values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}
         values |= {f"{name}.itemsize": DTYPES[dtype].bytes, f"{name}.present": int(name in present)}
     groups = groups or Groups()
-    if "offsets" in kernel.arguments:
+    if takes_groups(kernel):
         values |= dict.fromkeys(_bare(_form(kernel.arguments["offsets"], values)), groups.count)
     if "index" in present and "x" in kernel.arguments:
         values = dict.fromkeys(_bare(_form(kernel.arguments["x"], values)), values["M"]) | values  # as many rows as are taken
@@ -133,15 +143,20 @@ def describe_arguments(
         if name in present:
             shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
             content = None
-            if name == "offsets":
+            if argument.written:
+                pass
+            elif name == "offsets":
                 content = groups.offsets(_grouped_extent(kernel, values), _step(kernel))
-            if name == "index":
+            elif name == "index":
                 content = shuffled(_grouped_extent(kernel, values)) % arrays["x" if "x" in arrays else "a"].shape[0]
-            if name == "m_indices":
+            elif name == "m_indices":
                 ends = groups.offsets(values["M"])
                 content = numpy.repeat(numpy.arange(groups.count, dtype=numpy.int32), numpy.diff(ends, prepend=0))
-            if name == "rows":
-                content = numpy.full(shape, values["R"], numpy.int32)
+            elif name == "ids":
+                content = routing.ids(*shape, values["E"]).astype(DTYPES[dtypes[name]].numpy)
+            elif name == "rows":
+                in_places = len(shape) == 1
+                content = numpy.full(shape, values["R"], numpy.int32) if in_places else routing.rows(*shape, values["R"])
             arrays[name] = Described(shape, dtypes[name], argument.written, content)
     return arrays, keywords
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zoo.benchmark import routing
 from zoo.benchmark.arguments import size_symbols
 from zoo.contract.manifest import Kernel
 from zoo.errors import ArgumentError
@@ -28,6 +29,8 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
     op, symbols = kernel.fields["op"], size_symbols(kernel)
     if op == "gemm":
         return [_of_a_product(kernel, symbols, shape) for shape in _PRODUCTS.get(kernel.fields["grouping"], [{}])]
+    if op == "experts":
+        return [[shape[symbol] for symbol in symbols] for shape in routing.SHAPES]
     if kernel.fields.get("arrangement") == "fragments":
         shapes = [{"G": experts, "R": rows, "KB": half} for experts, rows, half in _PACKED]
     elif kernel.fields.get("direction") == "squares" or kernel.fields.get("grouping") == "experts":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.benchmark.arguments import describe_arguments
+from zoo.benchmark.arguments import describe_arguments, takes_groups
 from zoo.benchmark.groups import Groups
 from zoo.cli.text import count, paragraph
 from zoo.contract.archs import family_of
@@ -21,7 +21,7 @@ _SOMEWHERE = 1 << 32  # an address
 
 def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -> str:
     """A line for the sizes, and one for each arch."""
-    grouped = "offsets" in kernel.arguments
+    grouped = takes_groups(kernel)
     arrays, keywords = describe_arguments(kernel, sizes, {}, groups if grouped else None)
     address, arguments = _SOMEWHERE, dict[str, Any](keywords)
     for name, array in arrays.items():

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
-from zoo.benchmark.arguments import check_call, describe_arguments, size_symbols
+from zoo.benchmark.arguments import check_call, describe_arguments, size_symbols, takes_groups
 from zoo.benchmark.groups import Groups
 from zoo.cli.operands import Operands
 from zoo.contract.archs import family_of
@@ -21,6 +21,7 @@ _OTHER_SIZE = 128
 _GATED = {"N": 256}  # 128 gates and as many ups
 _GATHERED = {"T": 16}  # of a product: the rows of a, from which an index takes
 _IN_PLACES = {"R": 128}  # tiles of scales begin with each place
+_ROUTED = {"T": 4, "top_k": 2, "E": 4, "R": 8, "N": 256}  # of kernels that route tokens
 _NORMAL = "def normal(*shape): return array(random.standard_normal(shape).astype(bfloat16))"
 _GROUPS = 2
 _GPU = ("array = gpu.array", "# on a GPU: array = zoo.to_device")
@@ -31,7 +32,7 @@ def example_call(kernel: Kernel, width: int, directory: Path | None = None) -> s
     sizes = example_sizes(kernel)
     scalars = [one for one in kernel.arguments.values() if one.kind == "scalar"]
     numbers = {scalar.name: "1" if scalar.default is None else str(scalar.default) for scalar in scalars}
-    groups = Groups(_GROUPS) if "offsets" in kernel.arguments else None
+    groups = Groups(_GROUPS) if takes_groups(kernel) else None
     try:
         check_call(kernel, sizes, numbers, groups=groups)
         arrays, _ = describe_arguments(kernel, sizes, numbers, groups)
@@ -62,6 +63,7 @@ def example_sizes(kernel: Kernel) -> dict[str, int]:
     product = fields["op"] == "gemm"
     usual = _SIZES | (_GATHERED if product else {}) | (_GATED if "gates" in kernel.options else {})
     usual |= _IN_PLACES if product and fields.get("grouping") == "m_grouped_masked" else {}
+    usual |= _ROUTED if fields["op"] == "experts" else {}
     return {symbol: usual.get(symbol, _OTHER_SIZE) for symbol in size_symbols(kernel)}
 
 

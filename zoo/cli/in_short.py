@@ -15,7 +15,7 @@ _GROUPINGS = {
     "experts": "a stack",
 }
 _RESULTS = {"": "D = A B^T", "swiglu": "SwiGLU"}  # of a product
-_OTHERS = {  # op, direction or arrangement, extra
+_OTHERS = {  # op, direction or arrangement or step, extra or pass
     ("quantize", "rows", ""): "quantise rows",
     ("quantize", "rows", "swiglu"): "SwiGLU of x",
     ("quantize", "rows", "amax"): "quantise rows, and max|x| in one read",
@@ -34,6 +34,9 @@ _OTHERS = {  # op, direction or arrangement, extra
     ("pack", "", ""): "pad rows for mxfp8_mxfp4 GEMMs",
     ("pack", "fragments", ""): "pack weights for Hopper",
     ("unpack", "fragments", ""): "undo that packing",
+    ("experts", "route", ""): "sort tokens by expert",
+    ("experts", "combine", ""): "sum each token's rows",
+    ("experts", "combine", "backward"): "gradients of that sum",
 }
 
 
@@ -66,7 +69,8 @@ def _words(kernel: Kernel) -> str | None:
     fields = kernel.fields
     op, extra = fields["op"], fields.get("extra", "")
     if op != "gemm":
-        return _OTHERS.get((op, fields.get("direction") or fields.get("arrangement", ""), extra))
+        of_op = next((fields[field] for field in ("direction", "arrangement", "step") if field in fields), "")
+        return _OTHERS.get((op, of_op, extra or fields.get("pass", "")))
     stored = extra.endswith("stored")
     result = extra.removesuffix("stored").removesuffix("_")
     if result in _RESULTS:

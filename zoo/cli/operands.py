@@ -192,7 +192,7 @@ def _columns(one: Described) -> int:
 
 
 def _content(one: Described) -> str:
-    dtype, content = f"numpy.{DTYPES[one.dtype].numpy}", [] if one.content is None else [int(value) for value in one.content]
+    dtype, content = f"numpy.{DTYPES[one.dtype].numpy}", [] if one.content is None else one.content.tolist()
     if len(content) <= _SHORT:
         return f"numpy.array({content}, {dtype})"
     return f"numpy.arange({len(content)}, dtype={dtype}) % {max(content) + 1}"

@@ -20,6 +20,7 @@ SCALE_GROUPINGS = ("m_grouped_contiguous", "k_grouped")
 DIRECTIONS = ("rows", "cols", "both", "squares")
 ARRANGEMENTS = ("blocked", "unblocked", "mn_major", "ue8m0_words")
 PACKED = ("fragments",)
+EXPERT_STEPS = ("route", "combine")
 EPILOGUES = ("swiglu", "swiglu_fp8b128", "swiglu_mxfp8", "swiglu_nvfp4", "mxfp8", "nvfp4")
 EXTRAS = (*EPILOGUES, "stored", "swiglu_stored", "swiglu_fp8b128_stored")  # what sums become, and how weights lie
 
@@ -37,6 +38,7 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "pack": ((("formats", FORMATS, False), ("arrangement", PACKED, True)),),
     "unpack": ((("formats", FORMATS, False), ("arrangement", PACKED, False)),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EXTRAS, True)),),
+    "experts": ((("step", EXPERT_STEPS, False), ("pass", ("backward",), True)),),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))
 

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6f9fd263cb641b3072ac0766d86db033b5855b48762ccd52e36076bb441e5828"
+MANIFEST_SHA256 = "c5788b18c5d5bed1a3e90faf1eba81aa3907e1d53f410c8e17c840c9d951abef"

@@ -111,7 +111,7 @@ def resolved(kernel: Kernel, arguments: Mapping[str, Any], machine: Machine | No
         values[name] = Array(number * _APART, dtype or called(value.dtype.name), value.shape, strides, readonly=not value.flags.writeable)
     launch = resolve(kernel, values, *(machine or usual_machine(kernel)), variant)
     _apart(launch, arrays)
-    _fitting(launch, arrays)
+    _fitting(launch, {name: array for name, array in arrays.items() if not kernel.arguments[name].written})
     call = Call(kernel, {}, {name: value for name, value in values.items() if name not in arrays}, launch)
     seen = {name: array.view(numpy_dtype(call.dtype(name))) for name, array in arrays.items()}
     return Call(kernel, seen, call.given, launch)
@@ -126,11 +126,15 @@ def _apart(launch: Launch, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _fitting(launch: Launch, arrays: Mapping[str, np.ndarray]) -> None:
-    """Numbers that say which rows are whose: a GPU believes them."""
+    """Numbers of inputs that say which rows are whose: a GPU believes them."""
     if "offsets" in arrays and (np.diff(arrays["offsets"].astype(np.int64), prepend=0) < 0).any():
         raise ArgumentError(f"{launch.kernel}: offsets: expected numbers that never decrease, from 0 on, got {_some(arrays['offsets'])}")
-    if "rows" in arrays and ((arrays["rows"] < 0) | (arrays["rows"] > launch.symbols["R"])).any():
-        raise ArgumentError(f"{launch.kernel}: rows: expected numbers of 0 to R = {launch.symbols['R']}, got {_some(arrays['rows'])}")
+    if "rows" in arrays:
+        rows, R = arrays["rows"], launch.symbols["R"]
+        of_groups = rows.ndim == 1  # how many rows each group uses; else the row of each choice of a token
+        if ((rows < (0 if of_groups else -1)) | (rows > (R if of_groups else R - 1))).any():
+            expected = f"0 to R = {R}" if of_groups else f"-1 to R - 1 = {R - 1}"
+            raise ArgumentError(f"{launch.kernel}: rows: expected numbers of {expected}, got {_some(rows)}")
 
 
 def _some(numbers: np.ndarray) -> str:
