@@ -147,6 +147,7 @@ TESTS = {
         f"{_WHAT_RULES_WRITE} -k requantize",
     ),
     "zoo/reference/pack.py": ("tests/reference/test_pack.py", "tests/reference/test_torchao_block_formats.py"),
+    "zoo/reference/swiglu_backward.py": ("tests/reference/test_swiglu_backward.py",),
     "zoo/reference/*.py": (
         " ".join(
             f"tests/reference/test_{one}.py"
@@ -193,6 +194,8 @@ TESTS = {
             "tokens": "fp8token",
         }.items()
     },
+    "zoo/checks/quantize_swiglu_backward.py": (f"{_WHAT_IS_CHECKED} -k swiglu_backward", "tests/checks/test_swiglu_backward_checks.py"),
+    "zoo/checks/quantize_grouped_both.py": (f"{_WHAT_IS_CHECKED} -k both.m_grouped", "tests/checks/test_grouped_both_checks.py"),
     "zoo/cli/*_plot.py": ("tests/cli/test_drawn_plots.py tests/cli/test_drawn_text.py tests/cli/test_bench_plot.py",),
     "zoo/cli/bench.py": ("tests/cli/test_bench_arguments.py tests/cli/test_bench_plot.py tests/cli/test_doctor_bench.py",),
     "zoo/cli/d[eo]*.py": ("tests/cli/test_demo.py tests/cli/test_doctor_bench.py",),

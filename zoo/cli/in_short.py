@@ -21,6 +21,7 @@ _OTHERS = {  # op, direction or arrangement or step, extra or pass
     ("quantize", "rows", "amax"): "quantise rows, and max|x| in one read",
     ("quantize", "cols", ""): "quantise columns",
     ("quantize", "both", ""): "rows and columns",
+    ("quantize", "both", "swiglu_backward"): "backward of SwiGLU, rows and columns",
     ("quantize", "squares", ""): "quantise weights",
     ("quantize", "", "amax"): "max|x|, from which a tensor scale follows",
     ("dequantize", "rows", ""): "back to numbers",

@@ -29,7 +29,7 @@ FieldRule = tuple[str, tuple[str, ...], bool]  # the field's name, the words it 
 # op -> its fields after the op. Several: the first that fits.
 GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "quantize": (
-        (("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", QUANTISED_GROUPINGS, True), ("extra", ("swiglu", "amax"), True)),
+        (("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", QUANTISED_GROUPINGS, True), ("extra", ("swiglu", "swiglu_backward", "amax"), True)),
         (("extra", ("amax",), False), ("grouping", QUANTISED_GROUPINGS, True)),
     ),
     "dequantize": ((("formats", FORMATS, False), ("direction", DIRECTIONS, False), ("grouping", QUANTISED_GROUPINGS, True)),),

@@ -97,11 +97,23 @@ def silu(gate: np.ndarray, slope: np.float32 = ONE) -> np.ndarray:
     return result.reshape(gate.shape)
 
 
+def sigmoids(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rule's r and e * r, which are sigmoid(|z|) and sigmoid(-|z|), for float32 of any shape."""
+    e, r = _exponential_and_reciprocal(z)
+    return r, e * r
+
+
 def _silu(g: np.ndarray, slope: np.float32) -> np.ndarray:
     with np.errstate(all="ignore"):
-        e = _exp2(np.fmax(np.abs(slope * g) * MINUS_LOG2_E, np.float32(-127)))
-        r = np.float32(1) / (np.float32(1) + e)
+        e, r = _exponential_and_reciprocal(slope * g)
         return np.asarray(np.maximum(g, g * e) * r)
+
+
+def _exponential_and_reciprocal(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """e and r of the rule."""
+    with np.errstate(all="ignore"):
+        e = _exp2(np.fmax(np.abs(z) * MINUS_LOG2_E, np.float32(-127)))
+        return e, np.float32(1) / (np.float32(1) + e)
 
 
 def _exp2(t: np.ndarray) -> np.ndarray:

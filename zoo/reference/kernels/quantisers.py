@@ -13,8 +13,9 @@ from zoo.reference.block_formats import FORMATS, NAN, BlockFormat, RelativeE4m3,
 from zoo.reference.fragments import permuted_columns
 from zoo.reference.groups import gather, group_sizes, padded_bounds
 from zoo.reference.kernels.call import Call
-from zoo.reference.quantize import Quantized, quantize_both, quantize_cols, quantize_rows, quantize_squares_both
+from zoo.reference.quantize import Quantized, quantize_cols, quantize_rows, quantize_squares_both
 from zoo.reference.swiglu import swiglu
+from zoo.reference.swiglu_backward import swiglu_backward
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
@@ -26,6 +27,8 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
         return token_quantisers.rule_of(kernel)
     if kernel.fields.get("extra") == "amax":
         return _rows_with_amax
+    if kernel.fields.get("extra") == "swiglu_backward":
+        return _swiglu_backward
     return {"rows": _rows, "cols": _cols, "both": _both, "squares": _squares}[kernel.fields["direction"]]
 
 
@@ -61,12 +64,17 @@ def _put_bounds(call: Call) -> None:
         call.put("padded_ends", ends)
 
 
+def _taken(call: Call) -> np.ndarray:
+    """The rows to quantise: through the index, if there is one. That of rows of nobody is not looked up."""
+    x, index = call.arrays["x"], call.arrays.get("index")
+    if index is None:
+        return x
+    used = group_sizes(call.arrays["offsets"], len(index)).sum()
+    return gather(x, np.where(np.arange(len(index)) < used, index, -1).astype(np.int32))
+
+
 def _rows(call: Call) -> None:
-    x, (offsets, padded) = call.arrays["x"], _groups(call)
-    index = call.arrays.get("index")
-    if index is not None:  # that of rows of nobody is not looked up
-        used = group_sizes(call.arrays["offsets"], len(index)).sum()
-        x = gather(x, np.where(np.arange(len(index)) < used, index, -1).astype(np.int32))
+    x, (offsets, padded) = _taken(call), _groups(call)
     if call.kernel.fields.get("extra") == "swiglu":
         x = swiglu(call.gates_and_ups("x", 1), call.settings["gates"])
     result = quantize_rows(x, format_of(call, "q"), call.settings.get("layout", "plain"), offsets, padded)
@@ -84,9 +92,28 @@ def _cols(call: Call) -> None:
 
 
 def _both(call: Call) -> None:
-    rows, cols = quantize_both(call.arrays["x"], format_of(call, "q_rows"), call.settings.get("layout", "plain"))
-    put(call, rows, "q_rows", "scales_rows")
-    put(call, cols, "q_cols", "scales_cols")
+    """Of groups, padding concerns columns only."""
+    x, (offsets, padded), format, layout = _taken(call), _groups(call), format_of(call, "q_rows"), call.settings.get("layout", "plain")
+    put(call, quantize_rows(x, format, layout, offsets), "q_rows", "scales_rows")
+    put(call, quantize_cols(x, format, layout, offsets, padded), "q_cols", "scales_cols")
+    _put_bounds(call)
+
+
+def _swiglu_backward(call: Call) -> None:
+    (offsets, padded), layout, format = _groups(call), call.settings["layout"], format_of(call, "q_rows")
+    assert offsets is not None
+    used = slice(int(group_sizes(offsets, len(call.arrays["d_act"])).sum()))
+    weights = call.arrays.get("row_weights")
+    chosen = (call.settings["gates"], call.settings["activation"], call.settings["limit"])
+    h, d_act = call.gates_and_ups("h", 1)[used], call.arrays["d_act"][used]
+    found = swiglu_backward(d_act, h, *chosen, None if weights is None else weights[used])
+    put(call, quantize_rows(found.d_h, format, layout), "q_rows", "scales_rows")
+    for name, values in (("cols", found.d_h), ("act", found.act)):
+        every = np.zeros((len(call.arrays["d_act"]), values.shape[1]), values.dtype)  # padded results count rows of nobody, too
+        every[used] = values
+        put(call, quantize_cols(every, format, layout, offsets, padded), f"q_{name}", f"scales_{name}")
+    call.put("dots", found.dots)
+    _put_bounds(call)
 
 
 def _squares(call: Call) -> None:

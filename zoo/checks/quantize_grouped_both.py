@@ -1,0 +1,117 @@
+"""Problems for quantisation of groups of rows along both dimensions, gathered or not; every answer is that of zoo.reference, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle, product
+
+import numpy
+
+from zoo.checks.block_inputs import random_bits, some_as_largest, specials, spread
+from zoo.checks.checked_format import KernelFormat, format_of
+from zoo.checks.placing import longer, placed_apart, up_to
+from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
+from zoo.contract.manifest import Kernel, Variant
+from zoo.reference.block_formats import BlockFormat
+from zoo.reference.groups import gather, padded_bounds, padded_rows
+from zoo.reference.quantize import quantize_cols, quantize_rows
+from zoo.reference.scales import mn_major_stride
+
+# (sizes of groups, rows after the last one, K). Around 16 bytes of q, tiles of 128 x 128, 32 groups that a warp looks at together.
+_GROUPS = (
+    ((1,), 0, 16), ((5,), 3, 144), ((0,), 7, 32), ((0, 0, 0), 0, 16), ((17,), 0, 128), ((128,), 0, 48), ((129,), 31, 112), ((16, 32), 0, 272),
+    ((1, 1, 1), 0, 64), ((3, 0, 0, 5, 0, 2), 1, 160), ((0, 33, 0, 31), 0, 16), ((7,) * 33, 0, 96), ((0,) * 40 + (9, 0, 4), 2, 16),
+    ((127, 129), 0, 80), ((128, 0, 128, 128), 0, 144), ((130, 0, 0, 383), 100, 256), ((1000, 1, 0, 1047), 0, 400), (tuple(range(70)), 30, 128),
+)  # fmt: skip
+
+
+def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
+    own, padded, dtype = format_of(kernel, variant), kernel.fields["grouping"] == "m_grouped_padded", dtype_of(kernel, variant, "x")
+    random, rules = numpy.random.default_rng(24), [*product(values_of(kernel, "layout"), own.choices)]
+    # Lengths without a common factor: every rule meets every gap.
+    turns, gaps = cycle([*rules, *rules[: 1 - len(rules) % 2]]), cycle((0, 3, 1))
+
+    def problem(name: str, x: numpy.ndarray, sizes: Sequence[int], gathered: bool) -> Problem:
+        (layout, choice), gap, offsets = next(turns), next(gaps), numpy.cumsum(sizes).astype(numpy.int32)
+        inputs = {"offsets": Placed(offsets)}
+        rows, used = len(x), sum(sizes)
+        if gathered:  # rows of nobody have an index that must not be looked up
+            index = random.integers(-1, len(x), rows, numpy.int32)
+            taken = gather(x, index)
+            index[used:] = 2**31 - 1
+            inputs["index"] = Placed(index)
+        else:
+            taken = x
+            x = x.copy()
+            x[used:] = numpy.nan
+        inputs["x"] = Placed(x, (x.shape[1] + 8 * gap, 1))
+
+        def outputs() -> dict[str, Placed]:
+            format = own.made(choice)
+            found = along_rows(taken[:used], rows, format, layout, ("q_rows", "scales_rows"), gap)
+            found |= along_columns(taken[:used], rows, format, layout, ("q_cols", "scales_cols"), gap, offsets, padded)
+            return found | bounds(offsets, padded)
+
+        words = ", ".join((f"{name}, gathered" if gathered else name, layout, *choice.values()))
+        return Problem(words, inputs, Later(outputs), {"layout": layout, **choice})
+
+    for sizes, after, columns in _GROUPS:
+        words = f"groups of {', '.join(map(str, sizes[:6]))}{', ..' if len(sizes) > 6 else ''}, {after} rows after them, {columns} columns"
+        for gathered in (False, True):
+            yield problem(words, spread((sum(sizes) + after, columns), dtype, 16, random), sizes, gathered)
+    for gathered in (False, True):
+        yield problem("no rows", spread((0, 64), dtype, 16, random), (0, 0), gathered)
+        yield problem("random bits", random_bits((131, 144), dtype, random), (101, 0, 27), gathered)
+        for name, x in _hazards(dtype, own, random):
+            yield problem(name, x, (len(x) // 3, 0, len(x) - len(x) // 3), gathered)
+
+
+def _hazards(dtype: str, own: KernelFormat, random: numpy.random.Generator) -> Iterator[tuple[str, numpy.ndarray]]:
+    marks = specials(dtype, own.block)
+    yield "zeros, infinities, NaNs and subnormals at each place of a block", marks
+    few = random.permutation(marks.reshape(-1, own.block))[:130]
+    yield "zeros, infinities, NaNs and subnormals at some places", few
+    yield "zeros, infinities, NaNs and subnormals below each other", numpy.ascontiguousarray(few[:128].T)
+    patterns = random_bits((1 << 14,), dtype, random)
+    yield "some bit patterns as the largest of a block", some_as_largest(patterns, own.block, 1.0)
+
+
+def along_rows(x: numpy.ndarray, rows: int, format: BlockFormat, layout: str, names: tuple[str, str], gap: int) -> dict[str, Placed]:
+    """The rows of x, quantised along them, are the first of so many."""
+    result = quantize_rows(x, format, layout)
+    step = up_to(result.q.shape[1], 16) + 16 * gap
+    return {names[0]: longer(result.q, rows, step), names[1]: _scales(result.scales, rows, layout, gap, "plain")}
+
+
+def along_columns(
+    x: numpy.ndarray,
+    rows: int,
+    format: BlockFormat,
+    layout: str,
+    names: tuple[str, str],
+    gap: int,
+    offsets: numpy.ndarray,
+    padded: bool,
+) -> dict[str, Placed]:
+    """The rows of x are the first of so many; their groups lie along the rows of q."""
+    every = numpy.zeros((rows, x.shape[1]), x.dtype)
+    every[: len(x)] = x
+    result = quantize_cols(every, format, layout, offsets, padded)
+    if padded:
+        return placed_apart(result, names, (x.shape[1], padded_rows(rows, len(offsets))), format, layout, gap)
+    blocks = -(-rows // format.block) + len(offsets)
+    return {
+        names[0]: longer(result.q, rows, up_to(rows, 16) + 16 * gap, axis=1),
+        names[1]: _scales(result.scales, blocks, layout, gap, "mn_major"),
+    }
+
+
+def bounds(offsets: numpy.ndarray, padded: bool) -> dict[str, Placed]:
+    return dict(zip(("padded_starts", "padded_ends"), map(Placed, padded_bounds(offsets)), strict=True)) if padded else {}
+
+
+def _scales(scales: numpy.ndarray, length: int, layout: str, gap: int, first_in: str) -> Placed:
+    """Scales that are the first of so many, along the first axis in this layout and along the last one in the other."""
+    axis = 0 if layout == first_in else 1
+    columns = scales.shape[1] if axis == 0 else length
+    return longer(scales, length, mn_major_stride(columns) + 4 * gap if layout == "mn_major" else columns + gap, axis=axis)
