@@ -1,0 +1,213 @@
+"""A layer of experts: route, two grouped GEMMs, combine. It trains with master weights, or serves frozen weights of any format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from zoo.contract.whole_numbers import shown
+from zoo.errors import ArgumentError
+from zoo.torch.nn.expert_weights import ExpertWeights
+from zoo.torch.nn.experts_serving import RECIPES, Gating
+from zoo.torch.nn.experts_training import composed, fused
+from zoo.torch.nn.formats import TRAINING, format_of
+from zoo.torch.nn.from_checkpoint import read, usual_format
+from zoo.torch.nn.routing import combine, route
+from zoo.torch.quantized import Quantized
+
+_ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
+
+
+class Experts(torch.nn.Module):
+    """y[t] = sum over j of weights[t, j] * down[e] (act(gate[e] x[t]) * up[e] x[t]) with e = ids[t, j], plus shared(x).
+
+    `gate_up.weight` (E, 2 I, K) and `down.weight` (E, K, I) train in fp8b128, mxfp8 and nvfp4. In other formats the layer is frozen: it
+    serves weights of `from_float`, `from_checkpoint` or a state_dict. `freeze()` freezes a layer that trains.
+
+    gates: the order of gate_up's rows. "halves": all gates before all ups. "interleaved": each gate before its up.
+    first: id of the first expert here. total: number of experts on all ranks. Ids of other ranks, and -1, are dropped.
+    check_ids: refuses ids outside -1 .. total - 1 on the device, for debugging.
+    """
+
+    def __init__(
+        self,
+        experts: int,
+        hidden: int,
+        intermediate: int,
+        *,
+        format: str = "fp8b128",
+        activation: str = "silu",
+        limit: float | None = None,
+        gates: str = "halves",
+        bias: bool = False,
+        shared: torch.nn.Module | None = None,
+        first: int = 0,
+        total: int | None = None,
+        check_ids: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ):
+        super().__init__()
+        _check(format, hidden, intermediate, activation, limit, gates)
+        self.experts, self.hidden, self.intermediate, self.format = experts, hidden, intermediate, format
+        self.activation, self.limit, self.gates = activation, limit, gates
+        self.first, self.total, self.check_ids = first, first + experts if total is None else total, check_ids
+        made = {"bias": bias, "format": format, "device": device, "dtype": dtype}
+        self.gate_up = ExpertWeights((experts, 2 * intermediate, hidden), gates=gates, **made)
+        self.down = ExpertWeights((experts, hidden, intermediate), gates=None, **made)
+        self.shared = shared
+        if format not in TRAINING:
+            self.freeze()
+
+    @classmethod
+    def from_float(
+        cls,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        format: str = "fp8b128",
+        frozen: bool = False,
+        *,
+        gate_up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
+        **options: Any,
+    ) -> Experts:
+        """A layer of weights (E, 2 I, K) and (E, K, I). It is frozen if `frozen`, and in formats that do not train."""
+        wanted = (*gate_up.shape[::2], gate_up.shape[1] // 2) if gate_up.dim() == 3 else ()
+        if gate_up.dim() != 3 or down.shape != wanted or gate_up.shape[1] % 2:
+            got = f"{tuple(gate_up.shape)} and {tuple(down.shape)}"
+            raise ArgumentError(f"Experts.from_float: expected gate_up (E, 2 I, K) and down (E, K, I), got {got}")
+        made = cls._empty(down.shape, format, gate_up_bias, down_bias, options)
+        for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
+            one.begin(weight, bias)
+            if frozen or format not in TRAINING:
+                one.freeze()
+        return made
+
+    @classmethod
+    def from_quantized(
+        cls,
+        gate_up: Quantized,
+        down: Quantized,
+        format: str,
+        *,
+        gate_up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
+        **options: Any,
+    ) -> Experts:
+        """A frozen layer of weights by rows with plain scales, of fp8b128 by squares. The tensor scale of NVFP4 is one, or (E,), or (E, 2)
+        for gates and ups."""
+        made = cls._empty(down.stored_shape, format, gate_up_bias, down_bias, options)
+        for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
+            one.begin(None, bias)
+            one.hold(weight)
+        return made
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        path_or_tensors: str | os.PathLike[str] | Mapping[str, torch.Tensor],
+        prefix: str,
+        kind: str | None = None,
+        *,
+        format: str | None = None,
+        experts: range | None = None,
+        device: str | torch.device | None = None,
+        **options: Any,
+    ) -> Experts:
+        """The frozen layer whose tensors begin with `prefix`, such as "model.layers.3.mlp.experts.". Their bytes are not rounded again.
+
+        path_or_tensors: a safetensors file, a folder of them, or tensors by name.
+        kind: gpt_oss, deepseek_fp8 (Qwen3's too), deepseek_v4, modelopt_nvfp4, compressed_tensors_nvfp4; by default found by names.
+        format: by default what the device multiplies, with FP8 tokens. experts: the ids to load, by default all.
+        """
+        gate_up, down, found = read(path_or_tensors, prefix, kind, experts, device)
+        return cls.from_quantized(gate_up, down, format or usual_format(down.format, down.device), **{**found, **options})
+
+    @classmethod
+    def _empty(cls, down: tuple[int, ...], format: str, gate_up_bias: Any, down_bias: Any, options: dict[str, Any]) -> Experts:
+        """Without memory for its weights."""
+        if (gate_up_bias is None) != (down_bias is None):
+            raise ArgumentError("Experts: a layer has both biases or none; pass zeros for the other")
+        experts, hidden, intermediate = down
+        return cls(experts, hidden, intermediate, format=format, bias=down_bias is not None, **options, device="meta")
+
+    def freeze(self) -> Experts:
+        """Replaces the weights by their quantised forms, and returns the layer."""
+        self._check_epilogue()
+        self.gate_up.freeze()
+        self.down.freeze()
+        return self
+
+    @property
+    def frozen(self) -> bool:
+        return self.down.frozen
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        tokens = format_of(self.format).filled(x.reshape(-1, x.shape[-1]))
+        ids, weights = self._chosen(tokens, ids, weights)
+        residual = None if self.shared is None else self.shared(x).reshape(tokens.shape).to(torch.bfloat16)
+        routing = route(ids, weights.detach(), self.experts, self.first)
+        gating = Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
+        if self.frozen:
+            y = self._served(tokens, weights, residual, routing, gating)
+        else:
+            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None
+            y = (fused if simple else composed)(tokens, weights, residual, self.gate_up, self.down, routing, gating)
+        return y.to(x.dtype).view(x.shape)
+
+    def _served(self, x: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None, routing: Any, gating: Gating) -> torch.Tensor:
+        if x.requires_grad and torch.is_grad_enabled():
+            raise ArgumentError(
+                f"Experts: frozen weights in {self.format} give x no gradient; call the layer under torch.no_grad(), pass x.detach(), "
+                f"or train a layer that is not frozen, in {' or '.join(TRAINING)}"
+            )
+        d = RECIPES[self.format].multiply(x.detach(), self.gate_up.matrices(), self.down.matrices(), routing, gating)
+        return combine(d, routing.rows, weights, residual)
+
+    def _chosen(self, tokens: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """ids and weights (T, top_k), contiguous."""
+        if tokens.shape[1] != self.hidden:
+            raise ArgumentError(f"Experts: x: expected (..., {self.hidden}), got rows of {tokens.shape[1]}")
+        ids, weights = (one.reshape(-1, one.shape[-1]).contiguous() for one in (ids, weights))
+        count = tokens.shape[0]
+        if ids.shape[0] != count or ids.shape[1] == 0 or ids.dtype not in (torch.int32, torch.int64):
+            raise ArgumentError(f"Experts: ids: expected ({count}, top_k) in int32 or int64, got {tuple(ids.shape)} in {ids.dtype}")
+        if ids.shape != weights.shape or not weights.is_floating_point():
+            raise ArgumentError(f"Experts: weights: expected numbers {tuple(ids.shape)}, as ids, got {tuple(weights.shape)} in {weights.dtype}")
+        if self.check_ids:
+            inside = ((ids >= -1) & (ids < self.total)).all()
+            torch._assert_async(inside, f"Experts: ids: an id is outside -1 .. {self.total - 1}, the experts of all ranks")
+        return ids, weights.float()
+
+    def _check_epilogue(self) -> None:
+        """Frozen layers have what the epilogues of their GEMMs have."""
+        others = ", ".join(name for name, one in RECIPES.items() if one.epilogue)
+        has = {f"activation {self.activation}": self.activation != "silu", "bias": self.down.bias is not None}
+        for name in (name for name, wanted in has.items() if wanted and not RECIPES[self.format].epilogue):
+            raise ArgumentError(f"Experts: a frozen layer in {self.format} has no {name}; these formats have it: {others}")
+
+    def extra_repr(self) -> str:
+        limit = "" if self.limit is None else f", limit={self.limit}"
+        sizes = f"experts={self.experts}, hidden={self.hidden}, intermediate={self.intermediate}"
+        return f"{sizes}, format={self.format}, activation={self.activation}{limit}{', frozen' if self.frozen else ''}"
+
+
+def _check(format: str, hidden: int, intermediate: int, activation: str, limit: float | None, gates: str) -> None:
+    multiple = format_of(format).multiple
+    if activation not in _ACTIVATIONS:
+        raise ArgumentError(f"Experts: no activation {shown(activation)}; there are {', '.join(_ACTIVATIONS)}")
+    if gates not in ("halves", "interleaved"):
+        raise ArgumentError(f"Experts: gates: expected 'halves' or 'interleaved', got {shown(gates)}")
+    if limit is not None and not limit > 0:
+        raise ArgumentError(f"Experts: limit: expected a number above 0, got {shown(limit)}")
+    if limit is not None and activation == "silu":
+        raise ArgumentError("Experts: silu has no limit; activation='deepseek_v4' is silu with limits")
+    for name, size in (("hidden", hidden), ("intermediate", intermediate)):
+        if size % multiple or size < 1:
+            raise ArgumentError(f"Experts: {name}: {format} needs a multiple of {multiple}, got {size}")

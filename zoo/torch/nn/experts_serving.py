@@ -1,0 +1,172 @@
+"""The two grouped GEMMs of a frozen MoE layer, in every format: which operators prepare the weights, and which multiply.
+
+    x (T, K) -> quantise -> gather, gates and ups, activation, quantise -> h (R, I) -> second GEMM -> d (R, K)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from zoo.torch.nn.formats import FORMATS
+from zoo.torch.nn.routing import Routing
+from zoo.torch.quantized import Quantized
+
+ops: Any = torch.ops.zoo
+
+
+@dataclass(frozen=True, eq=False)
+class Matrices:
+    """One matrix of each expert, as the GEMMs of a format read it."""
+
+    elements: torch.Tensor
+    scales: torch.Tensor | None  # none for packed NVFP4
+    alpha: torch.Tensor | None  # NVFP4: factor of each expert (E,), of gates and ups of each (E, 2)
+    bias: torch.Tensor | None  # (E, N), of gates and ups (E, 2, I) or (E, I, 2)
+
+    @property
+    def operands(self) -> tuple[torch.Tensor, ...]:
+        return (self.elements,) if self.scales is None else (self.elements, self.scales)
+
+    @property
+    def factors(self) -> dict[str, torch.Tensor | None]:
+        return {"alpha": self.alpha, "bias": self.bias}
+
+
+@dataclass(frozen=True)
+class Gating:
+    """How gates and ups become h."""
+
+    gates: str  # halves: all gates before all ups; interleaved: each gate before its up
+    activation: str
+    limit: float | None
+    hidden: int
+    intermediate: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        limit = {} if self.limit is None else {"limit": self.limit}
+        return {"gates": self.gates, "activation": self.activation, **limit}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    prepare: Callable[[Quantized, str | None], Quantized]  # plain weights, order of gates -> weights as the GEMMs read them
+    multiply: Callable[[torch.Tensor, Matrices, Matrices, Routing, Gating], torch.Tensor]  # x, gates and ups, second matrices -> d
+    epilogue: bool = True  # bias, limits, every activation
+
+
+def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
+    """A view of 2 I gates and ups with an axis of 2, which states their order."""
+    return rows.unflatten(axis, (2, -1) if gates == "halves" else (-1, 2))
+
+
+def _as_they_are(w: Quantized, gates: str | None) -> Quantized:
+    return w
+
+
+def _blocked(w: Quantized, gates: str | None) -> Quantized:
+    return w.laid("blocked")
+
+
+def _padded(w: Quantized, gates: str | None) -> Quantized:
+    elements = ops.pack_mxfp4(w.elements.flatten(0, 1)).unflatten(0, w.elements.shape[:2])
+    return w.laid("blocked")._with(elements=elements, packed_shape=w.stored_shape)
+
+
+def _packed(tokens: str) -> Callable[[Quantized, str | None], Quantized]:
+    def pack(w: Quantized, gates: str | None) -> Quantized:
+        pair = (w.elements, w.scales) if gates is None else (paired(w.elements, gates), paired(w.scales, gates))
+        made = getattr(ops, f"pack_{w.format}_fragments")(*pair, gates=gates or "plain", tokens=tokens)
+        elements, scales = (made, w.scales.new_empty(0)) if w.format == "nvfp4" else made
+        return w._with(elements=elements, scales=scales, layout="fragments", packed_shape=w.stored_shape)
+
+    return pack
+
+
+def _gemms(format: str, first: str) -> tuple[Any, Any]:
+    return getattr(ops, f"gemm_{format}_m_grouped_gather_{first}"), getattr(ops, f"gemm_{format}_m_grouped_contiguous")
+
+
+def _fp8b128(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+    options, (gemm, contiguous) = FORMATS["fp8b128"].options, _gemms("fp8b128", "swiglu_fp8b128")
+    a = ops.quantize_fp8b128_rows(x, **options)
+    h = gemm(*a, *first.operands, routing.index, routing.offsets, gates=gating.gates, **options)
+    d: torch.Tensor = contiguous(*h, *second.operands, offsets=routing.offsets)
+    return d
+
+
+def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
+    def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+        gemm, contiguous = _gemms(format, "swiglu_fp8b128")
+        x = x if x.dtype == torch.float16 else x.to(torch.bfloat16)  # the quantiser has no f32
+        a, a_scale = ops.quantize_fp8token_rows(x, order="fragments")
+        to_fragments = {"order": "fragments", "columns": gating.intermediate}
+        h, h_scale = gemm(
+            a, *first.operands, routing.index, routing.offsets, a_scale=a_scale, **first.factors, **gating.options, **to_fragments
+        )  # fmt: skip
+        d: torch.Tensor = contiguous(h, *second.operands, routing.offsets, a_block_scale=h_scale, N=gating.hidden, **second.factors)
+        return d
+
+    return multiply
+
+
+def _bf16_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
+    def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+        gemm, contiguous = _gemms(format, "swiglu")
+        a = x.to(torch.bfloat16)
+        h = gemm(a, *first.operands, routing.index, routing.offsets, I=gating.intermediate, **first.factors, **gating.options)
+        d: torch.Tensor = contiguous(h, *second.operands, routing.offsets, N=gating.hidden, **second.factors)
+        return d
+
+    return multiply
+
+
+def _by_mxfp8_tokens(format: str) -> Callable[..., torch.Tensor]:
+    def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+        options, (gemm, contiguous) = FORMATS[format].options, _gemms(format, "swiglu_mxfp8")
+        a = ops.quantize_mxfp8_rows(x, **options)
+        h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options, **options)
+        d: torch.Tensor = contiguous(*h, *second.operands, routing.offsets, **second.factors)
+        return d
+
+    return multiply
+
+
+def _mxfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+    """No GEMM quantises h to MXFP4."""
+    options, (gemm, contiguous) = FORMATS["mxfp4"].options, _gemms("mxfp4", "swiglu")
+    a = ops.quantize_mxfp4_rows(x, **options)
+    h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options)
+    a = ops.quantize_mxfp4_rows_m_grouped_contiguous(h, routing.offsets, layout="blocked", **options)
+    d: torch.Tensor = contiguous(*a, *second.operands, routing.offsets, **second.factors)
+    return d
+
+
+def _nvfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+    """The tensor scale of each expert's h needs all its rows, so a quantiser follows the first GEMM."""
+    (gemm, contiguous), offsets = _gemms("nvfp4", "swiglu"), routing.offsets
+    assert first.alpha is not None
+    _, of_x = ops.quantize_amax.all(x)
+    a, alpha = ops.quantize_nvfp4_rows(x, of_x), of_x * first.alpha[:, 0]
+    h = gemm(*a, *first.operands, routing.index, offsets, alpha=alpha, bias=first.bias, **gating.options)
+    _, of_h = ops.quantize_amax_m_grouped_contiguous.all(h, offsets)
+    a = ops.quantize_nvfp4_rows_m_grouped_contiguous(h, offsets, of_h, layout="blocked")
+    d: torch.Tensor = contiguous(*a, *second.operands, offsets, alpha=of_h * second.alpha, bias=second.bias)
+    return d
+
+
+RECIPES = {
+    "fp8b128": Recipe(_as_they_are, _fp8b128, epilogue=False),
+    "fp8_mxfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_mxfp4")),
+    "fp8_nvfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_nvfp4")),
+    "bf16_mxfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_mxfp4")),
+    "bf16_nvfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_nvfp4")),
+    "mxfp8": Recipe(_blocked, _by_mxfp8_tokens("mxfp8")),
+    "mxfp8_mxfp4": Recipe(_padded, _by_mxfp8_tokens("mxfp8_mxfp4")),
+    "mxfp4": Recipe(_blocked, _mxfp4),
+    "nvfp4": Recipe(_blocked, _nvfp4),
+}

@@ -1,0 +1,170 @@
+"""Experts with master weights, forward and backward.
+
+    forward   x --quantise--> gather, gates and ups --> h --SwiGLU, quantise--> second GEMM --> combine --> y
+    backward  dy --quantise--> gather, second GEMM's transpose --> d_act --SwiGLU's backward--> d_h, act, routing gradients
+              d_h --first GEMM's transpose--> combine --> dx        d_h^T x and dy^T (weight act): gradients of the weights
+
+`fused` is this picture in fp8b128. x and h are saved, no row of the second GEMM. Rows behind the last expert are unwritten and stay unread.
+`composed` is the same layer of separate products, for the formats, activations and biases that fp8b128's kernels lack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zoo.torch.nn.expert_weights import ExpertWeights
+from zoo.torch.nn.experts_serving import Gating, paired
+from zoo.torch.nn.formats import format_of
+from zoo.torch.nn.kept import Kept, made
+from zoo.torch.nn.products import grouped_product
+from zoo.torch.nn.routing import Routing, combine, combined, gather, gathered, refuse_second_derivative
+
+ops: Any = torch.ops.zoo
+_FORM = format_of("fp8b128")
+
+
+def fused(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    residual: torch.Tensor | None,
+    gate_up: ExpertWeights,
+    down: ExpertWeights,
+    routing: Routing,
+    gating: Gating,
+) -> torch.Tensor:
+    """y (T, K) in fp8b128, by silu and without biases."""
+    kept = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
+    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
+    if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
+        return _forward(None, *given)
+    y: torch.Tensor = _Fused.apply(*given)
+    return y
+
+
+def composed(
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    residual: torch.Tensor | None,
+    gate_up: ExpertWeights,
+    down: ExpertWeights,
+    routing: Routing,
+    gating: Gating,
+) -> torch.Tensor:
+    """y (T, K) in any format that trains, by any activation."""
+
+    def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
+        assert w.weight is not None
+        return grouped_product(rows, w.weight, routing.offsets, w.format, bias=w.bias, kept=w._kept, dtype=torch.bfloat16)
+
+    h = multiplied(gather(x, routing), gate_up)
+    gate, up = paired(h, gating.gates).float().unbind(1 if gating.gates == "halves" else 2)
+    if gating.limit is not None:
+        gate, up = gate.clamp(max=gating.limit), up.clamp(-gating.limit, gating.limit)
+    slope, added = (1.702, 1) if gating.activation == "gpt_oss" else (1, 0)
+    act = gate * torch.sigmoid(slope * gate) * (up + added)
+    return combine(multiplied(act.bfloat16(), down), routing.rows, weights, residual)
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> torch.Tensor:
+        return _forward(ctx, *given)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        refuse_second_derivative()
+        x, h, offsets, index, rows, row_weights, *saved = ctx.saved_tensors
+        needs_x, needs_weights, needs_residual, needs_gate_up, needs_down = ctx.needs_input_grad[:5]
+        w1, w2 = _transposed(ctx, saved, 0, needs_x), _transposed(ctx, saved, 1, True)
+        dy = gradients[0].contiguous()
+        dx = d_weights = d_gate_up = d_down = None
+        d_act = ops.gemm_fp8b128_m_grouped_gather(*_rows(dy), *w2, index, offsets)
+        d_h, act, d_row_weights = _swiglu_backward(d_act, h, row_weights, ctx.gates)
+        if needs_x:
+            dx = combined(ops.gemm_fp8b128_m_grouped_contiguous(*_rows(d_h), *w1, offsets=offsets), rows).to(x.dtype)
+        if needs_gate_up:
+            d_gate_up = _weight_gradient(d_h, gathered(x, index), offsets, ctx.dtypes[0])
+        if needs_down:
+            d_down = _weight_gradient(gathered(dy, index), act, offsets, ctx.dtypes[1])
+        if needs_weights:
+            d_weights = _of_choices(d_row_weights, rows)
+        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 6
+
+
+def _forward(
+    ctx: Any,
+    x: torch.Tensor,
+    weights: torch.Tensor,
+    residual: torch.Tensor | None,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    offsets: torch.Tensor,
+    index: torch.Tensor,
+    rows: torch.Tensor,
+    row_weights: torch.Tensor,
+    gates: str,
+    kept: tuple[Kept, Kept] | None,
+) -> torch.Tensor:
+    """Without a ctx nothing is saved."""
+    masters = (gate_up.detach(), down.detach())
+    back = (ctx is not None and ctx.needs_input_grad[0], ctx is not None)
+    forms = [
+        made(_FORM, master, needed) if kept is None else kept[one](_FORM, (gate_up, down)[one], needed)
+        for one, (master, needed) in enumerate(zip(masters, back, strict=True))
+    ]
+    (w1, w1_back), (w2, w2_back) = forms
+    h = ops.gemm_fp8b128_m_grouped_gather(*_rows(x.detach()), w1.elements, w1.scales, index, offsets)
+    act = ops.quantize_fp8b128_rows_swiglu(paired(h, gates), gates=gates, **_FORM.options)
+    d = ops.gemm_fp8b128_m_grouped_contiguous(*act, w2.elements, w2.scales, offsets=offsets)
+    if ctx is not None:
+        ctx.gates, ctx.kept, ctx.dtypes = gates, kept, (gate_up.dtype, down.dtype)
+        if kept is None:
+            saved = [part for one in (w1_back, w2_back) for part in ((None, None) if one is None else (one.elements, one.scales))]
+        else:
+            saved = [gate_up, down]
+        ctx.save_for_backward(x, h, offsets, index, rows, row_weights, *saved)
+    return combined(d, rows, weights.detach(), None if residual is None else residual.detach())
+
+
+def _rows(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    found: tuple[torch.Tensor, torch.Tensor] = ops.quantize_fp8b128_rows(x, **_FORM.options)
+    return found
+
+
+def _transposed(ctx: Any, saved: list[Any], one: int, needed: bool) -> tuple[Any, ...]:
+    """Elements and scales of a weight as the gradient of its input reads them."""
+    if not needed or ctx.kept is None:
+        return tuple(saved[2 * one : 2 * one + 2])
+    found = ctx.kept[one](_FORM, saved[one], True)[1]
+    return found.elements, found.scales
+
+
+def _swiglu_backward(
+    d_act: torch.Tensor, h: torch.Tensor, row_weights: torch.Tensor, gates: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The gradient of h, the activation times the routing weight, and the gradient of the routing weight of each row."""
+    axis = 1 if gates == "halves" else 2
+    gate, up = paired(h, gates).float().unbind(axis)
+    share, d_act, factor = torch.sigmoid(gate), d_act.float(), row_weights[:, None]
+    act = gate * share * up
+    d_gate, d_up = d_act * up * share * (1 + gate * (1 - share)), d_act * gate * share
+    d_h = torch.stack((d_gate * factor, d_up * factor), axis).flatten(1)
+    return d_h.bfloat16(), (act * factor).bfloat16(), (d_act * act).sum(1)
+
+
+def _weight_gradient(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """a^T b of the rows of each expert (E, N, K). Experts without rows get zeros."""
+    return _FORM.weight_gradient(_FORM.columns(a, offsets), _FORM.columns(b, offsets), dtype)
+
+
+def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    if of_rows.shape[0] == 0:
+        return of_rows.new_zeros(rows.shape)
+    return torch.where(rows < 0, 0, of_rows[rows.clamp(min=0)])
+
+
+def _capturing(x: torch.Tensor) -> bool:
+    """What is cast inside a graph must be cast each time that it runs."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
