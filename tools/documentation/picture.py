@@ -70,7 +70,7 @@ def picture(found: Comparison, theme: str) -> str:
 def caption(found: Comparison) -> str:
     """What the picture shows, in figures: the fewest and the most tokens, the worst problem, a layer."""
     ratios = [one for one in found.ratios() if one.rival not in found.less]
-    sentences = []
+    sentences: list[str] = []
     if ratios:
         bands = sorted({one.tokens for one in ratios})
         for band in dict.fromkeys((bands[0], bands[-1])):
