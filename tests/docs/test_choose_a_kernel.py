@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs" / "choose_a_kernel.md").read_text()
 KERNELS = {kernel.name: kernel for kernel in zoo.find()}
 GEMMS = {name: kernel for name, kernel in KERNELS.items() if name.startswith("gemm.")}
 CODE = re.compile(r"`([^`]+)`")
-NAME = re.compile(r"(?:gemm|quantize|dequantize|requantize|pack|unpack|scales)\.[\w.*]+")
+NAME = re.compile(r"(?:gemm|quantize|dequantize|requantize|pack|unpack|scales|experts)\.[\w.*]+")
 OPTION = re.compile(r'(\w+)="(\w+)"')
 CHIPS = {"Hopper": "sm_90a", "Blackwell": "sm_100f"}
 
