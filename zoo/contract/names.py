@@ -37,6 +37,10 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "pack": ((("formats", FORMATS, False), ("arrangement", PACKED, True)),),
     "unpack": ((("formats", FORMATS, False), ("arrangement", PACKED, False)),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EXTRAS, True)),),
+    "norm": (
+        (("formats", FORMATS, True), ("direction", ("rows",), False)),
+        (("pass", ("backward",), False), ("extra", ("weight",), True)),
+    ),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))
 
