@@ -37,7 +37,12 @@ struct NormedRow {
     using In = Input<X>;
     using Threads = RowThreads<THREADS>;
     static constexpr int CELLS = Threads::CELLS, VALUES = Threads::VALUES, PIECE = Threads::PIECE, BYTES = 2;
-    static constexpr bool KEEPS_WEIGHTS = WeightCell<Weight>::BYTES == 2;  // registers do not suffice for f32
+    // Whether weights are loaded before the sum is known. Registers do not suffice for f32, nor on Blackwell.
+#if __CUDA_ARCH__ == 900
+    static constexpr bool KEEPS_WEIGHTS = WeightCell<Weight>::BYTES == 2;
+#else
+    static constexpr bool KEEPS_WEIGHTS = false;
+#endif
 
     const NormArguments& norm;
     Threads threads;

@@ -30,6 +30,7 @@ _RULES = {  # op -> module
     "pack": "arrangements",
     "unpack": "fragments",
     "gemm": "products",
+    "norm": "norms",
 }
 
 
