@@ -86,7 +86,7 @@ def sum_of_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """float32 (M, K) and (M, K) -> the sums over rows (M,)."""
     rows, columns = a.shape
     warps = max(-(-columns // WARP_COLUMNS), 1)
-    a, b = (_filled(one, warps * WARP_COLUMNS).reshape(rows, warps, -1, PIECE) for one in (a, b))
+    a, b = (_filled(one, warps * WARP_COLUMNS).reshape(rows, warps, WARP_COLUMNS // PIECE, PIECE) for one in (a, b))
     sums = np.zeros((rows, warps, PIECE), np.float32)
     for piece in range(a.shape[2]):
         sums = fused_multiply_add(a[:, :, piece], b[:, :, piece], sums)
