@@ -21,8 +21,9 @@ from zoo.reference.token_rows import quantize_token_rows
 
 # Around a lane's 8 columns, a block of 128, a piece of 256, a warp's 1024, and the columns of each tile; few and many rows a CTA.
 _SHAPES = (
-    (1, 16), (3, 128), (2, 144), (33, 240), (5, 272), (9, 1008), (4, 1024), (3, 1040), (7, 2048), (2, 2880), (1, 4096), (2, 4112), (1, 7168),
-    (1, 8192), (1, 8208), (1, 16_384), (300, 2880), (129, 7168), (4099, 64), (37, 16_384),
+    (1, 16), (3, 128), (2, 144), (33, 240), (5, 272), (9, 1008), (4, 1024), (3, 1040), (7, 2048), (2, 2880), (1, 4096), (2, 4112), (1, 5008), (1, 6000), (1, 7168),
+    (1, 8192), (1, 8208), (1, 8320),
+    (1, 9232), (1, 9984), (1, 16_384), (300, 2880), (129, 7168), (4099, 64), (37, 16_384),
 )  # fmt: skip
 _STRIDED = ((37, 336), (3, 2896), (1, 9232))
 
@@ -38,6 +39,11 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     yield from make.each("no columns", cast(numpy.zeros((5, 0)), dtype))
     for name, x, eps in hazards(dtype, random):
         yield from make.each(name, x, eps=eps)
+    for columns in (6000, 9008):
+        long = cast(random.standard_normal((1, columns)), dtype)
+        yield from make.each(f"blocks over all exponents in a row of {columns}", spread((1, columns), dtype, 128, random))
+        long[0, columns - 2] = numpy.nan
+        yield from make.each(f"NaN at the end of a row of {columns}", long)
 
 
 def hazards(dtype: str, random: numpy.random.Generator) -> Iterator[tuple[str, numpy.ndarray, float]]:
