@@ -122,7 +122,9 @@ struct NormedRow {
     }
 
    private:
-    static __device__ __forceinline__ void make_opaque(uint4& v) { asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)); }
+    static __device__ __forceinline__ void make_opaque(uint4& v) {
+        asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+    }
     template <class Byte>
     __device__ __forceinline__ Byte* place(Byte* array, int64_t stride, int i) const {
         return array + (row * stride + column + i * PIECE) * BYTES;

@@ -88,7 +88,7 @@ class _Forward:
     ) -> Problem:
         columns = x.shape[1]
         steps = up_to(columns, 8) + 8 * gap, 1
-        weight = cast(1 + self.random.standard_normal(columns) / 2, self.weight_dtype)
+        weight = cast(numpy.asarray(1 + self.random.standard_normal(columns) / 2), self.weight_dtype)
         inputs = {"x": Placed(x, steps), "weight": Placed(weight)}
         residual = None
         if with_residual:  # not of the size of x: one of them would be lost in the other

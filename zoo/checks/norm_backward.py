@@ -42,7 +42,7 @@ def _backward_problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     def problem(name: str, x: numpy.ndarray, dy: numpy.ndarray, gap: int, eps: float, with_parts: bool, with_sum: bool) -> Problem:
         rows, columns = x.shape
         steps = columns + 8 * gap, 1
-        weight = cast(1 + random.standard_normal(columns) / 2, weight_dtype)
+        weight = cast(numpy.asarray(1 + random.standard_normal(columns) / 2), weight_dtype)
         rstd = rms_norm(x, weight, eps).rstd
         inputs = {"dy": Placed(dy, steps), "x": Placed(x, steps), "weight": Placed(weight), "rstd": Placed(rstd)}
         dsum: Any = cast(random.standard_normal(x.shape), dtype) if with_sum else None

@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(Variant::THREADS, Variant::CTAS) ZO
             if (!row.inside(i)) words[i][0] = words[i][1] = 0;  // a NaN multiplier would make NaN of these
             const int block = (row.column + i * Share::PIECE) / Format::BLOCK;
             if (row.threads.lane % LANES == 0 && row.inside(i))
-                reinterpret_cast<uint32_t*>(scales)[plain ? row.row * scales_stride + block : block * scales_stride + row.row] = scale;
+                reinterpret_cast<uint32_t*>(scales)[plain ? row.row * scales_stride + block : block * scales_stride + row.row] =
+                    scale;
         }
         store_elements<Share>(row, words, q, q_stride, fragments);
     });
