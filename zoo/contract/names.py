@@ -39,6 +39,10 @@ GRAMMAR: dict[str, tuple[tuple[FieldRule, ...], ...]] = {
     "unpack": ((("formats", FORMATS, False), ("arrangement", PACKED, False)),),
     "gemm": ((("formats", FORMATS, False), ("grouping", GROUPINGS, False), ("extra", EXTRAS, True)),),
     "experts": ((("step", EXPERT_STEPS, False), ("gradient", ("backward",), True)),),
+    "norm": (
+        (("formats", FORMATS, True), ("direction", ("rows",), False)),
+        (("gradient", ("backward",), False), ("extra", ("weight",), True)),
+    ),
 }  # fmt: skip
 FIELDS = ("op", *dict.fromkeys(field for forms in GRAMMAR.values() for rules in forms for field, _, _ in rules))
 

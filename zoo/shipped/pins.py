@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "d952cbf631090d0ffb1be7daa90775c00ca838c00186c8f855704fae397f3d2e"
+MANIFEST_SHA256 = "29a3593c55ae6a60733afcf5e65eaa9c32d3c7a89175c81511f9056710293cb6"

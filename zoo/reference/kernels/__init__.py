@@ -31,6 +31,7 @@ _RULES = {  # op -> module
     "unpack": "fragments",
     "gemm": "products",
     "experts": "experts",
+    "norm": "norms",
 }
 
 
