@@ -50,7 +50,9 @@ def parted(rows: torch.Tensor, gates: str) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.unflatten(1, (2, -1) if gates == "halves" else (-1, 2)).unbind(1 if gates == "halves" else 2)
 
 
-def problem(tokens: int = 20, experts: int = 4, hidden: int = 128, intermediate: int = 128, top_k: int = 2, seed: int = 0, **model) -> Problem:
+def problem(
+    tokens: int = 20, experts: int = 4, hidden: int = 128, intermediate: int = 128, top_k: int = 2, seed: int = 0, **model
+) -> Problem:
     """Expert 1 has no token, some choices are dropped."""
     random = torch.Generator().manual_seed(seed)
 

@@ -107,7 +107,10 @@ def test_no_token_and_no_kept_choice_give_zeros(format):
     for some in (replace(p, x=p.x[:0], ids=p.ids[:0], weights=p.weights[:0]), replace(p, ids=torch.full_like(p.ids, -1))):
         found = gradients(layer_of(p, format), some, drawn(some))
         assert not any(one.any() for one in found.values())
-        assert {name: one.shape for name, one in found.items() if name in ("x", "weights")} == {"x": some.x.shape, "weights": some.ids.shape}
+        assert {name: one.shape for name, one in found.items() if name in ("x", "weights")} == {
+            "x": some.x.shape,
+            "weights": some.ids.shape,
+        }
 
 
 class Unwritten:

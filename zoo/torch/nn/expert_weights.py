@@ -89,7 +89,9 @@ class ExpertWeights(Layer):
             by_place = (elements,) if whole.format == "nvfp4" else (elements, whole.scales)
             half = 1 if self.gates is None else 2
             options = {"gates": self.gates or "plain", "tokens": "bf16" if format_of(self.format).tokens == "bf16" else "fp8"}
-            elements, scales = getattr(torch.ops.zoo, f"unpack_{whole.format}_fragments")(*by_place, R=rows // half, KB=columns // 2, **options)
+            elements, scales = getattr(torch.ops.zoo, f"unpack_{whole.format}_fragments")(
+                *by_place, R=rows // half, KB=columns // 2, **options
+            )
             whole = whole._with(layout="plain", scales=scales if self.gates is None else scales.flatten(1, 2))
         elements = elements if self.gates is None else elements.flatten(1, 2)
         elements = elements if elements.dtype == torch.float8_e4m3fn else elements[..., : columns // 2].contiguous()  # without padding
