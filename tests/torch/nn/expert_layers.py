@@ -125,6 +125,6 @@ def mutants(p: Problem) -> dict[str, Problem]:
         found["biases of gates and ups swapped"] = replace(p, gate_bias=p.up_bias, up_bias=p.gate_bias)
     if p.limit is not None:
         found["no limit"] = replace(p, limit=None)
-    if p.activation != "silu":
+    if p.activation == "gpt_oss":
         found["silu"] = replace(p, activation="silu")
     return found

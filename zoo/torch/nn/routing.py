@@ -14,7 +14,6 @@ import torch
 
 from zoo.errors import ArgumentError
 
-
 ops: Any = torch.ops.zoo
 
 
