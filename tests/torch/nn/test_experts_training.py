@@ -165,8 +165,6 @@ def test_nan_of_a_routing_weight_stays_in_its_token_and_its_experts():
 
 @pytest.mark.parametrize("format", TRAINING)
 def test_a_compiled_layer_has_the_gradients_of_the_layer(format):
-    if format == "nvfp4" and torch.__version__.startswith("2.6"):
-        pytest.skip("torch 2.6")
     p = problem()
     layer, dy = layer_of(p, format), drawn(p)
     wanted = gradients(layer, p, dy)

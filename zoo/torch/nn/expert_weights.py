@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -41,8 +41,7 @@ class ExpertWeights(Layer):
         if weight is not None:
             self.weight = torch.nn.Parameter(weight.detach())
 
-    @torch.no_grad()
-    def freeze(self) -> ExpertWeights:
+    def freeze(self) -> Self:
         if self.weight is not None:
             self.hold(_plain(self.weight.detach(), self.format))
         return self
@@ -83,7 +82,6 @@ class ExpertWeights(Layer):
             bias = bias if self.gates is None else paired(bias, self.gates)
         return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, bias)
 
-    @torch.no_grad()
     def dequantize(self, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         """The numbers of frozen weights (E, N, K)."""
         whole = self.quantized()

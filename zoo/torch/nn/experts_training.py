@@ -166,4 +166,4 @@ def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 def _capturing(x: torch.Tensor) -> bool:
     """What is cast inside a graph must be cast each time that it runs."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return bool(x.is_cuda and torch.cuda.is_current_stream_capturing())
