@@ -39,8 +39,15 @@ def fused(
     given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
         return _forward(None, *given)
+    return _with_gradients(*given)
+
+
+def _with_gradients(*given: Any) -> torch.Tensor:
     y: torch.Tensor = _Fused.apply(*given)
     return y
+
+
+torch.compiler.allow_in_graph(_with_gradients)  # as a whole, as in products.py
 
 
 def composed(
