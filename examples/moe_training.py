@@ -3,8 +3,8 @@
     pip install . torch
     python examples/moe_training.py
 
-`Experts` multiplies rows by the matrix of their expert. Each of its three GEMMs contracts another axis, so each operand is quantised
-along the axis that its GEMM contracts. torch does the rest. A CPU computes the kernels' written rule.
+`zoo.torch.nn.Experts` keeps master weights in float32, quantises them once a step, and has gradients for tokens, weights and routing weights.
+A CPU computes the kernels' written rule.
 """
 
 import torch
@@ -12,47 +12,25 @@ import torch
 import zoo.torch as zt
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ops, POW2 = torch.ops.zoo, {"scaling": "pow2"}  # Blackwell needs power-of-two scales
-T, EXPERTS, TOP, K, GATES = 96, 4, 2, 128, 64  # tokens, experts, experts of a token, width of the model, gates of an expert
+T, EXPERTS, TOP, K, GATES = 96, 4, 2, 128, 128  # tokens, experts, experts of a token, width of the model, gates of an expert
 
 
-def by_rows(x, w, offsets):
-    """The rows of each group times w (E, N, K) of their expert: (M, K) to (M, N)."""
-    b = zt.quantize(w, "fp8b128", direction="squares", **POW2)
-    return zt.matmul(zt.quantize(x, "fp8b128", **POW2), b.t(), groups=offsets)
+class InFloat32(torch.nn.Module):
+    """Every expert on every token."""
+
+    def __init__(self, gate_up, down):
+        super().__init__()
+        self.gate_up, self.down = torch.nn.Parameter(gate_up.clone()), torch.nn.Parameter(down.clone())
+
+    def forward(self, x, ids, weights):
+        gate, up = torch.einsum("tk,enk->ten", x.float(), self.gate_up).chunk(2, dim=2)
+        every = torch.einsum("tei,eki->tek", torch.nn.functional.silu(gate) * up, self.down)
+        return (every.gather(1, ids[..., None].expand(-1, -1, K)) * weights[..., None]).sum(1)
 
 
-def columns(x, offsets):
-    """x quantised along its columns. Each group is padded with zeros. The GEMM expects one more row of scales for each group."""
-    q, scales, _, ends = ops.quantize_fp8b128_cols_m_grouped_padded(x, offsets, layout="mn_major", **POW2)
-    return q, torch.nn.functional.pad(scales.t(), (0, 0, 0, len(offsets))), ends
-
-
-class Experts(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w, offsets):
-        ctx.save_for_backward(x, w, offsets)
-        return by_rows(x, w, offsets)
-
-    @staticmethod
-    def backward(ctx, dy):
-        x, w, offsets = ctx.saved_tensors
-        (*a, ends), (*b, _) = columns(dy, offsets), columns(x, offsets)
-        return by_rows(dy, w.mT.contiguous(), offsets), ops.gemm_fp8b128_k_grouped(*a, *b, ends, d="f32"), None
-
-
-def in_float32(x, w, offsets):
-    rows = x.float().split(offsets.diff(prepend=offsets.new_zeros(1)).tolist())
-    return torch.cat([some @ matrix.t() for some, matrix in zip(rows, w, strict=True)])
-
-
-def layer(experts, x, router, w_in, w_out):
-    logits, chosen = (x.float() @ router.t()).topk(TOP)
-    groups, order = chosen.flatten().sort(stable=True)
-    offsets = torch.searchsorted(groups, torch.arange(EXPERTS, device=x.device), right=True, out_int32=True)
-    gate, up = experts(x[order // TOP], w_in, offsets).chunk(2, dim=1)
-    y = experts(torch.nn.functional.silu(gate) * up, w_out, offsets)
-    return (y[order.argsort()].view(T, TOP, K) * logits.softmax(1)[..., None]).sum(1)
+def layer(experts, x, router):
+    logits, ids = (x.float() @ router.t()).topk(TOP)
+    return experts(x, ids, logits.softmax(1))
 
 
 def main():
@@ -60,13 +38,14 @@ def main():
     shapes = (EXPERTS, K), (EXPERTS, 2 * GATES, K), (EXPERTS, K, GATES)  # router, gates and ups, second matrices
     teacher, start = ([torch.randn(one, generator=random).to(DEVICE) / one[-1] ** 0.5 for one in shapes] for _ in range(2))
     x = torch.randn(T, K, generator=random).to(DEVICE, torch.bfloat16)
-    wanted = layer(in_float32, x, *teacher)
+    with torch.no_grad():
+        wanted = layer(InFloat32(*teacher[1:]), x, teacher[0])
     print(f"on {DEVICE}: loss before each step, over the mean square of the output that the layer learns")
-    for name, experts in (("FP8", Experts.apply), ("float32", in_float32)):
-        student = [one.clone().requires_grad_() for one in start]
-        optimiser, losses[name] = torch.optim.Adam(student, lr=3e-3), []
+    for name, experts in (("FP8", zt.nn.Experts.from_float(*start[1:], "fp8b128")), ("float32", InFloat32(*start[1:]))):
+        router, losses[name] = start[0].clone().requires_grad_(), []
+        optimiser = torch.optim.Adam([router, *experts.parameters()], lr=3e-3)
         for _ in range(6):
-            loss = (layer(experts, x, *student) - wanted).square().mean() / wanted.square().mean()
+            loss = (layer(experts, x, router) - wanted).square().mean() / wanted.square().mean()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -54,9 +54,9 @@ def test_there_is_an_example_for_each_framework():
 
 
 def test_a_tutorial_is_a_program_without_a_framework_and_one_in_torch():
-    in_parts, in_torch = programs_of(DOCS / "moe_layer.md")
+    in_torch, in_parts = programs_of(DOCS / "moe_layer.md")
     assert "torch" not in imported(in_parts) and "torch" in imported(in_torch)
-    assert in_parts.count("assert ") >= 4, "what the tutorial computes is compared with float32"
+    assert in_parts.count("assert ") >= 3, "what the tutorial computes is compared with float32"
 
 
 @pytest.mark.parametrize(("page", "text"), PYTHON)

@@ -50,7 +50,9 @@ def parted(rows: torch.Tensor, gates: str) -> tuple[torch.Tensor, torch.Tensor]:
     return rows.unflatten(1, (2, -1) if gates == "halves" else (-1, 2)).unbind(1 if gates == "halves" else 2)
 
 
-def problem(tokens: int = 20, experts: int = 4, hidden: int = 128, intermediate: int = 128, top_k: int = 2, seed: int = 0, **model) -> Problem:
+def problem(
+    tokens: int = 20, experts: int = 4, hidden: int = 128, intermediate: int = 128, top_k: int = 2, seed: int = 0, **model
+) -> Problem:
     """Expert 1 has no token, some choices are dropped."""
     random = torch.Generator().manual_seed(seed)
 
@@ -123,6 +125,6 @@ def mutants(p: Problem) -> dict[str, Problem]:
         found["biases of gates and ups swapped"] = replace(p, gate_bias=p.up_bias, up_bias=p.gate_bias)
     if p.limit is not None:
         found["no limit"] = replace(p, limit=None)
-    if p.activation != "silu":
+    if p.activation == "gpt_oss":
         found["silu"] = replace(p, activation="silu")
     return found

@@ -255,7 +255,10 @@ def test_frozen_experts_refuse_to_drop_the_gradient_of_x_and_pass_that_of_the_ro
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 64), torch.zeros(3, 2).int(), torch.zeros(3, 2)), r"x: expected \(\.\.\., 128\)"),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 128), torch.zeros(2, 2).int(), torch.zeros(2, 2)), r"ids: expected \(3, top_k\)"),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 128), torch.zeros(3, 2), torch.zeros(3, 2)), "int32 or int64"),
-        (lambda: Experts(2, 128, 64)(torch.zeros(3, 128), torch.zeros(3, 2).int(), torch.zeros(3, 1)), r"weights: expected numbers \(3, 2\)"),
+        (
+            lambda: Experts(2, 128, 64)(torch.zeros(3, 128), torch.zeros(3, 2).int(), torch.zeros(3, 1)),
+            r"weights: expected numbers \(3, 2\)",
+        ),
     ],
 )
 def test_what_does_not_fit_is_a_sentence(made, words):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -41,14 +41,16 @@ class ExpertWeights(Layer):
         if weight is not None:
             self.weight = torch.nn.Parameter(weight.detach())
 
-    @torch.no_grad()
-    def freeze(self) -> ExpertWeights:
+    def freeze(self) -> Self:
         if self.weight is not None:
             self.hold(_plain(self.weight.detach(), self.format))
         return self
 
     def hold(self, plain: Quantized) -> None:
         """Freezes with weights by rows and plain scales, of fp8b128 by squares, as `quantize` or a checkpoint has them."""
+        wanted = format_of(self.format).weights
+        if plain.format != wanted:
+            raise ArgumentError(f"Experts: format '{self.format}' multiplies weights in {wanted}, and these are in {plain.format}")
         made = RECIPES[self.format].prepare(plain, self.gates)
         if self.gates is not None and made.layout != "fragments":  # the order of gates is a shape, which no other order fits
             made = made._with(elements=paired(made.elements, self.gates), packed_shape=plain.stored_shape)
@@ -80,7 +82,6 @@ class ExpertWeights(Layer):
             bias = bias if self.gates is None else paired(bias, self.gates)
         return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, bias)
 
-    @torch.no_grad()
     def dequantize(self, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
         """The numbers of frozen weights (E, N, K)."""
         whole = self.quantized()
@@ -89,7 +90,9 @@ class ExpertWeights(Layer):
             by_place = (elements,) if whole.format == "nvfp4" else (elements, whole.scales)
             half = 1 if self.gates is None else 2
             options = {"gates": self.gates or "plain", "tokens": "bf16" if format_of(self.format).tokens == "bf16" else "fp8"}
-            elements, scales = getattr(torch.ops.zoo, f"unpack_{whole.format}_fragments")(*by_place, R=rows // half, KB=columns // 2, **options)
+            elements, scales = getattr(torch.ops.zoo, f"unpack_{whole.format}_fragments")(
+                *by_place, R=rows // half, KB=columns // 2, **options
+            )
             whole = whole._with(layout="plain", scales=scales if self.gates is None else scales.flatten(1, 2))
         elements = elements if self.gates is None else elements.flatten(1, 2)
         elements = elements if elements.dtype == torch.float8_e4m3fn else elements[..., : columns // 2].contiguous()  # without padding

@@ -157,7 +157,8 @@ class Experts(torch.nn.Module):
         if self.frozen:
             y = self._served(tokens, weights, residual, routing, gating)
         else:
-            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None
+            whole = self.gates == "interleaved" or self.intermediate % 128 == 0
+            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole
             y = (fused if simple else composed)(tokens, weights, residual, self.gate_up, self.down, routing, gating)
         return y.to(x.dtype).view(x.shape)
 
@@ -179,7 +180,9 @@ class Experts(torch.nn.Module):
         if ids.shape[0] != count or ids.shape[1] == 0 or ids.dtype not in (torch.int32, torch.int64):
             raise ArgumentError(f"Experts: ids: expected ({count}, top_k) in int32 or int64, got {tuple(ids.shape)} in {ids.dtype}")
         if ids.shape != weights.shape or not weights.is_floating_point():
-            raise ArgumentError(f"Experts: weights: expected numbers {tuple(ids.shape)}, as ids, got {tuple(weights.shape)} in {weights.dtype}")
+            raise ArgumentError(
+                f"Experts: weights: expected numbers {tuple(ids.shape)}, as ids, got {tuple(weights.shape)} in {weights.dtype}"
+            )
         if self.check_ids:
             inside = ((ids >= -1) & (ids < self.total)).all()
             torch._assert_async(inside, f"Experts: ids: an id is outside -1 .. {self.total - 1}, the experts of all ranks")

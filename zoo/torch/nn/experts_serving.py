@@ -1,6 +1,6 @@
 """The two grouped GEMMs of a frozen MoE layer, in every format: which operators prepare the weights, and which multiply.
 
-    x (T, K) -> quantise -> gather, gates and ups, activation, quantise -> h (R, I) -> second GEMM -> d (R, K)
+x (T, K) -> quantise -> gather, gates and ups, activation, quantise -> h (R, I) -> second GEMM -> d (R, K)
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ import torch
 
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
-from zoo.torch.nn.formats import format_of
+from zoo.torch.nn.formats import Columns, format_of
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
-from zoo.torch.nn.routing import Routing, combine, combined, gather, gathered, refuse_second_derivative
+from zoo.torch.nn.routing import Routing, combine, combined, gather, refuse_second_derivative
 
 ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
@@ -39,8 +39,15 @@ def fused(
     given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
         return _forward(None, *given)
+    return _with_gradients(*given)
+
+
+def _with_gradients(*given: Any) -> torch.Tensor:
     y: torch.Tensor = _Fused.apply(*given)
     return y
+
+
+torch.compiler.allow_in_graph(_with_gradients)  # as a whole, as in products.py
 
 
 def composed(
@@ -80,16 +87,20 @@ class _Fused(torch.autograd.Function):
         w1, w2 = _transposed(ctx, saved, 0, needs_x), _transposed(ctx, saved, 1, True)
         dy = gradients[0].contiguous()
         dx = d_weights = d_gate_up = d_down = None
-        d_act = ops.gemm_fp8b128_m_grouped_gather(*_rows(dy), *w2, index, offsets)
-        d_h, act, d_row_weights = _swiglu_backward(d_act, h, row_weights, ctx.gates)
+        q, scales, *dy_columns = _both(dy, offsets, index)
+        d_act = ops.gemm_fp8b128_m_grouped_contiguous(q, scales, *w2, offsets=offsets)
+        q, scales, h_q, h_scales, act_q, act_scales, dots, _, ends = ops.quantize_fp8b128_both_m_grouped_padded_swiglu_backward.all(
+            d_act, paired(h, ctx.gates), offsets, row_weights=row_weights, gates=ctx.gates, layout="mn_major", **_FORM.options
+        )
         if needs_x:
-            dx = combined(ops.gemm_fp8b128_m_grouped_contiguous(*_rows(d_h), *w1, offsets=offsets), rows).to(x.dtype)
+            dx = combined(ops.gemm_fp8b128_m_grouped_contiguous(q, scales, *w1, offsets=offsets), rows).to(x.dtype)
         if needs_gate_up:
-            d_gate_up = _weight_gradient(d_h, gathered(x, index), offsets, ctx.dtypes[0])
+            _, _, *x_columns = _both(x, offsets, index)
+            d_gate_up = _FORM.weight_gradient(_columns(h_q, h_scales, ends), _columns(*x_columns), ctx.dtypes[0])
         if needs_down:
-            d_down = _weight_gradient(gathered(dy, index), act, offsets, ctx.dtypes[1])
+            d_down = _FORM.weight_gradient(_columns(*dy_columns), _columns(act_q, act_scales, ends), ctx.dtypes[1])
         if needs_weights:
-            d_weights = _of_choices(d_row_weights, rows)
+            d_weights = _of_choices(dots.sum(1), rows)
         return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 6
 
 
@@ -141,22 +152,17 @@ def _transposed(ctx: Any, saved: list[Any], one: int, needed: bool) -> tuple[Any
     return found.elements, found.scales
 
 
-def _swiglu_backward(
-    d_act: torch.Tensor, h: torch.Tensor, row_weights: torch.Tensor, gates: str
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The gradient of h, the activation times the routing weight, and the gradient of the routing weight of each row."""
-    axis = 1 if gates == "halves" else 2
-    gate, up = paired(h, gates).float().unbind(axis)
-    share, d_act, factor = torch.sigmoid(gate), d_act.float(), row_weights[:, None]
-    act = gate * share * up
-    d_gate, d_up = d_act * up * share * (1 + gate * (1 - share)), d_act * gate * share
-    d_h = torch.stack((d_gate * factor, d_up * factor), axis).flatten(1)
-    return d_h.bfloat16(), (act * factor).bfloat16(), (d_act * act).sum(1)
+def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The rows of x through the index, quantised along rows, and along columns with their scales and the groups' ends."""
+    q, scales, columns, column_scales, _, ends = ops.quantize_fp8b128_both_m_grouped_padded(
+        x, offsets, index=index, layout="mn_major", **_FORM.options
+    )
+    return q, scales, columns, column_scales, ends
 
 
-def _weight_gradient(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """a^T b of the rows of each expert (E, N, K). Experts without rows get zeros."""
-    return _FORM.weight_gradient(_FORM.columns(a, offsets), _FORM.columns(b, offsets), dtype)
+def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
+    """The product of weight gradients asks for one more row of scales for each group."""
+    return Columns(elements, torch.nn.functional.pad(scales.t(), (0, 0, 0, ends.shape[0])), ends)
 
 
 def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -167,4 +173,4 @@ def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 def _capturing(x: torch.Tensor) -> bool:
     """What is cast inside a graph must be cast each time that it runs."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return bool(x.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -79,7 +79,9 @@ def _kind(tensors: _Tensors, prefix: str, kind: str | None) -> str:
     found = [name for name, one in _KINDS.items() if prefix + one.mark in tensors]
     if len(found) != 1:
         names = ", ".join(shown(name) for name in sorted(tensors)[:4]) or "no tensor"
-        raise ArgumentError(f"from_checkpoint: {shown(prefix)} begins {names}, which is of no kind that zoo knows; there are {', '.join(_KINDS)}")
+        raise ArgumentError(
+            f"from_checkpoint: {shown(prefix)} begins {names}, which is of no kind that zoo knows; there are {', '.join(_KINDS)}"
+        )
     return found[0]
 
 
@@ -130,7 +132,9 @@ def _deepseek_v4(get: Callable[[str], torch.Tensor], names: tuple[str, ...], exp
 def _nvfp4(of_codes: str, of_tensor: str) -> Callable[[Callable[[str], torch.Tensor], tuple[str, ...], range], Quantized]:
     def read(get: Callable[[str], torch.Tensor], names: tuple[str, ...], experts: range) -> Quantized:
         elements, scales = (_stacked(get, names, experts, part) for part in (of_codes, "weight_scale"))
-        number = torch.stack([torch.stack([get(f"{expert}.{name}.{of_tensor}").float().reshape(()) for name in names]) for expert in experts])
+        number = torch.stack(
+            [torch.stack([get(f"{expert}.{name}.{of_tensor}").float().reshape(()) for name in names]) for expert in experts]
+        )
         number = number.reciprocal() if of_tensor == "weight_global_scale" else number
         if not bool((number.isfinite() & (number >= 0)).all()):
             raise ArgumentError(f"from_checkpoint: {of_tensor}: expected finite numbers that are not below zero, got {number.tolist()[:4]}")

@@ -1,9 +1,9 @@
 """Routing of tokens to experts, and the sum of their experts' rows, on the device: no size depends on the routing and the host never waits.
 
-    ids (T, top_k)        0 2 | 2 1 | -1 2       expert of each choice; -1: dropped
-    rows (T, top_k)       0 2 | 3 1 | -1 4       row of each choice
-    index (R,)            0 1 0 1 2 -1           token of each row
-    offsets (E,)          1 2 5                  end row of each expert
+ids (T, top_k)        0 2 | 2 1 | -1 2       expert of each choice; -1: dropped
+rows (T, top_k)       0 2 | 3 1 | -1 4       row of each choice
+index (R,)            0 1 0 1 2 -1           token of each row
+offsets (E,)          1 2 5                  end row of each expert
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.errors import ArgumentError
+
+ops: Any = torch.ops.zoo
 
 
 class Routing(NamedTuple):
@@ -24,7 +26,8 @@ class Routing(NamedTuple):
 
 def route(ids: torch.Tensor, weights: torch.Tensor, experts: int, first: int = 0) -> Routing:
     """Sorts the choices by expert, stably, into R = T top_k rows. Ids outside first .. first + experts - 1 are dropped."""
-    return Routing(*_route(ids, weights, experts, first))
+    offsets, index, rows, _, row_weights = ops.experts_route.all(ids, weights=weights, first=first, E=experts, R=ids.numel())
+    return Routing(offsets, index, rows, row_weights)
 
 
 def gather(x: torch.Tensor, routing: Routing) -> torch.Tensor:
@@ -33,15 +36,8 @@ def gather(x: torch.Tensor, routing: Routing) -> torch.Tensor:
     return found
 
 
-def gathered(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """`gather` without gradients."""
-    return x[index.clamp(min=0)] if x.shape[0] else x.new_empty(0, x.shape[1])
-
-
-def combine(
-    d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = None, residual: torch.Tensor | None = None
-) -> torch.Tensor:
-    """(T, N): the sum of each token's rows of d (R, N), times their weights, plus the residual. It has gradients for all but `rows`."""
+def combine(d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = None, residual: torch.Tensor | None = None) -> torch.Tensor:
+    """(T, N) in bf16: the sum of each token's rows of d (R, N), times their weights, plus the residual. It has gradients for all but `rows`."""
     y: torch.Tensor = _Combine.apply(d, rows, weights, residual)
     return y
 
@@ -56,7 +52,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(rows)
-        return gathered(x, index)
+        return x[index.clamp(min=0)] if x.shape[0] else x.new_empty(0, x.shape[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -74,48 +70,13 @@ class _Combine(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         refuse_second_derivative()
         (dy,), (d, rows, weights) = gradients, ctx.saved_tensors
-        d_rows, d_weights = _combine_backward(dy.contiguous(), rows, weights, d)
-        return d_rows, None, d_weights if weights is not None else None, dy if ctx.needs_input_grad[3] else None
+        d_rows, d_weights = ops.experts_combine_backward.all(dy.contiguous(), rows, weights=weights, d=d)
+        return d_rows, None, None if weights is None else d_weights, dy if ctx.needs_input_grad[3] else None
 
 
-def _route(ids: torch.Tensor, weights: torch.Tensor, experts: int, first: int) -> tuple[torch.Tensor, ...]:
-    tokens, top_k = ids.shape
-    rows = tokens * top_k
-    local = ids.flatten().long() - first
-    kept = (local >= 0) & (local < experts)
-    groups, order = torch.where(kept, local, experts).sort(stable=True)  # dropped choices are behind all others
-    offsets = torch.searchsorted(groups, torch.arange(experts, device=ids.device), right=True, out_int32=True)
-    place = torch.arange(rows, device=ids.device, dtype=torch.int32)
-    used = place < offsets[-1]
-    index = torch.where(used, order // max(top_k, 1), -1).int()
-    row_weights = torch.where(used, weights.flatten()[order], 0)
-    of_choices = torch.empty_like(place).scatter_(0, order, torch.where(used, place, -1))
-    return offsets, index, of_choices.view(tokens, top_k), row_weights
-
-
-def combined(d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = None, residual: torch.Tensor | None = None) -> torch.Tensor:
+def combined(
+    d: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None = None, residual: torch.Tensor | None = None
+) -> torch.Tensor:
     """`combine` without gradients."""
-    if d.shape[0] == 0:
-        return d.new_zeros(rows.shape[0], d.shape[1]) if residual is None else residual.clone()
-    y = None
-    for choice, row in enumerate(rows.t()):  # in order, in f32
-        part = d[row.clamp(min=0)].float()
-        part = part if weights is None else part * weights[:, choice, None]
-        part = torch.where(row[:, None] < 0, 0, part)
-        y = part if y is None else y + part
-    assert y is not None
-    return (y if residual is None else y + residual).to(d.dtype)
-
-
-def _combine_backward(
-    dy: torch.Tensor, rows: torch.Tensor, weights: torch.Tensor | None, d: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradients of d and of the weights."""
-    places = torch.where(rows < 0, d.shape[0], rows).long()  # a row behind all others for what is dropped
-    of_choices = dy[:, None].float().expand(-1, rows.shape[1], -1)
-    weighted = of_choices if weights is None else of_choices * weights[..., None]
-    d_rows = d.new_zeros(d.shape[0] + 1, d.shape[1]).index_copy(0, places.flatten(), weighted.flatten(0, 1).to(d.dtype))
-    if d.shape[0] == 0:
-        return d_rows[:-1], dy.new_zeros(rows.shape, dtype=torch.float32)
-    dots = (of_choices * d[rows.clamp(min=0)].float()).sum(-1)
-    return d_rows[:-1], torch.where(rows < 0, 0, dots)
+    y: torch.Tensor = ops.experts_combine(d, rows, weights=weights, residual=residual)
+    return y
