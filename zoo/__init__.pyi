@@ -4,6 +4,7 @@
 from typing import Any, Literal, Protocol, TypeAlias, overload
 
 from zoo import emulator as emulator
+from zoo import reference as reference
 from typing import Any
 from zoo.catalog import Zoo as Zoo
 from zoo.contract.array import Pointer as Pointer
@@ -48,6 +49,9 @@ _KernelName: TypeAlias = Literal[
     "dequantize.mxfp8.squares",
     "dequantize.nvfp4.rows",
     "dequantize.nvfp4.squares",
+    "experts.combine",
+    "experts.combine.backward",
+    "experts.route",
     "gemm.bf16_mxfp4.dense",
     "gemm.bf16_mxfp4.dense.stored",
     "gemm.bf16_mxfp4.dense.swiglu",
@@ -216,12 +220,21 @@ _KernelName: TypeAlias = Literal[
     "gemm.nvfp4.m_grouped_masked.nvfp4",
     "gemm.nvfp4.m_grouped_masked.swiglu",
     "gemm.nvfp4.m_grouped_masked.swiglu_nvfp4",
+    "norm.backward",
+    "norm.backward.weight",
+    "norm.fp8b128.rows",
+    "norm.fp8token.rows",
+    "norm.rows",
     "pack.mxfp4",
     "pack.mxfp4.fragments",
     "pack.nvfp4.fragments",
     "quantize.amax",
     "quantize.amax.m_grouped_contiguous",
     "quantize.fp8b128.both",
+    "quantize.fp8b128.both.m_grouped_contiguous",
+    "quantize.fp8b128.both.m_grouped_contiguous.swiglu_backward",
+    "quantize.fp8b128.both.m_grouped_padded",
+    "quantize.fp8b128.both.m_grouped_padded.swiglu_backward",
     "quantize.fp8b128.cols",
     "quantize.fp8b128.cols.experts",
     "quantize.fp8b128.cols.m_grouped_contiguous",
@@ -331,6 +344,50 @@ def launch(
     tensor_scale: _Array,
     out: _Array,
     layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["experts.combine"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d: _Array,
+    rows: _Array,
+    weights: _Array | None = None,
+    residual: _Array | None = None,
+    y: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["experts.combine.backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dy: _Array,
+    rows: _Array,
+    weights: _Array | None = None,
+    d: _Array | None = None,
+    d_rows: _Array,
+    d_weights: _Array | None = None,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["experts.route"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    ids: _Array,
+    first: int = 0,
+    padding: int = 1,
+    weights: _Array | None = None,
+    offsets: _Array,
+    index: _Array,
+    rows: _Array,
+    counts: _Array | None = None,
+    row_weights: _Array | None = None,
 ) -> None: ...
 @overload
 def launch(
@@ -3113,6 +3170,84 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
+    name: Literal["norm.backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dy: _Array,
+    x: _Array,
+    weight: _Array,
+    rstd: _Array,
+    dsum: _Array | None = None,
+    dx: _Array,
+    dweight_parts: _Array | None = None,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["norm.backward.weight"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dweight_parts: _Array,
+    dweight: _Array,
+) -> None: ...
+@overload
+def launch(
+    name: Literal["norm.fp8b128.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    y: _Array | None = None,
+    sum: _Array | None = None,
+    rstd: _Array | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+    order: Literal["plain", "fragments"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["norm.fp8token.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    y: _Array | None = None,
+    sum: _Array | None = None,
+    rstd: _Array | None = None,
+    order: Literal["plain", "fragments"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["norm.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    y: _Array,
+    sum: _Array | None = None,
+    rstd: _Array | None = None,
+) -> None: ...
+@overload
+def launch(
     name: Literal["pack.mxfp4"],
     /,
     *,
@@ -3186,6 +3321,92 @@ def launch(
     scales_rows: _Array,
     q_cols: _Array,
     scales_cols: _Array,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.fp8b128.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.fp8b128.both.m_grouped_contiguous.swiglu_backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d_act: _Array,
+    h: _Array,
+    row_weights: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    q_act: _Array,
+    scales_act: _Array,
+    dots: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.fp8b128.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    padded_starts: _Array,
+    padded_ends: _Array,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.fp8b128.both.m_grouped_padded.swiglu_backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d_act: _Array,
+    h: _Array,
+    row_weights: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    q_act: _Array,
+    scales_act: _Array,
+    dots: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    padded_starts: _Array,
+    padded_ends: _Array,
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    gates: Literal["halves", "interleaved"] = "halves",
     scaling: Literal["exact", "pow2"] = "exact",
     layout: Literal["plain", "mn_major"] = "plain",
 ) -> None: ...
@@ -3771,6 +3992,50 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["experts.combine"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d: _Array,
+    rows: _Array,
+    weights: _Array | None = None,
+    residual: _Array | None = None,
+    y: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["experts.combine.backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dy: _Array,
+    rows: _Array,
+    weights: _Array | None = None,
+    d: _Array | None = None,
+    d_rows: _Array,
+    d_weights: _Array | None = None,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["experts.route"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    ids: _Array,
+    first: int = 0,
+    padding: int = 1,
+    weights: _Array | None = None,
+    offsets: _Array,
+    index: _Array,
+    rows: _Array,
+    counts: _Array | None = None,
+    row_weights: _Array | None = None,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["gemm.bf16_mxfp4.dense"],
     /,
     *,
@@ -6550,6 +6815,84 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
+    name: Literal["norm.backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dy: _Array,
+    x: _Array,
+    weight: _Array,
+    rstd: _Array,
+    dsum: _Array | None = None,
+    dx: _Array,
+    dweight_parts: _Array | None = None,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["norm.backward.weight"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dweight_parts: _Array,
+    dweight: _Array,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["norm.fp8b128.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    y: _Array | None = None,
+    sum: _Array | None = None,
+    rstd: _Array | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+    order: Literal["plain", "fragments"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["norm.fp8token.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    q: _Array,
+    scales: _Array,
+    y: _Array | None = None,
+    sum: _Array | None = None,
+    rstd: _Array | None = None,
+    order: Literal["plain", "fragments"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["norm.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    y: _Array,
+    sum: _Array | None = None,
+    rstd: _Array | None = None,
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
     name: Literal["pack.mxfp4"],
     /,
     *,
@@ -6623,6 +6966,92 @@ def prepare(
     scales_rows: _Array,
     q_cols: _Array,
     scales_cols: _Array,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.fp8b128.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.fp8b128.both.m_grouped_contiguous.swiglu_backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d_act: _Array,
+    h: _Array,
+    row_weights: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    q_act: _Array,
+    scales_act: _Array,
+    dots: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.fp8b128.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    padded_starts: _Array,
+    padded_ends: _Array,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.fp8b128.both.m_grouped_padded.swiglu_backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d_act: _Array,
+    h: _Array,
+    row_weights: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array,
+    scales_rows: _Array,
+    q_cols: _Array,
+    scales_cols: _Array,
+    q_act: _Array,
+    scales_act: _Array,
+    dots: _Array | None = None,
+    limit: float = 3.4028234663852886e+38,
+    padded_starts: _Array,
+    padded_ends: _Array,
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    gates: Literal["halves", "interleaved"] = "halves",
     scaling: Literal["exact", "pow2"] = "exact",
     layout: Literal["plain", "mn_major"] = "plain",
 ) -> Plan | EmulatedPlan: ...
@@ -7217,6 +7646,53 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["experts.combine"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d: _Array,
+    rows: _Array,
+    weights: _Array | None = None,
+    residual: _Array | None = None,
+    y: _Array | Literal["bf16", "f16"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["experts.combine.backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dy: _Array,
+    rows: _Array,
+    weights: _Array | None = None,
+    d: _Array | None = None,
+    d_rows: _Array | Literal["bf16", "f16"] | bool | None = None,
+    d_weights: _Array | Literal["f32"] | bool | None = None,
+    R: int | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["experts.route"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    ids: _Array,
+    first: int = 0,
+    padding: int = 1,
+    weights: _Array | None = None,
+    offsets: _Array | Literal["i32"] | bool | None = None,
+    index: _Array | Literal["i32"] | bool | None = None,
+    rows: _Array | Literal["i32"] | bool | None = None,
+    counts: _Array | Literal["i32"] | bool | None = None,
+    row_weights: _Array | Literal["f32"] | bool | None = None,
+    E: int | None = None,
+    R: int | None = None,
+) -> Any: ...
+@overload
+def call(
     name: Literal["gemm.bf16_mxfp4.dense"],
     /,
     *,
@@ -10028,6 +10504,84 @@ def call(
 ) -> Any: ...
 @overload
 def call(
+    name: Literal["norm.backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dy: _Array,
+    x: _Array,
+    weight: _Array,
+    rstd: _Array,
+    dsum: _Array | None = None,
+    dx: _Array | Literal["bf16", "f16"] | bool | None = None,
+    dweight_parts: _Array | Literal["f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["norm.backward.weight"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    dweight_parts: _Array,
+    dweight: _Array | Literal["f32", "bf16", "f16"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
+    name: Literal["norm.fp8b128.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    y: _Array | Literal["bf16", "f16"] | bool | None = None,
+    sum: _Array | Literal["bf16", "f16"] | bool | None = None,
+    rstd: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+    order: Literal["plain", "fragments"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["norm.fp8token.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    q: _Array | Literal["e4m3"] | bool | None = None,
+    scales: _Array | Literal["f32"] | bool | None = None,
+    y: _Array | Literal["bf16", "f16"] | bool | None = None,
+    sum: _Array | Literal["bf16", "f16"] | bool | None = None,
+    rstd: _Array | Literal["f32"] | bool | None = None,
+    order: Literal["plain", "fragments"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["norm.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    weight: _Array,
+    eps: float,
+    residual: _Array | None = None,
+    y: _Array | Literal["bf16", "f16"] | bool | None = None,
+    sum: _Array | Literal["bf16", "f16"] | bool | None = None,
+    rstd: _Array | Literal["f32"] | bool | None = None,
+) -> Any: ...
+@overload
+def call(
     name: Literal["pack.mxfp4"],
     /,
     *,
@@ -10099,6 +10653,92 @@ def call(
     scales_rows: _Array | Literal["f32"] | bool | None = None,
     q_cols: _Array | Literal["e4m3"] | bool | None = None,
     scales_cols: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.both.m_grouped_contiguous"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e4m3"] | bool | None = None,
+    scales_rows: _Array | Literal["f32"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3"] | bool | None = None,
+    scales_cols: _Array | Literal["f32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.both.m_grouped_contiguous.swiglu_backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d_act: _Array,
+    h: _Array,
+    row_weights: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e4m3"] | bool | None = None,
+    scales_rows: _Array | Literal["f32"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3"] | bool | None = None,
+    scales_cols: _Array | Literal["f32"] | bool | None = None,
+    q_act: _Array | Literal["e4m3"] | bool | None = None,
+    scales_act: _Array | Literal["f32"] | bool | None = None,
+    dots: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    gates: Literal["halves", "interleaved"] = "halves",
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.both.m_grouped_padded"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    x: _Array,
+    index: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e4m3"] | bool | None = None,
+    scales_rows: _Array | Literal["f32"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3"] | bool | None = None,
+    scales_cols: _Array | Literal["f32"] | bool | None = None,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    scaling: Literal["exact", "pow2"] = "exact",
+    layout: Literal["plain", "mn_major"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.fp8b128.both.m_grouped_padded.swiglu_backward"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    d_act: _Array,
+    h: _Array,
+    row_weights: _Array | None = None,
+    offsets: _Array,
+    q_rows: _Array | Literal["e4m3"] | bool | None = None,
+    scales_rows: _Array | Literal["f32"] | bool | None = None,
+    q_cols: _Array | Literal["e4m3"] | bool | None = None,
+    scales_cols: _Array | Literal["f32"] | bool | None = None,
+    q_act: _Array | Literal["e4m3"] | bool | None = None,
+    scales_act: _Array | Literal["f32"] | bool | None = None,
+    dots: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
+    padded_starts: _Array | Literal["i32"] | bool | None = None,
+    padded_ends: _Array | Literal["i32"] | bool | None = None,
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
+    gates: Literal["halves", "interleaved"] = "halves",
     scaling: Literal["exact", "pow2"] = "exact",
     layout: Literal["plain", "mn_major"] = "plain",
 ) -> Any: ...
@@ -10753,7 +11393,7 @@ def find(
     pattern: str = "*",
     *,
     arch: Literal["sm_90a", "sm_100f"] | None = ...,
-    op: Literal["dequantize", "gemm", "pack", "quantize", "requantize", "scales", "unpack"] | None = ...,
+    op: Literal["dequantize", "experts", "gemm", "norm", "pack", "quantize", "requantize", "scales", "unpack"] | None = ...,
     formats: Literal[
         "fp8b128",
         "mxfp4",
@@ -10767,14 +11407,16 @@ def find(
         "fp8token",
     ] | None = ...,
     direction: Literal["rows", "squares", "both", "cols"] | None = ...,
+    step: Literal["combine", "route"] | None = ...,
+    gradient: Literal["backward"] | None = ...,
     grouping: Literal[
         "dense",
         "m_grouped_contiguous",
         "m_grouped_gather",
         "m_grouped_masked",
         "k_grouped",
-        "experts",
         "m_grouped_padded",
+        "experts",
     ] | None = ...,
     extra: Literal[
         "stored",
@@ -10786,7 +11428,9 @@ def find(
         "swiglu_mxfp8",
         "nvfp4",
         "swiglu_nvfp4",
+        "weight",
         "amax",
+        "swiglu_backward",
     ] | None = ...,
     arrangement: Literal["fragments", "blocked", "mn_major", "ue8m0_words", "unblocked"] | None = ...,
 ) -> list[Kernel]: ...

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "29a3593c55ae6a60733afcf5e65eaa9c32d3c7a89175c81511f9056710293cb6"
+MANIFEST_SHA256 = "27329b7d2d136e89b1f53320eed0e7e9491f8dc39a912dd69bd11fd20fced6dc"
