@@ -42,7 +42,7 @@ GROUPS = [Groups(count, sizes) for count in (8, 64, 256) for sizes in DISTRIBUTI
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("patterns", nargs="*", default=["quantize.*", "dequantize.*", "scales.*", "experts.*"])
+    parser.add_argument("patterns", nargs="*", default=["quantize.*", "dequantize.*", "scales.*", "experts.*", "norm.*"])
     parser.add_argument("--cubins", type=Path, default=ROOT / "cubins")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so many (default: never)")
     asked = parser.parse_args()
@@ -96,9 +96,9 @@ def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
     chosen = [[(name, value) for value in option.values] for name, option in kernel.options.items()
               if name in ("layout", "gates", "order") and name not in variant.options]  # fmt: skip
     dtypes = dict(variant.dtypes)
-    if kernel.fields["op"] == "experts":  # all matrices have one dtype
-        halves = [name for name, one in kernel.arguments.items() if "f16" in one.dtypes]
-        dtypes |= {name: dtype for dtype in variant.dtypes.values() for name in halves}
+    if kernel.fields["op"] in ("experts", "norm"):  # all matrices have one dtype
+        matrices = [name for name, one in kernel.arguments.items() if {*one.dtypes} == {"bf16", "f16"}]
+        dtypes |= {name: variant.dtypes[given] for given in matrices if given in variant.dtypes for name in matrices}
         main = True
     optional = {name: dtypes.get(name, one.dtypes[0]) for name, one in kernel.arguments.items() if one.optional}
     fixed = {**variant.options, **{name: dtype for name, dtype in dtypes.items() if name not in optional}}

@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     **dict.fromkeys(SHARED_BY_GEMMS, SHARED_BY_GEMMS),
     **dict.fromkeys(GEMMS, SHARED_BY_GEMMS),
     **dict.fromkeys(OTHERS, ()),
+    "norm/": ("quantize/rows/",),  # which quantises the rows that it makes
 }
 KERNELS = sorted(path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("kernels/*.cu"))
 GROUPED = ("group", "gather", "workspace")

@@ -108,7 +108,7 @@ def rule_of(measurement):
         (("--shape", "256"), "a shape is M,K, got 256"),
         (("--shape", "0,64"), "nothing is launched at M = 0, K = 64"),
         (("--shape", "256,100"), "K must be a multiple of 32"),
-        (("--set", "layuot=plain"), "nothing to set is named layuot; did you mean layout? It takes x, q, scales, rounding, layout"),
+        (("--set", "layuot=plain"), "nothing to set is named 'layuot'; did you mean layout? It takes x, q, scales, rounding, layout"),
         (("--set", "layout=tiled"), "layout is one of plain, blocked, not 'tiled'"),
         (("--set", "x=e4m3"), "x is one of bf16, f16, f32, not 'e4m3'"),
         (("--shape", "64,64", "--variant", "none"), "variant 'none' does not exist"),

@@ -172,6 +172,8 @@ def describe_arguments(
                     values[name] = number
             elif isinstance(argument.default, int):
                 values[name] = argument.default
+            elif argument.default is None and not argument.optional:
+                keywords[name] = 1.0  # such as eps, which changes no time
             continue
         dtype = dtypes[name] = _one_of(kernel, name, argument.dtypes, settings.get(name, argument.dtypes[0]))
         values |= {f"{name}.{other}": int(other == dtype) for other in argument.dtypes}

@@ -40,7 +40,7 @@ def usual_shapes(kernel: Kernel) -> list[list[int]]:
         pairs = along_columns if op == "scales" else _ACTIVATIONS
         if kernel.fields.get("formats") == "fp8token":  # which has a kernel of its own for long rows
             pairs = (*pairs, (8192, 16384))
-        shapes = [{"M": rows, "R": rows, "K": columns, "C": columns} for rows, columns in pairs]
+        shapes = [{"M": rows, "R": rows, "K": columns, "C": columns, "P": 264} for rows, columns in pairs]  # P: partial sums
     return [_in_order(kernel, symbols, shape) for shape in shapes]
 
 

@@ -38,6 +38,9 @@ _OTHERS = {  # op, direction or arrangement or step, extra or gradient
     ("experts", "route", ""): "sort tokens by expert",
     ("experts", "combine", ""): "sum each token's rows",
     ("experts", "combine", "backward"): "gradients of that sum",
+    ("norm", "rows", ""): "RMSNorm",
+    ("norm", "", "backward"): "gradients of RMSNorm",
+    ("norm", "", "weight"): "gradient of its weight",
 }
 
 
