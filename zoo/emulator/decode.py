@@ -376,13 +376,14 @@ class Instruction:
         number, line = self.statement.source
         return f"{self.program.files.get(number, number)}:{line}"
 
-    def report(self, warp, lanes, kind, message, address=None):
+    def report(self, warp, lanes, kind, message, address=None, severity="error"):
         machine = warp.machine
         machine.findings.add(
             Finding(
                 kind,
                 message,
                 kernel=self.program.entry.name,
+                severity=severity,
                 cta=warp.cta.index,
                 warp=warp.index,
                 lanes=lanes,
