@@ -102,6 +102,7 @@ def test_register_written_in_one_branch_only():
         @%p1 bra A;
         mov.u32 %r1, 5;
     A:  add.u32 %r2, %r1, 1;
+        st.global.u32 [%rd0], %r2;
     """
     finding = only(run(body)[0], "uninitialised-register")
     assert finding.lanes == 0xFFFF
@@ -171,7 +172,7 @@ def test_atomics_do_not_race():
 
 
 def test_deadlock_reports_every_warp():
-    body = "setp.lt.u32 %p1, %r0, 32; @%p1 bra END; bar.sync 0; END:"
+    body = "setp.lt.u32 %p1, %r0, 32; @%p1 bra END; bar.sync 0, 96; END:"
     report, _, _ = run(body, block=96)
     finding = only(report, "deadlock")
     assert not report.completed and "64 of 96 threads arrived" in finding.message

@@ -164,11 +164,13 @@ class Instruction:
         self.reads, self.writes = set(), set()
         self.conditional_reads, self.condition = set(), None  # registers read only where the predicate in this slot is true
         self.copies = None  # for pure moves: list of (destination register number, [source register numbers])
-        self.chosen_by = None  # of a move from one of two registers: the predicate that chooses the first
+        self.chosen_by = None  # of a move from one of two operands: the predicate that chooses the first
+        self.chosen_from = ()  # which of those two, 0 or 1, the registers among them are
         self.unit_copies = None  # the same for their bytes, see definedness.py
         self.passes = None  # of other instructions whose bytes come from known bytes of the sources: (destination byte, source bytes)
         self.passed = frozenset()  # registers of which it only passes bytes on
         self.absorbs = None  # of passes of two predicates: (the value that decides alone, slots of the two)
+        self.shuffled = None  # of a shuffle: the numbers of the register that lanes read from each other, and of the result
         self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all
         self.doubtful = False  # run() may leave lanes of its destinations undefined: those in warp.state["undefined lanes"]
         self.unanswered = False  # its destinations are the coordinates of a cluster that an answer may not have taken
@@ -376,13 +378,14 @@ class Instruction:
         number, line = self.statement.source
         return f"{self.program.files.get(number, number)}:{line}"
 
-    def report(self, warp, lanes, kind, message, address=None):
+    def report(self, warp, lanes, kind, message, address=None, severity="error"):
         machine = warp.machine
         machine.findings.add(
             Finding(
                 kind,
                 message,
                 kernel=self.program.entry.name,
+                severity=severity,
                 cta=warp.cta.index,
                 warp=warp.index,
                 lanes=lanes,
@@ -575,11 +578,11 @@ class Program:
 
     # ---- what surrounds the semantic functions: register checks, guards, alignment
     def _wrap(self):
-        suspects = definedness.analyse(self)
+        self.code = definedness.all_checked(self, self.code)
         asynchronous = pending_registers.asynchronous_registers(self)
         of_wgmma = pending_registers.of_wgmma(self)
         for pc, ins in enumerate(self.instructions):
-            run = definedness.checked(self, ins, self.code[pc], suspects)
+            run = self.code[pc]
             touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
             if touched_reads or touched_writes:
                 run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)

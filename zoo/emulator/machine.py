@@ -125,6 +125,9 @@ class Cta:
         """Undoes the circles that it is made of, so that its memory and all that watches over it are gone at once."""
         self.__dict__.clear()
 
+    def live_threads(self):
+        return sum(warp.live.bit_count() for warp in self.warps)
+
     @property
     def pair(self):
         peer = self.rank ^ 1
@@ -329,6 +332,9 @@ class Warp:
     def exit(self, lanes):
         self.live &= ~lanes
         self.machine.progress += 1
+        for barrier in self.cta.named:
+            if barrier.arrived:
+                barrier.without_exited(self.cta)
         if self.machine.cluster_barrier_used:
             self.cta.cluster.barrier.complete_if_done()
 
@@ -385,6 +391,7 @@ class Machine:
         self.executed = 0
         self.slept = 0  # what nanosleep counts for, in instructions
         self.cluster_barrier_used = False
+        self.follows_undefined = False  # a lane has computed with a register that nobody wrote, see definedness.py
         self.traffic = dict.fromkeys(
             (
                 "global read",
@@ -585,8 +592,8 @@ class Machine:
             self._cta_done(warp.cta)
 
     def _report_cta(self, cta):
-        def report(kind, message):
-            self.findings.add(Finding(kind, message, kernel=self.program.entry.name, cta=cta.index))
+        def report(kind, message, severity="error"):
+            self.findings.add(Finding(kind, message, kernel=self.program.entry.name, severity=severity, cta=cta.index))
 
         return report
 
@@ -597,9 +604,12 @@ class Machine:
         for operation in engine.of_cta(cta):
             if not operation.executed:
                 if any(owner is cta for owner, *_ in operation.reads) or any(owner is cta for owner, *_ in operation.writes):
+                    # GPUs keep a CTA's shared memory until its bulk stores have read it. The manual does not promise that.
+                    stores = operation.ins.mnemonic == "cp" and "bulk" in operation.ins.opcode and not operation.writes
                     report(
                         "pending-at-exit",
                         f"the CTA exits while `{operation.ins.text}` (PTX line {operation.ins.line}) still uses its shared memory",
+                        "warning" if stores else "error",
                     )
                 engine.finish(operation)
         engine.forget_cta(cta)
