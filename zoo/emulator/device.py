@@ -45,12 +45,13 @@ _MOST_BYTES = 1 << 34
 
 
 class Module:
-    """A PTX text, parsed. Entries are decoded when first launched."""
+    """A PTX text, parsed. Entries are decoded when first launched. whole=False: they are not parsed before, either."""
 
-    def __init__(self, ptx_text: str):
+    def __init__(self, ptx_text: str, whole: bool = True):
         if not isinstance(ptx_text, str) or ".target" not in ptx_text:
             raise EmulatorError("a module is made of PTX text with its .version and .target")
-        parsed = parse(ptx_text)
+        parsed = parse(ptx_text, whole)
+        self._read = None if whole else parsed.read
         self.target, self.version = parsed.target, parsed.version
         self.files, self.variables, self.functions = parsed.files, parsed.variables, parsed.functions
         self._programs = {}
@@ -62,6 +63,8 @@ class Module:
 
     def program(self, entry):
         if entry not in self._programs:
+            if self._read is not None and entry in self.functions:
+                self._read(self.functions[entry])
             self._programs[entry] = Program(self, entry)
         return self._programs[entry]
 

@@ -46,14 +46,22 @@ _LONGEST_NAME = 64  # of a kernel in a finding's text; mangled names of template
 class Finding:
     """One defect: where it is and a sentence on what is wrong."""
 
-    __slots__ = ("kind", "kernel", "cta", "warp", "lanes", "line", "text", "source", "address", "message", "count")
+    __slots__ = (
+        "kind", "kernel", "cta", "warp", "lanes", "line", "text", "source", "callers", "block", "address", "message", "count", "other",
+    )  # fmt: skip
 
-    def __init__(self, kind, message, *, kernel, cta=None, warp=None, lanes=None, line=None, text=None, source=None, address=None):
+    def __init__(
+        self, kind, message, *, kernel, cta=None, warp=None, lanes=None, line=None, text=None, source=None, callers=(), block=None,
+        address=None, other=None,
+    ):  # fmt: skip
         if kind not in KINDS:
             raise ValueError(f"unknown kind of finding {kind!r}: add it to zoo/emulator/findings.py KINDS")
         self.kind, self.message, self.kernel = kind, message, kernel
         self.cta, self.warp, self.lanes, self.address = cta, warp, lanes, address
         self.line, self.text, self.source = line, text, source
+        self.callers = callers  # where the code was inlined, innermost first
+        self.block = block  # number of the basic block
+        self.other = other  # ("written" | "read", instruction): the earlier access that this one meets
         self.count = 1
 
     def __str__(self):
