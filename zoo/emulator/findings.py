@@ -1,5 +1,7 @@
 """What the emulator reports: one record per defect, de-duplicated by kind and PTX line."""
 
+from typing import NamedTuple
+
 # kind -> what it means. A finding of a kind that is not here is a programming error of the emulator.
 KINDS = {
     "deadlock": "nobody can go on",
@@ -41,13 +43,24 @@ KINDS = {
 
 
 _LONGEST_NAME = 64  # of a kernel in a finding's text; mangled names of templates are longer
+_MOST_OTHERS = 64  # earlier accesses that are remembered of a finding
+
+
+class Access(NamedTuple):
+    """An earlier access: "written" or "read", and the place of its instruction."""
+
+    access: str
+    line: int
+    text: str
+    source: str | None
+    callers: tuple
 
 
 class Finding:
     """One defect: where it is and a sentence on what is wrong."""
 
     __slots__ = (
-        "kind", "kernel", "cta", "warp", "lanes", "line", "text", "source", "callers", "block", "address", "message", "count", "other",
+        "kind", "kernel", "cta", "warp", "lanes", "line", "text", "source", "callers", "block", "address", "message", "count", "others",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +74,10 @@ class Finding:
         self.line, self.text, self.source = line, text, source
         self.callers = callers  # where the code was inlined, innermost first
         self.block = block  # number of the basic block
-        self.other = other  # ("written" | "read", instruction): the earlier access that this one meets
+        self.others = []  # earlier accesses that this one meets
+        if other is not None:
+            access, ins = other
+            self.others.append(Access(access, ins.line, ins.text, ins.source, ins.callers))
         self.count = 1
 
     def __str__(self):
@@ -94,6 +110,7 @@ class Findings:
         known = self._by_place.setdefault((finding.kind, finding.line, finding.line is None and finding.message), finding)
         if known is not finding:
             known.count += 1
+            known.others += [other for other in finding.others if other not in known.others and len(known.others) < _MOST_OTHERS]
 
     def __iter__(self):
         return iter(self._by_place.values())

@@ -420,7 +420,12 @@ class SharedMemory:
             text = f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
             verb = "writes" if writing else "reads"
             self._report_bytes(
-                ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes that an asynchronous operation has still to write{text}",
+                ins,
+                warp,
+                lanes,
+                offset,
+                "pending-destination",
+                f"it {verb} bytes that an asynchronous operation has still to write{text}",
                 operation and ("written", operation.ins),
             )
         if writing:
@@ -454,7 +459,12 @@ class SharedMemory:
         writer = int(epochs[late][0] & WARP_MASK)
         if writer == warp.number:  # its own, so it can only be an unsettled one
             self._report_bytes(
-                ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes of a cp.async that the warp has not waited for",
+                ins,
+                warp,
+                lanes,
+                offset,
+                "pending-destination",
+                f"it {verb} bytes of a cp.async that the warp has not waited for",
                 self._written_by(offset),
             )
             return
