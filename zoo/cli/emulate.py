@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OUTPUT = click.Path(dir_okay=False, path_type=Path)
 _LARGEST_FILE = 1 << 27
+_SECONDS_BETWEEN = 0.2  # two looks at the progress bar, while no cluster ends
 
 
 class Extent(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click only
@@ -196,7 +198,7 @@ class _Watched(AbstractContextManager["Callable[[str, int, int, int], None] | No
 
     def __init__(self, progress: Callable[..., Any], schedules: int):
         self._bar = progress(None, schedules * 1000, "emulated")
-        self._schedule, self._number, self._at = "", -1, 0
+        self._schedule, self._number, self._at, self._next = "", -1, 0, 0.0
 
     def __enter__(self) -> Callable[[str, int, int, int], None] | None:
         self._bar.__enter__()
@@ -209,9 +211,13 @@ class _Watched(AbstractContextManager["Callable[[str, int, int, int], None] | No
         if schedule != self._schedule:
             self._schedule, self._number = schedule, self._number + 1
         at = self._number * 1000 + done * 1000 // of
-        self._bar.label = f"{schedule}: {done:,} of {of:,} clusters, {executed:,} warp instructions"
+        if at == self._at and time.monotonic() < self._next:
+            return
+        self._bar.label = f"{schedule}: {done:,} of {of:,} clusters, {executed:,} instructions"
         self._bar.update(at - self._at)
-        self._at = at
+        if at == self._at:
+            self._bar.render_progress()
+        self._at, self._next = at, time.monotonic() + _SECONDS_BETWEEN
 
 
 def _show(cause: Any) -> None:
@@ -240,4 +246,5 @@ def _write(path: Path | None, content: Callable[[], object]) -> None:
 
 
 def _extent(extent: tuple[int, ...]) -> str:
-    return " x ".join(map(str, extent))
+    whole = (*extent, 1, 1)[:3]
+    return " x ".join(str(one) for number, one in enumerate(whole) if number == 0 or set(whole[number:]) != {1})

@@ -139,7 +139,8 @@ def _keys(finding):
     block = ("block", finding.block)
     places = [(finding.source, finding.callers) if finding.source else block]
     if finding.kind not in (*_FENCES, "race"):
-        return [(finding.kind, severity, places[0], _VARYING.sub("#", finding.message))]
+        words = finding.message.partition(": ")[0] if finding.kind == "out-of-bounds" else finding.message
+        return [(finding.kind, severity, places[0], _VARYING.sub("#", words))]
     if finding.kind in _FENCES:
         places.append(block)
     places += [(one.source, one.callers) for one in finding.others if one.source]
