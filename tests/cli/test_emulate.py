@@ -189,3 +189,32 @@ def test_other_entries_of_the_file_are_not_read(emulate):
     """Here: not even understood."""
     others = "".join(f".visible .entry other{n}() {{ {{ not an instruction }} }}\n" for n in range(3))
     assert emulate(HEAD + others + DOUBLE, "--block", "32", "--entry", "double", spec=TABLES).exit_code == 0
+
+
+# The CTA may exit before its bulk store has read shared memory: a warning.
+STORE = """
+.visible .entry store(.param .u64 x) {
+    .reg .b32 %r<2>; .reg .b64 %a0;
+    .shared .align 16 .b8 row[16];
+    ld.param.u64 %a0, [x];
+    mov.u32 %r0, 1;
+    mov.u32 %r1, row;
+    st.shared.v4.u32 [%r1], {%r0, %r0, %r0, %r0};
+    fence.proxy.async;
+    cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r1], 16;
+    cp.async.bulk.commit_group;
+    ret;
+}
+"""
+
+
+def test_a_warning_fails_only_with_strict(emulate):
+    arguments = ["--block", "1", "--json", "r.json"]
+    for strict in ([], ["--strict"]):
+        result = emulate(HEAD + STORE, *arguments, *strict, spec='args = [{dtype = "u32", shape = [4]}]')
+        assert (
+            result.exit_code == len(strict)
+            and "warning: pending-at-exit at exit" in result.output
+            and "result     1 warning" in result.output
+        )
+        assert json.loads(Path("r.json").read_text())["ok"] == (not strict)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from zoo.emulator import Device, Module
+from zoo.emulator import Device, Finding, Module
 from zoo.emulator.causes import causes, shortened
 
 HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"
@@ -86,6 +86,17 @@ def test_a_list_of_registers_is_shortened():
     many = ", ".join(f"%r{n}" for n in range(32))
     assert shortened(f"wgmma {{{many}}}, %a0, {{%r1, %r2}}") == "wgmma {%r0, ..., %r31}, %a0, {%r1, %r2}"
     assert len(shortened("x" * 10_000)) < 200
+
+
+def test_registers_of_a_quoted_instruction_are_not_what_a_message_is_about():
+    def of(line, message):
+        return Finding("missing-wait", message, kernel="k", line=line, text="", block=1)
+
+    class Found:
+        findings = [of(1, "it needs what `wgmma {%r1}, %a0` wrote"), of(2, "it needs what `wgmma {%r2}, %a1` wrote")]
+
+    (cause,) = causes([("last", Found)])
+    assert cause.message == "it needs what `wgmma {%r1}, %a0` wrote" and cause.count == 2
 
 
 def test_different_mistakes_at_one_place_stay_apart():

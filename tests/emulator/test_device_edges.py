@@ -272,8 +272,8 @@ def test_a_report_says_what_moved_and_what_was_found():
     report = Report(machine)
     assert report.instructions == {"a": 6, "b": 3} and report.lines == {1: 5, 2: 4} and report.warp_instructions == 9 and report.ok
     assert str(report) == "k: completed, 9 warp instructions\n  global read: 8 bytes\n  no findings" and report.printed == ["x"]
-    report.findings.append("one")
-    assert str(report).endswith(" bytes\n  one") and not report.ok
+    report.findings.append(emulator.Finding("race", "one", kernel="k"))
+    assert str(report).endswith(" bytes\n  race: one [k]") and not report.ok
     report.findings, report.completed = [], False
     assert str(report).startswith("k: did not complete, 9") and not report.ok
 

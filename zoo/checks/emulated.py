@@ -42,7 +42,9 @@ def executor(zoo: Zoo, schedules: int = 1) -> Executor:
         first, multiprocessors = "", number_of_multiprocessors()
         for seed in range(schedules):
             schedule: Literal["random", "last"] = "random" if seed else "last"
-            device = Device(arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=multiprocessors)
+            device = Device(
+                arch=variant.arch, scheduling=schedule, seed=seed, arithmetic="hw", multiprocessors=multiprocessors, strict=True
+            )
             found = _run(zoo, device, kernel, variant, buffers, settings, f"scheduling {schedule}, seed {seed}")
             if not seed:
                 after, first = found, schedule

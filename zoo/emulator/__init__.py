@@ -12,6 +12,16 @@ See docs/emulator.md.
 
 from .device import Device, Module, Report
 from .errors import EmulatorError, ParseError, UnsupportedInstruction
-from .findings import KINDS, Finding
+from .findings import KINDS, SEVERITIES, Finding
 
-__all__ = ["KINDS", "Device", "EmulatorError", "Finding", "Module", "ParseError", "Report", "UnsupportedInstruction"]
+__all__ = [
+    "KINDS",
+    "SEVERITIES",
+    "Device",
+    "EmulatorError",
+    "Finding",
+    "Module",
+    "ParseError",
+    "Report",
+    "UnsupportedInstruction",
+]

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .findings import SEVERITIES
 from .manual import RULES
 
 MOST_REGISTERS = 8  # that a text names
@@ -13,18 +14,28 @@ _LONGEST_TEXT = 160  # characters of an instruction
 _FENCES = ("missing-proxy-fence", "missing-tcgen05-fence", "missing-wgmma-fence", "missing-wait")
 _LIST = re.compile(r"\{([^{}]*)\}")
 _REGISTER = re.compile(r"%[a-zA-Z_]+\d+\b")
+_QUOTED = re.compile(r"`[^`]*`")
 _VARYING = re.compile(r"%[\w.]+|0x[0-9a-fA-F]+|\d+")
-SEVERITIES = ("error", "warning", "note")
 
 
-def shortened(text):
-    """An instruction whose lists name at most eight registers."""
+def _shorter_lists(text):
+    """A text whose lists in braces name at most eight registers."""
 
     def shorten(match):
         items = [item.strip() for item in match[1].split(",")]
         return match[0] if len(items) <= MOST_REGISTERS else f"{{{items[0]}, ..., {items[-1]}}}"
 
-    text = _LIST.sub(shorten, text)
+    return _LIST.sub(shorten, text)
+
+
+def _registers(message):
+    """The registers that a message is about, without those of instructions that it quotes."""
+    return _REGISTER.findall(_QUOTED.sub("", message))
+
+
+def shortened(text):
+    """An instruction that fits a line or two."""
+    text = _shorter_lists(text)
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}..."
 
 
@@ -97,9 +108,9 @@ class Cause:
 
     @property
     def message(self):
-        registers = list(dict.fromkeys(name for finding in self.findings for name in _REGISTER.findall(finding.message)))
-        message = self.findings[0].message
-        others = [name for name in registers if name not in _REGISTER.findall(message)]
+        registers = dict.fromkeys(name for finding in self.findings for name in _registers(finding.message))
+        message = _shorter_lists(self.findings[0].message)
+        others = [name for name in registers if name not in _registers(message)]
         if not others:
             return message
         named, left = others[: MOST_REGISTERS - 1], len(others) - MOST_REGISTERS + 1
@@ -135,7 +146,7 @@ class Cause:
 
 def _keys(finding):
     """What findings of one cause share: each of them is enough."""
-    severity = getattr(finding, "severity", "error")
+    severity = finding.severity
     block = ("block", finding.block)
     places = [(finding.source, finding.callers) if finding.source else block]
     if finding.kind not in (*_FENCES, "race"):
@@ -154,7 +165,7 @@ def causes(reports):
         for finding in report.findings:
             keys = set(_keys(finding))
             same = [cause for cause in found if cause.keys & keys]
-            cause = same[0] if same else Cause(finding.kind, getattr(finding, "severity", "error"))
+            cause = same[0] if same else Cause(finding.kind, finding.severity)
             if not same:
                 found.append(cause)
             for other in same[1:]:

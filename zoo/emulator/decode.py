@@ -380,7 +380,7 @@ class Instruction:
     def _place(self, place):
         return None if place is None else f"{self.program.files.get(place[0], place[0])}:{place[1]}"
 
-    def report(self, warp, lanes, kind, message, address=None, other=None):
+    def report(self, warp, lanes, kind, message, address=None, severity="error", other=None):
         """`other`: the earlier access that this one meets, as ("written" | "read", instruction)."""
         machine = warp.machine
         machine.findings.add(
@@ -388,6 +388,7 @@ class Instruction:
                 kind,
                 message,
                 kernel=self.program.entry.name,
+                severity=severity,
                 cta=warp.cta.index,
                 warp=warp.index,
                 lanes=lanes,

@@ -78,7 +78,8 @@ class Module:
 class Report:
     """What a launch did: instruction counts by opcode, bytes moved per memory, findings."""
 
-    def __init__(self, machine):
+    def __init__(self, machine, strict: bool = False):
+        self.strict = strict
         self.kernel = machine.program.entry.name
         self.completed = machine.completed
         self.findings = list(machine.findings)
@@ -94,8 +95,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """It ran to its end and nothing was found."""
-        return self.completed and not self.findings
+        """It ran to its end without errors. A strict device accepts no warnings and no notes either."""
+        return self.completed and not any(self.strict or finding.severity == "error" for finding in self.findings)
 
     def __str__(self) -> str:
         lines = [f"{self.kernel}: {'completed' if self.completed else 'did not complete'}, {self.warp_instructions} warp instructions"]
@@ -130,7 +131,7 @@ class Device:
     arch: "hopper" or "blackwell", a chip such as "h200", or an arch such as "sm_90a".
     scheduling: "issue" executes asynchronous operations at once, "last" as late as is legal, "random" in between, and clusters
     and warps in an order of its own, by `seed`. arithmetic: "exact" sums, or "hw" for the hardware's alignment and truncation; left out, it is "hw"
-    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact".
+    where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". strict: a report with warnings or notes is not ok.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Device:
         elect: Literal["lowest", "highest"] = "lowest",
         multiprocessors: int | None = None,
         instruction_limit: int = 50_000_000,
+        strict: bool = False,
     ):
         _refuse_unknown("scheduling", scheduling, POLICIES)
         _refuse_unknown("arithmetic", "exact" if arithmetic is None else arithmetic, ("exact", "hw"))
@@ -160,6 +162,7 @@ class Device:
         self.multiprocessors = MULTIPROCESSORS[number] if multiprocessors is None else whole(multiprocessors, "Device: multiprocessors", 1)
         self.instruction_limit = whole(instruction_limit, "Device: instruction_limit")
         self.watch: Callable[[int, int, int], None] | None = None  # called now and then: clusters that ended, all, warp instructions so far
+        self.strict = strict
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
         self._variables = {}
@@ -318,7 +321,7 @@ class Device:
         machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches)
         with np.errstate(all="ignore"):
             machine.run(self.instruction_limit)
-        report = Report(machine)
+        report = Report(machine, self.strict)
         machine.dismantle()
         return report
 

@@ -42,6 +42,9 @@ KINDS = {
 }
 
 
+# error: wrong by the manual, and a GPU may show it. warning: wrong by the manual, harmless on every GPU of today. note: worth a look.
+SEVERITIES = ("error", "warning", "note")
+
 _LONGEST_NAME = 64  # of a kernel in a finding's text; mangled names of templates are longer
 _MOST_OTHERS = 64  # earlier accesses that are remembered of a finding
 
@@ -57,19 +60,21 @@ class Access(NamedTuple):
 
 
 class Finding:
-    """One defect: where it is and a sentence on what is wrong."""
+    """One defect: how severe it is, where it is and a sentence on what is wrong."""
 
     __slots__ = (
-        "kind", "kernel", "cta", "warp", "lanes", "line", "text", "source", "callers", "block", "address", "message", "count", "others",
+        "kind", "severity", "kernel", "cta", "warp", "lanes", "line", "text", "source", "callers", "block", "address", "message", "count", "others",
     )  # fmt: skip
 
     def __init__(
-        self, kind, message, *, kernel, cta=None, warp=None, lanes=None, line=None, text=None, source=None, callers=(), block=None,
+        self, kind, message, *, kernel, severity="error", cta=None, warp=None, lanes=None, line=None, text=None, source=None, callers=(), block=None,
         address=None, other=None,
     ):  # fmt: skip
         if kind not in KINDS:
             raise ValueError(f"unknown kind of finding {kind!r}: add it to zoo/emulator/findings.py KINDS")
-        self.kind, self.message, self.kernel = kind, message, kernel
+        if severity not in SEVERITIES:
+            raise ValueError(f"unknown severity {severity!r}: it is one of {', '.join(SEVERITIES)}")
+        self.kind, self.severity, self.message, self.kernel = kind, severity, message, kernel
         self.cta, self.warp, self.lanes, self.address = cta, warp, lanes, address
         self.line, self.text, self.source = line, text, source
         self.callers = callers  # where the code was inlined, innermost first
@@ -95,19 +100,21 @@ class Finding:
         if self.address is not None:
             where.append(f"address {self.address:#x}")
         times = f" ({self.count} times)" if self.count > 1 else ""
-        return f"{self.kind}: {self.message} [{', '.join(where)}]{times}"
+        severity = "" if self.severity == "error" else f"{self.severity}, "
+        return f"{severity}{self.kind}: {self.message} [{', '.join(where)}]{times}"
 
     __repr__ = __str__
 
 
 class Findings:
-    """The findings of a launch; the same kind at the same PTX line counts once, with a counter."""
+    """The findings of a launch; the same kind and severity at the same PTX line counts once, with a counter."""
 
     def __init__(self):
         self._by_place = {}
 
     def add(self, finding):
-        known = self._by_place.setdefault((finding.kind, finding.line, finding.line is None and finding.message), finding)
+        place = (finding.kind, finding.severity, finding.line, finding.line is None and finding.message)
+        known = self._by_place.setdefault(place, finding)
         if known is not finding:
             known.count += 1
             known.others += [other for other in finding.others if other not in known.others and len(known.others) < _MOST_OTHERS]

@@ -282,7 +282,7 @@ class SharedMemory:
                     warp, lanes, "missing-proxy-fence",
                     f"{self.machine.name_of_warp(self.cta, int(epochs[unfenced][0] & WARP_MASK))} wrote shared offset {int(where[0]) * 4:#x} through the generic proxy and no "
                     "fence.proxy.async lies between that write and this asynchronous read", int(where[0]) * 4,
-                    self._written_by(int(where[0]) * 4),
+                    other=self._written_by(int(where[0]) * 4),
                 )  # fmt: skip
         if self.pending:
             granules = slice(low >> 4, (high + 15) >> 4) if flat is None else sorted_unique(flat >> 4)
@@ -324,7 +324,7 @@ class SharedMemory:
             offset = int(self._word_numbers(words)[where]) * 4
             ins.report(
                 warp, lanes, "race", f"shared offset {offset:#x} is overwritten by the asynchronous operation, and nothing orders the read by "
-                f"{self.machine.name_of_warp(self.cta, reader)} before it", offset, self._read_by(offset, reader),
+                f"{self.machine.name_of_warp(self.cta, reader)} before it", offset, other=self._read_by(offset, reader),
             )  # fmt: skip
         if self.barriers and self.barrier_words[low >> 3 : (high + 7) >> 3].any():
             self._report_bytes(ins, warp, lanes, low, "mbarrier-misuse", "a live mbarrier lies inside the destination")
@@ -380,7 +380,7 @@ class SharedMemory:
 
     # ---- reports
     def _report_bytes(self, ins, warp, lanes, offset, kind, message, other=None):
-        ins.report(warp, lanes, kind, f"{message} (CTA rank {self.cta.rank}, shared offset {offset:#x})", offset, other)
+        ins.report(warp, lanes, kind, f"{message} (CTA rank {self.cta.rank}, shared offset {offset:#x})", offset, other=other)
 
     def _written_by(self, offset):
         """The last write of a word, for a report."""
@@ -401,7 +401,7 @@ class SharedMemory:
             self._report_bytes(
                 ins, warp, lanes, offset, "pending-destination",
                 "it reads bytes that an asynchronous operation has not yet written" + (f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""),
-                operation and ("written", operation.ins),
+                other=operation and ("written", operation.ins),
             )  # fmt: skip
         else:
             self._report_bytes(ins, warp, lanes, offset, "uninitialised-shared", "it reads shared memory that nobody wrote")
@@ -426,7 +426,7 @@ class SharedMemory:
                 offset,
                 "pending-destination",
                 f"it {verb} bytes that an asynchronous operation has still to write{text}",
-                operation and ("written", operation.ins),
+                other=operation and ("written", operation.ins),
             )
         if writing:
             hit = self.sources.take(granules)
@@ -441,7 +441,7 @@ class SharedMemory:
                     offset,
                     "source-overwritten",
                     f"it writes bytes that an asynchronous operation still has to read{text}",
-                    operation and ("read", operation.ins),
+                    other=operation and ("read", operation.ins),
                 )
 
     def _report_barrier_overlap(self, ins, warp, lanes, offsets, size):
@@ -465,7 +465,7 @@ class SharedMemory:
                 offset,
                 "pending-destination",
                 f"it {verb} bytes of a cp.async that the warp has not waited for",
-                self._written_by(offset),
+                other=self._written_by(offset),
             )
             return
         ins.report(
@@ -474,7 +474,7 @@ class SharedMemory:
             "race",
             f"it {verb} shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, writer)} wrote, and nothing orders the two",
             offset,
-            self._written_by(offset),
+            other=self._written_by(offset),
         )
 
     def _report_race_at(self, ins, warp, lanes, words, racing, epochs, verb):
@@ -486,7 +486,7 @@ class SharedMemory:
             "race",
             f"shared offset {offset:#x} {verb}, and nothing orders the write by {self.machine.name_of_warp(self.cta, writer)} before it",
             offset,
-            self._written_by(offset),
+            other=self._written_by(offset),
         )
 
     def _report_read_race(self, ins, warp, lanes, offsets, readers, limit):
@@ -501,7 +501,7 @@ class SharedMemory:
             "race",
             f"it writes shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, reader)} read, and nothing orders the two",
             offset,
-            self._read_by(offset, reader),
+            other=self._read_by(offset, reader),
         )
 
 
