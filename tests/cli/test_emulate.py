@@ -1,5 +1,6 @@
 """`zoo emulate`: what a user gets wrong is refused in a line, and what a kernel gets wrong fails the command."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -218,3 +219,15 @@ def test_a_warning_fails_only_with_strict(emulate):
             and "result     1 warning" in result.output
         )
         assert json.loads(Path("r.json").read_text())["ok"] == (not strict)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed")
+def test_without_triton_its_option_says_what_to_install(zoo_command):
+    result = zoo_command("emulate", "--triton", "dot.py:dot", "--grid", "1")
+    assert result.exit_code == 2 and "--triton needs Triton: pip install triton" in result.output
+
+
+@pytest.mark.parametrize("option", ["--json", "--sarif", "--save"])
+def test_a_place_that_cannot_be_written_is_a_line(emulate, option):
+    result = emulate(HEAD + DOUBLE, "--block", "32", option, "/proc/nowhere/x", spec=TABLES)
+    assert result.exit_code == 1 and result.output.splitlines()[-1].startswith("Error: /proc/nowhere")

@@ -1,9 +1,11 @@
 """Findings by cause: what one change removes is one cause, and what it does not is another."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from zoo.emulator import Device, Finding, Module
+from zoo.emulator import Device, EmulatorError, Finding, Module, parser
 from zoo.emulator.causes import causes, shortened
 
 HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"
@@ -92,10 +94,8 @@ def test_registers_of_a_quoted_instruction_are_not_what_a_message_is_about():
     def of(line, message):
         return Finding("missing-wait", message, kernel="k", line=line, text="", block=1)
 
-    class Found:
-        findings = [of(1, "it needs what `wgmma {%r1}, %a0` wrote"), of(2, "it needs what `wgmma {%r2}, %a1` wrote")]
-
-    (cause,) = causes([("last", Found)])
+    both = [of(1, "it needs what `wgmma {%r1}, %a0` wrote"), of(2, "it needs what `wgmma {%r2}, %a1` wrote")]
+    (cause,) = causes([("last", SimpleNamespace(findings=both))])
     assert cause.message == "it needs what `wgmma {%r1}, %a0` wrote" and cause.count == 2
 
 
@@ -185,6 +185,21 @@ def test_an_outline_reads_what_the_entry_calls(whole):
     x = device.alloc(4)
     assert device.launch(module, "k", 1, 1, params=[x]).ok and device.read(x, 1, np.int32)[0] == 42
     assert module.functions["k"].statements[-1].line == text.splitlines().index("    st.global.u32 [%a], %r1;") + 5
+
+
+def test_an_outline_is_bounded(monkeypatch):
+    text = HEAD + ".visible .entry k() { ret; }\n"
+    monkeypatch.setattr(parser, "MOST_PASSED_OVER", len(text))
+    monkeypatch.setattr(parser, "MOST_CHARACTERS", 7)
+    module = Module(text, whole=False)
+    assert module.entries == ["k"]
+    with pytest.raises(EmulatorError, match="k has 8 characters, at most 7 are read"):
+        module.program("k")
+    with pytest.raises(EmulatorError, match=r"characters, at most [\d,]+ are looked at"):
+        Module(text + "//", whole=False)
+    monkeypatch.setattr(parser, "MOST_TOKENS", 8)
+    with pytest.raises(EmulatorError, match="there are more than 8 words"):
+        Module(text, whole=False)
 
 
 def test_the_manual_has_a_rule_for_every_kind():

@@ -3,12 +3,14 @@
 import importlib
 import importlib.util
 import math
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from .arguments import Argument
-from .errors import LaunchError
+from .errors import EmulatorError, LaunchError
 
 _TYPES = {
     "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
@@ -29,10 +31,11 @@ def function_of(name: str) -> Any:
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
+            sys.path.insert(0, os.getcwd())
             module = importlib.import_module(where)
         found = getattr(module, attribute)
-    except (ImportError, AttributeError, OSError) as error:
-        raise LaunchError(f"{name}: {error}") from None
+    except Exception as error:  # the module is a program of the user's
+        raise LaunchError(f"{name}: {type(error).__name__}: {error}") from None
     while not isinstance(found, JITFunction) and hasattr(found, "fn"):
         found = found.fn
     if not isinstance(found, JITFunction):
@@ -62,7 +65,10 @@ def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: d
             continue
         passed.append(argument)
         if argument.array is not None:
-            signature[parameter.name] = "*" + _TYPES[argument.array.dtype.name]
+            element = _TYPES.get(argument.array.dtype.name)
+            if element is None:
+                raise LaunchError(f"{parameter.name}: Triton has no dtype {argument.array.dtype}; pass bytes as u8")
+            signature[parameter.name] = f"*{element}"
         elif isinstance(value, bool):
             signature[parameter.name] = "i1"
         elif isinstance(value, float):
@@ -72,8 +78,10 @@ def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: d
         if argument.array is not None or (type(value) is int and value % 16 == 0):
             attributes[(number,)] = [["tt.divisibility", 16]]
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
-    number = int(arch[3:].rstrip("af"))
-    return triton.compile(source, target=GPUTarget("cuda", number, 32), options=options), passed
+    try:
+        return triton.compile(source, target=GPUTarget("cuda", int(arch[3:].rstrip("af")), 32), options=options), passed
+    except Exception as error:
+        raise EmulatorError(f"Triton does not compile {function.__name__}: {error}") from None
 
 
 def launch_of(kernel: Any, grid: int | Sequence[int]) -> tuple:
