@@ -80,6 +80,7 @@ class Cause:
     findings: list = field(default_factory=list)
     schedules: dict = field(default_factory=dict)
     keys: set = field(default_factory=set)
+    also: list = field(default_factory=list)  # causes that are gone with this one
 
     @property
     def count(self):
@@ -137,7 +138,14 @@ class Cause:
         """(label, words) of what a reader asks next."""
         others = self.others
         more = [("", f"and {len(others) - MOST_OTHERS} more places")] if len(others) > MOST_OTHERS else []
-        return [("here", self.place), *others[:MOST_OTHERS], *more, ("manual", self.manual), ("add", self.add)]
+        return [
+            ("here", self.place),
+            *others[:MOST_OTHERS],
+            *more,
+            *(("also", cause.headline) for cause in self.also),
+            ("manual", self.manual),
+            ("add", self.add),
+        ]
 
     def __str__(self):
         lines = [self.headline, *(f"    {line.strip()}" for line in self.message.splitlines())]
@@ -176,4 +184,11 @@ def causes(reports):
             cause.findings.append(finding)
             cause.schedules[schedule] = None
             cause.keys |= keys
+    races = [cause for cause in found if cause.kind == "race"]
+    for cause in [cause for cause in found if cause.kind == "uninitialised-shared"]:
+        places = {key[2] for key in cause.keys}
+        race = next((race for race in races if places & {key[2] for key in race.keys}), None)
+        if race is not None:  # the reader overtakes the writer under some schedules, and the race says so
+            race.also.append(cause)
+            found.remove(cause)
     return sorted(found, key=lambda cause: SEVERITIES.index(cause.severity))

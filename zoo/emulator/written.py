@@ -25,6 +25,7 @@ def as_json(result: Result, **about: object) -> dict:
                 "ptx_lines": cause.lines,
                 "here": _place(cause.place),
                 "others": [{"access": access, **_place(place)} for access, place in cause.others],
+                "also": [other.headline for other in cause.also],
                 "manual": cause.manual,
                 "add": cause.add,
             }
