@@ -18,7 +18,7 @@ def one(folder, table):
 
 
 REFUSED = {
-    'dtype = "f32", shape = [4], value = 1': "'dtype' is unknown; it is one of name, value",
+    'dtype = "f32", shape = [4], value = 1': "'shape' is unknown; it is one of dtype, name, value",
     'dtype = "f23", shape = [4]': "dtype = 'f23' is unknown; did you mean f32?",
     "shape = [4]": "dtype = None is unknown; it is one of u8,",
     'dtype = "f32"': "shape = None is no list of sizes",
@@ -42,6 +42,12 @@ REFUSED = {
     'dtype = "f32", shape = [4], tensor_map = {boxes = [4]}': "has a box, and optionally a swizzle",
     'name = "../x", value = 1': "the name '../x' is not of letters",
     'value = "1"': "value = '1' is no number",
+    'value = 1, dtype = "i32"': "the dtype of a scalar is the parameter's",
+    "fields = 1": "fields = 1 is no list of tables",
+    "fields = [{value = 1}]": "fields[0]: offset = None is no place in a struct",
+    "fields = [{offset = 0, value = 1}]": "fields[0]: dtype = None is unknown",
+    "fields = [{offset = 0, fields = []}]": "fields[0]: 'fields' is unknown",
+    'fields = [{offset = 0, value = 1, dtype = "i32"}], shape = [1]': "'shape' is unknown",
 }  # fmt: skip
 
 
@@ -66,6 +72,11 @@ def test_a_file_without_tables_is_refused(tmp_path, text):
 def test_two_arguments_of_one_name_are_refused(tmp_path):
     with pytest.raises(SpecError, match="two arguments are named x"):
         read(spec(tmp_path, 'args = [{name = "x", value = 1}, {name = "x", value = 2}]'))
+
+
+def test_deep_nesting_is_refused(tmp_path):
+    with pytest.raises(SpecError):
+        read(spec(tmp_path, "args = " + "[" * 100_000))
 
 
 def test_arrays_are_bounded_together(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from zoo.emulator import EmulatorError, Module
-from zoo.emulator.arguments import Argument
+from zoo.emulator.arguments import Argument, read
 from zoo.emulator.check import arch_for, run, schedules
 from zoo.emulator.pytest import check, ptx_check  # noqa: F401  (a fixture)
 
@@ -95,6 +95,40 @@ def test_a_tensor_map_of_an_argument_loads_its_box():
     arguments[0].tensor_map["box"] = [2, 3]
     with pytest.raises(EmulatorError, match=r"x: tensor map: a box row has 12 bytes"):
         run(Module(HEAD + LOAD), "load", 1, 1, arguments)
+
+
+STRUCT = """
+.visible .entry store(.param .align 8 .b8 all[32]) {
+    .reg .b32 %r<3>; .reg .b64 %a0; .reg .f32 %f0;
+    ld.param.u64 %a0, [all];
+    ld.param.u32 %r0, [all+8];
+    ld.param.f32 %f0, [all+12];
+    ld.param.u64 %a0, [all+16];
+    ld.param.u32 %r1, [all+24];
+    st.global.u32 [%a0], %r0;
+    st.global.f32 [%a0+4], %f0;
+    st.global.u32 [%a0+8], %r1;
+    ret;
+}
+"""
+
+
+def test_fields_of_a_struct_are_where_the_file_says(tmp_path):
+    text = """args = [{name = "all", fields = [
+        {offset = 8, value = -7, dtype = "i32"}, {offset = 12, value = 1.5, dtype = "f32"},
+        {offset = 16, name = "y", dtype = "u32", shape = [3], fill = "empty"}, %s]}]"""
+    (tmp_path / "spec.toml").write_text(text % "")
+    result = run(Module(HEAD + STRUCT), "store", 1, 1, read(tmp_path / "spec.toml")[0])
+    assert not result.failed(strict=True) and result.arrays["y"].tolist() == [2**32 - 7, 0x3FC00000, 0]
+    refused = {
+        'offset = 30, value = 1, dtype = "i32"': "all has 32 bytes, the field ends at 34",
+        'offset = 24, value = 1.5, dtype = "i32"': "1.5 does not fit int32",
+        'offset = 24, value = 1099511627776, dtype = "i32"': "1099511627776 does not fit int32",
+    }
+    for field, words in refused.items():
+        (tmp_path / "spec.toml").write_text(text % f"{{{field}}}")
+        with pytest.raises(EmulatorError, match=words):
+            run(Module(HEAD + STRUCT), "store", 1, 1, read(tmp_path / "spec.toml")[0])
 
 
 def test_a_kernel_that_does_not_end_fails(monkeypatch):

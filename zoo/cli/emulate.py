@@ -132,7 +132,7 @@ def _emulate(
             + f", {count(schedules, 'schedule')}, {count(executed, 'warp instruction')}",
         )
     )
-    for argument in arguments:
+    for argument in (leaf for one in arguments for leaf in one.leaves()):
         if argument.show:
             click.echo(f"{argument.name} =\n{result.arrays[argument.name]}")
     for line in result.reports[0][1].printed:

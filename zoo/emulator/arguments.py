@@ -14,6 +14,9 @@
     name = "rows"
     value = 64                      # a scalar; its type is the parameter's
 
+    [[args]]                        # a struct: what no field covers is zero, and a scalar needs its dtype
+    fields = [{ offset = 0, name = "b", dtype = "f32", shape = [64] }, { offset = 8, value = 3, dtype = "i32" }]
+
 Files are looked up beside the TOML file.
 """
 
@@ -37,9 +40,11 @@ DTYPES = {
 }  # fmt: skip
 _FILLS = ("zeros", "ones", "random", "arange", "empty")
 _OF_AN_ARRAY = {"name", "dtype", "shape", "fill", "seed", "show", "expected", "rtol", "atol", "tensor_map"}
-_OF_A_SCALAR = {"name", "value"}
+_OF_A_SCALAR = {"name", "value", "dtype"}
+_OF_A_STRUCT = {"name", "fields"}
 _OF_A_MAP = {"box", "swizzle", "fill"}
 _NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,63}", re.ASCII)
+_LARGEST_STRUCT = 32764
 MOST_BYTES = 1 << 30  # of all arrays together
 
 
@@ -49,10 +54,12 @@ class SpecError(LaunchError):
 
 @dataclass
 class Argument:
-    """One parameter: an array, or a scalar where `array` is None. `written`: whether the array has contents."""
+    """One parameter: an array, a scalar or a struct. `written`: whether the array has contents."""
 
     name: str
     value: object = None
+    dtype: np.dtype | None = None  # of a scalar in a struct
+    fields: list | None = None  # of a struct: (offset, argument)
     array: np.ndarray | None = None
     written: bool = True
     show: bool = False
@@ -60,6 +67,10 @@ class Argument:
     rtol: float = 0.0
     atol: float = 0.0
     tensor_map: dict | None = None
+
+    def leaves(self):
+        """Itself, or the arrays and scalars of its fields."""
+        return [self] if self.fields is None else [leaf for _, field in self.fields for leaf in field.leaves()]
 
 
 def read(path: str | Path) -> tuple[list[Argument], dict]:
@@ -69,20 +80,21 @@ def read(path: str | Path) -> tuple[list[Argument], dict]:
         return _of_npz(path), {}
     try:
         spec = tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SpecError(f"{path}: {error}") from None
     tables = spec.pop("args", None)
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise SpecError(f"{path}: a table [[args]] for each parameter is missing")
-    found, total = [], 0
+    found, names, room = [], set(), [MOST_BYTES]
     for number, table in enumerate(tables):
         try:
-            argument = _argument(table, number, path.parent, MOST_BYTES - total)
+            argument = _argument(table, str(number), number, path.parent, room)
+            for leaf in argument.leaves():
+                if leaf.name in names:
+                    raise SpecError(f"two arguments are named {leaf.name}")
+                names.add(leaf.name)
         except SpecError as error:
             raise SpecError(f"{path}: args[{number}]: {error}") from None
-        if any(other.name == argument.name for other in found):
-            raise SpecError(f"{path}: args[{number}]: two arguments are named {argument.name}")
-        total += 0 if argument.array is None else argument.array.nbytes
         found.append(argument)
     return found, spec
 
@@ -100,8 +112,6 @@ def _of_npz(path):
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, NotImplementedError) as error:
-        raise SpecError(f"{path}: {error}") from None
     except Exception as error:  # zipfile and zlib have errors of their own
         raise SpecError(f"{path}: {type(error).__name__}: {error}") from None
     for name, array in arrays.items():
@@ -119,28 +129,34 @@ def _quoted(text):
     return text if len(text) <= 80 else f"{text[:80]}..."
 
 
-def _argument(table, number, folder, room):
-    scalar = "value" in table
-    known = _OF_A_SCALAR if scalar else _OF_AN_ARRAY
+def _argument(table, default, seed, folder, room, of_struct=()):
+    """`default`: its name, where the table gives none. `room`: [bytes that arrays may still have]."""
+    scalar, struct = "value" in table, "fields" in table and not of_struct
+    known = (_OF_A_SCALAR if scalar else _OF_A_STRUCT if struct else _OF_AN_ARRAY) | set(of_struct)
     for key in table:
         if key not in known:
             raise SpecError(f"{_quoted(key)} is unknown; {suggestion(key, known, 'it is one of ' + ', '.join(sorted(known)))}")
-    name = table.get("name", str(number))
+    name = table.get("name", default)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"the name {_quoted(name)} is not of letters, digits, '_', '.' and '-'")
     if scalar:
         if not isinstance(table["value"], (int, float)):
             raise SpecError(f"value = {_quoted(table['value'])} is no number")
-        return Argument(name, table["value"])
+        if "dtype" in table and not of_struct:
+            raise SpecError("the dtype of a scalar is the parameter's")
+        return Argument(name, table["value"], dtype=_dtype(table.get("dtype")) if of_struct else None)
+    if struct:
+        return Argument(name, fields=_fields(table["fields"], name, seed, folder, room))
     dtype = _dtype(table.get("dtype"))
     shape = table.get("shape")
     if not isinstance(shape, list) or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise SpecError(f"shape = {_quoted(shape)} is no list of sizes")
-    if math.prod(shape) * dtype.itemsize > room:
+    room[0] -= math.prod(shape) * dtype.itemsize
+    if room[0] < 0:
         raise SpecError(f"shape = {_quoted(shape)}: the arrays have more than {MOST_BYTES:,} bytes together")
     try:
         with np.errstate(all="ignore"):
-            array, written = _filled(table.get("fill", "zeros"), table.get("seed", number), tuple(shape), dtype, folder)
+            array, written = _filled(table.get("fill", "zeros"), table.get("seed", seed), tuple(shape), dtype, folder)
     except (OverflowError, TypeError, ValueError) as error:
         raise SpecError(f"fill = {_quoted(table.get('fill'))} does not fit {dtype}: {error}") from None
     expected = table.get("expected")
@@ -149,6 +165,21 @@ def _argument(table, number, folder, room):
         expected=None if expected is None else _file(expected, tuple(shape), dtype, folder),
         rtol=_tolerance(table, "rtol"), atol=_tolerance(table, "atol"), tensor_map=_map(table.get("tensor_map"), shape),
     )  # fmt: skip
+
+
+def _fields(tables, name, seed, folder, room):
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise SpecError(f"fields = {_quoted(tables)} is no list of tables")
+    found = []
+    for number, table in enumerate(tables):
+        offset = table.get("offset")
+        if type(offset) is not int or not 0 <= offset < _LARGEST_STRUCT:
+            raise SpecError(f"fields[{number}]: offset = {_quoted(offset)} is no place in a struct")
+        try:
+            found.append((offset, _argument(table, f"{name}.{number}", seed + number, folder, room, of_struct=("offset",))))
+        except SpecError as error:
+            raise SpecError(f"fields[{number}]: {error}") from None
+    return found
 
 
 def _dtype(name):
@@ -205,8 +236,8 @@ def _file(name, shape, dtype, folder):
         raise SpecError(f"{_quoted(name)} is no file .npy")
     try:
         array = np.load(folder / name, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise SpecError(f"{_quoted(name)}: {error}") from None
+    except Exception as error:  # a hostile header makes numpy raise many kinds
+        raise SpecError(f"{_quoted(name)}: {type(error).__name__}: {error}") from None
     if not isinstance(array, np.ndarray) or array.shape != shape:
         raise SpecError(f"{_quoted(name)} has the shape {getattr(array, 'shape', None)}, expected {shape}")
     if array.dtype.kind == "V":  # numpy writes ml_dtypes' floats as bytes without a name

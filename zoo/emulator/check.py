@@ -64,6 +64,7 @@ def run(
     if len(arguments) + len(scratch) != len(declared):
         kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
         raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(arguments)} were given: {kinds or 'none'}")
+    leaves = [leaf for argument in arguments for leaf in argument.leaves()]
     reports, first, differing = [], None, {}
     for policy, number in schedules(count, seed):
         name = policy if policy == "last" else f"{policy}, seed {number}"
@@ -71,8 +72,8 @@ def run(
         if watch is not None:
             device.watch = lambda done, all, executed, name=name: watch(name, done, all, executed)
         addresses, parameters = {}, []
-        for argument in arguments:
-            parameters.append(_parameter(device, argument, addresses))
+        for argument, variable in zip(arguments, declared):
+            parameters.append(_parameter(device, argument, addresses, variable.size))
         parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
         report = device.launch(module, entry, grid, block, cluster, shared_bytes, parameters)
         for finding in report.findings:
@@ -81,7 +82,7 @@ def run(
         reports.append((name, report))
         after = {
             argument.name: device.read(addresses[argument.name], argument.array.shape, argument.array.dtype)
-            for argument in arguments
+            for argument in leaves
             if argument.array is not None
         }
         if first is None:
@@ -91,13 +92,15 @@ def run(
                 if array.tobytes() != first[key].tobytes():
                     differing.setdefault(key, name)
     wrong = [f"{key}: the schedule ({name}) gives other bits than the first" for key, name in differing.items()]
-    for argument in arguments:
+    for argument in leaves:
         if argument.expected is not None:
             wrong += _differences(argument, first[argument.name])
     return Result(reports, causes(reports), first, wrong)
 
 
-def _parameter(device, argument, addresses):
+def _parameter(device, argument, addresses, size):
+    if argument.fields is not None:
+        return _struct(device, argument, addresses, size)
     if argument.array is None:
         return int(argument.value) if isinstance(argument.value, bool) else argument.value
     array = argument.array
@@ -113,6 +116,24 @@ def _parameter(device, argument, addresses):
         )
     except ZooError as error:
         raise LaunchError(f"{argument.name}: {error}") from None
+
+
+def _struct(device, argument, addresses, size):
+    """The bytes of a struct."""
+    block = bytearray(size)
+    for offset, field_ in argument.fields:
+        value = _parameter(device, field_, addresses, 8)
+        if field_.array is None:
+            whole = np.iinfo(field_.dtype) if field_.dtype.kind in "iu" else None
+            if whole is not None and (isinstance(value, float) or not whole.min <= value <= whole.max):
+                raise LaunchError(f"{field_.name}: {value} does not fit {field_.dtype}")
+            data = np.array(float(value) if whole is None else value).astype(field_.dtype).tobytes()
+        else:
+            data = value.to_bytes(8, "little") if isinstance(value, int) else value.to_bytes()
+        if offset + len(data) > size:
+            raise LaunchError(f"{field_.name}: {argument.name} has {size} bytes, the field ends at {offset + len(data)}")
+        block[offset : offset + len(data)] = data
+    return bytes(block)
 
 
 def _differences(argument, found):
