@@ -171,7 +171,7 @@ def test_atomics_do_not_race():
 
 
 def test_deadlock_reports_every_warp():
-    body = "setp.lt.u32 %p1, %r0, 32; @%p1 bra END; bar.sync 0; END:"
+    body = "setp.lt.u32 %p1, %r0, 32; @%p1 bra END; bar.sync 0, 96; END:"
     report, _, _ = run(body, block=96)
     finding = only(report, "deadlock")
     assert not report.completed and "64 of 96 threads arrived" in finding.message

@@ -31,8 +31,12 @@ FOLDER = Path(__file__).parent
 POLICIES = ["issue", "last", "random"]
 
 
-def kinds(text_or_module, *, image=b"", a=0, b=0, idesc=0, group=1, scheduling="last"):
+def kinds(text_or_module, **case):
     """The kinds of findings of a run of the test kernel."""
+    return {finding.kind for finding in findings(text_or_module, **case)}
+
+
+def findings(text_or_module, *, image=b"", a=0, b=0, idesc=0, group=1, scheduling="last"):
     size = -(-len(image) // 16) * 16 or 16
     gpu = Device(arch="sm_100a", scheduling=scheduling)
     report = gpu.launch(
@@ -42,7 +46,7 @@ def kinds(text_or_module, *, image=b"", a=0, b=0, idesc=0, group=1, scheduling="
             gpu.alloc(group * 128 * 2048), a, b, idesc,
         ],
     )  # fmt: skip
-    return {finding.kind for finding in report.findings}
+    return report.findings
 
 
 def edited(body, *edits, group=1, header_edits=()):

@@ -29,6 +29,7 @@ class Operation:
         "registers",
         "register_sources",
         "unused",
+        "copies",
         "executed",
         "waited",
         "settle",
@@ -44,7 +45,8 @@ class Operation:
         self.signals = signals
         self.registers = _register_ids(ins, registers)
         self.register_sources = _register_ids(ins, register_sources)
-        self.unused = len(self.registers)  # that nothing has read yet
+        self.unused = set(self.registers)  # that nothing has read yet
+        self.copies = {}  # register -> which of `registers` it holds copies of
         self.settle = settle  # called with the warp's tick when the warp has waited for it
         self.executed = self.waited = False
         self.number = 0  # in the order in which unordered ones were issued

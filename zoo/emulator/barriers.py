@@ -179,13 +179,13 @@ class MBarriers:
 
 
 class NamedBarrier:
-    """One of the sixteen barriers of a CTA."""
+    """One of the sixteen barriers of a CTA. A barrier without a thread count expects the threads that have not exited."""
 
-    __slots__ = ("number", "expected", "arrived", "phase", "gather", "published", "value", "result")
+    __slots__ = ("number", "expected", "of_all", "arrived", "phase", "gather", "published", "value", "result")
 
     def __init__(self, number, warps):
         self.number = number
-        self.expected, self.arrived, self.phase = None, 0, 0
+        self.expected, self.of_all, self.arrived, self.phase = None, False, 0, 0
         self.gather = np.zeros((vector_clocks.ROWS, warps), np.uint32)
         self.published = self.gather.copy()
         self.value, self.result = None, None
@@ -194,7 +194,11 @@ class NamedBarrier:
         return f"named barrier {self.number}: {self.arrived} of {self.expected} threads arrived"
 
     def arrive(self, ins, warp, lanes, threads, expected):
-        if expected <= 0 or (expected % 32 and expected != warp.cta.threads):
+        """`expected`: the instruction's thread count, or None."""
+        of_all = expected is None
+        if of_all:
+            expected = warp.cta.live_threads()
+        elif expected <= 0 or (expected % 32 and expected != warp.cta.threads):
             ins.report(warp, lanes, "barrier-misuse", f"a named barrier's thread count must be a positive multiple of 32, not {expected}")
         if self.arrived and self.expected != expected:
             ins.report(
@@ -203,6 +207,7 @@ class NamedBarrier:
                 "barrier-misuse",
                 f"threads arrive with different counts at one barrier: {self.expected} and {expected} (named barrier {self.number})",
             )
+        self.of_all = of_all and (self.of_all or not self.arrived)
         self.expected = expected
         self.arrived += threads
         vector_clocks.release_in_cta(self.gather, warp)
@@ -210,12 +215,21 @@ class NamedBarrier:
             ins.report(
                 warp, lanes, "barrier-misuse", f"{self.arrived} threads arrive at named barrier {self.number}, which expects {expected}"
             )
-        if self.arrived >= expected:
+        self._complete_if_done()
+        warp.machine.progress += 1
+
+    def without_exited(self, cta):
+        """Threads of the CTA have exited, and the barrier waits for the others alone."""
+        if self.arrived and self.of_all:
+            self.expected = cta.live_threads()
+            self._complete_if_done()
+
+    def _complete_if_done(self):
+        if self.arrived >= self.expected:
             self.arrived = 0
             self.phase += 1
             self.published = self.gather.copy()
             self.result, self.value = self.value, None
-        warp.machine.progress += 1
 
 
 class ClusterBarrier:

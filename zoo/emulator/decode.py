@@ -164,7 +164,8 @@ class Instruction:
         self.reads, self.writes = set(), set()
         self.conditional_reads, self.condition = set(), None  # registers read only where the predicate in this slot is true
         self.copies = None  # for pure moves: list of (destination register number, [source register numbers])
-        self.chosen_by = None  # of a move from one of two registers: the predicate that chooses the first
+        self.chosen_by = None  # of a move from one of two operands: the predicate that chooses the first
+        self.chosen_from = ()  # which of those two, 0 or 1, the registers among them are
         self.unit_copies = None  # the same for their bytes, see definedness.py
         self.passes = None  # of other instructions whose bytes come from known bytes of the sources: (destination byte, source bytes)
         self.passed = frozenset()  # registers of which it only passes bytes on

@@ -181,7 +181,10 @@ def checked(program, ins, run, suspects):
         known = [warp.defined[source] if source in tracked else FULL for source in sources]
         if ins.chosen_by is not None:
             first = bits_of(warp.values[ins.chosen_by])
-            return first & known[0] | ~first & known[1]
+            sides = [FULL, FULL]
+            for place, defined in zip(ins.chosen_from, known):
+                sides[place] = defined
+            return first & sides[0] | ~first & sides[1]
         if ins.absorbs is not None:  # of two predicates
             deciding, *slots = ins.absorbs
             decided = [bits_of(warp.values[slot]) ^ (0 if deciding else FULL) for slot in slots]

@@ -6,7 +6,7 @@ import functools
 import math
 import struct
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -165,6 +165,8 @@ class Device:
         self.strict = strict
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
+        self.dropped = deque[int]()  # addresses of arrays that are gone, to be freed; any thread may add one at any time
+        self._of_arrays: set[int] = set()
         self._variables = {}
         self._launches = 0
 
@@ -183,13 +185,13 @@ class Device:
         plain_numpy(values, "array")
         name = dtype_name(values.dtype, "array")
         native = np.asarray(values, values.dtype.newbyteorder("="), order="C")
-        return EmulatedArray(self.alloc(native), values.shape, name, contiguous_strides(values.shape), self)
+        return self._array(self.alloc(native), values.shape, name)
 
     def empty(self, shape: tuple[int, ...], dtype: str | DTypeLike) -> EmulatedArray:
         """An array that nobody has written yet; its dtype is one of zoo's by name, or numpy's or ml_dtypes' own."""
         shape, name = whole_tuple(shape, "shape"), dtype_name(dtype, "empty")
         size = numpy_dtype(name).itemsize * math.prod(shape)
-        return EmulatedArray(self.alloc(size), shape, name, contiguous_strides(shape), self)
+        return self._array(self.alloc(size), shape, name)
 
     # ---- memory
     @_one_at_a_time
@@ -201,15 +203,32 @@ class Device:
         if isinstance(source, (int, np.integer)):
             if not 0 <= source < _MOST_BYTES:
                 raise EmulatorError(f"{shown(source)} bytes cannot be allocated; an allocation has 0 to {_MOST_BYTES - 1:,}")
-            return self.memory.allocate(int(source))
+            return self._allocate(int(source))
         data = np.ascontiguousarray(source)
-        address = self.memory.allocate(data.nbytes)
+        address = self._allocate(data.nbytes)
         if data.nbytes:
             self.memory.write(address, data.tobytes(), written)
         return address
 
+    def _allocate(self, size: int) -> int:
+        self._free_dropped()
+        return self.memory.allocate(size)
+
+    def _free_dropped(self) -> None:
+        while self.dropped:
+            address = self.dropped.popleft()
+            self._of_arrays.discard(address)
+            self.memory.free(address)
+
+    def _array(self, address: int, shape: tuple[int, ...], dtype: str) -> EmulatedArray:
+        self._of_arrays.add(address)
+        return EmulatedArray(address, shape, dtype, contiguous_strides(shape), self)
+
     @_one_at_a_time
     def free(self, address: int) -> None:
+        """Gives the memory of `alloc` back. The memory of an array is given back when the array is dropped."""
+        if address in self._of_arrays:
+            raise EmulatorError(f"{address:#x} is the memory of an array, which is freed when the array and its views are dropped")
         self.memory.free(address)
 
     @_one_at_a_time
@@ -288,6 +307,7 @@ class Device:
         target_must_fit(module.target, self.arch)
         if not isinstance(shared_bytes, (int, np.integer)) or shared_bytes < 0:
             raise LaunchError(f"shared_bytes is a number of bytes, not {shared_bytes!r}")
+        self._free_dropped()
         program = module.program(entry)
         grid, block = _triple(grid, "grid"), _triple(block, "block")
         if any(extent > most for extent, most in zip(grid, limits.GRID)):

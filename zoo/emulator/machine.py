@@ -125,6 +125,9 @@ class Cta:
         """Undoes the circles that it is made of, so that its memory and all that watches over it are gone at once."""
         self.__dict__.clear()
 
+    def live_threads(self):
+        return sum(warp.live.bit_count() for warp in self.warps)
+
     @property
     def pair(self):
         peer = self.rank ^ 1
@@ -329,6 +332,9 @@ class Warp:
     def exit(self, lanes):
         self.live &= ~lanes
         self.machine.progress += 1
+        for barrier in self.cta.named:
+            if barrier.arrived:
+                barrier.without_exited(self.cta)
         if self.machine.cluster_barrier_used:
             self.cta.cluster.barrier.complete_if_done()
 

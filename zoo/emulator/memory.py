@@ -11,6 +11,8 @@ Shadows of shared memory, all per CTA
 A warp is one agent in these checks: two lanes of one warp are taken as ordered.
 """
 
+from bisect import bisect_left, bisect_right, insort
+
 import numpy as np
 
 from .errors import EmulatorError
@@ -64,49 +66,75 @@ def _word_views(words):
     return {**dict.fromkeys((1, 2, 4), words), 8: words.reshape(-1, 2), 16: words.reshape(-1, 4), 32: words.reshape(-1, 8)}
 
 
+def _aligned_start(low, align):
+    return -(-(low + GUARD) // align) * align
+
+
 class GlobalMemory:
-    """One arena with guard gaps; state: bit 0 allocated, bit 1 written. Address = GLOBAL_BASE + index."""
+    """One arena with guard gaps; state: bit 0 allocated, bit 1 written. Address = GLOBAL_BASE + index.
+
+    An allocation takes the lowest hole in which it has GUARD bytes on both sides. Freed memory is part of a hole at once.
+    """
 
     def __init__(self):
-        self.allocations = []  # (start index, size)
-        self.size = self.end = 0
+        self.starts, self.sizes = [], {}  # the allocations: starts in order, start -> size
+        self.holes = [(0, FIRST_BYTES)]  # (start, end) of gaps with room for an allocation, in order
+        self.size = 0
         self._resize(FIRST_BYTES)
-        self.end = GUARD
 
     def _resize(self, size):
         data, state = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-        used = min(self.end, self.size)
-        if used:
-            data[:used], state[:used] = self.data[:used], self.state[:used]
+        for start, length in self.sizes.items():  # what lies between stays untouched, so that it costs no memory
+            data[start : start + length], state[start : start + length] = (
+                self.data[start : start + length],
+                self.state[start : start + length],
+            )
         self.data, self.state = data, state
         self.size = size
         self.views, self.states = _views(data), _views(state)
 
     def allocate(self, size, align=512):
-        start = -(-self.end // align) * align
+        for low, high in self.holes:
+            start = _aligned_start(low, align)
+            if start + size + GUARD <= high:
+                break
+        else:
+            low = self.starts[-1] + self.sizes[self.starts[-1]] if self.starts else 0
+            start = _aligned_start(low, align)
+            self._resize(max(2 * self.size, -(-(start + size + 2 * GUARD) // 4096) * 4096))
+            high = self.size
         end = start + size
-        if end + GUARD > self.size:
-            self._resize(max(2 * self.size, -(-(end + 2 * GUARD) // 4096) * 4096))
         self.state[start:end] = ALLOCATED
-        self.allocations.append((start, size))
-        self.end = end + GUARD
+        self._set_holes(low, high, [(low, start), (end, high)])
+        self.sizes[start] = size
+        insort(self.starts, start)
         return GLOBAL_BASE + start
+
+    def _set_holes(self, low, high, gaps):
+        """The gaps that lie in low..high from now on; too small ones are left out."""
+        holes = self.holes
+        first, last = bisect_left(holes, (low, 0)), bisect_left(holes, (high, 0))
+        holes[first:last] = [gap for gap in gaps if gap[1] - gap[0] > 2 * GUARD]
 
     def free(self, address):
         start = address - GLOBAL_BASE
-        for number, (base, size) in enumerate(self.allocations):
-            if base == start:
-                self.state[start : start + size] = 0
-                del self.allocations[number]
-                return
-        raise EmulatorError(f"{address:#x} is not an allocation")
+        size = self.sizes.pop(start, None)
+        if size is None:
+            raise EmulatorError(f"{address:#x} is not an allocation")
+        self.state[start : start + size] = 0
+        starts = self.starts
+        place = bisect_left(starts, start)
+        del starts[place]
+        low = starts[place - 1] + self.sizes[starts[place - 1]] if place else 0
+        high = starts[place] if place < len(starts) else self.size
+        self._set_holes(low, high, [(low, high)])
 
     def span(self, address, size):
         """Index of a host-side range, which must lie inside one allocation."""
         start = address - GLOBAL_BASE
-        for base, length in self.allocations:
-            if base <= start and start + size <= base + length:
-                return start
+        below = bisect_right(self.starts, start) - 1
+        if below >= 0 and start + size <= self.starts[below] + self.sizes[self.starts[below]]:
+            return start
         raise EmulatorError(f"the {size} bytes at {address:#x} are not inside one allocation")
 
     def write(self, address, data, written=None):
@@ -118,7 +146,7 @@ class GlobalMemory:
     def nearest(self, index):
         """Words about where an index lies, for an out-of-bounds report."""
         best = None
-        for base, size in self.allocations:
+        for base, size in self.sizes.items():
             distance = base - index if index < base else max(0, index - (base + size) + 1)
             if best is None or distance < best[0]:
                 best = (distance, base, size)

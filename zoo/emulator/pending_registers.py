@@ -59,14 +59,16 @@ def _defined(warp, lanes, writes):
                 del warp.undefined_registers[number]
 
 
-def _move_undefined(warp, lanes, copies, chosen_by):
-    """`chosen_by`: of a move from one of two registers, the predicate of lanes that take the first."""
-    first = FULL if chosen_by is None else bits_of(warp.values[chosen_by])
+def _move_undefined(ins, warp, lanes, copies):
+    chosen = ()
+    if ins.chosen_by is not None:  # lanes that take each source
+        first = bits_of(warp.values[ins.chosen_by])
+        chosen = tuple((first, ~first)[place] for place in ins.chosen_from)
     moved = [(destination, [warp.undefined_registers.get(source) for source in sources]) for destination, sources in copies]
     _defined(warp, lanes, [destination for destination, _ in moved])
     for destination, sources in moved:
         for index, found in enumerate(sources):
-            taken = lanes & (first if index == 0 or chosen_by is None else ~first)
+            taken = lanes & (FULL if ins.chosen_by is None else chosen[index])
             if found is not None and found[0] & taken:
                 before = warp.undefined_registers.get(destination, (0, None))[0]
                 warp.undefined_registers[destination] = (before | found[0] & taken, found[1])
@@ -78,14 +80,14 @@ def checked(ins, run, reads, writes, names):
     own = set()
     if accumulates:
         own = {ins.layout.place_of(item)[0] for item in ins.items(0)}
-    copies, chosen_by = ins.copies, ins.chosen_by
+    copies = ins.copies
 
     def checking(warp, lanes):
         pending, locked = warp.pending_registers, warp.locked_registers
         if not pending and not locked:
             if warp.undefined_registers:
                 if copies:
-                    _move_undefined(warp, lanes, copies, chosen_by)
+                    _move_undefined(ins, warp, lanes, copies)
                 else:
                     _check_defined(ins, warp, lanes, reads, names)
                     _defined(warp, lanes, writes)
@@ -93,21 +95,24 @@ def checked(ins, run, reads, writes, names):
         if copies:
             taken = []
             for destination, sources in copies:
-                found = None
+                found, parts = None, set()
                 for source in sources:
                     operation = pending.get(source)
                     if operation is not None and operation.lanes & lanes:
                         warp.machine.asynchronous.finish(operation)
-                        found = operation
-                        if _is_load(operation):
-                            del pending[source]
-                taken.append((destination, found))
-            _move_undefined(warp, lanes, copies, chosen_by)
+                        if found is not operation:
+                            if found is not None and _is_load(found):
+                                _used(warp, found, parts)  # packed with registers of another operation
+                            found, parts = operation, set()
+                        parts |= operation.copies.get(source, {source})
+                taken.append((destination, found, parts))
+            _move_undefined(ins, warp, lanes, copies)
             outcome = run(warp, lanes)
-            for destination, operation in taken:
+            for destination, operation, parts in taken:
                 before = pending.get(destination)
                 if operation is not None:
-                    pending[destination] = operation
+                    if not operation.waited:
+                        pending[destination], operation.copies[destination] = operation, parts
                 elif before is not None and before.executed:
                     del pending[destination]  # only a copy of a result, replaced
                 elif before is not None:
@@ -150,12 +155,15 @@ def _is_load(operation):
 
 def _use_of_load(warp, number, operation):
     """A use of one of its registers, or of a copy, completes a load; that of the last one tells the warp that it is complete."""
-    engine = warp.machine.asynchronous
-    engine.finish(operation)
+    warp.machine.asynchronous.finish(operation)
     del warp.pending_registers[number]
-    operation.unused -= 1
-    if operation.unused == 0:
-        engine.wait(operation)
+    _used(warp, operation, operation.copies.pop(number, {number}))
+
+
+def _used(warp, operation, registers):
+    operation.unused -= registers
+    if not operation.unused:
+        warp.machine.asynchronous.wait(operation)
 
 
 def _touched(ins, warp, lanes, name, operation):

@@ -17,13 +17,17 @@ ELEMENT_TYPES = (
 _MODES = ("none", "32B", "64B", "128B")
 _ATOMS = ("", "_atom_32B", "_atom_32B_flip_8B", "_atom_64B")
 DIMENSIONS = 5
+_BLANK = TensorMap("u8", 0, (1,), (), (1,))
 _RANK = 6  # where the bytes of a map say it
 _OF_AXES = {"box_dim": "box", "global_dim": "dims", "global_stride": "strides", "element_stride": "element_strides"}
 
 
 def replaced(raw: bytes, field: str, ordinal: int | None, value: int) -> bytes:
     """A map's 128 bytes with one field changed; ValueError says what is wrong with the change. A map has room for five dimensions: those
-    beyond its rank may be given values, too, before or after the rank grows."""
+    beyond its rank may be given values, too, before or after the rank grows. 128 zero bytes are a map of rank 0, to which kernels give
+    all fields."""
+    if not any(raw):
+        raw = _with_places(_BLANK, _places(_BLANK.to_bytes()), 0)
     tensor = TensorMap.from_bytes(raw)
     places = _places(raw)
     if field == "rank":

@@ -668,7 +668,7 @@ def named_barrier(ins):
             ins.report(warp, lanes, "barrier-misuse", f"there is no named barrier {which}")
             return None
         barrier = warp.cta.named[which]
-        expected = int(values[count][lane]) if count is not None else warp.cta.threads
+        expected = int(values[count][lane]) if count is not None else None
         if kind == "arrive":
             arrive(warp, lanes, barrier, expected)
             return None

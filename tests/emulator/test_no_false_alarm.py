@@ -1,0 +1,200 @@
+"""Kernels that compilers and libraries write and that are right: no finding. Beside each stands the mistake that it resembles."""
+
+import numpy as np
+import pytest
+import test_blackwell_pitfalls as pitfalls
+import test_core_findings as core
+import test_core_tma as tma
+import test_matrix_findings as matrix
+from core_support import kernel, kinds, launch, only
+
+from zoo import emulator
+
+POLICIES = ["issue", "last", "random"]
+
+
+def run(body, *, block=32, scheduling="last", buffers=(4096,), **options):
+    gpu = emulator.Device(scheduling=scheduling)
+    places = [gpu.alloc(buffer) for buffer in buffers]
+    report = launch(kernel(body, parameters=len(buffers), **options), device=gpu, block=block, params=places)
+    return report, gpu, places
+
+
+# ---- threads that return early -----------------------------------------------------------------------------------------
+RETURN = """
+    setp.ge.u32 %p1, %r0, {live};
+    @%p1 bra END;
+    mov.u32 %r1, row;
+    mad.lo.u32 %r2, %r0, 4, %r1;
+    st.shared.u32 [%r2], %r0;
+    {barrier}
+    xor.b32 %r3, %r0, 32;
+    mad.lo.u32 %r3, %r3, 4, %r1;
+    ld.shared.u32 %r4, [%r3];
+    mul.wide.u32 %rd1, %r0, 4;
+    add.s64 %rd1, %rd1, %rd0;
+    st.global.u32 [%rd1], %r4;
+END:
+"""
+ROW = ".shared .align 4 .b8 row[1024];"
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize("barrier", ["bar.sync 0;", "barrier.sync 0;", "bar.red.popc.u32 %r5, 0, %p1;"])
+def test_a_barrier_waits_for_no_thread_that_has_returned(barrier, scheduling):
+    """`if (i >= n) return;` before __syncthreads(): 64 of 128 threads go on."""
+    report, gpu, (place,) = run(RETURN.format(live=64, barrier=barrier), block=128, scheduling=scheduling, shared=ROW)
+    assert report.ok and not report.findings, report
+    assert gpu.read(place, 64, np.uint32).tolist() == [lane ^ 32 for lane in range(64)]
+
+
+def test_threads_that_return_while_others_wait_complete_the_barrier():
+    late = "setp.lt.u32 %p1, %r0, 32; @%p1 bra MEET; mov.u32 %r9, 0; S: add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 900; @%p2 bra S; bra END; MEET: bar.sync 0; END:"
+    report = run(late, block=96)[0]
+    assert report.ok and not report.findings, report
+
+
+def test_a_barrier_with_a_thread_count_waits_for_that_many():
+    assert "deadlock" in kinds(run(RETURN.format(live=64, barrier="bar.sync 0, 128;"), block=128, shared=ROW)[0])
+    # half a warp has returned: what is left of it arrives for the warp
+    assert not run("setp.lt.u32 %p1, %r0, 16; @%p1 bra END; bar.sync 0; END:", block=64)[0].findings
+
+
+# ---- tensor maps made on the device ----------------------------------------------------------------------------------
+MAKE_A_MAP = """
+    {zeros}
+    bar.warp.sync -1;
+    setp.eq.u32 %p1, %r0, 0;
+    @!%p1 bra EDITED;
+    tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%r7], %rd1;
+    tensormap.replace.tile.rank.shared::cta.b1024.b32 [%r7], 1;
+    tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%r7], 0, 16;
+    tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%r7], 1, 4;
+    {dims}
+    tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r7], 1, 3;
+    tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%r7], 0, 128;
+    tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%r7], 0, 1;
+    tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%r7], 1, 1;
+    tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%r7], 2;
+    tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%r7], 0;
+    tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%r7], 0;
+    tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%r7], 0;
+    mbarrier.init.shared.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
+EDITED:
+"""
+ZEROS = "mov.u32 %r20, 0; mad.lo.u32 %r8, %r0, 4, %r7; st.shared.u32 [%r8], %r20;"
+DIMS = "tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r7], 0, 16;"
+
+
+def make_a_map(zeros=ZEROS, dims=DIMS, scheduling="last"):
+    """One warp makes a map in zeroed shared memory, hands it to global memory and copies a box with it."""
+    gpu = tma.device(scheduling=scheduling)
+    data = np.arange(4 * 32, dtype=np.uint32).reshape(4, 32)
+    y, x, place = gpu.alloc(256), gpu.alloc(data), gpu.alloc(128)
+    start = tma.EDIT.index("    bar.sync 0;\n    {release}")
+    head = "mov.u32 %r1, bar; mov.u32 %r2, tile; mov.u32 %r7, map;"
+    body = (
+        head
+        + MAKE_A_MAP.format(zeros=zeros, dims=dims)
+        + tma.EDIT[start:].format(release=tma.RELEASE, order="bar.sync 0;", acquire=tma.ACQUIRE)
+    )
+    body = body.replace("setp.eq.u32 %p1, %r0, 32;", "setp.eq.u32 %p1, %r0, 0;").replace(
+        "add.u32 %r4, %r2, %r3;", "add.u32 %r4, %r2, %r3;", 1
+    )
+    shared = tma.SHARED.format(size=256) + ".shared .align 128 .b8 map[128];"
+    report = launch(kernel(body, parameters=3, shared=shared, target="sm_100a"), device=gpu, params=[y, x, place])
+    return report, gpu.read(y, 32, np.uint32), data
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+def test_a_map_made_of_zeros_is_a_map(scheduling):
+    report, found, data = make_a_map(scheduling=scheduling)
+    assert report.ok and not report.findings, report
+    np.testing.assert_array_equal(found, data[:2, :16].reshape(-1))
+
+
+def test_a_map_made_of_anything_else_is_reported():
+    assert "tensor-map" in kinds(make_a_map(zeros=ZEROS.replace("%r20, 0;", "%r20, 7;"))[0])
+    assert "uninitialised-shared" in kinds(make_a_map(zeros="")[0])
+
+
+# ---- registers of a load, packed -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize("used", [2, 1])
+def test_registers_of_a_load_that_were_packed_and_then_used_need_no_wait(used, scheduling):
+    """Four registers of a tcgen05.ld become two of 64 bits, which are stored before tensor memory is freed."""
+    found = matrix.kinds(pack_and_free(used), scheduling=scheduling)
+    assert found == (set() if used == 2 else {"tensor-memory-misuse"})
+
+
+def pack_and_free(used):
+    stores = "".join(f"    st.global.u64 [o+{8 * number}], %rd{number};\n" for number in range(used))
+    body = """
+    mov.u32 %r0, tid; mov.u32 %r1, tid;
+    tcgen05.st.sync.aligned.32x32b.x4.b32 [column], {%r0, %r1, %r0, %r1};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r2, %r3, %r4, %r5}, [column];
+    mov.b64 %rd0, {%r2, %r3};
+    mov.b64 %rd1, {%r4, %r5};
+    mul.wide.u32 s, tid, 16;
+    add.u64 o, o, s;
+"""
+    return matrix.kernel("    .reg .b64 %rd<2>;\n" + body + stores)
+
+
+# ---- coordinates of a refused answer -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(
+    "discard", ["selp.b32 tile, tile, -1, taken;", "selp.b32 tile, -1, tile, refused;", "selp.b32 tile, tile, %r5, taken;"]
+)
+def test_coordinates_of_a_refused_answer_that_selp_discards(discard, scheduling):
+    decide = f"not.pred refused, taken; {discard} st.global.u32 [%rd0+64], tile; @!taken bra END; mov.u32 %r5, tile; bra NEXT; END:"
+    body = ".reg .pred refused;" + pitfalls.PERSISTENT.replace("{first}", pitfalls.ALWAYS).replace("{decide}", decide)
+    report = pitfalls.run(body, grid=6, block=64, scheduling=scheduling)[0]
+    assert report.ok and not report.findings, report
+    wrong = body.replace(discard, discard.replace("taken", "refused") if "taken" in discard else discard.replace("refused", "taken"))
+    assert "cluster-launch-control" in kinds(pitfalls.run(wrong, grid=6, block=64, scheduling=scheduling)[0])
+
+
+# ---- mapa ------------------------------------------------------------------------------------------------------------------
+MAP = """
+    mov.u32 %r1, row;
+    mov.u32 %r2, %cluster_ctarank;
+    add.u32 %r3, %r2, {step};
+    setp.lt.u32 %p1, %r3, 2;
+    {before}mapa.shared::cluster.u32 %r4, %r1, %r3;
+    st.shared.u32 [%r1], %r2;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    {use}ld.shared::cluster.u32 %r5, [%r4];
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+"""
+
+
+@pytest.mark.parametrize(("step", "before", "use", "expected"), [
+    (1, "@%p1 ", "@%p1 ", set()), (1, "", "@%p1 ", set()), (255, "", "@%p1 ", set()), (300, "", "@%p1 ", set()),
+    (1, "", "", {"out-of-bounds"}), (256, "", "", {"out-of-bounds"}), (1, "@%p1 ", "", {"uninitialised-register", "out-of-bounds"}),
+])  # fmt: skip
+def test_the_address_of_a_cta_that_is_not_there_may_be_computed_but_not_used(step, before, use, expected):
+    text = kernel(MAP.format(step=step, before=before, use=use), parameters=0, shared=ROW)
+    found = kinds(launch(text, grid=2, cluster=2, block=1))
+    assert found <= expected and bool(found) == bool(expected)
+
+
+# ---- severities ------------------------------------------------------------------------------------------------------------
+def test_a_bulk_store_that_outlives_its_cta_is_a_warning():
+    body = core.STORE.format(fence=core.FENCE, late="", wait="bra END;", final="")
+    for strict in (False, True):
+        gpu = emulator.Device(scheduling="last", strict=strict)
+        report = launch(
+            kernel(body, shared=core.COPY_SHARED), device=gpu, block=64, params=[gpu.alloc(256), gpu.alloc(np.arange(64, dtype=np.uint32))]
+        )
+        finding = only(report, "pending-at-exit")
+        assert finding.severity == "warning" and str(finding).startswith("warning, pending-at-exit: ") and report.ok == (not strict)
+
+
+def test_a_tcgen05_fence_is_an_error_only_between_warps():
+    edit = matrix.EDITS["no fence after the wait"][0]
+    findings = matrix.findings(matrix.edited(matrix.FRESH, *edit), **matrix.dense_case())
+    assert {finding.severity for finding in findings} == {"warning", "error"}
+    assert {finding.warp == 0 for finding in findings if finding.severity == "warning"} == {True}
