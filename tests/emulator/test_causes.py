@@ -66,6 +66,16 @@ def test_one_missing_fence_is_one_cause_with_the_writer_and_the_caller():
     assert not found(FENCE.format(fence="fence.proxy.async;", **LINES))
 
 
+def test_each_line_of_the_source_is_shown_once_and_a_few_of_many():
+    text = FENCE.format(fence="", **LINES)
+    for number in range(6):
+        copy = "cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r2], 16;\n"
+        text = text.replace("    setp.ne", f"    .loc 1 {30 + number} 0\n    {copy}    {copy}    setp.ne")
+    (cause,) = found(text)
+    assert [place.source for place in cause.places] == [*(f"k.cu:{30 + number}" for number in range(6)), "copy.cuh:5"]
+    assert [label for label, _ in cause.facts] == ["here"] * 4 + ["", "written", "manual", "add"] and "and 3 more places" in str(cause)
+
+
 def test_without_source_lines_a_basic_block_is_one_cause():
     lines = dict.fromkeys(LINES, "")
     assert [cause.lines for cause in found(FENCE.format(fence="", **lines))] == [[20, 21], [25]]

@@ -8,7 +8,7 @@ from .findings import SEVERITIES
 from .manual import RULES
 
 MOST_REGISTERS = 8  # that a text names
-MOST_OTHERS = 4  # earlier accesses that a text names
+MOST_PLACES = 4  # of one kind that a text names
 _LONGEST_TEXT = 160  # characters of an instruction
 # Kinds where one addition serves all instructions of a basic block, and all that meet one write.
 _FENCES = ("missing-proxy-fence", "missing-tcgen05-fence", "missing-wgmma-fence", "missing-wait")
@@ -96,6 +96,14 @@ class Cause:
         return Place.of(self.findings[0])
 
     @property
+    def places(self):
+        """Where it was found, once for each line of the source; `place` is the first."""
+        found = {}
+        for finding in self.findings:
+            found.setdefault((finding.source, finding.callers), Place.of(finding))
+        return list(found.values())
+
+    @property
     def others(self):
         """("written" | "read", Place) of earlier accesses, one for each line of the source."""
         found = {}
@@ -136,12 +144,13 @@ class Cause:
     @property
     def facts(self):
         """(label, words) of what a reader asks next."""
-        others = self.others
-        more = [("", f"and {len(others) - MOST_OTHERS} more places")] if len(others) > MOST_OTHERS else []
+        facts = []
+        for places in ([("here", place) for place in self.places], self.others):
+            facts += places[:MOST_PLACES]
+            if len(places) > MOST_PLACES:
+                facts.append(("", f"and {len(places) - MOST_PLACES} more places"))
         return [
-            ("here", self.place),
-            *others[:MOST_OTHERS],
-            *more,
+            *facts,
             *(("also", cause.headline) for cause in self.also),
             ("manual", self.manual),
             ("add", self.add),
