@@ -102,6 +102,7 @@ def test_register_written_in_one_branch_only():
         @%p1 bra A;
         mov.u32 %r1, 5;
     A:  add.u32 %r2, %r1, 1;
+        st.global.u32 [%rd0], %r2;
     """
     finding = only(run(body)[0], "uninitialised-register")
     assert finding.lanes == 0xFFFF

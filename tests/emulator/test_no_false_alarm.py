@@ -157,6 +157,46 @@ def test_coordinates_of_a_refused_answer_that_selp_discards(discard, scheduling)
     assert "cluster-launch-control" in kinds(pitfalls.run(wrong, grid=6, block=64, scheduling=scheduling)[0])
 
 
+# ---- lanes without a value ---------------------------------------------------------------------------------------------
+SUM = """
+    setp.lt.u32 %p1, %r0, 8;
+    mul.wide.u32 %rd10, %r0, 4;
+    add.s64 %rd11, %rd1, %rd10;
+    add.s64 %rd12, %rd0, %rd10;
+    @%p1 ld.global.f32 %f1, [%rd11];
+    mul.f32 %f1, %f1, 0f40000000;
+    mov.b32 %r1, %f1;
+    shfl.sync.bfly.b32 %r2, %r1, 4, 31, -1;
+    mov.b32 %f2, %r2;
+    add.f32 %f3, %f1, %f2;
+    rsqrt.approx.f32 %f4, %f3;
+    {use}
+"""
+VALUES = np.array([1, 2, 3, 4, 7, 14, 29, 60] + [0] * 24, np.float32)
+
+
+def sum_of_lanes(use):
+    return run(SUM.format(use=use), buffers=(128, VALUES))
+
+
+def test_lanes_without_a_value_may_be_shuffled_and_added_when_nobody_uses_the_sums():
+    """Layer normalisation of rows shorter than a warp: 8 lanes load, all of them reduce, 8 lanes store."""
+    report, gpu, (place, _) = sum_of_lanes("@%p1 st.global.f32 [%rd12], %f4;")
+    assert report.ok and not report.findings, report
+    sums = np.float32(2) * (VALUES[:4] + VALUES[4:8])
+    np.testing.assert_allclose(gpu.read(place, 8, np.float32), 1 / np.sqrt(np.concatenate([sums, sums])), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("use", "lanes"), [
+    ("st.global.f32 [%rd12], %f4;", 0xFFFFFF00), ("st.global.f32 [%rd12], %f2;", 0xFFFFFF00),
+    ("setp.lt.u32 %p2, %r0, 12; shfl.sync.down.b32 %r2, %r1, 4, 31, -1; @%p2 st.global.u32 [%rd12], %r2;", 0xFF0),
+    ("setp.gt.f32 %p2, %f3, 0f00000000; @%p2 bra END; END:", 0xFFFFFF00), ("cvt.rzi.u64.f32 %rd13, %f3; add.s64 %rd13, %rd13, %rd12; st.global.u32 [%rd13], %r0;", 0xFFFFFF00),
+])  # fmt: skip
+def test_a_sum_with_a_lane_without_a_value_is_reported_where_it_is_used(use, lanes):
+    findings = [one for one in sum_of_lanes(use)[0].findings if one.kind == "uninitialised-register"]
+    assert [one.lanes for one in findings] == [lanes], findings
+
+
 # ---- mapa ------------------------------------------------------------------------------------------------------------------
 MAP = """
     mov.u32 %r1, row;

@@ -170,6 +170,7 @@ class Instruction:
         self.passes = None  # of other instructions whose bytes come from known bytes of the sources: (destination byte, source bytes)
         self.passed = frozenset()  # registers of which it only passes bytes on
         self.absorbs = None  # of passes of two predicates: (the value that decides alone, slots of the two)
+        self.shuffled = None  # of a shuffle: the numbers of the register that lanes read from each other, and of the result
         self.narrow = {}  # register number -> how many of its low bytes are read, where that is not all
         self.doubtful = False  # run() may leave lanes of its destinations undefined: those in warp.state["undefined lanes"]
         self.unanswered = False  # its destinations are the coordinates of a cluster that an answer may not have taken

@@ -3,8 +3,10 @@
 Registers are divided into bytes, because compilers pack defined and undefined parts into one wider register and use the defined
 parts only. Passing undefined bytes on (a move, a shift by a literal, a mask...) is no use of them: it leaves the destination's undefined.
 
-The coordinates that clusterlaunchcontrol.query_cancel.get_first_ctaid gives of an answer that took no cluster are undefined, too. Programs
-compute with them before they look whether there was an answer, so there computing is no use either: storing, addressing, branching is.
+Computing is no use either: compilers load in some lanes, then shuffle and add in all of them, and store in some. The result of an undefined
+source is undefined in that lane. Storing it, addressing with it, branching on it or giving it to a matrix instruction is a use.
+
+The coordinates that clusterlaunchcontrol.query_cancel.get_first_ctaid gives of an answer that took no cluster are undefined, too.
 """
 
 from functools import reduce
@@ -12,15 +14,17 @@ from operator import and_
 
 from .errors import EmulatorError
 from .instructions import Blocked
-from .lanes import FULL, bits_of
+from .lanes import FULL, bits_of, mask_of
 
 MOST_BITS = 1 << 32  # one for each instruction and byte of a register
 MOST_VISITS = 64  # of an instruction, on average; kernels take up to 6
 
-# Instructions that compute each lane's result from the same lane's registers, and do nothing else.
+# Instructions that compute each lane's result from one lane's registers, and do nothing else.
 _COMPUTING = frozenset(
     ("abs", "add", "and", "bfe", "bfi", "brev", "clz", "cnot", "cvt", "div", "fma", "lop3", "mad", "mad24", "max", "min", "mul", "mul24", "neg", "not"),
-).union(("or", "popc", "prmt", "rem", "sad", "selp", "set", "setp", "shf", "shl", "shr", "sub", "xor"))  # fmt: skip
+).union(("or", "popc", "prmt", "rem", "sad", "selp", "set", "setp", "shf", "shl", "shr", "sub", "xor")).union(
+    ("copysign", "cos", "ex2", "lg2", "rcp", "rsqrt", "shfl", "sin", "slct", "sqrt", "tanh")
+)  # fmt: skip
 
 
 class Suspects:
@@ -30,6 +34,7 @@ class Suspects:
         self.reads = {}  # pc -> registers read there that are not assigned on every path
         self.tracked = set()  # bytes whose definedness is followed
         self.of_answers = frozenset()  # registers that hold, or are computed from, the coordinates of a cancelled cluster
+        self.computed = frozenset()  # registers that are computed from registers which are not assigned on every path
 
 
 def analyse(program):
@@ -42,8 +47,10 @@ def analyse(program):
         if ins.passes and ins.unit_copies is None:
             ins.unit_copies = ins.passes
     suspects.reads, tracked = _read_undefined(program, units, masks)
-    if suspects.reads and any(ins.unanswered for ins in instructions):
-        suspects.of_answers = _computed_from_answers(program)
+    if suspects.reads:
+        suspects.of_answers = _computed_from(program, {number for ins in instructions if ins.unanswered for number in ins.writes})
+        suspects.computed = _computed_from(program, set().union(*suspects.reads.values()))
+        _pass_on(program, suspects.computed)
         suspects.reads, tracked = _read_undefined(program, units, masks)
     changed = bool(tracked)
     while changed:  # what a tracked byte is moved to is tracked too
@@ -73,32 +80,41 @@ def _read_undefined(program, units, masks):
     return found, tracked
 
 
-def _computed_from_answers(program):
-    """The registers; the instructions that compute them pass all bytes of their sources on to all of their results."""
-    layout, instructions = program.layout, program.instructions
-    found = {number for ins in instructions if ins.unanswered for number in ins.writes}
+def _computed_from(program, found):
+    """These registers, and all that are computed from them."""
+    found = set(found)
     changed = bool(found)
     while changed:
         changed = False
-        for ins in instructions:
+        for ins in program.instructions:
             if not ins.writes <= found and _computes(ins) and found & ins.reads:
                 found |= ins.writes
                 changed = True
+    return frozenset(found)
+
+
+def _pass_on(program, found):
+    """Instructions that compute with one of these registers pass all bytes of their sources on to all of their results."""
+    layout, instructions = program.layout, program.instructions
 
     def bytes_of(number):
         return range(layout.unit_base[number], layout.unit_base[number] + layout.unit_count[number])
 
     for ins in instructions:
         if ins.unit_copies is None and _computes(ins) and found & ins.reads:
+            if ins.shuffled is not None:
+                ins.passed = frozenset({ins.shuffled[0]})
+                pairs = zip(bytes_of(ins.shuffled[1]), bytes_of(ins.shuffled[0]))
+                ins.unit_copies = [(unit, [source]) for unit, source in pairs]
+                continue
             guard = set() if ins.guard is None else {layout.register_of_slot[ins.guard[0]]}
             ins.passed = frozenset(ins.reads - guard)
             sources = [unit for number in ins.passed for unit in bytes_of(number)]
             ins.unit_copies = [(unit, sources) for number in ins.writes for unit in bytes_of(number)]
-    return frozenset(found)
 
 
 def _computes(ins):
-    return ins.copies is not None or ins.mnemonic in _COMPUTING
+    return ins.copies is not None or (ins.mnemonic in _COMPUTING and (ins.mnemonic != "shfl" or ins.shuffled is not None))
 
 
 def _defined_before(program, masks):
@@ -163,8 +179,14 @@ def checked(program, ins, run, suspects):
         units = range(layout.unit_base[number], layout.unit_base[number] + (count or layout.unit_count[number]))
         return [unit for unit in units if unit in tracked]
 
-    moves = [(destination, sources) for destination, sources in ins.unit_copies or () if destination in tracked]
-    moved_to = {destination for destination, _ in moves}
+    moves = {}  # source bytes -> the bytes that come from them
+    for destination, sources in ins.unit_copies or ():
+        if destination in tracked:
+            if ins.chosen_by is None and ins.absorbs is None:
+                sources = [source for source in sources if source in tracked]
+            moves.setdefault(tuple(sources), []).append(destination)
+    moved_to = {destination for destinations in moves.values() for destination in destinations}
+    moves = [(destinations, sources) for sources, destinations in moves.items()]
     moved_from = {number for _, sources in (ins.copies or ()) for number in sources}
     if ins.copies is None and ins.unit_copies:
         moved_from |= ins.passed
@@ -199,24 +221,28 @@ def checked(program, ins, run, suspects):
                 if missing and condition is not None:
                     missing &= bits_of(warp.values[condition])
                 if missing:
-                    _report(ins, warp, missing, layout.names[number], number in suspects.of_answers)
+                    _report(ins, warp, missing, layout.names[number], number, suspects)
                     break
-        moved = [(destination, known_of(warp, sources) & lanes) for destination, sources in moves]
+        moved = [(destinations, known_of(warp, sources)) for destinations, sources in moves]
         outcome = run(warp, lanes)
         if outcome.__class__ is not Blocked:
             known = lanes & ~warp.state["undefined lanes"] if ins.doubtful else lanes
             for unit in writes:
                 defined[unit] = defined[unit] & ~lanes | known
-            for destination, known in moved:
-                defined[destination] = (defined[destination] & ~lanes) | known
+            for destinations, known in moved:
+                if known != FULL and ins.shuffled is not None:
+                    known = bits_of(mask_of(known)[warp.state["shuffled from"]])
+                for destination in destinations:
+                    defined[destination] = (defined[destination] & ~lanes) | known & lanes
         return outcome
 
     return checking
 
 
-def _report(ins, warp, lanes, name, of_answer):
-    if of_answer:
+def _report(ins, warp, lanes, name, number, suspects):
+    if number in suspects.of_answers:
         why = f"{name} is used; it comes from get_first_ctaid, and there was no answer that took a cluster"
         ins.report(warp, lanes, "cluster-launch-control", why)
     else:
-        ins.report(warp, lanes, "uninitialised-register", f"{name} is read before anything was written to it")
+        why = "it, or a register that it is computed from, was never written" if number in suspects.computed else "nobody wrote it"
+        ins.report(warp, lanes, "uninitialised-register", f"{name} is used, and {why}")

@@ -6,7 +6,7 @@ from .. import clocks
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, bits_of, first_lane, mask_of
 from ..memory import LOCAL_BASE
-from ..parser import Function, Group, Immediate, Negated, PredicatePair
+from ..parser import Function, Group, Immediate, Negated, PredicatePair, Register
 from . import Blocked, instruction
 
 
@@ -300,6 +300,9 @@ def shuffle(ins):
     p = ins.write(destination.second, "pred") if pair else None
     a, b, c = ins.read(1, "b32"), ins.read(2, "b32"), ins.read(3, "b32")
     members = _tiled_members(ins, 4)
+    if d is not None and isinstance(ins.operands[1], Register):
+        result = destination.first if pair else destination
+        ins.shuffled = ins.layout.place_of(ins.operands[1])[0], ins.layout.place_of(result)[0]
     lane = np.arange(32, dtype=np.int64)
     known = {}  # what choose() said: kernels shuffle in few ways
 
@@ -336,6 +339,7 @@ def shuffle(ins):
                 known.clear()
             found = known[key] = choose(values[b], values[c])
         source, inside = found
+        warp.state["shuffled from"] = source
         if lanes != FULL:
             bad = mask_of(lanes) & ~mask_of(lanes)[source]
             if bad.any():
