@@ -242,8 +242,9 @@ def test_coordinates_of_a_refused_answer_that_nobody_uses(first, scheduling):
 @pytest.mark.parametrize("scheduling", POLICIES)
 @pytest.mark.parametrize("first", [BY_ANSWER, ALWAYS], ids=["where it was taken", "always"])
 @pytest.mark.parametrize(
-    "used", ["@outside bra END; @!use bra END; mov.u32 %r5, tile; bra NEXT; END:", "st.global.u32 [%rd0+64], tile;" + DECIDE],
-    ids=["decides", "stored"],
+    "used",
+    ["@outside bra END; @!use bra END; mov.u32 %r5, tile; bra NEXT; END:", "st.global.u32 [%rd0+64], tile;" + DECIDE, "st.global.u32 [%rd0+64], x;" + DECIDE],
+    ids=["decides", "stored", "stored as it is"],
 )  # fmt: skip
 def test_coordinates_of_a_refused_answer_that_somebody_uses(first, used, scheduling):
     body = PERSISTENT.replace("{first}", first).replace("{decide}", used)

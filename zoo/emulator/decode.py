@@ -600,11 +600,11 @@ class Program:
 
     # ---- what surrounds the semantic functions: register checks, guards, alignment
     def _wrap(self):
-        suspects = definedness.analyse(self)
+        self.code = definedness.all_checked(self, self.code)
         asynchronous = pending_registers.asynchronous_registers(self)
         of_wgmma = pending_registers.of_wgmma(self)
         for pc, ins in enumerate(self.instructions):
-            run = definedness.checked(self, ins, self.code[pc], suspects)
+            run = self.code[pc]
             touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
             if touched_reads or touched_writes:
                 run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)

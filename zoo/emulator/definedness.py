@@ -5,6 +5,7 @@ parts only. Passing undefined bytes on (a move, a shift by a literal, a mask...)
 
 Computing is no use either: compilers load in some lanes, then shuffle and add in all of them, and store in some. The result of an undefined
 source is undefined in that lane. Storing it, addressing with it, branching on it or giving it to a matrix instruction is a use.
+Results are followed from the first undefined source on that a launch computes with. Until then only sources are looked at, which is cheaper.
 
 The coordinates that clusterlaunchcontrol.query_cancel.get_first_ctaid gives of an answer that took no cluster are undefined, too.
 """
@@ -30,38 +31,68 @@ _COMPUTING = frozenset(
 class Suspects:
     """What the analysis has found: where to look while the program runs."""
 
-    def __init__(self):
-        self.reads = {}  # pc -> registers read there that are not assigned on every path
-        self.tracked = set()  # bytes whose definedness is followed
-        self.of_answers = frozenset()  # registers that hold, or are computed from, the coordinates of a cancelled cluster
-        self.computed = frozenset()  # registers that are computed from registers which are not assigned on every path
+    def __init__(self, reads, tracked, of_answers=frozenset(), computed=frozenset()):
+        self.reads = reads  # pc -> registers read there that are not assigned on every path
+        self.tracked = tracked  # bytes whose definedness is followed
+        self.of_answers = of_answers  # registers that hold, or are computed from, the coordinates of a cancelled cluster
+        self.computed = computed  # registers that hold, or are computed from, what is not assigned on every path
 
 
-def analyse(program):
-    """The suspects of a program."""
+def all_checked(program, code):
+    """The functions of `code`, one for each instruction, with the checks that they need around them."""
     layout, instructions = program.layout, program.instructions
     units = [[layout.unit_base[n] + k for k in range(layout.unit_count[n])] for n in range(len(layout.names))]
     masks = [sum(1 << unit for unit in group) for group in units]
-    suspects = Suspects()
     for ins in instructions:
         if ins.passes and ins.unit_copies is None:
             ins.unit_copies = ins.passes
-    suspects.reads, tracked = _read_undefined(program, units, masks)
-    if suspects.reads:
-        suspects.of_answers = _computed_from(program, {number for ins in instructions if ins.unanswered for number in ins.writes})
-        suspects.computed = _computed_from(program, set().union(*suspects.reads.values()))
-        _pass_on(program, suspects.computed)
-        suspects.reads, tracked = _read_undefined(program, units, masks)
+    of_answers = _computed_from(program, {number for ins in instructions if ins.unanswered for number in ins.writes})
+    sources = _suspects(program, units, masks, of_answers)
+    if not sources.reads:
+        return code
+    alone = [checked(program, ins, run, sources, _passed_by(program, ins)) for ins, run in zip(instructions, code)]
+    computed = _computed_from(program, set().union(*sources.reads.values()))
+    _pass_on(program, computed)
+    followed = _suspects(program, units, masks, of_answers, computed)
+    added = followed.tracked - sources.tracked
+    wide = [checked(program, ins, run, followed) for ins, run in zip(instructions, code)]
+    return [_either(*functions, added) for functions in zip(code, alone, wide)]
+
+
+_FOLLOW = object()  # what a check returns instead of computing with an undefined source
+
+
+def _either(run, alone, wide, added):
+    """The check of sources alone, or of results too where the launch follows them."""
+    if alone is wide is run:
+        return run
+
+    def checking(warp, lanes):
+        machine = warp.machine
+        if not machine.follows_undefined:
+            outcome = alone(warp, lanes)
+            if outcome is not _FOLLOW:
+                return outcome
+            machine.follows_undefined = True
+            for other in machine.running:
+                for unit in added:  # nothing was computed from an undefined source so far
+                    other.defined[unit] = FULL
+        return wide(warp, lanes)
+
+    return checking
+
+
+def _suspects(program, units, masks, of_answers=frozenset(), computed=frozenset()):
+    reads, tracked = _read_undefined(program, units, masks)
     changed = bool(tracked)
     while changed:  # what a tracked byte is moved to is tracked too
         changed = False
-        for ins in instructions:
+        for ins in program.instructions:
             for destination, sources in ins.unit_copies or ():
                 if destination not in tracked and tracked.intersection(sources):
                     tracked.add(destination)
                     changed = True
-    suspects.tracked = tracked
-    return suspects
+    return Suspects(reads, tracked, of_answers, computed)
 
 
 def _read_undefined(program, units, masks):
@@ -102,15 +133,21 @@ def _pass_on(program, found):
 
     for ins in instructions:
         if ins.unit_copies is None and _computes(ins) and found & ins.reads:
+            ins.passed = _passed_by(program, ins)
             if ins.shuffled is not None:
-                ins.passed = frozenset({ins.shuffled[0]})
                 pairs = zip(bytes_of(ins.shuffled[1]), bytes_of(ins.shuffled[0]))
                 ins.unit_copies = [(unit, [source]) for unit, source in pairs]
                 continue
-            guard = set() if ins.guard is None else {layout.register_of_slot[ins.guard[0]]}
-            ins.passed = frozenset(ins.reads - guard)
             sources = [unit for number in ins.passed for unit in bytes_of(number)]
             ins.unit_copies = [(unit, sources) for number in ins.writes for unit in bytes_of(number)]
+
+
+def _passed_by(program, ins):
+    """The registers that the instruction computes its results from."""
+    if ins.shuffled is not None:
+        return frozenset({ins.shuffled[0]})
+    guard = set() if ins.guard is None else {program.layout.register_of_slot[ins.guard[0]]}
+    return frozenset(ins.reads - guard) if _computes(ins) else frozenset()
 
 
 def _computes(ins):
@@ -171,8 +208,10 @@ def _union(masks, numbers):
     return result
 
 
-def checked(program, ins, run, suspects):
-    """`run` with its reads of suspect registers checked and its writes to tracked bytes noted, or `run` itself."""
+def checked(program, ins, run, suspects, follow=frozenset()):
+    """`run` with its reads of suspect registers checked and its writes to tracked bytes noted, or `run` itself.
+
+    Returns _FOLLOW, and does nothing, before it computes with undefined lanes of a register in `follow`."""
     layout, tracked = program.layout, suspects.tracked
 
     def units_of(number, count=None):
@@ -192,7 +231,7 @@ def checked(program, ins, run, suspects):
         moved_from |= ins.passed
     reads = [
         (number, units_of(number, ins.narrow.get(number)), None if number in ins.reads else ins.condition)
-        for number in sorted(suspects.reads.get(ins.pc, ()))
+        for number in sorted(suspects.reads.get(ins.pc, ()), key=lambda number: (number not in follow, number))
         if number not in moved_from
     ]
     writes = [unit for number in ins.writes for unit in units_of(number) if unit not in moved_to]
@@ -221,6 +260,8 @@ def checked(program, ins, run, suspects):
                 if missing and condition is not None:
                     missing &= bits_of(warp.values[condition])
                 if missing:
+                    if number in follow:
+                        return _FOLLOW
                     _report(ins, warp, missing, layout.names[number], number, suspects)
                     break
         moved = [(destinations, known_of(warp, sources)) for destinations, sources in moves]

@@ -391,6 +391,7 @@ class Machine:
         self.executed = 0
         self.slept = 0  # what nanosleep counts for, in instructions
         self.cluster_barrier_used = False
+        self.follows_undefined = False  # a lane has computed with a register that nobody wrote, see definedness.py
         self.traffic = dict.fromkeys(
             (
                 "global read",
