@@ -24,6 +24,7 @@ _MODULES = {
     "list": "zoo.cli.list_kernels",
     "show": "zoo.cli.show",
     "verify": "zoo.cli.verify",
+    "emulate": "zoo.cli.emulate",
     "bench": "zoo.cli.bench",
     "first-run": "zoo.cli.first_run",
     "export": "zoo.cli.export",

@@ -373,12 +373,17 @@ class Instruction:
     # ---- findings
     @property
     def source(self):
-        if self.statement.source is None:
-            return None
-        number, line = self.statement.source
-        return f"{self.program.files.get(number, number)}:{line}"
+        return self._place(self.statement.source)
 
-    def report(self, warp, lanes, kind, message, address=None, severity="error"):
+    @property
+    def callers(self):
+        return tuple(map(self._place, self.statement.callers))
+
+    def _place(self, place):
+        return None if place is None else f"{self.program.files.get(place[0], place[0])}:{place[1]}"
+
+    def report(self, warp, lanes, kind, message, address=None, severity="error", other=None):
+        """`other`: the earlier access that this one meets, as ("written" | "read", instruction)."""
         machine = warp.machine
         machine.findings.add(
             Finding(
@@ -392,7 +397,10 @@ class Instruction:
                 line=self.line,
                 text=self.text,
                 source=self.source,
+                callers=self.callers,
+                block=self.program.blocks[self.pc],
                 address=None if address is None else int(address),
+                other=other,
             )
         )
 
@@ -429,6 +437,7 @@ class Program:
         for function in self.functions:
             self._decode(function)
         self._wrap()
+        self.blocks = self._basic_blocks()
         for ins in self.instructions:
             ins.forget_operands()
 
@@ -575,6 +584,19 @@ class Program:
         else:
             return following
         return found + following if ins.guard is not None else found
+
+    def _basic_blocks(self):
+        """pc -> number of its basic block."""
+        starts = {self.start[function] for function in self.functions}
+        for pc in range(self.length):
+            following = self.successors(pc)
+            if following != [pc + 1]:
+                starts.update((pc + 1, *following))
+        blocks, number = [], -1
+        for pc in range(self.length):
+            number += pc in starts
+            blocks.append(number)
+        return blocks
 
     # ---- what surrounds the semantic functions: register checks, guards, alignment
     def _wrap(self):

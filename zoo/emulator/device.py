@@ -24,7 +24,7 @@ from zoo.contract.whole_numbers import shown, whole, whole_tuple
 from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
-from .errors import EmulatorError
+from .errors import EmulatorError, LaunchError
 from .machine import Machine
 from .memory import GlobalMemory
 from .parser import parse
@@ -45,12 +45,13 @@ _MOST_BYTES = 1 << 34
 
 
 class Module:
-    """A PTX text, parsed. Entries are decoded when first launched."""
+    """A PTX text, parsed. Entries are decoded when first launched. whole=False: they are not parsed before, either."""
 
-    def __init__(self, ptx_text: str):
+    def __init__(self, ptx_text: str, whole: bool = True):
         if not isinstance(ptx_text, str) or ".target" not in ptx_text:
             raise EmulatorError("a module is made of PTX text with its .version and .target")
-        parsed = parse(ptx_text)
+        parsed = parse(ptx_text, whole)
+        self._read = None if whole else parsed.read
         self.target, self.version = parsed.target, parsed.version
         self.files, self.variables, self.functions = parsed.files, parsed.variables, parsed.functions
         self._programs = {}
@@ -62,6 +63,8 @@ class Module:
 
     def program(self, entry):
         if entry not in self._programs:
+            if self._read is not None and entry in self.functions:
+                self._read(self.functions[entry])
             self._programs[entry] = Program(self, entry)
         return self._programs[entry]
 
@@ -150,7 +153,7 @@ class Device:
         if not issubclass(type(arch), str) or arch not in ARCHS:
             names = words_for(ARCHS)
             known = suggestion(written if issubclass(type(written), str) else shown(written), names, f"it is one of {', '.join(names)}")
-            raise EmulatorError(f"architecture {shown(written)} is not covered; {known}")
+            raise LaunchError(f"architecture {shown(written)} is not covered; {known}")
         number = arch[:-1]
         if arithmetic is None:
             arithmetic = "hw" if number in ARITHMETIC_CONFIRMED else "exact"
@@ -158,6 +161,7 @@ class Device:
         self.seed = whole(seed, "Device: seed")
         self.multiprocessors = MULTIPROCESSORS[number] if multiprocessors is None else whole(multiprocessors, "Device: multiprocessors", 1)
         self.instruction_limit = whole(instruction_limit, "Device: instruction_limit")
+        self.watch: Callable[[int, int, int], None] | None = None  # called now and then: clusters that ended, all, warp instructions so far
         self.strict = strict
         self._lock = threading.RLock()
         self.memory = GlobalMemory()
@@ -297,38 +301,38 @@ class Device:
         `params` may also be the bytes of the whole parameter block, as a loader packs it.
         """
         if not isinstance(module, Module) or not isinstance(entry, str):
-            raise EmulatorError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
+            raise LaunchError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
         if not isinstance(params, (Sequence, np.ndarray)):
-            raise EmulatorError(f"params are those of the entry in their order, or the bytes of its block, not {shown(params)}")
+            raise LaunchError(f"params are those of the entry in their order, or the bytes of its block, not {shown(params)}")
         target_must_fit(module.target, self.arch)
         if not isinstance(shared_bytes, (int, np.integer)) or shared_bytes < 0:
-            raise EmulatorError(f"shared_bytes is a number of bytes, not {shared_bytes!r}")
+            raise LaunchError(f"shared_bytes is a number of bytes, not {shared_bytes!r}")
         self._free_dropped()
         program = module.program(entry)
         grid, block = _triple(grid, "grid"), _triple(block, "block")
         if any(extent > most for extent, most in zip(grid, limits.GRID)):
-            raise EmulatorError(f"a grid has at most {limits.GRID} CTAs, not {shown(grid)}")
+            raise LaunchError(f"a grid has at most {limits.GRID} CTAs, not {shown(grid)}")
         required = program.entry.directives.get("reqnctapercluster")
         if required is not None:
             required = _triple(required, "cluster")
             if cluster is not None and _triple(cluster, "cluster") != required:
-                raise EmulatorError(f"{entry} is compiled for clusters of {required}, launched with {cluster}")
+                raise LaunchError(f"{entry} is compiled for clusters of {required}, launched with {cluster}")
             cluster = required
         if cluster is not None:
             cluster = _triple(cluster, "cluster")
             if any(g % c for g, c in zip(grid, cluster)):
-                raise EmulatorError(f"the grid {grid} is not a multiple of the cluster {cluster}")
+                raise LaunchError(f"the grid {grid} is not a multiple of the cluster {cluster}")
             if cluster[0] * cluster[1] * cluster[2] > 16:
-                raise EmulatorError(f"a cluster has at most 16 CTAs, not {cluster}")
+                raise LaunchError(f"a cluster has at most 16 CTAs, not {cluster}")
         threads = block[0] * block[1] * block[2]
         if not 1 <= threads <= 1024:
-            raise EmulatorError(f"a block has 1 to 1024 threads, not {shown(threads)}")
+            raise LaunchError(f"a block has 1 to 1024 threads, not {shown(threads)}")
         exact = program.entry.directives.get("reqntid")
         if exact is not None and _triple(exact, "reqntid") != block:
-            raise EmulatorError(f"{entry} is compiled for blocks of {exact}, launched with {block}")
+            raise LaunchError(f"{entry} is compiled for blocks of {exact}, launched with {block}")
         most = program.entry.directives.get("maxntid")
         if most is not None and threads > int(np.prod(most)):
-            raise EmulatorError(f"{entry} is compiled for at most {int(np.prod(most))} threads, launched with {threads}")
+            raise LaunchError(f"{entry} is compiled for at most {int(np.prod(most))} threads, launched with {threads}")
         for variable in module.variables.values():
             if variable.space in ("global", "const") and not variable.external:
                 self.variable_address(module, variable)
@@ -377,10 +381,10 @@ class Device:
 def _triple(value, what):
     values = (value,) if not isinstance(value, (tuple, list)) else tuple(value)
     if not all(isinstance(v, (int, np.integer)) for v in values):
-        raise EmulatorError(f"a {what} is up to three positive numbers, not {value!r}")
+        raise LaunchError(f"a {what} is up to three positive numbers, not {value!r}")
     values = tuple(int(v) for v in values) + (1,) * (3 - len(values))
     if len(values) != 3 or any(v < 1 for v in values):
-        raise EmulatorError(f"a {what} is up to three positive numbers, not {value!r}")
+        raise LaunchError(f"a {what} is up to three positive numbers, not {value!r}")
     return values
 
 
@@ -394,7 +398,7 @@ def target_must_fit(target, arch):
     else:
         fits = device >= number
     if not fits:
-        raise EmulatorError(f"PTX for {target} does not run on {arch}")
+        raise LaunchError(f"PTX for {target} does not run on {arch}")
 
 
 def pack_parameters(program, values):
@@ -402,12 +406,10 @@ def pack_parameters(program, values):
     declared = program.entry.parameters
     if isinstance(values, (bytes, bytearray)):
         if len(values) != program.parameter_bytes:
-            raise EmulatorError(
-                f"the parameter block of {program.entry.name} has {program.parameter_bytes} bytes, {len(values)} were given"
-            )
+            raise LaunchError(f"the parameter block of {program.entry.name} has {program.parameter_bytes} bytes, {len(values)} were given")
         return bytes(values)
     if len(values) != len(declared):
-        raise EmulatorError(f"{program.entry.name} takes {len(declared)} parameters, {len(values)} were given")
+        raise LaunchError(f"{program.entry.name} takes {len(declared)} parameters, {len(values)} were given")
     block = bytearray(program.parameter_bytes)
     for number, (variable, value) in enumerate(zip(declared, values)):
         data = _pack_one(variable, value, f"parameter {number} of {program.entry.name}")
@@ -426,16 +428,16 @@ def _pack_one(variable, value, what):
         value = value.tobytes() if value.itemsize == size else value.item()
     if isinstance(value, (bytes, bytearray, memoryview)):
         if len(value) != size:
-            raise EmulatorError(f"{what} has {size} bytes, {len(value)} were given")
+            raise LaunchError(f"{what} has {size} bytes, {len(value)} were given")
         return bytes(value)
     if isinstance(value, (OwnArray, Pointer)):
-        raise EmulatorError(f"{what}: of an array the launch takes its .address")
+        raise LaunchError(f"{what}: of an array the launch takes its .address")
     if isinstance(value, float) or (variable.type in ("f32", "f64") and isinstance(value, int)):
         if size not in (4, 8) or variable.type in ("u32", "s32", "u64", "s64"):
-            raise EmulatorError(f"{what} is no float: it is declared .{variable.type} with {size} bytes")
+            raise LaunchError(f"{what} is no float: it is declared .{variable.type} with {size} bytes")
         return struct.pack("<f" if size == 4 else "<d", value)
     if isinstance(value, int):
         if size > 8 or not -(1 << size * 8 - 1) <= value < 1 << size * 8:
-            raise EmulatorError(f"{what}: {value} does not fit {size} bytes")
+            raise LaunchError(f"{what}: {value} does not fit {size} bytes")
         return (value & ((1 << size * 8) - 1)).to_bytes(size, "little")
-    raise EmulatorError(f"{what}: a parameter is an int, a float, a pointer, a tensor map or bytes, not {type(value).__name__}")
+    raise LaunchError(f"{what}: a parameter is an int, a float, a pointer, a tensor map or bytes, not {type(value).__name__}")

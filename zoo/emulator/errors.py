@@ -7,6 +7,10 @@ class EmulatorError(EmulationError):
     """The emulator cannot give this run a meaning."""
 
 
+class LaunchError(EmulatorError):
+    """The grid, the block, the cluster, the shared memory or the parameters do not fit the kernel or the device."""
+
+
 _LONGEST = 400  # of an instruction in a message
 
 

@@ -1,5 +1,7 @@
 """What the emulator reports: one record per defect, de-duplicated by kind and PTX line."""
 
+from typing import NamedTuple
+
 # kind -> what it means. A finding of a kind that is not here is a programming error of the emulator.
 KINDS = {
     "deadlock": "nobody can go on",
@@ -44,28 +46,30 @@ KINDS = {
 SEVERITIES = ("error", "warning", "note")
 
 _LONGEST_NAME = 64  # of a kernel in a finding's text; mangled names of templates are longer
+_MOST_OTHERS = 64  # earlier accesses that are remembered of a finding
+
+
+class Access(NamedTuple):
+    """An earlier access: "written" or "read", and the place of its instruction."""
+
+    access: str
+    line: int
+    text: str
+    source: str | None
+    callers: tuple
 
 
 class Finding:
     """One defect: how severe it is, where it is and a sentence on what is wrong."""
 
-    __slots__ = ("kind", "severity", "kernel", "cta", "warp", "lanes", "line", "text", "source", "address", "message", "count")
+    __slots__ = (
+        "kind", "severity", "kernel", "cta", "warp", "lanes", "line", "text", "source", "callers", "block", "address", "message", "count", "others",
+    )  # fmt: skip
 
     def __init__(
-        self,
-        kind,
-        message,
-        *,
-        kernel,
-        severity="error",
-        cta=None,
-        warp=None,
-        lanes=None,
-        line=None,
-        text=None,
-        source=None,
-        address=None,
-    ):
+        self, kind, message, *, kernel, severity="error", cta=None, warp=None, lanes=None, line=None, text=None, source=None, callers=(), block=None,
+        address=None, other=None,
+    ):  # fmt: skip
         if kind not in KINDS:
             raise ValueError(f"unknown kind of finding {kind!r}: add it to zoo/emulator/findings.py KINDS")
         if severity not in SEVERITIES:
@@ -73,6 +77,12 @@ class Finding:
         self.kind, self.severity, self.message, self.kernel = kind, severity, message, kernel
         self.cta, self.warp, self.lanes, self.address = cta, warp, lanes, address
         self.line, self.text, self.source = line, text, source
+        self.callers = callers  # where the code was inlined, innermost first
+        self.block = block  # number of the basic block
+        self.others = []  # earlier accesses that this one meets
+        if other is not None:
+            access, ins = other
+            self.others.append(Access(access, ins.line, ins.text, ins.source, ins.callers))
         self.count = 1
 
     def __str__(self):
@@ -107,6 +117,7 @@ class Findings:
         known = self._by_place.setdefault(place, finding)
         if known is not finding:
             known.count += 1
+            known.others += [other for other in finding.others if other not in known.others and len(known.others) < _MOST_OTHERS]
 
     def __iter__(self):
         return iter(self._by_place.values())

@@ -16,7 +16,7 @@ from zoo.contract import limits
 from . import clocks as vector_clocks
 from .asynchronous import Engine
 from .barriers import ClusterBarrier, MBarriers, NamedBarrier
-from .errors import EmulatorError
+from .errors import EmulatorError, LaunchError
 from .findings import Finding, Findings
 from .instructions import Blocked
 from .lanes import FULL, LANES
@@ -68,22 +68,22 @@ class WaitingClusters:
     def __init__(self, grid, shape, seed=None):
         self._counts = [-(-extent // of_cluster) for extent, of_cluster in zip(grid, shape)]
         self._shape = shape
-        self._begun, self._all = 0, math.prod(self._counts)
+        self.begun, self.all = 0, math.prod(self._counts)
         self._first, self._step = 0, 1
-        if seed is not None and self._all > 1:
+        if seed is not None and self.all > 1:
             rng = Random(seed)
-            self._first, self._step = rng.randrange(self._all), rng.randrange(1, self._all)
-            while math.gcd(self._step, self._all) > 1:  # else it would come round too early
-                self._step = rng.randrange(1, self._all)
+            self._first, self._step = rng.randrange(self.all), rng.randrange(1, self.all)
+            while math.gcd(self._step, self.all) > 1:  # else it would come round too early
+                self._step = rng.randrange(1, self.all)
 
     def __bool__(self):
-        return self._begun < self._all
+        return self.begun < self.all
 
     def popleft(self):
         columns, rows, _ = self._counts
-        rest, x = divmod((self._first + self._begun * self._step) % self._all, columns)
+        rest, x = divmod((self._first + self.begun * self._step) % self.all, columns)
         z, y = divmod(rest, rows)
-        self._begun += 1
+        self.begun += 1
         return x * self._shape[0], y * self._shape[1], z * self._shape[2]
 
 
@@ -413,7 +413,7 @@ class Machine:
         end = program.dynamic_shared_start if has_dynamic else max(program.static_shared_end, 1024)
         self.shared_bytes = end + dynamic_shared
         if self.shared_bytes > limits.RESERVED_SHARED + limits.SHARED:
-            raise EmulatorError(
+            raise LaunchError(
                 f"{program.entry.name} needs {self.shared_bytes - limits.RESERVED_SHARED} bytes of shared memory with {dynamic_shared} dynamic ones; a CTA has {limits.SHARED}"
             )
         self.open_slots = []
@@ -501,7 +501,10 @@ class Machine:
         window = 2 if random else 1  # clusters that run side by side when they need not
         last_admission, last_relief, idle_rounds, seen_progress = 0, 0, 0, -1
         engine = self.asynchronous
+        watch = self.device.watch
         while self.waiting_clusters or self.running:
+            if watch is not None:
+                watch(self.waiting_clusters.begun - len(self.clusters), self.waiting_clusters.all, self.executed)
             while self.waiting_clusters and len(self.clusters) < window:
                 self.launch_cluster()
             before = self.executed

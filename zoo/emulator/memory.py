@@ -4,6 +4,8 @@ Shadows of shared memory, all per CTA
     valid          one byte per byte: was it written?
     epochs         per 4-byte word, the last write as tick << 10 | column of clock arrays (a warp, or the asynchronous proxy); 0 = nobody
     read_clocks    per warp and word, the reader's clock at its last read
+    writers        per 4-byte word, the pc of the last write, for reports
+    readers        per 4-byte word, the last read as pc << 10 | warp, for reports
     destinations   per 16-byte granule, pending asynchronous operations that will write it
     sources        per 16-byte granule, pending asynchronous operations that still read it
 A warp is one agent in these checks: two lanes of one warp are taken as ordered.
@@ -57,6 +59,11 @@ def _views(flat):
     views[16] = views[8][: views[8].size // 2 * 2].reshape(-1, 2)
     views[32] = views[8][: views[8].size // 4 * 4].reshape(-1, 4)
     return views
+
+
+def _word_views(words):
+    """size of an access -> array whose row i is the words that the access touches."""
+    return {**dict.fromkeys((1, 2, 4), words), 8: words.reshape(-1, 2), 16: words.reshape(-1, 4), 32: words.reshape(-1, 8)}
 
 
 def _aligned_start(low, align):
@@ -161,14 +168,13 @@ class SharedMemory:
         self.valid = np.zeros(padded, np.uint8)
         self.views, self.valids = _views(self.bytes), _views(self.valid)
         self.epochs = np.zeros(padded // 4, np.uint32)
-        self.epoch_views = dict.fromkeys((1, 2, 4), self.epochs)
-        self.epoch_views[8] = self.epochs.reshape(-1, 2)
-        self.epoch_views[16] = self.epochs.reshape(-1, 4)
-        self.epoch_views[32] = self.epochs.reshape(-1, 8)
+        self.epoch_views = _word_views(self.epochs)
         # Words that a store of 1 or 2 bytes wrote last have an epoch for each byte; `small_epochs` is that last store's.
         self.small_epochs = np.full(padded // 4, 0xFFFFFFFF, np.uint32)
         self.byte_epochs = np.zeros(padded, np.uint32)
         self.read_clocks = np.zeros((warps, padded // 4), np.uint32)
+        self.writers, self.readers = np.zeros(padded // 4, np.uint32), np.zeros(padded // 4, np.uint32)
+        self.writer_views, self.reader_views = _word_views(self.writers), _word_views(self.readers)
         self.destinations = np.zeros(padded // 16, np.uint16)
         self.sources = np.zeros(padded // 16, np.uint16)
         self.pending = 0  # operations with ranges here, to skip the two arrays when there are none
@@ -198,6 +204,7 @@ class SharedMemory:
                 row[words] = now
             else:
                 row.reshape(-1, size // 4)[words] = now
+            self.reader_views[size][words] = ins.pc << WARP_BITS | warp.number
 
     def before_write(self, ins, warp, lanes, offsets, size, ordered=True):
         """Racing writes, writes to pending destinations and locked sources; then marks the bytes written."""
@@ -235,6 +242,7 @@ class SharedMemory:
                 self.byte_epochs[offsets + 1] = now
             self.small_epochs[words] = now
         self.epoch_views[size][words] = now
+        self.writer_views[size][words] = ins.pc
 
     def _epochs_of_bytes(self, offsets, size, of_words):
         """The epochs of accesses of 1 or 2 bytes: the bytes' own where a small store wrote the word last."""
@@ -302,6 +310,7 @@ class SharedMemory:
                     warp, lanes, "missing-proxy-fence",
                     f"{self.machine.name_of_warp(self.cta, int(epochs[unfenced][0] & WARP_MASK))} wrote shared offset {int(where[0]) * 4:#x} through the generic proxy and no "
                     "fence.proxy.async lies between that write and this asynchronous read", int(where[0]) * 4,
+                    other=self._written_by(int(where[0]) * 4),
                 )  # fmt: skip
         if self.pending:
             granules = slice(low >> 4, (high + 15) >> 4) if flat is None else sorted_unique(flat >> 4)
@@ -310,10 +319,12 @@ class SharedMemory:
                     ins, warp, lanes, low, "pending-destination", "the source is the destination of an operation that has not completed"
                 )
         self.read_clocks[warp.number, words] = clocks[0][warp.number]
+        self.readers[words] = ins.pc << WARP_BITS | warp.number
         return True
 
-    def mark_read(self, warp, granules):
+    def mark_read(self, ins, warp, granules):
         """The warp has read these 16-byte granules up to now."""
+        self.readers.reshape(-1, 4)[granules] = ins.pc << WARP_BITS | warp.number
         self.read_clocks.reshape(len(self.read_clocks), -1, 4)[warp.number, granules] = warp.clocks[0, warp.number]
 
     def check_async_write(self, ins, warp, lanes, offsets, clocks=None):
@@ -341,7 +352,7 @@ class SharedMemory:
             offset = int(self._word_numbers(words)[where]) * 4
             ins.report(
                 warp, lanes, "race", f"shared offset {offset:#x} is overwritten by the asynchronous operation, and nothing orders the read by "
-                f"{self.machine.name_of_warp(self.cta, reader)} before it", offset,
+                f"{self.machine.name_of_warp(self.cta, reader)} before it", offset, other=self._read_by(offset, reader),
             )  # fmt: skip
         if self.barriers and self.barrier_words[low >> 3 : (high + 7) >> 3].any():
             self._report_bytes(ins, warp, lanes, low, "mbarrier-misuse", "a live mbarrier lies inside the destination")
@@ -371,6 +382,7 @@ class SharedMemory:
         if ((epochs >> _WARP_SHIFT) > clocks.take(epochs & WARP_MASK)).any():
             self._report_race(ins, warp, lanes, offsets, 4, "reads", epochs)
         self.read_clocks[warp.number, offsets >> 2] = clocks[warp.number]
+        self.readers[offsets >> 2] = ins.pc << WARP_BITS | warp.number
 
     def check_write(self, ins, warp, lanes, offsets):
         """A generic-proxy write of arbitrary byte offsets (stmatrix); marks them written."""
@@ -381,7 +393,7 @@ class SharedMemory:
         self.before_write(ins, warp, lanes, sorted_unique(flat >> 2) * 4, 4)
         return True
 
-    def mark_async_write(self, offsets):
+    def mark_async_write(self, ins, offsets):
         """Bytes written by the asynchronous proxy, in an operation's execute()."""
         select = slice(*offsets) if isinstance(offsets, tuple) else np.asarray(offsets).reshape(-1)
         self.valid[select] = 1
@@ -389,13 +401,23 @@ class SharedMemory:
         cluster.asynchronous_tick += 1
         epoch = cluster.asynchronous_tick << WARP_BITS | cluster.warp_count
         if isinstance(offsets, tuple):
-            self.epochs[offsets[0] >> 2 : (offsets[1] + 3) >> 2] = epoch
+            words = slice(offsets[0] >> 2, (offsets[1] + 3) >> 2)
         else:
-            self.epochs[select >> 2] = epoch
+            words = select >> 2
+        self.epochs[words], self.writers[words] = epoch, ins.pc
 
     # ---- reports
-    def _report_bytes(self, ins, warp, lanes, offset, kind, message):
-        ins.report(warp, lanes, kind, f"{message} (CTA rank {self.cta.rank}, shared offset {offset:#x})", offset)
+    def _report_bytes(self, ins, warp, lanes, offset, kind, message, other=None):
+        ins.report(warp, lanes, kind, f"{message} (CTA rank {self.cta.rank}, shared offset {offset:#x})", offset, other=other)
+
+    def _written_by(self, offset):
+        """The last write of a word, for a report."""
+        return "written", self.machine.program.instructions[self.writers[offset >> 2]]
+
+    def _read_by(self, offset, number):
+        """The last read of a word, for a report; None where another warp than this one read it since."""
+        last = int(self.readers[offset >> 2])
+        return ("read", self.machine.program.instructions[last >> WARP_BITS]) if last & int(WARP_MASK) == number else None
 
     def _report_invalid(self, ins, warp, lanes, offsets, size):
         bad = np.array([0 in self.valid[o : o + size].tobytes() for o in offsets])
@@ -407,6 +429,7 @@ class SharedMemory:
             self._report_bytes(
                 ins, warp, lanes, offset, "pending-destination",
                 "it reads bytes that an asynchronous operation has not yet written" + (f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""),
+                other=operation and ("written", operation.ins),
             )  # fmt: skip
         else:
             self._report_bytes(ins, warp, lanes, offset, "uninitialised-shared", "it reads shared memory that nobody wrote")
@@ -425,7 +448,13 @@ class SharedMemory:
             text = f": `{operation.ins.text}` (PTX line {operation.ins.line})" if operation else ""
             verb = "writes" if writing else "reads"
             self._report_bytes(
-                ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes that an asynchronous operation has still to write{text}"
+                ins,
+                warp,
+                lanes,
+                offset,
+                "pending-destination",
+                f"it {verb} bytes that an asynchronous operation has still to write{text}",
+                other=operation and ("written", operation.ins),
             )
         if writing:
             hit = self.sources.take(granules)
@@ -440,6 +469,7 @@ class SharedMemory:
                     offset,
                     "source-overwritten",
                     f"it writes bytes that an asynchronous operation still has to read{text}",
+                    other=operation and ("read", operation.ins),
                 )
 
     def _report_barrier_overlap(self, ins, warp, lanes, offsets, size):
@@ -457,7 +487,13 @@ class SharedMemory:
         writer = int(epochs[late][0] & WARP_MASK)
         if writer == warp.number:  # its own, so it can only be an unsettled one
             self._report_bytes(
-                ins, warp, lanes, offset, "pending-destination", f"it {verb} bytes of a cp.async that the warp has not waited for"
+                ins,
+                warp,
+                lanes,
+                offset,
+                "pending-destination",
+                f"it {verb} bytes of a cp.async that the warp has not waited for",
+                other=self._written_by(offset),
             )
             return
         ins.report(
@@ -466,6 +502,7 @@ class SharedMemory:
             "race",
             f"it {verb} shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, writer)} wrote, and nothing orders the two",
             offset,
+            other=self._written_by(offset),
         )
 
     def _report_race_at(self, ins, warp, lanes, words, racing, epochs, verb):
@@ -477,6 +514,7 @@ class SharedMemory:
             "race",
             f"shared offset {offset:#x} {verb}, and nothing orders the write by {self.machine.name_of_warp(self.cta, writer)} before it",
             offset,
+            other=self._written_by(offset),
         )
 
     def _report_read_race(self, ins, warp, lanes, offsets, readers, limit):
@@ -491,6 +529,7 @@ class SharedMemory:
             "race",
             f"it writes shared offset {offset:#x}, which {self.machine.name_of_warp(self.cta, reader)} read, and nothing orders the two",
             offset,
+            other=self._read_by(offset, reader),
         )
 
 

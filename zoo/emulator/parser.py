@@ -23,7 +23,8 @@ def width_class(type):
     return "pred" if type == "pred" else f"b{8 * max(TYPE_BYTES[type], 2)}"
 
 
-MOST_CHARACTERS = 1 << 22
+MOST_CHARACTERS = 1 << 22  # that are read
+MOST_PASSED_OVER = 1 << 26  # characters of a text of which one entry is read
 MOST_TOKENS = 1 << 20
 MOST_REGISTERS = 1 << 17  # of all functions together
 MOST_STATEMENTS = 1 << 16
@@ -31,6 +32,7 @@ MOST_BYTES = 1 << 26  # of all variables together
 MOST_RELOCATIONS = 256
 LARGEST_ALIGNMENT = 1 << 20
 DEEPEST = 64  # blocks in blocks, lists in lists
+MOST_CALLERS = 16  # that are remembered of inlined code
 
 
 class Register:
@@ -163,13 +165,14 @@ class Variable:
 
 
 class Statement:
-    """One instruction: guard (Register or Negated or None), opcode with modifiers, operands, place."""
+    """One instruction: guard (Register or Negated or None), opcode with modifiers, operands, place. `source` is (file number, line),
+    `callers` where the code was inlined, innermost first."""
 
-    __slots__ = ("guard", "opcode", "operands", "line", "source", "text")
+    __slots__ = ("guard", "opcode", "operands", "line", "source", "text", "callers")
 
-    def __init__(self, guard, opcode, operands, line, source, text):
+    def __init__(self, guard, opcode, operands, line, source, text, callers=()):
         self.guard, self.opcode, self.operands = guard, opcode, operands
-        self.line, self.source, self.text = line, source, text
+        self.line, self.source, self.text, self.callers = line, source, text, callers
 
 
 class Function:
@@ -180,6 +183,7 @@ class Function:
         self.parameters, self.results = [], []
         self.registers, self.variables = [], []
         self.statements = None
+        self.unread = None  # (start, end, line) of a body that has not been read
         self.directives = {}
 
     def dismantle(self):
@@ -208,11 +212,64 @@ _SPECIAL = re.compile(
 )
 
 
+_BRACES = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\]|\\.)*\"|[{}]", re.DOTALL)
+
+
+def _end_of_body(text, start, line):
+    """Where the body that begins at `start` ends, behind its last brace."""
+    depth = 0
+    for match in _BRACES.finditer(text, start):
+        brace = match.group()
+        if brace == "{":
+            depth += 1
+        elif brace == "}":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    raise ParseError(line, "the text ends in the middle of a function")
+
+
+def _outline(text):
+    """The tokens outside of functions' bodies. A body is one token: its text is the position of its end."""
+    if len(text) > MOST_PASSED_OVER:
+        raise ParseError(0, f"the text has {len(text):,} characters, at most {MOST_PASSED_OVER:,} are looked at")
+    tokens, start, line = [], 0, 1
+    while True:
+        header = False
+        for token in _tokens(text, start, len(text), line):
+            if token[1] in (".entry", ".func"):
+                header = True
+            elif token[1] == ";":
+                header = False
+            elif token[1] == "{" and header:
+                break
+            tokens.append(token)
+            if len(tokens) > MOST_TOKENS:
+                raise ParseError(token[2], f"there are more than {MOST_TOKENS:,} words")
+        else:
+            return tokens
+        _, _, line, start = token
+        end = _end_of_body(text, start, line)
+        tokens.append(("body", end, line, start))
+        line += text.count("\n", start, end)
+        start = end
+
+
 def _tokenise(text):
     if len(text) > MOST_CHARACTERS:
         raise ParseError(0, f"the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are read")
-    tokens, end, line = [], 0, 1
-    for match in _TOKEN.finditer(text):
+    tokens = []
+    for token in _tokens(text, 0, len(text), 1):
+        tokens.append(token)
+        if len(tokens) > MOST_TOKENS + 1:
+            raise ParseError(token[2], f"there are more than {MOST_TOKENS:,} words")
+    return tokens
+
+
+def _tokens(text, start, stop, line):
+    """(kind, text, line, position) of each word of a part of the text, and one that says that it ends."""
+    end = start
+    for match in _TOKEN.finditer(text, start, stop):
         kind = match.lastgroup
         if kind == "space":
             line += match.group().count("\n")
@@ -220,14 +277,11 @@ def _tokenise(text):
             if kind == "other":
                 raise ParseError(line, f"unexpected text {text[end : end + 30]!r}")
             found = match[kind]
-            tokens.append((kind, found, line, end))
             if kind == "string" and not found.isprintable():
                 raise ParseError(line, "a text with characters that no terminal prints")
-            if len(tokens) > MOST_TOKENS:
-                raise ParseError(line, f"there are more than {MOST_TOKENS:,} words")
+            yield kind, found, line, end
         end = match.end()
-    tokens.append(("end", "", line, end))
-    return tokens
+    yield "end", "", line, end
 
 
 class _Scope:
@@ -257,15 +311,17 @@ _PERFORMANCE = {
 
 
 class _Parser:
-    def __init__(self, text):
+    def __init__(self, text, whole=True):
         self.text = text
-        self.tokens = _tokenise(text)
+        self.tokens = _tokenise(text) if whole else _outline(text)
         self.at = 0
         self.version = self.target = None
         self.variables, self.functions, self.files = {}, {}, {}
         self.module_scope = _Scope(None)
         self.register_count = self.statement_count = self.bytes = 0
         self.relocations = []
+        self.source, self.callers = None, ()
+        self.places = {}  # (file, line, column) of a .loc -> where its code was inlined, innermost first
 
     # ---- tokens
     def peek(self):
@@ -371,6 +427,9 @@ class _Parser:
         for name, line in self.relocations:
             if name not in self.variables:
                 raise ParseError(line, f"{name!r}, whose address is taken in an initialiser, is no variable")
+        if self.version is None:
+            self.fail("a .version is missing")
+        self.tokens = []
 
     def section(self):
         self.next()
@@ -384,10 +443,9 @@ class _Parser:
                 return
 
     def location(self):
-        """.loc file line column {, function_name label {+ n}, inlined_at file line column}"""
+        """.loc file line column {, function_name label {+ n}, inlined_at file line column}; the last place is that of an earlier .loc"""
         self.next()
-        number, line = self.integer(), self.integer()
-        self.integer()
+        place, callers = (self.integer(), self.integer(), self.integer()), ()
         while self.accept(","):
             word = self.next()[1]
             if word == "function_name":
@@ -395,10 +453,12 @@ class _Parser:
                 if self.accept("+"):
                     self.integer()
             elif word == "inlined_at":
-                self.integer(), self.integer(), self.integer()
+                caller = (self.integer(), self.integer(), self.integer())
+                callers = (caller[:2], *self.places.get(caller, ()))[:MOST_CALLERS]
             else:
                 self.fail(f"unexpected {word!r} in .loc")
-        return number, line
+        self.places[place] = callers
+        self.source, self.callers = place[:2], callers
 
     # ---- variables
     def variable_declaration(self, function):
@@ -525,7 +585,7 @@ class _Parser:
         function.results = results
         if self.accept("("):
             function.parameters = self.parameters()
-        while self.peek() not in ("{", ";"):
+        while self.peek() not in ("{", ";") and self.tokens[self.at][0] != "body":
             _kind, text, line, _ = self.next()
             if text in _PERFORMANCE:
                 values = [self.integer()]
@@ -562,7 +622,28 @@ class _Parser:
                 variable.function = function
         self.functions[name] = function
         self.module_scope.names[name] = function
-        self.body(function)
+        if self.tokens[self.at][0] == "body":
+            _, end, line, start = self.next()
+            function.unread = (start, end, line)
+        else:
+            self.body(function)
+
+    def read(self, function):
+        """The body of a function of an outline, and the bodies of all that it calls."""
+        waiting = [function]
+        while waiting:
+            function = waiting.pop()
+            if function.unread is None:
+                continue
+            start, end, line = function.unread
+            if end - start > MOST_CHARACTERS:
+                raise ParseError(line, f"{function.name} has {end - start:,} characters, at most {MOST_CHARACTERS:,} are read")
+            self.tokens, self.at = list(_tokens(self.text, start, end, line)), 0
+            self.body(function)
+            function.unread = None
+            for statement in function.statements:
+                if statement.opcode.split(".")[0] == "call":
+                    waiting.extend(operand for operand in statement.operands if isinstance(operand, Function))
 
     def parameters(self):
         found = []
@@ -598,7 +679,7 @@ class _Parser:
         scope = _Scope(self.module_scope)
         for variable in function.parameters + function.results:
             scope.names[variable.name] = variable
-        self.source = None
+        self.source, self.callers = None, ()
         self.expect("{")
         self.block(function, scope)
         for statement in function.statements:
@@ -679,7 +760,7 @@ class _Parser:
                     break
             self.expect(";")
         elif text == ".loc":
-            self.source = self.location()
+            self.location()
         elif text in (".local", ".shared", ".param", ".global", ".const"):
             for variable in self.variable_declaration(function):
                 scope.names[variable.name] = variable
@@ -724,7 +805,7 @@ class _Parser:
         self.statement_count += 1
         if self.statement_count > MOST_STATEMENTS:
             self.fail(f"more than {MOST_STATEMENTS:,} instructions are not covered")
-        function.statements.append(Statement(guard, opcode, operands, line, self.source, text))
+        function.statements.append(Statement(guard, opcode, operands, line, self.source, text, self.callers))
 
     def offset(self, start=0):
         """The sum of `start` and a signed number, which is what stands behind the name in an address."""
@@ -857,10 +938,11 @@ class ParsedModule:
     def __init__(self, parser):
         self.version, self.target, self.files = parser.version, parser.target, parser.files
         self.variables, self.functions = parser.variables, parser.functions
+        self.read = parser.read
 
 
-def parse(text):
-    """The module a PTX text describes."""
-    parser = _Parser(text)
+def parse(text, whole=True):
+    """The module a PTX text describes. Where not the whole is parsed, .read(function) reads a body."""
+    parser = _Parser(text, whole)
     parser.module()
     return ParsedModule(parser)

@@ -82,5 +82,5 @@ def _finish(engine, warp, group):
         if operation.waited:
             continue
         for cta, granules in operation.reads:
-            cta.shared.mark_read(warp, granules)
+            cta.shared.mark_read(operation.ins, warp, granules)
         operation.reads = ()

@@ -63,7 +63,7 @@ Where things are
                                     of byte offsets, or (low, high) for a range
         .check_read(ins, warp, lanes, offsets) / .check_write(...)  the same for generic-proxy accesses (ldmatrix / stmatrix): check_read before reading
                                     .bytes, check_write before writing it (it also marks the bytes initialised, the writer and its clock)
-        .mark_async_write(offsets)  in execute(): bytes written by the async proxy (initialised, no generic writer)
+        .mark_async_write(ins, offsets) in execute(): bytes written by the async proxy (initialised, no generic writer)
     warp.machine.target(address)    32-bit cluster shared address -> (cta, offset); reports nothing, raises EmulatorError if no such CTA
     warp.machine.arithmetic         "exact" | "hw"
     warp.machine.rng                numpy Generator of the run's seed

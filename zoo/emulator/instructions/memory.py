@@ -490,7 +490,7 @@ def store_async(ins):
                 place = cta.shared.views[size][offset // size : offset // size + count].view(dtype)
                 for index, value in enumerate(data):
                     place[index] = function(place[index], value) if function else value
-                cta.shared.mark_async_write(extent)
+                cta.shared.mark_async_write(ins, extent)
                 machine.mbarriers.complete_tx(ins, warp, 1 << lane, signal, size * count, clocks=snapshot)
 
             if not function:

@@ -310,7 +310,7 @@ def _tensor_load(ins):
                 image, valid = box.spread(rows)
                 places = swizzled(tensor.swizzle, extent[0], box.image_bytes)
                 cta.shared.views[8][places] = np.ascontiguousarray(image).reshape(-1).view(np.uint64)
-                cta.shared.mark_async_write(extent)
+                cta.shared.mark_async_write(ins, extent)
                 if valid is not None:
                     cta.shared.valids[8][places] = valid.reshape(-1).view(np.uint64)
                 machine.traffic["tensor copies loaded"] += box.bytes
@@ -466,7 +466,7 @@ def bulk_copy(ins):
                     )
                 place = cta.shared.bytes[extent[0] : extent[1]]
                 place[...] = function(place.copy(), data) if function else data
-                cta.shared.mark_async_write(extent)
+                cta.shared.mark_async_write(ins, extent)
                 machine.traffic["tensor copies loaded"] += count
                 machine.mbarriers.complete_tx(ins, warp, only, address, count, clocks=snapshot)
 
@@ -546,7 +546,7 @@ def try_cancel(ins):
 
                 def execute(cta=cta, extent=extent, address=address, lane=lane, data=data, snapshot=snapshot):
                     cta.shared.bytes[extent[0] : extent[1]] = data
-                    cta.shared.mark_async_write(extent)
+                    cta.shared.mark_async_write(ins, extent)
                     machine.mbarriers.complete_tx(ins, warp, 1 << lane, address, 16, clocks=snapshot)
 
                 machine.asynchronous.issue(Operation(ins, warp, 1 << lane, execute, writes=[(cta, extent)], signals=[address]))

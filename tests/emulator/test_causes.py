@@ -1,0 +1,219 @@
+"""Findings by cause: what one change removes is one cause, and what it does not is another."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from zoo.emulator import Device, EmulatorError, Finding, Module, parser
+from zoo.emulator.causes import causes, shortened
+
+HEAD = ".version 8.5\n.target sm_90a\n.address_size 64\n"
+
+# Shared memory written by st.shared reaches bulk copies at three places of two source lines, in two basic blocks.
+FENCE = """
+.file 1 "k.cu"
+.file 2 "copy.cuh"
+.visible .entry k(.param .u64 x) {{
+    .reg .b32 %r<4>; .reg .b64 %a<2>; .reg .pred %p;
+    .shared .align 16 .b8 row[64];
+    ld.param.u64 %a0, [x];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r2, row;
+    {location}
+    st.shared.v4.u32 [%r2], {{%r0, %r0, %r0, %r0}};
+    {location2}
+    st.shared.v4.u32 [%r2+16], {{%r0, %r0, %r0, %r0}};
+    {fence}
+    setp.ne.u32 %p, %r0, 0;
+    {copy}
+    cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r2], 16;
+    cp.async.bulk.global.shared::cta.bulk_group [%a0+16], [%r2+16], 16;
+    @%p bra next;
+next:
+    {copy}
+    cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r2], 16;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+    ret;
+}}
+"""
+LINES = {
+    "location": ".loc 1 10 0",
+    "location2": ".loc 1 10 0",
+    "copy": ".loc 1 20 0\n.loc 2 5 3, function_name f, inlined_at 1 20 0",
+}
+
+
+def run(text, block=1, values=64):
+    device = Device("sm_90a", "last")
+    x = device.alloc(np.zeros(values, np.int32))
+    module = Module(HEAD + text)
+    return device.launch(module, module.entries[0], 1, block, params=[x])
+
+
+def found(text, **settings):
+    return causes([("last", run(text, **settings))])
+
+
+def test_one_missing_fence_is_one_cause_with_the_writer_and_the_caller():
+    (cause,) = found(FENCE.format(fence="", **LINES))
+    assert cause.kind == "missing-proxy-fence" and cause.count == 3 and len(cause.lines) == 3
+    assert cause.headline == "error: missing-proxy-fence at k.cu:20 (3 times, 3 PTX lines)"
+    assert cause.place.source == "copy.cuh:5" and cause.place.callers == ("k.cu:20",)
+    assert [(access, place.source) for access, place in cause.others] == [("written", "k.cu:10")]
+    assert "fence.proxy.async" in cause.add and cause.manual in str(cause) and "copy.cuh:5, called at k.cu:20" in str(cause)
+    assert not found(FENCE.format(fence="fence.proxy.async;", **LINES))
+
+
+def test_each_line_of_the_source_is_shown_once_and_a_few_of_many():
+    text = FENCE.format(fence="", **LINES)
+    for number in range(6):
+        copy = "cp.async.bulk.global.shared::cta.bulk_group [%a0], [%r2], 16;\n"
+        text = text.replace("    setp.ne", f"    .loc 1 {30 + number} 0\n    {copy}    {copy}    setp.ne")
+    (cause,) = found(text)
+    assert [place.source for place in cause.places] == [*(f"k.cu:{30 + number}" for number in range(6)), "copy.cuh:5"]
+    assert [label for label, _ in cause.facts] == ["here"] * 4 + ["", "written", "manual", "add"] and "and 3 more places" in str(cause)
+
+
+def test_without_source_lines_a_basic_block_is_one_cause():
+    lines = dict.fromkeys(LINES, "")
+    assert [cause.lines for cause in found(FENCE.format(fence="", **lines))] == [[20, 21], [25]]
+
+
+UNDEFINED = """
+.visible .entry k(.param .u64 x) {
+    .reg .b32 %r<30>; .reg .b64 %a<2>;
+    ld.param.u64 %a0, [x];
+""" + "".join(f"    st.global.u32 [%a0+{4 * n}], %r{n};\n" for n in range(20)) + "    ret;\n}\n"  # fmt: skip
+
+
+def test_many_registers_are_one_cause_that_names_eight():
+    (cause,) = found(UNDEFINED)
+    assert cause.count == 20
+    assert cause.message.startswith("%r0 is used") and cause.message.endswith("; so are %r1, %r2, %r3, %r4, %r5, %r6, %r7 and 12 more")
+
+
+def test_a_list_of_registers_is_shortened():
+    many = ", ".join(f"%r{n}" for n in range(32))
+    assert shortened(f"wgmma {{{many}}}, %a0, {{%r1, %r2}}") == "wgmma {%r0, ..., %r31}, %a0, {%r1, %r2}"
+    assert len(shortened("x" * 10_000)) < 200
+
+
+def test_registers_of_a_quoted_instruction_are_not_what_a_message_is_about():
+    def of(line, message):
+        return Finding("missing-wait", message, kernel="k", line=line, text="", block=1)
+
+    both = [of(1, "it needs what `wgmma {%r1}, %a0` wrote"), of(2, "it needs what `wgmma {%r2}, %a1` wrote")]
+    (cause,) = causes([("last", SimpleNamespace(findings=both))])
+    assert cause.message == "it needs what `wgmma {%r1}, %a0` wrote" and cause.count == 2
+
+
+def test_different_mistakes_at_one_place_stay_apart():
+    text = FENCE.format(fence="", **LINES).replace("st.shared.v4.u32 [%r2+16], {%r0, %r0, %r0, %r0};", "")
+    assert sorted(cause.kind for cause in found(text)) == ["missing-proxy-fence", "uninitialised-shared"]
+
+
+def test_a_race_names_the_read_that_a_write_overtakes():
+    text = """
+.file 1 "k.cu"
+.visible .entry k(.param .u64 x) {
+    .reg .b32 %r<5>; .reg .pred %p;
+    .shared .align 4 .b8 word[4];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r2, word;
+    setp.ge.u32 %p, %r0, 32;
+    .loc 1 3 0
+    @%p st.shared.u32 [%r2], %r0;
+    bar.sync 0;
+    .loc 1 5 0
+    @%p ld.shared.u32 %r1, [%r2];
+    .loc 1 6 0
+    @!%p st.shared.u32 [%r2], %r0;
+    ret;
+}
+"""
+    (cause,) = found(text, block=64)
+    assert cause.kind == "race" and cause.place.source == "k.cu:6"
+    assert [(access, place.source) for access, place in cause.others] == [("read", "k.cu:5")]
+
+
+def test_callers_of_callers_are_followed():
+    text = """
+.file 1 "k.cu"
+.visible .entry k(.param .u64 x) {
+    .reg .b32 %r<2>; .reg .b64 %a;
+    ld.param.u64 %a, [x];
+    .loc 1 50 2
+    .loc 1 30 4, function_name g, inlined_at 1 50 2
+    .loc 1 10 8, function_name f, inlined_at 1 30 4
+    st.global.u32 [%a], %r0;
+    ret;
+}
+"""
+    (cause,) = found(text)
+    assert (cause.place.source, cause.place.callers) == ("k.cu:10", ("k.cu:30", "k.cu:50"))
+    assert cause.headline.startswith("error: uninitialised-register at k.cu:50 ")
+
+
+def test_a_location_that_calls_itself_ends():
+    text = '.file 1 "k.cu"\n.visible .entry k() {\n' + ".loc 1 1 0, function_name f, inlined_at 1 1 0\n" * 200 + "ret;\n}\n"
+    module = Module(HEAD + text)
+    assert len(module.functions["k"].statements[0].callers) <= 16
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_outline_reads_what_the_entry_calls(whole):
+    text = """
+.func (.param .b32 y) twice(.param .b32 x) {
+    .reg .b32 %r<2>;
+    ld.param.u32 %r0, [x];
+    add.u32 %r1, %r0, %r0;
+    st.param.b32 [y], %r1;
+    ret;
+}
+.func unused() { "}" ; /* } */ }
+.visible .entry other() { // }
+    nonsense!
+}
+.visible .entry k(.param .u64 x) {
+    .reg .b32 %r<2>; .reg .b64 %a;
+    ld.param.u64 %a, [x];
+    mov.u32 %r0, 21;
+    { .param .b32 in; .param .b32 out;
+      st.param.b32 [in], %r0;
+      call.uni (out), twice, (in);
+      ld.param.b32 %r1, [out]; }
+    st.global.u32 [%a], %r1;
+    ret;
+}
+"""
+    if whole:
+        text = "\n".join(line for line in text.splitlines() if "unused" not in line).replace("nonsense!", "ret;")
+    module = Module(HEAD + text, whole)
+    device = Device("sm_90a")
+    x = device.alloc(4)
+    assert device.launch(module, "k", 1, 1, params=[x]).ok and device.read(x, 1, np.int32)[0] == 42
+    assert module.functions["k"].statements[-1].line == text.splitlines().index("    st.global.u32 [%a], %r1;") + 5
+
+
+def test_an_outline_is_bounded(monkeypatch):
+    text = HEAD + ".visible .entry k() { ret; }\n"
+    monkeypatch.setattr(parser, "MOST_PASSED_OVER", len(text))
+    monkeypatch.setattr(parser, "MOST_CHARACTERS", 7)
+    module = Module(text, whole=False)
+    assert module.entries == ["k"]
+    with pytest.raises(EmulatorError, match="k has 8 characters, at most 7 are read"):
+        module.program("k")
+    with pytest.raises(EmulatorError, match=r"characters, at most [\d,]+ are looked at"):
+        Module(text + "//", whole=False)
+    monkeypatch.setattr(parser, "MOST_TOKENS", 8)
+    with pytest.raises(EmulatorError, match="there are more than 8 words"):
+        Module(text, whole=False)
+
+
+def test_the_manual_has_a_rule_for_every_kind():
+    from zoo.emulator.findings import KINDS
+    from zoo.emulator.manual import RULES
+
+    assert RULES.keys() == KINDS.keys()

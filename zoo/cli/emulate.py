@@ -1,0 +1,250 @@
+"""`zoo emulate`: does any PTX kernel keep the rules of the PTX manual, and what does it compute?"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import zoo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_OUTPUT = click.Path(dir_okay=False, path_type=Path)
+_LARGEST_FILE = 1 << 27
+_SECONDS_BETWEEN = 0.2  # two looks at the progress bar, while no cluster ends
+
+
+class Extent(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions of click only
+    """X, X,Y or X,Y,Z."""
+
+    name = "X[,Y,Z]"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        parts = value.replace("x", ",").split(",")
+        if not 1 <= len(parts) <= 3 or not all(part.isascii() and part.isdigit() and 0 < len(part) < 11 and int(part) for part in parts):
+            self.fail(f"{value!r} is not of the form X, X,Y or X,Y,Z with positive numbers")
+        return tuple(map(int, parts))
+
+
+@click.command("emulate")
+@click.argument("file", type=_FILE, required=False)
+@click.option("--triton", metavar="MODULE:FUNCTION", help="Compile this Triton kernel instead of reading a file.")
+@click.option("--entry", metavar="NAME", help="The kernel, where the file has several.")
+@click.option("--grid", type=Extent(), required=True, help="CTAs.")
+@click.option("--block", type=Extent(), help="Threads of a CTA.")
+@click.option("--cluster", type=Extent(), help="CTAs of a cluster.")
+@click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
+@click.option("--schedules", type=click.IntRange(1, 10_000), default=2, show_default=True, help="Orders of asynchronous work to try.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the orders that are drawn at random.")
+@click.option("--arch", help="The GPU.  [default: the file's target; sm_90a]")
+@click.option("--strict", is_flag=True, help="Fail on warnings and notes, too.")
+@click.option("--save", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write each array to DIR/NAME.npy.")
+@click.option("--json", "json_file", type=_OUTPUT, metavar="FILE", help="Write the result as JSON.")
+@click.option("--sarif", type=_OUTPUT, metavar="FILE", help="Write the findings as SARIF.")
+def command(file: Path | None, triton: str | None, spec: Path | None, **options: Any) -> None:
+    """Run a kernel of FILE.ptx without a GPU, and report what breaks the rules of PTX.
+
+    SPEC.toml has a table [[args]] for each parameter, see docs/emulator.md.
+
+    Exit status: 0 no error, 1 an error or a wrong value, 2 the command was misused.
+    """
+    if (file is None) == (triton is None):
+        raise click.UsageError("give a file of PTX, or --triton MODULE:FUNCTION")
+    from zoo.emulator.arguments import read
+    from zoo.emulator.errors import EmulatorError, LaunchError
+
+    try:
+        arguments, tables = read(spec) if spec is not None else ([], {})
+        failed = _emulate(file, triton, arguments, tables, **options)
+    except LaunchError as error:
+        raise click.UsageError(str(error)) from None
+    except EmulatorError as error:
+        raise click.ClickException(str(error)) from None
+    raise click.exceptions.Exit(1 if failed else 0)
+
+
+def _emulate(
+    file: Path | None,
+    triton: str | None,
+    arguments: list[Any],
+    tables: dict[str, Any],
+    *,
+    entry: str | None,
+    grid: tuple[int, ...],
+    block: tuple[int, ...] | None,
+    cluster: tuple[int, ...] | None,
+    shared: int,
+    schedules: int,
+    seed: int,
+    arch: str | None,
+    strict: bool,
+    save: Path | None,
+    json_file: Path | None,
+    sarif: Path | None,
+) -> bool:
+    from zoo.cli.text import count, fact, printable, progress
+    from zoo.contract.archs import arch_of
+    from zoo.emulator import Module
+    from zoo.emulator.check import arch_for, run
+    from zoo.emulator.errors import LaunchError
+    from zoo.emulator.written import as_json, as_sarif
+
+    unknown = set(tables) - ({"triton"} if triton else set())
+    if unknown:
+        raise LaunchError(f"the table [{sorted(unknown)[0]}] of the arguments is unknown")
+    scratch: Sequence[int] = ()
+    if triton is not None:
+        text, arguments, launch = _triton(triton, arguments, tables.get("triton", {}), arch or "sm_90a", grid)
+        block, cluster, shared, grid, scratch = launch
+    else:
+        assert file is not None
+        text = _text(file)
+    module = Module(text, whole=False)
+    entry = _chosen(module.entries, entry)
+    if block is None:
+        exact = module.functions[entry].directives.get("reqntid")
+        if exact is None:
+            raise LaunchError("--block is missing")
+        block = tuple(exact)
+    arch = arch_of(arch) if arch else arch_for(module.target)
+    with _Watched(progress, schedules) as watch:
+        result = run(
+            module, entry, grid, block, arguments,
+            cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch,
+        )  # fmt: skip
+    for cause in result.causes:
+        _show(cause)
+    executed = sum(report.warp_instructions for _, report in result.reports)
+    click.echo(
+        fact(
+            "emulated",
+            printable(f"{entry} on {arch}, grid {_extent(grid)}, block {_extent(block)}")
+            + f", {count(schedules, 'schedule')}, {count(executed, 'warp instruction')}",
+        )
+    )
+    for argument in (leaf for one in arguments for leaf in one.leaves()):
+        if argument.show:
+            click.echo(f"{argument.name} =\n{result.arrays[argument.name]}")
+    for line in result.reports[0][1].printed:
+        click.echo(fact("printf", printable(line.rstrip("\n"))))
+    for line in result.wrong:
+        click.echo(fact("WRONG", line))
+    if save is not None:
+        _save(save, result.arrays)
+    about = {"entry": entry, "target": module.target, "arch": arch, "grid": grid, "block": block, "ok": not result.failed(strict)}
+    _write(json_file, lambda: as_json(result, **about))
+    _write(sarif, lambda: as_sarif(result, file or triton, zoo.__version__))
+    severities = [cause.severity for cause in result.causes]
+    words = [count(severities.count(one), one) for one in ("error", "warning", "note") if one in severities]
+    words += [f"wrong values in {count(len(result.wrong), 'place')}"] if result.wrong else []
+    click.echo(fact("result", ", ".join(words) or "no findings"))
+    return bool(result.failed(strict))
+
+
+def _text(file: Path) -> str:
+    from zoo.emulator.errors import EmulatorError
+
+    if file.stat().st_size > _LARGEST_FILE:
+        raise EmulatorError(f"{file} has more than {_LARGEST_FILE:,} bytes")
+    try:
+        return file.read_text()
+    except UnicodeDecodeError:
+        raise EmulatorError(f"{file} is no text; cuobjdump -ptx writes the PTX of a binary") from None
+
+
+def _chosen(entries: list[str], entry: str | None) -> str:
+    from zoo.contract.nearest import suggestion
+    from zoo.emulator.errors import LaunchError
+
+    some = ", ".join(entries[:8]) + (f" and {len(entries) - 8} more" if len(entries) > 8 else "")
+    if not entries:
+        raise LaunchError("the file has no entry")
+    if entry is None:
+        if len(entries) > 1:
+            raise LaunchError(f"the file has {len(entries)} entries, name one by --entry: {some}")
+        return entries[0]
+    if entry not in entries:
+        raise LaunchError(f"no entry is named {entry!r}; {suggestion(entry, entries, f'there are {some}')}")
+    return entry
+
+
+def _triton(name: str, arguments: list[Any], options: dict[str, Any], arch: str, grid: tuple[int, ...]) -> tuple[str, list[Any], Any]:
+    from zoo.contract.archs import arch_of
+    from zoo.emulator.errors import LaunchError
+
+    try:
+        from zoo.emulator.triton import compiled, function_of, launch_of
+
+        kernel, passed = compiled(function_of(name), arguments, arch_of(arch), options)
+    except ImportError as error:
+        raise LaunchError(f"--triton needs Triton: pip install triton ({error})") from None
+    text, *launch = launch_of(kernel, grid)
+    block, cluster, shared, whole_grid, scratch = launch
+    return text, passed, ((block,), cluster, shared, whole_grid, scratch)
+
+
+class _Watched(AbstractContextManager["Callable[[str, int, int, int], None] | None"]):
+    """A progress bar of all runs; nothing where stderr is no terminal."""
+
+    def __init__(self, progress: Callable[..., Any], schedules: int):
+        self._bar = progress(None, schedules * 1000, "emulated")
+        self._schedule, self._number, self._at, self._next = "", -1, 0, 0.0
+
+    def __enter__(self) -> Callable[[str, int, int, int], None] | None:
+        self._bar.__enter__()
+        return None if self._bar.hidden else self._advance
+
+    def __exit__(self, *error: Any) -> None:
+        self._bar.__exit__(*error)
+
+    def _advance(self, schedule: str, done: int, of: int, executed: int) -> None:
+        if schedule != self._schedule:
+            self._schedule, self._number = schedule, self._number + 1
+        at = self._number * 1000 + done * 1000 // of
+        if at == self._at and time.monotonic() < self._next:
+            return
+        self._bar.label = f"{schedule}: {done:,} of {of:,} clusters, {executed:,} instructions"
+        self._bar.update(at - self._at)
+        if at == self._at:
+            self._bar.render_progress()
+        self._at, self._next = at, time.monotonic() + _SECONDS_BETWEEN
+
+
+def _show(cause: Any) -> None:
+    from zoo.cli.text import paragraph, printable, styled
+
+    colours = {"error": "red", "warning": "yellow"}
+    click.echo(styled(printable(cause.headline), fg=colours.get(cause.severity), bold=True))
+    for line in printable(cause.message).splitlines():
+        click.echo(paragraph(line.strip(), 4))
+    for label, words in cause.facts:
+        click.echo(paragraph(f"{label:<8} {printable(str(words))}", 4, hanging=9))
+
+
+def _save(folder: Path, arrays: dict[str, Any]) -> None:
+    import numpy
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        small = array.dtype.kind not in "biuf" or array.dtype.name not in numpy.sctypeDict
+        numpy.save(folder / f"{name}.npy", array.astype(numpy.float32) if small else array)
+
+
+def _write(path: Path | None, content: Callable[[], object]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(content(), indent=1) + "\n")
+
+
+def _extent(extent: tuple[int, ...]) -> str:
+    whole = (*extent, 1, 1)[:3]
+    return " x ".join(str(one) for number, one in enumerate(whole) if number == 0 or set(whole[number:]) != {1})

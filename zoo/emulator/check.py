@@ -1,0 +1,155 @@
+"""A kernel run under several schedules with arguments from a file or from Python: what was found, and what the arrays hold afterwards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zoo.errors import ZooError
+
+from .arguments import Argument
+from .causes import causes
+from .device import ARCHS, Device, Module
+from .errors import EmulatorError, LaunchError
+
+
+def arch_for(target: str) -> str:
+    """The arch that runs PTX for a target: its own, or the nearest that has an emulator."""
+    number = target.rstrip("af")
+    own = [arch for arch in ARCHS if arch == target] or [arch for arch in ARCHS if arch == f"{number}a"]
+    if own:
+        return own[0]
+    if int(number[3:]) < 90 and target == number:
+        return "sm_90a"
+    raise EmulatorError(f"PTX for {target} runs on no arch that is covered; these are {', '.join(ARCHS)}")
+
+
+def schedules(count, seed=0):
+    """`count` pairs (policy, seed): all asynchronous work as late as is legal, then orders drawn at random."""
+    return [("random" if number else "last", seed + number) for number in range(count)]
+
+
+@dataclass
+class Result:
+    """`causes`: findings by cause. `arrays`: name -> array after the first run. `wrong`: sentences about values."""
+
+    reports: list
+    causes: list
+    arrays: dict
+    wrong: list = field(default_factory=list)
+
+    def failed(self, strict: bool = False) -> bool:
+        """Whether a run did not end, a value is wrong or there is an error; with strict, also a warning or a note."""
+        errors = [cause for cause in self.causes if strict or cause.severity == "error"]
+        return bool(errors or self.wrong or not all(report.completed for _, report in self.reports))
+
+
+def run(
+    module: Module,
+    entry: str,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    arguments: Sequence[Argument],
+    *,
+    cluster: Sequence[int] | None = None,
+    shared_bytes: int = 0,
+    arch: str | None = None,
+    count: int = 2,
+    seed: int = 0,
+    watch: Callable[[str, int, int, int], None] | None = None,
+    scratch: Sequence[int] = (),
+) -> Result:
+    """Runs an entry once under each of `count` schedules. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer."""
+    declared = module.functions[entry].parameters
+    if len(arguments) + len(scratch) != len(declared):
+        kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
+        raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(arguments)} were given: {kinds or 'none'}")
+    leaves = [leaf for argument in arguments for leaf in argument.leaves()]
+    reports, first, differing = [], None, {}
+    for policy, number in schedules(count, seed):
+        name = policy if policy == "last" else f"{policy}, seed {number}"
+        device = Device(arch or arch_for(module.target), policy, number)
+        if watch is not None:
+            device.watch = lambda done, all, executed, name=name: watch(name, done, all, executed)
+        addresses, parameters = {}, []
+        for argument, variable in zip(arguments, declared):
+            parameters.append(_parameter(device, argument, addresses, variable.size))
+        parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
+        report = device.launch(module, entry, grid, block, cluster, shared_bytes, parameters)
+        for finding in report.findings:
+            for argument, address in addresses.items():
+                finding.message = finding.message.replace(f"at {address:#x}", f"of the argument {argument}")
+        reports.append((name, report))
+        after = {
+            argument.name: device.read(addresses[argument.name], argument.array.shape, argument.array.dtype)
+            for argument in leaves
+            if argument.array is not None
+        }
+        if first is None:
+            first = after
+        elif report.completed and reports[0][1].completed:
+            for key, array in after.items():
+                if array.tobytes() != first[key].tobytes():
+                    differing.setdefault(key, name)
+    wrong = [f"{key}: the schedule ({name}) gives other bits than the first" for key, name in differing.items()]
+    for argument in leaves:
+        if argument.expected is not None:
+            wrong += _differences(argument, first[argument.name])
+    return Result(reports, causes(reports), first, wrong)
+
+
+def _parameter(device, argument, addresses, size):
+    if argument.fields is not None:
+        return _struct(device, argument, addresses, size)
+    if argument.array is None:
+        return int(argument.value) if isinstance(argument.value, bool) else argument.value
+    array = argument.array
+    address = addresses[argument.name] = device.alloc(array if argument.written else array.nbytes)
+    if argument.tensor_map is None:
+        return address
+    spec = argument.tensor_map
+    dtype = {"uint8": "u8", "uint16": "u16", "uint32": "u32", "int32": "i32", "uint64": "u64", "int64": "i64", "float16": "f16",
+             "float32": "f32", "float64": "f64", "bfloat16": "bf16"}.get(array.dtype.name, f"u{8 * array.itemsize}")  # fmt: skip
+    try:
+        return device.tensor_map(
+            address, dtype, array.shape[::-1], array.strides[-2::-1], spec["box"][::-1], spec["swizzle"], fill=spec["fill"]
+        )
+    except ZooError as error:
+        raise LaunchError(f"{argument.name}: {error}") from None
+
+
+def _struct(device, argument, addresses, size):
+    """The bytes of a struct."""
+    block = bytearray(size)
+    for offset, field_ in argument.fields:
+        value = _parameter(device, field_, addresses, 8)
+        if field_.array is None:
+            whole = np.iinfo(field_.dtype) if field_.dtype.kind in "iu" else None
+            if whole is not None and (isinstance(value, float) or not whole.min <= value <= whole.max):
+                raise LaunchError(f"{field_.name}: {value} does not fit {field_.dtype}")
+            data = np.array(float(value) if whole is None else value).astype(field_.dtype).tobytes()
+        else:
+            data = value.to_bytes(8, "little") if isinstance(value, int) else value.to_bytes()
+        if offset + len(data) > size:
+            raise LaunchError(f"{field_.name}: {argument.name} has {size} bytes, the field ends at {offset + len(data)}")
+        block[offset : offset + len(data)] = data
+    return bytes(block)
+
+
+def _differences(argument, found):
+    """A sentence where the array is not what was expected."""
+    expected = argument.expected
+    if argument.rtol or argument.atol or found.dtype.kind in "biu":
+        wide, wanted = found.astype(np.float64), expected.astype(np.float64)
+        bad = ~np.isclose(wide, wanted, argument.rtol, argument.atol, equal_nan=True)
+        if found.dtype.kind in "biu" and not (argument.rtol or argument.atol):
+            bad = found != expected
+    else:
+        bad = (found != expected) & ~(np.isnan(found) & np.isnan(expected))
+    if not bad.any():
+        return []
+    place = tuple(int(one) for one in np.argwhere(bad)[0])
+    return [
+        f"{argument.name}: {int(bad.sum()):,} of {bad.size:,} elements are not as expected; "
+        f"the first, {list(place)}, is {found[place]}, expected {expected[place]}"
+    ]

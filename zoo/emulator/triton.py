@@ -1,0 +1,98 @@
+"""Triton kernels: compiled by Triton for a target without a GPU, and launched as its runtime launches them."""
+
+import importlib
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .arguments import Argument
+from .errors import EmulatorError, LaunchError
+
+_TYPES = {
+    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5",
+    "bool": "i1", "int8": "i8", "uint8": "u8", "int16": "i16", "uint16": "u16", "int32": "i32", "uint32": "u32", "int64": "i64", "uint64": "u64",
+}  # fmt: skip
+
+
+def function_of(name: str) -> Any:
+    """The kernel that `module:function` or `file.py:function` names, without autotuning around it."""
+    from triton.runtime.jit import JITFunction
+
+    where, _, attribute = name.rpartition(":")
+    if not where:
+        raise LaunchError(f"{name!r} is not of the form module:function")
+    try:
+        if where.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            sys.path.insert(0, os.getcwd())
+            module = importlib.import_module(where)
+        found = getattr(module, attribute)
+    except Exception as error:  # the module is a program of the user's
+        raise LaunchError(f"{name}: {type(error).__name__}: {error}") from None
+    while not isinstance(found, JITFunction) and hasattr(found, "fn"):
+        found = found.fn
+    if not isinstance(found, JITFunction):
+        raise LaunchError(f"{name} is no kernel of triton.jit")
+    return found
+
+
+def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: dict) -> tuple[Any, list[Argument]]:
+    """(what Triton's compiler returns, the arguments that its PTX takes). Values and addresses are specialised as Triton's runtime does."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    given = {argument.name: argument for argument in arguments}
+    names = [parameter.name for parameter in function.params]
+    if set(given) != set(names):
+        raise LaunchError(f"{function.__name__} takes {', '.join(names)}; the arguments are {', '.join(given) or 'none'}")
+    signature, constants, attributes, passed = {}, {}, {}, []
+    for number, parameter in enumerate(function.params):
+        argument = given[parameter.name]
+        value = argument.value
+        if parameter.is_constexpr or (argument.array is None and type(value) is int and value == 1):
+            if argument.array is not None:
+                raise LaunchError(f"{parameter.name} is a constexpr: it has a value")
+            signature[parameter.name] = "constexpr"
+            constants[(number,)] = value
+            continue
+        passed.append(argument)
+        if argument.array is not None:
+            element = _TYPES.get(argument.array.dtype.name)
+            if element is None:
+                raise LaunchError(f"{parameter.name}: Triton has no dtype {argument.array.dtype}; pass bytes as u8")
+            signature[parameter.name] = f"*{element}"
+        elif isinstance(value, bool):
+            signature[parameter.name] = "i1"
+        elif isinstance(value, float):
+            signature[parameter.name] = "fp32"
+        else:
+            signature[parameter.name] = "i32" if -(1 << 31) <= value < 1 << 31 else "i64"
+        if argument.array is not None or (type(value) is int and value % 16 == 0):
+            attributes[(number,)] = [["tt.divisibility", 16]]
+    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
+    try:
+        return triton.compile(source, target=GPUTarget("cuda", int(arch[3:].rstrip("af")), 32), options=options), passed
+    except Exception as error:
+        raise EmulatorError(f"Triton does not compile {function.__name__}: {error}") from None
+
+
+def launch_of(kernel: Any, grid: int | Sequence[int]) -> tuple:
+    """(PTX, block, cluster, bytes of shared memory, grid, scratch buffers) of what Triton's compiler returned."""
+    metadata = kernel.metadata
+    grid = (grid,) if isinstance(grid, int) else tuple(grid)
+    grid = (*grid, 1, 1)[:3]
+    ctas = metadata.num_ctas
+    programs = math.prod(grid) * ctas
+    scratch = [getattr(metadata, f"{kind}_scratch_size", 0) * programs for kind in ("global", "profile")]
+    return (
+        kernel.asm["ptx"], metadata.num_warps * metadata.warp_size, (ctas, 1, 1) if ctas > 1 else None, metadata.shared,
+        (grid[0] * ctas, *grid[1:]), scratch,
+    )  # fmt: skip
