@@ -46,7 +46,7 @@ def _page(kernel: Kernel) -> str:
         plain, _, result = extra.removesuffix("stored").strip("_").partition("_")
         parts = [plain, result] if family != "block_scaled" else [_EXTRAS.get(plain, plain), _EXTRAS.get(result, result)]
         return ".".join(filter(None, ("gemm", family, *parts)))
-    if op in ("pack", "unpack", "dequantize", "experts"):
+    if op in ("pack", "unpack", "dequantize", "experts", "norm"):
         return {"unpack": "pack"}.get(op, op)
     if op in ("scales", "requantize"):
         return "scales"
