@@ -15,7 +15,7 @@ import numpy
 from zoo.catalog import Zoo
 from zoo.checks.gpu import executor, runnable
 from zoo.checks.problem import difference
-from zoo.checks.sampled import OPS, ByNumbers, sample
+from zoo.checks.sampled import ByNumbers, can_sample, sample
 from zoo.errors import VariantError
 from zoo.runtime import driver
 from zoo.shipped.places import cubins_directory
@@ -29,7 +29,7 @@ from zoo.shipped.places import cubins_directory
 def command(pattern: str, seconds: int, seed: int, cubins: str | None) -> None:
     zoo = Zoo(cubins or cubins_directory())
     device = driver.device(0)
-    work = [(kernel, variant) for kernel in zoo.find(pattern) if kernel.fields["op"] in OPS for variant in runnable(kernel, device)]
+    work = [(kernel, variant) for kernel in zoo.find(pattern) if can_sample(kernel) for variant in runnable(kernel, device)]
     if not work:
         raise click.ClickException(f"nothing that matches '{pattern}' runs on {device.name}")
     execute, calls, end = executor(zoo), 0, time.monotonic() + seconds

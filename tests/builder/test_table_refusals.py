@@ -29,7 +29,7 @@ MISTAKES = {
     "not TOML": ([("[promises]", "[promises")], "not TOML"),
     "name outside the grammar": ([("quantize.mxfp8.rows", "quantize.mxfp9.rows")], "'mxfp9', expected one of fp8b128"),
     "op outside the grammar": ([("quantize.mxfp8.rows", "quantise.mxfp8.rows")],
-                               "op 'quantise' is not one of quantize, dequantize, requantize, scales, pack, unpack, gemm; names come from the closed lists in zoo/contract/names.py, and from names.toml at the root of the tables"),
+                               "op 'quantise' is not one of quantize, dequantize, requantize, scales, pack, unpack, gemm, experts, norm; names come from the closed lists in zoo/contract/names.py, and from names.toml at the root of the tables"),
     "word too many in the name": ([("quantize.mxfp8.rows", "quantize.mxfp8.rows.fast")], "'fast' fits no field of quantize; names come from the closed lists"),
     "source that is not there": ([("copy.cu", "cpoy.cu")], "does not exist"),
     "promise that is no yes or no": ([("deterministic = true", 'deterministic = "yes"')], "promises.deterministic is 'yes', expected true or false"),

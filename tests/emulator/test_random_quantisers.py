@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from zoo.catalog import Zoo
 from zoo.checks.emulated import executor
 from zoo.checks.problem import POISONS, difference
-from zoo.checks.sampled import OPS, sample
+from zoo.checks.sampled import can_sample, sample
 from zoo.errors import VariantError
 from zoo.packaged import packaged
 
 EXAMPLES = int(os.environ.get("ZOO_EXAMPLES", 3))
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
-KERNELS = [kernel.name for kernel in ZOO.find() if kernel.fields["op"] in OPS]
+KERNELS = [kernel.name for kernel in ZOO.find() if can_sample(kernel)]
 
 
 class Drawn:

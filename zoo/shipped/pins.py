@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "27329b7d2d136e89b1f53320eed0e7e9491f8dc39a912dd69bd11fd20fced6dc"
+MANIFEST_SHA256 = "f98e047cefea8211b7bae564469fc0448a4a5cd0ed516f610f55668d793e211e"
