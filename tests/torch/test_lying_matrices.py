@@ -91,7 +91,7 @@ WRONG = {
     "a number for a tensor scale": (lambda: zt.quantize(W, "nvfp4", tensor_scale=1.0), "tensor_scale: expected a tensor"),
     "an option of nobody": (lambda: zt.quantize(W, "mxfp8", roundin="rceil"), "takes no roundin=", "rounding"),
     "a number for an option": (lambda: zt.quantize(W, "mxfp8", rounding=3), "rounding: expected a text, got 3"),
-    "a number for a layout": (lambda: zt.quantize(W, "mxfp8", layout=3), "layout: expected a text, got 3"),
+    "a number for a layout": (lambda: zt.quantize(W, "mxfp8", layout=3), "no layout 3; there are plain, blocked"),
     "a product's option of nobody": (lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), foo=3), "takes no foo="),
     "a number for an addend": (lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), c=3), "c: expected a tensor"),
     "the kernel's word for dtype": (lambda: zt.matmul(ACTIVATIONS["mxfp8"], MADE["mxfp8"].t(), d="f32"), "dtype="),
