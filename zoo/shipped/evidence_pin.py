@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "65030e6eed9467d22d93d10bf21e056019bbc5aed84a323ff7c9db77b149c4cf"
+EVIDENCE_SHA256 = "c775129ee8c058fe8ddcfc8e729b7c70575234d8a457762790a2a502c84f12da"
