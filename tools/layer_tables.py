@@ -1,0 +1,438 @@
+"""Times whole layers of zoo.torch.nn beside other libraries on a GPU and records the block "Whole layers" of docs/performance.md.
+
+    python tools/layer_tables.py [--only linear,experts] [--match TEXT] [--seed 1] [--seconds 85] [--output docs/layers.json]
+
+linear    zoo.torch.nn.Linear forward and backward beside torch.nn.Linear in bf16
+experts   zoo.torch.nn.Experts forward and backward beside a layer of torch._grouped_mm, eager and compiled; peak memory of a step
+serving   Experts forward from the router's logits beside triton_kernels, vLLM and torch
+decode    61 layers of Experts in one CUDA graph beside the sum of their kernels
+kernels   microseconds of every kernel of a training step
+
+Each result is checked first; a wrong result is printed and not timed. The file is written after every case. A case that is timed again
+replaces its row. Rows of other cubins, libraries or GPUs are dropped. Exit status 1: zoo was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tools.compare_rivals import libraries, said
+from tools.documentation.layers import FILE
+from zoo.benchmark.graphs import Timed, TorchReplay, in_turns
+from zoo.benchmark.moe_layers import MODELS, ROUTED, ExpertsLayer, Layer, Model, Tokens
+from zoo.benchmark.product import Product
+from zoo.benchmark.rivals import Unavailable, checked, torch_with_gpu
+from zoo.benchmark.trace import bars, by_name, of_kernels, traced
+from zoo.packaged import packaged
+from zoo.runtime import driver
+from zoo.runtime.hardware import describe
+
+WHERE = "cuda:0"
+ROUNDS, EAGER_ROUNDS = 11, 5
+CALLS = 8  # of a layer that serves, each with its own tokens and routing
+E4M3 = 0.026  # root mean square of a rounding's error; a quarter more is allowed
+LINEAR_BOUND, EXPERTS_BOUND = (1.25 * E4M3 * roundings**0.5 for roundings in (2, 6))
+COMPILED_BOUND = 0.02  # of bf16 beside bf16
+LINEAR = ((8192, 7168, 2048), (4096, 7168, 16384), (8192, 8192, 8192))  # tokens, N, K
+EXPERTS = {
+    "64 x 7168 / 2048 top 8": Model(64, 8, 7168, 2048, "fp8b128"),
+    "128 x 2880 / 2880 top 4": Model(128, 4, 2880, 2880, "fp8b128"),
+    "128 x 4096 / 1536 top 8": Model(128, 8, 4096, 1536, "fp8b128"),
+}
+TRAINED_TOKENS, DISTRIBUTIONS = (4096, 16384), ("uniform", "zipf")
+MICRO_BATCHES = 4
+SERVED_TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
+DECODED = ("gpt-oss-20b", "deepseek-v3")
+DECODED_TOKENS = (1, 8, 64)
+DECODED_LAYERS = 61
+
+Row = dict[str, Any]
+Steps = Iterator[tuple[str, Callable[[], Row]]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, separated by commas (default: all)")
+    parser.add_argument("--match", default="", help="time only cases with this text in their name")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=85, help="of each section: begin no case after so many (default: 85)")
+    parser.add_argument("--output", type=Path, default=FILE)
+    asked = parser.parse_args()
+    if unknown := sorted(set(asked.only.split(",")) - set(SECTIONS)):
+        parser.error(f"--only: no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    torch = torch_with_gpu()
+    torch.zeros(1, device=WHERE)  # makes the context in which zoo works, too
+    record = json.loads(asked.output.read_text()) if asked.output.exists() else {}
+    wrong = 0
+    for section in asked.only.split(","):
+        about = {
+            **asdict(describe(driver.device(0))),
+            "libraries": libraries(),
+            "digest": packaged.digest,
+        }
+        if record.get(section, {}).get("about") != about:
+            record[section] = {"about": about, "rows": []}
+        record[section]["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+        rows, end = record[section]["rows"], time.monotonic() + asked.seconds
+        for name, step in SECTIONS[section](torch, asked.seed):
+            if asked.match not in name:
+                continue
+            if time.monotonic() > end:
+                print(f"{section}: {name}: no time left", flush=True)
+                continue
+            began = time.monotonic()
+            torch.manual_seed(asked.seed)
+            row = {"name": name, **_tried(step)}
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            wrong += "zoo" in row["refused"]
+            rows[:] = [one for one in rows if one["name"] != name] + [row]
+            asked.output.write_text(json.dumps(record, indent=1) + "\n")
+            print(f"{section}: {name}: {_words(row)} ({time.monotonic() - began:.1f} s)", flush=True)
+    sys.exit(1 if wrong else 0)
+
+
+def _tried(step: Callable[[], Row]) -> Row:
+    try:
+        return step()
+    except Exception as refusal:  # the next case is timed all the same
+        return {"microseconds": {}, "refused": {"zoo": _reason(refusal)}}
+
+
+def _reason(refusal: Exception) -> str:
+    return str(refusal) if isinstance(refusal, Unavailable) else f"{type(refusal).__name__}: {str(refusal).strip()[:300]}"
+
+
+def _words(row: Row) -> str:
+    words = [said(row)]
+    if "four" in row:
+        words.append("four micro-batches, each: " + ", ".join(f"{name} {one:.1f} us" for name, one in row["four"].items()))
+    if "peak" in row:
+        words.append("peak " + ", ".join(f"{name} {one / 1e9:.2f} GB" for name, one in row["peak"].items()))
+    if "kernels" in row:
+        words.append("; ".join(f"{name} {one[0]:.1f} us in {one[1]}" for name, one in row["kernels"].items()))
+    if "errors" in row:
+        words.append("errors " + ", ".join(f"{name} {one:.4f}" for name, one in row["errors"].items()))
+    return "; ".join(words)
+
+
+def replayed(torch: Any, calls: Mapping[str, Sequence[Callable[[], Any]]]) -> dict[str, float]:
+    """Microseconds of one call of each, in CUDA graphs."""
+    replays: dict[str, Timed] = {name: TorchReplay(torch, list(one), 0) for name, one in calls.items()}
+    return _closed(replays, ROUNDS)
+
+
+class Eager:
+    """A call of torch between two events."""
+
+    def __init__(self, torch: Any, call: Callable[[], Any]):
+        self._call, self._start, self._stop = call, *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def microseconds(self) -> float:
+        self._start.record()
+        self._call()
+        self._stop.record()
+        self._stop.synchronize()
+        return 1e3 * float(self._start.elapsed_time(self._stop))
+
+    def close(self) -> None:
+        pass
+
+
+def _closed(replays: Mapping[str, Timed], rounds: int) -> dict[str, float]:
+    times = in_turns(replays, rounds)
+    for replay in replays.values():
+        replay.close()
+    return {name: round(microseconds, 3) for name, microseconds in times.items()}
+
+
+def peak(torch: Any, call: Callable[[], Any], held: Sequence[Any]) -> int:
+    """The most bytes that a step needs: `held`, its parameters and arguments, and what it allocates."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return int(torch.cuda.max_memory_allocated() - before + sum(one.numel() * one.element_size() for one in held))
+
+
+def relative(found: Any, expected: Any) -> float:
+    """The root mean square of the difference over that of what is expected."""
+    squares = [0.0, 0.0]
+    rows = max(2**26 // max(found.shape[-1], 1), 1)
+    for ours, theirs in zip(found.reshape(-1, found.shape[-1]).split(rows), expected.reshape(-1, found.shape[-1]).split(rows), strict=True):
+        squares[0] += float((ours.float() - theirs.float()).square().sum())
+        squares[1] += float(theirs.float().square().sum())
+    return float((squares[0] / squares[1]) ** 0.5)
+
+
+def errors(names: Sequence[str], found: Sequence[Any], expected: Sequence[Any]) -> dict[str, float]:
+    return {name: round(relative(ours, theirs), 5) for name, ours, theirs in zip(names, found, expected, strict=True)}
+
+
+def wrong_words(seen: Mapping[str, float], bound: float) -> str:
+    return f"wrong: errors {', '.join(f'{name} {one:.4f}' for name, one in seen.items())}, {bound:.4f} is allowed"
+
+
+def is_right(seen: Mapping[str, float], bound: float) -> bool:
+    return all(one <= bound for one in seen.values())  # NaN is above
+
+
+def with_gradients(torch: Any, forward: Callable[[Any], Any], x: Any, others: Sequence[Any], dy: Any) -> tuple[Any, ...]:
+    """The output and all gradients. The output keeps no graph alive, which a capture on another stream would meet."""
+    y = forward(x)
+    return y.detach(), *torch.autograd.grad(y, (x, *others), dy)
+
+
+def linear(torch: Any, seed: int) -> Steps:
+    from zoo.torch.nn import Linear
+
+    def step(count: int, N: int, K: int) -> Row:
+        theirs = torch.nn.Linear(K, N, bias=False, device=WHERE, dtype=torch.bfloat16)
+        ours, weight = Linear.from_float(theirs), theirs.weight
+
+        def drawn() -> tuple[Any, Any]:
+            x = torch.randn(count, K, device=WHERE, dtype=torch.bfloat16).requires_grad_()
+            return x, torch.randn(count, N, device=WHERE, dtype=torch.bfloat16)
+
+        def call(layer: Any, x: Any, dy: Any) -> tuple[Any, ...]:
+            torch.autograd.graph.increment_version(weight)  # as an optimiser would: the weight is cast in each step
+            return with_gradients(torch, layer, x, (weight,), dy)
+
+        first = drawn()
+        memory = {name: peak(torch, partial(call, one, *first), (weight, *first)) for name, one in (("zoo", ours), ("torch bf16", theirs))}
+        seen = errors(("y", "dx", "dw"), call(ours, *first), call(theirs, *first))
+        row = {"sizes": {"tokens": count, "N": N, "K": K}, "errors": seen, "peak": memory}
+        if not is_right(seen, LINEAR_BOUND):
+            return {**row, "microseconds": {}, "refused": {"zoo": wrong_words(seen, LINEAR_BOUND)}}
+        given = [first, drawn()]
+        calls = {name: [partial(call, layer, *one) for one in given] for name, layer in (("zoo", ours), ("torch bf16", theirs))}
+        return {**row, "microseconds": replayed(torch, calls), "refused": {}}
+
+    return ((f"{count} x {N} x {K}", partial(step, count, N, K)) for count, N, K in linear_sizes(seed))
+
+
+def linear_sizes(seed: int) -> list[tuple[int, int, int]]:
+    """The fixed sizes, and five that the seed draws."""
+    random = Random(seed)
+    drawn = [(random.choice((4096, 8192, 16384)), 128 * random.randint(8, 64), 128 * random.randint(8, 64)) for _ in range(5)]
+    return [*LINEAR, *drawn]
+
+
+class Trained:
+    """One case of training: weights that zoo and torch share, tokens, their experts and the gradient of the output."""
+
+    names = ("y", "dx", "d_weights", "d_gate_up", "d_down")
+
+    def __init__(self, torch: Any, model: Model, count: int, distribution: str):
+        from zoo.torch.nn import Experts
+
+        E, K, inner = model.experts, model.hidden, model.inner
+
+        def normal(*shape: int, over: int = 1) -> Any:
+            return torch.empty(shape, device=WHERE, dtype=torch.bfloat16).normal_(std=over**-0.5)
+
+        self.torch = torch
+        gate_up, down = normal(E, 2 * inner, K, over=K), normal(E, K, inner, over=inner)
+        self.beside = (gate_up.requires_grad_(), down.requires_grad_())
+        # zoo's fastest path has whole blocks of gates and of ups, or pairs
+        self.pairs = inner % 128 != 0
+        self.layer = Experts.from_float(self.as_ours(gate_up), down, model.format, gates="interleaved" if self.pairs else "halves")
+        self.parameters = (self.layer.gate_up.weight, self.layer.down.weight)
+        self.x, self.dy = normal(count, K).requires_grad_(), normal(count, K)
+        found = router_scores(torch, count, E, distribution).topk(model.top_k)
+        self.ids, self.weights = found.indices, found.values.softmax(1).requires_grad_()
+
+    def as_ours(self, gate_up: Any) -> Any:
+        """Rows of gates and ups, or their gradients, in zoo's order."""
+        return gate_up.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2) if self.pairs else gate_up
+
+    def zoo(self) -> tuple[Any, ...]:
+        return self._run(lambda x: self.layer(x, self.ids, self.weights), self.parameters)
+
+    def zoo_casting(self) -> tuple[Any, ...]:
+        self.changed()
+        return self.zoo()
+
+    def changed(self) -> None:
+        """As an optimiser would: the weights are cast again."""
+        for one in self.parameters:
+            self.torch.autograd.graph.increment_version(one)
+
+    def rival(self, experts: Callable[..., Any]) -> tuple[Any, ...]:
+        return self._run(lambda x: experts(x, self.ids, self.weights, *self.beside), self.beside)
+
+    def _run(self, forward: Callable[[Any], Any], parameters: Sequence[Any]) -> tuple[Any, ...]:
+        return with_gradients(self.torch, forward, self.x, (self.weights, *parameters), self.dy)
+
+    def errors(self, found: Sequence[Any], expected: Sequence[Any]) -> dict[str, float]:
+        y, dx, d_weights, d_gate_up, d_down = expected
+        return errors(self.names, found, (y, dx, d_weights, self.as_ours(d_gate_up), d_down))
+
+    def exact(self, rows: Any) -> Any:
+        """These rows of y in f32."""
+        torch, (gate_up, down) = self.torch, self.beside
+        y = torch.zeros(len(rows), down.shape[1], device=rows.device)
+        with torch.no_grad():
+            for expert in self.ids[rows].unique().tolist():
+                mine, choice = (self.ids[rows] == expert).nonzero(as_tuple=True)
+                gate, up = (self.x[rows[mine]].float() @ gate_up[expert].float().t()).chunk(2, 1)
+                part = torch.nn.functional.silu(gate) * up @ down[expert].float().t()
+                y.index_add_(0, mine, part * self.weights[rows[mine], choice][:, None])
+        return y
+
+
+def router_scores(torch: Any, count: int, experts: int, distribution: str) -> Any:
+    """Gumbel noise, whose largest are a draw without repetition: every expert as likely, or as 1 / rank."""
+    noise = -(-torch.rand(count, experts, device=WHERE).clamp(min=1e-20).log()).log()
+    return noise if distribution == "uniform" else noise - torch.arange(1, experts + 1, device=WHERE).log()
+
+
+def experts(torch: Any, seed: int) -> Steps:
+    from zoo.benchmark.torch_experts import experts as in_torch
+
+    def step(model: Model, count: int, distribution: str) -> Row:
+        one = Trained(torch, model, count, distribution)
+        memory = {
+            name: peak(torch, call, (one.x, one.dy, *one.parameters))
+            for name, call in (("zoo", one.zoo_casting), ("torch bf16", partial(one.rival, in_torch)))
+        }
+        rows, refused = torch.linspace(0, count - 1, min(count, 32), device=WHERE).long().unique(), dict[str, str]()
+        expected = one.rival(in_torch)
+        of_rival = relative(expected[0][rows], one.exact(rows))
+        assert of_rival < COMPILED_BOUND, f"torch's layer is wrong: {of_rival:.4f}"
+        seen = one.errors(one.zoo(), expected)
+        row = {"sizes": {**asdict(model), "tokens": count, "distribution": distribution}, "errors": seen, "peak": memory}
+        if not is_right(seen, EXPERTS_BOUND):
+            return {**row, "microseconds": {}, "refused": {"zoo": wrong_words(seen, EXPERTS_BOUND)}}
+        calls: dict[str, Callable[[], Any]] = {"zoo": one.zoo, "torch bf16": partial(one.rival, in_torch)}
+        try:
+            compiled = partial(one.rival, torch.compile(in_torch, dynamic=False))
+            beside = errors(one.names, compiled(), expected)
+            if not is_right(beside, COMPILED_BOUND):
+                raise Unavailable(wrong_words(beside, COMPILED_BOUND))
+            calls["torch bf16, compiled"] = compiled
+        except Exception as refusal:  # of the compiler
+            refused["torch bf16, compiled"] = _reason(refusal)
+        del expected
+
+        def four(name: str) -> None:
+            one.changed()
+            for _ in range(MICRO_BATCHES):
+                calls[name]()
+
+        times = replayed(torch, {name: [call] for name, call in calls.items()})
+        eager = _closed({name: Eager(torch, partial(four, name)) for name in calls}, EAGER_ROUNDS)
+        of_four = {name: round(microseconds / MICRO_BATCHES, 3) for name, microseconds in eager.items()}
+        return {**row, "microseconds": times, "four": of_four, "refused": refused}
+
+    return (
+        (f"{name}, {count} tokens, {distribution}", partial(step, model, count, distribution))
+        for name, model in EXPERTS.items()
+        for count in TRAINED_TOKENS
+        for distribution in DISTRIBUTIONS
+    )
+
+
+def serving(torch: Any, seed: int) -> Steps:
+    held: dict[str, Any] = {}  # one model's weights, as each library wants them
+
+    def prepared(name: str) -> Any:
+        if name not in held:
+            held.clear()
+            gc.collect()
+            model = MODELS[name]
+            # Two copies of small weights in turn: the experts of the call before are not in the L2 cache.
+            held[name] = [Layer(torch, model, WHERE) for _ in range(2 if model.gpt_oss else 1)], dict[str, Any]()
+        return held[name]
+
+    def step(name: str, count: int) -> Row:
+        model, refused, calls = MODELS[name], dict[str, str](), dict[str, Any]()
+        weights, made = prepared(name)
+        product = Product("", "", count, model.hidden, model.inner)
+        tokens = [Tokens(weights[call % len(weights)], count) for call in range(CALLS)]
+        for who, kind in ROUTED.items():
+            try:
+                if who not in made:
+                    made[who] = [kind(one) for one in weights]
+                cases = [made[who][call % len(weights)].routed(one) for call, one in enumerate(tokens)]
+                checked(lambda *_, first=cases[0]: first, product, WHERE)
+                calls[who] = TorchReplay(torch, [one.call for one in cases], 0)
+            except Exception as refusal:  # of another library, or of memory: the next one is timed all the same
+                refused[who] = _reason(refusal)
+        return {"model": name, "tokens": count, "microseconds": _closed(calls, ROUNDS), "refused": refused}
+
+    return ((f"{name}, {count} tokens", partial(step, name, count)) for name in MODELS for count in SERVED_TOKENS)
+
+
+def decode(torch: Any, seed: int) -> Steps:
+    """All layers of a graph share the weights of one, and each has its own tokens and experts."""
+    held: dict[str, ExpertsLayer] = {}
+
+    def step(name: str, count: int) -> Row:
+        if name not in held:
+            held.clear()
+            gc.collect()
+            held[name] = ExpertsLayer(Layer(torch, MODELS[name], WHERE), ids_given=True)
+        served = held[name]
+        cases = [served.routed(Tokens(served.layer, count)) for _ in range(DECODED_LAYERS)]
+        checked(lambda *_: cases[0], Product("", "", count, served.layer.model.hidden, served.layer.model.inner), WHERE)
+        replay = TorchReplay(torch, [one.call for one in cases], 0)
+        times = in_turns({"zoo": replay}, ROUNDS)
+        found = bars(traced(torch, replay.microseconds))
+        replay.close()
+        kernels = [one for one in found if not one.is_gap]
+        row = {"model": name, "tokens": count, "layers": DECODED_LAYERS, "microseconds": {"zoo": round(DECODED_LAYERS * times["zoo"], 3)}}
+        return {**row, "kernels": {"all kernels": (round(of_kernels(found), 3), len(kernels))}, "refused": {}}
+
+    return ((f"{name}, {count} tokens", partial(step, name, count)) for name in DECODED for count in DECODED_TOKENS)
+
+
+def kernels(torch: Any, seed: int) -> Steps:
+    from zoo.benchmark.torch_experts import experts as in_torch
+
+    def step(model: Model, count: int, who: str) -> Row:
+        one = Trained(torch, model, count, "uniform")
+        call = one.zoo_casting if who == "zoo" else partial(one.rival, in_torch)
+        call()
+        found = bars(traced(torch, call))
+        return {
+            "sizes": {**asdict(model), "tokens": count},
+            "microseconds": {who: round(of_kernels(found), 3)},
+            "kernels": by_name(found),
+            "refused": {},
+        }
+
+    return (
+        (f"{name}, {TRAINED_TOKENS[0]} tokens, {who}", partial(step, model, TRAINED_TOKENS[0], who))
+        for name, model in list(EXPERTS.items())[:1]
+        for who in ("zoo", "torch bf16")
+    )
+
+
+SECTIONS: Mapping[str, Callable[[Any, int], Steps]] = {
+    "linear": linear,
+    "experts": experts,
+    "serving": serving,
+    "decode": decode,
+    "kernels": kernels,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""What a GPU did during a call: every kernel and copy with its start and duration, and the gaps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+GAP = "gap"
+
+
+class Span(NamedTuple):
+    """One kernel or copy, in microseconds."""
+
+    name: str
+    start: float
+    duration: float
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A kernel, or the time in which none ran."""
+
+    name: str
+    start: float  # microseconds after the first kernel's start
+    duration: float
+
+    @property
+    def is_gap(self) -> bool:
+        return self.name == GAP
+
+
+def bars(spans: Sequence[Span]) -> list[Bar]:
+    """Kernels in the order of their starts, with the gaps between them. A kernel that starts before the previous one ends leaves no gap."""
+    found: list[Bar] = []
+    ordered = sorted(spans, key=lambda one: (one.start, -one.duration))
+    begin = end = ordered[0].start if ordered else 0.0
+    for one in ordered:
+        if one.start > end:
+            found.append(Bar(GAP, end - begin, one.start - end))
+        found.append(Bar(one.name, one.start - begin, one.duration))
+        end = max(end, one.start + one.duration)
+    return found
+
+
+def length(found: Sequence[Bar]) -> float:
+    """From the start of the first kernel to the end of the last."""
+    return max((one.start + one.duration for one in found), default=0.0)
+
+
+def of_kernels(found: Sequence[Bar]) -> float:
+    return sum(one.duration for one in found if not one.is_gap)
+
+
+def of_gaps(found: Sequence[Bar]) -> float:
+    return sum(one.duration for one in found if one.is_gap)
+
+
+def traced(torch: Any, call: Callable[[], object]) -> list[Span]:
+    """The kernels of one call, which has been called before. The profiler's own start is kept out by a trace that is thrown away."""
+    for _ in range(2):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+            call()
+            torch.cuda.synchronize()
+    return [
+        Span(one.name, float(one.time_range.start), float(one.time_range.end - one.time_range.start))
+        for one in seen.events()
+        if one.device_type == torch.autograd.DeviceType.CUDA and not getattr(one, "is_user_annotation", False)
+    ]
+
+
+def by_name(found: Sequence[Bar]) -> dict[str, tuple[float, int]]:
+    """Microseconds and launches of each kernel, the longest first."""
+    sums: dict[str, tuple[float, int]] = {}
+    for one in found:
+        microseconds, launches = sums.get(one.name, (0.0, 0))
+        sums[one.name] = microseconds + one.duration, launches + 1
+    return dict(sorted(sums.items(), key=lambda pair: -pair[1][0]))
