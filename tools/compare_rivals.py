@@ -29,7 +29,8 @@ import zoo
 from tools.documentation.comparison import FILE, Comparison
 from tools.lab.gemm_shapes import BANDS, unseen
 from zoo.benchmark.graphs import TorchReplay, in_turns
-from zoo.benchmark.moe_layers import LAYERS, LESS, MODELS, Layer, Tokens
+from zoo.benchmark.layer_models import MODELS
+from zoo.benchmark.moe_layers import LAYERS, LESS, Layer, Tokens
 from zoo.benchmark.operands import BLOCKS, SQUARES, Operands, column_major
 from zoo.benchmark.product import Product
 from zoo.benchmark.rivals import RIVALS, Case, Unavailable, checked, replayed, torch_with_gpu

@@ -32,11 +32,13 @@ sys.path.insert(0, str(ROOT))
 
 from tools.compare_rivals import libraries, said
 from tools.documentation.layers import FILE
-from zoo.benchmark.graphs import Timed, TorchReplay, in_turns
-from zoo.benchmark.moe_layers import MODELS, ROUTED, ExpertsLayer, Layer, Model, Tokens
+from zoo.benchmark.graphs import Timed, TorchEvents, TorchReplay, in_turns
+from zoo.benchmark.layer_models import MODELS, Model
+from zoo.benchmark.moe_layers import ROUTED, ExpertsLayer, Layer, Tokens
 from zoo.benchmark.product import Product
 from zoo.benchmark.rivals import Unavailable, checked, torch_with_gpu
 from zoo.benchmark.trace import bars, by_name, of_kernels, traced
+from zoo.benchmark.trained_layers import Trained, errors, relative, with_gradients
 from zoo.packaged import packaged
 from zoo.runtime import driver
 from zoo.runtime.hardware import describe
@@ -137,23 +139,6 @@ def replayed(torch: Any, calls: Mapping[str, Sequence[Callable[[], Any]]]) -> di
     return _closed(replays, ROUNDS)
 
 
-class Eager:
-    """A call of torch between two events."""
-
-    def __init__(self, torch: Any, call: Callable[[], Any]):
-        self._call, self._start, self._stop = call, *(torch.cuda.Event(enable_timing=True) for _ in range(2))
-
-    def microseconds(self) -> float:
-        self._start.record()
-        self._call()
-        self._stop.record()
-        self._stop.synchronize()
-        return 1e3 * float(self._start.elapsed_time(self._stop))
-
-    def close(self) -> None:
-        pass
-
-
 def _closed(replays: Mapping[str, Timed], rounds: int) -> dict[str, float]:
     times = in_turns(replays, rounds)
     for replay in replays.values():
@@ -171,32 +156,12 @@ def peak(torch: Any, call: Callable[[], Any], held: Sequence[Any]) -> int:
     return int(torch.cuda.max_memory_allocated() - before + sum(one.numel() * one.element_size() for one in held))
 
 
-def relative(found: Any, expected: Any) -> float:
-    """The root mean square of the difference over that of what is expected."""
-    squares = [0.0, 0.0]
-    rows = max(2**26 // max(found.shape[-1], 1), 1)
-    for ours, theirs in zip(found.reshape(-1, found.shape[-1]).split(rows), expected.reshape(-1, found.shape[-1]).split(rows), strict=True):
-        squares[0] += float((ours.float() - theirs.float()).square().sum())
-        squares[1] += float(theirs.float().square().sum())
-    return float((squares[0] / squares[1]) ** 0.5)
-
-
-def errors(names: Sequence[str], found: Sequence[Any], expected: Sequence[Any]) -> dict[str, float]:
-    return {name: round(relative(ours, theirs), 5) for name, ours, theirs in zip(names, found, expected, strict=True)}
-
-
 def wrong_words(seen: Mapping[str, float], bound: float) -> str:
     return f"wrong: errors {', '.join(f'{name} {one:.4f}' for name, one in seen.items())}, {bound:.4f} is allowed"
 
 
 def is_right(seen: Mapping[str, float], bound: float) -> bool:
     return all(one <= bound for one in seen.values())  # NaN is above
-
-
-def with_gradients(torch: Any, forward: Callable[[Any], Any], x: Any, others: Sequence[Any], dy: Any) -> tuple[Any, ...]:
-    """The output and all gradients. The output keeps no graph alive, which a capture on another stream would meet."""
-    y = forward(x)
-    return y.detach(), *torch.autograd.grad(y, (x, *others), dy)
 
 
 def linear(torch: Any, seed: int) -> Steps:
@@ -234,80 +199,11 @@ def linear_sizes(seed: int) -> list[tuple[int, int, int]]:
     return [*LINEAR, *drawn]
 
 
-class Trained:
-    """One case of training: weights that zoo and torch share, tokens, their experts and the gradient of the output."""
-
-    names = ("y", "dx", "d_weights", "d_gate_up", "d_down")
-
-    def __init__(self, torch: Any, model: Model, count: int, distribution: str):
-        from zoo.torch.nn import Experts
-
-        E, K, inner = model.experts, model.hidden, model.inner
-
-        def normal(*shape: int, over: int = 1) -> Any:
-            return torch.empty(shape, device=WHERE, dtype=torch.bfloat16).normal_(std=over**-0.5)
-
-        self.torch = torch
-        gate_up, down = normal(E, 2 * inner, K, over=K), normal(E, K, inner, over=inner)
-        self.beside = (gate_up.requires_grad_(), down.requires_grad_())
-        # zoo's fastest path has whole blocks of gates and of ups, or pairs
-        self.pairs = inner % 128 != 0
-        self.layer = Experts.from_float(self.as_ours(gate_up), down, model.format, gates="interleaved" if self.pairs else "halves")
-        self.parameters = (self.layer.gate_up.weight, self.layer.down.weight)
-        self.x, self.dy = normal(count, K).requires_grad_(), normal(count, K)
-        found = router_scores(torch, count, E, distribution).topk(model.top_k)
-        self.ids, self.weights = found.indices, found.values.softmax(1).requires_grad_()
-
-    def as_ours(self, gate_up: Any) -> Any:
-        """Rows of gates and ups, or their gradients, in zoo's order."""
-        return gate_up.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2) if self.pairs else gate_up
-
-    def zoo(self) -> tuple[Any, ...]:
-        return self._run(lambda x: self.layer(x, self.ids, self.weights), self.parameters)
-
-    def zoo_casting(self) -> tuple[Any, ...]:
-        self.changed()
-        return self.zoo()
-
-    def changed(self) -> None:
-        """As an optimiser would: the weights are cast again."""
-        for one in self.parameters:
-            self.torch.autograd.graph.increment_version(one)
-
-    def rival(self, experts: Callable[..., Any]) -> tuple[Any, ...]:
-        return self._run(lambda x: experts(x, self.ids, self.weights, *self.beside), self.beside)
-
-    def _run(self, forward: Callable[[Any], Any], parameters: Sequence[Any]) -> tuple[Any, ...]:
-        return with_gradients(self.torch, forward, self.x, (self.weights, *parameters), self.dy)
-
-    def errors(self, found: Sequence[Any], expected: Sequence[Any]) -> dict[str, float]:
-        y, dx, d_weights, d_gate_up, d_down = expected
-        return errors(self.names, found, (y, dx, d_weights, self.as_ours(d_gate_up), d_down))
-
-    def exact(self, rows: Any) -> Any:
-        """These rows of y in f32."""
-        torch, (gate_up, down) = self.torch, self.beside
-        y = torch.zeros(len(rows), down.shape[1], device=rows.device)
-        with torch.no_grad():
-            for expert in self.ids[rows].unique().tolist():
-                mine, choice = (self.ids[rows] == expert).nonzero(as_tuple=True)
-                gate, up = (self.x[rows[mine]].float() @ gate_up[expert].float().t()).chunk(2, 1)
-                part = torch.nn.functional.silu(gate) * up @ down[expert].float().t()
-                y.index_add_(0, mine, part * self.weights[rows[mine], choice][:, None])
-        return y
-
-
-def router_scores(torch: Any, count: int, experts: int, distribution: str) -> Any:
-    """Gumbel noise, whose largest are a draw without repetition: every expert as likely, or as 1 / rank."""
-    noise = -(-torch.rand(count, experts, device=WHERE).clamp(min=1e-20).log()).log()
-    return noise if distribution == "uniform" else noise - torch.arange(1, experts + 1, device=WHERE).log()
-
-
 def experts(torch: Any, seed: int) -> Steps:
     from zoo.benchmark.torch_experts import experts as in_torch
 
     def step(model: Model, count: int, distribution: str) -> Row:
-        one = Trained(torch, model, count, distribution)
+        one = Trained(torch, model, count, distribution, WHERE)
         memory = {
             name: peak(torch, call, (one.x, one.dy, *one.parameters))
             for name, call in (("zoo", one.zoo_casting), ("torch bf16", partial(one.rival, in_torch)))
@@ -337,7 +233,7 @@ def experts(torch: Any, seed: int) -> Steps:
                 calls[name]()
 
         times = replayed(torch, {name: [call] for name, call in calls.items()})
-        eager = _closed({name: Eager(torch, partial(four, name)) for name in calls}, EAGER_ROUNDS)
+        eager = _closed({name: TorchEvents(torch, partial(four, name)) for name in calls}, EAGER_ROUNDS)
         of_four = {name: round(microseconds / MICRO_BATCHES, 3) for name, microseconds in eager.items()}
         return {**row, "microseconds": times, "four": of_four, "refused": refused}
 
@@ -407,7 +303,7 @@ def kernels(torch: Any, seed: int) -> Steps:
     from zoo.benchmark.torch_experts import experts as in_torch
 
     def step(model: Model, count: int, who: str) -> Row:
-        one = Trained(torch, model, count, "uniform")
+        one = Trained(torch, model, count, "uniform", WHERE)
         call = one.zoo_casting if who == "zoo" else partial(one.rival, in_torch)
         call()
         found = bars(traced(torch, call))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tools import layer_tables
-from zoo.benchmark.moe_layers import Model
+from zoo.benchmark.layer_models import Model
 from zoo.benchmark.trace import Span
 from zoo.runtime.hardware import Hardware
 
@@ -36,7 +36,7 @@ def on_a_cpu(monkeypatch, tmp_path):
     monkeypatch.setattr(layer_tables, "WHERE", "cpu")
     monkeypatch.setattr(layer_tables, "torch_with_gpu", lambda: torch)
     monkeypatch.setattr("zoo.benchmark.rivals.torch_with_gpu", lambda: torch)
-    for name in ("TorchReplay", "Eager"):
+    for name in ("TorchReplay", "TorchEvents"):
         monkeypatch.setattr(layer_tables, name, Clock)
     monkeypatch.setattr(layer_tables, "peak", lambda *_: 10**9)
     monkeypatch.setattr(layer_tables, "traced", lambda torch, call: [Span("one", 0, 2), Span("two", 3, 1), Span("one", 4, 2)])

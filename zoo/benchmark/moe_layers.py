@@ -8,39 +8,15 @@ given; `routed` begins with the router's logits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from zoo.benchmark.layer_models import LIMIT, SLOPE, Model
 from zoo.benchmark.operands import MXFP4, SQUARES, Matrix
 from zoo.benchmark.rivals import Case, Unavailable, imported, triton_mxfp4
 
-LIMIT, SLOPE = 7.0, 1.702
 # Of the result's root mean square. e4m3 is off by 2^-4 / sqrt(7) = .024 of itself, three times in a layer: .041, and a quarter more.
 FP8_TOLERANCE, BF16_TOLERANCE = 0.052, 0.015
 BLOCKS_TOLERANCE = 0.057  # with scales of powers of two an element is off by .026
-
-
-@dataclass(frozen=True)
-class Model:
-    """format: of zoo.torch.nn.Experts."""
-
-    experts: int
-    top_k: int = 4
-    hidden: int = 2880
-    inner: int = 2880
-    format: str = "fp8_mxfp4"
-
-    @property
-    def gpt_oss(self) -> bool:
-        return self.format == "fp8_mxfp4"
-
-
-MODELS = {
-    "gpt-oss-20b": Model(32),
-    "gpt-oss-120b": Model(128),
-    "qwen3-235b": Model(128, 8, 4096, 1536, "fp8b128"),
-    "deepseek-v3": Model(256, 8, 7168, 2048, "fp8b128"),
-}
 
 
 class Layer:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from zoo.benchmark.moe_layers import LIMIT, SLOPE
+from zoo.benchmark.layer_models import LIMIT, SLOPE
 
 
 def silu(sums: torch.Tensor) -> torch.Tensor:
