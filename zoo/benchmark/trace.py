@@ -76,3 +76,36 @@ def by_name(found: Sequence[Bar]) -> dict[str, tuple[float, int]]:
         microseconds, launches = sums.get(one.name, (0.0, 0))
         sums[one.name] = microseconds + one.duration, launches + 1
     return dict(sorted(sums.items(), key=lambda pair: -pair[1][0]))
+
+
+def merged(found: Sequence[Bar], least: float) -> list[Bar]:
+    """The bars, of which neighbours shorter than `least` microseconds are put together, kernels and gaps."""
+    out: list[Bar] = []
+    short: list[Bar] = []
+    for one in [*found, None]:
+        if one is not None and one.duration < least:
+            short.append(one)
+            continue
+        if len(short) > 1:
+            start = short[0].start
+            kernels = sum(not each.is_gap for each in short)
+            word = GAP if kernels == 0 else f"{kernels} short kernel{'s' if kernels > 1 else ''}, gaps"
+            out.append(Bar(word, start, max(each.start + each.duration for each in short) - start))
+        else:
+            out += short
+        short = []
+        if one is not None:
+            out.append(one)
+    return out
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without its return type, namespaces, template arguments and parameters."""
+    bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    depth, kept = 0, ""
+    for letter in bare:
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and depth == 0 and kept:
+            break
+        kept += letter if depth == 0 and letter != ">" else ""
+    return kept.rpartition("::")[2].strip() or name

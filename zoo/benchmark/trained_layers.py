@@ -19,7 +19,7 @@ class Trained:
 
     names = ("y", "dx", "d_weights", "d_gate_up", "d_down")
 
-    def __init__(self, torch: Any, model: Model, count: int, distribution: str, device: str):
+    def __init__(self, torch: Any, model: Model, count: int, distribution: str, device: str, format: str = "fp8b128"):
         from zoo.torch.nn import Experts
 
         E, K, inner = model.experts, model.hidden, model.inner
@@ -32,7 +32,7 @@ class Trained:
         self.beside = (gate_up.requires_grad_(), down.requires_grad_())
         # zoo's fastest path has whole blocks of gates and of ups, or pairs
         self.pairs = inner % 128 != 0
-        self.layer = Experts.from_float(self.as_ours(gate_up), down, model.format, gates="interleaved" if self.pairs else "halves")
+        self.layer = Experts.from_float(self.as_ours(gate_up), down, format, gates="interleaved" if self.pairs else "halves")
         self.parameters = (self.layer.gate_up.weight, self.layer.down.weight)
         self.x, self.dy = normal(count, K).requires_grad_(), normal(count, K)
         found = router_scores(torch, count, E, distribution, device).topk(model.top_k)

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from zoo.text import LONGEST_LINE
-from zoo.text import paragraph as paragraph
 from zoo.text import columns as columns
+from zoo.text import paragraph as paragraph
 from zoo.text import progress as progress
 from zoo.text import table as table
 from zoo.text import terminal_width as terminal_width
