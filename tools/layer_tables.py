@@ -5,8 +5,8 @@
 linear    zoo.torch.nn.Linear forward and backward beside torch.nn.Linear in bf16
 experts   zoo.torch.nn.Experts forward and backward beside a layer of torch._grouped_mm, eager and compiled; peak memory of a step
 serving   Experts forward from the router's logits beside triton_kernels, vLLM and torch
-decode    61 layers of Experts in one CUDA graph beside the sum of their kernels
-kernels   microseconds of every kernel of a training step
+decode    61 layers of Experts in one CUDA graph, and in a trace of it the sums of kernels and of gaps
+kernels   microseconds of every kernel of a training step, in a CUDA graph
 
 Each result is checked first; a wrong result is printed and not timed. The file is written after every case. A case that is timed again
 replaces its row. Rows of other cubins, libraries or GPUs are dropped. Exit status 1: zoo was wrong.
@@ -34,10 +34,11 @@ from tools.compare_rivals import libraries, said
 from tools.documentation.layers import FILE
 from zoo.benchmark.graphs import Timed, TorchEvents, TorchReplay, in_turns
 from zoo.benchmark.layer_models import MODELS, Model
+from zoo.benchmark.layer_steps import see
 from zoo.benchmark.moe_layers import ROUTED, ExpertsLayer, Layer, Tokens
 from zoo.benchmark.product import Product
 from zoo.benchmark.rivals import Unavailable, checked, torch_with_gpu
-from zoo.benchmark.trace import bars, by_name, of_kernels, traced
+from zoo.benchmark.trace import bars, by_name, of_gaps, of_kernels, traced
 from zoo.benchmark.trained_layers import Trained, errors, relative, with_gradients
 from zoo.packaged import packaged
 from zoo.runtime import driver
@@ -293,8 +294,9 @@ def decode(torch: Any, seed: int) -> Steps:
         found = bars(traced(torch, replay.microseconds))
         replay.close()
         kernels = [one for one in found if not one.is_gap]
+        of_layers = {"kernels": (round(of_kernels(found), 3), len(kernels)), "gaps": (round(of_gaps(found), 3), len(found) - len(kernels))}
         row = {"model": name, "tokens": count, "layers": DECODED_LAYERS, "microseconds": {"zoo": round(DECODED_LAYERS * times["zoo"], 3)}}
-        return {**row, "kernels": {"all kernels": (round(of_kernels(found), 3), len(kernels))}, "refused": {}}
+        return {**row, "kernels": of_layers, "refused": {}}
 
     return ((f"{name}, {count} tokens", partial(step, name, count)) for name in DECODED for count in DECODED_TOKENS)
 
@@ -304,15 +306,9 @@ def kernels(torch: Any, seed: int) -> Steps:
 
     def step(model: Model, count: int, who: str) -> Row:
         one = Trained(torch, model, count, "uniform", WHERE)
-        call = one.zoo_casting if who == "zoo" else partial(one.rival, in_torch)
-        call()
-        found = bars(traced(torch, call))
-        return {
-            "sizes": {**asdict(model), "tokens": count},
-            "microseconds": {who: round(of_kernels(found), 3)},
-            "kernels": by_name(found),
-            "refused": {},
-        }
+        found = see(torch, who, [one.zoo if who == "zoo" else partial(one.rival, in_torch)], 0)
+        sizes = {**asdict(model), "tokens": count}
+        return {"sizes": sizes, "microseconds": {who: round(found.microseconds, 3)}, "kernels": by_name(found.bars), "refused": {}}
 
     return (
         (f"{name}, {TRAINED_TOKENS[0]} tokens, {who}", partial(step, model, TRAINED_TOKENS[0], who))

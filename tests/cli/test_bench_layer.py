@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from zoo.benchmark import trace
 from zoo.benchmark.layer_models import Model
-from zoo.benchmark.trace import Bar, Span, bars, merged, short_name
+from zoo.benchmark.trace import Bar, Span, bars, last_of, merged, short_name
 from zoo.cli import main
 
-# Two streams overlap in the second kernel; the last begins 4 us after all have ended.
-SPANS = [Span("second", 110, 20), Span("first", 100, 10), Span("beside", 115, 5), Span("last", 134, 6)]
+# The third kernel starts 5 us before the second ends, and waits for it; the last begins 4 us after all have ended.
+SPANS = [Span("second", 110, 10), Span("first", 100, 10), Span("waiting", 115, 15), Span("last", 134, 6)]
 
 
 def run(*arguments):
@@ -24,10 +24,17 @@ def run(*arguments):
 
 def test_gaps_are_the_times_in_which_nothing_ran():
     found = bars(SPANS)
-    assert found == [Bar("first", 0, 10), Bar("second", 10, 20), Bar("beside", 15, 5), Bar("gap", 30, 4), Bar("last", 34, 6)]
-    assert trace.length(found) == 40 and trace.of_gaps(found) == 4 and trace.of_kernels(found) == 41
-    assert trace.by_name(found)["second"] == (20, 1) and next(iter(trace.by_name(found))) == "second"
+    assert found == [Bar("first", 0, 10), Bar("second", 10, 10), Bar("waiting", 20, 10), Bar("gap", 30, 4), Bar("last", 34, 6)]
+    assert trace.length(found) == 40 and trace.of_gaps(found) == 4 and trace.of_kernels(found) == 36
+    assert list(trace.by_name([*found, Bar("last", 40, 9)]).items())[:2] == [("last", (15, 2)), ("first", (10, 1))]
+    assert bars([Span("long", 0, 9), Span("hidden", 2, 3)])[1] == Bar("hidden", 9, 0)
     assert bars([]) == [] and trace.length([]) == 0
+
+
+def test_the_last_of_two_calls_does_not_begin_in_the_first():
+    first, second = Bar("a", 0, 2), Bar("b", 5, 1)
+    found = [first, Bar("gap", 2, 3), second, Bar("gap", 6, 1), Bar("a", 7, 2), Bar("gap", 9, 3), Bar("b", 12, 1)]
+    assert last_of(found, 2) == [first, Bar("gap", 2, 3), second] and last_of(found, 1) == found and last_of([], 2) == []
 
 
 def test_short_neighbours_share_a_bar_and_long_ones_keep_theirs():
@@ -62,10 +69,10 @@ def test_a_bar_lies_at_its_place_and_all_libraries_have_one_scale(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = as_text("title", [seen(), seen("torch bf16", [Span("half", 7, 20)])])
     lines = text.splitlines()
-    assert max(map(len, lines)) <= 80 and "zoo: 42.5 us in a CUDA graph; traced: 4 kernels 41.0 us, gaps 4.0 us" in text
+    assert max(map(len, lines)) <= 80 and "zoo: 42.5 us in a CUDA graph; traced: 4 kernels 36.0 us, gaps 4.0 us" in text
     places = {match[1]: (match.start(2), match.end(2)) for line in lines if (match := re.search(r"% (\w+) +([█░#.]+)$", line))}
     left, right = places["first"][0], places["last"][1]
-    assert abs(places["second"][0] - left - (right - left) / 4) <= 1 and abs(places["second"][1] - left - (right - left) * 0.75) <= 1
+    assert abs(places["second"][0] - left - (right - left) / 4) <= 1 and abs(places["waiting"][1] - left - (right - left) * 0.75) <= 1
     assert abs(places["half"][1] - left - (right - left) / 2) <= 1
     assert any("░" in line or "." in line[20:] for line in lines if " gap " in line)
 
@@ -76,9 +83,11 @@ def test_the_picture_has_every_kernel_and_gap_with_its_whole_name():
     root = ElementTree.fromstring(as_svg("a < b", [seen(spans=[*SPANS, Span("void f<int>(int)", 140, 10)])]))
     space = "{http://www.w3.org/2000/svg}"
     drawn = [(one.find(f"{space}title").text, one) for one in root.iter(f"{space}rect") if one.find(f"{space}title") is not None]
-    assert [words.split(":")[0] for words, _ in drawn] == ["first", "second", "beside", "gap", "last", "void f<int>(int)"]
+    assert [words.split(":")[0] for words, _ in drawn] == ["first", "second", "waiting", "gap", "last", "void f<int>(int)"]
     widths = [float(one.get("width")) for _, one in drawn]
-    assert widths[1] == pytest.approx(2 * widths[0], rel=0.01) and float(drawn[-1][1].get("x")) + widths[-1] == pytest.approx(1080, abs=0.1)
+    assert widths[1] == pytest.approx(2.5 * widths[3], rel=0.01) and float(drawn[-1][1].get("x")) + widths[-1] == pytest.approx(
+        1080, abs=0.1
+    )
 
 
 def test_a_misused_command_is_refused_before_a_gpu_is_asked_for():

@@ -7,13 +7,15 @@ import pytest
 
 from tools import layer_tables
 from zoo.benchmark.layer_models import Model
-from zoo.benchmark.trace import Span
+from zoo.benchmark.trace import Span, bars
 from zoo.runtime.hardware import Hardware
 
 torch = pytest.importorskip("torch")
 importlib.import_module("zoo.torch")  # registers the operators
+Seen = importlib.import_module("zoo.benchmark.layer_steps").Seen
 SMALL = Model(4, 2, 256, 128, "fp8b128")
 PAIRS = Model(4, 2, 192, 192, "fp8b128")  # gates that are no whole blocks
+SPANS = [Span("one", 0, 2), Span("two", 3, 1), Span("one", 4, 2)]
 
 
 class Clock:
@@ -39,7 +41,8 @@ def on_a_cpu(monkeypatch, tmp_path):
     for name in ("TorchReplay", "TorchEvents"):
         monkeypatch.setattr(layer_tables, name, Clock)
     monkeypatch.setattr(layer_tables, "peak", lambda *_: 10**9)
-    monkeypatch.setattr(layer_tables, "traced", lambda torch, call: [Span("one", 0, 2), Span("two", 3, 1), Span("one", 4, 2)])
+    monkeypatch.setattr(layer_tables, "traced", lambda torch, call: SPANS)
+    monkeypatch.setattr(layer_tables, "see", lambda torch, name, calls, device: Seen(name, 5.0, bool(calls[0]()), tuple(bars(SPANS))))
     monkeypatch.setattr(layer_tables, "describe", lambda _: Hardware("NVIDIA H200", "9.0", "580 (CUDA 13.0)"))
     monkeypatch.setattr(layer_tables.driver, "device", lambda _: None)
     monkeypatch.setattr(layer_tables, "LINEAR", ((64, 128, 256),))
@@ -77,5 +80,5 @@ def test_every_section_runs_and_its_results_are_right(on_a_cpu, capsys):
         assert one["four"] == dict.fromkeys(("zoo", "torch bf16", "torch bf16, compiled"), 2.5)
         assert one["peak"] == {"zoo": 10**9, "torch bf16": 10**9} and all(0.03 < error < 0.08 for error in one["errors"].values())
     assert {"zoo", "zoo, ids given", "torch bf16"} == set(record["serving"]["rows"][0]["microseconds"])
-    assert record["decode"]["rows"][0]["kernels"] == {"all kernels": [5.0, 3]}
+    assert record["decode"]["rows"][0]["kernels"] == {"kernels": [5.0, 3], "gaps": [1.0, 1]}
     assert record["kernels"]["rows"][0]["kernels"] == {"one": [4.0, 2], "gap": [1.0, 1], "two": [1.0, 1]}

@@ -99,11 +99,15 @@ def _serving(rows: Sequence[Row]) -> str:
 def _decode(rows: Sequence[Row]) -> str:
     cells = []
     for one in _timed(rows):
-        whole, (busy, launches) = one["microseconds"]["zoo"], one["kernels"]["all kernels"]
-        cells.append(
-            (one["model"], one["tokens"], f"{whole:,.0f}", f"{busy:,.0f}", f"{100 * whole / busy - 100:.1f} %", launches // one["layers"])
-        )
-    return table(("model", "tokens", "graph, us", "its kernels, us", "graph over kernels", "launches a layer"), cells)
+        if {"kernels", "gaps"} <= one["kernels"].keys():
+            (busy, launches), (idle, _) = one["kernels"]["kernels"], one["kernels"]["gaps"]
+            whole = one["microseconds"]["zoo"]
+            cells.append((one["model"], one["tokens"], f"{whole:,.0f}", f"{idle / (busy + idle):.1%}", launches // one["layers"]))
+    return table(("model", "tokens", f"{one_graph(rows)} layers, us", "gaps between kernels", "kernels a layer"), cells)
+
+
+def one_graph(rows: Sequence[Row]) -> int:
+    return int(rows[0]["layers"]) if rows and "layers" in rows[0] else 0
 
 
 def _kernels(rows: Sequence[Row]) -> str:
@@ -127,6 +131,6 @@ _SECTIONS = {
     "linear": ("Linear, forward and backward, weights cast in each step:", _linear),
     "experts": ("Experts, forward and backward, weights cast in each step, torch compiled where that is faster:", _experts),
     "serving": ("Experts from the router's logits, in a CUDA graph:", _serving),
-    "decode": ("Layers of Experts in one CUDA graph, beside the sum of their kernels:", _decode),
+    "decode": ("Decoding layers of Experts in one CUDA graph:", _decode),
     "kernels": ("Kernels of a training step:", _kernels),
 }

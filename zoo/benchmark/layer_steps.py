@@ -10,7 +10,7 @@ from typing import Any
 from zoo.benchmark.graphs import TorchEvents, TorchReplay, in_turns
 from zoo.benchmark.layer_models import MODELS, Model
 from zoo.benchmark.rivals import Unavailable
-from zoo.benchmark.trace import Bar, Span, bars, traced
+from zoo.benchmark.trace import Bar, bars, last_of, traced
 from zoo.benchmark.trained_layers import Trained, relative, with_gradients
 from zoo.errors import ArgumentError
 
@@ -101,16 +101,10 @@ def see(torch: Any, name: str, calls: Sequence[Step], device: int) -> Seen:
         time = in_turns({name: TorchEvents(torch, calls[0])}, _ROUNDS)[name]
         return Seen(name, time, False, tuple(bars(traced(torch, calls[0]))))
     time = in_turns({name: replay}, _ROUNDS)[name]
-    spans = traced(torch, once.microseconds)
+    found = last_of(bars(traced(torch, once.microseconds)), len(calls))
     for one in (replay, once):
         one.close()
-    return Seen(name, time, True, tuple(bars(last_of(spans, len(calls)))))
-
-
-def last_of(spans: Sequence[Span], calls: int) -> list[Span]:
-    """The kernels of the last of several equal calls."""
-    ordered = sorted(spans, key=lambda one: one.start)
-    return ordered[len(ordered) - len(ordered) // calls :]
+    return Seen(name, time, True, tuple(found))
 
 
 def _formats(name: str) -> tuple[str, str]:

@@ -31,16 +31,28 @@ class Bar:
 
 
 def bars(spans: Sequence[Span]) -> list[Bar]:
-    """Kernels in the order of their starts, with the gaps between them. A kernel that starts before the previous one ends leaves no gap."""
+    """Kernels in the order of their starts, with the gaps between them. They add up to the length of the whole.
+
+    A kernel that starts while another runs, as programmatic dependent launches do to wait for it, counts from the other's end.
+    """
     found: list[Bar] = []
     ordered = sorted(spans, key=lambda one: (one.start, -one.duration))
     begin = end = ordered[0].start if ordered else 0.0
     for one in ordered:
         if one.start > end:
             found.append(Bar(GAP, end - begin, one.start - end))
-        found.append(Bar(one.name, one.start - begin, one.duration))
-        end = max(end, one.start + one.duration)
+            end = one.start
+        stop = max(one.start + one.duration, end)
+        found.append(Bar(one.name, end - begin, stop - end))
+        end = stop
     return found
+
+
+def last_of(found: Sequence[Bar], calls: int) -> list[Bar]:
+    """The last of several equal calls, from the start of its first kernel on."""
+    kernels = [place for place, one in enumerate(found) if not one.is_gap]
+    mine = found[kernels[len(kernels) - len(kernels) // calls] :] if len(kernels) >= calls else []
+    return [Bar(one.name, one.start - mine[0].start, one.duration) for one in mine]
 
 
 def length(found: Sequence[Bar]) -> float:
