@@ -6,6 +6,7 @@ python tools/generate_docs.py              writes docs/kernels/*.md, docs/pictur
 python tools/generate_docs.py --check      exit 1 naming what is out of date
 
 docs/rivals.json is made on a GPU by tools/compare_rivals.py. What is made of it is left alone while it does not exist.
+docs/layers.json is made by tools/layer_tables.py. Without it there are no tables of whole layers.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from tools.documentation.accuracy import accuracy_table
 from tools.documentation.chips import chip_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
-from tools.documentation.performance import layers_table, limits_table, quantiser_table, rivals_table
+from tools.documentation.layers import FILE as LAYERS
+from tools.documentation.layers import PAGE, page, read, summary
+from tools.documentation.performance import limits_table, quantiser_table, rivals_table
 from tools.documentation.picture import THEMES, caption, picture
 from tools.documentation.text import between
 from zoo.capi.contract_header import header_text
@@ -64,7 +67,10 @@ def pages(root: Path, found: Comparison | None) -> dict[Path, str]:
     kernels = list(manifest.kernels)
     made = {docs / "kernels" / name: text for name, text in kernel_pages(kernels, evidence).items()}
     made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
-    performance = {"quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
+    layers = read(docs / LAYERS.name)
+    if layers:
+        made[docs / "kernels" / PAGE] = page(layers)
+    performance = {"layers": summary(layers), "quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
     parts = {
         docs / "gemm.md": {"chips": chip_table(kernels)},
         docs / "formats.md": {"accuracy": accuracy_table()},
@@ -72,7 +78,7 @@ def pages(root: Path, found: Comparison | None) -> dict[Path, str]:
     }
     if found is not None:
         made |= {path: picture(found, theme) for theme, path in zip(THEMES, pictures(root), strict=True)}
-        performance |= {"rivals": rivals_table(found), "layers": layers_table(found)}
+        performance["rivals"] = rivals_table(found)
         parts[root / "README.md"] = {"caption": caption(found)}
     return made | {path: between(path, named) for path, named in parts.items()}
 

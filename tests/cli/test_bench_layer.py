@@ -49,6 +49,7 @@ def test_short_neighbours_share_a_bar_and_long_ones_keep_theirs():
         ("gemm_fp8b128_t128_w256", "gemm_fp8b128_t128_w256"),
         ("void at::native::vectorized_elementwise_kernel<4, at::native::F<float>(int)>(int, float*)", "vectorized_elementwise_kernel"),
         ("void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16>(A, B)", "indexSelectLargeIndex"),
+        ("_ZN7cutlass13device_kernelIN2at4cuda6detailEEEvv", "device_kernel"),
         ("Memcpy DtoD (Device -> Device)", "Memcpy DtoD"),
     ],
 )

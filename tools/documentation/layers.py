@@ -1,29 +1,28 @@
-"""docs/layers.json: whole layers of zoo beside other libraries, as tools/layer_tables.py measured them on one GPU."""
+"""docs/layers.json: whole layers of zoo beside other libraries, as tools/layer_tables.py measured them on one GPU.
+
+docs/performance.md has a summary, docs/kernels/whole_layers.md every case.
+"""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.documentation.text import table
+from tools.documentation.comparison import percent
+from tools.documentation.text import NOTE, code, table
+from zoo.benchmark.trace import short_name
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "layers.json"
-COMPILED = "torch bf16, compiled"
-_MOST_KERNELS = 12
+PAGE = "whole_layers.md"
+_MOST_KERNELS = 14
+_WEIGHTS = (
+    "gpt-oss has MXFP4 weights. torch multiplies them in bf16, triton_kernels with bf16 activations. Qwen3 and DeepSeek have FP8 weights."
+)
 Row = Mapping[str, Any]
-
-
-def layers_block(record: Mapping[str, Any]) -> str:
-    """The tables of the sections that were measured, one after the other."""
-    parts = [
-        "\n\n".join(filter(None, (title, make(record[name]["rows"]), _measured(record[name]))))
-        for name, (title, make) in _SECTIONS.items()
-        if record.get(name, {}).get("rows")
-    ]
-    return "\n\n".join(parts)
+Record = Mapping[str, Any]
 
 
 def read(file: Path = FILE) -> dict[str, Any]:
@@ -32,105 +31,120 @@ def read(file: Path = FILE) -> dict[str, Any]:
     return found
 
 
-def faster(ours: float, theirs: float) -> str:
-    return f"{theirs / ours:.2f}x"
+def summary(record: Record) -> str:
+    """A row for each kind of layer and rival. Empty where nothing was measured."""
+    rows = [
+        *_row("Linear, forward and backward", "torch bf16", _ratios(_rows(record, "linear"))),
+        *_row("Experts, forward and backward", "torch bf16", _ratios(_rows(record, "experts"))),
+        *_row("Experts, one cast for four micro-batches", "torch bf16", _ratios(_rows(record, "experts"), times="four")),
+    ]
+    served = _rows(record, "serving")
+    for rival in _rivals(served):
+        rows += _row("Experts, serving", rival, _ratios(served, rival))
+    if not rows:
+        return ""
+    return "\n\n".join([table(("layer", "beside", "zoo is, geometric mean", "zoo is, worst case"), rows), f"[All cases](kernels/{PAGE})."])
 
 
-def best_of_torch(times: Mapping[str, float]) -> float | None:
-    """Of torch's bf16 layer, compiled where that is faster."""
-    found = [times[name] for name in ("torch bf16", COMPILED) if name in times]
+def page(record: Record) -> str:
+    """Every case."""
+    parts = ["# Whole layers: every case", NOTE, _measured(record), _WEIGHTS]
+    for section, (title, make) in _SECTIONS.items():
+        if (rows := _rows(record, section)) and any("zoo" in one["microseconds"] for one in rows):
+            parts += [f"## {title}", make(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(record: Record, section: str) -> list[Row]:
+    return list(record.get(section, {}).get("rows", []))
+
+
+def _measured(record: Record) -> str:
+    """Sections may be of different runs."""
+    seen = dict.fromkeys(
+        f"{one['about']['device']}, driver {one['about']['driver']}, "
+        + ", ".join(f"{name} {version}" for name, version in one["about"]["libraries"].items() if version)
+        + f"; {one['date']}"
+        for one in record.values()
+    )
+    return f"Measured on {' and on '.join(seen)}."
+
+
+def _rivals(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(name for one in rows for name in one["microseconds"] if not name.startswith("zoo")))
+
+
+def _beside(times: Mapping[str, float], rival: str) -> float | None:
+    """The time of a rival; torch's layer is compiled where that is faster."""
+    found = [times[name] for name in (rival, f"{rival}, compiled") if name in times]
     return min(found) if found else None
 
 
-def _measured(section: Row) -> str:
-    about = section["about"]
-    versions = ", ".join(f"{name} {version}" for name, version in about["libraries"].items() if version)
-    return f"Measured on {about['device']}, driver {about['driver']}, {versions}; {section['date']}."
+def _ratios(rows: Iterable[Row], rival: str = "torch bf16", times: str = "microseconds") -> list[float]:
+    """zoo's time over the rival's."""
+    pairs = [(one[times]["zoo"], _beside(one[times], rival)) for one in rows if "zoo" in one.get(times, {})]
+    return [ours / theirs for ours, theirs in pairs if theirs is not None]
 
 
-def _timed(rows: Sequence[Row]) -> list[Row]:
-    return [one for one in rows if "zoo" in one["microseconds"]]
+def _row(what: str, rival: str, ratios: Sequence[float]) -> list[tuple[str, ...]]:
+    return [(what, rival, percent(statistics.geometric_mean(ratios)), percent(max(ratios)))] if ratios else []
 
 
-def _linear(rows: Sequence[Row]) -> str:
-    cells, ratios = [], []
-    for one in _timed(rows):
-        ours, theirs, memory = one["microseconds"]["zoo"], one["microseconds"]["torch bf16"], one["peak"]
-        ratios.append(theirs / ours)
-        cells.append((one["name"], f"{ours:,.0f}", f"{theirs:,.0f}", faster(ours, theirs), f"{memory['zoo'] / memory['torch bf16']:.2f}"))
-    return table(("tokens x N x K", "zoo, us", "torch bf16, us", "zoo's speed over torch's", "memory, zoo / torch"), cells) + _mean(ratios)
-
-
-def _experts(rows: Sequence[Row]) -> str:
-    cells, ratios, of_four = [], [], []
-    for one in _timed(rows):
-        theirs, theirs_of_four = best_of_torch(one["microseconds"]), best_of_torch(one["four"])
-        if theirs is None or theirs_of_four is None:
-            continue
-        ours, four, memory = one["microseconds"]["zoo"], one["four"]["zoo"], one["peak"]
-        ratios.append(theirs / ours)
-        of_four.append(theirs_of_four / four)
-        times = f"{ours / 1e3:.1f}", f"{theirs / 1e3:.1f}", faster(ours, theirs), faster(four, theirs_of_four)
-        cells.append((one["name"], *times, f"{memory['zoo'] / memory['torch bf16']:.2f}"))
-    head = (
-        "experts x hidden / intermediate",
-        "zoo, ms",
-        "torch bf16, ms",
-        "zoo's speed over torch's",
-        "four micro-batches a cast",
-        "memory, zoo / torch",
-    )
-    return table(head, cells) + _mean(ratios) + (f" Four micro-batches: {statistics.geometric_mean(of_four):.2f}x." if of_four else "")
+def _trained(rows: Sequence[Row]) -> str:
+    cells = []
+    four = any("four" in one for one in rows)
+    for one in rows:
+        for ratio in _ratios([one]):
+            theirs = _beside(one["microseconds"], "torch bf16") or 0.0
+            memory = f"{one['peak']['zoo'] / 1e9:.2f}", f"{one['peak']['torch bf16'] / 1e9:.2f}"
+            of_four = [percent(each) for each in _ratios([one], times="four")] if four else []
+            cells.append((one["name"], f"{one['microseconds']['zoo']:,.0f}", f"{theirs:,.0f}", percent(ratio), *of_four, *memory))
+    column = ("zoo is, one cast for four micro-batches",) if four else ()
+    return table(("case", "zoo, us", "torch bf16, us", "zoo is", *column, "zoo's peak, GB", "torch's peak, GB"), cells)
 
 
 def _serving(rows: Sequence[Row]) -> str:
-    rivals = list(dict.fromkeys(name for one in rows for name in one["microseconds"] if not name.startswith("zoo")))
-    cells = []
-    for one in _timed(rows):
+    rivals, cells = _rivals(rows), []
+    for one in rows:
         times = one["microseconds"]
-        beside = [faster(times["zoo"], times[name]) if name in times else "" for name in rivals]
-        given = times.get("zoo, ids given")
-        cells.append((one["model"], f"{one['tokens']:,}", f"{times['zoo']:.0f}", "" if given is None else f"{given:.0f}", *beside))
-    head = ("model", "tokens", "zoo, us", "zoo, ids given, us", *(f"zoo's speed over {name}'s" for name in rivals))
-    absent = {name: why for one in rows for name, why in one["refused"].items() if name not in rivals and not name.startswith("zoo")}
+        if "zoo" in times:
+            beside = [percent(times["zoo"] / times[name]) if name in times else "" for name in rivals]
+            given = f"{times['zoo, ids given']:.0f}" if "zoo, ids given" in times else ""
+            cells.append((one["name"], f"{times['zoo']:.0f}", given, *beside))
+    absent = {name: why for one in rows for name, why in one["refused"].items() if name not in rivals}
+    head = ("case", "zoo, us", "zoo, ids given, us", *(f"zoo is, beside {name}" for name in rivals))
     return "\n\n".join([table(head, cells), *(f"{name} has no time: {why}." for name, why in absent.items())])
 
 
 def _decode(rows: Sequence[Row]) -> str:
     cells = []
-    for one in _timed(rows):
-        if {"kernels", "gaps"} <= one["kernels"].keys():
+    for one in rows:
+        if "gaps" in one.get("kernels", {}):
             (busy, launches), (idle, _) = one["kernels"]["kernels"], one["kernels"]["gaps"]
-            whole = one["microseconds"]["zoo"]
-            cells.append((one["model"], one["tokens"], f"{whole:,.0f}", f"{idle / (busy + idle):.1%}", launches // one["layers"]))
-    return table(("model", "tokens", f"{one_graph(rows)} layers, us", "gaps between kernels", "kernels a layer"), cells)
-
-
-def one_graph(rows: Sequence[Row]) -> int:
-    return int(rows[0]["layers"]) if rows and "layers" in rows[0] else 0
+            whole = f"{one['microseconds']['zoo']:,.0f}"
+            cells.append((one["name"], one["layers"], launches // one["layers"], whole, f"{idle / (busy + idle):.1%}"))
+    return table(("case", "layers", "kernels of a layer", "us in all", "gaps between kernels"), cells)
 
 
 def _kernels(rows: Sequence[Row]) -> str:
-    tables = []
+    parts = []
     for one in rows:
-        longest = list(one["kernels"].items())
-        cells = [(f"`{name[:60]}`", launches, f"{microseconds:,.0f}") for name, (microseconds, launches) in longest[:_MOST_KERNELS]]
-        if rest := longest[_MOST_KERNELS:]:
-            cells.append((f"{len(rest)} others", sum(pair[1][1] for pair in rest), f"{sum(pair[1][0] for pair in rest):,.0f}"))
-        tables.append(f"{one['name']}:\n\n" + table(("kernel", "launches", "us"), cells))
-    return "\n\n".join(tables)
-
-
-def _mean(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return ""
-    return f"\n\nzoo's speed over torch's: geometric mean {statistics.geometric_mean(ratios):.2f}x, worst {min(ratios):.2f}x."
+        sums: dict[str, tuple[float, int]] = {}
+        for name, (microseconds, launches) in one.get("kernels", {}).items():
+            before = sums.get(short_name(name), (0.0, 0))
+            sums[short_name(name)] = before[0] + microseconds, before[1] + launches
+        longest = sorted(sums.items(), key=lambda pair: -pair[1][0])
+        cells = [(code(name[:60]), launches, f"{microseconds:,.0f}") for name, (microseconds, launches) in longest[:_MOST_KERNELS]]
+        if rest := [pair for _, pair in longest[_MOST_KERNELS:]]:
+            cells.append((f"{len(rest)} others", sum(pair[1] for pair in rest), f"{sum(pair[0] for pair in rest):,.0f}"))
+        parts += [f"### {one['name']}", table(("kernel", "launches", "us"), cells)]
+    return "\n\n".join(parts)
 
 
 _SECTIONS = {
-    "linear": ("Linear, forward and backward, weights cast in each step:", _linear),
-    "experts": ("Experts, forward and backward, weights cast in each step, torch compiled where that is faster:", _experts),
-    "serving": ("Experts from the router's logits, in a CUDA graph:", _serving),
-    "decode": ("Decoding layers of Experts in one CUDA graph:", _decode),
-    "kernels": ("Kernels of a training step:", _kernels),
+    "linear": ("Linear, forward and backward, the weight cast in each step", _trained),
+    "experts": ("Experts, forward and backward, weights cast in each step", _trained),
+    "serving": ("Experts from the router's logits, in a CUDA graph", _serving),
+    "decode": ("Layers of Experts in one CUDA graph", _decode),
+    "kernels": ("Kernels of a training step", _kernels),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -113,6 +114,12 @@ def merged(found: Sequence[Bar], least: float) -> list[Bar]:
 
 def short_name(name: str) -> str:
     """A kernel's name without its return type, namespaces, template arguments and parameters."""
+    if name.startswith("_ZN"):  # mangled: identifiers, each after its length
+        rest, last = name[3:], name
+        while (digits := re.match(r"\d+", rest)) is not None:
+            end = digits.end() + int(digits[0])
+            last, rest = rest[digits.end() : end], rest[end:]
+        return last
     bare = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     depth, kept = 0, ""
     for letter in bare:
