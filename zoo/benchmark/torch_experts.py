@@ -64,7 +64,8 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return _added(gradients[0], *ctx.saved_tensors, ctx.top_k), None, None, None
+        (place,) = ctx.saved_tensors
+        return _added(gradients[0], place, ctx.top_k), None, None, None
 
 
 class _Add(torch.autograd.Function):
