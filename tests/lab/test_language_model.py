@@ -20,6 +20,15 @@ SIZES = Sizes(layers=1, width=32, heads=2, experts=4, inner=128, window=16)
 PLAN = Plan(steps=8, batch=2, validation_batches=2)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Tiny products only wait for other threads."""
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(count)
+
+
 @pytest.fixture(scope="module")
 def text():
     return joined([path.read_bytes() for path in files()[:20]])
