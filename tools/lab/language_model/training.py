@@ -69,8 +69,7 @@ class Trainer:
         return found
 
     def validate(self) -> float:
-        """The mean loss of windows at equal distances in the text that is held out. A graph casts the weights itself: layers do not see
-        that another graph has changed them."""
+        """The mean loss of windows at equal distances in the text that is held out."""
         count = self.plan.validation_batches * self.plan.batch
         starts = torch.linspace(0, len(self._validation) - self._sizes.window - 1, count).long().view(-1, self.plan.batch)
         total = 0.0
