@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,10 +147,10 @@ def _colours(colours: Colours) -> dict[str, str]:
 def _curves(found: Learning, colours: Colours) -> Iterator[str]:
     """The loss of each precision: the mean of the seeds, and a band around it."""
     every = [loss for name in _NAMES for some in found.losses(name) for loss in some]
-    plot = _Plot(64, 400, found.steps, (0.9 * min(every), max(every)))
+    plot = _Plot(64, 400, found.steps, (0, 2 * math.ceil(max(every) / 2)))
     yield text(plot.left, 26, "Training loss, nats a byte", colours.text, style="title")
     yield from _axes(plot, "{:.1f}", colours)
-    for row, (name, colour) in enumerate(_colours(colours).items()):
+    for row, (name, colour) in reversed(list(enumerate(_colours(colours).items()))):  # dashes above the line
         by_step = list(zip(*found.losses(name), strict=True))
         low, middle, high = ([of(values) for values in by_step] for of in (min, mean, max))
         yield band(plot.places(found.at, low), plot.places(found.at, high), colour)
@@ -169,9 +170,9 @@ def _differences(found: Learning, colours: Colours) -> Iterator[str]:
         for pair in zip(zip(*smooth["fp8"], strict=True), zip(*smooth["bf16"], strict=True), strict=True)
     ]
     later = [abs(value) for some in away.values() for one in some for value in one[len(one) // 5 :]]  # the first steps differ most
-    reach = 1.1 * max(*later, *map(abs, difference[len(difference) // 5 :]), 1e-4)
+    reach = _above(max(*later, *map(abs, difference[len(difference) // 5 :]), 1e-3))
     plot = _Plot(520, 850, found.steps, (-reach, reach))
-    yield text(plot.left, 26, "Difference to the mean of bf16, nats a byte", colours.text, style="title")
+    yield text(plot.left, 26, "Less the mean loss of bf16, nats a byte", colours.text, style="title")
     yield from _axes(plot, "{:+.3f}", colours)
     for row, (name, colour) in enumerate(_colours(colours).items()):
         by_step = list(zip(*away[name], strict=True))
@@ -179,6 +180,12 @@ def _differences(found: Learning, colours: Colours) -> Iterator[str]:
         yield text(plot.left + 8, plot.bottom - 28 + 18 * row, f"band: seeds of {_NAMES[name]}", colour, style="small")
     yield stroke(plot.places(at, difference), colours.zoo, 2.5, "")
     yield from _legend(plot.left + 8, plot.top + 16, "FP8 less bf16, mean of seeds", colours.zoo, colours)
+
+
+def _above(value: float) -> float:
+    """1, 2, 4, 6 or 8 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(factor * power for factor in (1, 2, 4, 6, 8, 10) if factor * power >= value)
 
 
 def _smoothed(losses: Sequence[float]) -> list[float]:
