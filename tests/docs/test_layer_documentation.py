@@ -50,8 +50,8 @@ def test_every_case_is_on_the_page_and_what_was_refused_is_named():
 def test_without_measurements_there_is_no_table_and_no_page(monkeypatch):
     assert summary({}) == ""
     monkeypatch.setattr("tools.generate_docs.read", lambda file: {})
-    made = pages(ROOT, None)
+    made = pages(ROOT, None, None)
     assert not any(path.name == "whole_layers.md" for path in made)
     monkeypatch.setattr("tools.generate_docs.read", lambda file: RECORD)
-    made = pages(ROOT, None)
+    made = pages(ROOT, None, None)
     assert "(kernels/whole_layers.md)" in made[ROOT / "docs" / "performance.md"] and ROOT / "docs" / "kernels" / "whole_layers.md" in made

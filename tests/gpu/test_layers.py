@@ -98,6 +98,21 @@ def test_a_step_captured_in_a_graph_gives_other_bits():
     assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
+def test_a_step_waits_for_the_gpu():
+    p = problem(tokens=773, experts=8, hidden=512, intermediate=384, top_k=2)
+    layer = on_gpu(Experts.from_float(p.gate_up("halves"), p.down))
+    given = [p.x.cuda().requires_grad_(), p.ids.cuda(), p.weights.cuda().requires_grad_()]
+    wanted = (given[0], given[2], *layer.parameters())
+    dy = torch.randn_like(given[0])
+    torch.autograd.grad(layer(*given), wanted, dy)  # loads
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        torch.autograd.grad(layer(*given), wanted, dy)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def test_compiled_layers_give_other_numbers():
     p = problem(tokens=256, experts=8, hidden=512, intermediate=384, top_k=2)
     layer = on_gpu(Experts.from_float(p.gate_up("halves"), p.down))
