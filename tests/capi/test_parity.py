@@ -128,6 +128,19 @@ def test_every_variant_is_launched_with_the_same_bytes(zoo, recorder, tmp_path):
     assert started == {variant.symbol for kernel in _kernels(manifest) for variant in kernel.variants}
 
 
+def test_a_limit_of_multiprocessors_starts_the_same_grids_and_is_refused_with_the_same_words(zoo, recorder, tmp_path):
+    manifest, caller = zoo
+    problems, limits = [], random.Random(6)
+    for kernel in _kernels(manifest):
+        maker = Maker(kernel, seed=5)
+        for _ in range(VALID_OF_FEW if _are_few(manifest) else SPOILED):
+            problem = maker.valid(limits.choice(kernel.variants))
+            problems.append(replace(problem, limit=limits.choice((-1, 0, 3, 4, 5, 6, 33, 77, 78, 131, 132, 148, 149, 10**6))))
+    answers, log = call(caller, recorder, problems, tmp_path)
+    seen = compare(problems, answers, log)
+    assert seen["launched"] > len(problems) // 4 and seen["ArgumentError"] > len(problems) // 10
+
+
 def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_path):
     manifest, caller = zoo
     problems, pick = [], random.Random(2)

@@ -70,10 +70,15 @@ def resolve(
     capability: tuple[int, int],
     multiprocessors: int,
     variant: str | None = None,
+    limit: int | None = None,
 ) -> Launch:
-    """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument."""
+    """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument.
+
+    A `limit` is less than the device's multiprocessors. Rules that ask for multiprocessors then read the limit, and a grid that depends
+    on them has at most one CTA for each: two would be spread over twice as many multiprocessors.
+    """
     try:
-        return _Resolution(kernel, arguments, capability, multiprocessors).launch(variant)
+        return _Resolution(kernel, arguments, capability, multiprocessors, limit).launch(variant)
     except ExpressionError as error:
         raise ConstraintError(f"{kernel.name}: {error}") from None
 
@@ -81,10 +86,11 @@ def resolve(
 class _Resolution:
     """The state of one resolution: `values` is what expressions read."""
 
-    def __init__(self, kernel: Kernel, arguments: Mapping[str, Any], capability: tuple[int, int], multiprocessors: int):
+    def __init__(self, kernel: Kernel, arguments: Mapping[str, Any], capability: tuple[int, int], multiprocessors: int, limit: int | None):
         self.kernel = kernel
         self.capability = capability
-        self.values: dict[str, int] = {"sms": multiprocessors}
+        self.limit = limit
+        self.values: dict[str, int] = {"sms": multiprocessors if limit is None else limit}
         self.arrays: dict[str, Array] = {}
         self.scalars: dict[str, float] = {}  # whole numbers are among `values`
         self.options: dict[str, str] = {}
@@ -346,6 +352,8 @@ class _Resolution:
         cluster = tuple(expression.evaluate(values) for expression in rule.cluster)
         if not all(1 <= extent <= limits.CLUSTER for extent in cluster):
             self._fail(f"cannot start clusters of {_tuple(cluster)}", ConstraintError)
+        if self.limit is not None and "sms" in rule.grid[0].names:
+            grid = (min(grid[0], self.limit - self.limit % cluster[0]), *grid[1:])
         block = bytearray(rule.parameter_bytes)
         pointers: list[tuple[int, str]] = []
         tensor_maps: list[tuple[int, str, TensorMap]] = []
