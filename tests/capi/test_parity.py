@@ -36,6 +36,7 @@ def _contract_directory(directory: Path) -> Path:
     made = entry()
     # clusters of two divide a grid only if it is even
     made["launches"]["default"]["grid"][0] = "round_up(min(sms, TILES), CLUSTER)"
+    made["promises"]["c_may_be_d"] = True
     # when it fails with blocked scales, one of the names in it has no value
     made["constraints"].append({"expression": "scale_stride % 2 == 0 if layout.plain else K >= 64", "words": "scales come in pairs"})
     for variant in made["variants"]:

@@ -1218,6 +1218,15 @@ static bool intersect(byte_span a, byte_span b)
     return true;
 }
 
+/* Whether two arrays differ in nothing but the address. */
+static bool are_alike(const array_state *one, const array_state *two)
+{
+    bool alike = one->dtype == two->dtype && one->dimensions == two->dimensions;
+    for (int axis = 0; alike && axis < one->dimensions; axis++)
+        alike = one->shape[axis] == two->shape[axis] && one->strides[axis] == two->strides[axis];
+    return alike;
+}
+
 static zoo_status check_overlaps(const call_state *call)
 {
     const zoo_kernel *kernel = call->kernel;
@@ -1228,9 +1237,14 @@ static zoo_status check_overlaps(const call_state *call)
             const array_state *other = &call->arrays[before];
             const zoo_argument_entry *one = &kernel->arguments[index], *two = &kernel->arguments[before];
             if (!other->present || other->empty || (one->access == ZOO_ACCESS_READ && two->access == ZOO_ACCESS_READ)) continue;
-            if (intersect(span_of(array), span_of(other)))
-                return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: overlaps %s, and the kernel writes %s", one->name, two->name,
-                              one->access != ZOO_ACCESS_READ ? one->name : two->name);
+            bool in_place = one->may_be == before || two->may_be == index;
+            if (in_place && array->address == other->address && are_alike(array, other)) continue;
+            if (intersect(span_of(array), span_of(other))) {
+                const zoo_argument_entry *written = one->access != ZOO_ACCESS_READ ? one : two, *read = written == one ? two : one;
+                refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: overlaps %s, and the kernel writes %s", one->name, two->name, written->name);
+                if (in_place) say("; %s may be %s itself, with its dtype, shape and strides", read->name, written->name);
+                return ZOO_ARGUMENT_ERROR;
+            }
         }
     }
     return ZOO_OK;

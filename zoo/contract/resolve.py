@@ -286,7 +286,11 @@ class _Resolution:
         broken = self.placement.overlap({name: array.address for name, array in self.arrays.items()})
         if broken is not None:
             name, other, written = broken
-            self._fail(f"{name}: overlaps {other}, and the kernel writes {written}")
+            read = other if written == name else name
+            whole = (
+                f"; {read} may be {written} itself, with its dtype, shape and strides" if (read, written) in self.kernel.in_place else ""
+            )
+            self._fail(f"{name}: overlaps {other}, and the kernel writes {written}{whole}")
 
     def _placement(self) -> Placement:
         """The rules for addresses that follow from arguments alone; those of tensor maps come with the variant."""
@@ -296,7 +300,16 @@ class _Resolution:
         pairs = ((name, other) for index, name in enumerate(names) for other in names[:index])
         written = ((pair, [name for name in pair if arguments[name].written]) for pair in pairs)
         apart = tuple((name, other, those[0]) for (name, other), those in written if those)
-        return Placement(spans, {name: arguments[name].alignment for name in spans}, apart)
+        in_place = self.kernel.in_place
+        may_be_one = frozenset(
+            (name, other) for name, other, _ in apart if {(name, other), (other, name)} & in_place and self._are_alike(name, other)
+        )
+        return Placement(spans, {name: arguments[name].alignment for name in spans}, apart, may_be_one)
+
+    def _are_alike(self, name: str, other: str) -> bool:
+        """Whether two arrays differ in nothing but the address."""
+        of_both = [(self.dtypes[one], self.arrays[one].shape, self.strides[one]) for one in (name, other)]
+        return of_both[0] == of_both[1]
 
     def _span(self, name: str, array: Array) -> Span:
         itemsize = DTYPES[self.dtypes[name]].bytes

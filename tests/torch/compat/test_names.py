@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import subprocess
 import sys
 from functools import cache

@@ -47,3 +47,10 @@ def shapes(operand: Any) -> str:
 def overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors may share memory. Those of different storages do not; while torch compiles there is no memory to ask about."""
     return x is y or compiling() or x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def same(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of one shape are the same elements. While torch compiles, only a tensor itself is."""
+    if x is y:
+        return True
+    return not compiling() and x.dtype == y.dtype and x.stride() == y.stride() and x.data_ptr() == y.data_ptr()
