@@ -117,6 +117,15 @@ def test_a_kept_cast_belongs_to_one_weight():
     assert one(form, first, False)[1] is None and one(form, first, True)[1] is not None
 
 
+def test_another_stream_casts_for_itself(casts, monkeypatch):
+    """It would not wait for the cast that the first stream has queued."""
+    layer, x = Linear(64, 32), normal(8, 64)
+    for stream in (1, 1, 2, 2):
+        monkeypatch.setattr(keeping, "_stream", lambda weight, stream=stream: stream)
+        layer(x).sum().backward()
+    assert casts == ["squares"] * 2
+
+
 @every_format
 def test_gradients_of_micro_batches_add_up(format):
     layers, parts = model(format), [normal(8, 64, seed=seed) for seed in range(2)]
