@@ -208,6 +208,34 @@ def test_a_nan_stays_in_its_row_and_its_group(format):
     assert not x.grad.isnan().any() and not w.grad[[0, 1, 3]].isnan().any()
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("format", TRAINING)
+def test_a_gradient_that_is_not_finite_stays_in_its_group(format, bad):
+    w, bias = (one.requires_grad_() for one in (normal(4, 32, 64), normal(4, 32)))
+    dy, found = normal(48, 32, seed=1), []
+    for element in (1.0, bad):
+        dy[12, 3] = element
+        y = grouped_product(normal(48, 64), w, torch.tensor(ENDS, dtype=torch.int32), format, bias=bias)
+        found.append(torch.autograd.grad(y, (w, bias), dy))
+    (of_w, of_bias), (spoilt_w, spoilt_bias) = found
+    assert torch.equal(spoilt_w[[0, 1, 3]], of_w[[0, 1, 3]]) and torch.equal(spoilt_bias[[0, 1, 3]], of_bias[[0, 1, 3]])
+    assert torch.equal(spoilt_bias[2, 4:], of_bias[2, 4:]) and not spoilt_bias[2, 3].isfinite()
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["linear", "grouped"])
+@pytest.mark.parametrize("format", TRAINING)
+def test_saved_tensors_that_were_copied_give_the_same_gradients(format, grouped):
+    """Hooks that save on the CPU lose the gaps between rows: 9 rows of x are 9 columns, 16 bytes apart."""
+    x, w, ends = normal(9, 64), normal(2, 32, 64), torch.tensor([2, 9], dtype=torch.int32)
+    found = []
+    for copied in (torch.Tensor.detach, torch.Tensor.clone):
+        inputs = [one.clone().requires_grad_() for one in (x, w if grouped else w[0])]
+        with torch.autograd.graph.saved_tensors_hooks(copied, lambda one: one):
+            y = grouped_product(*inputs, ends, format) if grouped else product(*inputs, format)
+        found.append(torch.autograd.grad(y, inputs, normal(9, 32, seed=1)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("format", TRAINING)
 def test_no_row_and_one_row_have_gradients(format, count):

@@ -241,30 +241,30 @@ def _groups_of(count: int, groups: torch.Tensor) -> torch.Tensor:
 
 
 def _sums(dy: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Of the rows of each group, in a fixed order."""
-    group = _groups_of(dy.shape[0], groups)
-    member = torch.arange(groups.shape[0], device=dy.device)[:, None] == group
-    return member.to(dy.dtype) @ torch.where((group < groups.shape[0])[:, None], dy, 0)
+    """Of the rows of each group, in a fixed order. 0 * NaN would reach all groups, so numbers that are not finite are counted apart."""
+    member = torch.arange(groups.shape[0], device=dy.device)[:, None] == _groups_of(dy.shape[0], groups)
+    member, finite = member.to(dy.dtype), dy.isfinite()
+    return torch.where(member @ (~finite).to(dy.dtype) > 0, torch.nan, member @ torch.where(finite, dy, 0))
 
 
 def _check(
     form: Format,
     x: torch.Tensor,
     weight: torch.Tensor | Quantized,
+    width: int,
     master: torch.Tensor | None,
     bias: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> None:
-    if dtype not in _NUMBERS or x.dtype not in _NUMBERS:
+    if dtype not in NUMBERS or x.dtype not in NUMBERS:
         raise ArgumentError(f"a layer in {form.name}: x: expected bf16, f16 or f32, got {x.dtype}, for a result in {dtype}")
-    if master is not None and master.dtype not in _NUMBERS:
+    if master is not None and master.dtype not in NUMBERS:
         raise ArgumentError(
             f"a layer in {form.name}: weight: expected bf16, f16 or f32, got {master.dtype}; a quantised weight has its scales"
         )
-    width = x.shape[-1] if master is not None else -(-x.shape[-1] // form.multiple) * form.multiple
-    if width != weight.shape[-1]:
+    if x.shape[-1] != width:
         raise ArgumentError(
-            f"a layer in {form.name}: x: expected (..., {weight.shape[-1]}), as its weight {tuple(weight.shape)}, got {tuple(x.shape)}"
+            f"a layer in {form.name}: x: expected (..., {width}), as its weight {tuple(weight.shape)}, got {tuple(x.shape)}"
         )
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and one.device != x.device:
