@@ -136,7 +136,7 @@ def test_a_mutant_of_the_layer_is_outside_the_bound(monkeypatch, mutant, grouped
 def test_a_frozen_weight_gives_what_its_numbers_give(format):
     form, x, w = FORMATS[format], normal(2, 24, 96, dtype=torch.bfloat16), normal(40, 96)
     frozen = form.frozen(w)
-    found = product(x, frozen, format, out_features=40)
+    found = product(x, frozen, format, features=(40, 96))
     numbers = form.numbers(frozen, torch.float32)[:40, :96]
     assert found.shape == (2, 24, 40) and found.dtype == torch.bfloat16
     tokens = {"fp8b128": 0.03, "mxfp8": 0.03, "fp8token": 0.03, "nvfp4": 0.12, "mxfp4": 0.16, "bf16": 0.005}[form.tokens]  # roundings of x

@@ -150,6 +150,19 @@ def test_a_grouped_layer_is_a_linear_layer_for_each_group(format):
 
 
 @every_format
+def test_tokens_that_are_too_narrow_for_a_frozen_weight_are_not_filled_up(format):
+    """The weight was filled up to a multiple of 16 or 32, so kernels would take them."""
+    layers = {"linear": Linear(90, 40, format=format).freeze(), "grouped": GroupedLinear(1, 90, 40, format=format).freeze()}
+    for name, layer in layers.items():
+        more = () if name == "linear" else (torch.tensor([4], dtype=torch.int32),)
+        with torch.no_grad():
+            assert layer(normal(4, 90), *more).shape == (4, 40)
+        for width in (89, 96):
+            with pytest.raises(zoo.ArgumentError, match=rf"x: expected \(\.\.\., 90\), as its weight .*, got \(4, {width}\)"):
+                layer(normal(4, width), *more)
+
+
+@every_format
 def test_a_frozen_weight_has_fewer_bytes_and_nearly_the_numbers(format):
     torch.manual_seed(0)
     layer = Linear(256, 128, format=format, dtype=torch.bfloat16)

@@ -15,7 +15,7 @@ from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.quantized import Quantized
 
-_NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
+NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def product(
@@ -24,23 +24,22 @@ def product(
     format: str,
     *,
     bias: torch.Tensor | None = None,
-    out_features: int | None = None,
+    features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
 
     weight: the master weight, quantised here, or what `Format.frozen` made of one.
-    out_features: N where the weight was filled up. kept: the forms of this weight that an earlier call has made.
+    features: N and K of a frozen weight, which may have been filled up. kept: the forms of this weight that an earlier call has made.
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
-    size = out_features or weight.shape[-2]
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    y = _product(rows, weight, format, None, bias, size, kept, dtype, True)
+    y = _product(rows, weight, format, None, bias, features, kept, dtype, True)
     if x.dim() == 2:
         return y
-    found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], size])  # no view, which FSDP2's hooks would lose in place
+    found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], y.shape[-1]])  # no view, which FSDP2's hooks would lose in place
     return found
 
 
@@ -51,7 +50,7 @@ def grouped_product(
     format: str,
     *,
     bias: torch.Tensor | None = None,
-    out_features: int | None = None,
+    features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
     zero_rest: bool = True,
@@ -66,7 +65,7 @@ def grouped_product(
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, out_features or weight.shape[-2], kept, dtype, zero_rest)
+    return _product(x, weight, format, offsets, bias, features, kept, dtype, zero_rest)
 
 
 def _product(
@@ -75,7 +74,7 @@ def _product(
     format: str,
     groups: torch.Tensor | None,
     bias: torch.Tensor | None,
-    size: int,
+    features: tuple[int, int] | None,
     kept: Kept | None,
     dtype: torch.dtype | None,
     zero_rest: bool,
@@ -86,7 +85,8 @@ def _product(
         x = x.to(dtype)
     dtype = dtype or x.dtype
     frozen, master = (weight, None) if isinstance(weight, Quantized) else (None, weight)
-    _check(form, x, weight, master, bias, dtype)
+    size, width = features if features is not None and master is None else weight.shape[-2:]
+    _check(form, x, weight, width, master, bias, dtype)
     parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
     if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
         kept = None  # a graph casts each time that it runs
