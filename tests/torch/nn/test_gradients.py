@@ -243,6 +243,8 @@ def test_no_row_and_one_row_have_gradients(format, count):
     y = product(x, w, format, bias=bias)
     y.sum().backward()
     assert y.shape == (count, 2, 40) and x.grad.shape == x.shape
+    with torch.autocast("cpu", torch.bfloat16):
+        assert product(x, w, format, bias=bias).dtype == torch.bfloat16
     assert bool(w.grad.any()) == bool(bias.grad.any()) == bool(count)
     g = normal(3, 40, 48).requires_grad_()
     grouped_product(x.detach()[:, 0], g, torch.tensor([0, 0, count], dtype=torch.int32), format).sum().backward()

@@ -51,6 +51,31 @@ def test_a_cast_reaches_a_weight_that_trains():
     assert layer.weight.dtype == layer.bias.dtype == torch.bfloat16
 
 
+SWAPS = {
+    "a cast": lambda layer: layer.to(torch.bfloat16),
+    "a state": lambda layer: layer.load_state_dict(Linear(96, 40).state_dict()),
+}
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_a_parameter_whose_cast_is_kept_can_be_swapped(swap, monkeypatch):
+    """torch swaps no parameter that has a weak reference."""
+    layer, x = Linear(96, 40), normal(4, 96)
+    before = layer(x).detach()
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
+    weight = layer.weight
+    SWAPS[swap](layer)
+    assert layer.weight is weight and not torch.equal(layer(x), before)
+
+
+def test_a_frozen_layer_that_is_given_a_weight_trains_again():
+    layer, x = Linear(96, 40).freeze(), normal(4, 96)
+    layer.weight = torch.nn.Parameter(normal(40, 96))
+    assert not layer.frozen and set(layer.state_dict()) == {"weight", "bias"}
+    layer(x).sum().backward()
+    assert layer.weight.grad.any()
+
+
 @every_format
 def test_a_module_is_moved_and_begun_on_no_device(format):
     layer = frozen(format)
