@@ -36,7 +36,7 @@ def product(
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    y = _product(rows, weight, format, None, bias, features, kept, dtype, True)
+    y = _product(rows, weight, format, None, bias, features, kept, dtype)
     if x.dim() == 2:
         return y
     found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], y.shape[-1]])  # no view, which FSDP2's hooks would lose in place
@@ -53,11 +53,10 @@ def grouped_product(
     features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
-    zero_rest: bool = True,
 ) -> torch.Tensor:
     """Rows of each group of x (M, K) times its matrix of a weight (G, N, K) transposed: (M, N). `offsets` (G,) int32 are the groups' end rows.
 
-    zero_rest: rows after the last offset give zeros, here and in the gradient of x. Without it they are arbitrary, and one launch is saved.
+    Rows after the last offset give zeros, here and in the gradient of x.
     """
     if not isinstance(x, torch.Tensor) or x.dim() != 2:
         raise ArgumentError(f"grouped_product: x: expected a matrix (M, K), got {_shown(x)}")
@@ -65,7 +64,7 @@ def grouped_product(
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, features, kept, dtype, zero_rest)
+    return _product(x, weight, format, offsets, bias, features, kept, dtype)
 
 
 def _product(
@@ -77,7 +76,6 @@ def _product(
     features: tuple[int, int] | None,
     kept: Kept | None,
     dtype: torch.dtype | None,
-    zero_rest: bool,
 ) -> torch.Tensor:
     form = format_of(format)
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
@@ -92,7 +90,7 @@ def _product(
         kept = None  # a graph casts each time that it runs
     elif kept is None:
         kept = Kept()
-    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest)
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
@@ -132,7 +130,6 @@ def _forward(
     kept: Kept | None,
     format: str,
     dtype: torch.dtype,
-    zero_rest: bool,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
     form = format_of(format)
@@ -151,11 +148,11 @@ def _forward(
             a, columns = form.rows_and_columns(filled, groups)
         else:
             a = form.rows(filled, groups)
-        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias, zero_rest)
+        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias)
         if back is not None and kept is None:
             saved, about = (back.elements, back.scales, back.tensor_scale), _about(back)
     if ctx is not None:
-        ctx.of_master, ctx.kept, ctx.about, ctx.format, ctx.zero_rest = master is not None, kept, about, format, zero_rest
+        ctx.of_master, ctx.kept, ctx.about, ctx.format = master is not None, kept, about, format
         ctx.sizes = size, x.shape[1], () if master is None else tuple(master.shape)
         ctx.dtypes = x.dtype, None if master is None else master.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(groups, master if kept is not None and needs_x else None, *saved, *columns)
@@ -194,13 +191,13 @@ class _Product(torch.autograd.Function):
                 columns = form.columns(filled, groups) if groups is not None else form.rows_and_columns(filled)[1]
             if a is not None:
                 back = _back(ctx, form, master, weight)
-                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, ctx.zero_rest)
+                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None)
             if columns is not None:
                 dw = form.weight_gradient(columns, Columns(*saved), weight_dtype)
                 dw = (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
-        return dx, dw, db, *(None,) * 10
+        return dx, dw, db, *(None,) * 9
 
 
 def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:
@@ -221,14 +218,13 @@ def _multiplied(
     dtype: torch.dtype,
     groups: torch.Tensor | None,
     bias: torch.Tensor | None,
-    zero_rest: bool,
 ) -> torch.Tensor:
     """Rows times the weight, without the columns that it was filled up with."""
     columns = weight.shape[-2]
     if bias is not None and columns != size:
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
-    out = None if groups is None or not zero_rest else weight.scales.new_zeros((count, columns), dtype=dtype)
+    out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out)
     if later is not None and groups is not None:
         y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
