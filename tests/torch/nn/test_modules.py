@@ -11,7 +11,7 @@ import torch
 import zoo
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
-from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn import Experts, GroupedLinear, Linear
 from zoo.torch.nn.formats import FORMATS, check_device, on_gpu
 
 every_format = pytest.mark.parametrize("format", FORMATS)
@@ -160,6 +160,16 @@ def test_from_float_leaves_the_layer_it_is_given_as_it_is():
         Linear.from_float(torch.nn.Conv1d(3, 4, 1))
 
 
+def test_a_new_layer_begins_with_small_random_numbers():
+    """As torch.nn.Linear does: uniform up to 1 / sqrt(K), not the numbers that the memory had."""
+    torch.manual_seed(0)
+    experts = Experts(3, 64, 256, bias=True)
+    for layer in (GroupedLinear(3, 64, 96), experts.gate_up, experts.down):
+        bound = layer.weight.shape[-1] ** -0.5
+        for one in (layer.weight, layer.bias):
+            assert 0.9 * bound < one.abs().max() <= bound and one.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
 @every_format
 def test_a_grouped_layer_is_a_linear_layer_for_each_group(format):
     linears = [torch.nn.Linear(96, 40) for _ in range(3)]
@@ -172,6 +182,7 @@ def test_a_grouped_layer_is_a_linear_layer_for_each_group(format):
     assert (y[:7] - first).norm() / first.norm() < error and (y[7:18] - last).norm() / last.norm() < error and not y[18:].any()
     with pytest.raises(zoo.ArgumentError, match="layers of one shape"):
         GroupedLinear.from_float([*linears, torch.nn.Linear(96, 48)])
+    assert GroupedLinear.from_float([torch.nn.Linear(96, 40, bias=False)], format).bias is None
 
 
 @every_format

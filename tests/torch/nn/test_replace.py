@@ -73,6 +73,7 @@ SKIPS = {
     "a name": ("router", ALL[:-1]),
     "a pattern": ("*.down", ["layers.0.up", "layers.1.up", "router"]),
     "what is inside": (["layers.0", "router"], ["layers.1.up", "layers.1.down"]),
+    "what is deep inside": ("layers", ["router"]),
     "a function": (lambda name, layer: layer.out_features != 64, ["layers.0.down", "layers.1.down"]),
 }
 

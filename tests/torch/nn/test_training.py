@@ -95,6 +95,13 @@ def test_an_optimiser_that_writes_past_versions_is_seen():
     assert not layer(x).any()
 
 
+def test_all_layers_watch_optimisers_by_one_hook():
+    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+
+    counts = [(Linear(16, 16), len(hooks))[1] for _ in range(2)]
+    assert counts[0] == counts[1] > 0
+
+
 def test_what_inference_mode_has_cast_does_not_reach_training():
     layers, x = model(), normal(8, 64)
     expected = step(layers, x, list(layers.parameters()))
