@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -102,6 +103,17 @@ def test_all_layers_watch_optimisers_by_one_hook():
     assert counts[0] == counts[1] > 0
 
 
+def test_a_step_that_graphs_replay_leaves_no_old_cast(monkeypatch):
+    layer, x = Linear(32, 16), normal(4, 32)
+    layer(x).sum().backward()
+    with monkeypatch.context() as capturing:
+        capturing.setattr(keeping, "_capturing", lambda: True)
+        torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    layer(x)
+    layer.weight.data += 1  # as a replay writes: it changes no version and calls no hook
+    assert torch.equal(layer(x), Linear.from_float(layer)(x))
+
+
 def test_what_inference_mode_has_cast_does_not_reach_training():
     layers, x = model(), normal(8, 64)
     expected = step(layers, x, list(layers.parameters()))
@@ -131,6 +143,9 @@ def test_another_stream_casts_for_itself(casts, monkeypatch):
         monkeypatch.setattr(keeping, "_stream", lambda weight, stream=stream: stream)
         layer(x).sum().backward()
     assert casts == ["squares"] * 2
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=f"a stream of {device}"))
+    assert keeping._stream(SimpleNamespace(is_cuda=True, device="cuda:1")) == "a stream of cuda:1"
 
 
 @every_format
