@@ -64,7 +64,14 @@ def _kernel(name: str, entry: object) -> Kernel:
     launches = {key: _at(f".launches.{key}", launch, data, arguments) for key, data in values["launches"].items()}
     chosen = _Choices(values["options"], arguments, launches)
     values["variants"] = tuple(_at(f".variants[{index}]", _variant, data, chosen) for index, data in enumerate(values["variants"]))
-    return Kernel(**{**values, "name": name, "arguments": arguments, "launches": launches})
+    kernel = Kernel(**{**values, "name": name, "arguments": arguments, "launches": launches})
+    for one, other in kernel.in_place:
+        if not (one in arguments and arguments[one].kind == "array" and not arguments[one].written) or not (
+            other in arguments and arguments[other].written
+        ):
+            said = f" has '{one}_may_be_{other}', expected an array that is read and an array that is written"
+            raise Malformed(said).inside(".promises")
+    return kernel
 
 
 def _at(step: str, make: Any, *data: Any) -> Any:
