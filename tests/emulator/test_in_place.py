@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 
 import zoo
+from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.resolve import resolve
 from zoo.emulator import Device
 from zoo.errors import ArgumentError
+from zoo.packaged import packaged
 
 # Tiles whose last wave is shared by clusters, tiles of one and two waves of rows, few tokens with and without a shared K, and Blackwell's.
 HOPPER = [
@@ -47,13 +50,22 @@ def test_c_in_the_memory_of_d_gives_the_bits_of_c_elsewhere(kernel, arch, varian
 
 @pytest.mark.parametrize("how", ["a row later", "half of the columns", "another dtype", "other strides"])
 def test_c_that_is_only_partly_d_is_refused(how):
-    gpu = Device("sm_90a")
-    given = {name: gpu.array(array) for name, array in operands("gemm.fp8b128.dense", 16, 64, 128).items()}
-    memory = gpu.empty((17, 128), "f32").address
+    def array(place, shape, dtype, **more):
+        return Array(place, dtype, shape, **({"strides": contiguous_strides(shape)} | more))
 
-    def d(row=0, column=0, dtype="f32", stride=128):
-        return zoo.ptr(memory + 4 * (128 * row + column), (16, 64), dtype, (stride, 1), device=gpu)
+    def part_of_d(row=0, column=0, dtype="f32", stride=128):
+        return array((5 << 32) + 4 * (128 * row + column), (16, 64), dtype, strides=(stride, 1))
 
-    c = {"a row later": d(row=1), "half of the columns": d(column=32), "another dtype": d(dtype="bf16"), "other strides": d(stride=64)}[how]
-    with pytest.raises(ArgumentError, match=", and the kernel writes d; c may be d itself, with its dtype, shape and strides"):
-        zoo.launch("gemm.fp8b128.dense", c=c, d=d(), **given)
+    given = {
+        "a": array(1 << 32, (16, 128), "e4m3"), "a_scale": array(2 << 32, (16, 1), "f32"), "b": array(3 << 32, (64, 128), "e4m3"),
+        "b_scale": array(4 << 32, (1, 1), "f32"), "d": part_of_d(),
+    }  # fmt: skip
+    wrong = {
+        "a row later": part_of_d(row=1), "half of the columns": part_of_d(column=32), "another dtype": part_of_d(dtype="bf16"),
+        "other strides": part_of_d(stride=64),
+    }  # fmt: skip
+    kernel = packaged.kernel("gemm.fp8b128.dense")
+    assert resolve(kernel, given | {"c": part_of_d()}, (9, 0), 132).grid[0] > 0
+    assert resolve(kernel, given | {"c": part_of_d(column=64)}, (9, 0), 132).grid[0] > 0  # the other half of one buffer
+    with pytest.raises(ArgumentError, match="c: overlaps d, and the kernel writes d; c may be d itself, with its dtype, shape and strides"):
+        resolve(kernel, given | {"c": wrong[how]}, (9, 0), 132)
