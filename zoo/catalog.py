@@ -125,7 +125,7 @@ class Zoo:
         return len(loadable)
 
     def prepare(
-        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: int | None = None,
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: object = None,
         **arguments: object,
     ) -> Plan | EmulatedPlan:  # fmt: skip
         """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
@@ -141,7 +141,7 @@ class Zoo:
         return plan
 
     def launch(
-        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: int | None = None,
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: object = None,
         **arguments: object,
     ) -> None:  # fmt: skip
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
@@ -168,7 +168,7 @@ class Zoo:
             self._first(name, Call(arguments, form, addresses), variant, limit, stream, form)
 
     def call(
-        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: int | None = None,
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: object = None,
         **arguments: object,
     ) -> Any:  # fmt: skip
         """Starts a kernel on the inputs given and returns its outputs by name, allocated by the framework that owns the inputs, on their

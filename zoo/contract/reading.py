@@ -65,12 +65,13 @@ def _kernel(name: str, entry: object) -> Kernel:
     chosen = _Choices(values["options"], arguments, launches)
     values["variants"] = tuple(_at(f".variants[{index}]", _variant, data, chosen) for index, data in enumerate(values["variants"]))
     kernel = Kernel(**{**values, "name": name, "arguments": arguments, "launches": launches})
-    for one, other in kernel.in_place:
-        if not (one in arguments and arguments[one].kind == "array" and not arguments[one].written) or not (
-            other in arguments and arguments[other].written
-        ):
-            said = f" has '{one}_may_be_{other}', expected an array that is read and an array that is written"
-            raise Malformed(said).inside(".promises")
+    read_arrays = {one.name for one in arguments.values() if one.kind == "array" and not one.written}
+    written = {one.name for one in arguments.values() if one.written}
+    for name, output in kernel.in_place:
+        if name not in read_arrays or output not in written:
+            raise Malformed(f" has '{name}_may_be_{output}', expected an array that is read and an array that is written").inside(
+                ".promises"
+            )
     return kernel
 
 
