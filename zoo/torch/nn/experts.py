@@ -145,6 +145,15 @@ class Experts(torch.nn.Module):
     def frozen(self) -> bool:
         return self.down.frozen
 
+    @property
+    def add_gradients(self) -> bool:
+        """Whether GEMMs add gradients of the weights to `weight.grad`, where there is one, in place of autograd."""
+        return self.down.add_gradients
+
+    @add_gradients.setter
+    def add_gradients(self, on: bool) -> None:
+        self.gate_up.add_gradients = self.down.add_gradients = on
+
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
         if torch.is_autocast_enabled(x.device.type):

@@ -17,6 +17,7 @@ import torch
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of
+from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, refuse_second_derivative
@@ -36,7 +37,8 @@ def fused(
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
     kept = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
-    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
+    adds = gate_up.add_gradients and not torch.compiler.is_compiling()
+    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
         return _forward(None, *given)
     return _with_gradients(*given)
@@ -63,7 +65,8 @@ def composed(
 
     def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
         assert w.weight is not None
-        return grouped_product(rows, w.weight, routing.offsets, w.format, bias=w.bias, kept=w._kept, dtype=torch.bfloat16)
+        options: dict[str, Any] = {"bias": w.bias, "kept": w._kept, "adds": w.add_gradients}
+        return grouped_product(rows, w.weight, routing.offsets, w.format, dtype=torch.bfloat16, **options)
 
     h = multiplied(gather(x, routing), gate_up)
     gate, up = paired(h, gating.gates).float().unbind(1 if gating.gates == "halves" else 2)
@@ -96,12 +99,13 @@ class _Fused(torch.autograd.Function):
             dx = combined(ops.gemm_fp8b128_m_grouped_contiguous(q, scales, *w1, offsets=offsets), rows).to(x.dtype)
         if needs_gate_up:
             _, _, *x_columns = _both(x, offsets, index)
-            d_gate_up = _FORM.weight_gradient(_columns(h_q, h_scales, ends), _columns(*x_columns), ctx.dtypes[0])
+            d_gate_up = gradient(_FORM, _columns(h_q, h_scales, ends), _columns(*x_columns), ctx.dtypes[0], ctx.adds_to[0])
         if needs_down:
-            d_down = _FORM.weight_gradient(_columns(*dy_columns), _columns(act_q, act_scales, ends), ctx.dtypes[1])
+            act = _columns(act_q, act_scales, ends)
+            d_down = gradient(_FORM, _columns(*dy_columns), act, ctx.dtypes[1], ctx.adds_to[1])
         if needs_weights:
             d_weights = _of_choices(dots.sum(1), rows)
-        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 6
+        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 7
 
 
 def _forward(
@@ -117,6 +121,7 @@ def _forward(
     row_weights: torch.Tensor,
     gates: str,
     kept: tuple[Kept, Kept] | None,
+    adds: bool,
 ) -> torch.Tensor:
     """Without a ctx nothing is saved."""
     masters = (gate_up.detach(), down.detach())
@@ -130,7 +135,8 @@ def _forward(
     act = ops.quantize_fp8b128_rows_swiglu(paired(h, gates), gates=gates, **_FORM.options)
     d = ops.gemm_fp8b128_m_grouped_contiguous(*act, w2.elements, w2.scales, offsets=offsets)
     if ctx is not None:
-        ctx.gates, ctx.kept, ctx.dtypes = gates, kept, (gate_up.dtype, down.dtype)
+        ctx.gates, ctx.kept, ctx.adds_to = gates, kept, (gate_up, down) if adds else (None, None)
+        ctx.dtypes = tuple(dtype_of(one) if adds else one.dtype for one in (gate_up, down))
         if kept is None:
             saved = [part for one in (w1_back, w2_back) for part in ((None, None) if one is None else (one.elements, one.scales))]
         else:

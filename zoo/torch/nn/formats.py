@@ -95,11 +95,20 @@ class Format:
 
     def weight_gradient(self, dy: Columns, x: Columns, dtype: torch.dtype) -> torch.Tensor:
         """dy^T x of each group, (G, N, K), in bf16 or f32. Groups without rows give zeros."""
+        operator, by_place, more = self._along_rows(dy, x)
+        word = "bf16" if dtype == torch.bfloat16 else "f32"
+        found: torch.Tensor = operator(*by_place, d=word, **more)
+        return found if found.dtype == dtype else found.to(dtype)
+
+    def add_weight_gradient(self, dy: Columns, x: Columns, to: torch.Tensor) -> None:
+        """Adds dy^T x of each group to (G, N, K) in bf16 or f32."""
+        operator, by_place, more = self._along_rows(dy, x)
+        operator.out(*by_place, d=to, accumulate="yes", **more)
+
+    def _along_rows(self, dy: Columns, x: Columns) -> tuple[Any, tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
         more = {} if dy.tensor_scale is None or x.tensor_scale is None else {"alpha": dy.tensor_scale * x.tensor_scale}
         operator = getattr(torch.ops.zoo, f"gemm_{self.tokens}_k_grouped")
-        word = "bf16" if dtype == torch.bfloat16 else "f32"
-        found: torch.Tensor = operator(dy.elements, dy.scales, x.elements, x.scales, x.ends, d=word, **more)
-        return found if found.dtype == dtype else found.to(dtype)
+        return operator, (dy.elements, dy.scales, x.elements, x.scales, x.ends), more
 
     def both_ways(self, weight: torch.Tensor) -> tuple[Quantized, Quantized]:
         """A master weight (N, K), or (G, N, K), by squares, and its transpose."""

@@ -18,8 +18,12 @@ _BYTES = tuple(getattr(torch, name) for name in ("float4_e2m1fn_x2", "float8_e8m
 
 class Layer(torch.nn.Module):
     """A layer with one weight. It trains with `weight`, a parameter in bf16, f16 or f32, or is frozen: `weight` is None, and the buffers
-    `elements`, `scales` and `tensor_scale` hold the quantised weight."""
+    `elements`, `scales` and `tensor_scale` hold the quantised weight.
 
+    add_gradients: the GEMM of a weight's gradient adds to `weight.grad`, if there is one, in place of autograd.
+    """
+
+    add_gradients: bool = False
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None

@@ -42,7 +42,8 @@ class Linear(Layer, torch.nn.Linear):
         return made.freeze() if frozen else made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return product(x, self._read(), self.format, bias=self.bias, out_features=self.out_features, kept=self._kept)
+        options: dict[str, Any] = {"out_features": self.out_features, "kept": self._kept, "adds": self.add_gradients}
+        return product(x, self._read(), self.format, bias=self.bias, **options)
 
     def _shape(self) -> tuple[int, int]:
         return self.out_features, self.in_features

@@ -1,7 +1,7 @@
 """Products of layers with gradients: quantise, multiply, and the two products of the backward pass, as one function of autograd.
 
 x, weight -> y         saved: x by columns in 8 or 4 bits, and the weight
-dy        -> dx, dw    an input that needs no gradient costs nothing
+dy        -> dx, dw    an input that needs no gradient costs nothing; dw may be added to weight.grad: gradients.py
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of
+from zoo.torch.nn.gradients import dtype_of, gradient, onto
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.quantized import Quantized
 
@@ -27,17 +28,19 @@ def product(
     out_features: int | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
+    adds: bool = False,
 ) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
 
     weight: the master weight, quantised here, or what `Format.frozen` made of one.
     out_features: N where the weight was filled up. kept: the forms of this weight that an earlier call has made.
+    adds: a gradient of the weight is added to an existing weight.grad by its GEMM.
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
     size = out_features or weight.shape[-2]
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    y = _product(rows, weight, format, None, bias, size, kept, dtype, True)
+    y = _product(rows, weight, format, None, bias, size, kept, dtype, True, adds)
     if x.dim() == 2:
         return y
     found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], size])  # no view, which FSDP2's hooks would lose in place
@@ -55,6 +58,7 @@ def grouped_product(
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
     zero_rest: bool = True,
+    adds: bool = False,
 ) -> torch.Tensor:
     """Rows of each group of x (M, K) times its matrix of a weight (G, N, K) transposed: (M, N). `offsets` (G,) int32 are the groups' end rows.
 
@@ -66,7 +70,7 @@ def grouped_product(
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, out_features or weight.shape[-2], kept, dtype, zero_rest)
+    return _product(x, weight, format, offsets, bias, out_features or weight.shape[-2], kept, dtype, zero_rest, adds)
 
 
 def _product(
@@ -79,6 +83,7 @@ def _product(
     kept: Kept | None,
     dtype: torch.dtype | None,
     zero_rest: bool,
+    adds: bool,
 ) -> torch.Tensor:
     form = format_of(format)
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
@@ -92,7 +97,8 @@ def _product(
         kept = None  # a graph casts each time that it runs
     elif kept is None:
         kept = Kept()
-    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest)
+    adds = adds and not torch.compiler.is_compiling()
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest, adds)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
@@ -133,6 +139,7 @@ def _forward(
     format: str,
     dtype: torch.dtype,
     zero_rest: bool,
+    adds: bool,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
     form = format_of(format)
@@ -157,7 +164,9 @@ def _forward(
     if ctx is not None:
         ctx.of_master, ctx.kept, ctx.about, ctx.format, ctx.zero_rest = master is not None, kept, about, format, zero_rest
         ctx.sizes = size, x.shape[1], () if master is None else tuple(master.shape)
-        ctx.dtypes = x.dtype, None if master is None else master.dtype, None if bias is None else bias.dtype
+        ctx.adds_to = master if adds else None  # itself: saved tensors of a checkpoint are copies without a gradient
+        of_weight = None if master is None else dtype_of(master) if adds else master.dtype
+        ctx.dtypes = x.dtype, of_weight, None if bias is None else bias.dtype
         ctx.save_for_backward(groups, master if kept is not None and needs_x else None, *saved, *columns)
     return y
 
@@ -182,7 +191,7 @@ class _Product(torch.autograd.Function):
         count = dy.shape[0]
         if count == 0:
             dx = dy.new_empty((0, width), dtype=x_dtype) if needs_x else None
-            dw = dy.new_zeros(shape, dtype=weight_dtype) if needs_weight else None
+            dw = dy.new_zeros(shape, dtype=weight_dtype) if needs_weight and onto(ctx.adds_to, form) is None else None
         else:
             filled = form.filled(dy)
             a, columns = None, None
@@ -196,11 +205,11 @@ class _Product(torch.autograd.Function):
                 back = _back(ctx, form, master, weight)
                 dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, ctx.zero_rest)
             if columns is not None:
-                dw = form.weight_gradient(columns, Columns(*saved), weight_dtype)
-                dw = (dw if groups is not None else dw[0])[..., :size, :width]
+                dw = gradient(form, columns, Columns(*saved), weight_dtype, ctx.adds_to)
+                dw = None if dw is None else (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
-        return dx, dw, db, *(None,) * 10
+        return dx, dw, db, *(None,) * 11
 
 
 def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:
