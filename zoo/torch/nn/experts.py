@@ -154,6 +154,15 @@ class Experts(torch.nn.Module):
     def add_gradients(self, on: bool) -> None:
         self.gate_up.add_gradients = self.down.add_gradients = on
 
+    @property
+    def in_bf16(self) -> bool:
+        """Whether a layer that is not frozen multiplies in bf16 by torch."""
+        return self.down.in_bf16
+
+    @in_bf16.setter
+    def in_bf16(self, on: bool) -> None:
+        self.gate_up.in_bf16 = self.down.in_bf16 = on
+
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
         if torch.is_autocast_enabled(x.device.type):
@@ -163,11 +172,11 @@ class Experts(torch.nn.Module):
         residual = None if self.shared is None else self.shared(x).reshape(tokens.shape).to(torch.bfloat16)
         routing = route(ids, weights.detach(), self.experts, self.first)
         gating = Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
-        if self.frozen:
+        if self.frozen and not self.in_bf16:
             y = self._served(tokens, weights, residual, routing, gating)
         else:
             whole = self.gates == "interleaved" or self.intermediate % 128 == 0
-            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole
+            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
             y = (fused if simple else composed)(tokens, weights, residual, self.gate_up, self.down, routing, gating)
         return y.to(x.dtype).view(x.shape)
 

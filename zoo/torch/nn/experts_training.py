@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from zoo.torch.nn import in_bf16
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of
@@ -64,6 +65,8 @@ def composed(
     """y (T, K) in any format that trains, by any activation."""
 
     def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
+        if w.in_bf16:
+            return in_bf16.grouped(rows.bfloat16(), w.weight, routing.offsets, w.bias, format_of(w.format))
         assert w.weight is not None
         options: dict[str, Any] = {"bias": w.bias, "kept": w._kept, "adds": w.add_gradients}
         return grouped_product(rows, w.weight, routing.offsets, w.format, dtype=torch.bfloat16, **options)

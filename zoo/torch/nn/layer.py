@@ -21,9 +21,11 @@ class Layer(torch.nn.Module):
     `elements`, `scales` and `tensor_scale` hold the quantised weight.
 
     add_gradients: the GEMM of a weight's gradient adds to `weight.grad`, if there is one, in place of autograd.
+    in_bf16: a layer that is not frozen multiplies in bf16 by torch.
     """
 
     add_gradients: bool = False
+    in_bf16: bool = False
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None
@@ -79,7 +81,7 @@ class Layer(torch.nn.Module):
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "weight" and "_kept" in self.__dict__:
+        if name in ("weight", "in_bf16") and "_kept" in self.__dict__:
             self._kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
         super().__setattr__(name, value)
 
