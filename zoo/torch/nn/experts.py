@@ -155,6 +155,15 @@ class Experts(torch.nn.Module):
         self.gate_up.add_gradients = self.down.add_gradients = on
 
     @property
+    def hold_casts(self) -> bool:
+        """Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."""
+        return self.down.hold_casts
+
+    @hold_casts.setter
+    def hold_casts(self, on: bool) -> None:
+        self.gate_up.hold_casts = self.down.hold_casts = on
+
+    @property
     def in_bf16(self) -> bool:
         """Whether a layer that is not frozen multiplies in bf16 by torch."""
         return self.down.in_bf16

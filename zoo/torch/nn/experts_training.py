@@ -17,7 +17,7 @@ import torch
 from zoo.torch.nn import in_bf16
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
-from zoo.torch.nn.formats import Columns, format_of
+from zoo.torch.nn.formats import Columns, format_of, held_parts
 from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
@@ -37,9 +37,13 @@ def fused(
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
-    kept = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
-    adds = gate_up.add_gradients and not torch.compiler.is_compiling()
-    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds)
+    both: tuple[Kept, Kept] = (gate_up._kept, down._kept)
+    held: tuple[Any, ...] = ()
+    kept, adds = (both if all(one.held for one in both) or not _capturing(x) else None), gate_up.add_gradients
+    if torch.compiler.is_compiling():
+        kept, adds, parts = None, False, [held_parts(one.held_forms(_FORM)) for one in both]
+        held = (*parts[0], *parts[1]) if all(parts) else ()
+    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds, *held)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
         return _forward(None, *given)
     return _with_gradients(*given)
@@ -108,7 +112,7 @@ class _Fused(torch.autograd.Function):
             d_down = gradient(_FORM, _columns(*dy_columns), act, ctx.dtypes[1], ctx.adds_to[1])
         if needs_weights:
             d_weights = _of_choices(dots.sum(1), rows)
-        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 7
+        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * (len(ctx.needs_input_grad) - 5)
 
 
 def _forward(
@@ -125,14 +129,17 @@ def _forward(
     gates: str,
     kept: tuple[Kept, Kept] | None,
     adds: bool,
+    *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """Without a ctx nothing is saved."""
-    masters = (gate_up.detach(), down.detach())
-    back = (ctx is not None and ctx.needs_input_grad[0], ctx is not None)
-    forms = [
-        made(_FORM, master, needed) if kept is None else kept[one](_FORM, (gate_up, down)[one], needed)
-        for one, (master, needed) in enumerate(zip(masters, back, strict=True))
-    ]
+    if held:
+        forms: list[Any] = [_FORM.held(*held[:5]), _FORM.held(*held[5:])]
+    else:
+        needed = (ctx is not None and ctx.needs_input_grad[0], ctx is not None)
+        forms = [
+            made(_FORM, master.detach(), back) if kept is None else kept[one](_FORM, master, back)
+            for one, (master, back) in enumerate(zip((gate_up, down), needed, strict=True))
+        ]
     (w1, w1_back), (w2, w2_back) = forms
     h = ops.gemm_fp8b128_m_grouped_gather(*_rows(x.detach()), w1.elements, w1.scales, index, offsets)
     act = ops.quantize_fp8b128_rows_swiglu(paired(h, gates), gates=gates, **_FORM.options)

@@ -119,13 +119,27 @@ class Format:
         """A master weight for the forward product alone."""
         return self._by_squares(*self._squares(weight, "default"))
 
-    def _squares(self, weight: torch.Tensor, form: str) -> tuple[Any, ...]:
+    def cast_again(self, weight: torch.Tensor, forms: tuple[Quantized, Quantized]) -> None:
+        """Writes a changed weight into what `both_ways` has returned."""
+        along, back = forms
+        results = {"q": along.elements, "scales": along.scales, "q_cols": back.elements, "scales_cols": back.scales}
+        *_, scale = self._squares(weight, "out", **results)
+        if along.tensor_scale is not None:
+            along.tensor_scale.copy_(scale)
+
+    def held(self, *parts: torch.Tensor | None) -> tuple[Quantized, Quantized]:
+        """`both_ways` of its `held_parts`."""
+        q, scales, q_cols, scales_cols, tensor_scale = parts
+        assert q is not None and scales is not None and q_cols is not None and scales_cols is not None
+        return self._by_squares(q, scales, tensor_scale), self._by_squares(q_cols, scales_cols, tensor_scale)
+
+    def _squares(self, weight: torch.Tensor, form: str, **results: torch.Tensor) -> tuple[Any, ...]:
         weight = self.filled(weight, 2)
         scale = tensor_scale_of(weight.flatten(0, -2)) if self.weights == "nvfp4" else None
         by_place = (weight,) if scale is None else (weight, scale)
         options = dict(self.options) if self.weights == "fp8b128" else {**self.options, "layout": "blocked"}
-        found = getattr(getattr(torch.ops.zoo, f"quantize_{self.weights}_squares"), form)(*by_place, **options)
-        return (*found, scale)
+        found = getattr(getattr(torch.ops.zoo, f"quantize_{self.weights}_squares"), form)(*by_place, **results, **options)
+        return (*(found or ()), scale)
 
     def _by_squares(self, elements: torch.Tensor, scales: torch.Tensor, tensor_scale: torch.Tensor | None) -> Quantized:
         layout = "plain" if self.weights == "fp8b128" else "blocked"
@@ -209,6 +223,14 @@ _ALL = (
 )
 FORMATS = {one.name: one for one in _ALL}
 TRAINING = tuple(one.name for one in _ALL if one.trains)
+
+
+def held_parts(forms: tuple[Quantized, Quantized] | None) -> tuple[torch.Tensor | None, ...]:
+    """The tensors of both forms of a weight, or nothing."""
+    if forms is None:
+        return ()
+    along, back = forms
+    return along.elements, along.scales, back.elements, back.scales, along.tensor_scale
 
 
 def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torch.Tensor:

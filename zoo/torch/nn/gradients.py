@@ -12,7 +12,7 @@ from zoo.torch.nn.formats import Columns, Format
 
 
 def dtype_of(weight: torch.Tensor) -> torch.dtype:
-    """Of its gradient: `weight.grad_dtype`, which torch has from 2.10 on, may be wider than the weight."""
+    """Of its gradient: `weight.grad_dtype` may be wider than the weight, in a torch that has it."""
     dtype: torch.dtype | None = getattr(weight, "grad_dtype", None) if weight.is_leaf else None
     return dtype or weight.dtype
 

@@ -22,6 +22,7 @@ class Layer(torch.nn.Module):
 
     add_gradients: the GEMM of a weight's gradient adds to `weight.grad`, if there is one, in place of autograd.
     in_bf16: a layer that is not frozen multiplies in bf16 by torch.
+    hold_casts: the casts of the weight stay in their memory, where a compiled layer and a CUDA graph read them.
     """
 
     add_gradients: bool = False
@@ -46,6 +47,19 @@ class Layer(torch.nn.Module):
     def frozen(self) -> bool:
         return self.weight is None
 
+    @property
+    def hold_casts(self) -> bool:
+        return self._kept.held
+
+    @hold_casts.setter
+    def hold_casts(self, on: bool) -> None:
+        if not on:
+            self._kept.let_go()
+        elif self.weight is None:
+            raise ArgumentError(f"hold_casts: {self} is frozen, and casts no weight")
+        else:
+            self._kept.hold(format_of(self.format), self.weight)
+
     def freeze(self) -> Self:
         """Replaces the weight by its quantised form, and returns the layer. Its bias trains no longer."""
         if self.weight is not None:
@@ -55,6 +69,7 @@ class Layer(torch.nn.Module):
         return self
 
     def _hold(self, made: Quantized) -> None:
+        self._kept.let_go()
         self.weight = None
         self._about = {name: getattr(made, name) for name in ("format", "squares", "layout", "packed_shape")}
         for name in _PARTS:
@@ -85,6 +100,11 @@ class Layer(torch.nn.Module):
             self._kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
         super().__setattr__(name, value)
 
+    def _renew_casts(self) -> None:
+        self._kept.clear()
+        if self._kept.held and self.weight is not None:
+            self._kept.hold(format_of(self.format), self.weight)
+
     def _check_device(self) -> None:
         held = self.weight if self.weight is not None else self.elements
         if held is not None:
@@ -102,14 +122,14 @@ class Layer(torch.nn.Module):
                     parts[name] = moved.view(part.dtype) if moved.dtype == torch.uint8 else part
         finally:
             self._buffers.update(parts)
-        self._kept.clear()
+        self._renew_casts()
         self._check_device()
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
         super()._load_from_state_dict(state_dict, prefix, *more)
-        self._kept.clear()
+        self._renew_casts()
 
     def _check_state(self, prefix: str, given: dict[str, Any]) -> None:
         """Refuses what torch would copy number by number."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of
+from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
 from zoo.torch.nn.gradients import dtype_of, gradient, onto
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.quantized import Quantized
@@ -93,12 +93,14 @@ def _product(
     frozen, master = (weight, None) if isinstance(weight, Quantized) else (None, weight)
     _check(form, x, weight, master, bias, dtype)
     parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
-    if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
-        kept = None  # a graph casts each time that it runs
+    held = None
+    if torch.compiler.is_compiling():
+        held, kept, adds = None if kept is None else kept.held_forms(form), None, False
     elif kept is None:
         kept = Kept()
-    adds = adds and not torch.compiler.is_compiling()
-    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest, adds)
+    elif x.is_cuda and torch.cuda.is_current_stream_capturing() and not kept.held:
+        kept = None  # a graph casts each time that it runs
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest, adds, *held_parts(held))
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
@@ -140,6 +142,7 @@ def _forward(
     dtype: torch.dtype,
     zero_rest: bool,
     adds: bool,
+    *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
     form = format_of(format)
@@ -152,6 +155,8 @@ def _forward(
         filled = form.filled(x)
         if master is None:
             read, back = _whole(elements, scales, tensor_scale, about), None
+        elif held:
+            read, back = form.held(*held)
         else:
             read, back = made(form, master, needs_x) if kept is None else kept(form, master, needs_x)
         if needs_weight:
@@ -209,7 +214,7 @@ class _Product(torch.autograd.Function):
                 dw = None if dw is None else (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
-        return dx, dw, db, *(None,) * 11
+        return dx, dw, db, *(None,) * (len(ctx.needs_input_grad) - 3)
 
 
 def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:
