@@ -96,8 +96,9 @@ class Layer(torch.nn.Module):
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("weight", "in_bf16") and "_kept" in self.__dict__:
-            self._kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
+        kept = self.__dict__.get("_kept")
+        if kept is not None and (name == "weight" or (name == "in_bf16" and not kept.held)):
+            kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
         super().__setattr__(name, value)
 
     def _renew_casts(self) -> None:
