@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tests.gpu.test_training_graphs import Model  # noqa: E402
 from zoo.torch.nn import Experts, GroupedLinear, Linear, count_overflows  # noqa: E402
 
 pytestmark = pytest.mark.gpu
@@ -82,6 +83,35 @@ def test_a_graph_reads_casts_that_follow_the_optimiser(kind):
                 parameter.grad = torch.full_like(parameter, 0.25)
             optimiser.step()
     assert not torch.equal(*seen)
+
+
+def test_a_graph_that_steps_casts_into_held_memory():
+    torch.manual_seed(0)
+    model, x = Model().cuda(), batch(0)[:128, :256]
+    for one in (model.linear, model.experts):
+        one.hold_casts = one.add_gradients = True
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True, capturable=True)
+
+    def step():
+        for part in x.chunk(2):  # two micro-batches
+            model(part).float().square().mean().backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=False)
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    with torch.no_grad():
+        before = model(x)
+        for _ in range(3):
+            graph.replay()
+            found, wanted = model(x), copy.deepcopy(model)(x)  # a copy casts for itself
+            assert torch.equal(found, wanted) and not torch.equal(found, before)
+            before = found
 
 
 @every_kind

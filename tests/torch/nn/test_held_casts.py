@@ -12,8 +12,10 @@ from tests.torch.nn.test_gradients import normal
 from tests.torch.nn.test_training import casts, equal, model, step  # noqa: F401
 from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts, GroupedLinear, Linear
-from zoo.torch.nn.formats import TRAINING, Format
+from zoo.torch.nn import kept as keeping
+from zoo.torch.nn.formats import FORMATS, TRAINING, Format
 
+FORM = FORMATS["fp8b128"]
 every_format = pytest.mark.parametrize("format", TRAINING)
 
 
@@ -116,13 +118,40 @@ def test_a_step_between_forward_and_backward_is_refused():
         y.sum().backward()
 
 
+def test_a_step_that_graphs_replay_casts_into_held_memory(monkeypatch):
+    layer, x = Linear(64, 32), normal(8, 64)
+
+    def captured_step():
+        with monkeypatch.context() as capturing:
+            capturing.setattr(keeping, "_capturing", lambda: True)
+            layer(x).sum().backward()
+            torch.optim.SGD(layer.parameters(), lr=0.1).step()
+
+    def fresh():
+        return Linear.from_float(layer)(x)
+
+    layer.hold_casts = True
+    place = memory(layer)
+    captured_step()
+    layer.weight.data += 1  # as a replay writes: it changes no version and calls no hook
+    FORM.cast_again(layer.weight.detach(), layer._kept._forms)
+    assert torch.equal(layer(x), fresh()) and memory(layer) == place and layer._kept.held_forms(FORM) is not None
+    layer.hold_casts = False
+    layer.weight.data += 1
+    assert torch.equal(layer(x), fresh())
+    layer.hold_casts = True  # too late for the graph that was captured
+    layer.weight.data += 1
+    assert torch.equal(layer(x), fresh()) and layer._kept.held_forms(FORM) is None
+
+
 def test_a_copy_and_a_layer_let_go_cast_for_themselves():
     layer = Linear(64, 32)
     layer.hold_casts = True
-    assert not copy.deepcopy(layer).hold_casts
+    assert not copy.deepcopy(layer).hold_casts and layer._kept.held_forms(FORM) is not None
+    layer.in_bf16 = True
+    layer.in_bf16 = False
+    assert layer._kept.held_forms(FORM) is not None
     layer.hold_casts = False
-    held = layer._kept.held_forms(Format("fp8b128", "fp8b128", "fp8b128"))
-    assert held is None and not layer.hold_casts
-    layer.hold_casts = True
+    assert layer._kept.held_forms(FORM) is None
     with pytest.raises(ArgumentError, match="is frozen, and casts no weight"):
         layer.freeze().hold_casts = True

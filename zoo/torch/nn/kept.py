@@ -2,7 +2,7 @@
 
 call of a layer              casts if the weight has changed
 compiled, or in a graph      casts in each call; if the forms are held, reads their memory
-step of an optimiser         casts the weights that it has, whose forms are held, into the same memory
+step of an optimiser         casts the weights that it has, whose forms are held, into the same memory, also in a graph
 """
 
 from __future__ import annotations
@@ -19,15 +19,22 @@ from zoo.torch.quantized import Quantized
 
 _steps = 0  # of all optimisers: some write through .data, which no version counts
 _held: weakref.WeakSet[Kept] = weakref.WeakSet()
+_BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
 
 
 def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
     global _steps
     _steps += 1
-    if _held:
-        stepped = {id(one) for group in optimiser.param_groups for one in group["params"]}
-        for kept in list(_held):
-            kept.follow(stepped)
+    stepped = [one for group in optimiser.param_groups for one in group["params"]] if _held or _capturing() else []
+    if _capturing():
+        for parameter in stepped:
+            setattr(parameter, _BY_GRAPH, True)
+    for kept in list(_held):
+        kept.follow(stepped)
+
+
+def _capturing() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 class Kept:
@@ -49,12 +56,16 @@ class Kept:
     def clear(self) -> None:
         self._key: tuple[Any, ...] | None = None
         self._weight: Any = lambda: None
+        self._by_graph = False  # a graph casts into these forms as it steps
         self._forms: tuple[Quantized, Quantized | None] | None = None
 
     def __call__(self, form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:
         """The weight for the forward product and, if `back`, transposed for the gradient of its input."""
         if weight.is_inference():  # which counts no versions
             return made(form, weight, back)
+        if getattr(weight, _BY_GRAPH, False) and not self._by_graph:
+            self.clear()
+            return made(form, weight.detach(), back)
         key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled())
         kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):
@@ -80,17 +91,20 @@ class Kept:
             self(form, weight, True)
 
     def let_go(self) -> None:
-        self.held = False
+        self.held = self._by_graph = False
         _held.discard(self)
 
-    def follow(self, stepped: set[int]) -> None:
+    def follow(self, stepped: list[torch.Tensor]) -> None:
         weight = self._weight()
-        if self._forms is not None and id(weight) in stepped and self._form is not None:
+        if self._forms is not None and self._form is not None and any(weight is one for one in stepped):
+            self._by_graph |= _capturing()
             self(self._form, weight, True)
 
     def held_forms(self, form: Format) -> tuple[Quantized, Quantized] | None:
         """What a compiled layer reads."""
         if not self.held or self._forms is None or self._form is None or form.name != self._form.name:
+            return None
+        if getattr(self._weight(), _BY_GRAPH, False) and not self._by_graph:
             return None
         along, back = self._forms
         return None if back is None else (along, back)

@@ -102,9 +102,10 @@ class Layer(torch.nn.Module):
         super().__setattr__(name, value)
 
     def _renew_casts(self) -> None:
-        self._kept.clear()
         if self._kept.held and self.weight is not None:
             self._kept.hold(format_of(self.format), self.weight)
+        else:
+            self._kept.clear()
 
     def _check_device(self) -> None:
         held = self.weight if self.weight is not None else self.elements
