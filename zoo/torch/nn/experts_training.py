@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from zoo.torch.nn import in_bf16
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of, held_parts
 from zoo.torch.nn.gradients import dtype_of, gradient
+from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, refuse_second_derivative
@@ -70,7 +70,7 @@ def composed(
 
     def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
         if w.in_bf16:
-            return in_bf16.grouped(rows.bfloat16(), w.weight, routing.offsets, w.bias, format_of(w.format))
+            return grouped_in_bf16(rows.bfloat16(), w.weight, routing.offsets, w.bias, format_of(w.format))
         assert w.weight is not None
         options: dict[str, Any] = {"bias": w.bias, "kept": w._kept, "adds": w.add_gradients}
         return grouped_product(rows, w.weight, routing.offsets, w.format, dtype=torch.bfloat16, **options)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn import in_bf16
 from zoo.torch.nn.formats import format_of
+from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.products import grouped_product
 
@@ -61,7 +61,7 @@ class GroupedLinear(Layer):
     def forward(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         """x (M, in_features) in groups back to back; offsets (num_groups,) int32, the end row of each. Rows after the last give zeros."""
         if self.in_bf16:
-            return in_bf16.grouped(x, self.weight, offsets, self.bias, format_of(self.format))
+            return grouped_in_bf16(x, self.weight, offsets, self.bias, format_of(self.format))
         options: dict[str, Any] = {"out_features": self.out_features, "kept": self._kept, "adds": self.add_gradients}
         return grouped_product(x, self._read(), offsets, self.format, bias=self.bias, **options)
 

@@ -8,7 +8,7 @@ from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import Format
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+def linear_in_bf16(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed, in the dtype of x or autocast's."""
     weight = _trained(weight)
     dtype = _dtype(x)
@@ -17,7 +17,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | No
     return y.to(dtype)
 
 
-def grouped(x: torch.Tensor, weight: torch.Tensor | None, offsets: torch.Tensor, bias: torch.Tensor | None, form: Format) -> torch.Tensor:
+def grouped_in_bf16(
+    x: torch.Tensor, weight: torch.Tensor | None, offsets: torch.Tensor, bias: torch.Tensor | None, form: Format
+) -> torch.Tensor:
     """Rows of groups of x (M, K) times their matrices of a weight (G, N, K). Rows after the last offset give zeros."""
     weight = _trained(weight)
     multiply = getattr(torch.nn.functional, "grouped_mm", None)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn import in_bf16
+from zoo.torch.nn.in_bf16 import linear_in_bf16
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.products import product
 
@@ -44,7 +44,7 @@ class Linear(Layer, torch.nn.Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.in_bf16:
-            return in_bf16.linear(x, self.weight, self.bias)
+            return linear_in_bf16(x, self.weight, self.bias)
         options: dict[str, Any] = {"out_features": self.out_features, "kept": self._kept, "adds": self.add_gradients}
         return product(x, self._read(), self.format, bias=self.bias, **options)
 

@@ -11,6 +11,9 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.experts import Experts
+from zoo.torch.nn.grouped import GroupedLinear
+from zoo.torch.nn.linear import Linear
 
 _KINDS = ("x", "y", "dy")
 
@@ -76,8 +79,6 @@ class Overflows:
 
 def count_overflows(model: torch.nn.Module) -> Overflows:
     """Begins to count for each Linear, GroupedLinear and Experts of the model. Each call reads x, y and dy one time more."""
-    from zoo.torch.nn import Experts, GroupedLinear, Linear
-
     layers = {name: one for name, one in model.named_modules() if isinstance(one, Experts | GroupedLinear | Linear)}
     if not layers:
         raise ArgumentError("count_overflows: the model has no layer of zoo.torch.nn; quantize_(model, format, frozen=False) makes them")
