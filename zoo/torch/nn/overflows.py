@@ -67,7 +67,7 @@ class Overflows:
             one.remove()
 
     def __str__(self) -> str:
-        from zoo.cli.text import table
+        from zoo.text import table
 
         header = ["layer", *(f"largest {kind}" for kind in _KINDS), *(f"overflows of {kind}" for kind in _KINDS)]
         calls = self.calls
