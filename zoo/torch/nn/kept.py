@@ -29,8 +29,9 @@ def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
     if _capturing():
         for parameter in stepped:
             setattr(parameter, _BY_GRAPH, True)
+    addresses = {id(one) for one in stepped}
     for kept in list(_held):
-        kept.follow(stepped)
+        kept.follow(addresses)
 
 
 def _capturing() -> bool:
@@ -66,7 +67,8 @@ class Kept:
         if getattr(weight, _BY_GRAPH, False) and not self._by_graph:
             self.clear()
             return made(form, weight.detach(), back)
-        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled())
+        stream = None if self.held else _stream(weight)  # held forms are as old as their weight
+        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), stream)
         kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):
             along, turned = kept or (None, None)
@@ -90,13 +92,20 @@ class Kept:
         with torch.inference_mode(False):
             self(form, weight, True)
 
+    def loosen(self) -> None:
+        """Refers to the weight no longer. Held forms keep their memory."""
+        if self.held:
+            self._weight = lambda: None
+        else:
+            self.clear()
+
     def let_go(self) -> None:
         self.held = self._by_graph = False
         _held.discard(self)
 
-    def follow(self, stepped: list[torch.Tensor]) -> None:
+    def follow(self, stepped: set[int]) -> None:
         weight = self._weight()
-        if self._forms is not None and self._form is not None and any(weight is one for one in stepped):
+        if self._forms is not None and self._form is not None and id(weight) in stepped:
             self._by_graph |= _capturing()
             self(self._form, weight, True)
 
@@ -108,6 +117,11 @@ class Kept:
             return None
         along, back = self._forms
         return None if back is None else (along, back)
+
+
+def _stream(weight: torch.Tensor) -> int | None:
+    """Another stream would not wait for the cast, so each casts for itself."""
+    return torch.cuda.current_stream(weight.device).cuda_stream if weight.is_cuda else None
 
 
 def made(form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:

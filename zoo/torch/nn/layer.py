@@ -99,13 +99,13 @@ class Layer(torch.nn.Module):
         kept = self.__dict__.get("_kept")
         if kept is not None and (name == "weight" or (name == "in_bf16" and not kept.held)):
             kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
+            if name == "weight" and value is not None:
+                self._buffers.update(dict.fromkeys(_PARTS))  # the layer is frozen no longer
         super().__setattr__(name, value)
 
     def _renew_casts(self) -> None:
         if self._kept.held and self.weight is not None:
             self._kept.hold(format_of(self.format), self.weight)
-        else:
-            self._kept.clear()
 
     def _check_device(self) -> None:
         held = self.weight if self.weight is not None else self.elements
@@ -114,6 +114,7 @@ class Layer(torch.nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Moves what is quantised as bytes: a module's .to(dtype) would round its codes to other numbers."""
+        self._kept.loosen()  # torch swaps no parameter that somebody refers to
         parts = {name: self._buffers[name] for name in _PARTS}
         self._buffers.update(dict.fromkeys(_PARTS))
         try:
@@ -130,6 +131,7 @@ class Layer(torch.nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
+        self._kept.loosen()
         super()._load_from_state_dict(state_dict, prefix, *more)
         self._renew_casts()
 

@@ -45,7 +45,7 @@ class Linear(Layer, torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.in_bf16:
             return linear_in_bf16(x, self.weight, self.bias)
-        options: dict[str, Any] = {"out_features": self.out_features, "kept": self._kept, "adds": self.add_gradients}
+        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients}
         return product(x, self._read(), self.format, bias=self.bias, **options)
 
     def _shape(self) -> tuple[int, int]:
