@@ -229,7 +229,7 @@ class Experts(torch.nn.Module):
     def _of_shared(self, x: torch.Tensor) -> torch.Tensor:
         assert self.shared is not None
         y = self.shared(x)
-        if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        if not isinstance(y, torch.Tensor) or y.numel() != x.numel() or y.shape[-1:] != x.shape[-1:]:
             got = tuple(y.shape) if isinstance(y, torch.Tensor) else f"a {type(y).__name__}"
             raise ArgumentError(f"Experts: shared: expected a result {tuple(x.shape)}, as x, got {got}")
         return y.reshape(-1, self.hidden)
