@@ -68,8 +68,8 @@ def _by_columns(a, a_scale, b, b_scale, offsets, d):
     for group, end in enumerate(offsets.tolist()):
         blocks, columns = slice(begin // 128, end // 128), slice(begin, end)
         if begin < end:
-            of_each_row = numpy.repeat(b_scale[blocks], 128, axis=0).T
-            left = a[:, columns].astype(numpy.float64) * numpy.repeat(a_scale[blocks], 128, axis=0).T
+            of_each_row = numpy.repeat(b_scale[:, blocks], 128, axis=1)
+            left = a[:, columns].astype(numpy.float64) * numpy.repeat(a_scale[:, blocks], 128, axis=1)
             result[group] = left @ (b[:, columns].astype(numpy.float64) * of_each_row).T
         begin = end
     return {"d": result}

@@ -16,8 +16,8 @@ def rows(kernel, x, M, K, **arguments):  # (M, K) in e4m3, one scale for 1 x 128
 def columns(x, offsets):  # x transposed, one scale for 128 x 1; each group is padded with zeros to a multiple of 128
     length, G = len(x) + 128 * len(offsets), len(offsets)
     q = x.new_empty(x.shape[1], -(-length // 16) * 16, dtype=FP8)[:, :length]
-    scales, bounds = x.new_empty(-(-length // 128) + G, x.shape[1], dtype=F32), offsets.new_empty(2, G)
-    padded = {"scales": scales[:-G], "padded_starts": bounds[0], "padded_ends": bounds[1]}
+    scales, bounds = x.new_empty(-(-length // 128) + G, x.shape[1], dtype=F32).t(), offsets.new_empty(2, G)
+    padded = {"scales": scales[:, :-G], "padded_starts": bounds[0], "padded_ends": bounds[1]}
     launch("quantize.fp8b128.cols.m_grouped_padded", x=x, offsets=offsets, q=q, layout="mn_major", **padded)
     return q, scales, bounds[1]
 

@@ -132,7 +132,7 @@ def dispatch_backwards(rows):
 def blocks_one_late(columns):
     def broken(x, offsets):
         q, scales, ends = columns(x, offsets)
-        return q, scales.roll(1, 0), ends
+        return q, scales.t().roll(1, 0).t(), ends
 
     return broken
 

@@ -82,11 +82,7 @@ def by_the_rule(kernel: Kernel, given: dict[str, numpy.ndarray], words: dict[str
         run(kernel, {**given, **typed, **settings})
     except zoo.ConstraintError:  # rows must start at multiples of 16 bytes, and JAX's arrays do not: zoo.jax moves them apart
         run(kernel, {**{name: _apart(array) for name, array in given.items()}, **typed, **settings})
-    return {
-        name: array.T if name in made and made[name].transposed else array
-        for name, array in results.items()
-        if kernel.arguments[name].access != "workspace"
-    }
+    return {name: array for name, array in results.items() if kernel.arguments[name].access != "workspace"}
 
 
 def _strided(made: Made) -> numpy.ndarray:

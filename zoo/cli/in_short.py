@@ -30,7 +30,7 @@ _OTHERS = {  # op, direction or arrangement or step, extra or gradient
     ("requantize", "squares", ""): "round scales up to powers of two",
     ("scales", "blocked", ""): "plain scales to tiles of 128 x 4",
     ("scales", "unblocked", ""): "tiles of 128 x 4 to plain scales",
-    ("scales", "mn_major", ""): "f32 scales transposed, for Hopper",
+    ("scales", "mn_major", ""): "f32 scales by columns, for Hopper",
     ("scales", "ue8m0_words", ""): "f32 scales to words of four ue8m0",
     ("pack", "", ""): "pad rows for mxfp8_mxfp4 GEMMs",
     ("pack", "fragments", ""): "pack weights for Hopper",

@@ -16,7 +16,7 @@ import torch
 
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
-from zoo.torch.nn.formats import Columns, format_of
+from zoo.torch.nn.formats import Columns, format_of, one_more_block_each
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, refuse_second_derivative
@@ -161,8 +161,8 @@ def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[
 
 
 def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
-    """The product of weight gradients asks for one more row of scales for each group."""
-    return Columns(elements, torch.nn.functional.pad(scales.t(), (0, 0, 0, ends.shape[0])), ends)
+    """The product of weight gradients asks for one more block of scales for each group."""
+    return Columns(elements, one_more_block_each(scales, ends.shape[0]), ends)
 
 
 def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
