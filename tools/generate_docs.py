@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tools.documentation.accuracy import accuracy_table
-from tools.documentation.chips import chip_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
 from tools.documentation.performance import layers_table, limits_table, quantiser_table, rivals_table
@@ -66,7 +65,6 @@ def pages(root: Path, found: Comparison | None) -> dict[Path, str]:
     made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
     performance = {"quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
     parts = {
-        docs / "gemm.md": {"chips": chip_table(kernels)},
         docs / "formats.md": {"accuracy": accuracy_table()},
         docs / "performance.md": performance,
     }
