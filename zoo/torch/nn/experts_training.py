@@ -16,7 +16,7 @@ import torch
 
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
-from zoo.torch.nn.formats import Columns, format_of, held_parts
+from zoo.torch.nn.formats import Columns, format_of, held_parts, one_more_block_each
 from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.kept import Kept, made
@@ -177,8 +177,8 @@ def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[
 
 
 def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
-    """The product of weight gradients asks for one more row of scales for each group."""
-    return Columns(elements, torch.nn.functional.pad(scales.t(), (0, 0, 0, ends.shape[0])), ends)
+    """The product of weight gradients asks for one more block of scales for each group."""
+    return Columns(elements, one_more_block_each(scales, ends.shape[0]), ends)
 
 
 def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -72,8 +72,8 @@ class Format:
         by_place = (x, groups) if scale is None else (x, groups, scale)
         operator = getattr(torch.ops.zoo, f"quantize_{self.tokens}_cols_m_grouped_padded")
         elements, scales, _, ends = operator(*by_place, layout="mn_major" if self.tokens == "fp8b128" else "blocked", **self.options)
-        if self.tokens == "fp8b128":  # its product asks for one more row of scales for each group
-            scales = torch.nn.functional.pad(scales.t(), (0, 0, 0, groups.shape[0]))
+        if self.tokens == "fp8b128":
+            scales = one_more_block_each(scales, groups.shape[0])
         return Columns(elements, scales, ends, scale)
 
     def rows_and_columns(self, x: torch.Tensor, groups: torch.Tensor | None = None) -> tuple[Quantized | torch.Tensor, Columns]:
@@ -84,7 +84,7 @@ class Format:
         ends = torch.full((1,), count, dtype=torch.int32, device=x.device)
         if self.tokens == "fp8b128":
             q, scales, q_cols, scales_cols = torch.ops.zoo.quantize_fp8b128_both(x, layout="mn_major", **self.options)
-            return Quantized(q, scales, "fp8b128"), Columns(q_cols, torch.nn.functional.pad(scales_cols.t(), (0, 0, 0, 1)), ends)
+            return Quantized(q, scales, "fp8b128"), Columns(q_cols, one_more_block_each(scales_cols, 1), ends)
         x = torch.nn.functional.pad(x, (0, 0, 0, -count % _TILE)) if count % _TILE else x
         scale = tensor_scale_of(x) if self.tokens == "nvfp4" else None
         by_place = (x,) if scale is None else (x, scale)
@@ -231,6 +231,11 @@ def held_parts(forms: tuple[Quantized, Quantized] | None) -> tuple[torch.Tensor 
         return ()
     along, back = forms
     return along.elements, along.scales, back.elements, back.scales, along.tensor_scale
+
+
+def one_more_block_each(scales: torch.Tensor, groups: int) -> torch.Tensor:
+    """mn_major scales (K, blocks) with a block more for each group, as the product of weight gradients asks."""
+    return torch.nn.functional.pad(scales.t(), (0, 0, 0, groups)).t()
 
 
 def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torch.Tensor:
