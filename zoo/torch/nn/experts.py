@@ -147,6 +147,33 @@ class Experts(torch.nn.Module):
     def frozen(self) -> bool:
         return self.down.frozen
 
+    @property
+    def add_gradients(self) -> bool:
+        """Whether GEMMs add gradients of the weights to `weight.grad`, where there is one, in place of autograd."""
+        return self.down.add_gradients
+
+    @add_gradients.setter
+    def add_gradients(self, on: bool) -> None:
+        self.gate_up.add_gradients = self.down.add_gradients = on
+
+    @property
+    def hold_casts(self) -> bool:
+        """Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."""
+        return self.down.hold_casts
+
+    @hold_casts.setter
+    def hold_casts(self, on: bool) -> None:
+        self.gate_up.hold_casts = self.down.hold_casts = on
+
+    @property
+    def in_bf16(self) -> bool:
+        """Whether a layer that is not frozen multiplies in bf16 by torch."""
+        return self.down.in_bf16
+
+    @in_bf16.setter
+    def in_bf16(self, on: bool) -> None:
+        self.gate_up.in_bf16 = self.down.in_bf16 = on
+
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
         self._check_given(x, ids, weights)
@@ -157,11 +184,11 @@ class Experts(torch.nn.Module):
         residual = None if self.shared is None else self._of_shared(x).to(torch.bfloat16)
         routing = route(ids, weights.detach(), self.experts, self.first)
         gating = Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
-        if self.frozen:
+        if self.frozen and not self.in_bf16:
             y = self._served(tokens, weights, residual, routing, gating)
         else:
             whole = self.gates == "interleaved" or self.intermediate % 128 == 0
-            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole
+            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
             tokens = tokens.to(torch.bfloat16)  # as kernels of the backward pass read them
             y = (fused if simple else composed)(tokens, weights, residual, self.gate_up, self.down, routing, gating)
         return y.to(x.dtype).view(x.shape)
@@ -202,7 +229,7 @@ class Experts(torch.nn.Module):
     def _of_shared(self, x: torch.Tensor) -> torch.Tensor:
         assert self.shared is not None
         y = self.shared(x)
-        if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        if not isinstance(y, torch.Tensor) or y.numel() != x.numel() or y.shape[-1:] != x.shape[-1:]:
             got = tuple(y.shape) if isinstance(y, torch.Tensor) else f"a {type(y).__name__}"
             raise ArgumentError(f"Experts: shared: expected a result {tuple(x.shape)}, as x, got {got}")
         return y.reshape(-1, self.hidden)
