@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,17 +26,27 @@ ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
 
 
+@dataclass(frozen=True, eq=False)
+class Master:
+    """One matrix of each expert (E, N, K), of a module that is not zoo's."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    format: str
+    _kept: Kept | None
+
+
 def fused(
     x: torch.Tensor,
     weights: torch.Tensor,
     residual: torch.Tensor | None,
-    gate_up: ExpertWeights,
-    down: ExpertWeights,
+    gate_up: ExpertWeights | Master,
+    down: ExpertWeights | Master,
     routing: Routing,
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
-    kept = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
+    kept: Any = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
     given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
         return _forward(None, *given)
@@ -54,14 +65,14 @@ def composed(
     x: torch.Tensor,
     weights: torch.Tensor,
     residual: torch.Tensor | None,
-    gate_up: ExpertWeights,
-    down: ExpertWeights,
+    gate_up: ExpertWeights | Master,
+    down: ExpertWeights | Master,
     routing: Routing,
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in any format that trains, by any activation."""
 
-    def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
+    def multiplied(rows: torch.Tensor, w: ExpertWeights | Master) -> torch.Tensor:
         assert w.weight is not None
         return grouped_product(rows, w.weight, routing.offsets, w.format, bias=w.bias, kept=w._kept, dtype=torch.bfloat16)
 
