@@ -32,19 +32,18 @@ def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate
     apply = getattr(experts, "_apply_gate", None)
     if apply is None:
         return None
-    given = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0)) * 8  # beyond usual limits
-    try:
-        stand_in = types.SimpleNamespace(**dict(numbers), **({} if act is None else {"act_fn": act()}))
-        with torch.no_grad():
-            found = apply(stand_in, given.clone())
-    except Exception:  # of code that nobody here wrote, and which needs more than a gate has
-        return None
-    if not isinstance(found, torch.Tensor) or found.shape != (_ROWS, _COLUMNS // 2):
-        return None
-    for gate in _candidates(numbers):
-        wanted = _applied(gate, given)
-        if (found.float() - wanted).abs().max() <= _CLOSE * wanted.abs().max():
-            return gate
+    with torch.device("cpu"), torch.no_grad():  # a model may be being made on another
+        given = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0), dtype=torch.float32) * 8  # beyond usual limits
+        try:
+            found = apply(types.SimpleNamespace(**dict(numbers), **({} if act is None else {"act_fn": act()})), given.clone())
+        except Exception:  # of code that nobody here wrote, and which needs more than a gate has
+            return None
+        if not isinstance(found, torch.Tensor) or found.shape != (_ROWS, _COLUMNS // 2):
+            return None
+        for gate in _candidates(numbers):
+            wanted = _applied(gate, given)
+            if (found.float() - wanted).abs().max() <= _CLOSE * wanted.abs().max():
+                return gate
     return None
 
 
