@@ -66,7 +66,8 @@ def gpt_oss(tiny: bool) -> Case:
     else:
         sizes |= dict(num_local_experts=32, num_experts_per_tok=4)
     config = transformers.GptOssConfig(**sizes)
-    return Case("gpt-oss-20b, MXFP4", config, in_mxfp4, {"zoo, MXFP4 experts": {"quantized": {"quant_method": "mxfp4"}}}, True)
+    served: dict[str, dict[str, Any]] = {"zoo, MXFP4 experts": {"quantized": {"quant_method": "mxfp4"}}}
+    return Case("gpt-oss-20b, MXFP4", config, in_mxfp4, served, True)
 
 
 def qwen3_moe(tiny: bool) -> Case:
@@ -87,9 +88,11 @@ def deepseek_v3(tiny: bool) -> Case:
     if tiny:
         ranks = dict(q_lora_rank=32, kv_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16)
         routed = dict(n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1)
-        sizes |= dict(vocab_size=96, hidden_size=64, moe_intermediate_size=128, num_attention_heads=4, num_key_value_heads=4, **ranks, **routed)
+        sizes |= dict(
+            vocab_size=96, hidden_size=64, moe_intermediate_size=128, num_attention_heads=4, num_key_value_heads=4, **ranks, **routed
+        )
     config = transformers.DeepseekV3Config(**sizes)
-    served = {
+    served: dict[str, dict[str, Any]] = {
         "zoo, ZooConfig": {"quantization_config": zoo.transformers.ZooConfig("fp8b128")},
         "zoo, bf16 weights": {"experts_implementation": "zoo"},
     }
@@ -113,7 +116,7 @@ def in_mxfp4(state: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Ten
 def in_fp8(state: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
     found = {}
     for name, tensor in state.items():
-        linear = name.endswith("_proj.weight")
+        linear = "_proj" in name and name.endswith(".weight")
         if linear or name.endswith(("experts.gate_up_proj", "experts.down_proj")):
             weights = quantize(tensor, "fp8b128", direction="squares")
             found[name] = weights.elements
@@ -143,7 +146,7 @@ def float_model(case: Case, device: str) -> Any:
             else:
                 transposed = type(model).__name__.startswith("GptOss") and ".experts." in name
                 one.normal_(std=one.shape[-2 if transposed else -1] ** -0.5)
-        for name, one in model.named_buffers():
+        for one in model.buffers():
             if one.is_floating_point():
                 one.zero_()  # corrections of routers; rotary frequencies follow
     for module in model.modules():

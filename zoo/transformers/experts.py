@@ -201,7 +201,7 @@ def _about(module: Any) -> tuple[type[Any], type[Any] | None, Numbers]:
 
 
 @torch.compiler.assume_constant_result
-def _constant_gate(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate | None:
+def _constant_gate(experts: Any, act: Any, numbers: Numbers) -> Gate | None:
     return gate_of(experts, act, numbers)
 
 

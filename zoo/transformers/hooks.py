@@ -46,7 +46,7 @@ def register() -> Hooks:
             if name not in _undo:
                 _undo[name] = switch()
             found.states[name] = "on"
-        except (_Unlike, ImportError, AttributeError) as error:
+        except (_Unlike, ImportError, AttributeError, KeyError) as error:
             found.states[name] = f"off: {error}"
             declined(name, f"transformers {transformers.__version__}: {error}")
     return found

@@ -32,7 +32,7 @@ class Stored(torch.nn.Module):
             self.register_parameter(f"{name}_bias", torch.nn.Parameter(torch.empty(experts, rows), requires_grad=False))
 
 
-class ZooMxfp4Quantizer(Mxfp4HfQuantizer):  # type: ignore[misc]
+class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
     def __init__(self, quantization_config: Any, **kwargs: Any):
         super().__init__(quantization_config, **kwargs)
         self.takes = False

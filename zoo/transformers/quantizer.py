@@ -30,13 +30,13 @@ _MATRICES = ("gate_up_proj", "down_proj")
 _PARTS = ("elements", "scales", "tensor_scale", "bias")
 
 
-class ZooQuantizer(HfQuantizer):  # type: ignore[misc]
+class ZooQuantizer(HfQuantizer):
     requires_calibration = False
     quantization_config: ZooConfig
 
     def __init__(self, quantization_config: ZooConfig, **kwargs: Any):
         super().__init__(quantization_config, **kwargs)
-        self.pre_quantized = self.pre_quantized and quantization_config.frozen
+        self.pre_quantized: bool = kwargs.get("pre_quantized", True) and quantization_config.frozen
         self.linears: dict[str, Quantized | None] = {}  # weights that have arrived, by the layer's name
         self.experts: dict[str, Experts] = {}
         self.expected: dict[str, torch.Tensor] = {}  # tensors of a saved model, without memory
@@ -186,7 +186,7 @@ class ZooQuantizer(HfQuantizer):  # type: ignore[misc]
         return True
 
 
-class _Quantise(ConversionOps):  # type: ignore[misc]
+class _Quantise(ConversionOps):
     """Hands one weight to the quantizer. transformers then has nothing left to set."""
 
     def __init__(self, quantizer: ZooQuantizer):

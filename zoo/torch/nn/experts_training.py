@@ -47,10 +47,14 @@ def fused(
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
     kept: Any = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
-    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
-    if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
-        return _forward(None, *given)
-    return _with_gradients(*given)
+    trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
+    x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
+    given: Any = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
+    return _with_gradients(*given) if trains else _forward(None, *given)
+
+
+def _need_gradients(*given: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
 
 
 def _with_gradients(*given: Any) -> torch.Tensor:
@@ -76,6 +80,7 @@ def composed(
         assert w.weight is not None
         return grouped_product(rows, w.weight, routing.offsets, w.format, bias=w.bias, kept=w._kept, dtype=torch.bfloat16)
 
+    x = x.to(torch.bfloat16) if _need_gradients(x, gate_up.weight) else x
     h = multiplied(gather(x, routing), gate_up)
     gate, up = paired(h, gating.gates).float().unbind(1 if gating.gates == "halves" else 2)
     if gating.limit is not None:
