@@ -46,7 +46,7 @@ def fused(
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
-    kept: Any = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
+    kept: Any = None if torch.compiler.is_compiling() or capturing(x) else (gate_up._kept, down._kept)
     trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
     x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
     given: Any = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
@@ -187,6 +187,6 @@ def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return torch.where(rows < 0, 0, of_rows[rows.clamp(min=0)])
 
 
-def _capturing(x: torch.Tensor) -> bool:
+def capturing(x: torch.Tensor) -> bool:
     """What is cast inside a graph must be cast each time that it runs."""
-    return bool(x.is_cuda and torch.cuda.is_current_stream_capturing())
+    return bool(x.is_cuda and torch.cuda.is_current_streamcapturing())
