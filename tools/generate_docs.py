@@ -19,8 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.clients import record
 from tools.documentation.accuracy import accuracy_table
 from tools.documentation.chips import chip_table
+from tools.documentation.clients import clients_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
 from tools.documentation.learning import Learning, learning
@@ -76,6 +78,7 @@ def pages(root: Path, found: Comparison | None, learned: Learning | None) -> dic
     made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
     performance = {"quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
     parts = {
+        docs / "clients.md": {"clients": clients_table(record.read(docs / record.FILE.name))},
         docs / "gemm.md": {"chips": chip_table(kernels)},
         docs / "formats.md": {"accuracy": accuracy_table()},
         docs / "performance.md": performance,

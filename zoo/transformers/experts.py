@@ -19,7 +19,7 @@ from zoo.errors import ArgumentError
 from zoo.torch.nn.experts_serving import RECIPES, Gating, Matrices, paired
 from zoo.torch.nn.experts_training import Master, capturing, composed, fused
 from zoo.torch.nn.formats import format_of, on_gpu
-from zoo.torch.nn.kept import Kept, made
+from zoo.torch.nn.kept import _BY_GRAPH, Kept, made
 from zoo.torch.nn.routing import combine, route
 from zoo.transformers.declined import declined
 from zoo.transformers.gating import NAMES, Gate, Numbers, gate_of
@@ -111,7 +111,7 @@ def _given(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> tuple[t
 
 def _transposed(held: _Held | None, one: int, weight: torch.Tensor) -> torch.Tensor:
     """(E, N, K) of a parameter (E, K, N). Without gradients one view serves all calls, so that its quantised form is kept."""
-    if held is None or (torch.is_grad_enabled() and weight.requires_grad):
+    if held is None or (torch.is_grad_enabled() and weight.requires_grad) or hasattr(weight, _BY_GRAPH):
         return weight.mT
     name = str(one)
     if name not in held.matrices or held.matrices[name][0] is not weight:
