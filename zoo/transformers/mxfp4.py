@@ -96,7 +96,22 @@ class ZooMxfp4Quantizer(Mxfp4HfQuantizer):
         return [] if self.takes else super().get_weight_conversions()
 
     def get_state_dict_and_metadata(self, model: Any) -> Any:
-        return (None, {}) if self.takes else super().get_state_dict_and_metadata(model)
+        if not self.takes:
+            return super().get_state_dict_and_metadata(model)
+        found = model.state_dict()
+        for name, module in model.named_modules():
+            if isinstance(module, Experts):
+                found = {key: one for key, one in found.items() if not key.startswith(f"{name}.")} | _stored(name, module)
+        return found, {}
 
-    def is_serializable(self) -> bool:
-        return not self.takes and bool(super().is_serializable())
+
+def _stored(name: str, experts: Experts) -> dict[str, torch.Tensor]:
+    """The tensors of the checkpoint, by their names."""
+    found = {}
+    for part in ("gate_up", "down"):
+        matrix = getattr(experts, part)
+        plain = matrix.plain()
+        found[f"{name}.{part}_proj_blocks"] = plain.elements.view(torch.uint8).unflatten(-1, (-1, 16))
+        found[f"{name}.{part}_proj_scales"] = plain.scales.view(torch.uint8)
+        found[f"{name}.{part}_proj_bias"] = matrix.bias
+    return found

@@ -7,6 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'cubin-zoo[transformers]'")
 
+import safetensors.torch  # noqa: E402
+
 import zoo.transformers  # noqa: E402
 from tests.clients.transformers.models import calls_of, config, model, relative, tokens  # noqa: E402
 from zoo.errors import ArgumentError  # noqa: E402
@@ -75,9 +77,13 @@ def test_what_is_to_be_dequantised_stays_with_transformers(recwarn):
     assert sum("dequantize=True" in str(warning.message) for warning in recwarn.list) == 1
 
 
-def test_saving_says_that_it_cannot():
-    with pytest.raises(ValueError, match="not serializable"):
-        loaded(checkpoint()[0]).save_pretrained("nowhere")
+def test_a_saved_model_has_the_tensors_of_its_checkpoint(tmp_path):
+    stored, _ = checkpoint()
+    loaded(stored).save_pretrained(tmp_path)
+    found = safetensors.torch.load_file(tmp_path / "model.safetensors")
+    assert found.keys() == stored.keys() and all(torch.equal(found[key], one) for key, one in stored.items())
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert isinstance(again.model.layers[0].mlp.experts, Experts)
 
 
 def test_unregistered_the_checkpoint_is_transformers_own():
