@@ -298,11 +298,10 @@ def decode_graph(model: Any, vocabulary: int) -> str:
     try:
         with torch.no_grad():
             cache = model(ids, use_cache=True, logits_to_keep=1).past_key_values
-            token, mask = ids[:, -1:].contiguous(), torch.ones(SEQUENCES, 65, dtype=torch.long, device="cuda")
-            place = torch.full((SEQUENCES, 1), 64, device="cuda")
+            token, place = ids[:, -1:].contiguous(), torch.full((SEQUENCES, 1), 64, device="cuda")
 
             def step() -> None:
-                model(token, past_key_values=copy.deepcopy(cache), attention_mask=mask, position_ids=place, logits_to_keep=1)
+                model(token, past_key_values=copy.deepcopy(cache), position_ids=place, logits_to_keep=1)
 
             aside = torch.cuda.Stream()
             aside.wait_stream(torch.cuda.current_stream())
@@ -338,7 +337,7 @@ def measure(way: str, model: Any, vocabulary: int, graphs: bool) -> None:
         print(f"  {way:32} failed: {type(error).__name__}: {' '.join(str(error).split())[:100]}", flush=True)
 
 
-def run(case: Case, device: str, tiny: bool) -> None:
+def run(case: Case, device: str, tiny: bool, graphs: bool) -> None:
     print(f"\n{case.name}, {case.config.num_hidden_layers} layers", flush=True)
     float_one = float_model(case, device)
     state = dict(float_one.state_dict())
@@ -351,7 +350,7 @@ def run(case: Case, device: str, tiny: bool) -> None:
         print(header)
         for name in ("eager", "grouped_mm"):
             with implementation(float_one, name):
-                measure(f"transformers, bf16, {name}", float_one, case.config.vocab_size, name != "eager")
+                measure(f"transformers, bf16, {name}", float_one, case.config.vocab_size, graphs and name != "eager")
     for way, arguments in case.served.items():
         same = set(arguments) == {"experts_implementation"}  # the float model itself
         model = float_one if same else load(case, stored, device, arguments)
@@ -359,7 +358,7 @@ def run(case: Case, device: str, tiny: bool) -> None:
             model.set_experts_implementation(arguments["experts_implementation"])
         check(case, way, model, float_one, ids)
         if not tiny:
-            measure(way, model, case.config.vocab_size, not same)
+            measure(way, model, case.config.vocab_size, graphs and not same)
         del model
         gc.collect()
         if device == "cuda":
@@ -370,6 +369,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true", help="small models, nothing measured")
     parser.add_argument("--only", default="", help="models whose name has this text")
+    parser.add_argument("--no-graphs", action="store_true", help="captures nothing, if a failed capture spoils what follows")
     parser.add_argument("--record", type=Path, help="writes what passed to this file, such as docs/clients.json")
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -388,7 +388,7 @@ def main() -> int:
         begun = time.perf_counter()
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            run(case, device, given.tiny)
+            run(case, device, given.tiny, not given.no_graphs)
         case.failures += sorted({str(one.message) for one in warned if "zoo.transformers" in str(one.message)})  # a layer that zoo left
         for failure in case.failures:
             print(f"  wrong: {failure}")
