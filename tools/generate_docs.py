@@ -6,8 +6,8 @@ python tools/generate_docs.py              writes docs/kernels/*.md, docs/pictur
                                            docs/layers.md and docs/performance.md
 python tools/generate_docs.py --check      exit 1 naming what is out of date
 
-docs/rivals.json is made on a GPU by tools/compare_rivals.py, docs/learning.json by `python -m tools.lab.language_model`. What is made of a
-file is left alone while the file does not exist.
+docs/rivals.json is made on a GPU by tools/compare_rivals.py, docs/layers.json by tools/layer_tables.py, docs/learning.json by
+`python -m tools.lab.language_model`. What is made of a file is left alone while the file does not exist. Whole layers then have no tables.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from tools.documentation.chips import chip_table
 from tools.documentation.clients import clients_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
+from tools.documentation.layers import FILE as LAYERS
+from tools.documentation.layers import PAGE, page, read, summary
 from tools.documentation.learning import Learning, learning
 from tools.documentation.learning import picture as learning_picture
 from tools.documentation.learning import pictures as learning_pictures
 from tools.documentation.learning import section as learning_section
-from tools.documentation.performance import layers_table, limits_table, quantiser_table, rivals_table
+from tools.documentation.performance import limits_table, quantiser_table, rivals_table
 from tools.documentation.picture import caption, picture
 from tools.documentation.svg import THEMES
 from tools.documentation.text import between
@@ -76,7 +78,10 @@ def pages(root: Path, found: Comparison | None, learned: Learning | None) -> dic
     kernels = list(manifest.kernels)
     made = {docs / "kernels" / name: text for name, text in kernel_pages(kernels, evidence).items()}
     made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
-    performance = {"quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
+    layers = read(docs / LAYERS.name)
+    if layers:
+        made[docs / "kernels" / PAGE] = page(layers)
+    performance = {"layers": summary(layers), "quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
     parts = {
         docs / "clients.md": {"clients": clients_table(record.read(docs / record.FILE.name))},
         docs / "gemm.md": {"chips": chip_table(kernels)},
@@ -85,7 +90,7 @@ def pages(root: Path, found: Comparison | None, learned: Learning | None) -> dic
     }
     if found is not None:
         made |= {path: picture(found, theme) for theme, path in zip(THEMES, pictures(root), strict=True)}
-        performance |= {"rivals": rivals_table(found), "layers": layers_table(found)}
+        performance["rivals"] = rivals_table(found)
         parts[root / "README.md"] = {"caption": caption(found)}
     if learned is not None:
         made |= {path: learning_picture(learned, theme) for theme, path in zip(THEMES, learning_pictures(root), strict=True)}
