@@ -124,8 +124,8 @@ def arrangement(module: Any) -> Gate | str:
     missing = [name for name in ("is_transposed", "has_bias", "has_gate", "gate_up_proj", "down_proj") if not hasattr(module, name)]
     if missing:
         return f"has no {missing[0]}, so the arrangement of its weights is unknown"
-    if not module.has_gate:
-        return "has no gates"
+    if not module.has_gate or "_apply_gate" in module.__dict__:
+        return "has no gates, or a gate that its class lacks"
     gate_up, down = module.gate_up_proj, module.down_proj
     sizes = (tuple(gate_up.shape), tuple(down.shape))
     if gate_up.dim() == 3 and down.dim() == 3:
@@ -197,7 +197,8 @@ def _no_product(device: torch.device) -> str:
 
 def _about(module: Any) -> tuple[type[Any], type[Any] | None, Numbers]:
     act = getattr(module, "act_fn", None)
-    numbers = tuple((name, getattr(module, name)) for name in NAMES if hasattr(module, name))
+    given = [(name, getattr(module, name, ())) for name in NAMES]
+    numbers = tuple((name, one) for name, one in given if one is None or isinstance(one, (int, float)))
     return type(module), None if act is None else type(act), numbers
 
 

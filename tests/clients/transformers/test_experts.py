@@ -132,7 +132,15 @@ def act(name):
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"), [("act_fn", "activation"), ("gate", "activation"), ("sizes", "multiples"), ("no gate", "gates")]
+    ("change", "reason"),
+    [
+        ("act_fn", "activation"),
+        ("gate", "activation"),
+        ("sizes", "multiples"),
+        ("no gate", "gates"),
+        ("own gate", "gate that its class lacks"),
+        ("tensor", "activation"),
+    ],
 )
 def test_what_zoo_does_not_know_stays_with_transformers(change, reason):
     p, module = drawn("qwen3_moe")
@@ -146,6 +154,11 @@ def test_what_zoo_does_not_know_stays_with_transformers(change, reason):
     elif change == "sizes":
         module = model("qwen3_moe", moe_intermediate_size=120, experts_implementation="zoo").model.layers[0].mlp.experts
         p = problem(hidden=64, intermediate=120)
+    elif change == "own gate":
+        module._apply_gate = lambda rows: rows.chunk(2, -1)[0]
+    elif change == "tensor":
+        module = model("gpt_oss", experts_implementation="zoo").model.layers[0].mlp.experts
+        module.limit, p = torch.tensor(7.0), problem(hidden=64, intermediate=96)
     else:
         module.has_gate, module.up_proj = False, torch.nn.Parameter(module.gate_up_proj[:, :128].clone())
     gate_of.cache_clear()
