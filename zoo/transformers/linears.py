@@ -34,7 +34,7 @@ def linear_before(default: Callable[..., torch.Tensor]) -> Callable[..., torch.T
         scales = weight_scale_inv.detach()
         scales = scales if scales.dtype == torch.float32 else scales.float()
         whole = Quantized(weight.detach(), scales, FORMAT, squares=True)
-        return product(input, whole, FORMAT, bias=bias, out_features=weight.shape[0])
+        return product(input, whole, FORMAT, bias=bias)
 
     return fp8_linear
 
