@@ -239,6 +239,14 @@ def test_frozen_experts_refuse_to_drop_the_gradient_of_x_and_pass_that_of_the_ro
     assert gradient[4, 1] == pytest.approx(float(more - less), rel=0.02) and gradient[0, 0] == 0
 
 
+def frozen(way, **options):
+    """In fp8b128, whose GEMMs have neither biases nor other activations than silu."""
+    weights = torch.ones(4, 256, 128), torch.ones(4, 128, 128)
+    if way == "from_float":
+        return Experts.from_float(*weights, "fp8b128", frozen=True, **options)
+    return Experts.from_quantized(*(quantize(one, "fp8b128", direction="squares") for one in weights), "fp8b128", **options)
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -250,6 +258,13 @@ def test_frozen_experts_refuse_to_drop_the_gradient_of_x_and_pass_that_of_the_ro
         (lambda: Experts(4, 120, 64), "hidden: fp8b128 needs a multiple of 16, got 120"),
         (lambda: Experts(4, 128, 64, activation="gpt_oss").freeze(), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
         (lambda: Experts(4, 128, 64, bias=True).freeze(), "no bias; these formats have it: fp8_mxfp4"),
+        (lambda: frozen("from_float", activation="gpt_oss"), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
+        (lambda: frozen("from_float", gate_up_bias=torch.zeros(4, 256), down_bias=torch.zeros(4, 128)), "no bias; these formats have it"),
+        (lambda: frozen("from_quantized", activation="gpt_oss"), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
+        (
+            lambda: frozen("from_quantized", gate_up_bias=torch.zeros(4, 256), down_bias=torch.zeros(4, 128)),
+            "no bias; these formats have it",
+        ),
         (lambda: Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 64, 128)), r"expected gate_up \(E, 2 I, K\)"),
         (lambda: Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 128, 64), down_bias=torch.zeros(4, 128)), "both biases"),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 64), torch.zeros(3, 2).int(), torch.zeros(3, 2)), r"x: expected \(\.\.\., 128\)"),

@@ -82,9 +82,7 @@ class Experts(torch.nn.Module):
         made = cls._empty(down.shape, format, gate_up_bias, down_bias, options)
         for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
             one.begin(weight, bias)
-            if frozen or format not in TRAINING:
-                one.freeze()
-        return made
+        return made.freeze() if frozen or format not in TRAINING else made
 
     @classmethod
     def from_quantized(
@@ -100,6 +98,7 @@ class Experts(torch.nn.Module):
         """A frozen layer of weights by rows with plain scales, of fp8b128 by squares. The tensor scale of NVFP4 is one, or (E,), or (E, 2)
         for gates and ups."""
         made = cls._empty(down.stored_shape, format, gate_up_bias, down_bias, options)
+        made._check_epilogue()
         for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
             one.begin(None, bias)
             one.hold(weight)
