@@ -26,6 +26,7 @@ from zoo.torch.quantized import Quantized
 from zoo.vllm.support import check_signatures, format_for, load, no_format, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
+_NUMBERS = ("swiglu_limit", "swiglu_alpha", "swiglu_beta")
 _SIGNATURES = {
     f"{_PACKAGE}.routed_experts:RoutedExperts._get_quant_method": "self prefix quant_config moe_config",
     f"{_PACKAGE}.fused_moe_method_base:FusedMoEMethodBase.apply": (
@@ -49,17 +50,24 @@ class _Kind:
     refused: Callable[[Any], bool] = lambda method: False
 
     def read(self, layer: Any, matrix: str) -> Quantized:
-        elements, scales = (getattr(layer, f"{matrix}_{name}").data for name in (self.elements, self.scales))
+        elements, scales = (_parameter(layer, f"{matrix}_{name}") for name in (self.elements, self.scales))
         if self.weights == "fp8b128":
             return _squares(elements, scales, 256 if matrix == "w13" else 1)
-        scales = scales.view(torch_dtype("ue8m0")) if self.weights == "mxfp4" else scales
-        number = None if self.tensor_scale is None else getattr(layer, f"{matrix}_{self.tensor_scale}").data.float()
-        return Quantized(
-            elements, scales, self.weights, tensor_scale=number.reciprocal() if number is not None and self.divides else number
-        )
+        if self.weights == "mxfp4":
+            return Quantized(elements, scales.view(torch_dtype("ue8m0")), "mxfp4")
+        number = _parameter(layer, f"{matrix}_{self.tensor_scale}").float()
+        return Quantized(elements, scales, "nvfp4", tensor_scale=number.reciprocal() if self.divides else number)
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"{matrix}_{name}" for matrix in ("w13", "w2") for name in (self.elements, self.scales))
+
+
+def _parameter(layer: Any, name: str) -> torch.Tensor:
+    found = getattr(layer, name, None)
+    if found is None:
+        raise ArgumentError(f"this layer has no {name}")
+    tensor: torch.Tensor = found.data
+    return tensor
 
 
 _KINDS = {
@@ -159,43 +167,38 @@ def _refusal(method: Any, layer: Any, kind: _Kind) -> str | None:
         "another scheme of tokens or scales": kind.refused(method),
         "LoRA": moe.is_lora_enabled,
         "experts that are balanced between ranks": parallel.enable_eplb,
-        "data parallel, sequence parallel or context parallel ranks": parallel.dp_size > 1
-        or parallel.pcp_size > 1
-        or parallel.is_sequence_parallel,
+        "data parallel or context parallel ranks": parallel.dp_size > 1 or parallel.pcp_size > 1,
+        "sequence parallel ranks": parallel.is_sequence_parallel,
         "router weights on the input": layer.apply_router_weight_on_input,
-        f"activation {moe.activation.value}": _activation(method, layer) is None,
+        f"activation {moe.activation.value}": _activation(layer) is None,
     }
     found = next((why for why, there in reasons.items() if there), None)
     return found or (None if format_for(kind.weights, quantized) else no_format(kind.weights, quantized))
 
 
-def _activation(method: Any, layer: Any) -> dict[str, Any] | None:
+def _activation(layer: Any) -> dict[str, Any] | None:
     """As arguments of Experts."""
-    moe = layer.moe_config
-    limit = layer.swiglu_limit if layer.swiglu_limit is not None else moe.swiglu_limit
-    if moe.activation == MoEActivation.SILU:
+    of = {name: one if (one := getattr(layer, name)) is not None else getattr(layer.moe_config, name) for name in _NUMBERS}
+    kind, limit = layer.moe_config.activation, of["swiglu_limit"]
+    if kind == MoEActivation.SILU:
         return {"activation": "silu"} if limit is None else {"activation": "deepseek_v4", "limit": float(limit)}
-    if moe.activation == MoEActivation.SWIGLUOAI:  # whose numbers vLLM fixes
+    if kind == MoEActivation.SWIGLUOAI:  # whose numbers vLLM fixes
         return {"activation": "gpt_oss", "limit": 7.0, "gates": "interleaved"}
-    if moe.activation == MoEActivation.SWIGLUOAI_UNINTERLEAVE and limit is not None:
-        slope_and_added = (layer.swiglu_alpha or moe.swiglu_alpha, layer.swiglu_beta or moe.swiglu_beta)
-        name = {(1.702, 1.0): "gpt_oss", (1.0, 0.0): "deepseek_v4"}.get(slope_and_added)
+    if kind == MoEActivation.SWIGLUOAI_UNINTERLEAVE and limit is not None:
+        name = {(1.702, 1.0): "gpt_oss", (1.0, 0.0): "deepseek_v4"}.get((of["swiglu_alpha"], of["swiglu_beta"]))
         return None if name is None else {"activation": name, "limit": float(limit)}
     return None
 
 
 def _experts(method: Any, layer: Any, kind: _Kind) -> tuple[Experts, torch.Tensor | None]:
-    """The layer of zoo, which has multiplied a token, and ids."""
+    """The layer of zoo, which has multiplied a token, and its map of ids."""
     format = format_for(kind.weights, kind.quantized_tokens(method))
     assert format is not None  # as _refusal has asked
     load(format)
     first, ids = _placed(layer)
-    bias = (
-        {f"{name}_bias": getattr(layer, f"{matrix}_bias").data for name, matrix in (("gate_up", "w13"), ("down", "w2"))}
-        if method.moe.has_bias
-        else {}
-    )
-    options = {**(_activation(method, layer) or {}), **bias, "first": first, "total": layer.global_num_experts if ids is None else None}
+    options = {**(_activation(layer) or {}), "first": first, "total": layer.global_num_experts if ids is None else None}
+    if method.moe.has_bias:
+        options |= {"gate_up_bias": _parameter(layer, "w13_bias"), "down_bias": _parameter(layer, "w2_bias")}
     gate_up, down = kind.read(layer, "w13"), kind.read(layer, "w2")
     made = Experts.from_quantized(gate_up, down, format, **options)
     with torch.no_grad():

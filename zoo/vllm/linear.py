@@ -24,14 +24,14 @@ from vllm.model_executor.kernels.linear import (
     init_nvfp4_linear_kernel,
     register_linear_kernel,
 )
-from vllm.model_executor.utils import replace_parameter
+from vllm.model_executor.utils import is_weights_pre_processed, replace_parameter
 from vllm.platforms import PlatformEnum, current_platform
 
 from zoo.errors import ArgumentError, ZooError
 from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.vllm.support import check_signatures, format_for, load, no_format, on_cpu, say_refused, say_served
+from zoo.vllm.support import check_signatures, format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
 _SIGNATURES = {
@@ -51,9 +51,15 @@ class _Linear:
     weights: str
     config: Any
 
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)  # type: ignore[call-arg]
+        mark_compiled_code(self.weights, format_for(self.weights, self._quantized_tokens(config)))
+
     @classmethod
     def is_supported(cls, compute_capability: int | None = None) -> tuple[bool, str | None]:
-        return (False, "zoo refused this layer") if _without_zoo.get() else (True, None)
+        if _without_zoo.get() or is_weights_pre_processed():
+            return False, "zoo refused this layer, or its weights are packed for another kernel"
+        return True, None
 
     @classmethod
     def can_implement(cls, config: Any) -> tuple[bool, str | None]:
@@ -158,7 +164,7 @@ class ZooNvFp4Linear(_Linear, NvFp4LinearKernel):
     weights = "nvfp4"
 
     def _tensor_scale(self, layer: Any) -> torch.Tensor:
-        return layer.weight_global_scale.data.reshape(1)
+        return layer.weight_global_scale.reshape(1)
 
     def _usual(self) -> Any:
         return init_nvfp4_linear_kernel()

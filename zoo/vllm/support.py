@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import vllm.envs
+from vllm.config import get_current_vllm_config_or_none
 from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
@@ -72,6 +73,13 @@ def load(format: str) -> None:
     if not on_cpu():
         for pattern in (f"gemm.{format}.*", "quantize.*", "experts.*"):
             zoo.load(pattern, device=torch.cuda.current_device())
+
+
+def mark_compiled_code(weights: str, format: str | None) -> None:
+    """Adds zoo to what vLLM keeps compiled code by, which would otherwise come back where zoo is off, or is another."""
+    config = get_current_vllm_config_or_none()
+    if config is not None and isinstance(config.additional_config, dict):
+        config.additional_config.setdefault("zoo", {"version": zoo.__version__})[weights] = format
 
 
 def say_served(kind: str, format: str, layer: str) -> None:

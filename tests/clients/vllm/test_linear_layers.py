@@ -136,6 +136,14 @@ def test_vllm_compiles_a_layer_as_one_graph(gpu, bf16):
             assert torch.equal(compiled(x), layer(x)[0]), config
 
 
+def test_compiled_code_is_kept_apart_from_that_of_vllm_without_zoo(gpu, bf16, vllm_config):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    vllm_config.additional_config.clear()
+    ColumnParallelLinear(128, 128, bias=False, quant_config=modelopt_config(), prefix="model.layers.0.proj")
+    assert vllm_config.additional_config["zoo"]["nvfp4"] == "fp8_nvfp4" and vllm_config.additional_config["zoo"]["version"]
+
+
 def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_without_zoo(gpu, bf16, monkeypatch):
     from vllm.model_executor.kernels import linear as kernels
     from vllm.model_executor.kernels.linear import EmulationNvFp4LinearKernel
