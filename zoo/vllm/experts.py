@@ -23,7 +23,8 @@ from zoo.errors import ArgumentError, ZooError
 from zoo.runtime.torch_dtypes import torch_dtype
 from zoo.torch.nn.experts import Experts
 from zoo.torch.quantized import Quantized
-from zoo.vllm.support import check_signatures, format_for, load, no_format, say_refused, say_served
+from zoo.torch.serving import check_signatures, squares
+from zoo.vllm.support import format_for, load, no_format, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.layers.fused_moe"
 _NUMBERS = ("swiglu_limit", "swiglu_alpha", "swiglu_beta")
@@ -52,7 +53,9 @@ class _Kind:
     def read(self, layer: Any, matrix: str) -> Quantized:
         elements, scales = (_parameter(layer, f"{matrix}_{name}") for name in (self.elements, self.scales))
         if self.weights == "fp8b128":
-            return _squares(elements, scales, 256 if matrix == "w13" else 1)
+            if matrix == "w13" and elements.shape[1] % 256:
+                raise ArgumentError(f"gates and ups {tuple(elements.shape)} share a scale of 128 rows")
+            return squares(elements, scales)
         if self.weights == "mxfp4":
             return Quantized(elements, scales.view(torch_dtype("ue8m0")), "mxfp4")
         number = _parameter(layer, f"{matrix}_{self.tensor_scale}").float()
@@ -217,16 +220,6 @@ def _placed(layer: Any) -> tuple[int, torch.Tensor | None]:
     if here.numel() and torch.equal(placed[here].long(), in_turn) and torch.equal(here - here[0], in_turn):
         return int(here[0]), None
     return 0, placed.to(torch.int32)
-
-
-def _squares(elements: torch.Tensor, scales: torch.Tensor, multiple: int) -> Quantized:
-    """FP8 weights of experts, with a scale for each 128 x 128. Of gates and ups, none shares a scale: their rows are a multiple of 256."""
-    experts, rows, columns = elements.shape
-    if rows % multiple or tuple(scales.shape) != (experts, -(-rows // 128), -(-columns // 128)):
-        raise ArgumentError(f"weights {tuple(elements.shape)} have scales {tuple(scales.shape)}, not one for each 128 x 128")
-    if elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
-        elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
-    return Quantized(elements, scales, "fp8b128", squares=True)
 
 
 def install() -> None:

@@ -28,10 +28,10 @@ from vllm.model_executor.utils import is_weights_pre_processed, replace_paramete
 from vllm.platforms import PlatformEnum, current_platform
 
 from zoo.errors import ArgumentError, ZooError
-from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.vllm.support import check_signatures, format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
+from zoo.torch.serving import as_bytes, check_signatures, readable, squares
+from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
 _SIGNATURES = {
@@ -76,7 +76,7 @@ class _Linear:
             format = format_for(self.weights, self._quantized_tokens(self.config))
             assert format is not None  # as can_implement has asked
             load(format)
-            weight = _readable(self._weight(layer), format)
+            weight = readable(self._weight(layer), format)
             self._multiply(weight, format, weight.elements.new_zeros((1, weight.stored_shape[1]), dtype=torch.bfloat16), None)
         except ZooError as error:
             say_refused(kind, name, error)
@@ -103,8 +103,8 @@ class _Linear:
         return product(x, weight, format, bias=bias, dtype=getattr(self.config, "out_dtype", None))
 
     def _keep(self, layer: Any, weight: Quantized) -> None:
-        replace_parameter(layer, "weight", _bytes(weight.elements))
-        replace_parameter(layer, "weight_scale", _bytes(weight.scales))
+        replace_parameter(layer, "weight", as_bytes(weight.elements))
+        replace_parameter(layer, "weight_scale", as_bytes(weight.scales))
         if weight.tensor_scale is not None:
             replace_parameter(layer, "weight_global_scale", weight.tensor_scale)
 
@@ -137,13 +137,7 @@ class ZooFp8BlockLinear(_Linear, Fp8BlockScaledMMLinearKernel):
         if getattr(layer, "is_bmm", False):
             raise ArgumentError("vLLM multiplies this weight as a batch, outside linear layers")
         params = self._get_layer_params(layer)
-        elements, scales = params.weight.data, params.block_scale.data
-        if tuple(scales.shape) != tuple(-(-size // 128) for size in elements.shape):
-            raise ArgumentError(f"a weight {tuple(elements.shape)} has scales {tuple(scales.shape)}, not one for each 128 x 128")
-        scales = scales if scales.dtype == torch.float32 else scales.float()
-        if elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
-            elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
-        return Quantized(elements, scales, "fp8b128", squares=True)
+        return squares(params.weight.data, params.block_scale.data)
 
     def _keep(self, layer: Any, weight: Quantized) -> None:
         replace_parameter(layer, "weight", weight.elements)
@@ -179,22 +173,6 @@ class ZooMxFp4Linear(_Linear, MxFp4LinearKernel):
 
     def _usual(self) -> Any:
         return init_mxfp4_linear_kernel(self.config.activation_quant_key)
-
-
-def _readable(plain: Quantized, format: str) -> Quantized:
-    """A checkpoint's weight in the order that the product of the format reads."""
-    form = format_of(format)
-    rows, columns = plain.stored_shape
-    if rows % form.multiple or columns % form.multiple:
-        raise ArgumentError(f"{format} needs multiples of {form.multiple}, and this weight is {rows} x {columns}")
-    if form.packs:
-        return form.packed(plain)
-    return plain if format == "fp8b128" else plain.laid("blocked")
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Parameters of torch hold these dtypes as bytes."""
-    return tensor if tensor.dtype in (torch.uint8, torch.float8_e4m3fn, torch.float32) else tensor.view(torch.uint8)
 
 
 _KERNELS = {

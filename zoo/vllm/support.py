@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import os
 from collections import Counter
-from functools import cache
-from typing import Any
 
 import torch
 import vllm.envs
@@ -16,21 +12,11 @@ from vllm.logger import init_logger
 from vllm.platforms import current_platform
 
 import zoo
-from zoo.errors import ArgumentError
+from zoo.torch import serving
 from zoo.torch.nn.formats import FORMATS, on_gpu
 
 logger = init_logger("vllm.zoo")
 served: Counter[tuple[str, str]] = Counter()  # (kind of layer, format): layers of this process
-
-# weights, whether the checkpoint has a format for tokens -> formats, of which a GPU has one at most
-_FORMATS = {
-    ("fp8b128", True): ("fp8b128",),
-    ("nvfp4", True): ("fp8_nvfp4", "nvfp4"),
-    ("mxfp4", True): ("fp8_mxfp4", "mxfp4"),
-    ("nvfp4", False): ("bf16_nvfp4",),
-    ("mxfp4", False): ("bf16_mxfp4",),
-}
-_FORMATS_OF_FP8_TOKENS = {("nvfp4", False): ("fp8_nvfp4",), ("mxfp4", False): ("fp8_mxfp4", "mxfp8_mxfp4")}
 
 
 def on_cpu() -> bool:
@@ -56,23 +42,16 @@ def why_not_here() -> str | None:
 
 def format_for(weights: str, quantized_tokens: bool) -> str | None:
     """The format that multiplies these weights here. Tokens are never coarser than the checkpoint says, unless ZOO_VLLM_TOKENS=fp8."""
-    choices = _FORMATS[weights, quantized_tokens]
-    if os.environ.get("ZOO_VLLM_TOKENS") == "fp8":
-        choices = _FORMATS_OF_FP8_TOKENS.get((weights, quantized_tokens), choices)
-    here = _formats_here()
-    return next((one for one in choices if one in here), None)
+    return serving.format_for(weights, quantized_tokens, _formats_here(), os.environ.get("ZOO_VLLM_TOKENS") == "fp8")
 
 
 def no_format(weights: str, quantized_tokens: bool) -> str:
     return f"zoo has no product of {weights} weights with {'quantised' if quantized_tokens else 'bf16'} tokens on this GPU"
 
 
-@cache
 def load(format: str) -> None:
-    """Loads the cubins of a format, as a CUDA graph's capture cannot. Raises what keeps them from running here."""
     if not on_cpu():
-        for pattern in (f"gemm.{format}.*", "quantize.*", "experts.*"):
-            zoo.load(pattern, device=torch.cuda.current_device())
+        serving.load(format, torch.cuda.current_device())
 
 
 def mark_compiled_code(weights: str, format: str | None) -> None:
@@ -95,15 +74,3 @@ def say_refused(kind: str, layer: str, why: object) -> None:
 def _pattern(layer: str) -> str:
     """A name without its numbers, so that one warning is enough for all layers of a model."""
     return ".".join("*" if part.isdecimal() else part for part in layer.split("."))
-
-
-def check_signatures(expected: dict[str, str]) -> None:
-    """Refuses another vLLM than the one that this was written for. expected: "module:name" -> parameters."""
-    for place, parameters in expected.items():
-        module, _, name = place.partition(":")
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-        got = " ".join(inspect.signature(found).parameters)
-        if got != parameters:
-            raise ArgumentError(f"{name}: expected the parameters ({parameters}), got ({got}) of vLLM {vllm.__version__}")
