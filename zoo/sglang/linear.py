@@ -89,7 +89,7 @@ def _apply(weights: str, usual: Callable[..., Any], method: Any, layer: Any, x: 
         raise ArgumentError(f"zoo quantises tokens itself, and SGLang passes a {type(x).__name__}; set ZOO_SGLANG=0")
     elements, scales, *number = (getattr(layer, name) for name in _NAMES[weights])
     weight = Quantized(elements, scales, tensor_scale=number[0] if number else None, **layer.zoo_about)
-    return product(x, weight, layer.zoo_format, bias=bias)
+    return product(x, weight, layer.zoo_format, bias=None if bias is None else bias.detach())
 
 
 def _formats_on(device: torch.device) -> tuple[str, ...]:

@@ -100,6 +100,7 @@ class _Linear:
         return self._multiply(weight, layer.zoo_format, x, bias)
 
     def _multiply(self, weight: Quantized, format: str, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        bias = None if bias is None else bias.detach()
         return product(x, weight, format, bias=bias, dtype=getattr(self.config, "out_dtype", None))
 
     def _keep(self, layer: Any, weight: Quantized) -> None:

@@ -1,18 +1,15 @@
 """One process of vLLM without GPU, where zoo's written rules serve the layers: ZOO_VLLM=cpu."""
 
-import importlib.util
 import types
 
 import pytest
-import torch
-
-if importlib.util.find_spec("vllm") is None:
-    collect_ignore_glob = ["test_*"]
 
 
 @pytest.fixture(scope="session")
 def vllm_config(tmp_path_factory):
     """vLLM's settings of a process of one rank, after vLLM has called zoo's entry point."""
+    import torch
+
     patch = pytest.MonkeyPatch()
     patch.setenv("ZOO_VLLM", "cpu")
     patch.setenv("VLLM_PLUGINS", "zoo")
@@ -52,6 +49,8 @@ def gpu(vllm_config, request, monkeypatch):
 @pytest.fixture
 def bf16():
     """vLLM's layers have the dtype that is torch's default when they are made."""
+    import torch
+
     torch.set_default_dtype(torch.bfloat16)
     yield
     torch.set_default_dtype(torch.float32)

@@ -3,12 +3,12 @@
 import importlib
 
 import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
 import torch
 
 from tests.clients.vllm.test_linear_layers import BLACKWELL, HOPPER, NV, compressed_tensors_config, fp8_config, modelopt_config
-from tests.clients.vllm.weights import error, in_compressed_tensors, quantised
-
-pytest.importorskip("vllm", reason="vLLM is not installed")
+from tests.clients.weights import error, in_compressed_tensors, quantised
 
 EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
 BOUNDS = {"fp8b128": 0.06, "fp8_nvfp4": 0.06, "bf16_nvfp4": 0.01, "nvfp4": 0.2, "bf16_mxfp4": 0.01, "fp8_mxfp4": 0.06, "mxfp8_mxfp4": 0.06}

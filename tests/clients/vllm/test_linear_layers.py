@@ -1,11 +1,11 @@
 """vLLM's linear layers, loaded by vLLM's loaders from tiny checkpoints, beside float32."""
 
 import pytest
-import torch
-
-from tests.clients.vllm.weights import error, in_compressed_tensors, quantised
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
+import torch
+
+from tests.clients.weights import error, in_compressed_tensors, quantised
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 MX = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
