@@ -28,8 +28,9 @@ sys.path.insert(0, str(ROOT))
 import zoo
 from tools.documentation.comparison import FILE, Comparison
 from tools.lab.gemm_shapes import BANDS, unseen
-from tools.moe_layers import LAYERS, LESS, MODELS, Layer, Tokens
 from zoo.benchmark.graphs import TorchReplay, in_turns
+from zoo.benchmark.layer_models import MODELS
+from zoo.benchmark.moe_layers import LAYERS, LESS, Layer, Tokens
 from zoo.benchmark.operands import BLOCKS, SQUARES, Operands, column_major
 from zoo.benchmark.product import Product
 from zoo.benchmark.rivals import RIVALS, Case, Unavailable, checked, replayed, torch_with_gpu
@@ -161,7 +162,7 @@ def layers(torch: Any) -> Steps:
                 refused[name] = f"refuses: {type(refusal).__name__}: {str(refusal).strip()[:200]}"
         return {"model": model, "tokens": count, "microseconds": timed(replays), "refused": refused}
 
-    return ((f"{model}, {count} tokens", partial(step, model, count)) for model in MODELS for count in TOKENS)
+    return ((f"{model}, {count} tokens", partial(step, model, count)) for model, one in MODELS.items() if one.gpt_oss for count in TOKENS)
 
 
 def timed(replays: dict[str, TorchReplay]) -> dict[str, float]:

@@ -165,6 +165,8 @@ def run_cases(outcome: Outcome, module: ModuleType, function: ast.FunctionDef, m
 
 
 def commit_of(checkout: Path) -> str:
+    if not (checkout / ".git").exists():  # git would name the commit of a folder around it
+        return "unknown"
     done = subprocess.run(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 

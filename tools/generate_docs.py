@@ -1,11 +1,13 @@
-"""Writes what the documentation says of the kernels, from cubins/manifest.json, cubins/evidence.json and docs/rivals.json.
+"""Writes what the documentation says of the kernels, from cubins/manifest.json, cubins/evidence.json, docs/rivals.json
+and docs/learning.json.
 
 python tools/generate_docs.py              writes docs/kernels/*.md, docs/pictures/*.svg, zoo/capi/zoo_contract.h, and the parts
-                                           between markers of README.md, docs/formats.md, docs/gemm.md and
-                                           docs/performance.md
+                                           between markers of README.md, docs/formats.md, docs/gemm.md,
+                                           docs/layers.md and docs/performance.md
 python tools/generate_docs.py --check      exit 1 naming what is out of date
 
-docs/rivals.json is made on a GPU by tools/compare_rivals.py. What is made of it is left alone while it does not exist.
+docs/rivals.json is made on a GPU by tools/compare_rivals.py, docs/layers.json by tools/layer_tables.py, docs/learning.json by
+`python -m tools.lab.language_model`. What is made of a file is left alone while the file does not exist. Whole layers then have no tables.
 """
 
 from __future__ import annotations
@@ -21,8 +23,15 @@ from tools.documentation.accuracy import accuracy_table
 from tools.documentation.chips import chip_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
-from tools.documentation.performance import layers_table, limits_table, quantiser_table, rivals_table
-from tools.documentation.picture import THEMES, caption, picture
+from tools.documentation.layers import FILE as LAYERS
+from tools.documentation.layers import PAGE, page, read, summary
+from tools.documentation.learning import Learning, learning
+from tools.documentation.learning import picture as learning_picture
+from tools.documentation.learning import pictures as learning_pictures
+from tools.documentation.learning import section as learning_section
+from tools.documentation.performance import limits_table, quantiser_table, rivals_table
+from tools.documentation.picture import caption, picture
+from tools.documentation.svg import THEMES
 from tools.documentation.text import between
 from zoo.capi.contract_header import header_text
 from zoo.contract.manifest import Manifest
@@ -34,8 +43,11 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where something is out of date")
     check = parser.parse_args().check
     found = comparison() if FILE.exists() else None
-    wanted = pages(ROOT, found)
-    made, kept = [*(ROOT / "docs" / "kernels").glob("*.md"), *(ROOT / "docs" / "pictures").glob("*.svg")], {*wanted, *pictures(ROOT)}
+    wanted = pages(ROOT, found, learning())
+    made, kept = (
+        [*(ROOT / "docs" / "kernels").glob("*.md"), *(ROOT / "docs" / "pictures").glob("*.svg")],
+        {*wanted, *pictures(ROOT), *learning_pictures(ROOT)},
+    )
     stale = sorted(path for path in made if path not in kept)
     outdated = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     if found is None:
@@ -57,14 +69,17 @@ def pictures(root: Path) -> list[Path]:
     return [root / "docs" / "pictures" / f"tokens_{theme}.svg" for theme in THEMES]
 
 
-def pages(root: Path, found: Comparison | None) -> dict[Path, str]:
+def pages(root: Path, found: Comparison | None, learned: Learning | None) -> dict[Path, str]:
     """Every generated file and what it should hold."""
     docs, directory = root / "docs", root / "cubins"
     manifest, evidence = Manifest(directory / "manifest.json"), Evidence(directory)
     kernels = list(manifest.kernels)
     made = {docs / "kernels" / name: text for name, text in kernel_pages(kernels, evidence).items()}
     made[root / "zoo" / "capi" / "zoo_contract.h"] = header_text()
-    performance = {"quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
+    layers = read(docs / LAYERS.name)
+    if layers:
+        made[docs / "kernels" / PAGE] = page(layers)
+    performance = {"layers": summary(layers), "quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
     parts = {
         docs / "gemm.md": {"chips": chip_table(kernels)},
         docs / "formats.md": {"accuracy": accuracy_table()},
@@ -72,8 +87,11 @@ def pages(root: Path, found: Comparison | None) -> dict[Path, str]:
     }
     if found is not None:
         made |= {path: picture(found, theme) for theme, path in zip(THEMES, pictures(root), strict=True)}
-        performance |= {"rivals": rivals_table(found), "layers": layers_table(found)}
+        performance["rivals"] = rivals_table(found)
         parts[root / "README.md"] = {"caption": caption(found)}
+    if learned is not None:
+        made |= {path: learning_picture(learned, theme) for theme, path in zip(THEMES, learning_pictures(root), strict=True)}
+        parts[docs / "layers.md"] = {"learning": learning_section(learned)}
     return made | {path: between(path, named) for path, named in parts.items()}
 
 

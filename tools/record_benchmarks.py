@@ -50,7 +50,9 @@ def main() -> None:
     zoo, device = Zoo(asked.cubins), driver.device(0)
     machine, evidence = describe(device), Evidence(asked.cubins)
     names = [name for name in zoo.manifest.names if any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.patterns)]
-    work = [(zoo.kernel(name), call) for name in names for call in calls(zoo.kernel(name), device) if takes(zoo.kernel(name), *call)]
+    work = [
+        (zoo.kernel(name), call) for name in names for call in calls(zoo.kernel(name), device) if takes(zoo.kernel(name), device, *call)
+    ]
     work.sort(key=lambda one: is_recorded(evidence, *one))
     left = []
     with progress(work, len(work), "bench") as steps:
@@ -82,7 +84,7 @@ def calls(kernel: Kernel, device: driver.Device) -> Iterator[Call]:
 
 def few(kernel: Kernel, variant: Variant, settings: Settings, shapes: list[dict[str, int]]) -> list[dict[str, int]]:
     """Two of the sizes that a lesser variant takes, or the only one."""
-    own = [sizes for sizes in shapes if takes(kernel, variant, settings, sizes, None)]
+    own = [sizes for sizes in shapes if takes(kernel, None, variant, settings, sizes, None)]
     return [own[place] for place in dict.fromkeys((len(own) // 2, max(len(own) - 3, 0)))] if own else []
 
 
@@ -106,10 +108,12 @@ def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
     return [one | more for one in choices for more in ([{}, optional] if optional and main else [{}])]
 
 
-def takes(kernel: Kernel, variant: Variant, settings: Settings, sizes: dict[str, int], groups: Groups | None) -> bool:
+def takes(
+    kernel: Kernel, device: driver.Device | None, variant: Variant, settings: Settings, sizes: dict[str, int], groups: Groups | None
+) -> bool:
     """Whether the variant is one for this layout and these sizes."""
     try:
-        check_call(kernel, sizes, settings, variant.name, groups)
+        check_call(kernel, sizes, settings, variant.name, groups, device)
     except (ConstraintError, VariantError):
         return False
     return True

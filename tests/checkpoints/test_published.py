@@ -1,7 +1,7 @@
 """Published checkpoints, from the file to a layer's output: within what the roundings on the way predict, and a mistake is not.
 
 How far the layer may be from the published formula in float64. e4m3 activations with a scale a row are off by DELTA = 2^-4 / sqrt(7) = 0.0236 of
-themselves as root mean square (tests/gpu/test_moe_layer.py says why), NVFP4 weights as e4m3 by RHO = 0.021 (docs/four_bit_weights.md), MXFP4 weights
+themselves as root mean square (a rounding by at most 2^-4, mantissas from 1 to 2), NVFP4 weights as e4m3 by RHO = 0.021 (docs/four_bit_weights.md), MXFP4 weights
 not at all. Errors of a sum of products are off as much as the products' factors, and add up in squares:
 
     h       x, the first weights                          DELTA^2 + RHO^2

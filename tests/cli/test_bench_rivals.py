@@ -8,8 +8,9 @@ import pytest
 
 from tools import compare_rivals
 from tools.documentation.comparison import Comparison
-from tools.moe_layers import LAYERS, Layer, Model, Tokens
 from zoo.benchmark import rivals
+from zoo.benchmark.layer_models import Model
+from zoo.benchmark.moe_layers import LAYERS, Layer, Tokens
 from zoo.benchmark.product import Product
 from zoo.runtime.hardware import Hardware
 

@@ -3,7 +3,7 @@
 import re
 
 from tools.documentation.comparison import Comparison, percent
-from tools.documentation.performance import layers_table, limits_table, quantiser_table, rivals_table
+from tools.documentation.performance import limits_table, quantiser_table, rivals_table
 from zoo.benchmark.plot import BEST_SEEN
 from zoo.packaged import packaged
 from zoo.shipped.evidence import evidence_of
@@ -80,21 +80,6 @@ def test_the_mean_is_geometric_the_worst_case_is_the_slowest_and_the_absent_are_
     text = rivals_table(record())
     assert [row[2:] for row in rows(text)] == [["0 % faster", "100 % slower"], ["25 % faster", "25 % faster"]]
     assert "DeepGEMM has no time: not installed." in text and "X, driver 1, torch 2; 2026-01-01" in text
-
-
-def test_a_layer_that_is_slower_is_called_slower_and_other_weights_are_named():
-    text = layers_table(record())
-    assert rows(text) == [["gpt-oss-20b", "8", "50", "25 % slower"]] and "torch bf16: bf16 weights." in text
-
-
-def test_a_rival_without_a_time_is_an_empty_cell_or_named():
-    layers = [
-        {"model": model, "tokens": tokens, "microseconds": {"zoo": 1.0, **times}, "refused": {"torch bf16": "no memory"}}
-        for model, tokens, times in (("a", 8, {"triton_kernels": 2.0}), ("a", 1, {}), ("b", 8, {"triton_kernels": 4.0}))
-    ]
-    text = layers_table(record(layers=layers))
-    assert rows(text) == [["a", "1", "1", ""], ["a", "8", "1", "100 % faster"], ["b", "8", "1", "300 % faster"]]
-    assert "torch bf16 has no time: no memory." in text
 
 
 def test_percent_is_of_the_longer_time():

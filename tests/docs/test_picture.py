@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tools.documentation.comparison import Comparison
-from tools.documentation.picture import LEAST_GAP, THEMES, caption, picture
+from tools.documentation.picture import LEAST_GAP, caption, picture
+from tools.documentation.svg import THEMES
 
 ZOO, SAME, LESS = "zoo", "torch block-wise", "torch tensor-wise"
 

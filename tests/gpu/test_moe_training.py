@@ -5,19 +5,14 @@ model's predictions for all 1024 pairs lack of the truth, in nats. Noise is how 
 their seed, which decides the initial weights and the text.
 """
 
-import os
 import statistics
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.gpu import moe_layer  # noqa: E402
-from tests.gpu.test_moe_layer import blocks_one_late, in_torch  # noqa: E402
-from zoo.catalog import Zoo  # noqa: E402
-from zoo.packaged import packaged  # noqa: E402
+from zoo.torch.nn import Experts, experts_training  # noqa: E402
 
-ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 LETTERS, WIDTH, EXPERTS, HIDDEN, BATCH = 32, 256, 8, 128, 512
 STEPS, EVERY, SEEDS = 300, 50, 4
 
@@ -27,32 +22,45 @@ def probabilities(device):
     return torch.softmax(2 * torch.randn(LETTERS**2, LETTERS, generator=torch.Generator().manual_seed(0)), 1).to(device)
 
 
-class Model(torch.nn.Module):
-    def __init__(self, layer, numbers):
+class InTorch(torch.nn.Module):
+    """Every token by every expert, in bf16."""
+
+    def __init__(self, experts, width, hidden):
         super().__init__()
-        self.layer = layer
+        self.gate_up = torch.nn.Parameter(torch.empty(experts, 2 * hidden, width))
+        self.down = torch.nn.Parameter(torch.empty(experts, width, hidden))
 
-        def normal(*shape, over):
-            return torch.nn.Parameter(torch.randn(*shape, generator=numbers) / over**0.5)
+    def forward(self, x, ids, weights):
+        shares = x.new_zeros(len(x), len(self.down)).scatter(1, ids, weights.to(x.dtype))
+        gate, up = torch.einsum("tk,enk->etn", x, self.gate_up.to(x.dtype)).chunk(2, dim=2)
+        y = torch.einsum("etf,ekf->etk", torch.nn.functional.silu(gate) * up, self.down.to(x.dtype))
+        return (y * shares.t()[..., None]).sum(0)
 
-        self.letters = normal(2, LETTERS, WIDTH // 2, over=1)
-        shapes = ((EXPERTS, WIDTH), (EXPERTS, 2 * HIDDEN, WIDTH), (EXPERTS, WIDTH, HIDDEN))
-        layers = [torch.nn.ParameterList(normal(*shape, over=shape[-1]) for shape in shapes) for _ in range(2)]
-        self.layers = torch.nn.ModuleList(layers)
-        self.head = normal(LETTERS, WIDTH, over=WIDTH)
+
+class Model(torch.nn.Module):
+    def __init__(self, make, numbers):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(make(EXPERTS, WIDTH, HIDDEN) for _ in range(2))
+        self.routers = torch.nn.ParameterList(torch.empty(EXPERTS, WIDTH) for _ in self.layers)
+        self.letters = torch.nn.Parameter(torch.empty(2, LETTERS, WIDTH // 2))
+        self.head = torch.nn.Parameter(torch.empty(LETTERS, WIDTH))
+        for name, one in self.named_parameters():
+            with torch.no_grad():
+                one.copy_(torch.randn(one.shape, generator=numbers) / (1 if name == "letters" else one.shape[-1] ** 0.5))
 
     def forward(self, pairs):
         x = torch.cat((self.letters[0][pairs // LETTERS], self.letters[1][pairs % LETTERS]), 1)
-        for parameters in self.layers:
+        for router, layer in zip(self.routers, self.layers, strict=True):
             normed = torch.nn.functional.rms_norm(x, (WIDTH,)).to(torch.bfloat16)
-            x = x + self.layer(normed, *parameters, 2).float()
+            shares, ids = torch.softmax(normed.float() @ router.t(), dim=1).topk(2)
+            x = x + layer(normed, ids, shares / shares.sum(1, keepdim=True)).float()
         return torch.log_softmax(torch.nn.functional.rms_norm(x, (WIDTH,)) @ self.head.t(), 1)
 
 
-def curve(layer, seed, device):
+def curve(make, seed, device):
     """What is lacking after 0, EVERY, 2 EVERY .. STEPS steps."""
     numbers = torch.Generator().manual_seed(seed)
-    model = Model(layer, numbers).to(device)
+    model = Model(make, numbers).to(device)
     truth, seen = probabilities(device), []
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)
     text = torch.Generator(device).manual_seed(seed)
@@ -69,17 +77,13 @@ def curve(layer, seed, device):
     return [float(one) for one in seen]
 
 
-def fp8(monkeypatch):
-    monkeypatch.setattr(moe_layer, "launch", ZOO.launch)
-    return moe_layer.moe
-
-
 @pytest.mark.gpu
 def test_the_loss_in_fp8_is_within_the_noise_of_bf16(monkeypatch):
-    in_bf16 = [curve(in_torch, seed, "cuda") for seed in range(SEEDS)]
-    in_fp8 = [curve(fp8(monkeypatch), seed, "cuda") for seed in range(SEEDS)]
-    monkeypatch.setattr(moe_layer, "columns", blocks_one_late(moe_layer.columns))
-    with_a_mistake = curve(fp8(monkeypatch), 0, "cuda")
+    in_bf16 = [curve(InTorch, seed, "cuda") for seed in range(SEEDS)]
+    in_fp8 = [curve(Experts, seed, "cuda") for seed in range(SEEDS)]
+    columns = experts_training._columns
+    monkeypatch.setattr(experts_training, "_columns", lambda elements, scales, ends: columns(elements, scales.roll(1, 1), ends))
+    with_a_mistake = curve(Experts, 0, "cuda")
 
     bf16, fp8_mean = ([statistics.mean(values) for values in zip(*curves, strict=True)] for curves in (in_bf16, in_fp8))
     noise = [max(values) - min(values) for values in zip(*in_bf16, strict=True)]

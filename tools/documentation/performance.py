@@ -33,18 +33,6 @@ def rivals_table(found: Comparison) -> str:
     return "\n\n".join(lines + [f"{name} has no time: {why}." for name, why in found.refused("dense").items()])
 
 
-def layers_table(found: Comparison) -> str:
-    rivals = found.rivals("layers")
-    rows = []
-    for model, sizes in found.layers().items():
-        for tokens, times in sizes:
-            beside = [percent(times["zoo"] / times[rival]) if rival in times else "" for rival in rivals]
-            rows.append((model, f"{tokens:,}", f"{times['zoo']:.0f}", *beside))
-    lines = [table(("model", "tokens", "zoo, us", *(f"zoo is, beside {rival}" for rival in rivals)), rows)]
-    lines += [f"{rival}: {found.less[rival]}." for rival in rivals if rival in found.less]
-    return "\n\n".join(lines + [f"{name} has no time: {why}." for name, why in found.refused("layers").items()])
-
-
 def quantiser_table(kernels: Iterable[Kernel], evidence: Evidence) -> str:
     """Share of a copy's bandwidth, all formats together."""
     named: dict[str, dict[str, list[Timing]]] = {}

@@ -6,30 +6,15 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from tools.documentation.comparison import Comparison, kinds_of_tokens, percent
+from tools.documentation.svg import THEMES, Colours, drawing, sign, stroke, text
 
 WIDTH, HEIGHT = 880, 420
 MARKERS = ("square", "triangle", "diamond")
 LAYER = "gpt-oss-20b"
 LEAST_GAP = 15  # pixels between two labels
 ACTIVATIONS = {"triton_kernels": "bf16 activations"}  # of MXFP4 weights, where zoo's are FP8
-
-
-@dataclass(frozen=True)
-class Colours:
-    text: str
-    quiet: str
-    grid: str
-    zoo: str
-    rivals: tuple[str, ...]
-
-
-THEMES = {
-    "light": Colours(text="#1f2328", quiet="#59636e", grid="#d1d9e0", zoo="#0969da", rivals=("#bc4c00", "#8250df", "#1a7f37")),
-    "dark": Colours(text="#f0f6fc", quiet="#9198a1", grid="#3d444d", zoo="#4493f8", rivals=("#f0883e", "#ab7df8", "#3fb950")),
-}
 
 
 @dataclass(frozen=True)
@@ -54,17 +39,12 @@ class Panel:
 
 def picture(found: Comparison, theme: str) -> str:
     colours = THEMES[theme]
-    font = "font:13px -apple-system,'Segoe UI','Noto Sans',Helvetica,Arial,sans-serif"
-    style = f"text{{{font}}}.title{{font-size:14px;font-weight:600}}.small{{font-size:12px}}"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
-        f"<title>{escape(caption(found))}</title><style>{style}</style>",
         *_dense(found, colours),
         *_layer(found, colours),
-        *(_text(20, HEIGHT - 30 + 17 * row, words, colours.quiet, style="small") for row, words in enumerate(_footnotes(found))),
-        "</svg>",
+        *(text(20, HEIGHT - 30 + 17 * row, words, colours.quiet, style="small") for row, words in enumerate(_footnotes(found))),
     ]
-    return "\n".join(parts) + "\n"
+    return drawing(WIDTH, HEIGHT, caption(found), parts)
 
 
 def caption(found: Comparison) -> str:
@@ -116,19 +96,19 @@ def _dense(found: Comparison, colours: Colours) -> Iterator[str]:
     }
     values = [value for pairs in points.values() for _, value in pairs] + [1.0]
     panel = Panel(64, 372, (1, 16384), (min(values) * 0.95, max(values) * 1.05))
-    yield _text(panel.left, 26, "One FP8 GEMM: the other's time, zoo = 1", colours.text, style="title")
+    yield text(panel.left, 26, "One FP8 GEMM: the other's time, zoo = 1", colours.text, style="title")
     ticks = [tick for tick in (0.4, 0.5, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0) if panel.values[0] <= tick <= panel.values[1]]
     yield from _axes(panel, (1, 16, 128, 2048, 16384), ticks, "{:g}", "", colours)
-    yield _stroke([(panel.left, panel.y(1)), (panel.right, panel.y(1))], colours.zoo, 3, "")
-    yield _text(panel.right + 6, panel.y(1) + 4, "zoo", colours.zoo, style="small")
-    yield _text(panel.right - 4, panel.top + 14, "above 1: zoo is faster", colours.quiet, "end", "small")
+    yield stroke([(panel.left, panel.y(1)), (panel.right, panel.y(1))], colours.zoo, 3, "")
+    yield text(panel.right + 6, panel.y(1) + 4, "zoo", colours.zoo, style="small")
+    yield text(panel.right - 4, panel.top + 14, "above 1: zoo is faster", colours.quiet, "end", "small")
     legend = list[tuple[str, str, str, str]]()
     for rival, (colour, marker, dash) in _styles(found, rivals, colours):
         for tokens, value in points[rival]:
-            yield _marker(marker, panel.x(tokens), panel.y(value), colour, 0.45)
+            yield sign(marker, panel.x(tokens), panel.y(value), colour, 0.45)
         means = [one for one in found.ratios() if one.rival == rival]
         places = [(panel.x(math.sqrt(one.tokens[0] * one.tokens[1])), panel.y(1 / one.mean)) for one in means]
-        yield _stroke(places, colour, 2.5, dash)
+        yield stroke(places, colour, 2.5, dash)
         legend.append((rival if rival not in found.less else f"{rival.removeprefix('torch ')}, less work", colour, marker, dash))
     yield from _legend(panel.left, 44, legend, colours, across=True)
 
@@ -140,21 +120,21 @@ def _layer(found: Comparison, colours: Colours) -> Iterator[str]:
         return
     values = [time for _, times in rows for time in times.values()]
     panel = Panel(500, 790, (rows[0][0], max(rows[-1][0], rows[0][0] + 1)), (_below(min(values)), _above(max(values))))
-    yield _text(panel.left, 26, f"A mixture-of-experts layer of {LAYER}", colours.text, style="title")
+    yield text(panel.left, 26, f"A mixture-of-experts layer of {LAYER}", colours.text, style="title")
     ticks = _round_numbers(*panel.values)
     yield from _axes(panel, [tokens for tokens, _ in rows], ticks, "{:g}", "microseconds", colours)
     legend, labels = list[tuple[str, str, str, str]](), list[tuple[float, str, str]]()
     lines = [*_styles(found, rivals, colours), ("zoo", (colours.zoo, "circle", ""))]
     for name, (colour, marker, dash) in lines:
         places = [(panel.x(tokens), panel.y(times[name])) for tokens, times in rows if name in times]
-        yield _stroke(places, colour, 3 if name == "zoo" else 2, dash)
+        yield stroke(places, colour, 3 if name == "zoo" else 2, dash)
         for x, y in places:
-            yield _marker(marker, x, y, colour)
+            yield sign(marker, x, y, colour)
         labels.append((places[-1][1], f"{rows[-1][1].get(name, 0):,.0f}", colour))
         legend.insert(0, ("zoo, FP8 activations" if name == "zoo" else _named(found, name), colour, marker, dash))
     for (y, words, colour), place in zip(labels, _spread([label[0] for label in labels]), strict=True):
-        yield _stroke([(panel.right + 5, y), (panel.right + 14, place)], colour, 1, "")
-        yield _text(panel.right + 18, place + 4, words, colour, style="small")
+        yield stroke([(panel.right + 5, y), (panel.right + 14, place)], colour, 1, "")
+        yield text(panel.right + 18, place + 4, words, colour, style="small")
     yield from _legend(panel.left + 12, panel.top + 16, legend, colours, across=False)
 
 
@@ -167,49 +147,25 @@ def _styles(found: Comparison, rivals: Sequence[str], colours: Colours) -> Itera
 
 def _legend(x: float, y: float, entries: Sequence[tuple[str, str, str, str]], colours: Colours, across: bool) -> Iterator[str]:
     for words, colour, marker, dash in entries:
-        yield _stroke([(x, y), (x + 24, y)], colour, 2.5, dash)
-        yield _marker(marker, x + 12, y, colour)
-        yield _text(x + 30, y + 4, words, colours.text, style="small")
+        yield stroke([(x, y), (x + 24, y)], colour, 2.5, dash)
+        yield sign(marker, x + 12, y, colour)
+        yield text(x + 30, y + 4, words, colours.text, style="small")
         x, y = (x + 48 + 7.2 * len(words), y) if across else (x, y + 18)
 
 
 def _axes(panel: Panel, tokens: Sequence[int], ticks: Sequence[float], form: str, label: str, colours: Colours) -> Iterator[str]:
     for tick in ticks:
         y = panel.y(tick)
-        yield _stroke([(panel.left, y), (panel.right, y)], colours.grid, 1, "")
-        yield _text(panel.left - 8, y + 4, form.format(tick), colours.text, "end", "small")
+        yield stroke([(panel.left, y), (panel.right, y)], colours.grid, 1, "")
+        yield text(panel.left - 8, y + 4, form.format(tick), colours.text, "end", "small")
     for count in tokens:
         x = panel.x(count)
-        yield _stroke([(x, panel.top), (x, panel.bottom)], colours.grid, 1, "")
-        yield _text(x, panel.bottom + 18, f"{count:,}", colours.text, "middle", "small")
-    yield _text((panel.left + panel.right) / 2, panel.bottom + 40, "tokens, M", colours.text, "middle")
+        yield stroke([(x, panel.top), (x, panel.bottom)], colours.grid, 1, "")
+        yield text(x, panel.bottom + 18, f"{count:,}", colours.text, "middle", "small")
+    yield text((panel.left + panel.right) / 2, panel.bottom + 40, "tokens, M", colours.text, "middle")
     if label:
         x, y = panel.left - 48, (panel.top + panel.bottom) / 2
-        yield f'<g transform="rotate(-90 {x:.1f} {y:.1f})">{_text(x, y, label, colours.text, "middle")}</g>'
-
-
-def _stroke(places: Sequence[tuple[float, float]], colour: str, width: float, dash: str) -> str:
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"{dashes}/>'
-
-
-def _marker(kind: str, x: float, y: float, colour: str, opacity: float = 1) -> str:
-    faint = "" if opacity == 1 else f' opacity="{opacity}"'
-    if kind == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"{faint}/>'
-    corners = {
-        "square": ((-3.5, -3.5), (3.5, -3.5), (3.5, 3.5), (-3.5, 3.5)),
-        "triangle": ((0, -4.5), (4.5, 3.5), (-4.5, 3.5)),
-        "diamond": ((0, -5), (5, 0), (0, 5), (-5, 0)),
-    }[kind]
-    points = " ".join(f"{x + across:.1f},{y + down:.1f}" for across, down in corners)
-    return f'<polygon points="{points}" fill="{colour}"{faint}/>'
-
-
-def _text(x: float, y: float, words: str, colour: str, anchor: str = "start", style: str = "") -> str:
-    named = f' class="{style}"' if style else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}" text-anchor="{anchor}"{named}>{escape(words)}</text>'
+        yield f'<g transform="rotate(-90 {x:.1f} {y:.1f})">{text(x, y, label, colours.text, "middle")}</g>'
 
 
 def _spread(places: Sequence[float]) -> list[float]:

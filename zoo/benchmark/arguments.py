@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -17,6 +17,9 @@ from zoo.contract.nearest import suggestion
 from zoo.contract.resolve import Launch, resolve
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError, ZooError
+
+if TYPE_CHECKING:
+    from zoo.runtime.driver import Device
 
 _SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stand for any
 
@@ -223,15 +226,24 @@ def resolve_without_device(kernel: Kernel, arguments: Mapping[str, Any], variant
 
 
 def check_call(
-    kernel: Kernel, sizes: Mapping[str, int], settings: Mapping[str, str], variant: str | None = None, groups: Groups | None = None
+    kernel: Kernel,
+    sizes: Mapping[str, int],
+    settings: Mapping[str, str],
+    variant: str | None = None,
+    groups: Groups | None = None,
+    device: Device | None = None,
 ) -> None:
-    """Raises what the loader would raise on a device, and for sizes at which nothing would run."""
+    """Raises what the loader would raise on this device, or on every device, and for sizes at which nothing would run."""
     arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
     address, arguments = _SOMEWHERE, dict[str, Any](keywords)
     for name, array in arrays.items():
         arguments[name] = Array(address, array.dtype, array.shape, contiguous_strides(array.shape))
         address += -(-array.bytes // 4096) * 4096
-    if resolve_without_device(kernel, arguments, variant).empty:
+    if device is None:
+        launch = resolve_without_device(kernel, arguments, variant)
+    else:
+        launch = resolve(kernel, arguments, device.capability, device.multiprocessors, variant)
+    if launch.empty:
         raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}")
 
 

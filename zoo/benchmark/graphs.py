@@ -86,9 +86,12 @@ class Replay:
 
 
 class TorchReplay:
-    """Calls of torch, in a graph of its own. It holds the calls, and their tensors, while it is timed."""
+    """Calls of torch, in a graph of its own. It holds the calls, and their tensors, while it is timed.
 
-    def __init__(self, torch: Any, calls: Sequence[Callable[[], Any]], device: int):
+    once: the graph has each call once, also where a replay is short.
+    """
+
+    def __init__(self, torch: Any, calls: Sequence[Callable[[], Any]], device: int, once: bool = False):
         self._torch, self._device = torch, device
         with torch.cuda.device(device):
             self._stream, self._graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
@@ -100,7 +103,7 @@ class TorchReplay:
                     calls[0]()
                     self._stop.record()
             torch.cuda.synchronize()
-            self._calls = repeated(calls, 1e3 * float(self._start.elapsed_time(self._stop)))
+            self._calls = list(calls) if once else repeated(calls, 1e3 * float(self._start.elapsed_time(self._stop)))
             with torch.cuda.graph(self._graph, stream=self._stream):
                 for call in self._calls:
                     call()
@@ -116,3 +119,20 @@ class TorchReplay:
     def close(self) -> None:
         del self._graph, self._calls
         self._torch.cuda.empty_cache()
+
+
+class TorchEvents:
+    """A call of torch between two events, for what no graph can hold."""
+
+    def __init__(self, torch: Any, call: Callable[[], Any]):
+        self._call, self._start, self._stop = call, *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def microseconds(self) -> float:
+        self._start.record()
+        self._call()
+        self._stop.record()
+        self._stop.synchronize()
+        return 1e3 * float(self._start.elapsed_time(self._stop))
+
+    def close(self) -> None:
+        pass

@@ -20,8 +20,11 @@ _SIZES = (
     (300, 4, 2880, 10), (256, 8, 2048, 0), (700, 2, 1024, 3), (64, 8, 7168, 100),
 )  # fmt: skip
 
-# Tokens enough for tiles with several cells a lane, around their 512 and 1024 columns; the last two have a residual.
-_MANY = ((24, 1, 520, 0), (12, 1, 1032, 1), (13, 1, 1016, 0), (60, 4, 24, 3), (50, 3, 72, 0), (70, 2, 40, 5), (25, 2, 264, 0))
+# Tokens enough for tiles with several cells a lane, around their 512 and 1024 columns; the last three have a residual. The last one has
+# enough for the widest tile of a GPU with 148 multiprocessors.
+_MANY = (
+    (24, 1, 520, 0), (12, 1, 1032, 1), (13, 1, 1016, 0), (60, 4, 24, 3), (50, 3, 72, 0), (70, 2, 40, 5), (25, 2, 264, 0), (1200, 2, 24, 3),
+)  # fmt: skip
 
 
 def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:

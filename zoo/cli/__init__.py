@@ -31,6 +31,7 @@ _MODULES = {
     "new-kernel": "zoo.cli.new_kernel",
     "digest": "zoo.cli.digest",
 }
+_OF_TWO_WORDS = {("bench", "layer"): "zoo.cli.bench_layer"}
 _PRINTING = ("list", "show")  # only print: a reader that has enough of them, such as `head`, is no failure
 
 
@@ -46,6 +47,8 @@ class _Commands(click.Group):
 
     def resolve_command(self, context: click.Context, arguments: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         completing = context.resilient_parsing
+        if (words := tuple(arguments[:2])) in _OF_TWO_WORDS:
+            return " ".join(words), importlib.import_module(_OF_TWO_WORDS[words]).command, arguments[2:]
         if arguments and arguments[0] not in _MODULES and not arguments[0].startswith("-") and not completing:
             _refuse_command(arguments[0], context)
         return super().resolve_command(context, arguments)

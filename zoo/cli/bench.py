@@ -106,6 +106,8 @@ def command(
     A GEMM is timed beside the products of torch, DeepGEMM and triton_kernels that can be imported, on random operands of the same
     sizes. Each result is checked first. zoo is `82% faster` where the other's time is
     82 % longer.
+
+    `zoo bench layer` times whole layers of zoo.torch.nn; `zoo bench layer --help` has its options.
     """
     from zoo.benchmark.measure import measure
     from zoo.benchmark.record import record as add_record

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "c775129ee8c058fe8ddcfc8e729b7c70575234d8a457762790a2a502c84f12da"
+EVIDENCE_SHA256 = "0fd7f60da6ea660b71aa75d4e0e05f78bcbc72c1d27a6f7f4e7b962ad8558133"

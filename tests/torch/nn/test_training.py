@@ -95,6 +95,17 @@ def test_an_optimiser_that_writes_past_versions_is_seen():
     assert not layer(x).any()
 
 
+def test_a_step_that_graphs_replay_leaves_no_old_cast(monkeypatch):
+    layer, x = Linear(32, 16), normal(4, 32)
+    layer(x).sum().backward()
+    with monkeypatch.context() as capturing:
+        capturing.setattr(keeping, "_capturing", lambda: True)
+        torch.optim.SGD(layer.parameters(), lr=0.1).step()
+    layer(x)
+    layer.weight.data += 1  # as a replay writes: it changes no version and calls no hook
+    assert torch.equal(layer(x), Linear.from_float(layer)(x))
+
+
 def test_what_inference_mode_has_cast_does_not_reach_training():
     layers, x = model(), normal(8, 64)
     expected = step(layers, x, list(layers.parameters()))

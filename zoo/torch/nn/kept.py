@@ -12,11 +12,19 @@ from zoo.torch.nn.formats import Format
 from zoo.torch.quantized import Quantized
 
 _steps = 0  # of all optimisers: some write through .data, which no version counts
+_BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
 
 
-def _count(*_: Any) -> None:
+def _count(optimiser: torch.optim.Optimizer, *_: Any) -> None:
     global _steps
     _steps += 1
+    if _capturing():
+        for parameter in (one for group in optimiser.param_groups for one in group["params"]):
+            setattr(parameter, _BY_GRAPH, True)
+
+
+def _capturing() -> bool:
+    return bool(torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 class Kept:
@@ -42,6 +50,9 @@ class Kept:
         """The weight for the forward product and, if `back`, transposed for the gradient of its input."""
         if weight.is_inference():  # which counts no versions
             return made(form, weight, back)
+        if getattr(weight, _BY_GRAPH, False):
+            self.clear()
+            return made(form, weight.detach(), back)
         key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled())
         kept = self._forms
         if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):

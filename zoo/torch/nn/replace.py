@@ -51,7 +51,7 @@ class Report:
         raise KeyError(name)
 
     def __str__(self) -> str:
-        from zoo.cli.text import table
+        from zoo.text import table
 
         header = ["layer", "format", "bytes before", "after", "weights' error", "outputs' error"]
         rows = [
@@ -210,7 +210,7 @@ def _output_errors(model: torch.nn.Module, layers: dict[str, Any], format: str, 
 
 
 def _progress(names: Iterable[str]) -> Any:
-    from zoo.cli.text import progress
+    from zoo.text import progress
 
     return progress(names := list(names), len(names), "quantising")
 
