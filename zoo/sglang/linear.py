@@ -65,19 +65,16 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
     except (ZooError, AttributeError) as error:
         if str(error) not in _warned:
             _warned.add(str(error))
-            logger.warning(
-                "zoo: %s linear layers stay with SGLang's own kernel: %s (for one, %s)", weights, error, getattr(layer, "prefix", "")
-            )
+            logger.warning("zoo: %s linear layers stay with SGLang's own kernel: %s", weights, error)
         return usual(method, layer)
-    parts = (weight.elements, weight.scales, weight.tensor_scale)
-    for name, part in zip(_NAMES[weights], parts, strict=False):
+    for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
         assert part is not None
-        setattr(layer, name, torch.nn.Parameter(as_bytes(part), requires_grad=False))
+        getattr(layer, name).data = as_bytes(part)  # the parameter stays, since models read what is written on it
     layer.zoo_about = {name: getattr(weight, name) for name in ("format", "squares", "layout", "packed_shape")}
     layer.zoo_format = format
     served[format] += 1
     if served[format] == 1:
-        logger.info("zoo: format %s serves %s linear layers, first %s", format, weights, getattr(layer, "prefix", ""))
+        logger.info("zoo: format %s serves %s linear layers", format, weights)
     return None
 
 

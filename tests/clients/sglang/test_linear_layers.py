@@ -86,6 +86,7 @@ def test_a_layer_is_served_by_zoo_and_near_float32(weights, gpu, format, bias, b
     tensors, numbers = quantised(torch.randn(384, 256, dtype=torch.float32) / 16, weights)
     load(layer, tensors)
     assert served == {format: 1}
+    assert weights == "nvfp4" or layer.weight_scale_inv.format_ue8m0 is False  # which DeepSeek's models read
     if bias:
         layer.bias.data = torch.randn(384, dtype=torch.bfloat16)
     x = torch.randn(6, 256, dtype=torch.bfloat16)
