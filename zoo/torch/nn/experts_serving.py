@@ -57,6 +57,7 @@ class Recipe:
     prepare: Callable[[Quantized, str | None], Quantized]  # plain weights, order of gates -> weights as the GEMMs read them
     multiply: Callable[[torch.Tensor, Matrices, Matrices, Routing, Gating], torch.Tensor]  # x, gates and ups, second matrices -> d
     epilogue: bool = True  # bias, limits, every activation
+    halves: int = 1  # with all gates before all ups, the intermediate size is a multiple of it
 
 
 def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
@@ -160,13 +161,13 @@ def _nvfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing,
 
 
 RECIPES = {
-    "fp8b128": Recipe(_as_they_are, _fp8b128, epilogue=False),
+    "fp8b128": Recipe(_as_they_are, _fp8b128, epilogue=False, halves=64),
     "fp8_mxfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_mxfp4")),
     "fp8_nvfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_nvfp4")),
     "bf16_mxfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_mxfp4")),
     "bf16_nvfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_nvfp4")),
-    "mxfp8": Recipe(_blocked, _by_mxfp8_tokens("mxfp8")),
-    "mxfp8_mxfp4": Recipe(_padded, _by_mxfp8_tokens("mxfp8_mxfp4")),
-    "mxfp4": Recipe(_blocked, _mxfp4),
-    "nvfp4": Recipe(_blocked, _nvfp4),
+    "mxfp8": Recipe(_blocked, _by_mxfp8_tokens("mxfp8"), halves=128),
+    "mxfp8_mxfp4": Recipe(_padded, _by_mxfp8_tokens("mxfp8_mxfp4"), halves=128),
+    "mxfp4": Recipe(_blocked, _mxfp4, halves=128),
+    "nvfp4": Recipe(_blocked, _nvfp4, halves=128),
 }
