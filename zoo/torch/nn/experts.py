@@ -189,7 +189,6 @@ class Experts(torch.nn.Module):
         else:
             whole = self.gates == "interleaved" or self.intermediate % 128 == 0
             simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
-            tokens = tokens.to(torch.bfloat16)  # as kernels of the backward pass read them
             y = (fused if simple else composed)(tokens, weights, residual, self.gate_up, self.down, routing, gating)
         return y.to(x.dtype).view(x.shape)
 

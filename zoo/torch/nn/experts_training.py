@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
@@ -27,26 +28,43 @@ ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
 
 
+@dataclass(frozen=True, eq=False)
+class Master:
+    """One matrix of each expert (E, N, K), of a module that is not zoo's."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    format: str
+    _kept: Kept | None
+    add_gradients: ClassVar[bool] = False
+    in_bf16: ClassVar[bool] = False
+
+
 def fused(
     x: torch.Tensor,
     weights: torch.Tensor,
     residual: torch.Tensor | None,
-    gate_up: ExpertWeights,
-    down: ExpertWeights,
+    gate_up: ExpertWeights | Master,
+    down: ExpertWeights | Master,
     routing: Routing,
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
-    both: tuple[Kept, Kept] = (gate_up._kept, down._kept)
-    held: tuple[Any, ...] = ()
-    kept, adds = (both if all(one.held for one in both) or not _capturing(x) else None), gate_up.add_gradients
+    both = [one._kept for one in (gate_up, down) if one._kept is not None]
+    lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
+    kept: Any = tuple(both) if lasting else None
+    adds, held = gate_up.add_gradients, tuple[Any, ...]()
     if torch.compiler.is_compiling():
-        kept, adds, parts = None, False, [held_parts(one.held_forms(_FORM)) for one in both]
-        held = (*parts[0], *parts[1]) if all(parts) else ()
-    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds, *held)
-    if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
-        return _forward(None, *given)
-    return _with_gradients(*given)
+        parts = [held_parts(one.held_forms(_FORM)) for one in both]
+        kept, adds, held = None, False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
+    trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
+    x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
+    given: Any = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds, *held)
+    return _with_gradients(*given) if trains else _forward(None, *given)
+
+
+def _need_gradients(*given: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
 
 
 def _with_gradients(*given: Any) -> torch.Tensor:
@@ -61,20 +79,21 @@ def composed(
     x: torch.Tensor,
     weights: torch.Tensor,
     residual: torch.Tensor | None,
-    gate_up: ExpertWeights,
-    down: ExpertWeights,
+    gate_up: ExpertWeights | Master,
+    down: ExpertWeights | Master,
     routing: Routing,
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in any format that trains, by any activation."""
 
-    def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
+    def multiplied(rows: torch.Tensor, w: ExpertWeights | Master) -> torch.Tensor:
         if w.in_bf16:
             return grouped_in_bf16(rows.bfloat16(), w.weight, routing.offsets, w.bias, format_of(w.format))
         assert w.weight is not None
         options: dict[str, Any] = {"bias": w.bias, "kept": w._kept, "adds": w.add_gradients}
         return grouped_product(rows, w.weight, routing.offsets, w.format, dtype=torch.bfloat16, **options)
 
+    x = x.to(torch.bfloat16) if _need_gradients(x, gate_up.weight) else x
     h = multiplied(gather(x, routing), gate_up)
     gate, up = paired(h, gating.gates).float().unbind(1 if gating.gates == "halves" else 2)
     if gating.limit is not None:
@@ -187,6 +206,6 @@ def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return torch.where(rows < 0, 0, of_rows[rows.clamp(min=0)])
 
 
-def _capturing(x: torch.Tensor) -> bool:
+def capturing(x: torch.Tensor) -> bool:
     """What is cast inside a graph must be cast each time that it runs."""
     return bool(x.is_cuda and torch.cuda.is_current_stream_capturing())
