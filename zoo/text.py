@@ -61,8 +61,9 @@ def _aligned(header: list[list[str]], rows: Sequence[Sequence[object]], indent: 
 
 
 def _in_words(header: list[list[str]], cells: Sequence[str]) -> str:
-    """`name: first header cell, second header cell`."""
-    others = [" ".join(pair) for pair in zip(header[0][1:], cells[1:], strict=True)] if header else cells[1:]
+    """`name: first header cell, second header cell`, without cells that are empty."""
+    names = header[0] if header else [""] * len(cells)
+    others = [f"{name} {cell}".strip() for name, cell in zip(names[1:], cells[1:], strict=True) if cell]
     return f"{cells[0]}: {', '.join(others)}" if others else cells[0]
 
 

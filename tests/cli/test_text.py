@@ -77,6 +77,11 @@ def test_a_line_is_as_long_as_the_terminal_and_up_to_100(columns, columns_said, 
     assert max(map(len, text.paragraph("x " * 200).splitlines())) in (wanted, wanted - 1)
 
 
+def test_a_paragraph_of_a_row_leaves_out_empty_cells(columns):
+    columns(40)
+    assert text.table(("a", "b", "c"), [("long-" * 10, "", "x"), ("end", "", "")]) == f"{'long-' * 10}:\n  c x\nend"
+
+
 def test_paragraphs_and_facts_hang_under_their_first_word(columns):
     columns(24)
     assert text.paragraph("one two three four five six", 2, 3) == "  one two three four\n     five six"
