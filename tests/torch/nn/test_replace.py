@@ -69,6 +69,34 @@ def test_a_report_is_a_table(monkeypatch):
     assert lines[-1].startswith("total") and len(report) == 6
 
 
+class ForeignExperts(torch.nn.Module):
+    """Experts as transformers has them: no linear layer, and most of a model's bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_up_proj = torch.nn.Parameter(torch.ones(4, 128, 64))
+
+
+def test_a_report_counts_the_bytes_that_stay_outside_linear_layers(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=True), ForeignExperts(), torch.nn.LayerNorm(64))
+    report = zt.quantize_(model, "fp8b128")
+    assert report.others == {"ForeignExperts": 4 * 4 * 128 * 64, "LayerNorm": 4 * 2 * 64}
+    others, total = (line.split() for line in str(report).splitlines()[-2:])
+    rest = str(sum(report.others.values()))
+    assert others == ["(others)", "kept:", "ForeignExperts,", "LayerNorm", rest, rest]
+    assert [int(one) for one in total[1:]] == [one + int(rest) for one in (report["0"].bytes_before, report["0"].bytes_after)]
+
+
+def test_a_tied_weight_is_counted_once_in_a_report():
+    report = zt.quantize_(Model(), "fp8b128", skip="router")
+    assert report["lm_head"].bytes_after == 4 * 50 * 64 and not report.others
+
+
+def test_a_model_without_linear_layers_has_a_report():
+    assert "LayerNorm" in str(zt.quantize_(torch.nn.Sequential(torch.nn.LayerNorm(64)), "fp8b128"))
+
+
 SKIPS = {
     "a name": ("router", ALL[:-1]),
     "a pattern": ("*.down", ["layers.0.up", "layers.1.up", "router"]),

@@ -19,6 +19,7 @@ from zoo.torch.nn.grouped import GroupedLinear
 from zoo.torch.nn.linear import Linear
 from zoo.torch.nn.products import NUMBERS
 
+_MOST_CLASSES = 3  # of other modules, in a report
 _CHUNK = 1 << 21  # elements of a weight that are compared at a time
 Skip = str | Iterable[str] | Callable[[str, torch.nn.Module], bool]
 
@@ -39,6 +40,7 @@ class LayerReport:
 @dataclass
 class Report:
     layers: list[LayerReport] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=dict)  # bytes of parameters of other modules, by their class, largest first
 
     def __iter__(self) -> Iterator[LayerReport]:
         return iter(self.layers)
@@ -67,7 +69,11 @@ class Report:
             )
             for one in self.layers
         ]
-        rows.append(("total", "", sum(one.bytes_before for one in self), sum(one.bytes_after for one in self), "", ""))
+        rest = sum(self.others.values())
+        if rest:
+            rows.append(("(others)", f"kept: {', '.join(list(self.others)[:_MOST_CLASSES])}", rest, rest, "", ""))
+        before, after = sum(one.bytes_before for one in self), sum(one.bytes_after for one in self)
+        rows.append(("total", "", before + rest, after + rest, "", ""))
         measured = any(not math.isnan(one.output_error) for one in self.layers)
         return table(header if measured else header[:-1], [row if measured else row[:-1] for row in rows])
 
@@ -90,7 +96,7 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     for one in chosen.values():
         check_device(form.name, _weights(one)[0].device)
     errors = _output_errors(model, chosen, form.name, calibrate) if calibrate is not None else {}
-    report = Report()
+    report = Report(others=_others(model, layers))
     with _progress(layers) as names:
         for name in names:
             layer, before = layers[name], sum(one.nbytes for one in _weights(layers[name]))
@@ -105,6 +111,18 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
             after = sum(one.nbytes for one in held if one is not None)
             report.layers.append(LayerReport(name, form.name, before, after, error, errors.get(name, math.nan)))
     return report
+
+
+def _others(model: torch.nn.Module, layers: dict[str, Any]) -> dict[str, int]:
+    """Bytes of the parameters that no linear layer has, by the class of their module: experts of other libraries, embeddings, norms."""
+    seen = {id(parameter) for layer in layers.values() for parameter in layer.parameters()}
+    found: dict[str, int] = {}
+    for module in model.modules():
+        for parameter in module.parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[type(module).__name__] = found.get(type(module).__name__, 0) + parameter.nbytes
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
 def _is_layer(module: torch.nn.Module) -> bool:
