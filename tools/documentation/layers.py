@@ -34,8 +34,8 @@ def read(file: Path = FILE) -> dict[str, Any]:
 def summary(record: Record) -> str:
     """A row for each kind of layer and rival. Empty where nothing was measured."""
     rows = [
-        *_row("Linear, forward and backward", "torch bf16", _ratios(_rows(record, "linear"))),
-        *_row("Experts, forward and backward", "torch bf16", _ratios(_rows(record, "experts"))),
+        *_row("Linear, forward and backward", "torch bf16", _ratios(_rows(record, "linear")), _peak(_rows(record, "linear"))),
+        *_row("Experts, forward and backward", "torch bf16", _ratios(_rows(record, "experts")), _peak(_rows(record, "experts"))),
         *_row("Experts, one cast for four micro-batches", "torch bf16", _ratios(_rows(record, "experts"), times="four")),
     ]
     served = _rows(record, "serving")
@@ -43,7 +43,8 @@ def summary(record: Record) -> str:
         rows += _row("Experts, serving", rival, _ratios(served, rival))
     if not rows:
         return ""
-    return "\n\n".join([table(("layer", "beside", "zoo is, geometric mean", "zoo is, worst case"), rows), f"[All cases](kernels/{PAGE})."])
+    head = ("layer", "beside", "zoo is, geometric mean", "zoo is, worst case", "zoo's peak memory, worst case")
+    return "\n\n".join([table(head, rows), f"[All cases](kernels/{PAGE})."])
 
 
 def page(record: Record) -> str:
@@ -86,8 +87,17 @@ def _ratios(rows: Iterable[Row], rival: str = "torch bf16", times: str = "micros
     return [ours / theirs for ours, theirs in pairs if theirs is not None]
 
 
-def _row(what: str, rival: str, ratios: Sequence[float]) -> list[tuple[str, ...]]:
-    return [(what, rival, percent(statistics.geometric_mean(ratios)), percent(max(ratios)))] if ratios else []
+def _peak(rows: Iterable[Row], rival: str = "torch bf16") -> str:
+    """zoo's peak memory of a step beside the rival's, where zoo does worst."""
+    ratios = [one["peak"]["zoo"] / one["peak"][rival] for one in rows if {"zoo", rival} <= set(one.get("peak", {}))]
+    if not ratios:
+        return ""
+    more = 100 * max(ratios) - 100
+    return f"{abs(more):.0f} % {'more' if more >= 0 else 'less'}"
+
+
+def _row(what: str, rival: str, ratios: Sequence[float], peak: str = "") -> list[tuple[str, ...]]:
+    return [(what, rival, percent(statistics.geometric_mean(ratios)), percent(max(ratios)), peak)] if ratios else []
 
 
 def _trained(rows: Sequence[Row]) -> str:

@@ -92,8 +92,9 @@ def section(found: Learning) -> str:
 
 def _verdict(means: dict[str, float], spreads: dict[str, float]) -> str:
     off = means["fp8"] - means["bf16"]
-    apart = "less" if abs(off) <= spreads["fp8"] else "more"
-    return f"The validation loss of FP8 is {100 * abs(off) / means['bf16']:.1f} % {'higher' if off > 0 else 'lower'}, {apart} than seeds of FP8 differ."
+    apart = "more" if spreads["fp8"] >= abs(off) else "less"
+    beside = f"{100 * abs(off) / means['bf16']:.1f} % {'higher' if off > 0 else 'lower'} than in bf16"
+    return f"The mean validation loss in FP8 is {beside}. Seeds of FP8 differ by {apart}."
 
 
 def _seeds(found: Learning) -> str:
@@ -111,7 +112,7 @@ def _resumed(found: Learning) -> str:
     if not found.resumed:
         return ""
     begin, equal = found.resumed[0]["from"], all(one["equal"] for one in found.resumed)
-    return f"Runs resumed from step {begin:,} have {'equal' if equal else 'other'} losses. "
+    return f"Runs resumed from a checkpoint of step {begin:,} {'repeat' if equal else 'do not repeat'} the losses exactly. "
 
 
 @dataclass(frozen=True)
