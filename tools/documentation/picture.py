@@ -64,9 +64,11 @@ def caption(found: Comparison) -> str:
     rows, rivals = found.layers().get(LAYER, []), found.rivals("layers")
     if rows and rivals:
         of_layers = sorted(times["zoo"] / times[rivals[0]] for _, times in rows if rivals[0] in times)
-        spread = " to ".join(dict.fromkeys((percent(of_layers[-1]), percent(of_layers[0]))))
+        least, most = percent(of_layers[-1]), percent(of_layers[0])
+        unit = " % faster"
+        spread = most if least == most else f"{least.removesuffix(unit) if most.endswith(unit) else least} to {most}"
         sentences.append(
-            f"At {rows[0][0]} to {rows[-1][0]:,} tokens its {LAYER} layer with FP8 activations is {spread} than {_named(found, rivals[0])}."
+            f"At {rows[0][0]} to {rows[-1][0]:,} tokens zoo's {LAYER} layer with FP8 activations is {spread} than {_named(found, rivals[0])}."
         )
     return " ".join(sentences)
 
