@@ -19,7 +19,7 @@ from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
-from zoo.torch.nn.routing import Routing, combine, combined, gather, refuse_second_derivative
+from zoo.torch.nn.routing import Routing, combine, combined, gather, of_choices, refuse_second_derivative
 
 ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
@@ -100,7 +100,7 @@ class _Fused(torch.autograd.Function):
         if needs_down:
             d_down = _FORM.weight_gradient(_columns(*dy_columns), _columns(act_q, act_scales, ends), ctx.dtypes[1])
         if needs_weights:
-            d_weights = _of_choices(dots.sum(1), rows)
+            d_weights = of_choices(dots.sum(1), rows)
         return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 6
 
 
@@ -163,12 +163,6 @@ def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[
 def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
     """The product of weight gradients asks for one more row of scales for each group."""
     return Columns(elements, torch.nn.functional.pad(scales.t(), (0, 0, 0, ends.shape[0])), ends)
-
-
-def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    if of_rows.shape[0] == 0:
-        return of_rows.new_zeros(rows.shape)
-    return torch.where(rows < 0, 0, of_rows[rows.clamp(min=0)])
 
 
 def _capturing(x: torch.Tensor) -> bool:
