@@ -11,7 +11,7 @@ import torch
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.torch.nn.expert_weights import ExpertWeights
-from zoo.torch.nn.experts_parallel import Ranks, of_ranks, served, trained
+from zoo.torch.nn.experts_parallel import Ranks, of_ranks, served, trained, untraced
 from zoo.torch.nn.experts_serving import RECIPES, Gating
 from zoo.torch.nn.experts_training import composed, fused
 from zoo.torch.nn.formats import TRAINING, format_of
@@ -187,7 +187,7 @@ class Experts(torch.nn.Module):
         """d (R, K) of quantised tokens and frozen weights."""
         return RECIPES[self.format].multiply(a, self.gate_up.matrices(), self.down.matrices(), routing, self._gating())
 
-    @torch.compiler.disable
+    @untraced
     def _over_ranks(
         self, ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Any, simple: bool
     ) -> torch.Tensor:

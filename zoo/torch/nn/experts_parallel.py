@@ -33,6 +33,12 @@ Multiply = Callable[..., torch.Tensor]  # rows, ..., routing -> d
 Shared = Callable[[], "torch.Tensor | None"]  # the shared expert, computed while rows travel
 
 
+def untraced(function: Multiply) -> Multiply:
+    """torch.compile breaks its graph here: sizes of messages are known when they are sent."""
+    found: Multiply = torch.compiler.disable(function)
+    return found
+
+
 class Ranks:
     """The ranks of a process group, which build one layer with one zoo. `sent_bytes` counts what this rank has sent to others."""
 
