@@ -117,6 +117,10 @@ def test_no_token_is_no_row(device: Any) -> None:
     assert in_zoo(x[:0], weights[:0], gate_up, down, ids[:0]).shape == (0, K)
 
 
+def layer_by_ids(ids: Any) -> Any:
+    return zoo.jax.experts(normal(40, 64), ids, normal(40, 2), normal(3, 64, 64), normal(3, 64, 32))
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -126,7 +130,18 @@ def test_no_token_is_no_row(device: Any) -> None:
         (lambda x, w, offsets: zoo.jax.grouped_linear(x.astype(jnp.int32), w, offsets), "x: expected a JAX array of bfloat16"),
         (lambda x, w, offsets: zoo.jax.experts(x, offsets, offsets, w, w), "weights: expected a JAX array of bfloat16"),
         (lambda x, w, offsets: zoo.jax.experts(x, x[:, :2], x[:, :2], w, w), r"expected x \(T, K\), gate_up \(E, 2 I, K\)"),
-        (lambda x, w, offsets: zoo.jax.experts(x, x[:, :2], x[:, :2], w, w.mT[:, :, :36]), "expected integer ids and weights"),
+        (
+            lambda x, w, offsets: zoo.jax.experts(x, x[:, :2], x[:, :2], w, w.mT[:, :, :36]),
+            r"ids: expected signed integers \(40, top_k\), got bfloat16",
+        ),
+        (
+            lambda x, w, offsets: layer_by_ids(numpy.zeros((40, 2), "i4")),
+            r"ids: .* got a numpy.ndarray of int32 \(40, 2\); jax.numpy.asarray",
+        ),
+        (lambda x, w, offsets: layer_by_ids(jnp.zeros((40, 2), jnp.uint8)), r"ids: expected signed integers .*, got uint8 \(40, 2\)"),
+        (lambda x, w, offsets: layer_by_ids(jnp.zeros((40, 3), jnp.int32)), r"weights: expected \(40, 3\), as ids, got \(40, 2\)"),
+        (lambda x, w, offsets: zoo.jax.grouped_linear(x, w, numpy.array(ENDS, "i4")), r"offsets: .* got a numpy.ndarray of int32 \(3,\)"),
+        (lambda x, w, offsets: zoo.jax.linear(numpy.zeros((4, 160), "f4"), w[0]), r"x: .* got a numpy.ndarray of float32 \(4, 160\)"),
     ],
 )
 def test_what_a_layer_cannot_take_is_refused_in_a_sentence(wrong: Any, words: str, device: Any) -> None:

@@ -244,6 +244,16 @@ def test_fp8b128_with_bytes_as_scales_is_the_same_matrix(dtype, tmp_path):
         assert torch.equal(zt.load(tmp_path / name, DEVICE)["up"].dequantize("f32"), w.dequantize("f32"))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_fp8b128_with_scales_of_sixteen_bits_is_read(dtype, tmp_path):
+    """Checkpoints of Qwen3 have them."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    w = zt.quantize(normal(136, 256), "fp8b128", direction="squares", scaling="pow2")
+    safetensors.save_file({"up.weight": w.elements, "up.weight_scale_inv": w.scales.to(dtype)}, tmp_path / "stored")
+    loaded = zt.load(tmp_path / "stored", DEVICE)["up"]
+    assert loaded.squares and torch.equal(loaded.dequantize("f32"), w.dequantize("f32"))
+
+
 def test_the_least_and_the_last_byte_of_a_scale_are_what_products_take_them_for():
     ones = torch.ones(128, 256, device=DEVICE).to(torch.float8_e4m3fn)
     made = zt.Quantized(ones, torch.tensor([[0, 255]], dtype=torch.uint8, device=DEVICE), "fp8b128", squares=True).dequantize("f32")

@@ -68,6 +68,8 @@ def section(found: Learning) -> str:
     lines = [
         "## Does FP8 training learn as well as bf16?",
         "",
+        _verdict(means, spreads),
+        "",
         "<picture>",
         '  <source media="(prefers-color-scheme: dark)" srcset="pictures/learning_dark.svg">',
         '  <img alt="Training losses in bf16 and FP8 over steps, and their difference" src="pictures/learning_light.svg">',
@@ -86,6 +88,12 @@ def section(found: Learning) -> str:
         f"FP8 is {faster} than bf16. {_how(record)} {_resumed(found)}`python -m tools.lab.language_model` trains both.",
     ]
     return "\n".join(lines)
+
+
+def _verdict(means: dict[str, float], spreads: dict[str, float]) -> str:
+    off = means["fp8"] - means["bf16"]
+    apart = "less" if abs(off) <= spreads["fp8"] else "more"
+    return f"The validation loss of FP8 is {100 * abs(off) / means['bf16']:.1f} % {'higher' if off > 0 else 'lower'}, {apart} than seeds of FP8 differ."
 
 
 def _seeds(found: Learning) -> str:

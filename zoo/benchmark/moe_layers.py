@@ -59,7 +59,7 @@ class Tokens:
 
     def chosen(self) -> tuple[Any, Any]:
         """Ids and weights from the router's logits."""
-        found = self.logits.topk(self._layer.model.top_k)
+        found = self.logits.topk(self._layer.model.top_k, sorted=False)
         return found.indices, found.values.softmax(dim=1)
 
     def expected(self, rows: Any) -> Any:

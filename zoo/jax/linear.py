@@ -26,9 +26,9 @@ from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.jax.calls import call
 from zoo.jax.fp8 import product
+from zoo.jax.operands import check_floats
 
 FORMATS = ("fp8b128", "mxfp8", "mxfp4", "nvfp4")
-_FLOATS = ("bfloat16", "float16", "float32")
 
 
 class _Operand(NamedTuple):
@@ -45,10 +45,7 @@ def linear(x: Any, w: Any, *, format: str = "fp8b128") -> Any:
         written = format if issubclass(type(format), str) else shown(format)
         hint = suggestion(written, FORMATS, f"it takes {', '.join(FORMATS)}")
         raise ArgumentError(f"linear: no format is {shown(format)}; {hint}")
-    for name, array in (("x", x), ("w", w)):
-        if not isinstance(array, jax.Array) or array.dtype.name not in _FLOATS:
-            got = array.dtype.name if hasattr(array, "dtype") else type(array).__name__
-            raise ArgumentError(f"linear: {name}: expected a JAX array of {', '.join(_FLOATS)}, got {got}")
+    check_floats("linear", x=x, w=w)
     if w.ndim != 2 or x.ndim < 1 or x.shape[-1] != w.shape[1]:
         raise ArgumentError(f"linear: expected x (..., K) and w (N, K), got {x.shape} and {w.shape}")
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])  # -1 for the rows would divide by K, which may be 0

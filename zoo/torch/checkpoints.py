@@ -2,7 +2,7 @@
 
 | format | tensors of the weights NAME | as in |
 |---|---|---|
-| fp8b128 | `NAME.weight` e4m3, `NAME.weight_scale_inv` f32, for 128 x 128; ue8m0 is read as well | DeepSeek |
+| fp8b128 | `NAME.weight` e4m3, `NAME.weight_scale_inv` f32, for 128 x 128; bf16, f16 and ue8m0 are read as well | DeepSeek, Qwen3 |
 | mxfp8 | `NAME.weight` e4m3 or e5m2, `NAME.weight_scale` ue8m0 as bytes | ModelOpt |
 | nvfp4 | `NAME.weight` bytes, `NAME.weight_scale` e4m3, `NAME.weight_scale_2` f32 | ModelOpt |
 | nvfp4, only read | `NAME.weight_packed`, `NAME.weight_scale`, `NAME.weight_global_scale`, which divides | compressed-tensors |
@@ -32,6 +32,7 @@ from zoo.torch.quantized import _BLOCK, Quantized, _numbers
 _ENDS = (".weight", ".weight_packed", "_blocks")
 _LONGEST_HEADER = 16 << 20  # bytes of JSON, which describe some 150,000 tensors
 _BYTES = (torch.uint8, torch.int8, torch_dtype("e2m1x2"))
+_NUMBERS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class _Found(NamedTuple):
@@ -248,14 +249,14 @@ def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Fou
         elements = weight.reshape(*weight.shape[:-2], 16 * weight.shape[-2]).view(torch_dtype("e2m1x2"))
         return _Found(Quantized(elements, scale.view(torch_dtype("ue8m0")), "mxfp4"), used)
     inverse: Any = tensors.get(f"{name}.weight_scale_inv")
-    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (torch.float32, *_exponents())):
+    if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (*_NUMBERS, *_exponents())):
         used = parts(".weight", ".weight_scale_inv")
         *more, rows, columns = weight.shape
         squares = (*more, -(-rows // 128), -(-columns // 128))
         if tuple(inverse.shape) != (*more, rows, -(-columns // 128)):
             _fit(used, weight, squares, inverse)
         of_squares = tuple(inverse.shape) == squares  # also where both would do: weights have squares
-        inverse = inverse if inverse.dtype == torch.float32 else inverse.view(torch_dtype("ue8m0"))
+        inverse = inverse.float() if inverse.dtype in _NUMBERS else inverse.view(torch_dtype("ue8m0"))
         return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), used)
     last = f"{name}.weight_scale_2" if end == ".weight" else f"{name}.weight_global_scale"
     number: Any = tensors.get(last)

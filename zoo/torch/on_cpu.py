@@ -17,6 +17,7 @@ from zoo.errors import ArgumentError
 from zoo.reference.kernels import run as run_rule
 from zoo.torch.allocation import _NAMES, like, settled
 
+_UNWRITTEN = 0  # the bits of what a kernel leaves unwritten
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -28,7 +29,7 @@ def run(kernel: Kernel, given: Mapping[str, Any], outputs: tuple[str, ...]) -> l
     values: dict[str, Any] = dict(call.others)
     for name, tensor in made.items():
         one = call.made[name]
-        tensor.view(_BITS[tensor.element_size()]).zero_()  # the bytes: ue8m0 has no number 0
+        tensor.view(_BITS[tensor.element_size()]).fill_(_UNWRITTEN)  # the bits: ue8m0 has no number 0
         values[name] = _as_numpy(tensor, one.dtype, one.shape, one.strides)
     for name, array in call.arrays.items():
         tensor = given[name]

@@ -88,6 +88,17 @@ def test_fp8_weights_keep_their_bytes_and_their_scales():
     check(layer, p)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scales_of_sixteen_bits_are_the_numbers_that_they_are(dtype):
+    """Checkpoints of Qwen3 have them."""
+    tensors, prefix, p = deepseek_fp8()
+    narrow = {name: one.to(dtype) if "scale" in name else one for name, one in tensors.items()}
+    wide = {name: one.float() for name, one in narrow.items() if "scale" in name}
+    layer, wanted = (Experts.from_checkpoint(one, prefix) for one in (narrow, {**narrow, **wide}))
+    assert torch.equal(layer.down.scales, wanted.down.scales) and torch.equal(layer.gate_up.scales, wanted.gate_up.scales)
+    assert torch.equal(layer(p.x, p.ids, p.weights), wanted(p.x, p.ids, p.weights))
+
+
 def test_gates_and_ups_that_are_scaled_apart_keep_their_scales():
     tensors, prefix, p = published("ModelOpt")
     for expert in range(4):

@@ -214,6 +214,14 @@ def test_a_compiled_layer_has_the_same_bits(format):
     assert torch.equal(found, layer(p.x, p.ids, p.weights))
 
 
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_layer_without_memory_has_results_without_memory(trains):
+    layer = Experts(4, 128, 128, check_ids=True, device="meta")
+    given = [one.to("meta") for one in (torch.zeros(2, 3, 128), torch.zeros(6, 2).int(), torch.zeros(6, 2))]
+    y = (layer if trains else layer.freeze())(*given)
+    assert y.is_meta and y.shape == (2, 3, 128) and y.dtype == torch.float32
+
+
 @pytest.mark.parametrize("format", RECIPES)
 def test_no_size_depends_on_the_routing(format):
     """Fake tensors have no numbers, so what reads one fails: a CUDA graph can replay the layer."""
@@ -239,6 +247,25 @@ def test_frozen_experts_refuse_to_drop_the_gradient_of_x_and_pass_that_of_the_ro
     assert gradient[4, 1] == pytest.approx(float(more - less), rel=0.02) and gradient[0, 0] == 0
 
 
+def frozen(format, **options):
+    return Experts.from_float(torch.zeros(2, 128, 128), torch.zeros(2, 128, 64), format, frozen=True, **options)
+
+
+def requantized(format, **options):
+    one, other = (quantize(torch.ones(2, 128, size), "fp8b128", direction="squares") for size in (128, 64))
+    return Experts.from_quantized(one, other, format, **options)
+
+
+def half_frozen(name):
+    layer = Experts(2, 128, 64)
+    getattr(layer, name).freeze()
+    return layer
+
+
+def three(**others):
+    return {"x": torch.zeros(3, 128), "ids": torch.zeros(3, 2).int(), "weights": torch.zeros(3, 2), **others}.values()
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
@@ -250,6 +277,24 @@ def test_frozen_experts_refuse_to_drop_the_gradient_of_x_and_pass_that_of_the_ro
         (lambda: Experts(4, 120, 64), "hidden: fp8b128 needs a multiple of 16, got 120"),
         (lambda: Experts(4, 128, 64, activation="gpt_oss").freeze(), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
         (lambda: Experts(4, 128, 64, bias=True).freeze(), "no bias; these formats have it: fp8_mxfp4"),
+        (lambda: frozen("fp8b128", activation="gpt_oss"), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
+        (lambda: frozen("fp8b128", gate_up_bias=torch.zeros(2, 128), down_bias=torch.zeros(2, 128)), "no bias; these formats have it"),
+        (lambda: requantized("fp8b128", activation="gpt_oss"), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
+        (lambda: frozen("mxfp8"), r"gates='halves' needs a multiple of 128, got 64; .* pass gates='interleaved'"),
+        (lambda: half_frozen("gate_up")(*three()), "one of gate_up and down is frozen and the other is not"),
+        (lambda: half_frozen("down")(*three()), "one of gate_up and down is frozen and the other is not"),
+        (lambda: Experts(0, 128, 64), "experts: expected 1 or more, got 0"),
+        (lambda: Experts(4, 128, 64, first=-1), r"ids -1 \.\. 2 are not inside 0 \.\. 2, the experts of all ranks"),
+        (lambda: Experts(4, 128, 64, first=2, total=5), r"ids 2 \.\. 5 are not inside 0 \.\. 4"),
+        (lambda: Experts(2, 128, 64)(*three(x=torch.zeros(3, 120))), r"x: expected \(\.\.\., 128\) in bf16, f16 or f32, got \(3, 120\)"),
+        (lambda: Experts(2, 128, 64)(*three(x=torch.zeros(3, 128).double())), "in bf16, f16 or f32, got .* in torch.float64"),
+        (lambda: Experts(2, 128, 64)(*three(ids=[[0, 1]] * 3)), "ids: expected a tensor of rows, got a list"),
+        (lambda: Experts(2, 128, 64)(*three(weights=torch.tensor(1.0))), "weights: expected a tensor of rows, got a number"),
+        (lambda: Experts(2, 128, 64)(*three(ids=torch.zeros(3, 0).int())), r"ids: expected \(3, top_k\) in int32 or int64, got \(3, 0\)"),
+        (
+            lambda: Experts(2, 128, 64, shared=torch.nn.Linear(128, 64))(*three()),
+            r"shared: expected a result \(3, 128\), as x, got \(3, 64\)",
+        ),
         (lambda: Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 64, 128)), r"expected gate_up \(E, 2 I, K\)"),
         (lambda: Experts.from_float(torch.zeros(4, 128, 128), torch.zeros(4, 128, 64), down_bias=torch.zeros(4, 128)), "both biases"),
         (lambda: Experts(2, 128, 64)(torch.zeros(3, 64), torch.zeros(3, 2).int(), torch.zeros(3, 2)), r"x: expected \(\.\.\., 128\)"),

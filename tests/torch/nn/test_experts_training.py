@@ -222,6 +222,32 @@ def test_gradients_have_the_dtypes_of_their_tensors(format):
     assert {found[name].dtype for name in ("weights", "gate_up", "down")} == {torch.bfloat16}
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize(("format", "model"), [("fp8b128", {}), ("fp8b128", {"activation": "gpt_oss", "limit": 7.0}), ("mxfp8", {})])
+def test_tokens_of_every_dtype_train_alike(format, model, dtype):
+    p = problem(**model)
+    layer, dy = layer_of(p, format), drawn(p)
+    wanted = gradients(layer, p, dy)
+    found = gradients(layer, replace(p, x=p.x.to(dtype)), dy.to(dtype))
+    assert found["x"].dtype == dtype and torch.equal(found["x"].bfloat16(), wanted["x"])
+    assert all(torch.equal(found[name], one) for name, one in wanted.items() if name != "x")
+    with torch.autocast("cpu", torch.float16):
+        assert layer(p.x.float(), p.ids, p.weights).dtype == torch.float16
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_stays_in_its_token_and_its_experts(bad):
+    p = problem(activation="gpt_oss", limit=7.0)
+    layer, dy = layer_of(p), drawn(p)
+    wanted = gradients(layer, p, dy)
+    dy[7, 3] = bad
+    found = gradients(layer, p, dy)
+    others = [token for token in range(20) if token != 7]
+    untouched = [expert for expert in range(4) if expert not in p.ids[7].tolist()]
+    assert untouched and all(torch.equal(found[name][others], wanted[name][others]) for name in ("x", "weights"))
+    assert all(torch.equal(found[name][untouched], one[untouched]) for name, one in wanted.items() if name not in ("x", "weights"))
+
+
 def test_a_shared_expert_trains_beside_the_others():
     p = problem()
     shared = torch.nn.Linear(128, 128, bias=False, dtype=torch.bfloat16)

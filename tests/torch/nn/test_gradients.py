@@ -136,7 +136,7 @@ def test_a_mutant_of_the_layer_is_outside_the_bound(monkeypatch, mutant, grouped
 def test_a_frozen_weight_gives_what_its_numbers_give(format):
     form, x, w = FORMATS[format], normal(2, 24, 96, dtype=torch.bfloat16), normal(40, 96)
     frozen = form.frozen(w)
-    found = product(x, frozen, format, out_features=40)
+    found = product(x, frozen, format, features=(40, 96))
     numbers = form.numbers(frozen, torch.float32)[:40, :96]
     assert found.shape == (2, 24, 40) and found.dtype == torch.bfloat16
     tokens = {"fp8b128": 0.03, "mxfp8": 0.03, "fp8token": 0.03, "nvfp4": 0.12, "mxfp4": 0.16, "bf16": 0.005}[form.tokens]  # roundings of x
@@ -208,6 +208,34 @@ def test_a_nan_stays_in_its_row_and_its_group(format):
     assert not x.grad.isnan().any() and not w.grad[[0, 1, 3]].isnan().any()
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("format", TRAINING)
+def test_a_gradient_that_is_not_finite_stays_in_its_group(format, bad):
+    w, bias = (one.requires_grad_() for one in (normal(4, 32, 64), normal(4, 32)))
+    dy, found = normal(48, 32, seed=1), []
+    for element in (1.0, bad):
+        dy[12, 3] = element
+        y = grouped_product(normal(48, 64), w, torch.tensor(ENDS, dtype=torch.int32), format, bias=bias)
+        found.append(torch.autograd.grad(y, (w, bias), dy))
+    (of_w, of_bias), (spoilt_w, spoilt_bias) = found
+    assert torch.equal(spoilt_w[[0, 1, 3]], of_w[[0, 1, 3]]) and torch.equal(spoilt_bias[[0, 1, 3]], of_bias[[0, 1, 3]])
+    assert torch.equal(spoilt_bias[2, 4:], of_bias[2, 4:]) and not spoilt_bias[2, 3].isfinite()
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["linear", "grouped"])
+@pytest.mark.parametrize("format", TRAINING)
+def test_saved_tensors_that_were_copied_give_the_same_gradients(format, grouped):
+    """Hooks that save on the CPU lose the gaps between rows: 9 rows of x are 9 columns, 16 bytes apart."""
+    x, w, ends = normal(9, 64), normal(2, 32, 64), torch.tensor([2, 9], dtype=torch.int32)
+    found = []
+    for copied in (torch.Tensor.detach, torch.Tensor.clone):
+        inputs = [one.clone().requires_grad_() for one in (x, w if grouped else w[0])]
+        with torch.autograd.graph.saved_tensors_hooks(copied, lambda one: one):
+            y = grouped_product(*inputs, ends, format) if grouped else product(*inputs, format)
+        found.append(torch.autograd.grad(y, inputs, normal(9, 32, seed=1)))
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("format", TRAINING)
 def test_no_row_and_one_row_have_gradients(format, count):
@@ -215,6 +243,8 @@ def test_no_row_and_one_row_have_gradients(format, count):
     y = product(x, w, format, bias=bias)
     y.sum().backward()
     assert y.shape == (count, 2, 40) and x.grad.shape == x.shape
+    with torch.autocast("cpu", torch.bfloat16):
+        assert product(x, w, format, bias=bias).dtype == torch.bfloat16
     assert bool(w.grad.any()) == bool(bias.grad.any()) == bool(count)
     g = normal(3, 40, 48).requires_grad_()
     grouped_product(x.detach()[:, 0], g, torch.tensor([0, 0, count], dtype=torch.int32), format).sum().backward()

@@ -11,7 +11,7 @@ import torch
 import zoo
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
-from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn import Experts, GroupedLinear, Linear
 from zoo.torch.nn.formats import FORMATS, check_device, on_gpu
 
 every_format = pytest.mark.parametrize("format", FORMATS)
@@ -49,6 +49,31 @@ def test_a_cast_of_the_module_leaves_quantised_weights_alone(format, cast):
 def test_a_cast_reaches_a_weight_that_trains():
     layer = Linear(96, 40).to(torch.bfloat16)
     assert layer.weight.dtype == layer.bias.dtype == torch.bfloat16
+
+
+SWAPS = {
+    "a cast": lambda layer: layer.to(torch.bfloat16),
+    "a state": lambda layer: layer.load_state_dict(Linear(96, 40).state_dict()),
+}
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_a_parameter_whose_cast_is_kept_can_be_swapped(swap, monkeypatch):
+    """torch swaps no parameter that has a weak reference."""
+    layer, x = Linear(96, 40), normal(4, 96)
+    before = layer(x).detach()
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
+    weight = layer.weight
+    SWAPS[swap](layer)
+    assert layer.weight is weight and not torch.equal(layer(x), before)
+
+
+def test_a_frozen_layer_that_is_given_a_weight_trains_again():
+    layer, x = Linear(96, 40).freeze(), normal(4, 96)
+    layer.weight = torch.nn.Parameter(normal(40, 96))
+    assert not layer.frozen and set(layer.state_dict()) == {"weight", "bias"}
+    layer(x).sum().backward()
+    assert layer.weight.grad.any()
 
 
 @every_format
@@ -135,6 +160,16 @@ def test_from_float_leaves_the_layer_it_is_given_as_it_is():
         Linear.from_float(torch.nn.Conv1d(3, 4, 1))
 
 
+def test_a_new_layer_begins_with_small_random_numbers():
+    """As torch.nn.Linear does: uniform up to 1 / sqrt(K), not the numbers that the memory had."""
+    torch.manual_seed(0)
+    experts = Experts(3, 64, 256, bias=True)
+    for layer in (GroupedLinear(3, 64, 96), experts.gate_up, experts.down):
+        bound = layer.weight.shape[-1] ** -0.5
+        for one in (layer.weight, layer.bias):
+            assert 0.9 * bound < one.abs().max() <= bound and one.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
 @every_format
 def test_a_grouped_layer_is_a_linear_layer_for_each_group(format):
     linears = [torch.nn.Linear(96, 40) for _ in range(3)]
@@ -147,6 +182,20 @@ def test_a_grouped_layer_is_a_linear_layer_for_each_group(format):
     assert (y[:7] - first).norm() / first.norm() < error and (y[7:18] - last).norm() / last.norm() < error and not y[18:].any()
     with pytest.raises(zoo.ArgumentError, match="layers of one shape"):
         GroupedLinear.from_float([*linears, torch.nn.Linear(96, 48)])
+    assert GroupedLinear.from_float([torch.nn.Linear(96, 40, bias=False)], format).bias is None
+
+
+@every_format
+def test_tokens_that_are_too_narrow_for_a_frozen_weight_are_not_filled_up(format):
+    """The weight was filled up to a multiple of 16 or 32, so kernels would take them."""
+    layers = {"linear": Linear(90, 40, format=format).freeze(), "grouped": GroupedLinear(1, 90, 40, format=format).freeze()}
+    for name, layer in layers.items():
+        more = () if name == "linear" else (torch.tensor([4], dtype=torch.int32),)
+        with torch.no_grad():
+            assert layer(normal(4, 90), *more).shape == (4, 40)
+        for width in (89, 96):
+            with pytest.raises(zoo.ArgumentError, match=rf"x: expected \(\.\.\., 90\), as its weight .*, got \(4, {width}\)"):
+                layer(normal(4, width), *more)
 
 
 @every_format

@@ -8,7 +8,7 @@ import torch
 import zoo
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
-from zoo.torch.nn import GroupedLinear, Linear
+from zoo.torch.nn import Experts, GroupedLinear, Linear
 from zoo.torch.nn.formats import FORMATS
 
 
@@ -73,6 +73,7 @@ SKIPS = {
     "a name": ("router", ALL[:-1]),
     "a pattern": ("*.down", ["layers.0.up", "layers.1.up", "router"]),
     "what is inside": (["layers.0", "router"], ["layers.1.up", "layers.1.down"]),
+    "what is deep inside": ("layers", ["router"]),
     "a function": (lambda name, layer: layer.out_features != 64, ["layers.0.down", "layers.1.down"]),
 }
 
@@ -133,6 +134,58 @@ def test_layers_of_zoo_that_train_are_frozen_in_the_format_that_is_asked_for():
     model = torch.nn.Sequential(Linear(64, 32, format="fp8b128"), GroupedLinear(2, 32, 32, format="mxfp8"))
     assert replaced(zt.quantize_(model, "nvfp4")) == ["0", "1"] and model[1].format == "nvfp4" and model[1].frozen
     assert replaced(zt.quantize_(model, "mxfp8")) == []  # what is frozen stays
+
+
+class Mixture(torch.nn.Module):
+    """Experts that train, and a linear layer."""
+
+    def __init__(self, **options) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.experts, self.out = Experts(4, 128, 64, gates="interleaved", **options), torch.nn.Linear(128, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ids = torch.arange(2 * len(x)).view(-1, 2) % 4
+        return self.out(self.experts(x, ids, torch.full(ids.shape, 0.5)))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_experts_change_their_format_as_a_whole(format):
+    model, x = Mixture(), normal(12, 128)
+    with torch.no_grad():
+        exact = model(x)
+        report = zt.quantize_(model, format, calibrate=x)
+        assert (model(x) - exact).norm() / exact.norm() < (0.1 if FORMATS[format].weights in ("fp8b128", "mxfp8") else 0.4)
+    assert [one.name for one in report] == ["experts", "out"] and model.experts.frozen
+    assert {model.experts.format, model.experts.gate_up.format, model.experts.down.format} == {format}
+    state = model.experts.state_dict().values()
+    assert report["experts"].bytes_after == sum(one.nbytes for one in state) and report["experts"].bytes_before == 4 * 4 * 3 * 64 * 128
+    assert 0.02 < report["experts"].weight_error < 0.14
+
+
+def test_experts_that_a_format_cannot_serve_stay():
+    model = Mixture(activation="gpt_oss")
+    assert "has no activation gpt_oss" in zt.quantize_(model, "fp8b128")["experts"].kept and not model.experts.frozen
+    assert replaced(zt.quantize_(model, "mxfp8", frozen=False)) == ["experts"]
+    model(normal(4, 128)).sum().backward()
+    assert replaced(zt.quantize_(model, "mxfp8")) == ["experts"] and model.experts.frozen
+
+
+COMPUTED = {
+    "pruned": lambda layer: torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
+    "spectral norm": torch.nn.utils.spectral_norm,
+}
+
+
+@pytest.mark.parametrize("computed", COMPUTED)
+def test_a_weight_that_a_hook_computes_stays(computed):
+    import torch.nn.utils.prune
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 32))
+    COMPUTED[computed](model[0])
+    report = zt.quantize_(model, "fp8b128")
+    assert replaced(report) == ["1"] and "computed by a hook" in report["0"].kept
+    assert model(normal(4, 64)).isfinite().all()
 
 
 def test_a_linear_layer_by_itself_is_a_model():

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import zoo.torch as zt
-from zoo.torch.nn import Linear
+from zoo.torch.nn import Experts, Linear
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available() or torch.__version__ < "2.7" or sys.platform != "linux", reason="FSDP2 of this torch needs a GPU"
@@ -57,6 +57,35 @@ def learns_as_one_process_does(rank: int, folder: Path, format: str) -> None:
         assert layers[0]._kept._forms is None or not reshard, "a cast of the whole weight outlives its shards"
 
 
+def mixture(format: str) -> Experts:
+    torch.manual_seed(0)
+    return Experts(4, 64, 128, format=format, activation="silu" if format == "fp8b128" else "gpt_oss", bias=format != "fp8b128")
+
+
+def experts_learn_as_one_process_does(rank: int, folder: Path, format: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    def loss(layer: Experts, batch: int, rank: int) -> torch.Tensor:
+        ids = torch.arange(32).view(16, 2) % 4
+        return layer(rows(batch, rank).bfloat16(), ids, torch.full((16, 2), 0.5)).float().square().mean()
+
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    for reshard in (True, False):
+        layer, whole = fully_shard(mixture(format), mesh=mesh, reshard_after_forward=reshard), mixture(format)
+        optimisers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (layer, whole)]
+        for step in range(2):
+            for batch in (2 * step, 2 * step + 1):
+                loss(layer, batch, rank).backward()
+                for other in range(2):
+                    (loss(whole, batch, other) / 2).backward()
+            for optimiser in optimisers:
+                optimiser.step()
+                optimiser.zero_grad()
+        for one, other, begun in zip(layer.parameters(), whole.parameters(), mixture(format).parameters(), strict=True):
+            assert not torch.equal(other, begun)
+            torch.testing.assert_close(one.full_tensor().detach(), other.detach(), rtol=1e-5, atol=1e-6)
+
+
 def is_saved_and_loaded(rank: int, folder: Path, format: str) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
@@ -96,6 +125,8 @@ def is_saved_and_loaded_frozen(rank: int, folder: Path, format: str) -> None:
 CASES = [
     (learns_as_one_process_does, "fp8b128"),
     (learns_as_one_process_does, "nvfp4"),
+    (experts_learn_as_one_process_does, "fp8b128"),
+    (experts_learn_as_one_process_does, "mxfp8"),
     (is_saved_and_loaded, "fp8b128"),
     (is_saved_and_loaded_frozen, "fp8b128"),
     (is_saved_and_loaded_frozen, "fp8_nvfp4"),

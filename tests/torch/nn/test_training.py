@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -95,6 +96,13 @@ def test_an_optimiser_that_writes_past_versions_is_seen():
     assert not layer(x).any()
 
 
+def test_all_layers_watch_optimisers_by_one_hook():
+    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+
+    counts = [(Linear(16, 16), len(hooks))[1] for _ in range(2)]
+    assert counts[0] == counts[1] > 0
+
+
 def test_a_step_that_graphs_replay_leaves_no_old_cast(monkeypatch):
     layer, x = Linear(32, 16), normal(4, 32)
     layer(x).sum().backward()
@@ -126,6 +134,18 @@ def test_a_kept_cast_belongs_to_one_weight():
     found = one(form, first, True)
     assert one(form, first, False) is found and one(form, second, False) is not found
     assert one(form, first, False)[1] is None and one(form, first, True)[1] is not None
+
+
+def test_another_stream_casts_for_itself(casts, monkeypatch):
+    """It would not wait for the cast that the first stream has queued."""
+    layer, x = Linear(64, 32), normal(8, 64)
+    for stream in (1, 1, 2, 2):
+        monkeypatch.setattr(keeping, "_stream", lambda weight, stream=stream: stream)
+        layer(x).sum().backward()
+    assert casts == ["squares"] * 2
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=f"a stream of {device}"))
+    assert keeping._stream(SimpleNamespace(is_cuda=True, device="cuda:1")) == "a stream of cuda:1"
 
 
 @every_format

@@ -16,6 +16,7 @@ from zoo.torch.nn.experts_serving import RECIPES, Gating
 from zoo.torch.nn.experts_training import composed, fused
 from zoo.torch.nn.formats import TRAINING, format_of
 from zoo.torch.nn.from_checkpoint import read, usual_format
+from zoo.torch.nn.products import NUMBERS
 from zoo.torch.nn.routing import Routing, combine, route
 from zoo.torch.quantized import Quantized
 
@@ -55,13 +56,15 @@ class Experts(torch.nn.Module):
     ):
         super().__init__()
         _check(format, hidden, intermediate, activation, limit, gates)
-        self.experts, self.hidden, self.intermediate, self.format = experts, hidden, intermediate, format
-        self.activation, self.limit, self.gates = activation, limit, gates
         about = f"Experts {experts} x {hidden} x {intermediate}, {format}, {activation}, limit {limit}, gates {gates}, bias {bias}"
         self.ranks = None if group is None else of_ranks(group, experts, first, total, about, format)
         if self.ranks is not None:
             first, total = self.ranks.first, self.ranks.total
-        self.first, self.total, self.check_ids = first, first + experts if total is None else total, check_ids
+        total = first + experts if total is None else total
+        _check_ids(experts, first, total)
+        self.experts, self.hidden, self.intermediate, self.format = experts, hidden, intermediate, format
+        self.activation, self.limit, self.gates = activation, limit, gates
+        self.first, self.total, self.check_ids = first, total, check_ids
         made = {"bias": bias, "format": format, "device": device, "dtype": dtype}
         self.gate_up = ExpertWeights((experts, 2 * intermediate, hidden), gates=gates, **made)
         self.down = ExpertWeights((experts, hidden, intermediate), gates=None, **made)
@@ -89,9 +92,7 @@ class Experts(torch.nn.Module):
         made = cls._empty(down.shape, format, gate_up_bias, down_bias, options)
         for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
             one.begin(weight, bias)
-            if frozen or format not in TRAINING:
-                one.freeze()
-        return made
+        return made.freeze() if frozen or format not in TRAINING else made
 
     @classmethod
     def from_quantized(
@@ -107,6 +108,7 @@ class Experts(torch.nn.Module):
         """A frozen layer of weights by rows with plain scales, of fp8b128 by squares. The tensor scale of NVFP4 is one, or (E,), or (E, 2)
         for gates and ups."""
         made = cls._empty(down.stored_shape, format, gate_up_bias, down_bias, options)
+        made._check_frozen()
         for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
             one.begin(None, bias)
             one.hold(weight)
@@ -143,7 +145,7 @@ class Experts(torch.nn.Module):
 
     def freeze(self) -> Experts:
         """Replaces the weights by their quantised forms, and returns the layer."""
-        self._check_epilogue()
+        self._check_frozen()
         self.gate_up.freeze()
         self.down.freeze()
         return self
@@ -154,18 +156,21 @@ class Experts(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
-        if torch.is_autocast_enabled(x.device.type):
+        self._check_given(x, ids, weights)
+        if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
-        tokens = format_of(self.format).filled(x.reshape(-1, x.shape[-1]))
-        ids, weights = self._chosen(tokens, ids, weights)
-        if self.frozen and tokens.requires_grad and torch.is_grad_enabled():
+        tokens = format_of(self.format).filled(x.reshape(x.shape[:-1].numel(), self.hidden))
+        ids, weights = self._chosen(tokens.shape[0], ids, weights)
+        if not self.frozen:
+            tokens = tokens.to(torch.bfloat16)  # as kernels of the backward pass read them
+        elif tokens.requires_grad and torch.is_grad_enabled():
             raise ArgumentError(
                 f"Experts: frozen weights in {self.format} give x no gradient; call the layer under torch.no_grad(), pass x.detach(), "
                 f"or train a layer that is not frozen, in {' or '.join(TRAINING)}"
             )
 
         def shared() -> torch.Tensor | None:
-            return None if self.shared is None else self.shared(x).reshape(tokens.shape).to(torch.bfloat16)
+            return None if self.shared is None else self._of_shared(x).to(torch.bfloat16)
 
         whole = self.gates == "interleaved" or self.intermediate % 128 == 0
         simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole
@@ -205,29 +210,56 @@ class Experts(torch.nn.Module):
         learns = any(one.requires_grad for one in (*self.gate_up.parameters(), *self.down.parameters()))
         return trained(ranks, x, ids, weights, shared, multiply, learns)
 
-    def _chosen(self, tokens: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _check_given(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:
+        for name, one in (("x", x), ("ids", ids), ("weights", weights)):
+            if not isinstance(one, torch.Tensor) or one.dim() == 0:
+                got = "a number" if isinstance(one, torch.Tensor) else f"a {type(one).__name__}"
+                raise ArgumentError(f"Experts: {name}: expected a tensor of rows, got {got}")
+        if x.shape[-1] != self.hidden or x.dtype not in NUMBERS:
+            raise ArgumentError(f"Experts: x: expected (..., {self.hidden}) in bf16, f16 or f32, got {tuple(x.shape)} in {x.dtype}")
+        if self.gate_up.frozen != self.down.frozen:
+            raise ArgumentError("Experts: one of gate_up and down is frozen and the other is not; freeze() of the layer freezes both")
+
+    def _chosen(self, count: int, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """ids and weights (T, top_k), contiguous."""
-        if tokens.shape[1] != self.hidden:
-            raise ArgumentError(f"Experts: x: expected (..., {self.hidden}), got rows of {tokens.shape[1]}")
-        ids, weights = (one.reshape(-1, one.shape[-1]).contiguous() for one in (ids, weights))
-        count = tokens.shape[0]
-        if ids.shape[0] != count or ids.shape[1] == 0 or ids.dtype not in (torch.int32, torch.int64):
+        if ids.shape[:-1].numel() != count or ids.shape[-1] == 0 or ids.dtype not in (torch.int32, torch.int64):
             raise ArgumentError(f"Experts: ids: expected ({count}, top_k) in int32 or int64, got {tuple(ids.shape)} in {ids.dtype}")
         if ids.shape != weights.shape or not weights.is_floating_point():
             raise ArgumentError(
                 f"Experts: weights: expected numbers {tuple(ids.shape)}, as ids, got {tuple(weights.shape)} in {weights.dtype}"
             )
+        ids, weights = (one.reshape(count, one.shape[-1]).contiguous() for one in (ids, weights))
         if self.check_ids:
             inside = ((ids >= -1) & (ids < self.total)).all()
             torch._assert_async(inside, f"Experts: ids: an id is outside -1 .. {self.total - 1}, the experts of all ranks")
         return ids, weights.float()
 
-    def _check_epilogue(self) -> None:
-        """Frozen layers have what the epilogues of their GEMMs have."""
+    def _of_shared(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.shared is not None
+        y = self.shared(x)
+        if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+            got = tuple(y.shape) if isinstance(y, torch.Tensor) else f"a {type(y).__name__}"
+            raise ArgumentError(f"Experts: shared: expected a result {tuple(x.shape)}, as x, got {got}")
+        return y.reshape(-1, self.hidden)
+
+    def _check_frozen(self) -> None:
+        if why := self.lacks(self.format):
+            raise ArgumentError(f"Experts: {why}")
+
+    def lacks(self, format: str, frozen: bool = True) -> str | None:
+        """Why the layer cannot be in this format: frozen layers have what the first GEMM and the epilogues have."""
+        if why := _misfit(format, self.hidden, self.intermediate):
+            return why
+        recipe, who = RECIPES[format], f"a frozen layer in {format}"
+        if frozen and self.gates == "halves" and self.intermediate % recipe.halves:
+            return (
+                f"intermediate: {who} with gates='halves' needs a multiple of {recipe.halves}, got {self.intermediate}; "
+                "interleave gates and ups, and pass gates='interleaved'"
+            )
         others = ", ".join(name for name, one in RECIPES.items() if one.epilogue)
         has = {f"activation {self.activation}": self.activation != "silu", "bias": self.down.bias is not None}
-        for name in (name for name, wanted in has.items() if wanted and not RECIPES[self.format].epilogue):
-            raise ArgumentError(f"Experts: a frozen layer in {self.format} has no {name}; these formats have it: {others}")
+        missing = [name for name, wanted in has.items() if frozen and wanted and not recipe.epilogue]
+        return f"{who} has no {missing[0]}; these formats have it: {others}" if missing else None
 
     def extra_repr(self) -> str:
         limit = "" if self.limit is None else f", limit={self.limit}"
@@ -237,7 +269,6 @@ class Experts(torch.nn.Module):
 
 
 def _check(format: str, hidden: int, intermediate: int, activation: str, limit: float | None, gates: str) -> None:
-    multiple = format_of(format).multiple
     if activation not in _ACTIVATIONS:
         raise ArgumentError(f"Experts: no activation {shown(activation)}; there are {', '.join(_ACTIVATIONS)}")
     if gates not in ("halves", "interleaved"):
@@ -246,6 +277,20 @@ def _check(format: str, hidden: int, intermediate: int, activation: str, limit: 
         raise ArgumentError(f"Experts: limit: expected a number above 0, got {shown(limit)}")
     if limit is not None and activation == "silu":
         raise ArgumentError("Experts: silu has no limit; activation='deepseek_v4' is silu with limits")
+    if why := _misfit(format, hidden, intermediate):
+        raise ArgumentError(f"Experts: {why}")
+
+
+def _misfit(format: str, hidden: int, intermediate: int) -> str | None:
+    multiple = format_of(format).multiple
     for name, size in (("hidden", hidden), ("intermediate", intermediate)):
         if size % multiple or size < 1:
-            raise ArgumentError(f"Experts: {name}: {format} needs a multiple of {multiple}, got {size}")
+            return f"{name}: {format} needs a multiple of {multiple}, got {size}"
+    return None
+
+
+def _check_ids(experts: int, first: int, total: int) -> None:
+    if experts < 1:
+        raise ArgumentError(f"Experts: experts: expected 1 or more, got {experts}")
+    if first < 0 or first + experts > total:
+        raise ArgumentError(f"Experts: ids {first} .. {first + experts - 1} are not inside 0 .. {total - 1}, the experts of all ranks")

@@ -58,6 +58,7 @@ class Recipe:
     tokens: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]  # x -> operands of the first GEMM
     multiply: Callable[[tuple[torch.Tensor, ...], Matrices, Matrices, Routing, Gating], torch.Tensor]  # these, both weights -> d
     epilogue: bool = True  # bias, limits, every activation
+    halves: int = 1  # with all gates before all ups, the intermediate size is a multiple of it
 
 
 def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
@@ -174,13 +175,13 @@ def _nvfp4(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routi
 
 
 RECIPES = {
-    "fp8b128": Recipe(_as_they_are, _by_blocks("fp8b128"), _fp8b128, epilogue=False),
+    "fp8b128": Recipe(_as_they_are, _by_blocks("fp8b128"), _fp8b128, epilogue=False, halves=64),
     "fp8_mxfp4": Recipe(_packed("fp8"), _by_token, _fp8_by_four_bits("fp8_mxfp4")),
     "fp8_nvfp4": Recipe(_packed("fp8"), _by_token, _fp8_by_four_bits("fp8_nvfp4")),
     "bf16_mxfp4": Recipe(_packed("bf16"), _in_bf16, _bf16_by_four_bits("bf16_mxfp4")),
     "bf16_nvfp4": Recipe(_packed("bf16"), _in_bf16, _bf16_by_four_bits("bf16_nvfp4")),
-    "mxfp8": Recipe(_blocked, _by_blocks("mxfp8"), _by_mxfp8_tokens("mxfp8")),
-    "mxfp8_mxfp4": Recipe(_padded, _by_blocks("mxfp8"), _by_mxfp8_tokens("mxfp8_mxfp4")),
-    "mxfp4": Recipe(_blocked, _by_blocks("mxfp4"), _mxfp4),
-    "nvfp4": Recipe(_blocked, _by_tensor, _nvfp4),
+    "mxfp8": Recipe(_blocked, _by_blocks("mxfp8"), _by_mxfp8_tokens("mxfp8"), halves=128),
+    "mxfp8_mxfp4": Recipe(_padded, _by_blocks("mxfp8"), _by_mxfp8_tokens("mxfp8_mxfp4"), halves=128),
+    "mxfp4": Recipe(_blocked, _by_blocks("mxfp4"), _mxfp4, halves=128),
+    "nvfp4": Recipe(_blocked, _by_tensor, _nvfp4, halves=128),
 }

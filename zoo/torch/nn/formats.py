@@ -98,7 +98,7 @@ class Format:
         more = {} if dy.tensor_scale is None or x.tensor_scale is None else {"alpha": dy.tensor_scale * x.tensor_scale}
         operator = getattr(torch.ops.zoo, f"gemm_{self.tokens}_k_grouped")
         word = "bf16" if dtype == torch.bfloat16 else "f32"
-        found: torch.Tensor = operator(dy.elements, dy.scales, x.elements, x.scales, x.ends, d=word, **more)
+        found: torch.Tensor = operator(_apart(dy.elements), dy.scales, _apart(x.elements), x.scales, x.ends, d=word, **more)
         return found if found.dtype == dtype else found.to(dtype)
 
     def both_ways(self, weight: torch.Tensor) -> tuple[Quantized, Quantized]:
@@ -206,6 +206,14 @@ def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torc
     """Of nvfp4: one, or one for each group. Rows of no group count nothing."""
     _, scale = torch.ops.zoo.quantize_amax.all(x) if groups is None else torch.ops.zoo.quantize_amax_m_grouped_contiguous.all(x, groups)
     return scale
+
+
+def _apart(elements: torch.Tensor) -> torch.Tensor:
+    """Rows at multiples of 16 bytes. Saved elements lose the gaps between rows where hooks copy them, such as to the CPU and back."""
+    if elements.stride(0) % 16 == 0:
+        return elements
+    width, codes = elements.shape[1], elements.view(torch.uint8)
+    return torch.nn.functional.pad(codes, (0, -width % 16)).view(elements.dtype)[:, :width]
 
 
 def format_of(name: str) -> Format:

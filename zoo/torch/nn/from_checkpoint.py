@@ -117,10 +117,12 @@ def _deepseek_fp8(get: Callable[[str], torch.Tensor], names: tuple[str, ...], ex
             f"from_checkpoint: gates are {rows} rows, no multiple of 128, so gates and ups would share a scale; "
             "dequantise both and use Experts.from_float"
         )
-    if scales.dtype != torch.float32:  # powers of two
+    if scales.element_size() == 1:  # powers of two
         scales = Quantized(elements, scales.view(torch_dtype("ue8m0")), "fp8b128", squares=True).scales
-    elif elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
-        elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
+    else:
+        scales = scales.float()  # Qwen3's are in bf16
+        if elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
+            elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
     return Quantized(elements, scales, "fp8b128", squares=True)
 
 

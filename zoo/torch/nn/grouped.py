@@ -58,7 +58,7 @@ class GroupedLinear(Layer):
 
     def forward(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         """x (M, in_features) in groups back to back; offsets (num_groups,) int32, the end row of each. Rows after the last give zeros."""
-        return grouped_product(x, self._read(), offsets, self.format, bias=self.bias, out_features=self.out_features, kept=self._kept)
+        return grouped_product(x, self._read(), offsets, self.format, bias=self.bias, features=self._shape(), kept=self._kept)
 
     def _shape(self) -> tuple[int, int]:
         return self.out_features, self.in_features

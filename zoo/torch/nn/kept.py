@@ -53,13 +53,18 @@ class Kept:
         if getattr(weight, _BY_GRAPH, False):
             self.clear()
             return made(form, weight.detach(), back)
-        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled())
+        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), _stream(weight))
         kept = self._forms
         if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):
             kept = self._forms = None  # freed before there are new ones
             kept = made(form, weight.detach(), back)
             self._key, self._weight, self._forms = key, weakref.ref(weight), kept
         return kept
+
+
+def _stream(weight: torch.Tensor) -> int | None:
+    """Another stream would not wait for the cast, so each casts for itself."""
+    return torch.cuda.current_stream(weight.device).cuda_stream if weight.is_cuda else None
 
 
 def made(form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:

@@ -77,6 +77,8 @@ class Layer(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "weight" and "_kept" in self.__dict__:
             self._kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
+            if value is not None:
+                self._buffers.update(dict.fromkeys(_PARTS))  # the layer is frozen no longer
         super().__setattr__(name, value)
 
     def _check_device(self) -> None:
@@ -86,6 +88,7 @@ class Layer(torch.nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Moves what is quantised as bytes: a module's .to(dtype) would round its codes to other numbers."""
+        self._kept.clear()  # torch swaps no parameter that somebody refers to
         parts = {name: self._buffers[name] for name in _PARTS}
         self._buffers.update(dict.fromkeys(_PARTS))
         try:
@@ -96,14 +99,13 @@ class Layer(torch.nn.Module):
                     parts[name] = moved.view(part.dtype) if moved.dtype == torch.uint8 else part
         finally:
             self._buffers.update(parts)
-        self._kept.clear()
         self._check_device()
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
-        super()._load_from_state_dict(state_dict, prefix, *more)
         self._kept.clear()
+        super()._load_from_state_dict(state_dict, prefix, *more)
 
     def _check_state(self, prefix: str, given: dict[str, Any]) -> None:
         """Refuses what torch would copy number by number."""

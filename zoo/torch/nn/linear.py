@@ -42,7 +42,7 @@ class Linear(Layer, torch.nn.Linear):
         return made.freeze() if frozen else made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return product(x, self._read(), self.format, bias=self.bias, out_features=self.out_features, kept=self._kept)
+        return product(x, self._read(), self.format, bias=self.bias, features=self._shape(), kept=self._kept)
 
     def _shape(self) -> tuple[int, int]:
         return self.out_features, self.in_features

@@ -15,7 +15,7 @@ from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.quantized import Quantized
 
-_NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
+NUMBERS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def product(
@@ -24,23 +24,22 @@ def product(
     format: str,
     *,
     bias: torch.Tensor | None = None,
-    out_features: int | None = None,
+    features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
 
     weight: the master weight, quantised here, or what `Format.frozen` made of one.
-    out_features: N where the weight was filled up. kept: the forms of this weight that an earlier call has made.
+    features: N and K of a frozen weight, which may have been filled up. kept: the forms of this weight that an earlier call has made.
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
-    size = out_features or weight.shape[-2]
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    y = _product(rows, weight, format, None, bias, size, kept, dtype, True)
+    y = _product(rows, weight, format, None, bias, features, kept, dtype)
     if x.dim() == 2:
         return y
-    found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], size])  # no view, which FSDP2's hooks would lose in place
+    found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], y.shape[-1]])  # no view, which FSDP2's hooks would lose in place
     return found
 
 
@@ -51,14 +50,13 @@ def grouped_product(
     format: str,
     *,
     bias: torch.Tensor | None = None,
-    out_features: int | None = None,
+    features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
-    zero_rest: bool = True,
 ) -> torch.Tensor:
     """Rows of each group of x (M, K) times its matrix of a weight (G, N, K) transposed: (M, N). `offsets` (G,) int32 are the groups' end rows.
 
-    zero_rest: rows after the last offset give zeros, here and in the gradient of x. Without it they are arbitrary, and one launch is saved.
+    Rows after the last offset give zeros, here and in the gradient of x.
     """
     if not isinstance(x, torch.Tensor) or x.dim() != 2:
         raise ArgumentError(f"grouped_product: x: expected a matrix (M, K), got {_shown(x)}")
@@ -66,7 +64,7 @@ def grouped_product(
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, out_features or weight.shape[-2], kept, dtype, zero_rest)
+    return _product(x, weight, format, offsets, bias, features, kept, dtype)
 
 
 def _product(
@@ -75,10 +73,9 @@ def _product(
     format: str,
     groups: torch.Tensor | None,
     bias: torch.Tensor | None,
-    size: int,
+    features: tuple[int, int] | None,
     kept: Kept | None,
     dtype: torch.dtype | None,
-    zero_rest: bool,
 ) -> torch.Tensor:
     form = format_of(format)
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
@@ -86,13 +83,14 @@ def _product(
         x = x.to(dtype)
     dtype = dtype or x.dtype
     frozen, master = (weight, None) if isinstance(weight, Quantized) else (None, weight)
-    _check(form, x, weight, master, bias, dtype)
+    size, width = features if features is not None and master is None else weight.shape[-2:]
+    _check(form, x, weight, width, master, bias, dtype)
     parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
     if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
         kept = None  # a graph casts each time that it runs
     elif kept is None:
         kept = Kept()
-    given = (x, master, bias, groups, *parts, size, kept, format, dtype, zero_rest)
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype)
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
@@ -132,7 +130,6 @@ def _forward(
     kept: Kept | None,
     format: str,
     dtype: torch.dtype,
-    zero_rest: bool,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
     form = format_of(format)
@@ -151,11 +148,11 @@ def _forward(
             a, columns = form.rows_and_columns(filled, groups)
         else:
             a = form.rows(filled, groups)
-        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias, zero_rest)
+        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias)
         if back is not None and kept is None:
             saved, about = (back.elements, back.scales, back.tensor_scale), _about(back)
     if ctx is not None:
-        ctx.of_master, ctx.kept, ctx.about, ctx.format, ctx.zero_rest = master is not None, kept, about, format, zero_rest
+        ctx.of_master, ctx.kept, ctx.about, ctx.format = master is not None, kept, about, format
         ctx.sizes = size, x.shape[1], () if master is None else tuple(master.shape)
         ctx.dtypes = x.dtype, None if master is None else master.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(groups, master if kept is not None and needs_x else None, *saved, *columns)
@@ -194,13 +191,13 @@ class _Product(torch.autograd.Function):
                 columns = form.columns(filled, groups) if groups is not None else form.rows_and_columns(filled)[1]
             if a is not None:
                 back = _back(ctx, form, master, weight)
-                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, ctx.zero_rest)
+                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None)
             if columns is not None:
                 dw = form.weight_gradient(columns, Columns(*saved), weight_dtype)
                 dw = (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
-        return dx, dw, db, *(None,) * 10
+        return dx, dw, db, *(None,) * 9
 
 
 def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:
@@ -221,14 +218,13 @@ def _multiplied(
     dtype: torch.dtype,
     groups: torch.Tensor | None,
     bias: torch.Tensor | None,
-    zero_rest: bool,
 ) -> torch.Tensor:
     """Rows times the weight, without the columns that it was filled up with."""
     columns = weight.shape[-2]
     if bias is not None and columns != size:
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
-    out = None if groups is None or not zero_rest else weight.scales.new_zeros((count, columns), dtype=dtype)
+    out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out)
     if later is not None and groups is not None:
         y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
@@ -241,30 +237,30 @@ def _groups_of(count: int, groups: torch.Tensor) -> torch.Tensor:
 
 
 def _sums(dy: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
-    """Of the rows of each group, in a fixed order."""
-    group = _groups_of(dy.shape[0], groups)
-    member = torch.arange(groups.shape[0], device=dy.device)[:, None] == group
-    return member.to(dy.dtype) @ torch.where((group < groups.shape[0])[:, None], dy, 0)
+    """Of the rows of each group, in a fixed order. 0 * NaN would reach all groups, so numbers that are not finite are counted apart."""
+    member = torch.arange(groups.shape[0], device=dy.device)[:, None] == _groups_of(dy.shape[0], groups)
+    member, finite = member.to(dy.dtype), dy.isfinite()
+    return torch.where(member @ (~finite).to(dy.dtype) > 0, torch.nan, member @ torch.where(finite, dy, 0))
 
 
 def _check(
     form: Format,
     x: torch.Tensor,
     weight: torch.Tensor | Quantized,
+    width: int,
     master: torch.Tensor | None,
     bias: torch.Tensor | None,
     dtype: torch.dtype,
 ) -> None:
-    if dtype not in _NUMBERS or x.dtype not in _NUMBERS:
+    if dtype not in NUMBERS or x.dtype not in NUMBERS:
         raise ArgumentError(f"a layer in {form.name}: x: expected bf16, f16 or f32, got {x.dtype}, for a result in {dtype}")
-    if master is not None and master.dtype not in _NUMBERS:
+    if master is not None and master.dtype not in NUMBERS:
         raise ArgumentError(
             f"a layer in {form.name}: weight: expected bf16, f16 or f32, got {master.dtype}; a quantised weight has its scales"
         )
-    width = x.shape[-1] if master is not None else -(-x.shape[-1] // form.multiple) * form.multiple
-    if width != weight.shape[-1]:
+    if x.shape[-1] != width:
         raise ArgumentError(
-            f"a layer in {form.name}: x: expected (..., {weight.shape[-1]}), as its weight {tuple(weight.shape)}, got {tuple(x.shape)}"
+            f"a layer in {form.name}: x: expected (..., {width}), as its weight {tuple(weight.shape)}, got {tuple(x.shape)}"
         )
     for name, one in (("weight", weight), ("bias", bias)):
         if one is not None and one.device != x.device:

@@ -13,9 +13,11 @@ import torch
 
 from zoo.contract.nearest import suggestion
 from zoo.errors import ArgumentError
+from zoo.torch.nn.experts import Experts
 from zoo.torch.nn.formats import Format, check_device, format_of, tensor_scale_of
-from zoo.torch.nn.layer import Layer
+from zoo.torch.nn.grouped import GroupedLinear
 from zoo.torch.nn.linear import Linear
+from zoo.torch.nn.products import NUMBERS
 
 _CHUNK = 1 << 21  # elements of a weight that are compared at a time
 Skip = str | Iterable[str] | Callable[[str, torch.nn.Module], bool]
@@ -82,31 +84,41 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(f"quantize_: expected a torch.nn.Module, got a {type(model).__name__}")
     form = format_of(format)
-    layers = {name: one for name, one in model.named_modules() if _is_linear(one)}
-    reasons = _reasons(model, layers, skip)
+    layers = {name: one for name, one in model.named_modules() if _is_layer(one)}
+    reasons = _reasons(model, layers, form.name, frozen, skip)
     chosen = {name: one for name, one in layers.items() if name not in reasons}
     for one in chosen.values():
-        check_device(form.name, one.weight.device)
+        check_device(form.name, _weights(one)[0].device)
     errors = _output_errors(model, chosen, form.name, calibrate) if calibrate is not None else {}
     report = Report()
     with _progress(layers) as names:
         for name in names:
-            layer, before = layers[name], layers[name].weight.nbytes
+            layer, before = layers[name], sum(one.nbytes for one in _weights(layers[name]))
             if name in reasons:
                 report.layers.append(LayerReport(name, "", before, before, kept=reasons[name]))
                 continue
-            error = _weight_error(form, layer.weight.detach())
+            error = _weight_error(form, [one.detach() for one in _weights(layer)])
             _become(layer, form.name)
             if frozen:
                 layer.freeze()
-            after = sum(one.nbytes for one in (layer.weight, layer.elements, layer.scales, layer.tensor_scale) if one is not None)
+            held = [getattr(part, one) for part in _parts(layer) for one in ("weight", "elements", "scales", "tensor_scale")]
+            after = sum(one.nbytes for one in held if one is not None)
             report.layers.append(LayerReport(name, form.name, before, after, error, errors.get(name, math.nan)))
     return report
 
 
-def _is_linear(module: torch.nn.Module) -> bool:
+def _is_layer(module: torch.nn.Module) -> bool:
     """Subclasses of others mean something else; a layer of ours may change its format as long as it has its weight."""
-    return type(module) is torch.nn.Linear or (isinstance(module, Layer) and not module.frozen)
+    return type(module) is torch.nn.Linear or (isinstance(module, Linear | GroupedLinear | Experts) and not module.frozen)
+
+
+def _parts(layer: Any) -> list[Any]:
+    """The modules that have the weights of a layer."""
+    return [layer.gate_up, layer.down] if isinstance(layer, Experts) else [layer]
+
+
+def _weights(layer: Any) -> list[torch.Tensor]:
+    return [one.weight for one in _parts(layer)]
 
 
 def _become(module: Any, format: str) -> None:
@@ -114,12 +126,14 @@ def _become(module: Any, format: str) -> None:
     if type(module) is torch.nn.Linear:
         module.__class__ = Linear
         module._begin(format)
-    else:
-        module.format = format
-        module._kept.clear()
+        return
+    module.format = format
+    for part in _parts(module):
+        part.format = format
+        part._kept.clear()
 
 
-def _reasons(model: torch.nn.Module, layers: dict[str, Any], skip: Skip) -> dict[str, str]:
+def _reasons(model: torch.nn.Module, layers: dict[str, Any], format: str, frozen: bool, skip: Skip) -> dict[str, str]:
     """Which layers stay as they are, and why."""
     found = {}
     owners: dict[int, list[str]] = {}
@@ -135,15 +149,21 @@ def _reasons(model: torch.nn.Module, layers: dict[str, Any], skip: Skip) -> dict
     else:
         skipped = _matching([skip] if isinstance(skip, str) else list(skip), list(layers))
     for name, layer in layers.items():
-        others = [one for one in owners[id(layer.weight)] if one != f"{name}.weight".lstrip(".")]
+        own = [one for part in _parts(layer) for one in owners.get(id(part._parameters.get("weight")), [])]
+        others = [one for one in own if not one.startswith(f"{name}.".lstrip("."))]
+        strange = [one.dtype for one in _weights(layer) if one.dtype not in NUMBERS]
         if name in skipped:
             found[name] = "skipped"
+        elif len(own) < len(_parts(layer)):
+            found[name] = "its weight is no parameter, but computed by a hook"
         elif others:
             found[name] = f"shares its weight with {others[0]}"
         elif id(layer) in direct:
             found[name] = "torch.nn.TransformerEncoderLayer reads its weight itself"
-        elif layer.weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-            found[name] = f"weight in {layer.weight.dtype}"
+        elif strange:
+            found[name] = f"weight in {strange[0]}"
+        elif isinstance(layer, Experts) and (why := layer.lacks(format, frozen)):
+            found[name] = why
     return found
 
 
@@ -165,19 +185,20 @@ def _above(name: str) -> list[str]:
     return [".".join(words[: count + 1]) for count in range(len(words))]
 
 
-def _weight_error(form: Format, weight: torch.Tensor) -> float:
-    """Of parts of the weight, so that its numbers are never there twice. Blocks end where parts do."""
-    weight = weight.flatten(0, -2)
-    if weight.is_meta or not weight.numel():
-        return math.nan
-    rows = max(_CHUNK // weight.shape[1] // 128, 1) * 128
-    scale = tensor_scale_of(weight) if form.weights == "nvfp4" else None
-    off = whole = torch.zeros((), dtype=torch.float64, device=weight.device)
-    for part in weight.split(rows):
-        numbers = form.numbers(form.frozen(part, scale), torch.float32)[: part.shape[0], : part.shape[1]]
-        off = off + (numbers - part.float()).square().sum(dtype=torch.float64)
-        whole = whole + part.float().square().sum(dtype=torch.float64)
-    return float((off / whole).sqrt()) if whole else 0.0
+def _weight_error(form: Format, weights: list[torch.Tensor]) -> float:
+    """Of parts of the weights, so that their numbers are never there twice. Blocks end where parts do."""
+    sums: list[torch.Tensor] = []
+    for weight in (one.flatten(0, -2) for one in weights):
+        if weight.is_meta or not weight.numel():
+            return math.nan
+        rows = max(_CHUNK // weight.shape[1] // 128, 1) * 128
+        scale = tensor_scale_of(weight) if form.weights == "nvfp4" else None
+        for part in weight.split(rows):
+            numbers = form.numbers(form.frozen(part, scale), torch.float32)[: part.shape[0], : part.shape[1]]
+            squares = [one.float().square().sum(dtype=torch.float64) for one in (numbers - part.float(), part)]
+            sums.append(torch.stack(squares))
+    off, whole = torch.stack(sums).sum(0).tolist()
+    return math.sqrt(off / whole) if whole else 0.0
 
 
 def _output_errors(model: torch.nn.Module, layers: dict[str, Any], format: str, calibrate: Any) -> dict[str, float]:
