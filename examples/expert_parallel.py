@@ -16,7 +16,7 @@ import zoo.torch as zt
 
 GPU = torch.cuda.is_available()
 # experts of all ranks, experts of a token, width of the model, gates of an expert, tokens of a rank
-EXPERTS, TOP, K, GATES, TOKENS = (64, 8, 7168, 2048, (128, 8192)) if GPU else (8, 2, 256, 128, (16, 64))
+EXPERTS, TOP, K, GATES, TOKENS = (64, 8, 7168, 2048, (128, 8192)) if GPU else (8, 2, 256, 128, (64,))
 
 
 def milliseconds(call, calls=10 if GPU else 2):

@@ -27,6 +27,8 @@ TIMEOUT = 4.0  # seconds of the group in which a rank fails
 def divided(how: str, size: int) -> tuple[Problem, list[int]]:
     """A problem, and how many of its tokens each rank has."""
     p = problem(tokens=TOKENS, experts=E, hidden=K, top_k=2)
+    if distributed.get_backend() == "nccl":
+        p = replace(p, **{name: one.cuda() for name, one in vars(p).items() if isinstance(one, torch.Tensor)})
     even = [TOKENS // size] * size
     if how == "unequal":
         return p, [TOKENS - 3 * (size - 1), *[3] * (size - 1)]
@@ -41,6 +43,11 @@ def divided(how: str, size: int) -> tuple[Problem, list[int]]:
     if how == "ids out of range":
         return replace(p, ids=torch.where(p.ids == 2, E + 3, torch.where(p.ids == 0, -7, p.ids))), even
     return p, even
+
+
+def gradient(p: Problem) -> torch.Tensor:
+    """Of the result."""
+    return torch.randn(p.x.shape, generator=torch.Generator().manual_seed(3)).to(p.x)
 
 
 def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **options: Any) -> tuple[Experts, Experts]:
@@ -75,9 +82,9 @@ def serves_as_one_process(rank: int, size: int, format: str, how: str) -> None:
 def trains_as_one_process(rank: int, size: int, how: str) -> None:
     p, counts = divided(how, size)
     torch.manual_seed(1)
-    shared = torch.nn.Linear(K, K, dtype=torch.bfloat16)
+    shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
     one, many = layers(rank, size, p, "fp8b128", False, shared=shared)
-    here, grads = mine(rank, counts), torch.randn(p.x.shape, generator=torch.Generator().manual_seed(3)).bfloat16()
+    here, grads = mine(rank, counts), gradient(p)
     results = []
     for layer, part in ((one, slice(None)), (many, here)):
         x, weights = p.x[part].clone().requires_grad_(), p.weights[part].clone().requires_grad_()
@@ -101,7 +108,7 @@ def gradients_are_those_of_float64(rank: int, size: int) -> None:
     _, many = layers(rank, size, p, "fp8b128", False)
     x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
     y = many(x, p.ids[here], weights)
-    grads = torch.randn(p.x.shape, generator=torch.Generator().manual_seed(3)).bfloat16()
+    grads = gradient(p)
     y.backward(grads[here])
     exact = [one.double().requires_grad_() for one in (p.x, p.weights, p.gate, p.up, p.down)]
     wanted = in_float64(replace(p, x=exact[0], weights=exact[1], gate=exact[2], up=exact[3], down=exact[4]))
