@@ -20,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import zoo.compat.deep_gemm.utils
+from tools.clients.record import Seen, write
 from zoo.compat.deep_gemm import finder
 
 
@@ -46,6 +48,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="tests whose FILE::FUNCTION has this text")
     parser.add_argument("--most", type=int, help="at most so many cases of a test")
     parser.add_argument("--json", type=Path, help="writes the outcomes to this file")
+    parser.add_argument("--record", type=Path, help="writes the counts to this file, such as docs/clients.json")
     given = parser.parse_args()
     os.environ["DG_USE_NVIDIA_TOOLS"] = "1"
     os.environ["ZOO_DEEP_GEMM_REAL"] = "0"
@@ -56,6 +59,13 @@ def main() -> int:
         given.json.write_text(
             json.dumps({"commit": commit_of(given.checkout), "tests": [asdict(one) for one in outcomes]}, indent=1) + "\n"
         )
+    if given.record:
+        import torch
+
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+        passed, failed = sum(one.passed for one in outcomes), sum(one.cases - one.passed for one in outcomes)
+        lacks = Counter(one.lacks for one in outcomes if one.lacks)
+        write(Seen("DeepGEMM", commit_of(given.checkout), "its own tests", device, passed, failed, dict(lacks)), given.record)
     return any(one.failures for one in outcomes)
 
 

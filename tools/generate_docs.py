@@ -19,8 +19,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tools.clients import record
 from tools.documentation.accuracy import accuracy_table
-from tools.documentation.chips import chip_table
+from tools.documentation.clients import clients_table
 from tools.documentation.comparison import COMMAND, FILE, Comparison, comparison
 from tools.documentation.kernel_pages import kernel_pages
 from tools.documentation.layers import FILE as LAYERS
@@ -81,7 +82,7 @@ def pages(root: Path, found: Comparison | None, learned: Learning | None) -> dic
         made[docs / "kernels" / PAGE] = page(layers)
     performance = {"layers": summary(layers), "quantisers": quantiser_table(kernels, evidence), "limits": limits_table(kernels, evidence)}
     parts = {
-        docs / "gemm.md": {"chips": chip_table(kernels)},
+        docs / "clients.md": {"clients": clients_table(record.read(docs / record.FILE.name))},
         docs / "formats.md": {"accuracy": accuracy_table()},
         docs / "performance.md": performance,
     }

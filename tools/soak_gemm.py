@@ -326,7 +326,7 @@ class Problem:
         if self.row_scale is not None:
             given["row_scale"] = self.row_scale
         if self.along_k:
-            given |= {"a_scale": self.given_a_scale.t(), "b_scale": self.given_b_scale[0].t()}
+            given |= {"a_scale": self.given_a_scale, "b_scale": self.given_b_scale[0]}
             given["accumulate"] = "yes" if self.accumulated else "no"
         if self.grouping == "m_grouped_masked":
             given |= {name: given[name].unflatten(0, (self.groups, -1)) for name in {"a", "a_scale", "row_scale"} & given.keys()}
@@ -391,7 +391,7 @@ class Problem:
 
         a, a_scale, b, b_scale, source, group = map(host, (self.a, self.a_scale, self.b, self.b_scale, self.source, self.group))
         if self.along_k:
-            sums = gemm_fp8b128_k_grouped(a, a_scale.T, b[0], b_scale[0].T, numpy.array(self.own["offsets"])).reshape(self.M, self.N)
+            sums = gemm_fp8b128_k_grouped(a, a_scale, b[0], b_scale[0], numpy.array(self.own["offsets"])).reshape(self.M, self.N)
             return numpy.where((group >= 0)[:, None], sums, numpy.float32(0))
         sums = numpy.zeros((self.M, self.N), numpy.float32)
         for g in range(self.groups):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,7 +40,11 @@ def shapes(kernel: Kernel, arguments: Mapping[str, object]) -> dict[str, Shape]:
     What no machine would take is refused, in the words of the call."""
     given = {name: _described(kernel, name, value) for name, value in arguments.items() if value is not None}
     pairs = {name for name, value in arguments.items() if type(value) is tuple}
-    made = fitting(kernel, settled(kernel, given), pairs).made
+    call = settled(kernel, given)
+    by_columns = {
+        name: replace(call.arrays[name], strides=contiguous_strides(call.arrays[name].shape, True)) for name in pairs & call.by_columns
+    }
+    made = fitting(kernel, call._replace(arrays={**call.arrays, **by_columns}), pairs).made
     return {name: Shape(one.returned()[0], one.dtype, one.returned()[1], one.access) for name, one in made.items()}
 
 

@@ -13,6 +13,7 @@ from zoo.contract.dtypes import CARRIED_BY_BYTES, DTYPES
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Form, Kernel, Variant
 from zoo.contract.resolve import Launch, resolve
+from zoo.contract.shapes import lies_by_columns
 from zoo.errors import ExpressionError, ZooError
 
 # ordinal -> (capability, multiprocessors); what the recorder is told to be
@@ -213,8 +214,10 @@ class Maker:
             shape = tuple(expression.evaluate(values) for expression in form.shape)
             if any(extent < 0 for extent in shape):
                 raise ExpressionError("a negative extent")
-            strides, step = [], 1
-            for axis in range(len(shape) - 1, -1, -1):
+            strides, step, axes = [0] * len(shape), 1, list(range(len(shape) - 1, -1, -1))
+            if lies_by_columns(form):
+                axes[:2] = axes[1::-1]
+            for axis in axes:
                 expression = form.strides[axis] if form.strides else None
                 stride = step
                 if expression is not None:
@@ -224,9 +227,9 @@ class Maker:
                     else:
                         stride = expression.evaluate(values)
                 if shape[axis] <= 1 and pick.random() < 0.3:
-                    strides.insert(0, pick.choice((0, 1, stride, 12345)))  # of a short dimension: anything
+                    strides[axis] = pick.choice((0, 1, stride, 12345))  # of a short dimension: anything
                 else:
-                    strides.insert(0, stride)
+                    strides[axis] = stride
                 step = stride * max(shape[axis], 1)
             alignment = argument.alignment * pick.choice((1, 1, 2, 16))
             address = -(-address // alignment) * alignment + pick.randrange(4) * alignment

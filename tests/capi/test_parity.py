@@ -19,6 +19,7 @@ from tests.capi.problems import DEVICES, RECORDER_DEVICES, SPOILERS, Maker, Prob
 from tests.contract.entries import entry
 from tests.mistaken_layouts import MISTAKES, Mistake
 from tests.recorder import Log, Run, environment
+from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Form, Kernel, Manifest
 from zoo.contract.resolve import Launch
@@ -212,8 +213,10 @@ def _only_itself_says(problem: Problem, name: str) -> set[str]:
 def _contiguous(problem: Problem, name: str, dtypes: list[str]) -> str:
     """What Python has to say of the call if the output is made contiguous: its bytes, or why it may not be so, whichever of `dtypes` it has."""
     shape, answers = problem.arguments[name].shape, []
+    mn_major = problem.arguments.get("layout") == "mn_major" or problem.kernel.name == "scales.mn_major"
+    strides = contiguous_strides(shape, columns=True) if mn_major and "scales" in problem.kernel.name + name and len(shape) > 1 else None
     for dtype in dtypes:
-        made = Tensor(2**60, DTYPES[dtype].dlpack, shape, None, (2, problem.device))
+        made = Tensor(2**60, DTYPES[dtype].dlpack, shape, strides, (2, problem.device))
         answer = problem.change(**{name: made}).resolve()
         if not isinstance(answer, (ArgumentError, ConstraintError)):
             return f"bytes {math.prod(shape) * DTYPES[dtype].bytes}"

@@ -58,7 +58,7 @@ def ends_without_padding(buffers, after):
 def a_scale_in_the_padding(buffers, after):
     """The last row of the buffer is never a row of data."""
     if buffers["scales"].laid.elements(after["scales"]).size:
-        buffers["scales"].laid.elements(after["scales"])[..., -1] = 1
+        buffers["scales"].laid.elements(after["scales"])[-1] = 1
 
 
 def a_row_after_the_last_offset(buffers, after):

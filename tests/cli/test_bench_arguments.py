@@ -15,7 +15,7 @@ from zoo.benchmark.product import product_of
 from zoo.benchmark.record import line_of, timings
 from zoo.benchmark.shapes import usual_shapes
 from zoo.cli import bench
-from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.array import Array
 from zoo.contract.manifest import parse_kernel
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError
@@ -29,7 +29,7 @@ def resolved(kernel, numbers, settings, groups=None, capability=(9, 0)):
     arrays, keywords = describe_arguments(kernel, named_sizes(kernel, numbers), settings, groups)
     address, arguments = 1 << 40, dict(keywords)
     for name, one in arrays.items():
-        arguments[name] = Array(address, one.dtype, one.shape, contiguous_strides(one.shape))
+        arguments[name] = Array(address, one.dtype, one.shape, one.strides)
         address += -(-one.bytes // 256) * 256
     return arrays, resolve(kernel, arguments, capability, 132)
 

@@ -30,6 +30,24 @@ def test_the_operand_that_its_maker_writes_is_multiplied(mistake):
     assert all(getattr(result, name).shape == tuple(shape) for name, (_, *shape) in mistake.outputs.items())
 
 
+def test_as_many_rows_as_blocks_of_scales_are_multiplied_by_what_their_strides_say():
+    gpu, random = zoo.emulator.Device("hopper"), numpy.random.default_rng(8)
+    x, w = (gpu.array(random.standard_normal(shape).astype(ml_dtypes.bfloat16)) for shape in ((8, 1024), (128, 1024)))
+    w = zoo.call("quantize.fp8b128.squares", x=w.reshape(1, 128, 1024))
+    products = []
+    for layout in ("plain", "mn_major"):
+        a = zoo.call("quantize.fp8b128.rows", x=x, layout=layout)
+        assert a.scales.shape == (8, 8)
+        given = {"a": a.q, "a_scale": a.scales, "b": w.q.reshape(128, 1024), "b_scale": w.scales.reshape(1, 8)}
+        products.append(zoo.call("gemm.fp8b128.dense", **given, d="f32").d.numpy())
+        other = {"plain": "mn_major", "mn_major": "plain"}[layout]
+        with pytest.raises(ConstraintError, match="rows of plain scales, or the columns of mn_major ones"):
+            zoo.call("dequantize.fp8b128.rows", q=a.q, scales=a.scales, layout=other)
+        with pytest.raises(ConstraintError, match="rows of plain scales, or the columns of mn_major ones"):
+            zoo.launch("quantize.fp8b128.rows", x=x, q=a.q, scales=a.scales, layout=other)
+    assert products[0].any() and numpy.array_equal(*products)
+
+
 def test_the_first_products_result_is_made_in_the_size_that_packed_weights_tell():
     """It is a of the second product, columns in fragment order."""
     gpu, random = zoo.emulator.Device("hopper"), numpy.random.default_rng(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,7 +86,7 @@ def test_two_codes_a_byte_make_an_even_row_unless_said():
 
 
 def test_what_a_kernel_adds_to_must_be_given():
-    inputs: dict[str, Any] = dict(a=((128, 256), "e4m3"), a_scale=((3, 128), "f32"), b=((64, 256), "e4m3"), b_scale=((3, 64), "f32"))
+    inputs: dict[str, Any] = dict(a=((128, 256), "e4m3"), a_scale=((128, 3), "f32"), b=((64, 256), "e4m3"), b_scale=((64, 3), "f32"))
     found = zoo.shapes("gemm.fp8b128.k_grouped", **inputs, offsets=((1,), "i32"))
     assert found["d"].shape == (1, 128, 64)
     with pytest.raises(zoo.ArgumentError, match="d: missing; the kernel adds to what is there"):
@@ -140,46 +141,40 @@ def test_numbers_of_one_group_given_for_two_are_refused_in_the_shape_that_was_gi
         resolve_without_device(kernel, forgiven(kernel, given))
 
 
-def test_scales_are_taken_in_either_orientation_of_the_same_memory():
+@pytest.mark.parametrize(("layout", "right", "wrong"), [("plain", (56, 1), (1, 56)), ("mn_major", (1, 56), (56, 1))])
+def test_scales_of_as_many_rows_as_blocks_are_told_apart_by_their_strides(layout, right, wrong):
     kernel = zoo.kernel("dequantize.fp8b128.rows")
-    given = {"q": array("e4m3", 102, 7168), "scales": array("f32", 102, 56, strides=(1, 104)), "layout": "mn_major"}
-    scales = forgiven(kernel, given)["scales"]
-    assert scales.shape == (56, 102) and scales.strides == (104, 1)
-
-
-def test_scales_of_another_order_in_memory_are_not_taken_for_a_view():
-    kernel = zoo.kernel("dequantize.fp8b128.rows")
-    given = {"q": array("e4m3", 102, 7168), "scales": array("f32", 102, 56), "layout": "mn_major"}
-    assert forgiven(kernel, given)["scales"].shape == (102, 56)  # which resolving refuses
-
-
-def test_a_square_matrix_of_scales_is_taken_as_it_is_since_it_could_be_either():
-    kernel = zoo.kernel("dequantize.fp8b128.rows")
-    given = {"q": array("e4m3", 56, 7168), "scales": array("f32", 56, 56, strides=(1, 56)), "layout": "mn_major"}
-    assert forgiven(kernel, given)["scales"].strides == (1, 56)
-
-
-def test_a_matrix_whose_rows_are_apart_tells_no_size_before_others_have():
-    kernel = zoo.kernel("gemm.fp8b128.k_grouped")
-    given = {
-        "a": array("e4m3", 128, 256), "a_scale": array("f32", 128, 4, strides=(1, 128)), "b": array("e4m3", 64, 256),
-        "b_scale": array("f32", 4, 64), "offsets": array("i32", 2), "d": array("f32", 2, 128, 64),
-    }  # fmt: skip
-    assert forgiven(kernel, given)["a_scale"].shape == (4, 128)
+    given = {"q": array("e4m3", 56, 7168), "out": replace(array("f32", 56, 7168), address=1 << 30), "layout": layout}
+    scales = {strides: replace(array("f32", 56, 56, strides=strides), address=1 << 29) for strides in (right, wrong)}
+    resolve_without_device(kernel, forgiven(kernel, given | {"scales": scales[right]}))
+    with pytest.raises(zoo.ConstraintError, match="rows of plain scales, or the columns of mn_major ones"):
+        resolve_without_device(kernel, forgiven(kernel, given | {"scales": scales[wrong]}))
 
 
 @pytest.mark.parametrize("strides", [(300, 1), (1, 4)], ids=["mn_major", "plain"])
-def test_scales_of_a_product_may_be_the_memory_and_not_the_view(strides):
+def test_scales_with_blocks_first_are_refused_where_they_are_not_square(strides):
+    """A square matrix of them would be taken for one with rows first."""
     kernel = zoo.kernel("gemm.fp8b128.dense")
     given = {
         "a": array("e4m3", 300, 512), "a_scale": array("f32", 4, 300, strides=strides), "b": array("e4m3", 128, 512),
         "b_scale": array("f32", 1, 4), "d": array("bf16", 300, 128),
     }  # fmt: skip
-    found = forgiven(kernel, given)
-    assert (found["a_scale"].shape, found["a_scale"].strides) == ((300, 4), strides[::-1])
-    assert found["b_scale"].shape == (1, 4)
-    wrong = forgiven(kernel, given | {"a_scale": array("f32", 4, 299)})  # neither: resolving refuses it
-    assert wrong["a_scale"].shape == (4, 299)
+    words = r"a_scale: expected \(300, 4\) = \(M, ceil_div\(K, 128\)\), got \(4, 300\)"
+    with pytest.raises(zoo.ArgumentError, match=words):
+        resolve_without_device(kernel, forgiven(kernel, given))
+
+
+def test_columns_of_one_block_or_of_one_matrix_may_lie_at_any_distance():
+    """Strides over one element are free, so that no rule may ask anything of them."""
+    for name, x, shape in (("rows", (300, 128), (300, 1)), ("cols", (128, 304), (304, 1)), ("cols.experts", (1, 256, 304), (1, 304, 2))):
+        kernel = zoo.kernel(f"quantize.fp8b128.{name}")
+        found = zoo.shapes(kernel.name, x=(x, "bf16"), layout="mn_major")["scales"]
+        assert found.shape == shape and found.strides[-2] == 1
+
+
+def test_an_input_that_is_a_pair_has_the_strides_that_its_layout_asks_for():
+    inputs = dict(q=((102, 7168), "e4m3"), scales=((102, 56), "f32"))
+    assert zoo.shapes("dequantize.fp8b128.rows", **inputs, layout="mn_major")["out"].shape == (102, 7168)
 
 
 def test_a_transposed_input_matrix_is_not_forgiven():

@@ -188,20 +188,20 @@ def test_groups_along_k_end_where_they_end_and_not_where_a_step_does(kernel, var
     M, N, sizes = 131, 264, (16, 0, 144, 69)
     K, ends = sum(sizes) + 7, numpy.cumsum(sizes)
     a, b, blocks = operand(random, M, K), operand(random, N, K), -(-K // 128) + len(sizes)
-    a_scale, b_scale = scales(random, blocks, M), scales(random, blocks, N)
+    a_scale, b_scale = scales(random, M, blocks), scales(random, N, blocks)
     before = random.integers(-8, 9, (4, M, N)).astype(D_DTYPES[d])
     expected, block = numpy.zeros((4, M, N)), 0
     for group, (size, end) in enumerate(zip(sizes, ends, strict=True)):
         for first in range(end - size, end, 128):
             part = slice(first, min(first + 128, end))
-            left = a[:, part].astype(numpy.float64) * a_scale[block, :, None]
-            expected[group] += left @ (b[:, part].astype(numpy.float64) * b_scale[block, :, None]).T
+            left = a[:, part].astype(numpy.float64) * a_scale[:, block, None]
+            expected[group] += left @ (b[:, part].astype(numpy.float64) * b_scale[:, block, None]).T
             block += 1
     a[:, ends[-1] :], b[:, ends[-1] :] = numpy.nan, numpy.nan  # nobody's
-    a_scale[block:], b_scale[block:] = numpy.nan, numpy.nan
+    a_scale[:, block:], b_scale[:, block:] = numpy.nan, numpy.nan
     pitch = -(-K // 16) * 16
     inputs = {"a": Placed(a, (pitch, 1)), "b": Placed(b, (pitch + 16, 1)), "offsets": Placed(ends.astype(numpy.int32))}
-    inputs |= {"a_scale": placed_scales(a_scale, stored, (M + 1, 1)), "b_scale": placed_scales(b_scale, "f32", (N, 1))}
+    inputs |= {"a_scale": placed_scales(a_scale, stored, (1, M + 1)), "b_scale": placed_scales(b_scale, "f32", (1, N))}
     if accumulate == "yes":
         expected += before.astype(numpy.float64)
     placed = Placed(expected.astype(D_DTYPES[d]), before=before if accumulate == "yes" else None)

@@ -127,11 +127,11 @@ def test_rows_of_bytes_along_k_begin_at_multiples_of_4_and_end_anywhere(variant,
     M, N, sizes = 131, 136, (16, 0, 144, 528, 69)
     K, ends = sum(sizes), numpy.cumsum(sizes)
     a, b, blocks = operand(random, M, K), operand(random, N, K), -(-K // 128) + len(sizes)
-    a_scale, b_scale = codes(random, blocks, M), codes(random, blocks, N)
-    a_scale[:3, 130], b_scale[1, :3] = (0, 255, 0), (0, 254, 1)
+    a_scale, b_scale = codes(random, M, blocks), codes(random, N, blocks)
+    a_scale[130, :3], b_scale[:3, 1] = (0, 255, 0), (0, 254, 1)
     expected = gemm_fp8b128_k_grouped(a, number(a_scale), b, number(b_scale), ends)
     pitch = -(-K // 16) * 16
     inputs = {"a": Placed(a, (pitch, 1)), "b": Placed(b, (pitch, 1)), "offsets": Placed(ends.astype(numpy.int32))}
-    inputs |= {"a_scale": placed(a_scale, as_bytes[0], (132, 1)), "b_scale": placed(b_scale, as_bytes[1], (140, 1))}
+    inputs |= {"a_scale": placed(a_scale, as_bytes[0], (1, 132)), "b_scale": placed(b_scale, as_bytes[1], (1, 140))}
     problem = Problem("along K", inputs, {"d": Placed(bf16(expected))}, {"accumulate": "no"})
     assert wrong("gemm.fp8b128.k_grouped", variant, problem) is None

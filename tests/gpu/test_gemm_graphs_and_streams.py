@@ -185,7 +185,7 @@ class Product:
         sizes = {"M": M, "R": M // 2, "T": TOKENS, "N": N, "K": K, "CODES": K // 2, "I": N // 2, "G": GROUPS}
         sizes = {one: sizes[one] for one in size_symbols(kernel)}
         arrays, self.settings = describe_arguments(kernel, sizes, chosen, Groups(GROUPS))
-        empty = {name: torch.empty(array.shape, device=DEVICE, dtype=_TORCH[array.dtype]) for name, array in arrays.items()}
+        empty = {name: torch.empty_strided(one.shape, one.strides, device=DEVICE, dtype=_TORCH[one.dtype]) for name, one in arrays.items()}
         written = [name for name, array in arrays.items() if array.written and name != "workspace"]
         self.inputs = {name: array for name, array in empty.items() if name not in written}
         self.before = {name: empty[name] for name in written}

@@ -136,10 +136,10 @@ def test_the_last_group_along_k(rows, columns, K, dtype):
     ends, last = (256, 272, K - 256, K), 256
     before = sum(-(-size // 128) for size in (256, 16, K - 256 - 272))
     a, b = elements(rows, K), elements(columns, K)
-    a_scale, b_scale = scales(-(-K // 128) + 4, rows), scales(-(-K // 128) + 4, columns)
+    a_scale, b_scale = scales(-(-K // 128) + 4, rows).t(), scales(-(-K // 128) + 4, columns).t()
     call = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
     d = launched("k_grouped", empty(4, rows, columns, dtype=dtype), offsets=numbers(*ends), **call)
-    call = {name: one[:, -last:].clone() if name in ("a", "b") else one[before : before + 3].clone() for name, one in call.items()}
+    call = {name: one[:, -last:].clone() if name in ("a", "b") else one[:, before : before + 3].clone() for name, one in call.items()}
     expected = launched("k_grouped", empty(1, rows, columns, dtype=dtype), offsets=numbers(last), **call)
     assert torch.equal(d[-1], expected[0])
     assert bool(d[-1, -1].isfinite().all()) and len(torch.unique(d[-1, -TAIL:, :1000])) > 100

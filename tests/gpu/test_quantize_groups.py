@@ -41,7 +41,7 @@ def quantised(name, x, ends, index=None):
         shape = (-(-rows // 128) * 128 + 128 * groups, COLUMNS // block)
         call["scales"] = torch.full(shape, 255, device="cuda", dtype=torch.uint8)
     else:
-        call["scales"] = torch.zeros(COLUMNS // block, -(-result_rows // 4) * 4, device="cuda")[:, :result_rows]
+        call["scales"] = torch.zeros(COLUMNS // block, -(-result_rows // 4) * 4, device="cuda").t()[:result_rows]
     if format == "nvfp4":
         call["tensor_scale"] = torch.tensor([0.002], device="cuda")
     if index is not None:
@@ -60,7 +60,7 @@ def quantised(name, x, ends, index=None):
     if layout == "blocked":
         scales = scales[padded_begin : padded_begin + -(-LAST // 128) * 128].reshape(-1)
     else:
-        scales = scales.t()[q_begin : q_begin + LAST].contiguous()
+        scales = scales[q_begin : q_begin + LAST].contiguous()
     return q[q_begin : q_begin + LAST], scales
 
 

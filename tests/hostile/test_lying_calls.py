@@ -258,7 +258,7 @@ def test_shapes_refuses_what_a_launch_refuses_in_its_words(what):
 
 
 def test_shapes_of_rows_that_a_caller_may_still_lay_apart_are_told():
-    inputs = dict(a=((8, 100), "e4m3"), a_scale=((2, 8), "f32"), b=((16, 100), "e4m3"), b_scale=((2, 16), "f32"), offsets=((1,), "i32"))
+    inputs = dict(a=((8, 100), "e4m3"), a_scale=((8, 2), "f32"), b=((16, 100), "e4m3"), b_scale=((16, 2), "f32"), offsets=((1,), "i32"))
     assert zoo.shapes("gemm.fp8b128.k_grouped", **inputs)["d"].shape == (1, 8, 16)
     contiguous = zoo.emulator.Device(arch="sm_90a").empty((8, 100), "e4m3")
     found = refusal(lambda: zoo.shapes("gemm.fp8b128.k_grouped", **{**inputs, "a": contiguous}))

@@ -134,7 +134,7 @@ def test_gradients_are_added_to_an_array_that_stays_as_it_was(device: Any) -> No
     x, y = normal(256, 16), normal(256, 24, seed=1)
     a, b = zoo.jax.call("quantize.fp8b128.cols", x=x), zoo.jax.call("quantize.fp8b128.cols", x=y)
     operands = {
-        "a": a.q, "a_scale": jnp.pad(a.scales.T, ((0, 1), (0, 0))), "b": b.q, "b_scale": jnp.pad(b.scales.T, ((0, 1), (0, 0))),
+        "a": a.q, "a_scale": jnp.pad(a.scales, ((0, 0), (0, 1))), "b": b.q, "b_scale": jnp.pad(b.scales, ((0, 0), (0, 1))),
         "offsets": jnp.array([256], jnp.int32),
     }  # fmt: skip
     once = zoo.jax.call("gemm.fp8b128.k_grouped", **operands, d="f32").d
@@ -160,7 +160,7 @@ def test_rows_that_start_at_odd_places_are_moved_apart(device: Any) -> None:
     expected = quantize_cols(numpy.asarray(x), block_format("fp8b128"))
     found = zoo.jax.call("quantize.fp8b128.cols", x=x)
     assert numpy.array_equal(bits(found.q), bits(expected.q))
-    scales = jnp.pad(found.scales.T, ((0, 1), (0, 0)))
+    scales = jnp.pad(found.scales, ((0, 0), (0, 1)))
     operands = {"a": found.q, "a_scale": scales, "b": found.q, "b_scale": scales, "offsets": jnp.array([37], jnp.int32)}
     d = zoo.jax.call("gemm.fp8b128.k_grouped", **operands, d="f32").d[0]
     values = dequantize(expected.q, expected.scales, block_format("fp8b128"), 37)

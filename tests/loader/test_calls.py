@@ -277,7 +277,7 @@ def cupy(monkeypatch):
 def test_what_cupy_owns_cupy_makes(cupy):
     found = allocation.allocator_of(type("ndarray", (), {"__module__": "cupy._core"})())
     assert found.maker(Made("q", "f16", (2, 3), (4, 1), "write"), 3)() == ((2, 3), "float16", (8, 2), 3)
-    assert found.maker(Made("q", "u8", (2, 3), (1, 2), "write", transposed=True), 0)() == ((3, 2), "uint8", (2, 1), 0)
+    assert found.maker(Made("q", "u8", (3, 2), (2, 1), "write"), 0)() == ((3, 2), "uint8", (2, 1), 0)
     assert found.on(3, 80) == ("stream", 80, 3) and not found.workspaces_kept
     assert found.address(SimpleNamespace(data=SimpleNamespace(ptr=77))) == 77
 

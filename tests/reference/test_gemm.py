@@ -93,7 +93,7 @@ def test_a_weight_gradient_of_what_the_column_quantiser_wrote_stays_within_the_b
     for group, end in enumerate(ends.tolist()):
         blocks = -(-(end - begin) // 128)
         cut = np.minimum(128, end - begin - 128 * np.arange(blocks))
-        left, right = (one.q[:, begin:end].astype(np.float64) * one.scales[block : block + blocks].T.repeat(cut, axis=1) for one in (a, b))
+        left, right = (one.q[:, begin:end].astype(np.float64) * one.scales[:, block : block + blocks].repeat(cut, axis=1) for one in (a, b))
         product, magnitude = left @ right.T, np.abs(left) @ np.abs(right).T
         assert (np.abs(sums[group] - product) <= error_bound(product, magnitude, "f32")).all()
         begin, block = end, block + blocks

@@ -63,14 +63,14 @@ def test_groups_along_k_have_blocks_of_their_own(ends):
     a.view(np.uint8)[:, ends[-1] :] = 0x7F  # NaN, which is not of a group
     begins = (0, *ends[:-1])
     blocks = sum(-(-(end - begin) // 128) for begin, end in zip(begins, ends, strict=True))
-    a_scale, b_scale = (random.uniform(0.5, 2, (blocks, rows)).astype(np.float32) for rows in (4, 6))
+    a_scale, b_scale = (random.uniform(0.5, 2, (rows, blocks)).astype(np.float32) for rows in (4, 6))
     found = gemm_fp8b128_k_grouped(a, a_scale, b, b_scale, np.array(ends))
     block = 0
     for group, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         sums = np.zeros((4, 6), np.float32)
         for first in range(begin, end, 128):
             columns = slice(first, min(first + 128, end))
-            scale = np.multiply.outer(a_scale[block], b_scale[block])
+            scale = np.multiply.outer(a_scale[:, block], b_scale[:, block])
             sums = fused_multiply_add(partial_sums(a[:, columns], b[:, columns]), scale, sums)
             block += 1
         np.testing.assert_array_equal(found[group], sums)

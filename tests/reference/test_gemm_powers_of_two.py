@@ -39,14 +39,14 @@ def test_groups_along_k_begin_with_a_block_of_their_own(ends):
     M, N, begins = 6, 7, (0, *ends[:-1])
     a, b = (random.standard_normal((rows, ends[-1] + 5)).astype(E4M3) for rows in (M, N))
     blocks = [-(-(end - begin) // 128) for begin, end in zip(begins, ends, strict=True)]
-    powers = [random.integers(120, 135, (sum(blocks) + 1, rows), dtype=np.uint8) for rows in (M, N)]
+    powers = [random.integers(120, 135, (rows, sum(blocks) + 1), dtype=np.uint8) for rows in (M, N)]
     scales = [np.exp2(one.astype(np.float32) - 127) for one in powers]
     for of_a, of_b in (scales, powers):
         found = gemm_fp8b128_k_grouped_of_powers(a, of_a, b, of_b, np.array(ends, np.int32))
         assert found.shape == (len(ends), M, N) and found.dtype == np.float32
         block = 0
         for group, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-            left, right = (np.ascontiguousarray(one[block : block + blocks[group]].T) for one in powers)
+            left, right = (np.ascontiguousarray(one[:, block : block + blocks[group]]) for one in powers)
             expected = np.zeros((M, N), np.float32)
             if end > begin:
                 within = np.arange(begin, end, 32) - begin

@@ -18,7 +18,6 @@ from zoo.reference.scales import (
     pack_ue8m0,
     to_blocked_column_groups,
     to_blocked_row_groups,
-    to_mn_major,
     unpack_ue8m0,
 )  # fmt: skip
 from zoo.reference.small_floats import decode_e8m0
@@ -76,10 +75,7 @@ def test_scales_keep_their_dtype():
     assert to_blocked_column_groups(plain, np.array([4]), 512).dtype == plain.dtype
 
 
-def test_mn_major_is_transposed_and_its_stride_whole_16_bytes():
-    scales = np.arange(15, dtype=np.float32).reshape(5, 3)
-    assert to_mn_major(scales).tolist() == [[0, 3, 6, 9, 12], [1, 4, 7, 10, 13], [2, 5, 8, 11, 14]]
-    assert to_mn_major(scales).flags.c_contiguous
+def test_columns_of_mn_major_scales_begin_at_whole_16_bytes():
     assert [mn_major_stride(rows) for rows in (0, 1, 4, 5)] == [0, 4, 4, 8]
 
 
@@ -107,7 +103,6 @@ def test_what_is_no_power_of_two_packs_as_nan_and_zero_padding_as_zero(scale, by
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 def test_no_scales_at_all(shape):
-    assert to_mn_major(np.zeros(shape, np.float32)).shape == shape[::-1]
     assert pack_ue8m0(np.zeros(shape, np.float32)).shape == (-(-shape[1] // 4), shape[0])
     assert blocked_shape(*shape)[0] == -(-shape[0] // 128) * 128
 

@@ -224,14 +224,14 @@ def test_the_next_products_give_the_gradients_of_an_experts_layer(name, order):
     step, blocks = -(-length // 16) * 16, -(-length // 128) + groups
     bounds = {"padded_starts": np.zeros(groups, "i4"), "padded_ends": np.zeros(groups, "i4")} if padded else {}
     out = {
-        "q_rows": np.zeros((rows, 2 * pairs), F8), "scales_rows": np.zeros((2 * pairs // 128, -(-rows // 4) * 4), "f4")[:, :rows],
-        "q_cols": np.zeros((2 * pairs, step), F8)[:, :length], "scales_cols": np.zeros((blocks, 2 * pairs), "f4"),
-        "q_act": np.zeros((pairs, step), F8)[:, :length], "scales_act": np.zeros((blocks, pairs), "f4"), "dots": np.zeros((rows, 1), "f4"),
+        "q_rows": np.zeros((rows, 2 * pairs), F8), "scales_rows": np.zeros((2 * pairs // 128, -(-rows // 4) * 4), "f4").T[:rows],
+        "q_cols": np.zeros((2 * pairs, step), F8)[:, :length], "scales_cols": np.zeros((blocks, 2 * pairs), "f4").T,
+        "q_act": np.zeros((pairs, step), F8)[:, :length], "scales_act": np.zeros((blocks, pairs), "f4").T, "dots": np.zeros((rows, 1), "f4"),
     }  # fmt: skip
 
     def but_the_last(arrays):
         return {
-            one: array[:-groups] if padded and one in ("scales_cols", "scales_act", "scales") else array for one, array in arrays.items()
+            one: array[:, :-groups] if padded and one in ("scales_cols", "scales_act", "scales") else array for one, array in arrays.items()
         }
 
     h = together(gate, up, order)
@@ -243,7 +243,7 @@ def test_the_next_products_give_the_gradients_of_an_experts_layer(name, order):
     ends = bounds.get("padded_ends", offsets)
 
     def columns(array):
-        made = {"q": np.zeros((width, step), F8)[:, :length], "scales": np.zeros((blocks, width), "f4")}
+        made = {"q": np.zeros((width, step), F8)[:, :length], "scales": np.zeros((blocks, width), "f4").T}
         grouping = "m_grouped_padded" if padded else "m_grouped_contiguous"
         run(f"quantize.fp8b128.cols.{grouping}", {"x": array, "offsets": offsets, **but_the_last(made), **bounds, "layout": "mn_major"})
         return made
@@ -263,7 +263,7 @@ def test_the_next_products_give_the_gradients_of_an_experts_layer(name, order):
 
     made = {"q": np.zeros(w.shape, F8), "scales": np.zeros((groups, 1, 2), "f4")}
     run("quantize.fp8b128.squares", {"x": w, **made})
-    dx, a_scale = np.zeros((rows, width), BF16), out["scales_rows"].T
+    dx, a_scale = np.zeros((rows, width), BF16), out["scales_rows"]
     operands = {"a": out["q_rows"], "a_scale": a_scale, "b": made["q"], "b_scale": made["scales"], "offsets": offsets}
     run("gemm.fp8b128.m_grouped_contiguous", {**operands, "d": dx})
     near([dx[rows] for rows in each], [d_h[rows] @ matrix.astype(float).T for rows, matrix in zip(each, w, strict=True)])

@@ -11,7 +11,7 @@ import torch
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
 from zoo.contract.numpy_dtypes import numpy_dtype
-from zoo.contract.shapes import sizes
+from zoo.contract.shapes import lies_by_columns, sizes
 from zoo.reference.four_bit_weights import MXFP4_BLOCK, NVFP4_BLOCK
 from zoo.reference.fragment_words import CODE_BYTES, TOKENS
 from zoo.reference.fragments import chunk_shape
@@ -62,7 +62,8 @@ def drawn_call(kernel: Kernel, device: str, **chosen: int) -> tuple[dict[str, to
         if one.access == "read" and (not one.optional or one.name in ("offsets", "weights", "d")):  # the last two for optional outputs
             form = next(form for form in one.forms if form.when.evaluate(known))
             shape = tuple(expression.evaluate(known) for expression in form.shape)
-            inputs[one.name] = _tensor(one.name, one.dtypes[0], shape, known, kernel, random).to(device)
+            made = _tensor(one.name, one.dtypes[0], shape, known, kernel, random).to(device)
+            inputs[one.name] = made.mT.contiguous().mT if lies_by_columns(form) else made
     return inputs, {symbol: values[symbol] for symbol in sizes(kernel)}
 
 

@@ -51,3 +51,15 @@ def test_tokens_whose_columns_lie_in_turn_are_refused_before_they_are_multiplied
             found = torch.ops.zoo.gemm_fp8_mxfp4_dense(a, weights.elements, **given).float()
     right = zt.quantize(x, "fp8token", layout="plain").dequantize("f32") @ weights.dequantize("f32").T
     assert (found - right).norm() < 0.01 * right.norm()
+
+
+def test_as_many_rows_as_blocks_of_scales_are_told_apart_by_their_strides():
+    x, w = torch.randn(8, 1024, dtype=torch.bfloat16), zt.quantize(torch.randn(128, 1024), "fp8b128", direction="squares")
+    q, plain = torch.ops.zoo.quantize_fp8b128_rows(x)
+    _, mn_major = torch.ops.zoo.quantize_fp8b128_rows(x, layout="mn_major")
+    assert torch.equal(plain, mn_major) and plain.stride() == (8, 1) and mn_major.stride() == (1, 8)
+    products = [torch.ops.zoo.gemm_fp8b128_dense(q, scales, w.elements, w.scales) for scales in (plain, mn_major)]
+    assert products[0].any() and torch.equal(*products)
+    for scales, layout in ((plain, "mn_major"), (mn_major, "plain")):
+        with pytest.raises(ConstraintError, match="rows of plain scales, or the columns of mn_major ones"):
+            torch.ops.zoo.dequantize_fp8b128_rows(q, scales, layout=layout)

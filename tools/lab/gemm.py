@@ -83,7 +83,7 @@ def operands_along_k(groups: int, k: int, m: int, n: int, kind: str) -> dict[str
     one = {"offsets": ends.int().cuda(), "accumulate": "yes" if kind.startswith("f32") else "no"}
     for name, rows in (("a", m), ("b", n)):
         one[name] = torch.randn(rows, k, device="cuda").to(torch.float8_e4m3fn)
-        one[name + "_scale"] = torch.rand(blocks, rows, device="cuda") + 0.5
+        one[name + "_scale"] = (torch.rand(blocks, rows, device="cuda") + 0.5).t()
     one["d"] = torch.zeros(groups, m, n, dtype=torch.float32 if kind.startswith("f32") else torch.bfloat16, device="cuda")
     return one
 
@@ -96,7 +96,7 @@ def worst_error_along_k(one: dict[str, torch.Tensor]) -> float:
         blocks = -(-(end - begin) // 128)
         a, b = (
             one[name][chosen, begin:end].double()
-            * one[name + "_scale"].T[chosen, block : block + blocks].double().repeat_interleave(128, 1)[:, : end - begin]
+            * one[name + "_scale"][chosen, block : block + blocks].double().repeat_interleave(128, 1)[:, : end - begin]
             for name, chosen in (("a", rows), ("b", slice(None)))
         )
         exact = a @ b.T

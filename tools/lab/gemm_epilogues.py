@@ -117,7 +117,7 @@ def measure(plain: zoo.Zoo, fused: zoo.Zoo, shape: tuple, labels: list[str]) -> 
         pairs = []
         for one in rotating:
             pairs.append(plain.prepare(base, stream=own, **chosen_by(one, base)))
-            results = {"q": one["q"], "scales": one["scales"].T, "layout": "mn_major"}
+            results = {"q": one["q"], "scales": one["scales"], "layout": "mn_major"}
             pairs.append(plain.prepare("quantize.fp8b128.rows.swiglu", stream=own, x=one["d"], **results))
         pair = Replay([pairs[i % len(pairs)] for i in range(2 * calls)], own)
         timers["two kernels"] = lambda: 2 * pair.microseconds()

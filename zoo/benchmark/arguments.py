@@ -15,6 +15,7 @@ from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Argument, Form, Kernel
 from zoo.contract.nearest import suggestion
 from zoo.contract.resolve import Launch, resolve
+from zoo.contract.shapes import lies_by_columns
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError, ZooError
 
@@ -26,12 +27,17 @@ _SOMEWHERE, _MULTIPROCESSORS = 1 << 32, 128  # an address and a device that stan
 
 @dataclass(frozen=True)
 class Described:
-    """A contiguous array argument."""
+    """An array argument, its rows one after the other; of scales that the kernel takes by columns, its columns."""
 
     shape: tuple[int, ...]
     dtype: str
     written: bool
     content: numpy.ndarray | None = None  # what must lie there; None: any numbers will do
+    by_columns: bool = False
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return contiguous_strides(self.shape, self.by_columns)
 
     @property
     def bytes(self) -> int:
@@ -194,7 +200,8 @@ def describe_arguments(
     arrays: dict[str, Described] = {}
     for name, argument in kernel.arguments.items():
         if name in present:
-            shape = tuple(extent.evaluate(values) for extent in _form(argument, values).shape)
+            form = _form(argument, values)
+            shape = tuple(extent.evaluate(values) for extent in form.shape)
             content = None
             if argument.written:
                 pass
@@ -210,7 +217,7 @@ def describe_arguments(
             elif name == "rows":
                 in_places = len(shape) == 1
                 content = numpy.full(shape, values["R"], numpy.int32) if in_places else routing.rows(shape[0], shape[1], values["R"])
-            arrays[name] = Described(shape, dtypes[name], argument.written, content)
+            arrays[name] = Described(shape, dtypes[name], argument.written, content, lies_by_columns(form))
     return arrays, keywords
 
 
@@ -237,7 +244,7 @@ def check_call(
     arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
     address, arguments = _SOMEWHERE, dict[str, Any](keywords)
     for name, array in arrays.items():
-        arguments[name] = Array(address, array.dtype, array.shape, contiguous_strides(array.shape))
+        arguments[name] = Array(address, array.dtype, array.shape, array.strides)
         address += -(-array.bytes // 4096) * 4096
     if device is None:
         launch = resolve_without_device(kernel, arguments, variant)

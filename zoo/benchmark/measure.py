@@ -88,7 +88,7 @@ def measure(
         for index in range(sets):
             address, arguments = memory.address + index * one_set, {}
             for argument, array in arrays.items():
-                arguments[argument] = ptr(address, array.shape, array.dtype, device=device)
+                arguments[argument] = ptr(address, array.shape, array.dtype, array.strides, device=device)
                 address += _round_up(array.bytes)
             plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **keywords))
         half = _half(moved)

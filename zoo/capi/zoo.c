@@ -2019,6 +2019,15 @@ zoo_plan_shape zoo_plan_describe(const zoo_plan *handle)
 
 /* ---- the bytes of an array that is not made yet ---- */
 
+/* Whether the columns of a matrix are contiguous, as those of mn_major scales are. */
+static bool lies_by_columns(const call_state *call, const zoo_form *form)
+{
+    int64_t stride;
+    if (form->contiguous || form->dimensions < 2) return false;
+    const zoo_expression *expression = &call->kernel->expressions[form->strides[form->dimensions - 2]];
+    return expression->bare == ZOO_NONE && compute_expression(call, expression, &stride) == HAS_VALUE && stride == 1;
+}
+
 /* Those of a contiguous array; its strides have values from then on, for the constraints that name them. */
 static zoo_status measure_expected(call_state *call, int64_t *bytes)
 {
@@ -2037,7 +2046,9 @@ static zoo_status measure_expected(call_state *call, int64_t *bytes)
     }
     zoo_status status = evaluate_all(call, form->shape, form->dimensions, extents);
     *bytes = dtypes[array->dtype].bytes;
-    for (int axis = form->dimensions - 1; axis >= 0 && !status; axis--) {
+    bool by_columns = lies_by_columns(call, form);
+    for (int turn = form->dimensions - 1; turn >= 0 && !status; turn--) {
+        int axis = by_columns && turn >= form->dimensions - 2 ? 2 * form->dimensions - 3 - turn : turn;
         strides[axis] = step;
         if (__builtin_mul_overflow(step, extents[axis] > 1 ? extents[axis] : 1, &step) ||
             __builtin_mul_overflow(*bytes, extents[axis] > 0 ? extents[axis] : 0, bytes))

@@ -120,7 +120,11 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
     )
     module = own.get(family) or _MODULES.get(family)
     if module is None:
-        raise NoChecks(kernel, f"kernels such as {family}", "add a module to zoo/checks and name it in zoo/checks/__init__.py")
+        raise NoChecks(
+            kernel,
+            f"kernels such as {family}",
+            "run the check.py of your own kernel, as `zoo new-kernel` writes one; in a checkout, add a module to zoo/checks",
+        )
     found: Iterator[Problem] = importlib.import_module(f"zoo.checks.{module}").problems(kernel, variant)
     return (shaped(problem, kernel) for problem in found)
 

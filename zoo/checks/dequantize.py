@@ -13,7 +13,7 @@ from zoo.contract.numpy_dtypes import numpy_dtype
 from zoo.reference.block_formats import BlockFormat
 from zoo.reference.dequantize import dequantize
 from zoo.reference.layouts import blocked_shape, to_blocked
-from zoo.reference.scales import mn_major_stride, to_mn_major
+from zoo.reference.scales import mn_major_stride
 
 # Around a store of 4 or 8 elements, a block of 16, 32, 128, a warp's 128 or 256 columns, and its eight turns of them.
 _SHAPES = (
@@ -82,7 +82,7 @@ def _laid(
 ) -> tuple[numpy.ndarray, tuple[int, ...] | None]:
     """(scales as the kernel reads them, their strides)"""
     if layout == "mn_major":
-        return to_mn_major(plain), (mn_major_stride(rows) + 4 * gap, 1)
+        return plain, (1, mn_major_stride(rows) + 4 * gap)
     if layout == "plain":
         return plain, None if experts is not None else (plain.shape[-1] + gap, 1)
     if experts is None:

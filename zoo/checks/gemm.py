@@ -473,7 +473,7 @@ def _k_grouped(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Pro
             gap = index % 3
             pitch = -(-K // 16) * 16 + 16 * gap
             strides = {"a": (pitch, 1), "b": (pitch + 16, 1)}
-            strides |= {"a_scale": (-(-M // 4) * 4 + 4 * gap, 1), "b_scale": (N + 8 * gap, 1)}
+            strides |= {"a_scale": (1, -(-M // 4) * 4 + 4 * gap), "b_scale": (1, N + 8 * gap)}
             inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
             inputs["offsets"] = Placed(numpy.cumsum(sizes).astype(numpy.int32))
             inputs = as_ue8m0(inputs) if index % 3 == 1 and on is BLACKWELL else inputs
@@ -509,15 +509,15 @@ def _along_k(M: int, N: int, K: int, sizes: tuple[int, ...], special: bool, on: 
     blocks = -(-K // BLOCK) + len(sizes)
     used = sum(-(-size // BLOCK) for size in sizes)
     a, b = _elements(random, M, K), _elements(random, N, K)
-    a_scale, b_scale = (on.scales(numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32)) for rows in (M, N))
+    a_scale, b_scale = (on.scales(numpy.exp2(random.uniform(-8, 8, (blocks, rows))).astype(numpy.float32).T) for rows in (M, N))
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
     if special:
         for name in ("a", "b"):
             arrays[name][:, sum(sizes) :] = numpy.nan
-            arrays[name + "_scale"][used:] = numpy.nan
+            arrays[name + "_scale"][:, used:] = numpy.nan
         if sum(sizes):
             arrays["a"][M // 2, sum(sizes) - 1] = numpy.nan
-            arrays["b_scale"][0, N // 2] = numpy.nan
+            arrays["b_scale"][N // 2, 0] = numpy.nan
     return arrays, cache(lambda: on.along_k(a, a_scale, b, b_scale, numpy.cumsum(sizes)))
 
 

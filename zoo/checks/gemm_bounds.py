@@ -48,7 +48,7 @@ def _magnitudes(inputs: Mapping[str, numpy.ndarray], shape: tuple[int, ...]) -> 
         for group, end in enumerate(inputs["offsets"].tolist()):
             for first in range(begin, end, _BLOCK):
                 part = slice(first, min(first + _BLOCK, end))
-                found[group] += (a[:, part] * a_scale[block, :, None]) @ (b[:, part] * b_scale[block, :, None]).T
+                found[group] += (a[:, part] * a_scale[:, block, None]) @ (b[:, part] * b_scale[:, block, None]).T
                 block += 1
             begin = end
         return found, K

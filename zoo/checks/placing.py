@@ -37,8 +37,12 @@ def placed(
     q = Placed(result.q, (step, 1), stored_as(format))
     if layout == "blocked":
         return {names[0]: q, names[1]: Placed(result.scales.reshape(blocked_shape(rows, blocks)))}
-    stride = mn_major_stride(rows) + MN_MAJOR_ALIGNMENT * gap if layout == "mn_major" else blocks + gap
-    return {names[0]: q, names[1]: Placed(result.scales, (stride, 1))}
+    return {names[0]: q, names[1]: Placed(result.scales, strides_of_scales(rows, blocks, layout, gap))}
+
+
+def strides_of_scales(rows: int, blocks: int, layout: str, gap: int) -> tuple[int, int]:
+    """Of a matrix of f32 scales, plain or mn_major, whose rows or columns are so much further apart than they must be."""
+    return (1, mn_major_stride(rows) + MN_MAJOR_ALIGNMENT * gap) if layout == "mn_major" else (blocks + gap, 1)
 
 
 def placed_apart(
@@ -48,13 +52,14 @@ def placed_apart(
     return placed(result, names, shape, format, layout, up_to(result.q.shape[1], 16) + 16 * gap, gap)
 
 
-def longer(values: numpy.ndarray, length: int, stride: int, dtype: str | None = None, axis: int = 0) -> Placed:
-    """Results that are the first along an axis of an array that has more; the others are left alone."""
+def longer(values: numpy.ndarray, length: int, strides: int | tuple[int, int], dtype: str | None = None, axis: int = 0) -> Placed:
+    """Results that are the first along an axis of an array that has more; the others are left alone. One stride is that of rows."""
     shape = tuple(length if number == axis else extent for number, extent in enumerate(values.shape))
     whole, untouched = numpy.zeros(shape, values.dtype), numpy.ones(shape, bool)
     owned = tuple(map(slice, values.shape))
     whole[owned], untouched[owned] = values, False
-    return Placed(whole, (stride, 1), dtype, untouched if untouched.any() else None)
+    strides = (strides, 1) if isinstance(strides, int) else strides
+    return Placed(whole, strides, dtype, untouched if untouched.any() else None)
 
 
 def strides_of_matrices(shape: tuple[int, ...], gap: int, unit: int) -> tuple[int, int, int]:
@@ -83,5 +88,8 @@ def placed_matrices(
     if layout == "blocked":
         blocks = -(-result.q.shape[2] * format.element.per_byte // format.block)
         return {names[0]: q, names[1]: Placed(result.scales.reshape(len(result.q), *blocked_shape(rows, blocks)))}
-    unit = MN_MAJOR_ALIGNMENT if layout == "mn_major" else 1
-    return {names[0]: q, names[1]: Placed(result.scales, strides_of_matrices(result.scales.shape, gap, unit))}
+    matrices, rows, columns = result.scales.shape
+    if layout == "mn_major":
+        matrix, column, row = strides_of_matrices((matrices, columns, rows), gap, MN_MAJOR_ALIGNMENT)
+        return {names[0]: q, names[1]: Placed(result.scales, (matrix, row, column))}
+    return {names[0]: q, names[1]: Placed(result.scales, strides_of_matrices(result.scales.shape, gap, 1))}

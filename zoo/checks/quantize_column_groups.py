@@ -9,13 +9,13 @@ import numpy
 
 from zoo.checks.block_inputs import every_pattern, random_bits, spread
 from zoo.checks.checked_format import format_of, scale_of_tensor, stored_as
-from zoo.checks.placing import longer, placed_apart, up_to
+from zoo.checks.placing import longer, placed_apart, strides_of_scales, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
 from zoo.reference.groups import group_sizes, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols
-from zoo.reference.scales import blocked_column_groups_shape, columns_of_groups, mn_major_stride
+from zoo.reference.scales import blocked_column_groups_shape, columns_of_groups
 
 # (sizes of groups, rows after the last one, K). Around 16 bytes of q, halves of a byte, blocks of 16, 32 and 128, tiles of
 # 128 rows, 32 groups that a warp looks at together.
@@ -78,9 +78,7 @@ def _ragged(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.n
         return outputs | {"scales": Placed(result.scales.reshape(shape))}
     blocks = -(-rows // format.block) + len(offsets)
     assert columns_of_groups(group_sizes(offsets, rows), format.block).sum() <= blocks
-    if layout == "plain":
-        return outputs | {"scales": longer(result.scales, blocks, blocks + gap, axis=1)}
-    return outputs | {"scales": longer(result.scales, blocks, mn_major_stride(columns) + 4 * gap)}
+    return outputs | {"scales": longer(result.scales, blocks, strides_of_scales(columns, blocks, layout, gap), axis=1)}
 
 
 def _padded(x: numpy.ndarray, format: BlockFormat, layout: str, offsets: numpy.ndarray, gap: int) -> dict[str, Placed]:

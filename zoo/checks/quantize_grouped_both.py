@@ -9,13 +9,12 @@ import numpy
 
 from zoo.checks.block_inputs import random_bits, some_as_largest, specials, spread
 from zoo.checks.checked_format import KernelFormat, format_of
-from zoo.checks.placing import longer, placed_apart, up_to
+from zoo.checks.placing import longer, placed_apart, strides_of_scales, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
 from zoo.reference.groups import gather, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_cols, quantize_rows
-from zoo.reference.scales import mn_major_stride
 
 # (sizes of groups, rows after the last one, K). Around 16 bytes of q, tiles of 128 x 128, 32 groups that a warp looks at together.
 _GROUPS = (
@@ -80,7 +79,10 @@ def along_rows(x: numpy.ndarray, rows: int, format: BlockFormat, layout: str, na
     """The rows of x, quantised along them, are the first of so many."""
     result = quantize_rows(x, format, layout)
     step = up_to(result.q.shape[1], 16) + 16 * gap
-    return {names[0]: longer(result.q, rows, step), names[1]: _scales(result.scales, rows, layout, gap, "plain")}
+    return {
+        names[0]: longer(result.q, rows, step),
+        names[1]: longer(result.scales, rows, strides_of_scales(rows, result.scales.shape[1], layout, gap)),
+    }
 
 
 def along_columns(
@@ -102,16 +104,9 @@ def along_columns(
     blocks = -(-rows // format.block) + len(offsets)
     return {
         names[0]: longer(result.q, rows, up_to(rows, 16) + 16 * gap, axis=1),
-        names[1]: _scales(result.scales, blocks, layout, gap, "mn_major"),
+        names[1]: longer(result.scales, blocks, strides_of_scales(x.shape[1], blocks, layout, gap), axis=1),
     }
 
 
 def bounds(offsets: numpy.ndarray, padded: bool) -> dict[str, Placed]:
     return dict(zip(("padded_starts", "padded_ends"), map(Placed, padded_bounds(offsets)), strict=True)) if padded else {}
-
-
-def _scales(scales: numpy.ndarray, length: int, layout: str, gap: int, first_in: str) -> Placed:
-    """Scales that are the first of so many, along the first axis in this layout and along the last one in the other."""
-    axis = 0 if layout == first_in else 1
-    columns = scales.shape[1] if axis == 0 else length
-    return longer(scales, length, mn_major_stride(columns) + 4 * gap if layout == "mn_major" else columns + gap, axis=axis)

@@ -9,13 +9,13 @@ import numpy
 
 from zoo.checks.block_inputs import hazards, spread
 from zoo.checks.checked_format import format_of, scale_of_tensor, stored_as
-from zoo.checks.placing import longer, up_to
+from zoo.checks.placing import longer, strides_of_scales, up_to
 from zoo.checks.problem import Later, Placed, Problem, dtype_of, values_of
 from zoo.contract.manifest import Kernel, Variant
 from zoo.reference.block_formats import BlockFormat
 from zoo.reference.groups import gather, padded_bounds, padded_rows
 from zoo.reference.quantize import quantize_rows
-from zoo.reference.scales import blocked_row_groups_shape, mn_major_stride
+from zoo.reference.scales import blocked_row_groups_shape
 
 # Sizes of the groups, and how many rows of x belong to none. Around a row, a warp's rows, 32 and 128 rows, 32 and 128 groups.
 _GROUPS = (
@@ -127,10 +127,8 @@ class _Maker:
         if layout == "blocked":
             shape = blocked_row_groups_shape(rows, columns // format.block, groups)
             outputs["scales"] = Placed(result.scales.reshape(shape))
-        elif layout == "plain":
-            outputs["scales"] = longer(result.scales, length, result.scales.shape[1] + gap)
         else:
-            outputs["scales"] = longer(result.scales, length, mn_major_stride(length) + 4 * gap, axis=1)
+            outputs["scales"] = longer(result.scales, length, strides_of_scales(length, result.scales.shape[1], layout, gap))
         if self.padded:
             starts, ends = padded_bounds(offsets)
             outputs |= {"padded_starts": Placed(starts), "padded_ends": Placed(ends)}

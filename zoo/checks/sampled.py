@@ -19,10 +19,12 @@ from zoo.checks.block_inputs import cast, random_bits, spread
 from zoo.checks.checked_format import finite, format_of
 from zoo.checks.layouts import in_rows
 from zoo.checks.problem import Placed, Problem, dtype_of, values_of
+from zoo.contract.array import contiguous_strides
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Argument, Kernel, Variant
 from zoo.contract.numpy_dtypes import numpy_dtype
+from zoo.contract.shapes import lies_by_columns
 from zoo.reference.amax import group_amax, tensor_amax
 from zoo.reference.block_formats import NAN, BlockFormat, nvfp4_tensor_scale
 from zoo.reference.fragments import permuted_columns
@@ -298,7 +300,12 @@ class _Quantiser:
         array = array.view(numpy_dtype(dtype))
         if array.ndim == 2 and len(shape) == 3 and form.strides is not None:  # of another layout: a problem names the matrix
             return Placed(array, self._strides(name, array.shape, dtype), dtype)
-        strides = self._strides(name, shape, dtype) if form.strides is not None else None
+        strides = None
+        if lies_by_columns(form):
+            *outer, row, column = self._strides(name, (*shape[:-2], shape[-1], shape[-2]), dtype)
+            strides = (*outer, column, row)
+        elif form.strides is not None:
+            strides = self._strides(name, shape, dtype)
         if array.size == numpy.prod(shape):
             return Placed(array.reshape(shape), strides, dtype)
         whole, untouched = numpy.zeros(shape, array.dtype), numpy.ones(shape, bool)
@@ -306,11 +313,11 @@ class _Quantiser:
         whole[owned], untouched[owned] = array, False
         return Placed(whole, strides, dtype, untouched)
 
-    def _strides(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[int, ...] | None:
+    def _strides(self, name: str, shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
         """Rows and matrices without a gap where they may be, or at multiples of 16 elements, near each other or not."""
         unit = (4 if self.layout == "mn_major" else 1) if name.startswith("scales") else 16 // DTYPES[dtype].bytes
         if shape[-1] % unit == 0 and self.choose.of((True, False)):
-            return None
+            return contiguous_strides(shape)
         row = -(-shape[-1] // 16) * 16 + 16 * self.choose.integer(0, 2)
         if len(shape) == 2:
             return row, 1

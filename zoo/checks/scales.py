@@ -17,7 +17,6 @@ from zoo.reference.scales import (
     pack_ue8m0,
     to_blocked_column_groups,
     to_blocked_row_groups,
-    to_mn_major,
 )  # fmt: skip
 
 # Around a line of 16 bytes, a tile of 128 x 4, a unit of 128 x 64, a warp's 32 x 16 words, a CTA of several of them.
@@ -129,8 +128,8 @@ def _with_dirty_padding(
 
 def _of_mn_major(scales: numpy.ndarray, gap: int, name: str) -> Problem:
     rows, columns = scales.shape
-    strides = (columns + gap, 1), (mn_major_stride(rows) + 4 * gap, 1)
-    return Problem(name, {"scales": Placed(scales, strides[0])}, {"transposed": Placed(to_mn_major(scales), strides[1])})
+    strides = (columns + gap, 1), (1, mn_major_stride(rows) + 4 * gap)
+    return Problem(name, {"scales": Placed(scales, strides[0])}, {"transposed": Placed(scales, strides[1])})
 
 
 def _of_words(scales: numpy.ndarray, gap: int, name: str) -> Problem:

@@ -9,7 +9,7 @@ from zoo.benchmark.arguments import describe_arguments, size_meanings, takes_gro
 from zoo.benchmark.groups import Groups
 from zoo.cli.text import count, paragraph
 from zoo.contract.archs import family_of
-from zoo.contract.array import Array, contiguous_strides
+from zoo.contract.array import Array
 from zoo.contract.manifest import Kernel
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, ExpressionError, ZooError
@@ -34,7 +34,7 @@ def _chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -
     arrays, keywords = describe_arguments(kernel, sizes, {}, groups if grouped else None)
     address, arguments = _SOMEWHERE, dict[str, Any](keywords)
     for name, array in arrays.items():
-        arguments[name] = Array(address, array.dtype, array.shape, contiguous_strides(array.shape))
+        arguments[name] = Array(address, array.dtype, array.shape, array.strides)
         address += -(-array.bytes // 4096) * 4096
     more = f", in {count(groups.count, 'group')} of equal size" if grouped else ""
     lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}{more}"]

@@ -15,6 +15,7 @@ _GROUPINGS = {
     "experts": "a stack",
 }
 _RESULTS = {"": "D = A B^T", "swiglu": "SwiGLU"}  # of a product
+_TOGETHER = {"norm": "RMSNorm and its gradients", "experts": "sum each token's rows, and gradients"}
 _OTHERS = {  # op, direction or arrangement or step, extra or gradient
     ("quantize", "rows", ""): "quantise rows",
     ("quantize", "rows", "swiglu"): "SwiGLU of x",
@@ -30,7 +31,7 @@ _OTHERS = {  # op, direction or arrangement or step, extra or gradient
     ("requantize", "squares", ""): "round scales up to powers of two",
     ("scales", "blocked", ""): "plain scales to tiles of 128 x 4",
     ("scales", "unblocked", ""): "tiles of 128 x 4 to plain scales",
-    ("scales", "mn_major", ""): "f32 scales transposed, for Hopper",
+    ("scales", "mn_major", ""): "f32 scales by columns, for Hopper",
     ("scales", "ue8m0_words", ""): "f32 scales to words of four ue8m0",
     ("pack", "", ""): "pad rows for mxfp8_mxfp4 GEMMs",
     ("pack", "fragments", ""): "pack weights for Hopper",
@@ -51,12 +52,24 @@ def in_short(kernel: Kernel) -> str:
 
 
 def in_short_together(kernels: Sequence[Kernel]) -> str:
-    """A line for kernels that differ in their formats and groupings: what they do, and in which formats."""
-    words = _words(kernels[0])
+    """A line for kernels that are folded: what they do, and in which formats."""
+    words = _words_together(kernels)
     if words is None:
         return kernels[0].summary
     formats = dict.fromkeys(kernel.fields["formats"] for kernel in kernels if "formats" in kernel.fields)
     return f"{words}: {short_formats(formats)}" if formats else words
+
+
+def _words_together(kernels: Sequence[Kernel]) -> str | None:
+    each = list(dict.fromkeys(_words(kernel) for kernel in kernels))
+    op, first = kernels[0].fields["op"], each[0]
+    if len(each) == 1 or first is None:
+        return first
+    if op in _TOGETHER:
+        return _TOGETHER[op]
+    plain = list(dict.fromkeys(one.removesuffix(", stored") for one in each if one is not None))
+    results = " or ".join((plain[0], *(one.rpartition(" ")[2] for one in plain[1:])))
+    return results + (" (or stored)" if len(plain) < len(each) else "")
 
 
 def short_formats(formats: Iterable[str]) -> str:

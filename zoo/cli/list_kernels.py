@@ -17,6 +17,7 @@ from zoo.shipped.evidence import Evidence, evidence_of
 
 _SHORTEST = 24  # columns for what a kernel does; where there is less room the name stands alone
 _MOST_LINES = 30  # of kernels by name; more are folded
+_OF_ONE_LINE = ("dequantize", "norm", "requantize")
 _SIGNS = {  # of what has been seen of the cubins of an arch: the sign, its ASCII twin, its colour, what it means
     "seen": ("\u25cf", "#", "green", "passed on a GPU"),
     "emulated": ("\u25cb", "o", "yellow", "emulated only"),
@@ -87,7 +88,7 @@ def listing(kernels: Sequence[Kernel], evidence: Evidence, unfolded: bool = Fals
     text = table(header, rows)
     legend = [f"{_sign(state)} {_SIGNS[state][3]}" for state in _SIGNS if state in marks]
     legend += [f"{head} {family_of(arch)}" for head, arch in zip(header[1:], archs, strict=False) if head != family_of(arch)]
-    legend += ["* any format, any grouping (--all: every name)"] if any(len(members) > 1 for members in by_line) else []
+    legend += ["* any word (--all: every name)"] if any(len(members) > 1 for members in by_line) else []
     text += "\n\n" + paragraph("   ".join(legend))
     for state in marks:
         sign, _, colour, _ = _SIGNS[state]
@@ -110,7 +111,7 @@ def _that_fit(header: Sequence[str], rows: list[tuple[str, ...]]) -> tuple[Seque
 
 
 def _folds(kernels: Sequence[Kernel], evidence: Evidence, archs: Sequence[str]) -> list[list[Kernel]]:
-    """Kernels that differ in formats and groupings only, and of whose cubins the same has been seen."""
+    """Kernels whose names are folded to the same, and of whose cubins the same has been seen."""
     found: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
         states = tuple(_state(evidence, [kernel], arch) for arch in archs)
@@ -121,19 +122,30 @@ def _folds(kernels: Sequence[Kernel], evidence: Evidence, archs: Sequence[str]) 
 
 def _name_of_fold(members: Sequence[Kernel]) -> str:
     """A pattern that means them all, and perhaps others that begin so."""
-    grouped = any(kernel.fields["op"] != "gemm" and "grouping" in kernel.fields for kernel in members)
-    return _folded_name(members[0]) + ("*" if grouped else "")
+    name = _folded_name(members[0])
+    if all(kernel.name.endswith("stored") for kernel in members):
+        return f"{name}{'_' if name.count('.') > 2 else '.'}stored"
+    alike = all(kernel.name.count(".") == name.count(".") for kernel in members)
+    return name + ("" if alike or name.endswith("*") else "*")
 
 
 def _folded_name(kernel: Kernel) -> str:
-    """`gemm.*.*.swiglu`: stars for formats and grouping."""
+    """`gemm.*.*.swiglu`: stars for formats and grouping. Weights packed or stored, results in mxfp8 or nvfp4, gradients beside what they
+    are of, and all of an operation that few kernels have share a line."""
     op, *words = kernel.name.split(".")
     fields = kernel.fields
+    if op in _OF_ONE_LINE:
+        return f"{op}.*"
+    if op == "experts":
+        return f"{op}.{words[0]}"
     for field in ("formats", "grouping"):
         if fields.get(field) in words:  # the first: an epilogue may be called as a format
             words[words.index(fields[field])] = "*"
     if op != "gemm" and "grouping" in fields:  # which others of the line lack
         words.pop()
+    if op == "gemm" and len(words) > 2:
+        extra = words[2].removesuffix("stored").removesuffix("_")
+        words[2:] = [f"{extra.rpartition('_')[0]}_*".lstrip("_") if extra.endswith(("mxfp8", "nvfp4")) else extra] if extra else []
     return ".".join((op, *words))
 
 

@@ -43,7 +43,11 @@ class View:
     dtype: str
 
 
-def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous_strides(shape: tuple[int, ...], columns: bool = False) -> tuple[int, ...]:
+    """Rows one after the other in memory; with `columns`, the columns of each matrix, as mn_major scales lie."""
+    if columns:
+        *outer, row, column = contiguous_strides((*shape[:-2], shape[-1], shape[-2]))
+        return (*outer, column, row)
     strides, step = [], 1
     for extent in reversed(shape):
         strides.append(step)

@@ -1,7 +1,7 @@
 """What a call makes: of each array that a kernel writes or works in, and that the caller does not bring, its dtype, shape and strides.
 
 Knows no driver and no framework. Extents may be symbolic, as torch's and JAX's are while they trace. A leading dimension that an array
-lacks is one of extent 1, and a matrix may come as the transposed view of what the manifest names: `forgiven` puts both in order.
+lacks is one of extent 1, and a matrix with contiguous rows may come as its transposed view: `forgiven` puts both in order.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ class Made(NamedTuple):
     strides: tuple[int, ...]
     access: str  # write, read_write or workspace
     squeezed: bool = False  # the input that says how many of the leading dimension there are has none
-    transposed: bool = False  # M is contiguous, and consumers name M first
 
     def returned(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The shape and strides of the view that a caller gets."""
-        shape, strides = (self.shape[1:], self.strides[1:]) if self.squeezed else (self.shape, self.strides)
-        return (shape[::-1], strides[::-1]) if self.transposed else (shape, strides)
+        return (self.shape[1:], self.strides[1:]) if self.squeezed else (self.shape, self.strides)
 
 
 class Settled(NamedTuple):
@@ -44,6 +42,7 @@ class Settled(NamedTuple):
     arrays: dict[str, Array]  # those that are there, as the manifest names their dimensions
     made: dict[str, Made]
     others: dict[str, Any]  # numbers and options
+    by_columns: frozenset[str] = frozenset()  # arrays whose columns the kernel wants contiguous: mn_major scales
 
 
 def settle(kernel: Kernel, given: Mapping[str, Any]) -> Settled:
@@ -52,7 +51,7 @@ def settle(kernel: Kernel, given: Mapping[str, Any]) -> Settled:
     call = _Call(kernel, given)
     call.bind()
     made = {name: call.made(name) for name in call.wanted}
-    return Settled(call.arrays, made, call.others)
+    return Settled(call.arrays, made, call.others, frozenset(name for name, form in call.forms.items() if lies_by_columns(form)))
 
 
 def made(kernel: Kernel, given: Mapping[str, Any]) -> dict[str, Made]:
@@ -77,15 +76,19 @@ def forgiven(kernel: Kernel, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _unusual(argument: Argument, array: Array) -> bool:
     return any(
-        len(form.shape) != len(array.shape)
-        or (len(form.shape) == 2 and form.strides is not None and (array.strides[1] != 1 or _in_any_order(form)))
+        len(form.shape) != len(array.shape) or (len(form.shape) == 2 and _by_rows(form) and array.strides[1] != 1)
         for form in argument.forms
     )
 
 
-def _in_any_order(form: Form) -> bool:
-    """Whether a matrix of this form lies in memory as its strides say, whatever they are: the scales of products."""
-    return form.strides is not None and all(_is_symbol(stride) for stride in form.strides)
+def _by_rows(form: Form) -> bool:
+    """Whether the rows of a matrix are contiguous, some distance apart."""
+    return form.strides is not None and form.strides[-1].text == "1"
+
+
+def lies_by_columns(form: Form) -> bool:
+    """Whether the columns of a matrix are contiguous. Its strides alone tell it from one of contiguous rows."""
+    return form.strides is not None and len(form.strides) > 1 and form.strides[-2].text == "1"
 
 
 def _tells_a_layout(form: Form) -> bool:
@@ -238,7 +241,7 @@ class _Call:
                 wanted, hint = ", ".join(expression.text for expression in form.shape), self.kernel.arguments[name].in_short
                 words = f"{name}: expected {len(form.shape)} dimensions ({wanted}), got {len(array.shape)}{hint}"
                 raise ArgumentError(f"{self.kernel.name}: {words}")
-            if self._lies_transposed(array, form):
+            if self._is_transposed(array, form):
                 array = self.arrays[name] = replace(array, shape=array.shape[::-1], strides=array.strides[::-1])
             for expression, extent in zip(form.shape, array.shape, strict=True):
                 if _is_symbol(expression):
@@ -253,10 +256,9 @@ class _Call:
         """As far as it is known yet. An array without a dimension of two groups is refused in the shape that it was given in."""
         return not all(self._known(name) for name in leading.names) or bool(leading.evaluate(self.values) == 1)
 
-    def _lies_transposed(self, array: Array, form: Form) -> bool:
-        """Whether a matrix can only be meant as the view of what the form names. A square one could be both, so it is taken as it is."""
-        a_view = form.strides is not None and form.strides[1].text == "1" and array.strides[0] == 1
-        if len(form.shape) != 2 or not (a_view or _in_any_order(form)):
+    def _is_transposed(self, array: Array, form: Form) -> bool:
+        """Whether a matrix can only be meant as the view of what the form names. A square one is taken as it is; its strides are refused."""
+        if len(form.shape) != 2 or not _by_rows(form) or array.strides[0] != 1:
             return False
         if not all(self._known(name) for expression in form.shape for name in expression.names):
             return False
@@ -281,25 +283,29 @@ class _Call:
             self._strides(argument, form, shape),
             argument.access,
             squeezed=leading in self.squeezed,
-            transposed="layout.mn_major" in form.when.names,
         )
 
     def _strides(self, argument: Argument, form: Form, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Contiguous where the kernel takes that; else rows that start at multiples of 16 bytes, or of what their address must be one of."""
-        strides: list[int] = []
+        strides: dict[int, int] = {}
         step: int = 1
         unit = max(_ROW, argument.alignment) // DTYPES[self.wanted[argument.name]].bytes
-        for expression, extent in zip(reversed(form.strides or (None,) * len(shape)), reversed(shape), strict=True):
-            if expression is not None:
+        axes = list(reversed(range(len(shape))))
+        if lies_by_columns(form):
+            axes[:2] = axes[1::-1]
+        for axis in axes:
+            extent = shape[axis]
+            if form.strides is not None:
+                expression = form.strides[axis]
                 if _is_symbol(expression) and expression.text not in self.values:
                     # of a step that is still symbolic, whether it is a multiple is not asked: the answer would hold for that multiple alone
                     self.values[expression.text] = step if isinstance(step, int) else 1
                     taken = not strides or self._takes(expression.text)
                     self.values[expression.text] = step if taken else -(-step // unit) * unit
                 step = expression.evaluate(self.values)
-            strides.append(step)
+            strides[axis] = step
             step = step * (max(extent, 1) if isinstance(extent, int) else extent)
-        return tuple(reversed(strides))
+        return tuple(strides[axis] for axis in range(len(shape)))
 
     def _takes(self, stride: str) -> bool:
         """Whether what the kernel asks of a stride's remainder holds; not, where something else that it names is not known yet."""

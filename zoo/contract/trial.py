@@ -25,7 +25,11 @@ def fitting(kernel: Kernel, call: Settled, movable: Collection[str], variant: st
     try:
         check(kernel, call, variant)
     except ConstraintError:
-        apart = {name: _apart(array) for name, array in call.arrays.items() if name in movable and _may_be_apart(kernel, name, array)}
+        apart = {
+            name: _apart(array, name in call.by_columns)
+            for name, array in call.arrays.items()
+            if name in movable and _may_be_apart(kernel, name, array, name in call.by_columns)
+        }
         if not apart:
             raise
         call = call._replace(arrays={**call.arrays, **apart})
@@ -85,20 +89,22 @@ def _bytes(array: Array) -> int:
     return (last + 1) * (DTYPES[array.dtype].bytes if array.dtype in DTYPES else _ROW)
 
 
-def _may_be_apart(kernel: Kernel, name: str, array: Array) -> bool:
-    """Whether rows of an array start at odd places, the kernel reads them at any distance, and it asks something of that distance."""
-    if len(array.shape) < 2 or array.dtype not in DTYPES or array.shape[-1] * DTYPES[array.dtype].bytes % _ROW == 0:
+def _may_be_apart(kernel: Kernel, name: str, array: Array, by_columns: bool = False) -> bool:
+    """Whether rows of an array start at odd places, the kernel reads them at any distance, and it asks something of that distance. The same
+    of columns, where those are contiguous."""
+    inner, outer = (-2, -1) if by_columns else (-1, -2)
+    if len(array.shape) < 2 or array.dtype not in DTYPES or array.shape[inner] * DTYPES[array.dtype].bytes % _ROW == 0:
         return False
     asked = {name for rule, _ in kernel.constraints if any(opcode == "modulo" for opcode, _ in rule.code) for name in rule.names}
     forms = [form.strides for form in kernel.arguments[name].forms if form.strides is not None and len(form.strides) == len(array.shape)]
-    return any(_is_symbol(strides[-2]) and strides[-2].text in asked for strides in forms)
+    return any(_is_symbol(strides[outer]) and strides[outer].text in asked for strides in forms)
 
 
 def _is_symbol(expression: Expression) -> bool:
     return expression.names == (expression.text,)
 
 
-def _apart(array: Array) -> Array:
-    unit = _ROW // DTYPES[array.dtype].bytes
-    storage = (*array.shape[:-1], -(-array.shape[-1] // unit) * unit)
-    return replace(array, strides=contiguous_strides(storage))
+def _apart(array: Array, by_columns: bool = False) -> Array:
+    unit, storage, inner = _ROW // DTYPES[array.dtype].bytes, list(array.shape), -2 if by_columns else -1
+    storage[inner] = -(-storage[inner] // unit) * unit
+    return replace(array, strides=contiguous_strides(tuple(storage), by_columns))

@@ -43,11 +43,9 @@ def call(name: str, /, *unnamed: Never, variant: str | None = None, **arguments:
         else:
             operands[argument] = array
     _one_device(kernel, operands)
-    turned = {argument for argument in operands if _lies_turned(kernel, argument, given)}
-    operands = {argument: jnp.transpose(array) if argument in turned else array for argument, array in operands.items()}
     given |= {argument: _record(array) for argument, array in operands.items()}
-    found = _fitting(kernel, _row_major(settled(kernel, given)), variant)
-    return _bound(kernel, found, operands, variant, turned)
+    found = _fitting(kernel, _in_memory(settled(kernel, given)), variant)
+    return _bound(kernel, found, operands, variant)
 
 
 def _array(kernel: Kernel, name: str, value: Any) -> Any:
@@ -117,16 +115,13 @@ def _record(array: Any) -> Array:
     return Array(0, called(array.dtype.name), tuple(array.shape), contiguous_strides(tuple(array.shape)))
 
 
-def _lies_turned(kernel: Kernel, name: str, given: Mapping[str, Any]) -> bool:
-    """Whether a kernel names the dimensions of mn_major scales the other way round than callers do: blocks first, rows last."""
-    argument = kernel.arguments[name]
-    layout = given.get("layout", kernel.options["layout"].default) if "layout" in kernel.options else None
-    return layout == "mn_major" and any("layout.mn_major" in form.when.names for form in argument.forms)
-
-
-def _row_major(call: Settled) -> Settled:
-    """A dimension that was put in front of an array has no stride of its own yet."""
-    return call._replace(arrays={name: replace(array, strides=contiguous_strides(array.shape)) for name, array in call.arrays.items()})
+def _in_memory(call: Settled) -> Settled:
+    """The call with the strides that its arrays will have: what the kernel takes by columns is transposed first, for JAX has no strides."""
+    return call._replace(
+        arrays={
+            name: replace(array, strides=contiguous_strides(array.shape, name in call.by_columns)) for name, array in call.arrays.items()
+        }
+    )
 
 
 def _fitting(kernel: Kernel, call: Settled, variant: str | None) -> Settled:
@@ -137,38 +132,50 @@ def _fitting(kernel: Kernel, call: Settled, variant: str | None) -> Settled:
         return call
 
 
-def _bound(kernel: Kernel, call: Settled, operands: Mapping[str, Any], variant: str | None, turned: set[str]) -> Any:
+def _bound(kernel: Kernel, call: Settled, operands: Mapping[str, Any], variant: str | None) -> Any:
     written = [name for name, argument in kernel.arguments.items() if argument.access != "read"]
-    inputs = tuple(_part(name, array) for name, array in call.arrays.items())
+    inputs = tuple(_part(name, array, call) for name, array in call.arrays.items())
     by_name = {part.name: part for part in inputs}
     results = tuple(
-        by_name[name] if name in by_name else _part(name, call.made[name]) for name in written if name in by_name or name in call.made
+        by_name[name] if name in by_name else _part(name, call.made[name], call) for name in written if name in by_name or name in call.made
     )
     described = Described(kernel.name, variant, inputs, results, tuple(call.others.items()))
-    found = bind([_stored(operands[part.name], part) for part in inputs], described)
+    found = bind([_stored(operands[part.name], part, call) for part in inputs], described)
     outputs: dict[str, Any] = {}
     for part, array in zip(results, found, strict=True):
         if kernel.arguments[part.name].access == "workspace":
             continue
-        if part.storage != part.shape:
-            array = array[tuple(map(slice, part.shape))]
+        turned = part.name in call.by_columns
+        shape = _turned(part.shape) if turned else part.shape
+        if part.storage != shape:
+            array = array[tuple(map(slice, shape))]
+        if turned:
+            array = jnp.swapaxes(array, -1, -2)
         made = call.made.get(part.name)
         if made is None:
             array = array.reshape(operands[part.name].shape)
         elif made.squeezed:
             array = array[0]
-        outputs[part.name] = array.T if part.name in turned or (made is not None and made.transposed) else array
+        outputs[part.name] = array
     return result_type(tuple(outputs))._make(outputs.values())
 
 
-def _part(name: str, array: Any) -> Part:
+def _part(name: str, array: Any, call: Settled) -> Part:
     """`array`: a record of one that is there, or of one that is to be made."""
-    return Part(name, array.dtype, tuple(array.shape), tuple(array.strides), storage_of(array.shape, array.strides))
+    shape, strides = tuple(array.shape), tuple(array.strides)
+    storage = storage_of(_turned(shape), _turned(strides)) if name in call.by_columns else storage_of(shape, strides)
+    return Part(name, array.dtype, shape, strides, storage)
 
 
-def _stored(array: Any, part: Part) -> Any:
+def _turned(extents: tuple[int, ...]) -> tuple[int, ...]:
+    return (*extents[:-2], extents[-1], extents[-2])
+
+
+def _stored(array: Any, part: Part, call: Settled) -> Any:
     """The buffer that a part lies in."""
     array = array.reshape(part.shape)
-    if part.storage == part.shape:
+    if part.name in call.by_columns:
+        array = jnp.swapaxes(array, -1, -2)
+    if part.storage == array.shape:
         return array
-    return jnp.pad(array, [(0, more - extent) for extent, more in zip(part.shape, part.storage, strict=True)])
+    return jnp.pad(array, [(0, more - extent) for extent, more in zip(array.shape, part.storage, strict=True)])

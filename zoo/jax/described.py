@@ -10,7 +10,8 @@ from zoo.contract.array import Array
 
 
 class Part(NamedTuple):
-    """An array of a call; strides are in elements. `storage` is the shape of the buffer that it lies in: its rows may be further apart."""
+    """An array of a call; strides are in elements. `storage` is the shape of the buffer that it lies in: its rows may be further apart, and
+    the buffer of what lies by columns holds the transposed matrix."""
 
     name: str
     dtype: str
@@ -61,7 +62,7 @@ def _parts(rows: list[Any]) -> tuple[Part, ...]:
 
 
 def storage_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the smallest row-major array in which an array of this shape lies with these strides, its last ones 1."""
+    """The shape of the smallest row-major array in which an array of this shape lies with these strides, the last one 1."""
     found = list(shape)
     for dimension in range(1, len(shape)):
         outer, inner = strides[dimension - 1], strides[dimension]

@@ -68,5 +68,5 @@ def _columns(x: Any, offsets: Any) -> tuple[Any, Any, Any]:
     """x quantised along its columns: elements (K, M + 128 G), scales, and the end of each group there."""
     groups = jnp.array([len(x)], jnp.int32) if offsets is None else offsets
     found = call("quantize.fp8b128.cols.m_grouped_padded", x=x, offsets=groups, layout="mn_major", scaling="pow2")
-    scales = jnp.pad(found.scales.T, [(0, len(groups)), (0, 0)])  # the GEMM expects one more row of scales for each group
+    scales = jnp.pad(found.scales, [(0, 0), (0, len(groups))])  # the GEMM expects one more block of scales for each group
     return found.q, scales, found.padded_ends

@@ -43,7 +43,7 @@ def gemm_fp8b128(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.
 
 
 def gemm_fp8b128_k_grouped(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """f32 sums (G, M, N) from a (M, K), b (N, K), groups along K, and scales (blocks, M) and (blocks, N).
+    """f32 sums (G, M, N) from a (M, K), b (N, K), groups along K, and scales (M, blocks) and (N, blocks).
 
     Blocks begin anew with every group; the last one of a group ends where the group does. The blocks of all groups follow one
     another in the scales. What is not of a group is not looked at.
@@ -55,7 +55,7 @@ def gemm_fp8b128_k_grouped(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
         for group, end in enumerate(np.asarray(offsets).tolist()):
             for first in range(begin, end, BLOCK):
                 columns = slice(first, min(first + BLOCK, end))
-                scale = a_scale[block, :, None] * b_scale[block, None, :]
+                scale = a_scale[:, block, None] * b_scale[None, :, block]
                 sums[group] = fused_multiply_add(partial_sums(a[:, columns], b[:, columns]), scale, sums[group])
                 block += 1
             begin = end

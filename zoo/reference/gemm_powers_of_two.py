@@ -25,8 +25,8 @@ def gemm_fp8b128_of_powers(a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_
 def gemm_fp8b128_k_grouped_of_powers(
     a: np.ndarray, a_scale: np.ndarray, b: np.ndarray, b_scale: np.ndarray, offsets: np.ndarray
 ) -> np.ndarray:
-    """f32 sums (G, M, N), as zoo.reference.gemm.gemm_fp8b128_k_grouped takes operands: groups along K, scales (blocks, rows)."""
-    left, right = ue8m0_of_powers(a_scale).T, ue8m0_of_powers(b_scale).T
+    """f32 sums (G, M, N), as zoo.reference.gemm.gemm_fp8b128_k_grouped takes operands: groups along K, scales (rows, blocks)."""
+    left, right = ue8m0_of_powers(a_scale), ue8m0_of_powers(b_scale)
     sums = np.zeros((len(offsets), len(a), len(b)), np.float32)
     begin = block = 0
     for group, end in enumerate(np.asarray(offsets).tolist()):

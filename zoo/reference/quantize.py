@@ -38,7 +38,6 @@ from zoo.reference.scales import (
     columns_of_groups,
     to_blocked_column_groups,
     to_blocked_row_groups,
-    to_mn_major,
 )  # fmt: skip
 from zoo.reference.small_floats import pack_e2m1
 
@@ -162,9 +161,7 @@ def _scatter_rows(values: np.ndarray, place: np.ndarray, rows: int) -> np.ndarra
 
 
 def _arrange(scales: np.ndarray, layout: str) -> np.ndarray:
-    """Plain scales of one matrix, or of a stack of them, in the layout."""
-    if layout == "mn_major":
-        return to_mn_major(scales)
+    """Plain scales of one matrix, or of a stack of them, in the layout. Those of mn_major are the same array; strides tell them apart."""
     if layout == "blocked" and scales.ndim == 3:
         blocked = np.empty((len(scales), np.prod(blocked_shape(*scales.shape[1:]))), scales.dtype)
         for i, matrix in enumerate(scales):

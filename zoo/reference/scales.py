@@ -1,6 +1,6 @@
 """Rearranging scales that exist: what the kernels `scales.*` do, and how the quantisers lay out what they produce.
 
-One matrix:    plain <-> blocked (see `zoo.reference.layouts`), f32 plain <-> mn_major, f32 powers of two -> packed ue8m0.
+One matrix:    plain <-> blocked (see `zoo.reference.layouts`), f32 powers of two -> packed ue8m0.
 Row groups:    groups of rows, for an A operand. Blocked, every group starts at a row that is a multiple of 128:
                group g lies at row sum over i < g of 128 * ceil(size_i / 128), so a tile never holds two groups.
 Column groups: groups along the contracted dimension, for weight gradients. A row of the plain scales holds, one after
@@ -22,18 +22,13 @@ from zoo.reference.layouts import TILE_COLUMNS, blocked_shape, from_blocked, to_
 MN_MAJOR_ALIGNMENT = 4  # floats: 16 bytes, what TMA asks of a stride
 
 
-def to_mn_major(scales: np.ndarray) -> np.ndarray:
-    """(..., R, C) -> (..., C, R), contiguous. In memory its rows lie `mn_major_stride(R)` apart; the gaps are nobody's."""
-    return np.ascontiguousarray(np.swapaxes(scales, -1, -2))
-
-
 def mn_major_stride(rows: int) -> int:
-    """The least distance, in scales, between two rows of mn_major scales."""
+    """The least distance, in scales, between two columns of mn_major scales, whose rows are neighbours; the gaps are nobody's."""
     return -(-rows // MN_MAJOR_ALIGNMENT) * MN_MAJOR_ALIGNMENT
 
 
 def pack_ue8m0(scales: np.ndarray) -> np.ndarray:
-    """f32 scales (R, C) -> words (ceil(C / 4), R), mn_major: byte j of word (i, r) is the ue8m0 of scale (r, 4 * i + j).
+    """f32 scales (R, C) -> words (ceil(C / 4), R): byte j of word (i, r) is the ue8m0 of scale (r, 4 * i + j).
 
     A power of two from 2^-127 on becomes its byte, +0 (padding) and columns past C become byte 0. Everything else has
     no ue8m0 and becomes 255, NaN: a scale that is not a power of two must not turn into a wrong one unnoticed.
@@ -44,12 +39,12 @@ def pack_ue8m0(scales: np.ndarray) -> np.ndarray:
     codes = np.where(bits == 0x00400000, 0, power_of_two)  # 2^-127 has no hidden bit
     words = np.zeros((rows, -(-columns // 4) * 4), np.uint8)
     words[:, :columns] = codes
-    return to_mn_major(words.view("<u4"))
+    return np.ascontiguousarray(words.view("<u4").T)
 
 
 def unpack_ue8m0(words: np.ndarray, columns: int) -> np.ndarray:
     """The ue8m0 bytes (R, C) of packed words (ceil(C / 4), R)."""
-    return np.ascontiguousarray(to_mn_major(words).view(np.uint8)[:, :columns])
+    return np.ascontiguousarray(words.T).view(np.uint8)[:, :columns].copy()
 
 
 def blocked_row_groups_shape(rows: int, columns: int, groups: int) -> tuple[int, int]:

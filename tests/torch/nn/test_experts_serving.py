@@ -201,6 +201,8 @@ def test_a_shared_expert_is_added_once():
         alone, found = (layer_of(p, "fp8b128", shared=one)(p.x, p.ids, p.weights) for one in (None, shared))
         exact = alone.double() + shared(p.x).double()
     assert (found - exact).norm() <= 3 * BF16 * (alone.double().norm() + exact.norm())
+    flat = layer_of(p, "fp8b128", shared=torch.nn.Sequential(torch.nn.Flatten(0, 1), shared))
+    assert torch.equal(flat(p.x[None], p.ids, p.weights)[0], found)
     assert {"shared.weight", "down.scales"} <= layer_of(p, "fp8b128", shared=shared).state_dict().keys()
 
 

@@ -297,3 +297,13 @@ def test_a_trained_layer_resumes_from_its_state_dict_and_freezes():
     served = Experts(4, 128, 128).freeze()
     served.load_state_dict(layer.freeze().state_dict())
     assert torch.equal(served(p.x, p.ids, p.weights), layer(p.x, p.ids, p.weights))
+
+
+@pytest.mark.parametrize("model", [{}, {"activation": "gpt_oss", "limit": 7.0}])
+def test_tokens_in_f32_train_as_their_bf16_numbers(model):
+    p = problem(**model)
+    dy = torch.randn(p.x.shape, generator=torch.Generator().manual_seed(5)).bfloat16()
+    wanted = gradients(layer_of(p), p, dy)
+    found = gradients(layer_of(p), replace(p, x=p.x.float()), dy.float())
+    assert found["x"].dtype == torch.float32
+    assert all(torch.equal(found[name].to(one.dtype), one) for name, one in wanted.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import multiprocessing
 import os
@@ -55,6 +56,26 @@ def learns_as_one_process_does(rank: int, folder: Path, format: str) -> None:
             )  # sums of gradients in another order
         assert not torch.equal(whole[0].weight, model(format)[0].weight)
         assert layers[0]._kept._forms is None or not reshard, "a cast of the whole weight outlives its shards"
+
+
+def gradients_added_in_place_are_reduced(rank: int, folder: Path, kind: str) -> None:
+    """Of two micro-batches, the first without a reduction."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    whole, layers = model("fp8b128"), model("fp8b128")
+    for one in (layers[0], layers[2]):
+        one.add_gradients = True
+    layers = DistributedDataParallel(layers, gradient_as_bucket_view=kind == "views") if kind != "FSDP2" else sharded(layers, False)
+    for batch in range(3):
+        if kind == "FSDP2":
+            layers.set_requires_gradient_sync(batch == 2)
+        with contextlib.nullcontext() if kind == "FSDP2" or batch == 2 else layers.no_sync():
+            layers(rows(batch, rank)).square().mean().backward()
+        for other in range(2):
+            (whole(rows(batch, other)).square().mean() / 2).backward()
+    for one, other in zip(layers.parameters(), whole.parameters(), strict=True):
+        found = one.grad.full_tensor() if kind == "FSDP2" else one.grad
+        torch.testing.assert_close(found, other.grad, rtol=1e-5, atol=1e-6)
 
 
 def mixture(format: str) -> Experts:
@@ -125,6 +146,9 @@ def is_saved_and_loaded_frozen(rank: int, folder: Path, format: str) -> None:
 CASES = [
     (learns_as_one_process_does, "fp8b128"),
     (learns_as_one_process_does, "nvfp4"),
+    (gradients_added_in_place_are_reduced, "FSDP2"),
+    (gradients_added_in_place_are_reduced, "copies"),
+    (gradients_added_in_place_are_reduced, "views"),
     (experts_learn_as_one_process_does, "fp8b128"),
     (experts_learn_as_one_process_does, "mxfp8"),
     (is_saved_and_loaded, "fp8b128"),

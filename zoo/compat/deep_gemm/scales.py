@@ -40,11 +40,11 @@ def unpacked(name: str, scales: torch.Tensor, rows: int, k: int) -> torch.Tensor
 
 
 def by_blocks(name: str, scales: torch.Tensor, rows: int, blocks: int, groups: int) -> torch.Tensor:
-    """(blocks + groups, rows), rows contiguous, as `k_grouped` reads scales: a copy of scales (rows, blocks). The last rows are nobody's."""
+    """(rows, blocks + groups), rows contiguous, as `k_grouped` reads scales: a copy of scales (rows, blocks). The last blocks are nobody's."""
     if scales.dtype == torch.int32:
         scales = unpacked(name, scales, rows, blocks * BLOCK)
     if tuple(scales.shape) != (rows, blocks):
         raise ArgumentError(f"{name}: expected ({rows}, {blocks}) = (rows, blocks of 128 along K), got {tuple(scales.shape)}")
-    room = scales.new_empty((blocks + groups, align(rows, 16)))[:, :rows]
-    room[:blocks].copy_(scales.t())
+    room = scales.new_empty((blocks + groups, align(rows, 16))).t()[:rows]
+    room[:, :blocks].copy_(scales)
     return room

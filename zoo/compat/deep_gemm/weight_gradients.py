@@ -75,7 +75,7 @@ def k_grouped_fp8_gemm_nt_contiguous(
         if k:
             those = slice(block, block + ceil_div(k, BLOCK) + 1)
             _multiply(
-                x[end * m : (end + k) * m].view(m, k), x_scale[those], w[end * n : (end + k) * n].view(n, k), w_scale[those],
+                x[end * m : (end + k) * m].view(m, k), x_scale[:, those], w[end * n : (end + k) * n].view(n, k), w_scale[:, those],
                 grouped_layout[group : group + 1], d[group : group + 1], accumulate,
             )  # fmt: skip
         elif not accumulate:
@@ -164,11 +164,11 @@ def _k_contiguous(x: torch.Tensor) -> torch.Tensor:
 
 
 def _room(name: str, scales: torch.Tensor, rows: int, blocks: int) -> torch.Tensor:
-    """Scales (some blocks, rows) at the head of as many blocks as the kernel may ask for."""
+    """Scales (some blocks, rows) as the first of as many blocks as the kernel may ask for, (rows, blocks) with contiguous rows."""
     if scales.dtype != torch.float32 or scales.dim() != 2 or scales.shape[1] != rows or scales.shape[0] > blocks:
         raise ArgumentError(
             f"{name}: expected torch.float32 (blocks, {rows}), at most {blocks} blocks, got {scales.dtype} {tuple(scales.shape)}"
         )
     room = scales.new_empty((blocks, align(rows, 16)))[:, :rows]
     room[: scales.shape[0]].copy_(scales)
-    return room
+    return room.t()

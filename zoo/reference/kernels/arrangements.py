@@ -18,7 +18,6 @@ from zoo.reference.scales import (
     pack_ue8m0,
     to_blocked_column_groups,
     to_blocked_row_groups,
-    to_mn_major,
 )  # fmt: skip
 
 
@@ -36,7 +35,7 @@ def rule_of(kernel: Kernel) -> Callable[[Call], None]:
         ("unblocked", None): lambda call: call.put("scales", from_blocked(call.arrays["blocked"], *call.arrays["scales"].shape)),
         ("unblocked", "m_grouped_contiguous"): _unblock_row_groups,
         ("unblocked", "k_grouped"): _unblock_column_groups,
-        ("mn_major", None): lambda call: call.put("transposed", to_mn_major(call.arrays["scales"])),
+        ("mn_major", None): lambda call: call.put("transposed", call.arrays["scales"]),
         ("ue8m0_words", None): lambda call: call.put("words", pack_ue8m0(call.arrays["scales"])),
     }
     return rules[kernel.fields["arrangement"], kernel.fields.get("grouping")]

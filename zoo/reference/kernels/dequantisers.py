@@ -11,7 +11,6 @@ from zoo.reference.dequantize import dequantize
 from zoo.reference.kernels.call import Call
 from zoo.reference.kernels.quantisers import format_of
 from zoo.reference.layouts import from_blocked
-from zoo.reference.scales import to_mn_major
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
@@ -24,9 +23,7 @@ def _dequantize(call: Call) -> None:
     rows, columns = out.shape[-2:]
     blocks = -(-columns // format.block)
     scales, layout = call.arrays["scales"], call.settings.get("layout", "plain")
-    if layout == "mn_major":
-        scales = to_mn_major(scales)
-    elif layout == "blocked":  # of squares, too, there is one for each row
+    if layout == "blocked":  # of squares, too, there is one for each row
         matrices = scales if scales.ndim == 5 else scales[None]
         found = np.empty((len(matrices), rows, blocks), scales.dtype)
         for number, matrix in enumerate(matrices):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zoo.torch.nn.experts import Experts
 from zoo.torch.nn.grouped import GroupedLinear
 from zoo.torch.nn.linear import Linear
+from zoo.torch.nn.overflows import count_overflows
 from zoo.torch.nn.replace import quantize_
 
-__all__ = ["Experts", "GroupedLinear", "Linear", "quantize_"]
+__all__ = ["Experts", "GroupedLinear", "Linear", "count_overflows", "quantize_"]

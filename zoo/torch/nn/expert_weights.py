@@ -82,8 +82,8 @@ class ExpertWeights(Layer):
             bias = bias if self.gates is None else paired(bias, self.gates)
         return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, bias)
 
-    def dequantize(self, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
-        """The numbers of frozen weights (E, N, K)."""
+    def plain(self) -> Quantized:
+        """Frozen weights (E, N, K) as `hold` takes them, and as a checkpoint has them."""
         whole = self.quantized()
         elements, (_, rows, columns) = whole.elements, whole.stored_shape
         if whole.layout == "fragments":
@@ -96,9 +96,14 @@ class ExpertWeights(Layer):
             whole = whole._with(layout="plain", scales=scales if self.gates is None else scales.flatten(1, 2))
         elements = elements if self.gates is None else elements.flatten(1, 2)
         elements = elements if elements.dtype == torch.float8_e4m3fn else elements[..., : columns // 2].contiguous()  # without padding
+        whole = whole._with(elements=elements, packed_shape=None)
+        return whole if whole.squares else whole.laid("plain")
+
+    def dequantize(self, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """The numbers of frozen weights (E, N, K)."""
+        whole = self.plain()
         factors = whole.tensor_scale
-        one = None if factors is None else factors.new_ones(1)
-        found = whole._with(elements=elements, packed_shape=None, tensor_scale=one).dequantize(torch.float32)
+        found = whole._with(tensor_scale=None if factors is None else factors.new_ones(1)).dequantize(torch.float32)
         if factors is None:
             return found.to(dtype)
         if self.gates is None:

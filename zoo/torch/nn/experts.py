@@ -154,6 +154,33 @@ class Experts(torch.nn.Module):
     def frozen(self) -> bool:
         return self.down.frozen
 
+    @property
+    def add_gradients(self) -> bool:
+        """Whether GEMMs add gradients of the weights to `weight.grad`, where there is one, in place of autograd."""
+        return self.down.add_gradients
+
+    @add_gradients.setter
+    def add_gradients(self, on: bool) -> None:
+        self.gate_up.add_gradients = self.down.add_gradients = on
+
+    @property
+    def hold_casts(self) -> bool:
+        """Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."""
+        return self.down.hold_casts
+
+    @hold_casts.setter
+    def hold_casts(self, on: bool) -> None:
+        self.gate_up.hold_casts = self.down.hold_casts = on
+
+    @property
+    def in_bf16(self) -> bool:
+        """Whether a layer that is not frozen multiplies in bf16 by torch."""
+        return self.down.in_bf16
+
+    @in_bf16.setter
+    def in_bf16(self, on: bool) -> None:
+        self.gate_up.in_bf16 = self.down.in_bf16 = on
+
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
         self._check_given(x, ids, weights)
@@ -161,9 +188,8 @@ class Experts(torch.nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         tokens = format_of(self.format).filled(x.reshape(x.shape[:-1].numel(), self.hidden))
         ids, weights = self._chosen(tokens.shape[0], ids, weights)
-        if not self.frozen:
-            tokens = tokens.to(torch.bfloat16)  # as kernels of the backward pass read them
-        elif tokens.requires_grad and torch.is_grad_enabled():
+        serves = self.frozen and not self.in_bf16
+        if serves and tokens.requires_grad and torch.is_grad_enabled():
             raise ArgumentError(
                 f"Experts: frozen weights in {self.format} give x no gradient; call the layer under torch.no_grad(), pass x.detach(), "
                 f"or train a layer that is not frozen, in {' or '.join(TRAINING)}"
@@ -173,12 +199,12 @@ class Experts(torch.nn.Module):
             return None if self.shared is None else self._of_shared(x).to(torch.bfloat16)
 
         whole = self.gates == "interleaved" or self.intermediate % 128 == 0
-        simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole
+        simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
         if self.ranks is not None:
             y = self._over_ranks(self.ranks, tokens, ids, weights, shared, simple)
         else:
             routing = route(ids, weights.detach(), self.experts, self.first)
-            if self.frozen:
+            if serves:
                 d = self._multiplied(RECIPES[self.format].tokens(tokens.detach()), routing)
                 y = combine(d, routing.rows, weights, shared())
             else:
@@ -196,11 +222,11 @@ class Experts(torch.nn.Module):
     def _over_ranks(
         self, ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Any, simple: bool
     ) -> torch.Tensor:
-        if self.frozen:
+        if self.frozen and not self.in_bf16:
             return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
         if not simple:
             raise ArgumentError(
-                "Experts: with a group, a layer trains in fp8b128 by silu, without biases, and with halves of a multiple of 128; "
+                "Experts: with a group, a layer trains in fp8b128 by silu, without biases, with in_bf16 off, and with halves of a multiple of 128; "
                 "freeze() the layer, or leave out group="
             )
 
@@ -237,7 +263,7 @@ class Experts(torch.nn.Module):
     def _of_shared(self, x: torch.Tensor) -> torch.Tensor:
         assert self.shared is not None
         y = self.shared(x)
-        if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+        if not isinstance(y, torch.Tensor) or y.numel() != x.numel() or y.shape[-1:] != x.shape[-1:]:
             got = tuple(y.shape) if isinstance(y, torch.Tensor) else f"a {type(y).__name__}"
             raise ArgumentError(f"Experts: shared: expected a result {tuple(x.shape)}, as x, got {got}")
         return y.reshape(-1, self.hidden)

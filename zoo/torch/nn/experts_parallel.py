@@ -175,6 +175,7 @@ def trained(
 ) -> torch.Tensor:
     """y (T, K) in fp8b128. multiply: rows, a weight of 1 for each, their routing -> d in the order of rows."""
     needed = [torch.is_grad_enabled() and one for one in (x.requires_grad, weights.requires_grad, learns)]
+    x = x.to(torch.bfloat16) if any(needed) else x  # as one process does
     trip = _Trip(ranks, _TRAINED.tokens(x.detach()), ids, weights.detach(), (False, *needed))
     residual = shared()
     parts, routing = trip.arrived()

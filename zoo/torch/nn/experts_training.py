@@ -10,13 +10,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
-from zoo.torch.nn.formats import Columns, format_of
+from zoo.torch.nn.formats import Columns, format_of, held_parts, one_more_block_each
+from zoo.torch.nn.gradients import dtype_of, gradient
+from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
 from zoo.torch.nn.routing import Routing, combine, combined, gather, of_choices, refuse_second_derivative
@@ -25,21 +28,43 @@ ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
 
 
+@dataclass(frozen=True, eq=False)
+class Master:
+    """One matrix of each expert (E, N, K), of a module that is not zoo's."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    format: str
+    _kept: Kept | None
+    add_gradients: ClassVar[bool] = False
+    in_bf16: ClassVar[bool] = False
+
+
 def fused(
     x: torch.Tensor,
     weights: torch.Tensor,
     residual: torch.Tensor | None,
-    gate_up: ExpertWeights,
-    down: ExpertWeights,
+    gate_up: ExpertWeights | Master,
+    down: ExpertWeights | Master,
     routing: Routing,
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
-    kept = None if torch.compiler.is_compiling() or _capturing(x) else (gate_up._kept, down._kept)
-    given = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept)
-    if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given[:5])):
-        return _forward(None, *given)
-    return _with_gradients(*given)
+    both = [one._kept for one in (gate_up, down) if one._kept is not None]
+    lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
+    kept: Any = tuple(both) if lasting else None
+    adds, held = gate_up.add_gradients, tuple[Any, ...]()
+    if torch.compiler.is_compiling():
+        parts = [held_parts(one.held_forms(_FORM)) for one in both]
+        kept, adds, held = None, False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
+    trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
+    x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
+    given: Any = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds, *held)
+    return _with_gradients(*given) if trains else _forward(None, *given)
+
+
+def _need_gradients(*given: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in given)
 
 
 def _with_gradients(*given: Any) -> torch.Tensor:
@@ -54,17 +79,21 @@ def composed(
     x: torch.Tensor,
     weights: torch.Tensor,
     residual: torch.Tensor | None,
-    gate_up: ExpertWeights,
-    down: ExpertWeights,
+    gate_up: ExpertWeights | Master,
+    down: ExpertWeights | Master,
     routing: Routing,
     gating: Gating,
 ) -> torch.Tensor:
     """y (T, K) in any format that trains, by any activation."""
 
-    def multiplied(rows: torch.Tensor, w: ExpertWeights) -> torch.Tensor:
+    def multiplied(rows: torch.Tensor, w: ExpertWeights | Master) -> torch.Tensor:
+        if w.in_bf16:
+            return grouped_in_bf16(rows.bfloat16(), w.weight, routing.offsets, w.bias, format_of(w.format))
         assert w.weight is not None
-        return grouped_product(rows, w.weight, routing.offsets, w.format, bias=w.bias, kept=w._kept, dtype=torch.bfloat16)
+        options: dict[str, Any] = {"bias": w.bias, "kept": w._kept, "adds": w.add_gradients}
+        return grouped_product(rows, w.weight, routing.offsets, w.format, dtype=torch.bfloat16, **options)
 
+    x = x.to(torch.bfloat16) if _need_gradients(x, gate_up.weight) else x
     h = multiplied(gather(x, routing), gate_up)
     gate, up = paired(h, gating.gates).float().unbind(1 if gating.gates == "halves" else 2)
     if gating.limit is not None:
@@ -96,12 +125,13 @@ class _Fused(torch.autograd.Function):
             dx = combined(ops.gemm_fp8b128_m_grouped_contiguous(q, scales, *w1, offsets=offsets), rows).to(x.dtype)
         if needs_gate_up:
             _, _, *x_columns = _both(x, offsets, index)
-            d_gate_up = _FORM.weight_gradient(_columns(h_q, h_scales, ends), _columns(*x_columns), ctx.dtypes[0])
+            d_gate_up = gradient(_FORM, _columns(h_q, h_scales, ends), _columns(*x_columns), ctx.dtypes[0], ctx.adds_to[0])
         if needs_down:
-            d_down = _FORM.weight_gradient(_columns(*dy_columns), _columns(act_q, act_scales, ends), ctx.dtypes[1])
+            act = _columns(act_q, act_scales, ends)
+            d_down = gradient(_FORM, _columns(*dy_columns), act, ctx.dtypes[1], ctx.adds_to[1])
         if needs_weights:
             d_weights = of_choices(dots.sum(1), rows)
-        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * 6
+        return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * (len(ctx.needs_input_grad) - 5)
 
 
 def _forward(
@@ -117,20 +147,25 @@ def _forward(
     row_weights: torch.Tensor,
     gates: str,
     kept: tuple[Kept, Kept] | None,
+    adds: bool,
+    *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """Without a ctx nothing is saved."""
-    masters = (gate_up.detach(), down.detach())
-    back = (ctx is not None and ctx.needs_input_grad[0], ctx is not None)
-    forms = [
-        made(_FORM, master, needed) if kept is None else kept[one](_FORM, (gate_up, down)[one], needed)
-        for one, (master, needed) in enumerate(zip(masters, back, strict=True))
-    ]
+    if held:
+        forms: list[Any] = [_FORM.held(*held[:5]), _FORM.held(*held[5:])]
+    else:
+        needed = (ctx is not None and ctx.needs_input_grad[0], ctx is not None)
+        forms = [
+            made(_FORM, master.detach(), back) if kept is None else kept[one](_FORM, master, back)
+            for one, (master, back) in enumerate(zip((gate_up, down), needed, strict=True))
+        ]
     (w1, w1_back), (w2, w2_back) = forms
     h = ops.gemm_fp8b128_m_grouped_gather(*_rows(x.detach()), w1.elements, w1.scales, index, offsets)
     act = ops.quantize_fp8b128_rows_swiglu(paired(h, gates), gates=gates, **_FORM.options)
     d = ops.gemm_fp8b128_m_grouped_contiguous(*act, w2.elements, w2.scales, offsets=offsets)
     if ctx is not None:
-        ctx.gates, ctx.kept, ctx.dtypes = gates, kept, (gate_up.dtype, down.dtype)
+        ctx.gates, ctx.kept, ctx.adds_to = gates, kept, (gate_up, down) if adds else (None, None)
+        ctx.dtypes = tuple(dtype_of(one) if adds else one.dtype for one in (gate_up, down))
         if kept is None:
             saved = [part for one in (w1_back, w2_back) for part in ((None, None) if one is None else (one.elements, one.scales))]
         else:
@@ -161,10 +196,10 @@ def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[
 
 
 def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
-    """The product of weight gradients asks for one more row of scales for each group."""
-    return Columns(elements, torch.nn.functional.pad(scales.t(), (0, 0, 0, ends.shape[0])), ends)
+    """The product of weight gradients asks for one more block of scales for each group."""
+    return Columns(elements, one_more_block_each(scales, ends.shape[0]), ends)
 
 
-def _capturing(x: torch.Tensor) -> bool:
+def capturing(x: torch.Tensor) -> bool:
     """What is cast inside a graph must be cast each time that it runs."""
     return bool(x.is_cuda and torch.cuda.is_current_stream_capturing())

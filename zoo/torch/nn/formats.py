@@ -72,8 +72,8 @@ class Format:
         by_place = (x, groups) if scale is None else (x, groups, scale)
         operator = getattr(torch.ops.zoo, f"quantize_{self.tokens}_cols_m_grouped_padded")
         elements, scales, _, ends = operator(*by_place, layout="mn_major" if self.tokens == "fp8b128" else "blocked", **self.options)
-        if self.tokens == "fp8b128":  # its product asks for one more row of scales for each group
-            scales = torch.nn.functional.pad(scales.t(), (0, 0, 0, groups.shape[0]))
+        if self.tokens == "fp8b128":
+            scales = one_more_block_each(scales, groups.shape[0])
         return Columns(elements, scales, ends, scale)
 
     def rows_and_columns(self, x: torch.Tensor, groups: torch.Tensor | None = None) -> tuple[Quantized | torch.Tensor, Columns]:
@@ -84,7 +84,7 @@ class Format:
         ends = torch.full((1,), count, dtype=torch.int32, device=x.device)
         if self.tokens == "fp8b128":
             q, scales, q_cols, scales_cols = torch.ops.zoo.quantize_fp8b128_both(x, layout="mn_major", **self.options)
-            return Quantized(q, scales, "fp8b128"), Columns(q_cols, torch.nn.functional.pad(scales_cols.t(), (0, 0, 0, 1)), ends)
+            return Quantized(q, scales, "fp8b128"), Columns(q_cols, one_more_block_each(scales_cols, 1), ends)
         x = torch.nn.functional.pad(x, (0, 0, 0, -count % _TILE)) if count % _TILE else x
         scale = tensor_scale_of(x) if self.tokens == "nvfp4" else None
         by_place = (x,) if scale is None else (x, scale)
@@ -95,11 +95,20 @@ class Format:
 
     def weight_gradient(self, dy: Columns, x: Columns, dtype: torch.dtype) -> torch.Tensor:
         """dy^T x of each group, (G, N, K), in bf16 or f32. Groups without rows give zeros."""
+        operator, by_place, more = self._along_rows(dy, x)
+        word = "bf16" if dtype == torch.bfloat16 else "f32"
+        found: torch.Tensor = operator(*by_place, d=word, **more)
+        return found if found.dtype == dtype else found.to(dtype)
+
+    def add_weight_gradient(self, dy: Columns, x: Columns, to: torch.Tensor) -> None:
+        """Adds dy^T x of each group to (G, N, K) in bf16 or f32."""
+        operator, by_place, more = self._along_rows(dy, x)
+        operator.out(*by_place, d=to, accumulate="yes", **more)
+
+    def _along_rows(self, dy: Columns, x: Columns) -> tuple[Any, tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
         more = {} if dy.tensor_scale is None or x.tensor_scale is None else {"alpha": dy.tensor_scale * x.tensor_scale}
         operator = getattr(torch.ops.zoo, f"gemm_{self.tokens}_k_grouped")
-        word = "bf16" if dtype == torch.bfloat16 else "f32"
-        found: torch.Tensor = operator(_apart(dy.elements), dy.scales, _apart(x.elements), x.scales, x.ends, d=word, **more)
-        return found if found.dtype == dtype else found.to(dtype)
+        return operator, (_apart(dy.elements), dy.scales, _apart(x.elements), x.scales, x.ends), more
 
     def both_ways(self, weight: torch.Tensor) -> tuple[Quantized, Quantized]:
         """A master weight (N, K), or (G, N, K), by squares, and its transpose."""
@@ -110,13 +119,27 @@ class Format:
         """A master weight for the forward product alone."""
         return self._by_squares(*self._squares(weight, "default"))
 
-    def _squares(self, weight: torch.Tensor, form: str) -> tuple[Any, ...]:
+    def cast_again(self, weight: torch.Tensor, forms: tuple[Quantized, Quantized]) -> None:
+        """Writes a changed weight into what `both_ways` has returned."""
+        along, back = forms
+        results = {"q": along.elements, "scales": along.scales, "q_cols": back.elements, "scales_cols": back.scales}
+        *_, scale = self._squares(weight, "out", **results)
+        if along.tensor_scale is not None:
+            along.tensor_scale.copy_(scale)
+
+    def held(self, *parts: torch.Tensor | None) -> tuple[Quantized, Quantized]:
+        """`both_ways` of its `held_parts`."""
+        q, scales, q_cols, scales_cols, tensor_scale = parts
+        assert q is not None and scales is not None and q_cols is not None and scales_cols is not None
+        return self._by_squares(q, scales, tensor_scale), self._by_squares(q_cols, scales_cols, tensor_scale)
+
+    def _squares(self, weight: torch.Tensor, form: str, **results: torch.Tensor) -> tuple[Any, ...]:
         weight = self.filled(weight, 2)
         scale = tensor_scale_of(weight.flatten(0, -2)) if self.weights == "nvfp4" else None
         by_place = (weight,) if scale is None else (weight, scale)
         options = dict(self.options) if self.weights == "fp8b128" else {**self.options, "layout": "blocked"}
-        found = getattr(getattr(torch.ops.zoo, f"quantize_{self.weights}_squares"), form)(*by_place, **options)
-        return (*found, scale)
+        found = getattr(getattr(torch.ops.zoo, f"quantize_{self.weights}_squares"), form)(*by_place, **results, **options)
+        return (*(found or ()), scale)
 
     def _by_squares(self, elements: torch.Tensor, scales: torch.Tensor, tensor_scale: torch.Tensor | None) -> Quantized:
         layout = "plain" if self.weights == "fp8b128" else "blocked"
@@ -200,6 +223,19 @@ _ALL = (
 )
 FORMATS = {one.name: one for one in _ALL}
 TRAINING = tuple(one.name for one in _ALL if one.trains)
+
+
+def held_parts(forms: tuple[Quantized, Quantized] | None) -> tuple[torch.Tensor | None, ...]:
+    """The tensors of both forms of a weight, or nothing."""
+    if forms is None:
+        return ()
+    along, back = forms
+    return along.elements, along.scales, back.elements, back.scales, along.tensor_scale
+
+
+def one_more_block_each(scales: torch.Tensor, groups: int) -> torch.Tensor:
+    """mn_major scales (K, blocks) with a block more for each group, as the product of weight gradients asks."""
+    return torch.nn.functional.pad(scales.t(), (0, 0, 0, groups)).t()
 
 
 def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torch.Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.formats import format_of
+from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.products import grouped_product
 
@@ -58,7 +60,10 @@ class GroupedLinear(Layer):
 
     def forward(self, x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         """x (M, in_features) in groups back to back; offsets (num_groups,) int32, the end row of each. Rows after the last give zeros."""
-        return grouped_product(x, self._read(), offsets, self.format, bias=self.bias, features=self._shape(), kept=self._kept)
+        if self.in_bf16:
+            return grouped_in_bf16(x, self.weight, offsets, self.bias, format_of(self.format))
+        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients}
+        return grouped_product(x, self._read(), offsets, self.format, bias=self.bias, **options)
 
     def _shape(self) -> tuple[int, int]:
         return self.out_features, self.in_features

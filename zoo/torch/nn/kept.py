@@ -1,4 +1,9 @@
-"""Quantised forms of a master weight, kept until the weight changes: one cast a step for all micro-batches."""
+"""Quantised forms of a master weight, kept until the weight changes: one cast a step for all micro-batches.
+
+call of a layer              casts if the weight has changed
+compiled, or in a graph      casts in each call; if the forms are held, reads their memory
+step of an optimiser         casts the weights that it has, whose forms are held, into the same memory, also in a graph
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,25 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import Format
 from zoo.torch.quantized import Quantized
 
 _steps = 0  # of all optimisers: some write through .data, which no version counts
+_held: weakref.WeakSet[Kept] = weakref.WeakSet()
 _BY_GRAPH = "_zoo_stepped_by_a_graph"  # of a parameter that replays change, which nothing counts
 
 
-def _count(optimiser: torch.optim.Optimizer, *_: Any) -> None:
+def _after_step(optimiser: torch.optim.Optimizer, *_: Any) -> None:
     global _steps
     _steps += 1
+    stepped = [one for group in optimiser.param_groups for one in group["params"]] if _held or _capturing() else []
     if _capturing():
-        for parameter in (one for group in optimiser.param_groups for one in group["params"]):
+        for parameter in stepped:
             setattr(parameter, _BY_GRAPH, True)
+    addresses = {id(one) for one in stepped}
+    for kept in list(_held):
+        kept.follow(addresses)
 
 
 def _capturing() -> bool:
@@ -34,8 +45,10 @@ class Kept:
 
     def __init__(self) -> None:
         if not Kept._hooked:
-            register_optimizer_step_post_hook(_count)
+            register_optimizer_step_post_hook(_after_step)
             Kept._hooked = True
+        self.held = False
+        self._form: Format | None = None
         self.clear()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -44,22 +57,66 @@ class Kept:
     def clear(self) -> None:
         self._key: tuple[Any, ...] | None = None
         self._weight: Any = lambda: None
+        self._by_graph = False  # a graph casts into these forms as it steps
         self._forms: tuple[Quantized, Quantized | None] | None = None
 
     def __call__(self, form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:
         """The weight for the forward product and, if `back`, transposed for the gradient of its input."""
         if weight.is_inference():  # which counts no versions
             return made(form, weight, back)
-        if getattr(weight, _BY_GRAPH, False):
+        if getattr(weight, _BY_GRAPH, False) and not self._by_graph:
             self.clear()
             return made(form, weight.detach(), back)
-        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), _stream(weight))
-        kept = self._forms
+        stream = None if self.held else _stream(weight)  # held forms are as old as their weight
+        key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), stream)
+        kept: Any = self._forms
         if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):
-            kept = self._forms = None  # freed before there are new ones
-            kept = made(form, weight.detach(), back)
-            self._key, self._weight, self._forms = key, weakref.ref(weight), kept
-        return kept
+            along, turned = kept or (None, None)
+            if self.held and along and turned and self._key is not None and key[:2] == self._key[:2]:
+                form.cast_again(weight.detach(), (along, turned))
+            else:
+                kept = self._forms = None  # freed before there are new ones
+                kept = made(form, weight.detach(), back or self.held)
+            self._key, self._weight, self._forms, self._form = key, weakref.ref(weight), kept, form
+        found: tuple[Quantized, Quantized | None] = kept
+        return found
+
+    def hold(self, form: Format, weight: torch.Tensor) -> None:
+        """Casts now, and after each step of an optimiser that has this weight."""
+        if type(weight).__name__ == "DTensor" or not form.trains:
+            raise ArgumentError(
+                f"hold_casts: expected a whole weight that trains, got a {type(weight).__name__} in {form.name}; leave hold_casts off"
+            )
+        self.held = True
+        _held.add(self)
+        with torch.inference_mode(False):
+            self(form, weight, True)
+
+    def loosen(self) -> None:
+        """Refers to the weight no longer. Held forms keep their memory."""
+        if self.held:
+            self._weight = lambda: None
+        else:
+            self.clear()
+
+    def let_go(self) -> None:
+        self.held = self._by_graph = False
+        _held.discard(self)
+
+    def follow(self, stepped: set[int]) -> None:
+        weight = self._weight()
+        if self._forms is not None and self._form is not None and id(weight) in stepped:
+            self._by_graph |= _capturing()
+            self(self._form, weight, True)
+
+    def held_forms(self, form: Format) -> tuple[Quantized, Quantized] | None:
+        """What a compiled layer reads."""
+        if not self.held or self._forms is None or self._form is None or form.name != self._form.name:
+            return None
+        if getattr(self._weight(), _BY_GRAPH, False) and not self._by_graph:
+            return None
+        along, back = self._forms
+        return None if back is None else (along, back)
 
 
 def _stream(weight: torch.Tensor) -> int | None:

@@ -18,8 +18,15 @@ _BYTES = tuple(getattr(torch, name) for name in ("float4_e2m1fn_x2", "float8_e8m
 
 class Layer(torch.nn.Module):
     """A layer with one weight. It trains with `weight`, a parameter in bf16, f16 or f32, or is frozen: `weight` is None, and the buffers
-    `elements`, `scales` and `tensor_scale` hold the quantised weight."""
+    `elements`, `scales` and `tensor_scale` hold the quantised weight.
 
+    add_gradients: the GEMM of a weight's gradient adds to `weight.grad`, if there is one, in place of autograd.
+    in_bf16: a layer that is not frozen multiplies in bf16 by torch.
+    hold_casts: the casts of the weight stay in their memory, where a compiled layer and a CUDA graph read them.
+    """
+
+    add_gradients: bool = False
+    in_bf16: bool = False
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None
@@ -40,6 +47,19 @@ class Layer(torch.nn.Module):
     def frozen(self) -> bool:
         return self.weight is None
 
+    @property
+    def hold_casts(self) -> bool:
+        return self._kept.held
+
+    @hold_casts.setter
+    def hold_casts(self, on: bool) -> None:
+        if not on:
+            self._kept.let_go()
+        elif self.weight is None:
+            raise ArgumentError(f"hold_casts: {self} is frozen, and casts no weight")
+        else:
+            self._kept.hold(format_of(self.format), self.weight)
+
     def freeze(self) -> Self:
         """Replaces the weight by its quantised form, and returns the layer. Its bias trains no longer."""
         if self.weight is not None:
@@ -49,6 +69,7 @@ class Layer(torch.nn.Module):
         return self
 
     def _hold(self, made: Quantized) -> None:
+        self._kept.let_go()
         self.weight = None
         self._about = {name: getattr(made, name) for name in ("format", "squares", "layout", "packed_shape")}
         for name in _PARTS:
@@ -75,11 +96,16 @@ class Layer(torch.nn.Module):
         raise NotImplementedError
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "weight" and "_kept" in self.__dict__:
-            self._kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
-            if value is not None:
+        kept = self.__dict__.get("_kept")
+        if kept is not None and (name == "weight" or (name == "in_bf16" and not kept.held)):
+            kept.clear()  # FSDP2 sets a weight whose numbers are new, although its version and address are not
+            if name == "weight" and value is not None:
                 self._buffers.update(dict.fromkeys(_PARTS))  # the layer is frozen no longer
         super().__setattr__(name, value)
+
+    def _renew_casts(self) -> None:
+        if self._kept.held and self.weight is not None:
+            self._kept.hold(format_of(self.format), self.weight)
 
     def _check_device(self) -> None:
         held = self.weight if self.weight is not None else self.elements
@@ -88,7 +114,7 @@ class Layer(torch.nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         """Moves what is quantised as bytes: a module's .to(dtype) would round its codes to other numbers."""
-        self._kept.clear()  # torch swaps no parameter that somebody refers to
+        self._kept.loosen()  # torch swaps no parameter that somebody refers to
         parts = {name: self._buffers[name] for name in _PARTS}
         self._buffers.update(dict.fromkeys(_PARTS))
         try:
@@ -99,13 +125,15 @@ class Layer(torch.nn.Module):
                     parts[name] = moved.view(part.dtype) if moved.dtype == torch.uint8 else part
         finally:
             self._buffers.update(parts)
+        self._renew_casts()
         self._check_device()
         return self
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *more: Any) -> None:
         self._check_state(prefix, {name: state_dict.get(prefix + name) for name in ("weight", *_PARTS)})
-        self._kept.clear()
+        self._kept.loosen()
         super()._load_from_state_dict(state_dict, prefix, *more)
+        self._renew_casts()
 
     def _check_state(self, prefix: str, given: dict[str, Any]) -> None:
         """Refuses what torch would copy number by number."""

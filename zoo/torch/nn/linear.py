@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.in_bf16 import linear_in_bf16
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.products import product
 
@@ -42,7 +43,10 @@ class Linear(Layer, torch.nn.Linear):
         return made.freeze() if frozen else made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return product(x, self._read(), self.format, bias=self.bias, features=self._shape(), kept=self._kept)
+        if self.in_bf16:
+            return linear_in_bf16(x, self.weight, self.bias)
+        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients}
+        return product(x, self._read(), self.format, bias=self.bias, **options)
 
     def _shape(self) -> tuple[int, int]:
         return self.out_features, self.in_features

@@ -1,7 +1,7 @@
 """Products of layers with gradients: quantise, multiply, and the two products of the backward pass, as one function of autograd.
 
 x, weight -> y         saved: x by columns in 8 or 4 bits, and the weight
-dy        -> dx, dw    an input that needs no gradient costs nothing
+dy        -> dx, dw    an input that needs no gradient costs nothing; dw may be added to weight.grad: gradients.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of
+from zoo.torch.nn.formats import TRAINING, Columns, Format, format_of, held_parts
+from zoo.torch.nn.gradients import dtype_of, gradient, onto
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.quantized import Quantized
 
@@ -27,16 +28,18 @@ def product(
     features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
+    adds: bool = False,
 ) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
 
     weight: the master weight, quantised here, or what `Format.frozen` made of one.
     features: N and K of a frozen weight, which may have been filled up. kept: the forms of this weight that an earlier call has made.
+    adds: a gradient of the weight is added to an existing weight.grad by its GEMM.
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    y = _product(rows, weight, format, None, bias, features, kept, dtype)
+    y = _product(rows, weight, format, None, bias, features, kept, dtype, adds)
     if x.dim() == 2:
         return y
     found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], y.shape[-1]])  # no view, which FSDP2's hooks would lose in place
@@ -53,6 +56,7 @@ def grouped_product(
     features: tuple[int, int] | None = None,
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
+    adds: bool = False,
 ) -> torch.Tensor:
     """Rows of each group of x (M, K) times its matrix of a weight (G, N, K) transposed: (M, N). `offsets` (G,) int32 are the groups' end rows.
 
@@ -64,7 +68,7 @@ def grouped_product(
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, features, kept, dtype)
+    return _product(x, weight, format, offsets, bias, features, kept, dtype, adds)
 
 
 def _product(
@@ -76,6 +80,7 @@ def _product(
     features: tuple[int, int] | None,
     kept: Kept | None,
     dtype: torch.dtype | None,
+    adds: bool,
 ) -> torch.Tensor:
     form = format_of(format)
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
@@ -86,11 +91,14 @@ def _product(
     size, width = features if features is not None and master is None else weight.shape[-2:]
     _check(form, x, weight, width, master, bias, dtype)
     parts = (None,) * 4 if frozen is None else (frozen.elements, frozen.scales, frozen.tensor_scale, _about(frozen))
-    if torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing()):
+    held = None
+    if torch.compiler.is_compiling():
+        held, kept, adds = None if kept is None else kept.held_forms(form), None, False
+    elif x.is_cuda and torch.cuda.is_current_stream_capturing() and (kept is None or not kept.held):
         kept = None  # a graph casts each time that it runs
     elif kept is None:
         kept = Kept()
-    given = (x, master, bias, groups, *parts, size, kept, format, dtype)
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype, adds, *held_parts(held))
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
@@ -130,6 +138,8 @@ def _forward(
     kept: Kept | None,
     format: str,
     dtype: torch.dtype,
+    adds: bool,
+    *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
     form = format_of(format)
@@ -142,6 +152,8 @@ def _forward(
         filled = form.filled(x)
         if master is None:
             read, back = _whole(elements, scales, tensor_scale, about), None
+        elif held:
+            read, back = form.held(*held)
         else:
             read, back = made(form, master, needs_x) if kept is None else kept(form, master, needs_x)
         if needs_weight:
@@ -154,7 +166,9 @@ def _forward(
     if ctx is not None:
         ctx.of_master, ctx.kept, ctx.about, ctx.format = master is not None, kept, about, format
         ctx.sizes = size, x.shape[1], () if master is None else tuple(master.shape)
-        ctx.dtypes = x.dtype, None if master is None else master.dtype, None if bias is None else bias.dtype
+        ctx.adds_to = master if adds else None  # itself: saved tensors of a checkpoint are copies without a gradient
+        of_weight = None if master is None else dtype_of(master) if adds else master.dtype
+        ctx.dtypes = x.dtype, of_weight, None if bias is None else bias.dtype
         ctx.save_for_backward(groups, master if kept is not None and needs_x else None, *saved, *columns)
     return y
 
@@ -179,7 +193,7 @@ class _Product(torch.autograd.Function):
         count = dy.shape[0]
         if count == 0:
             dx = dy.new_empty((0, width), dtype=x_dtype) if needs_x else None
-            dw = dy.new_zeros(shape, dtype=weight_dtype) if needs_weight else None
+            dw = dy.new_zeros(shape, dtype=weight_dtype) if needs_weight and onto(ctx.adds_to, form) is None else None
         else:
             filled = form.filled(dy)
             a, columns = None, None
@@ -193,11 +207,11 @@ class _Product(torch.autograd.Function):
                 back = _back(ctx, form, master, weight)
                 dx = _multiplied(form, a, back, count, width, x_dtype, groups, None)
             if columns is not None:
-                dw = form.weight_gradient(columns, Columns(*saved), weight_dtype)
-                dw = (dw if groups is not None else dw[0])[..., :size, :width]
+                dw = gradient(form, columns, Columns(*saved), weight_dtype, ctx.adds_to)
+                dw = None if dw is None else (dw if groups is not None else dw[0])[..., :size, :width]
         if needs_bias:
             db = (dy.sum(0) if groups is None else _sums(dy, groups)).to(bias_dtype)
-        return dx, dw, db, *(None,) * 9
+        return dx, dw, db, *(None,) * (len(ctx.needs_input_grad) - 3)
 
 
 def _back(ctx: Any, form: Format, master: torch.Tensor | None, weight: tuple[Any, Any, Any]) -> Quantized:

@@ -1,0 +1,182 @@
+"""SGLang's linear layers with zoo's hooks, loaded by SGLang's loaders from tiny checkpoints, beside float32."""
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sglang", reason="SGLang is not installed")
+import torch
+
+from tests.clients.weights import error, quantised
+
+HOPPER, BLACKWELL = (9, 0), (10, 0)
+BOUNDS = {"fp8b128": 0.04, "fp8_nvfp4": 0.04, "nvfp4": 0.13}
+
+
+@pytest.fixture(scope="session")
+def hooks():
+    """SGLang after it has called zoo's entry point. Its hooks cannot be taken back."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    import zoo.sglang
+
+    zoo.sglang.register()
+    HookRegistry.apply_hooks()
+    assert zoo.sglang._registered == ["linear"]
+
+
+@pytest.fixture
+def gpu(hooks, request, monkeypatch):
+    """Formats as on a GPU of the capability that a test is parametrised with, by default Hopper's."""
+    from zoo.sglang import linear
+    from zoo.torch.nn.formats import on_gpu
+
+    monkeypatch.setattr(linear, "_formats_on", lambda device: on_gpu(getattr(request, "param", HOPPER)))
+    linear.served.clear()
+
+
+@pytest.fixture
+def bf16():
+    torch.set_default_dtype(torch.bfloat16)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def config_of(weights):
+    if weights == "fp8b128":
+        from sglang.srt.layers.quantization.fp8 import Fp8Config
+
+        return Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic", weight_block_size=[128, 128])
+    from sglang.srt.layers.quantization.modelopt_quant import ModelOptFp4Config
+
+    named = {"quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": []}
+    made = ModelOptFp4Config.from_config({"quantization": named})
+    made.packed_modules_mapping = {}
+    return made
+
+
+def load(layer, tensors, finish=True):
+    for name, tensor in tensors.items():
+        getattr(layer, name).weight_loader(getattr(layer, name), tensor)
+    if finish:
+        layer.quant_method.process_weights_after_loading(layer)
+
+
+@pytest.mark.parametrize(
+    ("weights", "gpu", "format"),
+    [
+        ("fp8b128", HOPPER, "fp8b128"),
+        ("fp8b128", BLACKWELL, "fp8b128"),
+        ("nvfp4", HOPPER, "fp8_nvfp4"),
+        ("nvfp4", BLACKWELL, "nvfp4"),
+    ],
+    indirect=["gpu"],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_layer_is_served_by_zoo_and_near_float32(weights, gpu, format, bias, bf16):
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    from zoo.sglang.linear import served
+
+    torch.manual_seed(0)
+    layer = ReplicatedLinear(256, 384, bias=bias, quant_config=config_of(weights), prefix="model.layers.0.proj")
+    tensors, numbers = quantised(torch.randn(384, 256, dtype=torch.float32) / 16, weights)
+    load(layer, tensors)
+    assert served == {format: 1}
+    assert weights == "nvfp4" or layer.weight_scale_inv.format_ue8m0 is False  # which DeepSeek's models read
+    if bias:
+        layer.bias.data = torch.randn(384, dtype=torch.bfloat16)
+    x = torch.randn(6, 256, dtype=torch.bfloat16)
+    y, _ = layer(x)
+    assert y.dtype == torch.bfloat16 and error(y, x.float() @ numbers.t() + (layer.bias.float() if bias else 0)) < BOUNDS[format]
+
+
+@pytest.mark.parametrize("weights", ["fp8b128", "nvfp4"])
+def test_two_ranks_of_a_layer_sum_up_to_the_whole(weights, gpu, bf16):
+    from sglang.srt.layers.linear import RowParallelLinear
+    from sglang.srt.runtime_context import get_parallel
+
+    torch.manual_seed(1)
+    tensors, numbers = quantised(torch.randn(128, 256, dtype=torch.float32) / 16, weights)
+    x, total = torch.randn(5, 256, dtype=torch.bfloat16), 0
+    for rank in (0, 1):
+        group = types.SimpleNamespace(world_size=2, rank_in_group=rank)
+        with get_parallel().override(tp_size=2, tp_rank=rank, tp_group=group):
+            layer = RowParallelLinear(256, 128, bias=False, reduce_results=False, quant_config=config_of(weights), prefix="o_proj")
+            load(layer, tensors)
+            total = total + layer(x[:, 128 * rank : 128 * (rank + 1)])[0].float()
+    assert error(total, x.float() @ numbers.t()) < 0.04
+
+
+def test_a_layer_compiles_as_one_graph(gpu, bf16):
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    layer = ReplicatedLinear(128, 128, bias=False, quant_config=config_of("nvfp4"), prefix="proj")
+    load(layer, quantised(torch.randn(128, 128, dtype=torch.float32), "nvfp4")[0])
+    compiled = torch.compile(lambda x: layer.quant_method.apply(layer, x), fullgraph=True, dynamic=True, backend="aot_eager")
+    for tokens in (7, 33):
+        x = torch.randn(tokens, 128, dtype=torch.bfloat16)
+        assert torch.equal(compiled(x), layer(x)[0])
+
+
+@pytest.mark.parametrize("why", ["no cubins", "a shape that zoo has not"])
+def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why, gpu, bf16, monkeypatch, caplog):
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    from zoo.sglang import linear
+
+    monkeypatch.setattr(linear, "_warned", set())
+    columns = 48 if why == "a shape that zoo has not" else 64
+    if why == "no cubins":
+        monkeypatch.setattr(linear, "_formats_on", lambda device: ())
+    for number in (0, 1):
+        layer = ReplicatedLinear(columns, 64, bias=False, quant_config=config_of("nvfp4"), prefix=f"layers.{number}")
+        for one in layer.parameters():
+            one.data.zero_()
+        with pytest.raises(Exception, match=r"native dense GEMM backends require SM100\+|Not supported"):  # SGLang's own answer to a CPU
+            layer.quant_method.process_weights_after_loading(layer)
+        assert not hasattr(layer, "zoo_about") and not linear.served
+    said = [one.getMessage() for one in caplog.records if one.name == "sglang.zoo"]
+    assert len(said) == 1 and "stay with SGLang's own kernel" in said[0]
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """SGLang's registry before any plugin."""
+    from sglang.srt.plugins.hook_registry import HookRegistry
+
+    import zoo.sglang
+
+    monkeypatch.setattr(HookRegistry, "_hooks", type(HookRegistry._hooks)(list))
+    monkeypatch.setattr(zoo.sglang, "_registered", [])
+    return HookRegistry._hooks
+
+
+def test_the_switch_leaves_sglang_alone_without_a_word(fresh, monkeypatch, caplog):
+    import zoo.sglang
+
+    monkeypatch.setenv("ZOO_SGLANG", "0")
+    zoo.sglang.register()
+    assert not fresh and not caplog.records
+
+
+@pytest.mark.parametrize("wrong", ["a setting", "a signature"])
+def test_what_zoo_does_not_know_leaves_sglang_alone_with_one_warning(wrong, fresh, monkeypatch, caplog):
+    import zoo.sglang
+
+    if wrong == "a setting":
+        monkeypatch.setenv("ZOO_SGLANG", "of")
+    else:
+        from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
+
+        monkeypatch.setattr(Fp8LinearMethod, "apply", lambda self, something_new: None)
+    zoo.sglang.register()
+    assert not fresh and len(caplog.records) == 1 and ("'of'" if wrong == "a setting" else "something_new") in caplog.text
+
+
+def test_importing_the_plugin_imports_no_sglang():
+    program = "import sys, zoo, zoo.sglang; sys.exit(any(name.split('.')[0] == 'sglang' for name in sys.modules))"
+    subprocess.run([sys.executable, "-c", program], cwd=Path(__file__).parents[3], check=True)

@@ -1,0 +1,85 @@
+"""Switching zoo on and off: nothing by an import, everything undone, and hooks of another signature left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install 'cubin-zoo[transformers]'")
+
+from transformers.integrations import finegrained_fp8, moe  # noqa: E402
+from transformers.quantizers import auto  # noqa: E402
+
+import zoo.transformers  # noqa: E402
+from zoo.errors import ZooError  # noqa: E402
+
+
+def registries():
+    mappings = (moe.ALL_EXPERTS_FUNCTIONS._global_mapping, finegrained_fp8.ALL_FP8_EXPERTS_FUNCTIONS._global_mapping)
+    return [
+        *(dict(one) for one in (*mappings, auto.AUTO_QUANTIZER_MAPPING, auto.AUTO_QUANTIZATION_CONFIG_MAPPING)),
+        finegrained_fp8.fp8_linear,
+    ]
+
+
+def test_importing_zoo_changes_nothing_and_imports_neither():
+    program = """
+import sys, zoo, zoo.transformers
+assert not {"torch", "transformers"} & set(sys.modules)
+from transformers.integrations import finegrained_fp8, moe
+from transformers.quantizers import auto
+before = dict(moe.ALL_EXPERTS_FUNCTIONS._global_mapping), dict(auto.AUTO_QUANTIZER_MAPPING), finegrained_fp8.fp8_linear
+import zoo.torch.nn
+from zoo.transformers import ZooConfig
+assert before == (dict(moe.ALL_EXPERTS_FUNCTIONS._global_mapping), dict(auto.AUTO_QUANTIZER_MAPPING), finegrained_fp8.fp8_linear)
+assert "zoo" not in before[0] and "zoo" not in before[1]
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_all_hooks_are_on(registered):
+    assert set(registered.states.values()) == {"on"} and f"transformers {transformers.__version__}" in str(registered)
+
+
+def test_what_is_registered_twice_is_undone_once():
+    zoo.transformers.unregister()
+    before = registries()
+    zoo.transformers.register()
+    on = registries()
+    assert on != before
+    zoo.transformers.register()
+    assert registries() == on
+    zoo.transformers.unregister()
+    assert registries() == before
+
+
+HOOKS = {
+    "experts": lambda patch: patch.setitem(moe.ALL_EXPERTS_FUNCTIONS._global_mapping, "grouped_mm", lambda self, x, routing: x),
+    "FP8 experts": lambda patch: patch.delitem(finegrained_fp8.ALL_FP8_EXPERTS_FUNCTIONS._global_mapping, "grouped_mm"),
+    "FP8 linears": lambda patch: patch.setattr(finegrained_fp8, "fp8_linear", lambda input, weight, scales: input),
+    "ZooConfig": lambda patch: patch.setattr(auto.HfQuantizer, "param_needs_quantization", lambda self, name: False),
+    "MXFP4 experts": lambda patch: patch.delitem(auto.AUTO_QUANTIZER_MAPPING, "mxfp4"),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_a_hook_with_another_signature_stays_off_and_one_warning_says_why(name, monkeypatch):
+    zoo.transformers.unregister()
+    HOOKS[name](monkeypatch)
+    before = registries()
+    with pytest.warns(UserWarning, match=f"zoo.transformers: {name}: transformers {transformers.__version__}") as said:
+        found, _ = (zoo.transformers.register() for _ in range(2))
+    assert len([one for one in said if "zoo.transformers" in str(one.message)]) == 1
+    assert found.states.pop(name).startswith("off: ") and set(found.states.values()) == {"on"}
+    zoo.transformers.unregister()
+    assert registries() == before
+
+
+def test_without_transformers_the_error_says_what_to_install(monkeypatch):
+    zoo.transformers.unregister()
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(ZooError, match="pip install"):
+        zoo.transformers.register()

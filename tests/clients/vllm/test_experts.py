@@ -1,0 +1,246 @@
+"""vLLM's layers of experts, loaded by vLLM's loaders from tiny checkpoints, beside float32."""
+
+import importlib
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+import torch
+
+from tests.clients.vllm.test_linear_layers import BLACKWELL, HOPPER, NV, compressed_tensors_config, fp8_config, modelopt_config
+from tests.clients.weights import error, in_compressed_tensors, quantised
+
+EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
+BOUNDS = {"fp8b128": 0.06, "fp8_nvfp4": 0.06, "bf16_nvfp4": 0.01, "nvfp4": 0.2, "bf16_mxfp4": 0.01, "fp8_mxfp4": 0.06, "mxfp8_mxfp4": 0.06}
+_LAYERS = "vllm.model_executor.layers"
+_numbers = iter(range(1000))  # vLLM wants each layer's name once
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """What vLLM chooses on a GPU; on a CPU most of its choices raise, before zoo is asked."""
+    from vllm.model_executor.layers.fused_moe.experts.marlin_moe import MarlinExperts
+    from vllm.model_executor.layers.fused_moe.oracle.fp8 import Fp8MoeBackend
+    from vllm.model_executor.layers.fused_moe.oracle.mxfp4 import Mxfp4MoeBackend
+    from vllm.model_executor.layers.fused_moe.oracle.nvfp4 import NvFp4MoeBackend
+
+    compressed = "quantization.compressed_tensors.compressed_tensors_moe.compressed_tensors_moe_w4a4_nvfp4"
+    for module, name, backend in (
+        ("quantization.fp8", "select_fp8_moe_backend", Fp8MoeBackend.MARLIN),
+        ("quantization.modelopt", "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
+        (compressed, "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
+        ("quantization.mxfp4", "select_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
+        ("quantization.mxfp4", "select_deepseek_v4_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
+    ):
+        monkeypatch.setattr(importlib.import_module(f"{_LAYERS}.{module}"), name, lambda *_, found=backend, **__: (found, MarlinExperts))
+
+
+def gpt_oss_config():
+    from vllm.model_executor.layers.quantization.mxfp4 import GptOssMxfp4Config
+
+    return GptOssMxfp4Config()
+
+
+def mxfp4_config():
+    from vllm.model_executor.layers.quantization.mxfp4 import Mxfp4Config
+
+    return Mxfp4Config()
+
+
+CONFIGS = {
+    "fp8": ("fp8b128", fp8_config),
+    "modelopt": ("nvfp4", modelopt_config),
+    "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
+    "compressed_nvfp4_weights_alone": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, None)),
+    "mxfp4": ("mxfp4", mxfp4_config),
+    "gpt_oss": ("mxfp4", gpt_oss_config),
+}
+EXACT = "compressed_nvfp4_weights_alone"  # tokens are not rounded, so errors are small
+
+
+def layer_of(config, **options):
+    from vllm.model_executor.layers.fused_moe.layer import FusedMoEFactory
+
+    sizes = {"num_experts": EXPERTS, "top_k": TOP, "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE}
+    prefix = f"model.layers.{next(_numbers)}.mlp.experts"
+    return FusedMoEFactory(**sizes, params_dtype=torch.bfloat16, quant_config=CONFIGS[config][1](), prefix=prefix, **options).routed_experts
+
+
+def weights_of(format):
+    """Tensors of each expert by name, and the numbers of gates, ups and second matrices."""
+    torch.manual_seed(3)
+    shapes = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN), "down_proj": (HIDDEN, INTERMEDIATE)}
+    made = [
+        {name: quantised(torch.randn(shape, dtype=torch.float32) / 12, format) for name, shape in shapes.items()} for _ in range(EXPERTS)
+    ]
+    return made, {name: torch.stack([one[name][1] for one in made]) for name in shapes}
+
+
+def load(layer, made, config):
+    for expert, matrices in enumerate(made):
+        for matrix, (tensors, _) in matrices.items():
+            tensors = in_compressed_tensors(tensors) if config.startswith("compressed") else tensors
+            there = {name: one for name, one in tensors.items() if hasattr(layer, f"w13_{name}")}
+            list(layer.load_weights((f"{expert}.{matrix}.{name}", one) for name, one in there.items()))
+    layer.quant_method.process_weights_after_loading(layer)
+
+
+def load_gpt_oss(layer, made, biases):
+    """gpt-oss stores experts together, each gate before its up."""
+
+    def interleaved(name):
+        both = [torch.stack([one[part][0][name] for one in made]) for part in ("gate_proj", "up_proj")]
+        return torch.stack(both, dim=2).flatten(1, 2)
+
+    tensors = {f"w13_{name}": interleaved(name) for name in ("weight", "weight_scale")}
+    tensors |= {f"w2_{name}": torch.stack([one["down_proj"][0][name] for one in made]) for name in ("weight", "weight_scale")}
+    tensors |= {"w13_bias": torch.stack([biases["gate_proj"], biases["up_proj"]], dim=2).flatten(1), "w2_bias": biases["down_proj"]}
+    for name, one in tensors.items():
+        layer.weight_loader(getattr(layer, name), one, weight_name=name, shard_id=None, expert_id=None)
+    layer.quant_method.process_weights_after_loading(layer)
+
+
+def routed(tokens=9):
+    x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16)
+    weights, ids = torch.randn(tokens, EXPERTS, dtype=torch.float32).softmax(1).topk(TOP)
+    return x, weights, ids.to(torch.int32)
+
+
+def in_float32(numbers, x, weights, ids, act, biases=None):
+    biases = biases or {name: torch.zeros(one.shape[:2], dtype=torch.float32) for name, one in numbers.items()}
+    total = torch.zeros(x.shape, dtype=torch.float32)
+    for j in range(TOP):
+        e = ids[:, j].long()
+        gate, up = (torch.einsum("tk,tnk->tn", x.float(), numbers[name][e]) + biases[name][e].float() for name in ("gate_proj", "up_proj"))
+        total += weights[:, j, None] * (torch.einsum("ti,tki->tk", act(gate, up), numbers["down_proj"][e]) + biases["down_proj"][e].float())
+    return total
+
+
+def silu(gate, up):
+    return torch.nn.functional.silu(gate) * up
+
+
+def clamped(gate, up, limit=0.5):
+    return silu(gate.clamp(max=limit), up.clamp(-limit, limit))
+
+
+def gpt_oss(gate, up):
+    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
+    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "gpu", "format"),
+    [
+        ("fp8", HOPPER, "fp8b128"),
+        ("fp8", BLACKWELL, "fp8b128"),
+        ("modelopt", HOPPER, "fp8_nvfp4"),
+        ("modelopt", BLACKWELL, "nvfp4"),
+        ("compressed_nvfp4", HOPPER, "fp8_nvfp4"),
+        ("compressed_nvfp4_weights_alone", HOPPER, "bf16_nvfp4"),
+        ("mxfp4", HOPPER, "bf16_mxfp4"),
+    ],
+    indirect=["gpu"],
+)
+def test_experts_are_served_by_zoo_and_near_float32(config, gpu, format, chosen, bf16):
+    from zoo.vllm.support import served
+
+    weights = CONFIGS[config][0]
+    layer = layer_of(config)
+    made, numbers = weights_of(weights)
+    load(layer, made, config)
+    assert served == {(f"experts in {weights}", format): 1} and not layer.quant_method.is_monolithic
+    assert sum(one.numel() for name, one in layer.named_parameters() if name.endswith(("weight", "weight_packed"))) == 0
+    x, shares, ids = routed()
+    y = layer.forward_modular(x, shares, ids)
+    assert y.shape == x.shape and y.dtype == torch.bfloat16
+    assert error(y, in_float32(numbers, x, shares, ids, silu)) < BOUNDS[format]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gpu", "format"),
+    [("", HOPPER, "bf16_mxfp4"), ("fp8", HOPPER, "fp8_mxfp4"), ("fp8", BLACKWELL, "mxfp8_mxfp4")],
+    indirect=["gpu"],
+)
+def test_gpt_oss_has_biases_interleaved_gates_and_its_own_activation(tokens, gpu, format, chosen, bf16, monkeypatch):
+    from zoo.vllm.support import served
+
+    monkeypatch.setenv("ZOO_VLLM_TOKENS", tokens)
+    layer = layer_of("gpt_oss", has_bias=True, activation="swigluoai")
+    made, numbers = weights_of("mxfp4")
+    biases = {name: torch.randn(one.shape[:2], dtype=torch.bfloat16) for name, one in numbers.items()}
+    load_gpt_oss(layer, made, biases)
+    assert served == {("experts in mxfp4", format): 1}
+    x, shares, ids = routed()
+    y = layer.forward_modular(x, shares, ids)[:, :HIDDEN]
+    assert error(y, in_float32(numbers, x, shares, ids, gpt_oss, biases)) < BOUNDS[format]
+
+
+def test_a_limit_on_silu_is_kept(gpu, chosen, bf16):
+    layer = layer_of(EXACT, swiglu_limit=0.5)
+    made, numbers = weights_of("nvfp4")
+    load(layer, made, EXACT)
+    x, shares, ids = routed()
+    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped)
+    assert error(y, exact) < 0.01 < error(in_float32(numbers, x, shares, ids, silu), exact)
+
+
+@pytest.mark.parametrize("placement", ["linear", "round_robin"])
+@pytest.mark.parametrize("expert_parallel", [False, True])
+def test_two_ranks_sum_up_to_the_whole(placement, expert_parallel, gpu, chosen, bf16, vllm_config, monkeypatch):
+    """Where experts are spread, ids of the other rank and ids of no expert add nothing."""
+    from vllm.model_executor.layers.fused_moe import config as moe_config
+
+    monkeypatch.setattr(vllm_config.parallel_config, "enable_expert_parallel", expert_parallel)
+    monkeypatch.setattr(vllm_config.parallel_config, "expert_placement_strategy", placement)
+    made, numbers = weights_of("nvfp4")
+    x, shares, ids = routed()
+    ids[3, 1] = ids[5, 0] = -1
+    total = 0
+    for rank in (0, 1):
+        monkeypatch.setattr(moe_config, "get_tensor_model_parallel_rank", lambda rank=rank: rank)
+        layer = layer_of(EXACT, tp_size=2, num_expert_group=2)
+        assert (layer.expert_map is not None) == expert_parallel
+        load(layer, made, EXACT)
+        assert (layer.quant_method.zoo_ids is not None) == (expert_parallel and placement == "round_robin")
+        total = total + layer.forward_modular(x, shares, ids).float()
+    assert error(total, in_float32(numbers, x, torch.where(ids < 0, 0, shares), ids.clamp(min=0), silu)) < 0.01
+
+
+REFUSED = {
+    "another activation": ("modelopt", {"activation": "gelu"}, "gelu"),
+    "a limit of another slope": (
+        "modelopt",
+        {"activation": "swigluoai_uninterleave", "swiglu_limit": 7.0, "swiglu_alpha": 1.5},
+        "swigluoai",
+    ),
+    "weights on the input": ("modelopt", {"apply_router_weight_on_input": True}, "router weights"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_layers_that_zoo_cannot_compute_keep_vllms_method(case, gpu, chosen, bf16, monkeypatch):
+    from zoo.vllm import support
+
+    config, options, word = REFUSED[case]
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    layer = layer_of(config, **options)
+    assert type(layer.quant_method).__module__.startswith("vllm.") and not hasattr(layer.quant_method, "zoo")
+    assert len(said) == 1 and word in said[0]
+
+
+def test_weights_that_zoo_refuses_go_through_vllms_method_untouched(gpu, chosen, bf16, monkeypatch):
+    from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
+
+    from zoo.vllm import support
+
+    seen, said = [], []
+    monkeypatch.setattr(Fp8MoEMethod, "process_weights_after_loading", lambda self, layer: seen.append(layer.w13_weight.clone()))
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    layer = layer_of("fp8", has_bias=True)  # which experts in fp8b128 have not
+    made, _ = weights_of("fp8b128")
+    load(layer, made, "fp8")
+    assert len(seen) == 1 and torch.equal(seen[0].view(torch.uint8)[0, :INTERMEDIATE], made[0]["gate_proj"][0]["weight"].view(torch.uint8))
+    assert not support.served and len(said) == 1 and "bias" in said[0]
+    assert layer.quant_method.is_monolithic == layer.quant_method.experts_cls.is_monolithic()

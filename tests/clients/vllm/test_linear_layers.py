@@ -1,0 +1,167 @@
+"""vLLM's linear layers, loaded by vLLM's loaders from tiny checkpoints, beside float32."""
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+import torch
+
+from tests.clients.weights import error, in_compressed_tensors, quantised
+
+HOPPER, BLACKWELL = (9, 0), (10, 0)
+MX = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
+NV = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True, "dynamic": False}
+BOUNDS = {"fp8b128": 0.04, "fp8_nvfp4": 0.04, "fp8_mxfp4": 0.04, "bf16_mxfp4": 0.005, "nvfp4": 0.13, "mxfp4": 0.17}  # of tokens' rounding
+
+
+def fp8_config():
+    from vllm.model_executor.layers.quantization.fp8 import Fp8Config
+
+    return Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic", weight_block_size=[128, 128])
+
+
+def modelopt_config():
+    from vllm.model_executor.layers.quantization.modelopt import ModelOptNvFp4Config
+
+    named = {"quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": []}
+    return ModelOptNvFp4Config.from_config({"quantization": named})
+
+
+def compressed_tensors_config(kind, weights, tokens):
+    from vllm.model_executor.layers.quantization.compressed_tensors.compressed_tensors import CompressedTensorsConfig
+
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": tokens}
+    named = {"quant_method": "compressed-tensors", "format": f"{kind}-pack-quantized", "ignore": [], "config_groups": {"group_0": group}}
+    return CompressedTensorsConfig.from_config(named)
+
+
+def mxfp4_weights_alone_config():
+    """As layers of Quark ask for it: compressed-tensors declares MXFP4 tokens for every MXFP4 weight."""
+    from vllm.model_executor.layers.quantization.compressed_tensors.schemes import CompressedTensorsW4A4Mxfp4
+
+    config = compressed_tensors_config("mxfp4", MX, None)
+    config._get_scheme_from_parts = lambda *_, **__: CompressedTensorsW4A4Mxfp4(activation_quant_key=None)
+    return config
+
+
+CONFIGS = {
+    "fp8": ("fp8b128", fp8_config),
+    "modelopt": ("nvfp4", modelopt_config),
+    "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
+    "compressed_mxfp4": ("mxfp4", lambda: compressed_tensors_config("mxfp4", MX, {**MX, "dynamic": True})),
+    "compressed_mxfp4_weights_alone": ("mxfp4", mxfp4_weights_alone_config),
+}
+
+
+def kernel_of(layer):
+    if hasattr(layer, "scheme"):
+        return layer.scheme.kernel
+    return getattr(layer.quant_method, "fp8_linear", None) or layer.quant_method.kernel
+
+
+def load(layer, shards, which, config):
+    """Fills the parameters by their loaders, and finishes as vLLM does."""
+    for shard, weight in zip(which, shards, strict=True):
+        tensors = in_compressed_tensors(weight) if config.startswith("compressed") else weight
+        for name, tensor in tensors.items():
+            if hasattr(layer, name):
+                getattr(layer, name).weight_loader(getattr(layer, name), tensor, *(() if shard is None else (shard,)))
+    layer.quant_method.process_weights_after_loading(layer)
+
+
+@pytest.mark.parametrize(
+    ("config", "gpu", "format"),
+    [
+        ("fp8", HOPPER, "fp8b128"),
+        ("fp8", BLACKWELL, "fp8b128"),
+        ("modelopt", HOPPER, "fp8_nvfp4"),
+        ("modelopt", BLACKWELL, "nvfp4"),
+        ("compressed_nvfp4", HOPPER, "fp8_nvfp4"),
+        ("compressed_mxfp4", HOPPER, "fp8_mxfp4"),
+        ("compressed_mxfp4", BLACKWELL, "mxfp4"),
+        ("compressed_mxfp4_weights_alone", HOPPER, "bf16_mxfp4"),
+    ],
+    indirect=["gpu"],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_merged_layer_is_served_by_zoo_and_near_float32(config, gpu, format, bias, bf16):
+    from vllm.model_executor.layers.linear import MergedColumnParallelLinear
+
+    from zoo.vllm.support import served
+
+    weights, make = CONFIGS[config]
+    torch.manual_seed(0)
+    layer = MergedColumnParallelLinear(256, [128, 256], bias=bias, quant_config=make(), prefix="model.layers.0.mlp.gate_up_proj")
+    assert type(kernel_of(layer)).__name__.startswith("Zoo")
+    parts = [quantised(torch.randn(rows, 256, dtype=torch.float32) / 16, weights) for rows in (128, 256)]
+    load(layer, [tensors for tensors, _ in parts], (0, 1), config)
+    assert served == {(f"{weights} linear layers", format): 1}
+    if bias:
+        layer.bias.data = torch.randn(384, dtype=torch.bfloat16)
+    x = torch.randn(2, 3, 256, dtype=torch.bfloat16)
+    y, _ = layer(x)
+    exact = x.float() @ torch.cat([numbers for _, numbers in parts]).t() + (layer.bias.float() if bias else 0)
+    assert y.shape == (2, 3, 384) and y.dtype == torch.bfloat16
+    assert error(y, exact) < BOUNDS[format]
+
+
+@pytest.mark.parametrize("config", ["fp8", "modelopt", "compressed_mxfp4_weights_alone"])
+def test_two_ranks_of_a_layer_sum_up_to_the_whole(config, gpu, bf16, monkeypatch):
+    from vllm.model_executor import parameter
+    from vllm.model_executor.layers import linear
+
+    weights, make = CONFIGS[config]
+    torch.manual_seed(1)
+    tensors, numbers = quantised(torch.randn(128, 256, dtype=torch.float32) / 16, weights)
+    x, total = torch.randn(5, 256, dtype=torch.bfloat16), 0
+    for rank in (0, 1):
+        for module in (linear, parameter):
+            monkeypatch.setattr(module, "get_tensor_model_parallel_world_size", lambda: 2)
+            monkeypatch.setattr(module, "get_tensor_model_parallel_rank", lambda rank=rank: rank)
+        layer = linear.RowParallelLinear(256, 128, bias=False, reduce_results=False, quant_config=make(), prefix="model.layers.0.o_proj")
+        load(layer, [tensors], (None,), config)
+        total = total + layer(x[:, 128 * rank : 128 * (rank + 1)])[0].float()
+    assert error(total, x.float() @ numbers.t()) < 0.04
+
+
+def test_vllm_compiles_a_layer_as_one_graph(gpu, bf16):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    for config, (weights, make) in CONFIGS.items():
+        torch.manual_seed(2)
+        layer = ColumnParallelLinear(128, 128, bias=False, quant_config=make(), prefix="model.layers.0.proj")
+        load(layer, [quantised(torch.randn(128, 128, dtype=torch.float32), weights)[0]], (None,), config)
+        compiled = torch.compile(lambda x, layer=layer: layer(x)[0], fullgraph=True, dynamic=True, backend="aot_eager")
+        for tokens in (7, 33):
+            x = torch.randn(tokens, 128, dtype=torch.bfloat16)
+            assert torch.equal(compiled(x), layer(x)[0]), config
+
+
+def test_compiled_code_is_kept_apart_from_that_of_vllm_without_zoo(gpu, bf16, vllm_config):
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+
+    vllm_config.additional_config.clear()
+    ColumnParallelLinear(128, 128, bias=False, quant_config=modelopt_config(), prefix="model.layers.0.proj")
+    assert vllm_config.additional_config["zoo"]["nvfp4"] == "fp8_nvfp4" and vllm_config.additional_config["zoo"]["version"]
+
+
+def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_without_zoo(gpu, bf16, monkeypatch):
+    from vllm.model_executor.kernels import linear as kernels
+    from vllm.model_executor.kernels.linear import EmulationNvFp4LinearKernel
+    from vllm.model_executor.layers.linear import ColumnParallelLinear
+    from vllm.platforms import current_platform
+
+    from zoo.vllm import support
+
+    said = []
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    here = {current_platform._enum: [*kernels._POSSIBLE_NVFP4_KERNELS[current_platform._enum], EmulationNvFp4LinearKernel]}
+    monkeypatch.setattr(kernels, "_POSSIBLE_NVFP4_KERNELS", here)
+    layer = ColumnParallelLinear(48, 128, bias=False, quant_config=modelopt_config(), prefix="model.layers.7.proj")  # 48: no multiple of 32
+    assert type(kernel_of(layer)).__name__ == "ZooNvFp4Linear"
+    tensors, numbers = quantised(torch.randn(128, 64, dtype=torch.float32), "nvfp4")
+    tensors = {**tensors, "weight": tensors["weight"][:, :24].contiguous(), "weight_scale": tensors["weight_scale"][:, :3].contiguous()}
+    load(layer, [tensors], (None,), "modelopt")
+    assert isinstance(layer.zoo_usual, EmulationNvFp4LinearKernel) and not support.served
+    assert len(said) == 1 and "48" in said[0] and "model.layers.*.proj" in said[0]
+    x = torch.randn(4, 48, dtype=torch.bfloat16)
+    assert error(layer(x)[0], x.float() @ numbers[:, :48].t()) < 0.2

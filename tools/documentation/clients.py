@@ -1,0 +1,19 @@
+"""The table of docs/clients.md: what was seen of zoo inside other projects."""
+
+from __future__ import annotations
+
+from tools.clients.record import Seen
+from tools.documentation.text import table
+
+_HEADER = ("client", "tests", "on", "passed", "failed", "not applicable")
+
+
+def clients_table(seen: list[Seen]) -> str:
+    if not seen:
+        return "Nothing is recorded."
+    rows = [(f"{one.client} {one.version}", one.suite, one.device, one.passed, one.failed, _lacks(one.lacks)) for one in seen]
+    return table(_HEADER, rows)
+
+
+def _lacks(lacks: dict[str, int]) -> str:
+    return "; ".join(f"{count}: {reason}" for reason, count in lacks.items())

@@ -1,0 +1,104 @@
+"""Linear layers of SGLang: FP8 with scales for 128 x 128, and ModelOpt's NVFP4.
+
+SGLang's hook registry wraps the two functions of a method of layers. A layer that zoo refuses goes through the wrapped ones.
+
+    layer's parameters --process_weights_after_loading--> packed, in the same parameters
+    x --apply--> zoo.torch.nn's product: quantise, multiply
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+from zoo.errors import ArgumentError, ZooError
+from zoo.torch.nn.formats import FORMATS, on_gpu
+from zoo.torch.nn.products import product
+from zoo.torch.quantized import Quantized
+from zoo.torch.serving import as_bytes, check_signatures, format_for, load, readable, squares
+
+logger = logging.getLogger("sglang.zoo")
+served: Counter[str] = Counter()  # format: layers of this process
+_warned: set[str] = set()
+_PACKAGE = "sglang.srt.layers.quantization"
+_METHODS = {"fp8b128": f"{_PACKAGE}.fp8:Fp8LinearMethod", "nvfp4": f"{_PACKAGE}.modelopt_quant:ModelOptFp4LinearMethod"}
+
+
+def _fp8b128(method: Any, layer: Any) -> Quantized | None:
+    if not method.block_quant or method.weight_block_size != [128, 128]:
+        return None
+    if method.use_mxfp8 or not method.is_checkpoint_fp8_serialized or getattr(layer, "deepgemm_mxfp8_input", False):
+        raise ArgumentError("another scheme of tokens or scales")
+    return squares(layer.weight.data, layer.weight_scale_inv.data)
+
+
+def _nvfp4(method: Any, layer: Any) -> Quantized:
+    if method.quant_mode != "w4a4" or hasattr(layer, "pre_quant_scale"):
+        raise ArgumentError("bf16 tokens, or a scale for each of their columns")
+    return Quantized(layer.weight.data, layer.weight_scale.data, "nvfp4", tensor_scale=layer.weight_scale_2.data.max().float().reshape(1))
+
+
+_READ: dict[str, Callable[[Any, Any], Quantized | None]] = {"fp8b128": _fp8b128, "nvfp4": _nvfp4}
+_NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight_scale", "weight_scale_2")}
+
+
+def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> None:
+    """Around process_weights_after_loading."""
+    try:
+        plain = _READ[weights](method, layer)
+        if plain is None:  # FP8 of another kind, which is no matter of zoo's
+            return usual(method, layer)
+        format = format_for(weights, True, _formats_on(plain.device))
+        if format is None:
+            raise ArgumentError(f"zoo has no product of {weights} weights on this device")
+        if plain.device.type == "cuda":
+            load(format, plain.device.index)
+        weight = readable(plain, format)
+        product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
+    except (ZooError, AttributeError) as error:
+        if str(error) not in _warned:
+            _warned.add(str(error))
+            logger.warning("zoo: %s linear layers stay with SGLang's own kernel: %s", weights, error)
+        return usual(method, layer)
+    for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
+        assert part is not None
+        getattr(layer, name).data = as_bytes(part)  # the parameter stays, since models read what is written on it
+    layer.zoo_about = {name: getattr(weight, name) for name in ("format", "squares", "layout", "packed_shape")}
+    layer.zoo_format = format
+    served[format] += 1
+    if served[format] == 1:
+        logger.info("zoo: format %s serves %s linear layers", format, weights)
+    return None
+
+
+def _apply(weights: str, usual: Callable[..., Any], method: Any, layer: Any, x: Any, bias: torch.Tensor | None = None) -> Any:
+    """Around apply."""
+    if not hasattr(layer, "zoo_about"):
+        return usual(method, layer, x, bias)
+    if not isinstance(x, torch.Tensor):
+        raise ArgumentError(f"zoo quantises tokens itself, and SGLang passes a {type(x).__name__}; set ZOO_SGLANG=0")
+    elements, scales, *number = (getattr(layer, name) for name in _NAMES[weights])
+    weight = Quantized(elements, scales, tensor_scale=number[0] if number else None, **layer.zoo_about)
+    return product(x, weight, layer.zoo_format, bias=None if bias is None else bias.detach())
+
+
+def _formats_on(device: torch.device) -> tuple[str, ...]:
+    if device.type == "cuda":
+        return on_gpu(torch.cuda.get_device_capability(device))
+    return tuple(FORMATS) if os.environ.get("ZOO_SGLANG") == "cpu" else ()
+
+
+def install() -> None:
+    expected = {"process_weights_after_loading": "self layer", "apply": "self layer x bias"}
+    check_signatures({f"{method}.{name}": parameters for method in _METHODS.values() for name, parameters in expected.items()})
+    for weights, method in _METHODS.items():
+        target = method.replace(":", ".")
+        HookRegistry.register(f"{target}.process_weights_after_loading", partial(_pack, weights), HookType.AROUND)
+        HookRegistry.register(f"{target}.apply", partial(_apply, weights), HookType.AROUND)

@@ -1,0 +1,130 @@
+"""`register()`: puts zoo into the registries of the installed transformers. A hook that is not as zoo knows it stays off, and a warning says why."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from zoo.errors import ZooError
+from zoo.transformers.declined import declined, forget
+
+NAME = "zoo"
+_EXPERTS = ("self", "hidden_states", "top_k_index", "top_k_weights")
+
+
+class _Unlike(Exception):
+    """Why a hook of the installed transformers cannot be used."""
+
+
+@dataclass
+class Hooks:
+    """What `register` found: by the name of a hook "on", or why it is off."""
+
+    version: str
+    states: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [f"zoo in transformers {self.version}"]
+        return "\n".join([*lines, *(f"  {name:<28} {state}" for name, state in self.states.items())])
+
+
+_undo: dict[str, Callable[[], None]] = {}
+
+
+def register() -> Hooks:
+    """Switches zoo on for the models that this process loads from now on. Calling it again changes nothing."""
+    try:
+        transformers = importlib.import_module("transformers")
+    except ImportError:
+        raise ZooError("zoo.transformers.register: transformers is not installed: pip install 'cubin-zoo[transformers]'") from None
+    found = Hooks(transformers.__version__)
+    for name, switch in _HOOKS.items():
+        try:
+            if name not in _undo:
+                _undo[name] = switch()
+            found.states[name] = "on"
+        except (_Unlike, ImportError, AttributeError, KeyError) as error:
+            found.states[name] = f"off: {error}"
+            declined(name, f"transformers {transformers.__version__}: {error}")
+    return found
+
+
+def unregister() -> None:
+    """Takes zoo out of all registries. Models that have its layers keep them."""
+    for name in list(_undo):
+        _undo.pop(name)()
+    forget()
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"transformers.{name}")
+
+
+def _check_arguments(function: Callable[..., Any], wanted: tuple[str, ...]) -> None:
+    found = tuple(inspect.signature(function).parameters)
+    if found != wanted:
+        raise _Unlike(f"{function.__name__} has the arguments {', '.join(found)}; zoo knows {', '.join(wanted)}")
+
+
+def _experts() -> Callable[[], None]:
+    from zoo.transformers.experts import experts_forward
+
+    registry = _module("integrations.moe").ALL_EXPERTS_FUNCTIONS
+    _check_arguments(registry["grouped_mm"], _EXPERTS)
+    registry.register(NAME, experts_forward)
+    return lambda: registry._global_mapping.pop(NAME, None)
+
+
+def _fp8_experts() -> Callable[[], None]:
+    from zoo.transformers.experts import fp8_experts_forward
+
+    registry = _module("integrations.finegrained_fp8").ALL_FP8_EXPERTS_FUNCTIONS
+    _check_arguments(registry["grouped_mm"], _EXPERTS)
+    registry.register(NAME, fp8_experts_forward)
+    return lambda: registry._global_mapping.pop(NAME, None)
+
+
+def _fp8_linear() -> Callable[[], None]:
+    from zoo.transformers.linears import ARGUMENTS, linear_before
+
+    module = _module("integrations.finegrained_fp8")
+    default = module.fp8_linear
+    _check_arguments(default, ARGUMENTS)
+    module.fp8_linear = linear_before(default)
+    return lambda: setattr(module, "fp8_linear", default)
+
+
+def _quantizer() -> Callable[[], None]:
+    auto = _module("quantizers.auto")
+    from zoo.transformers.config import METHOD, ZooConfig
+    from zoo.transformers.quantizer import ZooQuantizer
+
+    _check_arguments(auto.HfQuantizer.param_needs_quantization, ("self", "model", "param_name", "kwargs"))
+    auto.AUTO_QUANTIZATION_CONFIG_MAPPING[METHOD], auto.AUTO_QUANTIZER_MAPPING[METHOD] = ZooConfig, ZooQuantizer
+
+    def undo() -> None:
+        del auto.AUTO_QUANTIZATION_CONFIG_MAPPING[METHOD], auto.AUTO_QUANTIZER_MAPPING[METHOD]
+
+    return undo
+
+
+def _mxfp4() -> Callable[[], None]:
+    auto = _module("quantizers.auto")
+    from zoo.transformers.mxfp4 import ZooMxfp4Quantizer
+
+    theirs = auto.AUTO_QUANTIZER_MAPPING["mxfp4"]
+    _check_arguments(theirs.get_weight_conversions, ("self",))
+    auto.AUTO_QUANTIZER_MAPPING["mxfp4"] = ZooMxfp4Quantizer
+    return lambda: auto.AUTO_QUANTIZER_MAPPING.update(mxfp4=theirs)
+
+
+_HOOKS: dict[str, Callable[[], Callable[[], None]]] = {
+    "experts": _experts,
+    "FP8 experts": _fp8_experts,
+    "FP8 linears": _fp8_linear,
+    "ZooConfig": _quantizer,
+    "MXFP4 experts": _mxfp4,
+}

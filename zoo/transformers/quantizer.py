@@ -1,0 +1,213 @@
+"""What `from_pretrained` does with a `ZooConfig`.
+
+float checkpoint      each weight is quantised on its device as it arrives, so float weights of one layer exist at a time
+saved by zoo          the saved bytes become the layers' weights
+frozen=False          linear layers become zoo.torch.nn.Linear with their parameters, experts run experts_implementation="zoo"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from transformers.core_model_loading import ConversionOps
+from transformers.quantizers.base import HfQuantizer
+from transformers.quantizers.quantizers_utils import get_module_from_name, should_convert_module
+
+from zoo.errors import ArgumentError
+from zoo.torch.nn import Experts
+from zoo.torch.nn.formats import check_device, format_of
+from zoo.torch.nn.layer import Layer
+from zoo.torch.nn.replace import _become
+from zoo.torch.quantized import Quantized
+from zoo.transformers.config import ZooConfig
+from zoo.transformers.declined import declined
+from zoo.transformers.experts import arrangement
+
+_ROUTERS = ("gate", "router")  # ends of names, of products that choose experts
+_MATRICES = ("gate_up_proj", "down_proj")
+_PARTS = ("elements", "scales", "tensor_scale", "bias")
+
+
+class ZooQuantizer(HfQuantizer):
+    requires_calibration = False
+    quantization_config: ZooConfig
+
+    def __init__(self, quantization_config: ZooConfig, **kwargs: Any):
+        super().__init__(quantization_config, **kwargs)
+        self.pre_quantized: bool = kwargs.get("pre_quantized", True) and quantization_config.frozen
+        self.linears: dict[str, Quantized | None] = {}  # weights that have arrived, by the layer's name
+        self.experts: dict[str, Experts] = {}
+        self.expected: dict[str, torch.Tensor] = {}  # tensors of a saved model, without memory
+
+    @property
+    def experts_format(self) -> str:
+        return self.quantization_config.experts_format or self.quantization_config.format
+
+    def validate_environment(self, *arguments: Any, device_map: Any = None, **others: Any) -> None:
+        for place in device_map.values() if isinstance(device_map, dict) else [device_map]:
+            if place == "disk":
+                raise ArgumentError("ZooConfig: layers of zoo cannot be on disk; leave 'disk' out of device_map")
+            if isinstance(place, int) or (isinstance(place, (str, torch.device)) and str(place).startswith("cuda")):
+                device = torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
+                check_device(self.quantization_config.format, device)
+                check_device(self.experts_format, device)
+
+    def update_tp_plan(self, config: Any) -> Any:
+        if (getattr(getattr(config, "distributed_config", None), "tp_size", None) or 1) > 1:
+            raise ArgumentError("ZooConfig: layers of zoo are not cut for tensor parallelism; load the model without a plan")
+        return config
+
+    def _process_model_before_weight_loading(self, model: Any, **others: Any) -> None:
+        if not self.quantization_config.frozen:
+            return  # parameters are replaced while weights are loaded
+        for name, module in self._chosen(model):
+            if has_experts(module):
+                self._begin_experts(model, name, module)
+            elif self.pre_quantized:
+                _become(module, self.quantization_config.format)
+                module.freeze()
+            else:
+                self.linears[name] = None
+        layers = {name: one for name, one in model.named_modules() if isinstance(one, Layer)}
+        tensors = {f"{name}.{part}": getattr(one, part) for name, one in layers.items() for part in _PARTS}
+        self.expected = {name: one for name, one in tensors.items() if one is not None}
+        if not (self.linears or self.experts or layers):
+            declined(type(model).__name__, "has no linear layer and no experts that zoo could quantise")
+
+    def _chosen(self, model: Any) -> Iterator[tuple[str, Any]]:
+        named = self.quantization_config.modules_to_not_convert
+        keep = self.get_modules_to_not_convert(model, named, model._keep_in_fp32_modules, add_default_skips=True)
+        for name, module in list(model.named_modules()):
+            takes = type(module) is torch.nn.Linear or has_experts(module)
+            if takes and not name.endswith(_ROUTERS) and should_convert_module(name, keep):
+                yield name, module
+
+    def _begin_experts(self, model: Any, name: str, module: Any) -> None:
+        gate = arrangement(module)
+        if isinstance(gate, str):
+            return declined(type(module).__name__, gate)
+        experts, rows, columns = module.down_proj.shape
+        hidden, intermediate = (columns, rows) if module.is_transposed else (rows, columns)
+        about = {**gate._asdict(), "bias": module.has_bias}
+        try:
+            made = Experts(experts, hidden, intermediate, format=self.experts_format, device="meta", **about).freeze()
+        except ArgumentError as error:
+            return declined(type(module).__name__, str(error))
+        if self.pre_quantized:
+            model.set_submodule(name, made)
+        else:
+            self.experts[name] = made
+
+    def param_needs_quantization(self, model: Any, param_name: str, **others: Any) -> bool:
+        place, _, name = param_name.rpartition(".")
+        return (place in self.linears and name == "weight") or (place in self.experts and name in _MATRICES)
+
+    def param_element_size(self, model: Any, param_name: str, param: torch.Tensor) -> float:
+        if not self.param_needs_quantization(model, param_name):
+            size: float = super().param_element_size(model, param_name, param)
+            return size
+        of_experts = param_name.rpartition(".")[0] in self.experts
+        weights = format_of(self.experts_format if of_experts else self.quantization_config.format).weights
+        return 0.5625 if weights in ("nvfp4", "mxfp4") else 1.03125  # with scales
+
+    def get_quantize_ops(self) -> ConversionOps:
+        return _Quantise(self)
+
+    def take(self, module: Any, name: str, value: torch.Tensor) -> None:
+        """A weight that has arrived, by its name in the model."""
+        place, _, part = name.rpartition(".")
+        if place in self.linears:
+            self.linears[place] = format_of(self.quantization_config.format).frozen(value)
+        else:
+            matrix = getattr(self.experts[place], part.removesuffix("_proj"))
+            matrix.begin((value.mT if module.is_transposed else value).contiguous(), None)
+            matrix.freeze()
+
+    def _process_model_after_weight_loading(self, model: Any, **others: Any) -> Any:
+        if not self.quantization_config.frozen:
+            return self._begin_training(model)
+        if self.expected:
+            self._check_loaded(model)
+        for name, weight in self.linears.items():
+            module = model.get_submodule(name)
+            made = weight or format_of(self.quantization_config.format).frozen(module.weight.detach())  # drawn, where no file had it
+            _become(module, self.quantization_config.format)
+            module._hold(made)
+        for name, experts in self.experts.items():
+            module = model.get_submodule(name)
+            for part in _MATRICES:
+                matrix = getattr(experts, part.removesuffix("_proj"))
+                if matrix.elements.is_meta:
+                    self.take(module, f"{name}.{part}", getattr(module, part).detach())
+                if module.has_bias:
+                    matrix.bias = torch.nn.Parameter(getattr(module, f"{part}_bias").detach(), requires_grad=False)
+            model.set_submodule(name, experts.train(module.training))
+        self.linears.clear()
+        self.experts.clear()
+        return model
+
+    def _check_loaded(self, model: Any) -> None:
+        """transformers fills what a file lacks with any bytes, and compares no shape of a quantised model."""
+        wrong = []
+        for name, expected in self.expected.items():
+            module, part = get_module_from_name(model, name)
+            found = getattr(module, part)
+            if not getattr(found, "_is_hf_initialized", False):
+                wrong.append(f"{name} is missing")
+            elif (found.shape, found.dtype) != (expected.shape, expected.dtype) and part != "bias":
+                wants = f"{tuple(expected.shape)} in {expected.dtype}"
+                wrong.append(f"{name}: expected {wants}, got {tuple(found.shape)} in {found.dtype}")
+            elif found.shape != expected.shape:
+                wrong.append(f"{name}: expected {tuple(expected.shape)}, got {tuple(found.shape)}")
+        self.expected.clear()
+        if wrong:
+            raise ArgumentError(f"from_pretrained: the files are not those of a model that zoo saved: {'; '.join(wrong[:4])}")
+
+    def _begin_training(self, model: Any) -> Any:
+        for _, module in self._chosen(model):
+            if not has_experts(module):
+                _become(module, self.quantization_config.format)
+        if any(has_experts(one) for one in model.modules()):
+            model.set_experts_implementation("zoo")
+        self.remove_quantization_config(model)  # it is a model with float parameters, which any other code may load
+        return model
+
+    def is_serializable(self) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        return False  # one that trains has no quantizer any more
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+
+class _Quantise(ConversionOps):
+    """Hands one weight to the quantizer. transformers then has nothing left to set."""
+
+    def __init__(self, quantizer: ZooQuantizer):
+        self.quantizer = quantizer
+
+    def convert(
+        self, input_dict: dict[str, Any], *, full_layer_name: str, model: Any, missing_keys: Any = None, **others: Any
+    ) -> dict[str, torch.Tensor]:
+        (value,) = input_dict.values()
+        value = value[0] if isinstance(value, list) else value
+        module, name = get_module_from_name(model, full_layer_name)
+        expected = getattr(module, name)
+        if value.shape != expected.shape:
+            raise ArgumentError(f"{full_layer_name}: expected {tuple(expected.shape)}, got {tuple(value.shape)}")
+        self.quantizer.take(module, full_layer_name, value)
+        expected._is_hf_initialized = True
+        if missing_keys is not None:
+            missing_keys.discard(full_layer_name)
+        return {}
+
+
+def has_experts(module: Any) -> bool:
+    given = [getattr(module, name, None) for name in _MATRICES]
+    return all(isinstance(one, torch.nn.Parameter) and one.dim() == 3 for one in given)
