@@ -53,7 +53,8 @@ def fused(
     both = [one._kept for one in (gate_up, down) if one._kept is not None]
     lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
     kept: Any = tuple(both) if lasting else None
-    adds, held = gate_up.add_gradients, tuple[Any, ...]()
+    adds = gate_up.add_gradients
+    held: tuple[Any, ...] = ()
     if torch.compiler.is_compiling():
         parts = [held_parts(one.held_forms(_FORM)) for one in both]
         kept, adds, held = None, False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
