@@ -104,12 +104,12 @@ def _overloads(name: str, function: Callable[..., object], kernels: Iterable[Ker
     result = _returns(function)
     forms = [
         f"@overload\ndef {name}(\n    name: {_literal(names, 4)},\n    /,\n    *,\n"
-        f"    stream: object = None,\n    variant: str | None = None,\n{keywords}) -> {result}: ...\n"
+        f"    stream: object = None,\n    variant: str | None = None,\n    multiprocessors: int | None = None,\n{keywords}) -> {result}: ...\n"
         for keywords, names in named.items()
     ]
     forms.append(
         f"@overload\ndef {name}(\n    name: str,\n    /,\n    *,\n    name_known_at_run_time: object,\n"
-        f"    stream: Any = None,\n    variant: Any = None,\n    **arguments: Any,\n) -> {result}: ...\n"
+        f"    stream: Any = None,\n    variant: Any = None,\n    multiprocessors: Any = None,\n    **arguments: Any,\n) -> {result}: ...\n"
     )
     return "".join(forms)
 

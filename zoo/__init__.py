@@ -18,6 +18,7 @@ _HOME = {
     "ptr": "zoo.runtime.arrays",
     "view": "zoo.runtime.arrays",
     "Plan": "zoo.runtime.plan",
+    "multiprocessors": "zoo.runtime.multiprocessors",
     "Stream": "zoo.runtime.streams",
     "stream": "zoo.runtime.streams",
     "launch": "zoo.packaged",

@@ -27,6 +27,7 @@ from zoo.runtime import driver, streams
 from zoo.runtime.allocation import allocator_of
 from zoo.runtime.arrays import Call, plain, read
 from zoo.runtime.library import Library
+from zoo.runtime.multiprocessors import checked, limit_here, limit_of
 from zoo.runtime.plan import Plan
 from zoo.runtime.recent import Recent
 
@@ -124,28 +125,35 @@ class Zoo:
         return len(loadable)
 
     def prepare(
-        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, **arguments: object
-    ) -> Plan | EmulatedPlan:
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: object = None,
+        **arguments: object,
+    ) -> Plan | EmulatedPlan:  # fmt: skip
         """Resolves and checks a call, encodes its tensor maps and packs its block; `plan(stream)` then starts it.
 
         The plan keeps the arrays alive. `stream` says which stream's capture must not be disturbed by loading;
-        left out, it is the current one of the arrays' framework.
+        left out, it is the current one of the arrays' framework. `multiprocessors`: as in `launch`.
         """
         if unnamed:
             self.refuse_unnamed(name, len(unnamed))
         call = Call.read(arguments)
-        plan, _ = self._plan(name, call, variant, stream, {array: (arguments[array], call.values[array].owner) for array in call.arrays})
+        owners = {array: (arguments[array], call.values[array].owner) for array in call.arrays}
+        plan, _ = self._plan(name, call, variant, limit_of(multiprocessors), stream, owners)
         return plan
 
-    def launch(self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, **arguments: object) -> None:
+    def launch(
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: object = None,
+        **arguments: object,
+    ) -> None:  # fmt: skip
         """Starts a kernel on arrays of any mix of torch, CuPy, JAX, numba, DLPack, DeviceArray and ptr.
 
         Without `stream`, on the current stream of the framework that owns the arrays. On arrays of an emulated device
-        the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError.
+        the kernel runs to its end, and whatever the emulator finds wrong with it raises EmulationError. A persistent kernel
+        fills at most `multiprocessors` of the device's; left out, as many as the context `zoo.multiprocessors` says.
         """
         if unnamed:
             self.refuse_unnamed(name, len(unnamed))
-        form, addresses = read(arguments, variant)
+        limit = limit_here() if multiprocessors is None else limit_of(multiprocessors)
+        form, addresses = read(arguments, variant, limit)
         try:
             plans = self._local.plans[name]
             if plans.latest_form != form:
@@ -157,19 +165,23 @@ class Zoo:
         if plan is not None and plan.move(addresses):
             plan.run(stream)
         else:
-            self._first(name, Call(arguments, form, addresses), variant, stream, form)
+            self._first(name, Call(arguments, form, addresses), variant, limit, stream, form)
 
-    def call(self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, **arguments: object) -> Any:
+    def call(
+        self, name: str, /, *unnamed: Never, stream: object = None, variant: str | None = None, multiprocessors: object = None,
+        **arguments: object,
+    ) -> Any:  # fmt: skip
         """Starts a kernel on the inputs given and returns its outputs by name, allocated by the framework that owns the inputs, on their
         device and stream.
 
         An output under its own name may be an array that exists, or the dtype that it shall have; an optional one may be True. A size that
         no input tells is given by its symbol. Workspaces are zoo's business; one that may be left out is made where the variant chosen
-        looks at it, and not at all where it is False.
+        looks at it, and not at all where it is False. `multiprocessors`: as in `launch`.
         """
         if unnamed:
             self.refuse_unnamed(name, len(unnamed))
-        form, addresses = read(arguments, variant)
+        limit = limit_here() if multiprocessors is None else limit_of(multiprocessors)
+        form, addresses = read(arguments, variant, limit)
         try:
             made = self._local.calls[name]
             if made.latest_form != form:
@@ -182,7 +194,7 @@ class Zoo:
             result = repeated(addresses[:], arguments, stream)
             if result is not None:
                 return result
-        return self._first_call(name, arguments, form, addresses, variant, stream)
+        return self._first_call(name, arguments, form, addresses, variant, limit, stream)
 
     def shapes(self, name: str, /, *unnamed: Never, **arguments: object) -> dict[str, Shape]:
         """What `call` would make of inputs like these, which may be arrays or (shape, dtype) of them. Touches no driver."""
@@ -216,8 +228,9 @@ class Zoo:
         return EmulatedPlan(launch, device, self._modules.of(launch.variant), arrays)
 
     def _first_call(
-        self, name: str, arguments: Mapping[str, object], form: list[object], addresses: list[int], variant: str | None, stream: object
-    ) -> Any:
+        self, name: str, arguments: Mapping[str, object], form: list[object], addresses: list[int], variant: str | None,
+        limit: int | None, stream: object,
+    ) -> Any:  # fmt: skip
         """Calls like no call that this thread remembers, or one whose arrays may not lie where they do."""
         kernel = self.kernel(name)
         call = Call(arguments, form, addresses)
@@ -232,13 +245,14 @@ class Zoo:
         handle = source() if stream is None else streams.handle_of(stream)
         where = settled.arrays[first].device
         _refuse_what_names_no_variant(kernel, variant)
-        settled = without_idle_workspaces(kernel, settled, device.capability, device.multiprocessors, variant)
+        limit = checked(limit, name, device.multiprocessors)
+        settled = without_idle_workspaces(kernel, settled, device.capability, device.multiprocessors, variant, limit)
         repeated = calls.Repeated(kernel, settled, allocator_of(arguments[first]), where, source)
 
         def planned(made: Mapping[str, int]) -> Plan | EmulatedPlan:
             shapes = settled.made
             arrays = {one: Array(at, shapes[one].dtype, shapes[one].shape, shapes[one].strides, where) for one, at in made.items()}
-            launch = self._resolve(kernel, {**settled.others, **settled.arrays, **arrays}, device, variant)
+            launch = self._resolve(kernel, {**settled.others, **settled.arrays, **arrays}, device, variant, limit)
             return self.plan_of(launch, device, dict.fromkeys((*call.arrays, *made)), source, handle)
 
         result = repeated.first(arguments, planned, stream)
@@ -249,9 +263,9 @@ class Zoo:
             remembered.latest_form = repeated.form = form
         return result
 
-    def _first(self, name: str, call: Call, variant: str | None, stream: object, form: list[object]) -> None:
+    def _first(self, name: str, call: Call, variant: str | None, limit: int | None, stream: object, form: list[object]) -> None:
         """Launches a call like none that this thread remembers, or one whose arrays may not lie where they do."""
-        plan, handle = self._plan(name, call, variant, stream, dict.fromkeys(call.arrays))
+        plan, handle = self._plan(name, call, variant, limit, stream, dict.fromkeys(call.arrays))
         if plan.movable:
             form = [plain(part) for part in form]
             plans = self._local.__dict__.setdefault("plans", {})
@@ -261,21 +275,24 @@ class Zoo:
         plan.run(handle)
 
     def _plan(
-        self, name: str, call: Call, variant: str | None, stream: object, arrays: Mapping[str, object]
+        self, name: str, call: Call, variant: str | None, limit: int | None, stream: object, arrays: Mapping[str, object]
     ) -> tuple[Plan | EmulatedPlan, int | None]:
         """The plan of a call, and the stream it was asked to run on or that its owners work on now."""
         kernel = self.kernel(name)
         call.check_kinds(kernel)
         device = call.device
-        launch = self._resolve(kernel, forgiven(kernel, call.values), device, variant)
+        limit = checked(limit, name, device.multiprocessors)
+        launch = self._resolve(kernel, forgiven(kernel, call.values), device, variant, limit)
         source = call.stream_source()
         handle = source() if stream is None else streams.handle_of(stream)
         return self.plan_of(launch, device, arrays, source, handle), handle
 
-    def _resolve(self, kernel: Kernel, values: Mapping[str, Any], device: driver.Device | EmulatedDevice, variant: str | None) -> Launch:
+    def _resolve(
+        self, kernel: Kernel, values: Mapping[str, Any], device: driver.Device | EmulatedDevice, variant: str | None, limit: int | None
+    ) -> Launch:
         _refuse_what_names_no_variant(kernel, variant)
         try:
-            return resolve(kernel, values, device.capability, device.multiprocessors, variant)
+            return resolve(kernel, values, device.capability, device.multiprocessors, variant, limit)
         except (ArgumentError, VariantError) as error:
             hint = _meant(kernel, values, device, variant if isinstance(error, VariantError) else None)
             if not hint:

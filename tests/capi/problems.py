@@ -15,6 +15,7 @@ from zoo.contract.manifest import Argument, Form, Kernel, Variant
 from zoo.contract.resolve import Launch, resolve
 from zoo.contract.shapes import lies_by_columns
 from zoo.errors import ExpressionError, ZooError
+from zoo.runtime.multiprocessors import checked
 
 # ordinal -> (capability, multiprocessors); what the recorder is told to be
 DEVICES = [((9, 0), 132), ((10, 0), 148), ((10, 3), 160), ((8, 0), 108), ((9, 0), 78)]
@@ -55,6 +56,7 @@ class Problem:
     variant: str | None = None
     mode: str = "launch"
     spoiled: str = ""  # how, for messages
+    limit: int | None = None  # of multiprocessors
 
     def change(self, **arguments) -> Problem:
         return replace(self, arguments={**self.arguments, **arguments})
@@ -64,6 +66,8 @@ class Problem:
         given = dict(self.arguments)
         if self.variant is not None:
             given["variant"] = self.variant
+        if self.limit is not None:
+            given["multiprocessors"] = self.limit
         lines = [f"call {self.device} {self.kernel.name} {self.mode} {len(given)}"]
         for name, value in given.items():
             if isinstance(value, Tensor):
@@ -86,7 +90,8 @@ class Problem:
     def _answer(self) -> Launch | ZooError:
         arguments = {name: value.array() if isinstance(value, Tensor) else value for name, value in self.arguments.items()}
         try:
-            return resolve(self.kernel, arguments, *DEVICES[self.device], self.variant)
+            capability, present = DEVICES[self.device]
+            return resolve(self.kernel, arguments, capability, present, self.variant, checked(self.limit, self.kernel.name, present))
         except ZooError as error:
             return error
 

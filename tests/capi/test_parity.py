@@ -37,6 +37,7 @@ def _contract_directory(directory: Path) -> Path:
     made = entry()
     # clusters of two divide a grid only if it is even
     made["launches"]["default"]["grid"][0] = "round_up(min(sms, TILES), CLUSTER)"
+    made["promises"]["c_may_be_d"] = True
     # when it fails with blocked scales, one of the names in it has no value
     made["constraints"].append({"expression": "scale_stride % 2 == 0 if layout.plain else K >= 64", "words": "scales come in pairs"})
     for variant in made["variants"]:
@@ -127,6 +128,19 @@ def test_every_variant_is_launched_with_the_same_bytes(zoo, recorder, tmp_path):
     assert seen["launched"] > len(problems) // 2 and set(seen) <= {"launched", "empty"}
     started = {launch.kernel for launch in log.launches}
     assert started == {variant.symbol for kernel in _kernels(manifest) for variant in kernel.variants}
+
+
+def test_a_limit_of_multiprocessors_starts_the_same_grids_and_is_refused_with_the_same_words(zoo, recorder, tmp_path):
+    manifest, caller = zoo
+    problems, limits = [], random.Random(6)
+    for kernel in _kernels(manifest):
+        maker = Maker(kernel, seed=5)
+        for _ in range(VALID_OF_FEW if _are_few(manifest) else SPOILED):
+            problem = maker.valid(limits.choice(kernel.variants))
+            problems.append(replace(problem, limit=limits.choice((-1, 0, 3, 4, 5, 6, 33, 77, 78, 131, 132, 148, 149, 10**6))))
+    answers, log = call(caller, recorder, problems, tmp_path)
+    seen = compare(problems, answers, log)
+    assert seen["launched"] > len(problems) // 4 and seen["ArgumentError"] > len(problems) // 10
 
 
 def test_what_python_refuses_c_refuses_with_the_same_words(zoo, recorder, tmp_path):

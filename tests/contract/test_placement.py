@@ -65,3 +65,12 @@ def test_of_several_broken_rules_the_first_is_named():
     assert placement.overlap({"a": 0, "b": 3, "c": 1}) == ("b", "a", "b")
     assert placement.overlap({"a": 0, "b": 4, "c": 3}) == ("c", "a", "a")
     assert placement.overlap({"a": 0, "b": 4, "c": 8}) is None
+
+
+def test_an_input_that_may_be_the_output_may_lie_nowhere_else_in_it():
+    span = Span(4, 1, 0, 4)
+    placement = Placement(dict.fromkeys("cd", span), {}, (("d", "c", "d"),), frozenset({("d", "c")}))
+    hold = placement.in_order("cd")
+    for c, d, allowed in ((8, 8, True), (8, 9, False), (11, 8, False), (8, 12, True)):
+        assert (placement.overlap({"c": c, "d": d}) is None, hold([c, d])) == (allowed, allowed)
+    assert Placement(dict.fromkeys("cd", span), {}, (("d", "c", "d"),)).overlap({"c": 8, "d": 8}) == ("d", "c", "d")

@@ -25,7 +25,8 @@ MOST = {
 
 # What the hardware and the driver allow.
 LIMITS = {
-    **dict(zip(("grid x", "grid y", "grid z"), limits.GRID, strict=True)), "cluster": limits.CLUSTER, "shared": limits.SHARED,
+    **dict(zip(("grid x", "grid y", "grid z"), limits.GRID, strict=True)), "cluster": limits.CLUSTER,
+    "persistent cluster": limits.PERSISTENT_CLUSTER, "shared": limits.SHARED,
     "map extent bits": limits.MAP_EXTENT_BITS, "map stride bits": limits.MAP_STRIDE_BITS, "map box": limits.MAP_BOX,
     "map step": limits.MAP_STEP, "map alignment": limits.MAP_ALIGNMENT, "map box row": limits.MAP_BOX_ROW,
     "map packed alignment": limits.MAP_PACKED_ALIGNMENT, "map packed row": limits.MAP_PACKED_ROW,

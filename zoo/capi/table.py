@@ -149,9 +149,12 @@ class _Writer:
             kind, number = "ZOO_NUMBER_DEFAULT", argument.default
         elif argument.default is not None:
             kind, whole = "ZOO_INTEGER_DEFAULT", argument.default
+        may_be = next(
+            (place for place, one in enumerate(self.kernel.arguments) if (argument.name, one) in self.kernel.in_place), "ZOO_NONE"
+        )
         return (
             f"{{{text(argument.name)}, {text(argument.help)}, {dtypes}, {forms}, {len(argument.dtypes)}, {len(argument.forms)}, {slot}, "
-            f"{int(argument.optional)}, {contract_header.access(argument.access)}, {argument.alignment}, {kind}, {integer(whole)}, {number!r}}}"
+            f"{int(argument.optional)}, {may_be}, {contract_header.access(argument.access)}, {argument.alignment}, {kind}, {integer(whole)}, {number!r}}}"
         )
 
     def _form(self, form: Form) -> str:

@@ -533,7 +533,8 @@ typedef struct {
     int chosen_dtypes[ZOO_MOST_ARGUMENTS]; /* index into the argument's own list */
     int choices[ZOO_MOST_OPTIONS];
     const char *pinned;
-    int asked; /* the argument whose bytes are asked for, or -1 */
+    int64_t limit; /* of multiprocessors; as many as the device has where the call gives none */
+    int asked;     /* the argument whose bytes are asked for, or -1 */
 } call_state;
 
 static void set_value(call_state *call, int slot, int64_t value)
@@ -803,6 +804,21 @@ static void take_description(const call_state *call, array_state *array, const D
     array->expected = array->typed = true;
 }
 
+static zoo_status take_limit(call_state *call, const zoo_argument *given)
+{
+    int64_t most = call->device->multiprocessors, least = most < ZOO_LIMIT_PERSISTENT_CLUSTER ? most : ZOO_LIMIT_PERSISTENT_CLUSTER;
+    if (is_absent(given)) return ZOO_OK;
+    if (given->kind != ZOO_INTEGER || given->value.integer < least || given->value.integer > most) {
+        refuse(call->kernel, ZOO_ARGUMENT_ERROR, "multiprocessors: expected a whole number of %lld to %lld, got ", (long long)least,
+               (long long)most);
+        say_given(given);
+        return ZOO_ARGUMENT_ERROR;
+    }
+    call->limit = given->value.integer;
+    set_value(call, 0, call->limit);
+    return ZOO_OK;
+}
+
 static zoo_status sort_arguments(call_state *call, const zoo_argument *given, size_t count)
 {
     const zoo_kernel *kernel = call->kernel;
@@ -811,6 +827,11 @@ static zoo_status sort_arguments(call_state *call, const zoo_argument *given, si
         bool taken = argument_index(kernel, name) >= 0 || is_option(kernel, name);
         if (!taken && !strcmp(name, "variant") && given[index].kind == ZOO_CHOICE) {
             call->pinned = given[index].value.choice;
+            continue;
+        }
+        if (!taken && !strcmp(name, "multiprocessors")) {
+            zoo_status status = take_limit(call, &given[index]);
+            if (status) return status;
             continue;
         }
         if (!taken) {
@@ -1197,6 +1218,15 @@ static bool intersect(byte_span a, byte_span b)
     return true;
 }
 
+/* Whether two arrays differ in nothing but the address. */
+static bool are_alike(const array_state *one, const array_state *two)
+{
+    bool alike = one->dtype == two->dtype && one->dimensions == two->dimensions;
+    for (int axis = 0; alike && axis < one->dimensions; axis++)
+        alike = one->shape[axis] == two->shape[axis] && one->strides[axis] == two->strides[axis];
+    return alike;
+}
+
 static zoo_status check_overlaps(const call_state *call)
 {
     const zoo_kernel *kernel = call->kernel;
@@ -1207,9 +1237,14 @@ static zoo_status check_overlaps(const call_state *call)
             const array_state *other = &call->arrays[before];
             const zoo_argument_entry *one = &kernel->arguments[index], *two = &kernel->arguments[before];
             if (!other->present || other->empty || (one->access == ZOO_ACCESS_READ && two->access == ZOO_ACCESS_READ)) continue;
-            if (intersect(span_of(array), span_of(other)))
-                return refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: overlaps %s, and the kernel writes %s", one->name, two->name,
-                              one->access != ZOO_ACCESS_READ ? one->name : two->name);
+            bool in_place = one->may_be == before || two->may_be == index;
+            if (in_place && array->address == other->address && are_alike(array, other)) continue;
+            if (intersect(span_of(array), span_of(other))) {
+                const zoo_argument_entry *written = one->access != ZOO_ACCESS_READ ? one : two, *read = written == one ? two : one;
+                refuse(kernel, ZOO_ARGUMENT_ERROR, "%s: overlaps %s, and the kernel writes %s", one->name, two->name, written->name);
+                if (in_place) say("; %s may be %s itself, with its dtype, shape and strides", read->name, written->name);
+                return ZOO_ARGUMENT_ERROR;
+            }
         }
     }
     return ZOO_OK;
@@ -1451,6 +1486,13 @@ static zoo_status make_map(const call_state *call, const zoo_parameter *paramete
     return check_map(call->kernel, call->kernel->arguments[parameter->argument].name, map);
 }
 
+static bool reads_multiprocessors(const zoo_expression *expression)
+{
+    for (int index = 0; index < expression->length; index++)
+        if (expression->code[index].opcode == ZOO_DO_LOAD && expression->code[index].operand == 0) return true;
+    return false;
+}
+
 /* Everything of a launch but the driver's part of it: tensor maps are still zero in the block. */
 static zoo_status lay_out(call_state *call, const zoo_variant *variant, plan_state *plan)
 {
@@ -1472,6 +1514,10 @@ static zoo_status lay_out(call_state *call, const zoo_variant *variant, plan_sta
         refuse(kernel, ZOO_CONSTRAINT_ERROR, "cannot start clusters of ");
         say_tuple(cluster, 3);
         return ZOO_CONSTRAINT_ERROR;
+    }
+    if (call->limit < call->device->multiprocessors && reads_multiprocessors(&kernel->expressions[rule->grid[0]])) {
+        int64_t most = call->limit - call->limit % cluster[0]; /* a CTA each: two would be spread over twice as many */
+        if (grid[0] > most) grid[0] = most;
     }
     if ((status = evaluate(call, rule->alone, &alone))) return status;
     plan->device = call->device->self;
@@ -1540,6 +1586,7 @@ static zoo_status begin_call(call_state *call, const device_state *device, const
     call->kernel = kernel;
     call->device = device;
     call->pinned = NULL;
+    call->limit = device->multiprocessors;
     call->asked = asked;
     call->order_count = 0;
     memset(call->known, 0, sizeof call->known);

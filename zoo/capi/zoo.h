@@ -89,7 +89,7 @@ typedef struct zoo_argument {
     zoo_kind kind;
     union {
         const DLTensor *tensor;
-        int64_t integer;
+        int64_t integer; /* of a size; the name "multiprocessors" limits those that a persistent kernel fills */
         double number;
         const char *choice; /* of an option; the name "variant" pins a variant, for tuning */
     } value;

@@ -51,6 +51,7 @@ typedef struct {
     uint16_t dtype_count, form_count;
     uint16_t slot; /* a scalar's own; an array's `present`, followed by `itemsize` and a flag for each dtype */
     uint16_t optional;
+    uint16_t may_be; /* the output that it may be, or ZOO_NONE */
     zoo_access access;
     int32_t alignment;
     zoo_default default_kind;

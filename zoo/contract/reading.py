@@ -64,7 +64,15 @@ def _kernel(name: str, entry: object) -> Kernel:
     launches = {key: _at(f".launches.{key}", launch, data, arguments) for key, data in values["launches"].items()}
     chosen = _Choices(values["options"], arguments, launches)
     values["variants"] = tuple(_at(f".variants[{index}]", _variant, data, chosen) for index, data in enumerate(values["variants"]))
-    return Kernel(**{**values, "name": name, "arguments": arguments, "launches": launches})
+    kernel = Kernel(**{**values, "name": name, "arguments": arguments, "launches": launches})
+    read_arrays = {one.name for one in arguments.values() if one.kind == "array" and not one.written}
+    written = {one.name for one in arguments.values() if one.written}
+    for name, output in kernel.in_place:
+        if name not in read_arrays or output not in written:
+            raise Malformed(f" has '{name}_may_be_{output}', expected an array that is read and an array that is written").inside(
+                ".promises"
+            )
+    return kernel
 
 
 def _at(step: str, make: Any, *data: Any) -> Any:

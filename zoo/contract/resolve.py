@@ -70,10 +70,15 @@ def resolve(
     capability: tuple[int, int],
     multiprocessors: int,
     variant: str | None = None,
+    limit: int | None = None,
 ) -> Launch:
-    """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument."""
+    """The launch of a call. `arguments` holds arrays, scalars and options by keyword; None is an absent argument.
+
+    A `limit` is less than the device's multiprocessors. Rules that ask for multiprocessors then read the limit, and a grid that depends
+    on them has at most one CTA for each: two would be spread over twice as many multiprocessors.
+    """
     try:
-        return _Resolution(kernel, arguments, capability, multiprocessors).launch(variant)
+        return _Resolution(kernel, arguments, capability, multiprocessors, limit).launch(variant)
     except ExpressionError as error:
         raise ConstraintError(f"{kernel.name}: {error}") from None
 
@@ -81,10 +86,11 @@ def resolve(
 class _Resolution:
     """The state of one resolution: `values` is what expressions read."""
 
-    def __init__(self, kernel: Kernel, arguments: Mapping[str, Any], capability: tuple[int, int], multiprocessors: int):
+    def __init__(self, kernel: Kernel, arguments: Mapping[str, Any], capability: tuple[int, int], multiprocessors: int, limit: int | None):
         self.kernel = kernel
         self.capability = capability
-        self.values: dict[str, int] = {"sms": multiprocessors}
+        self.limit = limit
+        self.values: dict[str, int] = {"sms": multiprocessors if limit is None else limit}
         self.arrays: dict[str, Array] = {}
         self.scalars: dict[str, float] = {}  # whole numbers are among `values`
         self.options: dict[str, str] = {}
@@ -280,7 +286,11 @@ class _Resolution:
         broken = self.placement.overlap({name: array.address for name, array in self.arrays.items()})
         if broken is not None:
             name, other, written = broken
-            self._fail(f"{name}: overlaps {other}, and the kernel writes {written}")
+            read = other if written == name else name
+            whole = (
+                f"; {read} may be {written} itself, with its dtype, shape and strides" if (read, written) in self.kernel.in_place else ""
+            )
+            self._fail(f"{name}: overlaps {other}, and the kernel writes {written}{whole}")
 
     def _placement(self) -> Placement:
         """The rules for addresses that follow from arguments alone; those of tensor maps come with the variant."""
@@ -290,7 +300,16 @@ class _Resolution:
         pairs = ((name, other) for index, name in enumerate(names) for other in names[:index])
         written = ((pair, [name for name in pair if arguments[name].written]) for pair in pairs)
         apart = tuple((name, other, those[0]) for (name, other), those in written if those)
-        return Placement(spans, {name: arguments[name].alignment for name in spans}, apart)
+        in_place = self.kernel.in_place
+        may_be_one = frozenset(
+            (name, other) for name, other, _ in apart if {(name, other), (other, name)} & in_place and self._are_alike(name, other)
+        )
+        return Placement(spans, {name: arguments[name].alignment for name in spans}, apart, may_be_one)
+
+    def _are_alike(self, name: str, other: str) -> bool:
+        """Whether two arrays differ in nothing but the address."""
+        of_both = [(self.dtypes[one], self.arrays[one].shape, self.strides[one]) for one in (name, other)]
+        return of_both[0] == of_both[1]
 
     def _span(self, name: str, array: Array) -> Span:
         itemsize = DTYPES[self.dtypes[name]].bytes
@@ -346,6 +365,8 @@ class _Resolution:
         cluster = tuple(expression.evaluate(values) for expression in rule.cluster)
         if not all(1 <= extent <= limits.CLUSTER for extent in cluster):
             self._fail(f"cannot start clusters of {_tuple(cluster)}", ConstraintError)
+        if self.limit is not None and "sms" in rule.grid[0].names:
+            grid = (min(grid[0], self.limit - self.limit % cluster[0]), *grid[1:])
         block = bytearray(rule.parameter_bytes)
         pointers: list[tuple[int, str]] = []
         tensor_maps: list[tuple[int, str, TensorMap]] = []

@@ -64,6 +64,7 @@ _FORMULAS = ListOf(Formula(), "expressions")
 _OF_THREE = ListOf(Formula(), "expressions", range(3, 4))
 _UP_TO_FIVE = ListOf(Formula(), "expressions", range(1, 6))
 _HELP = "One sentence for the caller."
+_MAY_BE = "_may_be_"  # in the promise that an input may be an output
 
 
 def block_layout(kinds: Iterable[str]) -> tuple[list[int], int]:
@@ -399,7 +400,11 @@ class Kernel:
     table: str = field(metadata=says(FileName(), "The path of the table in the tree of tables.", stands=MANIFEST))
     source: str = field(metadata=says(FileName(), "The CUDA source: in a table beside it, in the manifest a path in the tree of tables."))
     promises: dict[str, bool] = field(
-        metadata=says(TableOf(Truth(), "true or false"), "What holds of every call; each has a test.", default={})
+        metadata=says(
+            TableOf(Truth(), "true or false"),
+            "What holds of every call; each has a test. `x_may_be_y`: what is read of x may be what is written of y, in one memory.",
+            default={},
+        )
     )
     options: dict[str, Option] = field(
         metadata=says(TableOf(Subtable("option"), "options", _A_NAME), "What the caller may choose.", default={})
@@ -432,6 +437,12 @@ class Kernel:
     @cached_property
     def archs(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(variant.arch for variant in self.variants))
+
+    @cached_property
+    def in_place(self) -> frozenset[tuple[str, str]]:
+        """(input, output) that may be one array: where an element of the input is read, the same threads write the output's later."""
+        pairs = (name.partition(_MAY_BE) for name, kept in self.promises.items() if kept and _MAY_BE in name)
+        return frozenset((one, other) for one, _, other in pairs)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"

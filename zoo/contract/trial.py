@@ -53,14 +53,19 @@ def check(kernel: Kernel, call: Settled, variant: str | None = None) -> None:
 
 
 def without_idle_workspaces(
-    kernel: Kernel, call: Settled, capability: tuple[int, int], multiprocessors: int, variant: str | None
+    kernel: Kernel,
+    call: Settled,
+    capability: tuple[int, int],
+    multiprocessors: int,
+    variant: str | None,
+    limit: int | None = None,
 ) -> Settled:
     """The call without the workspaces that may be left out and that the variant chosen for it takes no notice of."""
     spare = [name for name, one in call.made.items() if one.access == "workspace" and kernel.arguments[name].optional]
     if not spare:
         return call
     try:
-        chosen = resolve(kernel, _anywhere(call), capability, multiprocessors, variant).variant
+        chosen = resolve(kernel, _anywhere(call), capability, multiprocessors, variant, limit).variant
     except ZooError:
         return call  # the call itself says it
     idle = [name for name in spare if f"{name}.present" not in chosen.when.names]

@@ -27,6 +27,7 @@ from zoo.jax.described import Described, Part
 from zoo.packaged import packaged
 from zoo.runtime import driver
 from zoo.runtime.arrays import ptr, view
+from zoo.runtime.multiprocessors import multiprocessors
 from zoo.runtime.recent import Recent
 
 TARGET = "zoo_launch"
@@ -74,7 +75,8 @@ def _planned(frame: int, stream: int, key: int) -> tuple[Any, Sequence[int], Seq
     parts = [(call.inputs[number], buffers[number]) for number in inputs]
     parts += zip(call.results, buffers[len(call.inputs) :], strict=True)
     arguments = {part.name: ptr(buffer.address, part.shape, part.dtype, part.strides, device) for part, buffer in parts}
-    plan = packaged.prepare(call.kernel, stream=stream, variant=call.variant, **arguments, **dict(call.settings))
+    with multiprocessors(None):  # a thread of the program may be the one that XLA calls from, and plans are kept
+        plan = packaged.prepare(call.kernel, stream=stream, variant=call.variant, **arguments, **dict(call.settings))
     if not hasattr(_local, "plans"):
         _local.plans = Recent(_MOST_PLANS)
     found = _local.plans[key, stream] = plan, inputs, range(len(call.results))

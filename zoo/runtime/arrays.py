@@ -56,11 +56,11 @@ class Kind:
 # The call as a whole
 
 
-def read(arguments: Mapping[str, object], variant: str | None = None) -> tuple[list[Any], list[int]]:
-    """The form of a call and the addresses of its arrays. The form is the pinned variant and then of each array its name, kind and
-    signature, of anything else its name, type and value; torch's signatures lie flat in it, which makes comparing forms cheaper.
+def read(arguments: Mapping[str, object], variant: str | None = None, limit: int | None = None) -> tuple[list[Any], list[int]]:
+    """The form of a call and the addresses of its arrays. The form is the pinned variant, with the limit of multiprocessors if there is
+    one, and then of each array its name, kind and signature, of anything else its name, type and value; torch's signatures lie flat in it, which makes comparing forms cheaper.
     Calls of one form differ in addresses alone."""
-    form: list[Any] = [variant]
+    form: list[Any] = [variant if limit is None else (variant, limit)]
     addresses: list[int] = []
     try:
         for name, value in arguments.items():

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "061de4fbb17f00625b17b5438edea4f34e8ddff2ca6cd58f1cbc71a113c94992"
+MANIFEST_SHA256 = "eaf0d0a431f0c1d35519c2198bfdaeb5d64299b2515fd5e5e2a7479e92dd93fb"

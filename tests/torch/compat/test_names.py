@@ -7,14 +7,17 @@ import logging
 import subprocess
 import sys
 from functools import cache
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+import zoo
 import zoo.compat.deep_gemm as deep_gemm
 from tests.recorder import ROOT
 from tests.torch.compat.operands import tokens, untouched, weights
 from zoo.compat.deep_gemm import real, settings
+from zoo.compat.deep_gemm.start import starter
 from zoo.errors import ArgumentError
 
 LACKING = [
@@ -77,19 +80,28 @@ def test_every_name_is_there_and_in_the_places_that_clients_import():
     assert deep_gemm.utils.get_mk_alignment_for_contiguous_layout() == deep_gemm.get_m_alignment_for_contiguous_layout() == 128
 
 
-def test_settings_are_kept_and_a_limit_that_is_not_kept_says_so(monkeypatch, caplog):
-    for name in ("_sms", "_tc_util", "_pdl", "alignment"):
+def test_settings_are_kept(monkeypatch):
+    for name in ("sms", "_tc_util", "_pdl", "alignment"):
         monkeypatch.setattr(settings, name, getattr(settings, name))
-    with caplog.at_level(logging.WARNING):
-        deep_gemm.set_num_sms(100)
-        deep_gemm.set_num_sms(90)
-    assert deep_gemm.get_num_sms() == 90 and caplog.text.count("all multiprocessors") == 1
+    deep_gemm.set_num_sms(100)
+    deep_gemm.set_num_sms(90)
+    assert deep_gemm.get_num_sms() == 90
     deep_gemm.set_tc_util(50), deep_gemm.set_pdl(False), deep_gemm.set_mk_alignment_for_contiguous_layout(32)
     assert (deep_gemm.get_tc_util(), deep_gemm.get_pdl(), deep_gemm.get_mk_alignment_for_contiguous_layout()) == (50, False, 32)
     deep_gemm.set_ignore_compile_dims(True), deep_gemm.set_block_size_multiple_of((64, 64))
     for wrong in (0, 1.5, True):
         with pytest.raises(ArgumentError, match="number of rows"):
             deep_gemm.set_mk_alignment_for_contiguous_layout(wrong)
+        with pytest.raises(ArgumentError, match="set_num_sms: expected a whole number of 4"):
+            deep_gemm.set_num_sms(wrong)
+    assert deep_gemm.get_num_sms() == 90
+
+
+def test_a_number_of_multiprocessors_goes_with_every_launch(monkeypatch):
+    monkeypatch.setattr(settings, "sms", None)
+    deep_gemm.set_num_sms(100)
+    launch = starter(SimpleNamespace(is_cuda=True))
+    assert launch.func == zoo.launch and launch.keywords == {"multiprocessors": 100}
 
 
 @pytest.fixture

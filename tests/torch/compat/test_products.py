@@ -81,16 +81,23 @@ def test_c_that_overlaps_d_is_read_before_it_is_written():
     assert_product(d, numbers(a), numbers(b), before.float())
 
 
-@pytest.mark.parametrize("where", ["d itself", "memory of d", "elsewhere"])
-def test_a_kernel_never_gets_a_c_in_the_memory_that_it_writes(where, monkeypatch):
+@pytest.mark.parametrize("where", ["d itself", "view of d", "memory of d", "another dtype", "elsewhere"])
+def test_a_kernel_gets_a_c_in_the_memory_that_it_writes_only_where_c_is_d(where, monkeypatch):
     memory, started = normal(17, 64), []
     d = memory[:16]
-    c = {"d itself": d, "memory of d": memory[1:], "elsewhere": normal(16, 64)}[where]
+    c = {
+        "d itself": d,
+        "view of d": d.view(16, 64),
+        "memory of d": memory[1:],
+        "another dtype": d.view(torch.float16),
+        "elsewhere": normal(16, 64),
+    }
     monkeypatch.setattr(products, "starter", lambda d: lambda kernel, **arguments: started.append(arguments))
-    deep_gemm.fp8_gemm_nt(tokens(16, 128), weights(64, 128), d, c=c)
+    deep_gemm.fp8_gemm_nt(tokens(16, 128), weights(64, 128), d, c=c[where])
     (given,) = started
-    assert torch.equal(given["c"], c) and given["d"] is d and not overlap(given["c"], d)
-    assert (given["c"] is c) == (where == "elsewhere")  # nothing is copied without need
+    copied = where in ("memory of d", "another dtype")
+    assert torch.equal(given["c"], c[where]) and given["d"] is d and (given["c"] is c[where]) != copied  # nothing is copied without need
+    assert not copied or not overlap(given["c"], d)
 
 
 def test_tensors_of_a_gpu_go_the_short_way():

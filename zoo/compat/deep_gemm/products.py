@@ -13,7 +13,7 @@ import torch
 
 from zoo.compat.deep_gemm import real, settings
 from zoo.compat.deep_gemm.scales import unpacked
-from zoo.compat.deep_gemm.start import overlap, refuse_pairs, starter
+from zoo.compat.deep_gemm.start import compiling, overlap, refuse_pairs, same, starter
 from zoo.compat.deep_gemm.weight_gradients import both_by_rows
 from zoo.errors import ArgumentError
 
@@ -56,7 +56,7 @@ def fp8_fp4_gemm_nt(
     if c is None:
         starter(d)("gemm.fp8b128.dense", a=x, a_scale=x_scale, b=w, b_scale=w_scale, d=d)
     else:
-        c = c.clone() if overlap(c, d) else c  # the kernel reads c while other tiles of d are written
+        c = c.clone() if overlap(c, d) and not _in_place(c, d) else c  # the kernel reads c while other tiles of d are written
         starter(d)("gemm.fp8b128.dense", a=x, a_scale=x_scale, b=w, b_scale=w_scale, c=c, d=d)
 
 
@@ -181,6 +181,11 @@ def _lacks(a: torch.Tensor, b: torch.Tensor, recipe: Recipe, recipe_a: Part, rec
     if tuple(parts[0]) == _ROWS and tuple(parts[1]) in (_ROWS, _SQUARES):
         return None
     return f"scales are for 1 x 128 of a and for 128 x 128 or 1 x 128 of b, got recipes {parts[0]} and {parts[1]}"
+
+
+def _in_place(c: torch.Tensor, d: torch.Tensor) -> bool:
+    """Whether a kernel takes d for c. An operator of a compiled function, whose arguments torch may copy, does not."""
+    return not compiling() and same(c, d)
 
 
 def _nothing_to_multiply(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor, c: torch.Tensor | None) -> None:

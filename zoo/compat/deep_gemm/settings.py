@@ -1,41 +1,49 @@
-"""What DeepGEMM lets a program set. Alignment and compile mode have an effect; the others are kept and returned."""
+"""What DeepGEMM lets a program set. Multiprocessors, alignment and compile mode have an effect; the others are kept and returned."""
 
 from __future__ import annotations
 
-import logging
 import os
 
+from zoo.contract.limits import PERSISTENT_CLUSTER
+from zoo.contract.whole_numbers import whole
 from zoo.errors import ArgumentError
 
-_log = logging.getLogger("zoo.compat.deep_gemm")
 _DEFAULT_ALIGNMENT = 128
 
-# Read by products at each call. `fill` says whether rows of -1 in m_indices are computed as DeepGEMM computes them.
+# Read by products at each call. `sms` limits the multiprocessors, None where nothing was set. `fill` says whether rows of -1 in m_indices are computed as DeepGEMM computes them.
 alignment = _DEFAULT_ALIGNMENT
 compile_mode = 0
+sms: int | None = None
 fill = os.environ.get("ZOO_DEEP_GEMM_PADDING", "fill") != "skip"
 
-_sms: int | None = None
 _tc_util = 100
 _pdl = True
 
 
 def get_num_sms() -> int:
     """Multiprocessors of the current device, or what was set."""
-    if _sms is not None:
-        return _sms
-    import torch
-
-    if not torch.cuda.is_available():
+    if sms is not None:
+        return sms
+    present = _present()
+    if present is None:
         raise ArgumentError("get_num_sms: torch sees no GPU here; set_num_sms(n) gives a number to programs that only ask for it")
-    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+    return present
 
 
 def set_num_sms(new_num_sms: int) -> None:
-    global _sms
-    if _sms is None:
-        _log.warning("set_num_sms(%s) is kept, and zoo's kernels use all multiprocessors all the same", new_num_sms)
-    _sms = new_num_sms
+    """Persistent kernels fill so many multiprocessors at most, in all threads. `zoo.multiprocessors` limits compiled functions."""
+    global sms
+    present = _present()
+    sms = whole(new_num_sms, "set_num_sms", PERSISTENT_CLUSTER, 2**31 - 1 if present is None else present)
+
+
+def _present() -> int | None:
+    """Multiprocessors of the current device; None without a GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
 
 
 def get_tc_util() -> int:

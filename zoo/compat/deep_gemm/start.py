@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
 
 import zoo.torch  # noqa: F401 registers torch.ops.zoo
+from zoo.compat.deep_gemm import settings
 from zoo.errors import ArgumentError
 from zoo.packaged import launch
 
@@ -16,7 +18,9 @@ compiling = torch.compiler.is_compiling
 def starter(d: torch.Tensor) -> Any:
     """What starts a kernel that writes d: called with the kernel's name and its arguments by name."""
     try:
-        return launch if d.is_cuda and not compiling() else _operate
+        if not d.is_cuda or compiling():
+            return _operate
+        return launch if settings.sms is None else partial(launch, multiprocessors=settings.sms)
     except AttributeError:
         raise ArgumentError(f"d: expected a tensor that the product is written into, got a {type(d).__name__}") from None
 
@@ -43,3 +47,10 @@ def shapes(operand: Any) -> str:
 def overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether two tensors may share memory. Those of different storages do not; while torch compiles there is no memory to ask about."""
     return x is y or compiling() or x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+
+
+def same(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether two tensors of one shape are the same elements. While torch compiles, only a tensor itself is."""
+    if x is y:
+        return True
+    return not compiling() and x.dtype == y.dtype and x.stride() == y.stride() and x.data_ptr() == y.data_ptr()

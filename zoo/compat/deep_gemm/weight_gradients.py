@@ -11,7 +11,7 @@ import torch
 
 from zoo.compat.deep_gemm import real, settings
 from zoo.compat.deep_gemm.scales import BLOCK, align, by_blocks, ceil_div
-from zoo.compat.deep_gemm.start import compiling, overlap, refuse_pairs, starter
+from zoo.compat.deep_gemm.start import overlap, refuse_pairs, same, starter
 from zoo.errors import ArgumentError
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -134,8 +134,7 @@ def _accumulates(name: str, d: torch.Tensor, c: torch.Tensor | None) -> bool:
         return False
     if c.dtype != d.dtype or c.shape != d.shape:
         raise ArgumentError(f"{name}: c: expected {d.dtype} {tuple(d.shape)} as d, got {c.dtype} {tuple(c.shape)}")
-    same = c is d or (not compiling() and c.data_ptr() == d.data_ptr() and c.stride() == d.stride())
-    if not same:
+    if not same(c, d):
         d.copy_(c.clone() if overlap(c, d) else c)
     return True
 
