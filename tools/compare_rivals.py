@@ -1,11 +1,11 @@
 """Times zoo beside other libraries on a GPU and records what the README's picture and docs/performance.md show.
 
-    python tools/compare_rivals.py [--seed 1] [--problems 16] [--seconds 330] [--output docs/rivals.json]
+    python tools/compare_rivals.py [--seed 1] [--problems 16] [--seconds 220] [--output docs/rivals.json]
 
-Part 1: gemm.fp8b128.dense on problems that a seed draws, so many for each band of tokens, beside torch's block-wise product, DeepGEMM and
-torch's tensor-wise product. Part 2: whole gpt-oss layers beside triton_kernels and torch's bf16 layer. Each result is checked before it is
-timed; all take turns in CUDA graphs over operands that exceed the L2 cache. Nothing is built, and what cannot be imported is left out with
-the reason. The file is written after every problem. Exit status 1: zoo was wrong.
+gemm.fp8b128.dense on problems that a seed draws, so many for each band of tokens, beside torch's block-wise product, DeepGEMM and torch's
+tensor-wise product. Each result is checked before it is timed; all take turns in CUDA graphs over operands that exceed the L2 cache. Nothing
+is built, and what cannot be imported is left out with the reason. The file is written after every problem. Exit status 1: zoo was wrong.
+tools/layer_tables.py times whole layers.
 """
 
 from __future__ import annotations
@@ -29,28 +29,24 @@ import zoo
 from tools.documentation.comparison import FILE, Comparison
 from tools.lab.gemm_shapes import BANDS, unseen
 from zoo.benchmark.graphs import TorchReplay, in_turns
-from zoo.benchmark.layer_models import MODELS
-from zoo.benchmark.moe_layers import LAYERS, LESS, Layer, Tokens
 from zoo.benchmark.operands import BLOCKS, SQUARES, Operands, column_major
 from zoo.benchmark.product import Product
-from zoo.benchmark.rivals import RIVALS, Case, Unavailable, checked, replayed, torch_with_gpu
+from zoo.benchmark.rivals import RIVALS, Case, Unavailable, replayed, torch_with_gpu
 from zoo.packaged import packaged
 from zoo.runtime import driver
 from zoo.runtime.hardware import describe
 
 DENSE = "gemm.fp8b128.dense"
 BESIDE = ("torch block-wise", "DeepGEMM", "torch tensor-wise")
-TOKENS = (1, 8, 32, 128, 512, 2048, 8192)
 ROUNDS = 11
 WHERE = "cuda:0"
-CALLS = 8  # of a layer, each with its own tokens and routing
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--problems", type=int, default=16, help="of each band of tokens (default: 16)")
-    parser.add_argument("--seconds", type=float, default=330, help="begin nothing after so many (default: 330)")
+    parser.add_argument("--seconds", type=float, default=220, help="begin nothing after so many (default: 220)")
     parser.add_argument("--output", type=Path, default=FILE)
     asked = parser.parse_args()
     torch, end = torch_with_gpu(), time.monotonic() + asked.seconds
@@ -62,25 +58,19 @@ def main() -> None:
         "libraries": libraries(),
         "digest": packaged.digest,
         "seed": asked.seed,
-        "less": {name: rival.less for name, rival in RIVALS.items() if name in BESIDE and rival.less} | LESS,
+        "less": {name: rival.less for name, rival in RIVALS.items() if name in BESIDE and rival.less},
         "dense": [],
-        "layers": [],
     }
     wrong = left = 0
-    # layers have the last third of the time
-    for part, steps, until in (
-        ("dense", dense(torch, problems(asked.seed, asked.problems)), end - asked.seconds / 3),
-        ("layers", layers(torch), end),
-    ):
-        for words, step in steps:
-            if time.monotonic() > until:
-                left += 1
-                continue
-            one = step()
-            wrong += "zoo" in one["refused"]
-            found[part].append(one)
-            asked.output.write_text(json.dumps(found, indent=1) + "\n")
-            print(words, said(one), flush=True)
+    for words, step in dense(torch, problems(asked.seed, asked.problems)):
+        if time.monotonic() > end:
+            left += 1
+            continue
+        one = step()
+        wrong += "zoo" in one["refused"]
+        found["dense"].append(one)
+        asked.output.write_text(json.dumps(found, indent=1) + "\n")
+        print(words, said(one), flush=True)
     ratios = Comparison(found).ratios()
     found["bands"] = [asdict(one) for one in ratios]
     asked.output.write_text(json.dumps(found, indent=1) + "\n")
@@ -132,37 +122,6 @@ def zoo_block_wise(torch: Any, product: Product, device: str) -> Case:
         return d
 
     return Case(call, one.expected, one.bytes)
-
-
-def layers(torch: Any) -> Steps:
-    held: dict[str, Any] = {}  # one model's weights, as each library wants them
-
-    def prepared(model: str) -> Any:
-        if model not in held:
-            held.clear()
-            # Two copies in turn: the experts of the call before are not in the L2 cache.
-            held[model] = [Layer(torch, MODELS[model], WHERE) for _ in range(2)], dict[str, Any]()
-        return held[model]
-
-    def step(model: str, count: int) -> dict[str, Any]:
-        refused, replays = dict[str, str](), dict[str, TorchReplay]()
-        product = Product("", "", count, MODELS[model].hidden, MODELS[model].inner)
-        weights, made = prepared(model)
-        tokens = [Tokens(weights[call % 2], count) for call in range(CALLS)]
-        for name, kind in LAYERS.items():
-            try:
-                if name not in made:
-                    made[name] = [kind(one) for one in weights]
-                cases = [made[name][call % 2].case(one) for call, one in enumerate(tokens)]
-                checked(lambda *_, first=cases[0]: first, product, WHERE)
-                replays[name] = TorchReplay(torch, [one.call for one in cases], 0)
-            except Unavailable as reason:
-                refused[name] = str(reason)
-            except Exception as refusal:  # of another library, or of memory: the next one is timed all the same
-                refused[name] = f"refuses: {type(refusal).__name__}: {str(refusal).strip()[:200]}"
-        return {"model": model, "tokens": count, "microseconds": timed(replays), "refused": refused}
-
-    return ((f"{model}, {count} tokens", partial(step, model, count)) for model, one in MODELS.items() if one.gpt_oss for count in TOKENS)
 
 
 def timed(replays: dict[str, TorchReplay]) -> dict[str, float]:

@@ -267,7 +267,7 @@ def serving(torch: Any, seed: int) -> Steps:
             try:
                 if who not in made:
                     made[who] = [kind(one) for one in weights]
-                cases = [made[who][call % len(weights)].routed(one) for call, one in enumerate(tokens)]
+                cases = [made[who][call % len(weights)].case(one) for call, one in enumerate(tokens)]
                 checked(lambda *_, first=cases[0]: first, product, WHERE)
                 calls[who] = TorchReplay(torch, [one.call for one in cases], 0)
             except Exception as refusal:  # of another library, or of memory: the next one is timed all the same
@@ -287,7 +287,7 @@ def decode(torch: Any, seed: int) -> Steps:
             gc.collect()
             held[name] = ExpertsLayer(Layer(torch, MODELS[name], WHERE), ids_given=True)
         served = held[name]
-        cases = [served.routed(Tokens(served.layer, count)) for _ in range(DECODED_LAYERS)]
+        cases = [served.case(Tokens(served.layer, count)) for _ in range(DECODED_LAYERS)]
         checked(lambda *_: cases[0], Product("", "", count, served.layer.model.hidden, served.layer.model.inner), WHERE)
         replay = TorchReplay(torch, [one.call for one in cases], 0)
         times = in_turns({"zoo": replay}, ROUNDS)

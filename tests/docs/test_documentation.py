@@ -250,7 +250,9 @@ def test_a_new_comparison_is_a_new_picture_and_new_tables(copy):
     dense = [{"sizes": {"M": M, "N": 64, "K": 64}, "microseconds": times, "refused": {}} for M in (1, 100, 1000, 10000)]
     layers = [{"model": "gpt-oss-20b", "tokens": T, "microseconds": {"zoo": 10.0, "torch bf16": 9.0}, "refused": {}} for T in (1, 8)]
     words = {"device": "GPU", "driver": "1", "date": "2026-01-01", "libraries": {}, "less": {}}
-    (copy / "docs" / "rivals.json").write_text(json.dumps({**words, "dense": dense, "layers": layers}))
+    about = {"device": "GPU", "driver": "1", "libraries": {}, "date": "2026-01-01", "digest": ""}
+    (copy / "docs" / "rivals.json").write_text(json.dumps({**words, "dense": dense}))
+    (copy / "docs" / "layers.json").write_text(json.dumps({"serving": {"about": about, "rows": layers}}))
     done = subprocess.run([sys.executable, copy / "tools" / "generate_docs.py", "--check"], capture_output=True, text=True)
     for name in ("README.md", "docs/performance.md", "docs/pictures/tokens_dark.svg", "docs/pictures/tokens_light.svg"):
         assert f"{name} is out of date" in done.stderr

@@ -1,4 +1,7 @@
-"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU in one run."""
+"""docs/rivals.json: zoo beside other libraries, as tools/compare_rivals.py measured it on one GPU in one run.
+
+Whole layers are those that serve in docs/layers.json.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from tools.lab.gemm_shapes import BANDS
 FILE = Path(__file__).resolve().parents[2] / "docs" / "rivals.json"
 COMMAND = "python tools/compare_rivals.py"
 Band = tuple[int, int]
+_LESS = {"torch bf16": "bf16 weights, with 3.8 times the bytes"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Comparison:
     """What a record says. `less`: what a rival does less than zoo; a rival that does the same job is not in it."""
 
     def __init__(self, record: dict[str, Any]):
-        self.record, self.less = record, dict[str, str](record["less"])
+        self.record, self.less = {"layers": [], **record}, dict[str, str](record["less"]) | _LESS
 
     @property
     def machine(self) -> str:
@@ -41,7 +45,7 @@ class Comparison:
 
     def rivals(self, part: str) -> list[str]:
         """Those that have a time somewhere, those of the same job first."""
-        named = dict.fromkeys(name for one in self.record[part] for name in one["microseconds"] if name != "zoo")
+        named = dict.fromkeys(name for one in self.record[part] for name in one["microseconds"] if not name.startswith("zoo"))
         return sorted(named, key=lambda name: name in self.less)
 
     def ratios(self) -> list[Ratio]:
@@ -60,7 +64,8 @@ class Comparison:
         found: dict[str, list[tuple[int, dict[str, float]]]] = {}
         for one in self.record["layers"]:
             if "zoo" in one["microseconds"]:
-                found.setdefault(one["model"], []).append((one["tokens"], one["microseconds"]))
+                times = {name: time for name, time in one["microseconds"].items() if not name.startswith("zoo,")}
+                found.setdefault(one["model"], []).append((one["tokens"], times))
         return {model: sorted(rows, key=lambda row: row[0]) for model, rows in found.items()}
 
     def refused(self, part: str) -> dict[str, str]:
@@ -81,4 +86,6 @@ def kinds_of_tokens(band: Sequence[int]) -> str:
 def comparison(file: Path = FILE) -> Comparison:
     if not file.exists():
         sys.exit(f"{file.name} does not exist; on a GPU `{COMMAND}` makes it")
-    return Comparison(json.loads(file.read_text()))
+    layers = file.with_name("layers.json")
+    served = json.loads(layers.read_text()).get("serving", {}).get("rows", []) if layers.exists() else []
+    return Comparison({**json.loads(file.read_text()), "layers": served})

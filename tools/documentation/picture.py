@@ -1,4 +1,4 @@
-"""The README's picture, drawn as SVG from docs/rivals.json: zoo's dense FP8 GEMM and a gpt-oss layer beside other libraries, over tokens."""
+"""The README's picture, drawn as SVG from docs/rivals.json and docs/layers.json: zoo's dense FP8 GEMM and a gpt-oss layer beside other libraries, over tokens."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def caption(found: Comparison) -> str:
 def _footnotes(found: Comparison) -> tuple[str, str]:
     return (
         f"{found.machine}. Each result was checked.",
-        f"Left: {len(found.record['dense'])} problems drawn by a seed, lines are geometric means. Right: MXFP4 weights, the routing is given.",
+        f"Left: {len(found.record['dense'])} problems drawn by a seed, lines are geometric means. Right: MXFP4 weights, from the router's logits.",
     )
 
 

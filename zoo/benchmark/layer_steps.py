@@ -176,7 +176,7 @@ def _served(torch: Any, asked: Asked, device: str, alone: bool) -> tuple[dict[st
             continue
         try:
             library = kind(layer)
-            cases = [library.routed(one) for one in sets]
+            cases = [library.case(one) for one in sets]
             error = error_of(torch, cases[0], product, device)
             if not error <= cases[0].tolerance:
                 raise Unavailable(f"wrong: its error is {error:.2g} of the result's, {cases[0].tolerance:.2g} is allowed")

@@ -1,8 +1,7 @@
 """Whole mixture-of-experts layers for serving, as zoo and other libraries compute them: tokens go in, the sums of their experts come out.
 
 gpt-oss has MXFP4 weights with biases, gates and ups interleaved. Other models have FP8 weights with a scale for 128 x 128. Each layer is a
-rival in the sense of zoo.benchmark.rivals: a call that is ready to be timed, and the rows that it must give. `case` has the routing
-given; `routed` begins with the router's logits.
+rival in the sense of zoo.benchmark.rivals: a call that is ready to be timed, from the router's logits, and the rows that it must give.
 """
 
 from __future__ import annotations
@@ -51,10 +50,6 @@ class Tokens:
         self.x = torch.randn(count, model.hidden, device=device).to(torch.bfloat16)
         self.logits = torch.randn(count, model.experts, device=device)
         self.experts, self.shares = self.chosen()
-        order = self.experts.flatten().argsort(stable=True)
-        self.token, self.place = (order // model.top_k).int(), order.argsort()  # whose each row is; where a token's rows are
-        self.ends = torch.bincount(self.experts.flatten(), minlength=model.experts).cumsum(0).int()
-        self.share_of_row = self.shares.flatten()[order].contiguous()
         self._expected: dict[tuple[int, ...], Any] = {}  # of libraries that are checked at the same rows
 
     def chosen(self) -> tuple[Any, Any]:
@@ -92,38 +87,6 @@ def _weights(torch: Any, model: Model, shape: tuple[int, int, int], device: str)
     return one
 
 
-class ZooLayer:
-    """FP8 activations by MXFP4 weights in three launches; torch gathers and adds a token's rows."""
-
-    tolerance = FP8_TOLERANCE
-
-    def __init__(self, layer: Layer):
-        import zoo.torch  # noqa: F401  registers the operators
-
-        self.layer, torch, self.ops = layer, layer.torch, layer.torch.ops.zoo
-        codes = [one.elements.view(torch.uint8) for one in (layer.first, layer.second)]
-        scales = [one.scales.view(torch.uint8).view(torch.float8_e8m0fnu) for one in (layer.first, layer.second)]
-        self.first = self.ops.pack_mxfp4_fragments(*(one.unflatten(1, (-1, 2)) for one in (codes[0], scales[0])), gates="interleaved")
-        self.second = self.ops.pack_mxfp4_fragments(codes[1], scales[1])
-
-    def case(self, tokens: Tokens) -> Case:
-        ops, layer, x, token, ends = self.ops, self.layer, tokens.x, tokens.token, tokens.ends
-        place, share = tokens.place, tokens.share_of_row
-        T, top_k, K = len(x), layer.model.top_k, layer.model.hidden
-        gated = {"limit": LIMIT, "gates": "interleaved", "activation": "gpt_oss", "order": "fragments"}
-        multiply = ops.gemm_fp8_mxfp4_m_grouped_gather_swiglu_fp8b128
-
-        def call() -> Any:
-            q, scales = ops.quantize_fp8token_rows(x, order="fragments")
-            h, h_scales = multiply(q, *self.first, token, ends, a_scale=scales, bias=layer.first_bias.unflatten(1, (-1, 2)), **gated)
-            y = ops.gemm_fp8_mxfp4_m_grouped_contiguous(
-                h, *self.second, ends, a_block_scale=h_scales, bias=layer.second_bias, row_scale=share
-            )
-            return y[place].view(T, top_k, K).sum(1)
-
-        return Case(call, tokens.expected, self.layer.bytes, self.tolerance)
-
-
 class TritonLayer:
     """bf16 activations by MXFP4 weights: two launches with the gather, the activation, the scatter and the sum in them."""
 
@@ -141,29 +104,17 @@ class TritonLayer:
         ]
 
     def case(self, tokens: Tokens) -> Case:
-        plan, gather, scatter = self.routing(tokens.logits, self.layer.model.top_k)[:3]
-        biases = [one.float() for one in (self.layer.first_bias, self.layer.second_bias)]
-        x = tokens.x
-
-        def call() -> Any:
-            return self._multiplied(x, biases, plan, gather, scatter)
-
-        return Case(call, tokens.expected, self.layer.bytes, self.tolerance)
-
-    def routed(self, tokens: Tokens) -> Case:
         biases = [one.float() for one in (self.layer.first_bias, self.layer.second_bias)]
         x, logits, top_k, routing = tokens.x, tokens.logits, self.layer.model.top_k, self.routing
 
+        multiply, (first, of_first), (second, of_second) = self.multiply.matmul_ogs, *self.weights
+
         def call() -> Any:
             plan, gather, scatter = routing(logits, top_k)[:3]
-            return self._multiplied(x, biases, plan, gather, scatter)
+            h = multiply(x, first, biases[0], plan, gather_indx=gather, precision_config=of_first, fused_activation=self.activation)
+            return multiply(h, second, biases[1], plan, scatter_indx=scatter, precision_config=of_second, gammas=plan.gate_scal)
 
         return Case(call, tokens.expected, self.layer.bytes, self.tolerance)
-
-    def _multiplied(self, x: Any, biases: Any, plan: Any, gather: Any, scatter: Any) -> Any:
-        multiply, (first, of_first), (second, of_second) = self.multiply.matmul_ogs, *self.weights
-        h = multiply(x, first, biases[0], plan, gather_indx=gather, precision_config=of_first, fused_activation=self.activation)
-        return multiply(h, second, biases[1], plan, scatter_indx=scatter, precision_config=of_second, gammas=plan.gate_scal)
 
 
 class TorchLayer:
@@ -176,21 +127,6 @@ class TorchLayer:
         self.weights = [torch.stack([one.numbers(expert).to(torch.bfloat16) for expert in range(E)]) for one in (layer.first, layer.second)]
 
     def case(self, tokens: Tokens) -> Case:
-        layer, torch, x, token, ends, place = self.layer, self.layer.torch, tokens.x, tokens.token, tokens.ends, tokens.place
-        T, top_k, K = len(x), layer.model.top_k, layer.model.hidden
-        first, second = (one.transpose(-2, -1) for one in self.weights)
-        sizes = torch.diff(ends, prepend=ends.new_zeros(1))
-        expert = torch.arange(len(sizes), device=ends.device).repeat_interleave(sizes)
-        first_bias, second_bias, share = layer.first_bias, layer.second_bias, tokens.share_of_row[:, None].to(torch.bfloat16)
-
-        def call() -> Any:
-            sums = torch._grouped_mm(x[token], first, offs=ends) + first_bias[expert]
-            y = torch._grouped_mm(layer.activated(sums), second, offs=ends) + second_bias[expert]
-            return (y * share)[place].view(T, top_k, K).sum(1)
-
-        return Case(call, tokens.expected, self.layer.bytes, self.tolerance)
-
-    def routed(self, tokens: Tokens) -> Case:
         from zoo.benchmark.torch_experts import experts, gpt_oss, silu
 
         activation, biases, chosen = gpt_oss if self.layer.model.gpt_oss else silu, self.layer.biases, tokens.chosen
@@ -218,7 +154,7 @@ class ExpertsLayer:
         first, second = (Quantized(one.elements, one.scales, word, squares=squares) for one in (layer.first, layer.second))
         self.module = Experts.from_quantized(first, second, model.format, **options)
 
-    def routed(self, tokens: Tokens) -> Case:
+    def case(self, tokens: Tokens) -> Case:
         x, module, chosen, torch = tokens.x, self.module, tokens.chosen, self.layer.torch
         given = tokens.experts.int(), tokens.shares
 
@@ -242,7 +178,7 @@ class VllmLayer:
         described = imported(f"{package}.config").fp8_w8a8_moe_quant_config
         self.config = described(w1_scale=layer.first.scales, w2_scale=layer.second.scales, block_shape=[128, 128])
 
-    def routed(self, tokens: Tokens) -> Case:
+    def case(self, tokens: Tokens) -> Case:
         layer, chosen = self.layer, tokens.chosen
 
         def call() -> Any:
@@ -263,5 +199,3 @@ ROUTED: Mapping[str, Any] = {
     "vLLM": VllmLayer,
     "torch bf16": TorchLayer,
 }
-LAYERS = {"zoo": ZooLayer, "triton_kernels": TritonLayer, "torch bf16": TorchLayer}
-LESS = {"torch bf16": "bf16 weights, with 3.8 times the bytes"}
