@@ -53,7 +53,7 @@ def test_the_table_has_means_spreads_and_speeds():
 
 @pytest.mark.parametrize(("equal", "word"), [(True, "repeat"), (False, "do not repeat")])
 def test_a_resumed_run_that_differs_is_not_called_equal(equal, word):
-    assert f"from a checkpoint of step 200 {word} the losses exactly." in section(Learning(record(*ALL, run("fp8", 0, equal=equal))))
+    assert f"from step 200 {word} the losses exactly." in section(Learning(record(*ALL, run("fp8", 0, equal=equal))))
 
 
 def test_a_cut_run_is_left_out_with_its_partner_and_counted():

@@ -112,7 +112,7 @@ def _resumed(found: Learning) -> str:
     if not found.resumed:
         return ""
     begin, equal = found.resumed[0]["from"], all(one["equal"] for one in found.resumed)
-    return f"Runs resumed from a checkpoint of step {begin:,} {'repeat' if equal else 'do not repeat'} the losses exactly. "
+    return f"Runs resumed from step {begin:,} {'repeat' if equal else 'do not repeat'} the losses exactly. "
 
 
 @dataclass(frozen=True)
