@@ -19,7 +19,7 @@ from zoo.errors import ArgumentError
 from zoo.torch.nn.experts_serving import RECIPES, Gating, Matrices, paired
 from zoo.torch.nn.experts_training import Master, capturing, composed, fused
 from zoo.torch.nn.formats import format_of, on_gpu
-from zoo.torch.nn.kept import _BY_GRAPH, Kept, made
+from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.routing import combine, route
 from zoo.transformers.declined import declined
 from zoo.transformers.gating import NAMES, Gate, Numbers, gate_of
@@ -31,9 +31,8 @@ _SCALES = tuple(getattr(torch, name) for name in ("float32", "float8_e8m0fnu") i
 
 @dataclass
 class _Held:
-    """Of one module: its matrices in the order that zoo multiplies, and their quantised forms."""
+    """Of one module: the quantised forms of its matrices."""
 
-    matrices: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)  # parameter, its transpose
     kept: tuple[Kept, Kept] = field(default_factory=lambda: (Kept(), Kept()))
 
 
@@ -53,8 +52,10 @@ def experts_forward(
     held = None if each_time else _held.setdefault(self, _Held())
     masters = []
     for one, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        matrix = _transposed(held, one, weight) if module.is_transposed else weight
-        masters.append(Master(matrix, bias, FORMAT, None if held is None else held.kept[one]))
+        kept = None if held is None else held.kept[one]
+        if kept is not None:
+            kept.parameter = weight
+        masters.append(Master(weight.mT if module.is_transposed else weight, bias, FORMAT, kept))
     gate_up, down = masters
     experts, hidden, intermediate = gate_up.weight.shape[0], gate_up.weight.shape[2], down.weight.shape[2]
     given = _given(hidden_states, top_k_index, top_k_weights)
@@ -107,16 +108,6 @@ def _given(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> tuple[t
     tokens = format_of(FORMAT).filled(x.reshape(-1, x.shape[-1]))
     ids, weights = (one.reshape(-1, one.shape[-1]).contiguous() for one in (ids, weights))
     return tokens, ids, weights.float()
-
-
-def _transposed(held: _Held | None, one: int, weight: torch.Tensor) -> torch.Tensor:
-    """(E, N, K) of a parameter (E, K, N). Without gradients one view serves all calls, so that its quantised form is kept."""
-    if held is None or (torch.is_grad_enabled() and weight.requires_grad) or hasattr(weight, _BY_GRAPH):
-        return weight.mT
-    name = str(one)
-    if name not in held.matrices or held.matrices[name][0] is not weight:
-        held.matrices[name] = (weight, weight.detach().mT)
-    return held.matrices[name][1]
 
 
 def arrangement(module: Any) -> Gate | str:

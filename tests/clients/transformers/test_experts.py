@@ -127,6 +127,25 @@ def test_weights_are_quantised_once_while_they_stay(name, monkeypatch):
     assert len(casts) == 2
 
 
+@pytest.mark.parametrize("name", MIXTURES)
+def test_two_micro_batches_share_the_casts_of_a_step(name, monkeypatch):
+    p, module = drawn(name)
+    form, casts = of_zoo.format_of("fp8b128"), []
+    cast = type(form).both_ways
+    monkeypatch.setattr(type(form), "both_ways", lambda self, *given: casts.append(1) or cast(self, *given))
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)
+    given = p.x.clone().requires_grad_(), p.ids.clamp(min=0), p.weights
+    for step in (1, 2):
+        for _ in range(2):
+            module(*given).square().mean().backward()
+        assert len(casts) == 2 * step
+        optimiser.step()
+    module(*given)
+    module.gate_up_proj = torch.nn.Parameter(module.gate_up_proj.detach().flip(0))
+    found = module(*given)
+    assert len(casts) == 7 and torch.equal(found, copy.deepcopy(module)(*given))
+
+
 def act(name):
     return type(transformers.activations.ACT2FN[name])
 

@@ -48,6 +48,7 @@ class Kept:
             register_optimizer_step_post_hook(_after_step)
             Kept._hooked = True
         self.held = False
+        self.parameter: torch.Tensor | None = None  # whose views the weights are, each call with a new view
         self._form: Format | None = None
         self.clear()
 
@@ -64,20 +65,21 @@ class Kept:
         """The weight for the forward product and, if `back`, transposed for the gradient of its input."""
         if weight.is_inference():  # which counts no versions
             return made(form, weight, back)
-        if getattr(weight, _BY_GRAPH, False) and not self._by_graph:
+        owner = weight if self.parameter is None else self.parameter
+        if getattr(owner, _BY_GRAPH, False) and not self._by_graph:
             self.clear()
             return made(form, weight.detach(), back)
         stream = None if self.held else _stream(weight)  # held forms are as old as their weight
         key = (form.name, weight.data_ptr(), weight._version, _steps, torch.is_inference_mode_enabled(), stream)
         kept: Any = self._forms
-        if kept is None or key != self._key or self._weight() is not weight or (back and kept[1] is None):
+        if kept is None or key != self._key or self._weight() is not owner or (back and kept[1] is None):
             along, turned = kept or (None, None)
             if self.held and along and turned and self._key is not None and key[:2] == self._key[:2]:
                 form.cast_again(weight.detach(), (along, turned))
             else:
                 kept = self._forms = None  # freed before there are new ones
                 kept = made(form, weight.detach(), back or self.held)
-            self._key, self._weight, self._forms, self._form = key, weakref.ref(weight), kept, form
+            self._key, self._weight, self._forms, self._form = key, weakref.ref(owner), kept, form
         found: tuple[Quantized, Quantized | None] = kept
         return found
 
