@@ -113,8 +113,8 @@ def _transposed(held: _Held | None, one: int, weight: torch.Tensor) -> torch.Ten
     """(E, N, K) of a parameter (E, K, N). Without gradients one view serves all calls, so that its quantised form is kept."""
     if held is None or (torch.is_grad_enabled() and weight.requires_grad) or hasattr(weight, _BY_GRAPH):
         return weight.mT
-    name = str(one)
-    if name not in held.matrices or held.matrices[name][0] is not weight:
+    name, (parameter, matrix) = str(one), held.matrices.get(str(one), (None, weight))
+    if parameter is not weight or matrix.data_ptr() != weight.data_ptr() or matrix.dtype != weight.dtype:  # `weight.data = ...` keeps it
         held.matrices[name] = (weight, weight.detach().mT)
     return held.matrices[name][1]
 
