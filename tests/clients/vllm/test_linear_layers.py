@@ -165,3 +165,23 @@ def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_witho
     assert len(said) == 1 and "48" in said[0] and "model.layers.*.proj" in said[0]
     x = torch.randn(4, 48, dtype=torch.bfloat16)
     assert error(layer(x)[0], x.float() @ numbers[:, :48].t()) < 0.2
+
+
+@pytest.mark.parametrize("config", ["fp8", "modelopt"])
+def test_a_weight_that_is_loaded_again_is_packed_to_the_same_place(config, gpu, bf16):
+    from vllm.model_executor.layers.linear import ReplicatedLinear
+    from vllm.model_executor.model_loader.reload import layerwise
+
+    weights, make = CONFIGS[config]
+    layer = ReplicatedLinear(256, 384, bias=False, quant_config=make(), prefix="model.layers.0.mlp.proj")
+    layerwise.record_metadata_for_reloading(layer)
+    first, second = (quantised(torch.randn(384, 256, dtype=torch.float32) / 16, weights) for _ in range(2))
+    load(layer, [first[0]], [None], config)
+    place = layer.weight.data_ptr()
+    layerwise.initialize_layerwise_reload(layer)
+    for name, tensor in second[0].items():
+        if hasattr(layer, name):
+            getattr(layer, name).weight_loader(getattr(layer, name), tensor)
+    layerwise.finalize_layerwise_reload(layer, None)
+    x = torch.randn(5, 256, dtype=torch.bfloat16)
+    assert layer.weight.data_ptr() == place and error(layer(x)[0], x.float() @ second[1].t()) < 0.05
