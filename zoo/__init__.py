@@ -32,7 +32,7 @@ _HOME = {
 _ERRORS = (
     "ZooError", "ArchitectureError", "ArgumentError", "CaptureError", "ConstraintError", "DriverError", "EmulationError",
     "ExpressionError",
-    "ForkError", "IntegrityError", "ManifestError", "StreamError", "UnknownKernelError", "VariantError",
+    "ForkError", "IntegrityError", "ManifestError", "RankError", "StreamError", "UnknownKernelError", "VariantError",
 )  # fmt: skip
 _HOME |= dict.fromkeys(_ERRORS, "zoo.errors")
 

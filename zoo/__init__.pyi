@@ -20,6 +20,7 @@ from zoo.errors import ExpressionError as ExpressionError
 from zoo.errors import ForkError as ForkError
 from zoo.errors import IntegrityError as IntegrityError
 from zoo.errors import ManifestError as ManifestError
+from zoo.errors import RankError as RankError
 from zoo.errors import StreamError as StreamError
 from zoo.errors import UnknownKernelError as UnknownKernelError
 from zoo.errors import VariantError as VariantError

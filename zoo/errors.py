@@ -59,3 +59,7 @@ class EmulationError(ZooError):
 
 class ForkError(DriverError):
     """CUDA was initialised before this process was forked; the child cannot use it."""
+
+
+class RankError(ZooError):
+    """Another rank of a process group has ended, is late, or does not fit this one."""

@@ -27,9 +27,9 @@ def needs_hopper() -> None:
         pytest.skip("the kernels of this example are Hopper's")
 
 
-def run_example(name: str, device: str) -> list[str]:
-    """The lines that it prints."""
-    command: list[str | Path] = [sys.executable, EXAMPLES / name]
+def run_example(name: str, device: str, *launcher: str) -> list[str]:
+    """The lines that it prints. launcher: a program of Python that starts it, with its options."""
+    command: list[str | Path] = [sys.executable, *launcher, EXAMPLES / name]
     done = subprocess.run(command, env=environment(device), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     return done.stdout.splitlines()

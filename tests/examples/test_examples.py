@@ -28,7 +28,7 @@ def test_an_example_is_read_at_a_glance(source):
 
 def test_every_example_is_listed_with_a_command_and_no_command_names_a_file_that_is_gone():
     linked = {Path(target).parts[0] for target in re.findall(r"\]\(([\w/]+\.\w+)\)", README)}
-    started = [Path(path) for path in re.findall(r"(?:python |-C |--source )(\S+?)[` ]", README)]
+    started = [Path(path) for path in re.findall(r"(?:python |--nproc-per-node \d |-C |--source )(\S+?)[` ]", README)]
     assert linked == {source.relative_to(EXAMPLES).parts[0] for source in SOURCES}
     assert linked == {path.parts[1] for path in started if path.parts[0] == "examples"}
     assert not [path for path in started if not (ROOT / path).exists()]

@@ -39,3 +39,12 @@ def test_a_layer_trained_in_fp8_learns_as_in_float32(device):
     fp8, float32 = ([float(word) for word in line.split()[1:]] for line in run_example("moe_training.py", device)[1:])
     assert len(fp8) == 6 and fp8[-1] < 0.5 * fp8[0] and fp8 != float32
     assert fp8 == pytest.approx(float32, rel=0.02)
+
+
+def test_experts_spread_over_two_processes_send_less_than_in_bf16(monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    lines = run_example("expert_parallel.py", "host", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    rows = [line.split() for line in lines[2:]]
+    assert [row[:2] for row in rows] == [["serve", "64"], ["train", "64"]]
+    assert all(float(row[2]) > 0 and 0.75 < float(row[4]) < 0.9 and float(row[5]) < 1 for row in rows)

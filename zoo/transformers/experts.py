@@ -65,7 +65,7 @@ def experts_forward(
     whole = gate.gates == "interleaved" or intermediate % 128 == 0  # no square has gates and ups
     simple = gate.activation == "silu" and down.bias is None and whole
     if simple and not trains:
-        d = RECIPES[FORMAT].multiply(x, _squares(gate_up, gate.gates), _squares(down, None), routing, gating)
+        d = RECIPES[FORMAT].multiply(RECIPES[FORMAT].tokens(x), _squares(gate_up, gate.gates), _squares(down, None), routing, gating)
         y = combine(d, routing.rows, shares)
     else:
         y = (fused if simple else composed)(x, shares, None, gate_up, down, routing, gating)
@@ -92,7 +92,7 @@ def fp8_experts_forward(
     x, ids, shares = _given(hidden_states, top_k_index, top_k_weights)
     routing = route(ids, shares, gate_up.elements.shape[0])
     gating = Gating(gate.gates, gate.activation, gate.limit, x.shape[1], down.elements.shape[2])
-    d = RECIPES[FORMAT].multiply(x, gate_up, down, routing, gating)
+    d = RECIPES[FORMAT].multiply(RECIPES[FORMAT].tokens(x), gate_up, down, routing, gating)
     return combine(d, routing.rows, shares).to(hidden_states.dtype).view(hidden_states.shape)
 
 

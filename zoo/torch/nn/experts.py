@@ -11,12 +11,13 @@ import torch
 from zoo.contract.whole_numbers import shown
 from zoo.errors import ArgumentError
 from zoo.torch.nn.expert_weights import ExpertWeights
+from zoo.torch.nn.experts_parallel import Ranks, of_ranks, served, trained, untraced
 from zoo.torch.nn.experts_serving import RECIPES, Gating
 from zoo.torch.nn.experts_training import composed, fused
 from zoo.torch.nn.formats import TRAINING, format_of
 from zoo.torch.nn.from_checkpoint import read, usual_format
 from zoo.torch.nn.products import NUMBERS
-from zoo.torch.nn.routing import combine, route
+from zoo.torch.nn.routing import Routing, combine, route
 from zoo.torch.quantized import Quantized
 
 _ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
@@ -30,6 +31,7 @@ class Experts(torch.nn.Module):
 
     gates: the order of gate_up's rows. "halves": all gates before all ups. "interleaved": each gate before its up.
     first: id of the first expert here. total: number of experts on all ranks. Ids of other ranks, and -1, are dropped.
+    group: a process group of torch.distributed, whose ranks have `experts` experts each: rows of a rank's experts are sent to it.
     check_ids: refuses ids outside -1 .. total - 1 on the device, for debugging.
     """
 
@@ -47,13 +49,18 @@ class Experts(torch.nn.Module):
         shared: torch.nn.Module | None = None,
         first: int = 0,
         total: int | None = None,
+        group: Any = None,
         check_ids: bool = False,
         device: Any = None,
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        total = first + experts if total is None else total
         _check(format, hidden, intermediate, activation, limit, gates)
+        about = f"Experts {experts} x {hidden} x {intermediate}, {format}, {activation}, limit {limit}, gates {gates}, bias {bias}"
+        self.ranks = None if group is None else of_ranks(group, experts, first, total, about, format)
+        if self.ranks is not None:
+            first, total = self.ranks.first, self.ranks.total
+        total = first + experts if total is None else total
         _check_ids(experts, first, total)
         self.experts, self.hidden, self.intermediate, self.format = experts, hidden, intermediate, format
         self.activation, self.limit, self.gates = activation, limit, gates
@@ -181,25 +188,53 @@ class Experts(torch.nn.Module):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         tokens = format_of(self.format).filled(x.reshape(x.shape[:-1].numel(), self.hidden))
         ids, weights = self._chosen(tokens.shape[0], ids, weights)
-        residual = None if self.shared is None else self._of_shared(x).to(torch.bfloat16)
-        routing = route(ids, weights.detach(), self.experts, self.first)
-        gating = Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
-        if self.frozen and not self.in_bf16:
-            y = self._served(tokens, weights, residual, routing, gating)
-        else:
-            whole = self.gates == "interleaved" or self.intermediate % 128 == 0
-            simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
-            y = (fused if simple else composed)(tokens, weights, residual, self.gate_up, self.down, routing, gating)
-        return y.to(x.dtype).view(x.shape)
-
-    def _served(self, x: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None, routing: Any, gating: Gating) -> torch.Tensor:
-        if x.requires_grad and torch.is_grad_enabled():
+        serves = self.frozen and not self.in_bf16
+        if serves and tokens.requires_grad and torch.is_grad_enabled():
             raise ArgumentError(
                 f"Experts: frozen weights in {self.format} give x no gradient; call the layer under torch.no_grad(), pass x.detach(), "
                 f"or train a layer that is not frozen, in {' or '.join(TRAINING)}"
             )
-        d = RECIPES[self.format].multiply(x.detach(), self.gate_up.matrices(), self.down.matrices(), routing, gating)
-        return combine(d, routing.rows, weights, residual)
+
+        def shared() -> torch.Tensor | None:
+            return None if self.shared is None else self._of_shared(x).to(torch.bfloat16)
+
+        whole = self.gates == "interleaved" or self.intermediate % 128 == 0
+        simple = self.format == "fp8b128" and self.activation == "silu" and self.down.bias is None and whole and not self.in_bf16
+        if self.ranks is not None:
+            y = self._over_ranks(self.ranks, tokens, ids, weights, shared, simple)
+        else:
+            routing = route(ids, weights.detach(), self.experts, self.first)
+            if serves:
+                d = self._multiplied(RECIPES[self.format].tokens(tokens.detach()), routing)
+                y = combine(d, routing.rows, weights, shared())
+            else:
+                y = (fused if simple else composed)(tokens, weights, shared(), self.gate_up, self.down, routing, self._gating())
+        return y.to(x.dtype).view(x.shape)
+
+    def _gating(self) -> Gating:
+        return Gating(self.gates, self.activation, self.limit, self.hidden, self.intermediate)
+
+    def _multiplied(self, a: tuple[torch.Tensor, ...], routing: Routing) -> torch.Tensor:
+        """d (R, K) of quantised tokens and frozen weights."""
+        return RECIPES[self.format].multiply(a, self.gate_up.matrices(), self.down.matrices(), routing, self._gating())
+
+    @untraced
+    def _over_ranks(
+        self, ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Any, simple: bool
+    ) -> torch.Tensor:
+        if self.frozen and not self.in_bf16:
+            return served(ranks, self.format, x, ids, weights, shared, self._multiplied)
+        if not simple:
+            raise ArgumentError(
+                "Experts: with a group, a layer trains in fp8b128 by silu, without biases, with in_bf16 off, and with halves of a multiple of 128; "
+                "freeze() the layer, or leave out group="
+            )
+
+        def multiply(rows: torch.Tensor, ones: torch.Tensor, routing: Routing) -> torch.Tensor:
+            return fused(rows, ones, None, self.gate_up, self.down, routing, self._gating())
+
+        learns = any(one.requires_grad for one in (*self.gate_up.parameters(), *self.down.parameters()))
+        return trained(ranks, x, ids, weights, shared, multiply, learns)
 
     def _check_given(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:
         for name, one in (("x", x), ("ids", ids), ("weights", weights)):
@@ -255,7 +290,8 @@ class Experts(torch.nn.Module):
     def extra_repr(self) -> str:
         limit = "" if self.limit is None else f", limit={self.limit}"
         sizes = f"experts={self.experts}, hidden={self.hidden}, intermediate={self.intermediate}"
-        return f"{sizes}, format={self.format}, activation={self.activation}{limit}{', frozen' if self.frozen else ''}"
+        rank = "" if self.ranks is None else f", rank {self.ranks.rank} of {self.ranks.size}"
+        return f"{sizes}, format={self.format}, activation={self.activation}{limit}{', frozen' if self.frozen else ''}{rank}"
 
 
 def _check(format: str, hidden: int, intermediate: int, activation: str, limit: float | None, gates: str) -> None:

@@ -55,7 +55,8 @@ class Gating:
 @dataclass(frozen=True)
 class Recipe:
     prepare: Callable[[Quantized, str | None], Quantized]  # plain weights, order of gates -> weights as the GEMMs read them
-    multiply: Callable[[torch.Tensor, Matrices, Matrices, Routing, Gating], torch.Tensor]  # x, gates and ups, second matrices -> d
+    tokens: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]  # x -> operands of the first GEMM
+    multiply: Callable[[tuple[torch.Tensor, ...], Matrices, Matrices, Routing, Gating], torch.Tensor]  # these, both weights -> d
     epilogue: bool = True  # bias, limits, every activation
     halves: int = 1  # with all gates before all ups, the intermediate size is a multiple of it
 
@@ -88,26 +89,41 @@ def _packed(tokens: str) -> Callable[[Quantized, str | None], Quantized]:
     return pack
 
 
+def _by_blocks(format: str) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    return lambda x: tuple(getattr(ops, f"quantize_{format}_rows")(x, **FORMATS[format].options))
+
+
+def _by_token(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x = x if x.dtype == torch.float16 else x.to(torch.bfloat16)  # the quantiser has no f32
+    return tuple(ops.quantize_fp8token_rows(x, order="fragments"))
+
+
+def _in_bf16(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (x.to(torch.bfloat16),)
+
+
+def _by_tensor(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    _, of_x = ops.quantize_amax.all(x)
+    return *ops.quantize_nvfp4_rows(x, of_x), of_x
+
+
 def _gemms(format: str, first: str) -> tuple[Any, Any]:
     return getattr(ops, f"gemm_{format}_m_grouped_gather_{first}"), getattr(ops, f"gemm_{format}_m_grouped_contiguous")
 
 
-def _fp8b128(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+def _fp8b128(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
     options, (gemm, contiguous) = FORMATS["fp8b128"].options, _gemms("fp8b128", "swiglu_fp8b128")
-    a = ops.quantize_fp8b128_rows(x, **options)
     h = gemm(*a, *first.operands, routing.index, routing.offsets, gates=gating.gates, **options)
     d: torch.Tensor = contiguous(*h, *second.operands, offsets=routing.offsets)
     return d
 
 
 def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
-    def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+    def multiply(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
         gemm, contiguous = _gemms(format, "swiglu_fp8b128")
-        x = x if x.dtype == torch.float16 else x.to(torch.bfloat16)  # the quantiser has no f32
-        a, a_scale = ops.quantize_fp8token_rows(x, order="fragments")
         to_fragments = {"order": "fragments", "columns": gating.intermediate}
         h, h_scale = gemm(
-            a, *first.operands, routing.index, routing.offsets, a_scale=a_scale, **first.factors, **gating.options, **to_fragments
+            a[0], *first.operands, routing.index, routing.offsets, a_scale=a[1], **first.factors, **gating.options, **to_fragments
         )  # fmt: skip
         d: torch.Tensor = contiguous(h, *second.operands, routing.offsets, a_block_scale=h_scale, N=gating.hidden, **second.factors)
         return d
@@ -116,10 +132,9 @@ def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
 
 
 def _bf16_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
-    def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+    def multiply(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
         gemm, contiguous = _gemms(format, "swiglu")
-        a = x.to(torch.bfloat16)
-        h = gemm(a, *first.operands, routing.index, routing.offsets, I=gating.intermediate, **first.factors, **gating.options)
+        h = gemm(*a, *first.operands, routing.index, routing.offsets, I=gating.intermediate, **first.factors, **gating.options)
         d: torch.Tensor = contiguous(h, *second.operands, routing.offsets, N=gating.hidden, **second.factors)
         return d
 
@@ -127,9 +142,8 @@ def _bf16_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
 
 
 def _by_mxfp8_tokens(format: str) -> Callable[..., torch.Tensor]:
-    def multiply(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+    def multiply(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
         options, (gemm, contiguous) = FORMATS[format].options, _gemms(format, "swiglu_mxfp8")
-        a = ops.quantize_mxfp8_rows(x, **options)
         h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options, **options)
         d: torch.Tensor = contiguous(*h, *second.operands, routing.offsets, **second.factors)
         return d
@@ -137,37 +151,37 @@ def _by_mxfp8_tokens(format: str) -> Callable[..., torch.Tensor]:
     return multiply
 
 
-def _mxfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+def _mxfp4(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
     """No GEMM quantises h to MXFP4."""
     options, (gemm, contiguous) = FORMATS["mxfp4"].options, _gemms("mxfp4", "swiglu")
-    a = ops.quantize_mxfp4_rows(x, **options)
     h = gemm(*a, *first.operands, routing.index, routing.offsets, **first.factors, **gating.options)
-    a = ops.quantize_mxfp4_rows_m_grouped_contiguous(h, routing.offsets, layout="blocked", **options)
-    d: torch.Tensor = contiguous(*a, *second.operands, routing.offsets, **second.factors)
+    h = ops.quantize_mxfp4_rows_m_grouped_contiguous(h, routing.offsets, layout="blocked", **options)
+    d: torch.Tensor = contiguous(*h, *second.operands, routing.offsets, **second.factors)
     return d
 
 
-def _nvfp4(x: torch.Tensor, first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
+def _nvfp4(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
     """The tensor scale of each expert's h needs all its rows, so a quantiser follows the first GEMM."""
     (gemm, contiguous), offsets = _gemms("nvfp4", "swiglu"), routing.offsets
     assert first.alpha is not None
-    _, of_x = ops.quantize_amax.all(x)
-    a, alpha = ops.quantize_nvfp4_rows(x, of_x), of_x * first.alpha[:, 0]
-    h = gemm(*a, *first.operands, routing.index, offsets, alpha=alpha, bias=first.bias, **gating.options)
+    *elements_and_scales, of_x = a
+    h = gemm(
+        *elements_and_scales, *first.operands, routing.index, offsets, alpha=of_x * first.alpha[:, 0], bias=first.bias, **gating.options
+    )
     _, of_h = ops.quantize_amax_m_grouped_contiguous.all(h, offsets)
-    a = ops.quantize_nvfp4_rows_m_grouped_contiguous(h, offsets, of_h, layout="blocked")
-    d: torch.Tensor = contiguous(*a, *second.operands, offsets, alpha=of_h * second.alpha, bias=second.bias)
+    h = ops.quantize_nvfp4_rows_m_grouped_contiguous(h, offsets, of_h, layout="blocked")
+    d: torch.Tensor = contiguous(*h, *second.operands, offsets, alpha=of_h * second.alpha, bias=second.bias)
     return d
 
 
 RECIPES = {
-    "fp8b128": Recipe(_as_they_are, _fp8b128, epilogue=False, halves=64),
-    "fp8_mxfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_mxfp4")),
-    "fp8_nvfp4": Recipe(_packed("fp8"), _fp8_by_four_bits("fp8_nvfp4")),
-    "bf16_mxfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_mxfp4")),
-    "bf16_nvfp4": Recipe(_packed("bf16"), _bf16_by_four_bits("bf16_nvfp4")),
-    "mxfp8": Recipe(_blocked, _by_mxfp8_tokens("mxfp8"), halves=128),
-    "mxfp8_mxfp4": Recipe(_padded, _by_mxfp8_tokens("mxfp8_mxfp4"), halves=128),
-    "mxfp4": Recipe(_blocked, _mxfp4, halves=128),
-    "nvfp4": Recipe(_blocked, _nvfp4, halves=128),
+    "fp8b128": Recipe(_as_they_are, _by_blocks("fp8b128"), _fp8b128, epilogue=False, halves=64),
+    "fp8_mxfp4": Recipe(_packed("fp8"), _by_token, _fp8_by_four_bits("fp8_mxfp4")),
+    "fp8_nvfp4": Recipe(_packed("fp8"), _by_token, _fp8_by_four_bits("fp8_nvfp4")),
+    "bf16_mxfp4": Recipe(_packed("bf16"), _in_bf16, _bf16_by_four_bits("bf16_mxfp4")),
+    "bf16_nvfp4": Recipe(_packed("bf16"), _in_bf16, _bf16_by_four_bits("bf16_nvfp4")),
+    "mxfp8": Recipe(_blocked, _by_blocks("mxfp8"), _by_mxfp8_tokens("mxfp8"), halves=128),
+    "mxfp8_mxfp4": Recipe(_padded, _by_blocks("mxfp8"), _by_mxfp8_tokens("mxfp8_mxfp4"), halves=128),
+    "mxfp4": Recipe(_blocked, _by_blocks("mxfp4"), _mxfp4, halves=128),
+    "nvfp4": Recipe(_blocked, _by_tensor, _nvfp4, halves=128),
 }

@@ -22,7 +22,7 @@ from zoo.torch.nn.gradients import dtype_of, gradient
 from zoo.torch.nn.in_bf16 import grouped_in_bf16
 from zoo.torch.nn.kept import Kept, made
 from zoo.torch.nn.products import grouped_product
-from zoo.torch.nn.routing import Routing, combine, combined, gather, refuse_second_derivative
+from zoo.torch.nn.routing import Routing, combine, combined, gather, of_choices, refuse_second_derivative
 
 ops: Any = torch.ops.zoo
 _FORM = format_of("fp8b128")
@@ -53,7 +53,8 @@ def fused(
     both = [one._kept for one in (gate_up, down) if one._kept is not None]
     lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
     kept: Any = tuple(both) if lasting else None
-    adds, held = gate_up.add_gradients, tuple[Any, ...]()
+    adds = gate_up.add_gradients
+    held: tuple[Any, ...] = ()
     if torch.compiler.is_compiling():
         parts = [held_parts(one.held_forms(_FORM)) for one in both]
         kept, adds, held = None, False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
@@ -130,7 +131,7 @@ class _Fused(torch.autograd.Function):
             act = _columns(act_q, act_scales, ends)
             d_down = gradient(_FORM, _columns(*dy_columns), act, ctx.dtypes[1], ctx.adds_to[1])
         if needs_weights:
-            d_weights = _of_choices(dots.sum(1), rows)
+            d_weights = of_choices(dots.sum(1), rows)
         return dx, d_weights, dy if needs_residual else None, d_gate_up, d_down, *(None,) * (len(ctx.needs_input_grad) - 5)
 
 
@@ -198,12 +199,6 @@ def _both(x: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor) -> tuple[
 def _columns(elements: torch.Tensor, scales: torch.Tensor, ends: torch.Tensor) -> Columns:
     """The product of weight gradients asks for one more block of scales for each group."""
     return Columns(elements, one_more_block_each(scales, ends.shape[0]), ends)
-
-
-def _of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    if of_rows.shape[0] == 0:
-        return of_rows.new_zeros(rows.shape)
-    return torch.where(rows < 0, 0, of_rows[rows.clamp(min=0)])
 
 
 def capturing(x: torch.Tensor) -> bool:

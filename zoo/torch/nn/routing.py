@@ -80,3 +80,10 @@ def combined(
     """`combine` without gradients."""
     y: torch.Tensor = ops.experts_combine(d, rows, weights=weights, residual=residual)
     return y
+
+
+def of_choices(of_rows: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """(T, top_k): the number (R,) of each choice's row, 0 for a dropped choice."""
+    if of_rows.shape[0] == 0:
+        return of_rows.new_zeros(rows.shape)
+    return torch.where(rows < 0, 0, of_rows[rows.clamp(min=0)])

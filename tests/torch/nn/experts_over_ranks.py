@@ -1,0 +1,294 @@
+"""What each rank does in test_experts_parallel.py, beside one process that has the tokens and the experts of all ranks."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.utils.checkpoint import checkpoint
+
+from tests.torch.nn.expert_layers import Problem, in_float64, problem
+from zoo.errors import RankError
+from zoo.torch import quantize
+from zoo.torch.nn import Experts, experts_parallel
+from zoo.torch.nn.formats import FORMATS
+
+E, K, TOKENS = 4, 256, 24
+TIMEOUT = 4.0  # seconds of the group in which a rank fails
+
+
+def divided(how: str, size: int) -> tuple[Problem, list[int]]:
+    """A problem, and how many of its tokens each rank has."""
+    p = problem(tokens=TOKENS, experts=E, hidden=K, top_k=2)
+    if distributed.get_backend() == "nccl":
+        p = replace(p, **{name: one.cuda() for name, one in vars(p).items() if isinstance(one, torch.Tensor)})
+    even = [TOKENS // size] * size
+    if how == "unequal":
+        return p, [TOKENS - 3 * (size - 1), *[3] * (size - 1)]
+    if how == "none on the last rank":
+        return p, [TOKENS, *[0] * (size - 1)]
+    if how == "no tokens":
+        return replace(p, x=p.x[:0], ids=p.ids[:0], weights=p.weights[:0]), [0] * size
+    if how == "all to one rank":
+        return replace(p, ids=torch.where(p.ids < 0, -1, p.ids % (E // size) + E - E // size)), even
+    if how == "all dropped":
+        return replace(p, ids=torch.full_like(p.ids, -1)), even
+    if how == "ids out of range":
+        return replace(p, ids=torch.where(p.ids == 2, E + 3, torch.where(p.ids == 0, -7, p.ids))), even
+    return p, even
+
+
+def gradient(p: Problem) -> torch.Tensor:
+    """Of the result."""
+    return torch.randn(p.x.shape, generator=torch.Generator().manual_seed(3)).to(p.x)
+
+
+def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **options: Any) -> tuple[Experts, Experts]:
+    """With all experts, and with those of this rank."""
+    here = slice(rank * E // size, (rank + 1) * E // size)
+    both = p.gate_up("halves"), p.down
+    if format.endswith("nvfp4"):  # one tensor scale for all experts, as a checkpoint has it
+        whole = [quantize(one, "nvfp4", layout="plain") for one in both]
+        parts = [one._with(elements=one.elements[here], scales=one.scales[here]) for one in whole]
+        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, group=distributed.group.WORLD)
+    options.setdefault("group", distributed.group.WORLD)
+    shared = options.pop("shared", None)
+    one = Experts.from_float(*(one.clone() for one in both), format, frozen, shared=copy.deepcopy(shared))
+    return one, Experts.from_float(*(one[here].clone() for one in both), format, frozen, shared=shared, **options)
+
+
+def mine(rank: int, counts: list[int]) -> slice:
+    return slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+
+
+def serves_as_one_process(rank: int, size: int, format: str, how: str) -> None:
+    p, counts = divided(how, size)
+    one, many = layers(rank, size, p, format, True)
+    here = mine(rank, counts)
+    for dtype in (torch.bfloat16, torch.float32) if how == "unequal" else (torch.bfloat16,):
+        with torch.no_grad():
+            y = many(p.x[here].to(dtype), p.ids[here], p.weights[here])
+            wanted = one(p.x.to(dtype), p.ids, p.weights)
+        assert y.dtype == dtype and torch.equal(y, wanted[here])
+
+
+def trains_as_one_process(rank: int, size: int, how: str) -> None:
+    p, counts = divided(how, size)
+    torch.manual_seed(1)
+    shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
+    one, many = layers(rank, size, p, "fp8b128", False, shared=shared)
+    here, grads = mine(rank, counts), gradient(p)
+    results = []
+    for layer, part in ((one, slice(None)), (many, here)):
+        x, weights = p.x[part].clone().requires_grad_(), p.weights[part].clone().requires_grad_()
+        for _ in range(2 if how == "unequal" else 1):  # micro-batches
+            y = layer(x, p.ids[part], weights)
+            y.backward(grads[part])
+        results.append((y.detach(), x.grad, weights.grad))
+    for name, whole, part in zip(("y", "dx", "routing"), *results, strict=True):
+        assert torch.equal(whole[here], part), name
+    for whole, part in ((one.gate_up, many.gate_up), (one.down, many.down)):
+        wanted, found = whole.weight.grad[mine(rank, [E // size] * size)], part.weight.grad
+        # a number that FP8 rounds twice is another one only where a scale made it subnormal
+        assert (found - wanted).norm() <= 1e-3 * wanted.norm(), ((found - wanted).norm(), wanted.norm())
+        assert bool(wanted.any()) == bool((p.ids // (E // size) == rank).any())
+
+
+def gradients_are_those_of_float64(rank: int, size: int) -> None:
+    """No comparison with another layer of zoo, whose mistakes would be the same."""
+    p, counts = divided("even", size)
+    here = mine(rank, counts)
+    _, many = layers(rank, size, p, "fp8b128", False)
+    x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
+    y = many(x, p.ids[here], weights)
+    grads = gradient(p)
+    y.backward(grads[here])
+    exact = [one.double().requires_grad_() for one in (p.x, p.weights, p.gate, p.up, p.down)]
+    wanted = in_float64(replace(p, x=exact[0], weights=exact[1], gate=exact[2], up=exact[3], down=exact[4]))
+    wanted.backward(grads.double())
+    experts = mine(rank, [E // size] * size)
+    first = torch.cat((exact[2].grad, exact[3].grad), 1)[experts]
+    pairs = [(y, wanted[here]), (x.grad, exact[0].grad[here]), (weights.grad, exact[1].grad[here])]
+    for found, right in (*pairs, (many.gate_up.weight.grad, first), (many.down.weight.grad, exact[4].grad[experts])):
+        assert (found - right).norm() <= 0.1 * right.norm(), ((found - right).norm(), right.norm())
+
+
+def some_inputs_need_no_gradient(rank: int, size: int) -> None:
+    p, counts = divided("unequal", size)
+    here, found = mine(rank, counts), {}
+    for needed in ("x", "weights", "experts"):
+        _, many = layers(rank, size, p, "fp8b128", False)
+        for one in many.parameters():
+            one.requires_grad_(needed == "experts")
+        x, weights = p.x[here].clone().requires_grad_(needed == "x"), p.weights[here].clone().requires_grad_(needed == "weights")
+        many(x, p.ids[here], weights).float().square().sum().backward()
+        found[needed] = {"x": x.grad, "weights": weights.grad, "experts": many.down.weight.grad}
+        assert [name for name, one in found[needed].items() if one is not None] == [needed]
+    _, many = layers(rank, size, p, "fp8b128", False)
+    x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
+    many(x, p.ids[here], weights).float().square().sum().backward()
+    for name, one in (("x", x), ("weights", weights), ("experts", many.down.weight)):
+        assert torch.equal(one.grad, found[name][name]), name
+
+
+def recomputes_in_the_backward_pass(rank: int, size: int) -> None:
+    p, counts = divided("unequal", size)
+    here, grads = mine(rank, counts), []
+    for again in (False, True):
+        _, many = layers(rank, size, p, "fp8b128", False)
+        x = p.x[here].clone().requires_grad_()
+        given = x, p.ids[here], p.weights[here]
+        y = checkpoint(many, *given, use_reentrant=False) if again else many(*given)
+        y.float().square().sum().backward()
+        grads.append((x.grad, many.gate_up.weight.grad))
+    assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
+
+
+def sends_half_the_bytes(rank: int, size: int) -> None:
+    p, counts = divided("even", size)
+    _, many = layers(rank, size, p, "fp8b128", True)
+    here = mine(rank, counts)
+    with torch.no_grad():
+        many(p.x[here], p.ids[here], p.weights[here])
+    owners = p.ids // (E // size)  # of -1: -1
+    away = int(((owners[here] >= 0) & (owners[here] != rank)).sum())
+    others = torch.cat((owners[: here.start], owners[here.stop :]))
+    answered = int((others == rank).sum())
+    message = K + 16 + 16  # elements, two scales of 4 bytes, id and weight: each padded to 16 bytes
+    assert many.ranks.sent_bytes == away * message + answered * 2 * K + (size - 1) * 16
+
+
+def a_copy_works(rank: int, size: int) -> None:
+    p, _ = divided("even", size)
+    _, many = layers(rank, size, p, "fp8_mxfp4", True)
+    with torch.no_grad():
+        assert torch.equal(copy.deepcopy(many)(p.x, p.ids, p.weights), many(p.x, p.ids, p.weights))
+
+
+def is_compiled_around_the_exchange(rank: int, size: int) -> None:
+    p, counts = divided("unequal", size)
+    _, many = layers(rank, size, p, "fp8b128", False)
+    here, found = mine(rank, counts), []
+    for call in (many, torch.compile(many, backend="eager")):
+        x = p.x[here].clone().requires_grad_()
+        y = call(x, p.ids[here], p.weights[here])
+        y.float().square().sum().backward()
+        found.append((y.detach(), x.grad))
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def refused(make: Any) -> str:
+    try:
+        make()
+    except RankError as error:
+        return str(error)
+    return "not refused"
+
+
+def another_library(rank: int, size: int) -> str:
+    digest = experts_parallel.library
+    experts_parallel.library = lambda: f"{digest()}{'0' if rank == size - 1 else ''}"
+    try:
+        return refused(lambda: layers(rank, size, divided("even", size)[0], "fp8b128", True))
+    finally:
+        experts_parallel.library = digest
+
+
+def another_layer(rank: int, size: int) -> str:
+    return refused(lambda: Experts(2, K, 128, activation="silu" if rank else "gpt_oss", group=distributed.group.WORLD))
+
+
+def another_call(rank: int, size: int) -> str:
+    p, _ = divided("even", size)
+    _, many = layers(rank, size, p, "fp8b128", False)
+
+    def call() -> None:
+        with torch.set_grad_enabled(rank > 0):
+            many(p.x, p.ids, p.weights)
+
+    return refused(call)
+
+
+def wrong_options(rank: int, size: int) -> str:
+    words = []
+    for options in ({"format": "nvfp4"}, {"first": 1}, {"activation": "gpt_oss"}):
+        try:
+            layer = Experts(2, K, 128, group=distributed.group.WORLD, **options)
+            layer(torch.zeros(3, K), torch.zeros(3, 2).int(), torch.zeros(3, 2))
+        except Exception as error:
+            words.append(str(error))
+    return "\n".join(words)
+
+
+def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
+    """The last rank ends, or comes late, as it begins the exchange `stage`. What the others see, and after how long."""
+    p, counts = divided("even", size)
+    here, begin = mine(rank, counts), experts_parallel.Ranks.begin
+    group = distributed.new_group(timeout=datetime.timedelta(seconds=TIMEOUT))
+
+    def step(layer: Experts) -> None:
+        layer(p.x[here].clone().requires_grad_(), p.ids[here], p.weights[here]).sum().backward()
+
+    def fail() -> None:
+        if fault == "ends":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(3 * TIMEOUT)
+
+    def failing(ranks: Any, what: str, *given: Any) -> Any:
+        if what == stage:
+            fail()
+        return begin(ranks, what, *given)
+
+    step(layers(rank, size, p, "fp8b128", False)[1])  # what is slow the first time is done
+    distributed.barrier()
+    started = time.monotonic()
+    try:
+        if rank == size - 1 and stage == "digests":
+            fail()
+        _, many = layers(rank, size, p, "fp8b128", False, group=group)
+        if rank == size - 1:
+            experts_parallel.Ranks.begin = failing
+        started = time.monotonic()
+        step(many)
+    except RankError as error:
+        return f"{time.monotonic() - started:.1f} s: {error}"
+    return "not ended"
+
+
+ROUTINGS = ("even", "unequal", "none on the last rank", "no tokens", "all to one rank", "all dropped", "ids out of range")
+SERVED = [name for name in FORMATS if name != "nvfp4"]
+TRAINED = [(trains_as_one_process, (how,)) for how in ROUTINGS]
+EQUAL = [
+    *((serves_as_one_process, (format, "even")) for format in SERVED),
+    *((serves_as_one_process, ("fp8_mxfp4", how)) for how in ROUTINGS[1:]),
+    *TRAINED,
+    (gradients_are_those_of_float64, ()),
+    (some_inputs_need_no_gradient, ()),
+    (recomputes_in_the_backward_pass, ()),
+    (is_compiled_around_the_exchange, ()),
+    (sends_half_the_bytes, ()),
+    (a_copy_works, ()),
+]
+EQUAL_ON_FOUR = [
+    (serves_as_one_process, ("fp8b128", "unequal")),
+    (serves_as_one_process, ("fp8_nvfp4", "even")),
+    *TRAINED,
+    (sends_half_the_bytes, ()),
+]
+REFUSED = [
+    (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
+    (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
+    (another_call, (), r"call: rank 0: needs no gradient; rank 1: needs gradients of experts; call the layer alike on all ranks"),
+    (
+        wrong_options,
+        (),
+        r"nvfp4 has one scale(.|\n)*got first=1, total=None; leave both out(.|\n)*with a group, a layer trains in fp8b128 by silu",
+    ),
+]

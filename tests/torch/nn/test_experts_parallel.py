@@ -1,0 +1,71 @@
+"""Experts spread over processes: rows, gradients and faults, by gloo on the CPU."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.nn.ranks import ON_GLOO, Ranks  # noqa: E402
+
+if torch.distributed.is_available():
+    from tests.torch.nn.experts_over_ranks import EQUAL, EQUAL_ON_FOUR, REFUSED, TIMEOUT, ends_with
+else:
+    EQUAL = EQUAL_ON_FOUR = REFUSED = []
+
+pytestmark = ON_GLOO
+SIZES = {2: EQUAL, 4: EQUAL_ON_FOUR}
+STAGES = ["digests", "counts", "rows", "results", "gradients of results", "gradients of rows"]
+FAULTS = [*(("ends", stage) for stage in STAGES), ("is late", "digests"), ("is late", "rows"), ("is late", "gradients of rows")]
+
+
+def named(case, given=(), words=""):
+    return "-".join((case.__name__, *given))
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """Of each number of ranks: all cases in one group of processes."""
+    return {
+        size: Ranks(size, tmp_path_factory.mktemp("ranks"), [*cases, *(one[:2] for one in REFUSED)]).outcome(240)
+        for size, cases in SIZES.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "number"),
+    [pytest.param(size, number, id=f"{size}-{named(*one)}") for size, cases in SIZES.items() for number, one in enumerate(cases)],
+)
+def test_ranks_compute_what_one_process_does(outcomes, size, number):
+    words = [outcomes[size].get((rank, number), "not reached") for rank in range(size)]
+    assert words == [""] * size, named(*SIZES[size][number])
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)), ids=[named(*one) for one in REFUSED])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_rank_refuses_what_differs_between_ranks(outcomes, size, number):
+    words = [outcomes[size].get((rank, len(SIZES[size]) + number), "not reached") for rank in range(size)]
+    assert all(re.search(REFUSED[number][2], one) for one in words), words
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory):
+    """Three pairs of processes at a time: most of them wait."""
+    found = {}
+    for begin in range(0, len(FAULTS), 3):
+        pairs = {one: Ranks(2, tmp_path_factory.mktemp("ranks"), [(ends_with, one)]) for one in FAULTS[begin : begin + 3]}
+        found |= {one: (pair.outcome(100), pair.hung) for one, pair in pairs.items()}
+    return found
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["-".join(one) for one in FAULTS])
+def test_a_rank_that_fails_ends_the_others_within_the_time_out(faults, fault):
+    found, hung = faults[fault]
+    assert hung == []
+    words = found.get((0, 0), "not reached")
+    seconds = re.match(rf"([\d.]+) s: Experts: exchange of {fault[1]}: rank 0 of 2 waited in vain", words)
+    assert seconds, words
+    assert float(seconds[1]) < 2 * TIMEOUT if fault[0] == "is late" else float(seconds[1]) < TIMEOUT
+    assert ((1, 0) in found) == (fault[0] == "is late")
