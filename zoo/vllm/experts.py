@@ -103,7 +103,7 @@ def _served(method: Any) -> type:
                 if is_weights_pre_processed():
                     raise ArgumentError("the weights are packed for another kernel")
                 made, self.zoo_ids = _experts(self, layer, kind)
-            except ZooError as error:
+            except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
                 say_refused(f"experts in {kind.weights}", layer.layer_name, error)
                 super().process_weights_after_loading(layer)
                 return
@@ -156,7 +156,10 @@ class ZooRoutedExperts(RoutedExperts):
         kind = _KINDS.get(usual.__name__)
         if kind is None:
             return method
-        why = _refusal(method, self, kind)
+        try:
+            why = _refusal(method, self, kind)
+        except AttributeError as error:  # of another version of vLLM
+            why = str(error)
         if why is not None:
             say_refused(f"experts in {kind.weights}", prefix, why)
             return method

@@ -79,7 +79,7 @@ class _Linear:
             load(format)
             weight = readable(self._weight(layer), format)
             self._multiply(weight, format, weight.elements.new_zeros((1, weight.stored_shape[1]), dtype=torch.bfloat16), None)
-        except ZooError as error:
+        except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
             say_refused(kind, name, error)
             token = _without_zoo.set(True)
             try:

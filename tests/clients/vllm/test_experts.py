@@ -246,6 +246,24 @@ def test_weights_that_zoo_refuses_go_through_vllms_method_untouched(gpu, chosen,
     assert layer.quant_method.is_monolithic == layer.quant_method.experts_cls.is_monolithic()
 
 
+@pytest.mark.parametrize("when", ["made", "loaded"])
+def test_a_name_that_another_vllm_has_not_leaves_experts_to_vllm_with_one_warning(when, gpu, chosen, bf16, monkeypatch):
+    from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
+
+    from zoo.vllm import experts, support
+
+    seen, said = [], []
+    monkeypatch.setattr(Fp8MoEMethod, "process_weights_after_loading", lambda self, layer: seen.append(layer))
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    if when == "made":
+        monkeypatch.setattr(experts, "_NUMBERS", (*experts._NUMBERS, "swiglu_of_another_vllm"))
+    layer = layer_of("fp8")
+    if when == "loaded":
+        monkeypatch.setattr(experts, "_placed", lambda layer: layer.map_of_another_vllm)
+    load(layer, weights_of("fp8b128")[0], "fp8")
+    assert seen == [layer] and not support.served and len(said) == 1 and "of_another_vllm" in said[0]
+
+
 @pytest.mark.parametrize("config", ["fp8", "modelopt"])
 def test_weights_that_are_loaded_again_stay_where_captured_graphs_read_them(config, gpu, chosen, bf16):
     from vllm.model_executor.model_loader.reload import layerwise
