@@ -125,11 +125,11 @@ def test_the_recorder_times_every_variant_that_a_gpu_runs():
     spec = importlib.util.spec_from_file_location("record_benchmarks", path)
     recorder = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recorder)
-    hopper = SimpleNamespace(capability=(9, 0))
+    hopper = SimpleNamespace(capability=(9, 0), multiprocessors=132)
     for name in packaged.manifest.names:
         kernel = packaged.kernel(name)
         if kernel.fields["op"] != "gemm":
-            timed = {call[0].name for call in recorder.calls(kernel, hopper) if recorder.takes(kernel, *call)}
+            timed = {call[0].name for call in recorder.calls(kernel, hopper) if recorder.takes(kernel, hopper, *call)}
             assert timed == {variant.name for variant in kernel.variants if variant.arch == "sm_90a"}
 
 

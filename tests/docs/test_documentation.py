@@ -47,7 +47,7 @@ PYTHON = [pytest.param(page, text, id=f"{page.name}-{index}") for page in PAGES 
 
 
 def test_there_is_an_example_for_each_framework():
-    shown = [imported(text) for text in blocks(DOCS / "getting_started.md", "python")]
+    shown = [imported(text) for page in ("getting_started.md", "jax.md") for text in blocks(DOCS / page, "python")]
     for framework in ("torch", "numpy", "jax", "cupy"):
         assert any(framework in names for names in shown)
     assert "torch" in imported(*blocks(ROOT / "README.md", "python"))
@@ -248,7 +248,10 @@ def test_a_page_out_of_date_is_found(copy):
 def test_a_new_comparison_is_a_new_picture_and_new_tables(copy):
     times = {"zoo": 10.0, "torch block-wise": 12.0}
     dense = [{"sizes": {"M": M, "N": 64, "K": 64}, "microseconds": times, "refused": {}} for M in (1, 100, 1000, 10000)]
-    layers = [{"model": "gpt-oss-20b", "tokens": T, "microseconds": {"zoo": 10.0, "torch bf16": 9.0}, "refused": {}} for T in (1, 8)]
+    layers = [
+        {"model": "gpt-oss-20b", "tokens": T, "microseconds": {"zoo": 10.0, "torch bf16": 9.0}, "refused": {}, "date": "2026-01-01"}
+        for T in (1, 8)
+    ]
     words = {"device": "GPU", "driver": "1", "date": "2026-01-01", "libraries": {}, "less": {}}
     about = {"device": "GPU", "driver": "1", "libraries": {}, "date": "2026-01-01", "digest": ""}
     (copy / "docs" / "rivals.json").write_text(json.dumps({**words, "dense": dense}))

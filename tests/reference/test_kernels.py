@@ -109,6 +109,13 @@ def test_rows_that_name_their_group_are_those_that_offsets_cut() -> None:
     assert (found[0][8] == 7).all() and (found[0][:8] != 7).any()
 
 
+def test_a_group_that_b_has_not_is_refused_and_not_left_out() -> None:
+    a, b = (numpy.zeros(shape, numpy_dtype("e4m3")) for shape in ((2, 128), (3, 16, 128)))
+    given = {"a": a, "a_scale": numpy.ones((2, 1), numpy.float32), "b": b, "b_scale": numpy.ones((3, 1, 1), numpy.float32)}
+    with pytest.raises(zoo.ArgumentError, match="from 0 to 2 or -1, got 3"):
+        run("gemm.fp8b128.m_grouped_contiguous", {**given, "m_indices": numpy.int32([0, 3]), "d": numpy.zeros((2, 16), numpy.float32)})
+
+
 @pytest.mark.parametrize(("scale", "shape"), [("a_scale", (0,)), ("a_block_scale", (0, 2))])
 def test_an_index_into_no_rows_gives_rows_of_zeros_under_scales_of_none(scale: str, shape: tuple[int, ...]) -> None:
     random = numpy.random.default_rng(4)

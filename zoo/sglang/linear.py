@@ -51,6 +51,8 @@ _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight
 
 def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> None:
     """Around process_weights_after_loading."""
+    if getattr(layer, "zoo_about", {}).get("layout", "plain") != "plain":
+        raise ArgumentError("zoo has packed the weights of this layer, which cannot be loaded again; restart SGLang, or set ZOO_SGLANG=0")
     try:
         plain = _READ[weights](method, layer)
         if plain is None:  # FP8 of another kind, which is no matter of zoo's

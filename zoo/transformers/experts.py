@@ -156,7 +156,12 @@ def _arranged_fp8(module: Any) -> Gate | None:
     elif module.block_size is None or tuple(module.block_size) != (128, 128):
         found = f"scales for {module.block_size}, and zoo reads scales for 128 x 128"
     else:
-        found = _no_product(module.gate_up_proj.device) or _fp8_sizes(module) or _constant_gate(*_about(module)) or "its activation"
+        found = (
+            _no_product(module.gate_up_proj.device)
+            or _fp8_sizes(module)
+            or _constant_gate(*_about(module))
+            or "no kernel of zoo has its activation"
+        )
     if isinstance(found, Gate) and found.gates != "halves":
         found = "its gates and ups are interleaved"
     if isinstance(found, Gate) and found.activation != "silu" and not RECIPES[FORMAT].epilogue:

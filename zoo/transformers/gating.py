@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-_ROWS, _COLUMNS = 64, 16
-_CLOSE = 1e-5  # relative to the largest result; f32 rounds at 6e-8
+_SCALES = (1.0, 8.0, 64.0, 512.0, 4096.0)  # of rows: a limit of any usual size cuts some numbers of some rows, and leaves others
+_ROWS, _COLUMNS = 32 * len(_SCALES), 16
+_CLOSE = 1e-5  # relative to the largest result of a row; f32 rounds at 6e-8
 
 
 class Gate(NamedTuple):
@@ -33,7 +34,8 @@ def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate
     if apply is None:
         return None
     with torch.device("cpu"), torch.no_grad():  # a model may be being made on another
-        given = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0), dtype=torch.float32) * 8  # beyond usual limits
+        given = torch.randn(_ROWS, _COLUMNS, generator=torch.Generator().manual_seed(0), dtype=torch.float32)
+        given *= torch.tensor(_SCALES, dtype=torch.float32).repeat_interleave(_ROWS // len(_SCALES))[:, None]
         try:
             found = apply(types.SimpleNamespace(**dict(numbers), **({} if act is None else {"act_fn": act()})), given.clone())
         except Exception:  # of code that nobody here wrote, and which needs more than a gate has
@@ -42,7 +44,7 @@ def gate_of(experts: type[Any], act: type[Any] | None, numbers: Numbers) -> Gate
             return None
         for gate in _candidates(numbers):
             wanted = _applied(gate, given)
-            if (found.float() - wanted).abs().max() <= _CLOSE * wanted.abs().max():
+            if ((found.float() - wanted).abs().amax(1) <= _CLOSE * wanted.abs().amax(1)).all():
                 return gate
     return None
 

@@ -98,14 +98,16 @@ def _served(method: Any) -> type:
         zoo_ids: torch.Tensor | None = None  # by global id, the id here or -1; none where the experts here follow each other
 
         def process_weights_after_loading(self, layer: Any) -> None:
+            before, self.zoo = self.zoo, None
             try:
                 if is_weights_pre_processed():
                     raise ArgumentError("the weights are packed for another kernel")
-                self.zoo, self.zoo_ids = _experts(self, layer, kind)
-            except ZooError as error:
+                made, self.zoo_ids = _experts(self, layer, kind)
+            except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
                 say_refused(f"experts in {kind.weights}", layer.layer_name, error)
                 super().process_weights_after_loading(layer)
                 return
+            self.zoo = made if before is None else _copied(made, before)
             for name in kind.names():
                 replace_parameter(layer, name, getattr(layer, name).data.new_empty(0))
             say_served(f"experts in {kind.weights}", self.zoo.format, layer.layer_name)
@@ -154,7 +156,10 @@ class ZooRoutedExperts(RoutedExperts):
         kind = _KINDS.get(usual.__name__)
         if kind is None:
             return method
-        why = _refusal(method, self, kind)
+        try:
+            why = _refusal(method, self, kind)
+        except AttributeError as error:  # of another version of vLLM
+            why = str(error)
         if why is not None:
             say_refused(f"experts in {kind.weights}", prefix, why)
             return method
@@ -208,6 +213,14 @@ def _experts(method: Any, layer: Any, kind: _Kind) -> tuple[Experts, torch.Tenso
         x = torch.zeros(1, made.hidden, dtype=torch.bfloat16, device=down.device)
         made(x, torch.full((1, 1), first, dtype=torch.int32, device=x.device), torch.ones(1, 1, device=x.device))
     return made, ids
+
+
+def _copied(made: Experts, before: Experts) -> Experts:
+    """Weights that are loaded again go to the memory of the weights before, which captured graphs read."""
+    with torch.no_grad():
+        for kept, new in zip((*before.parameters(), *before.buffers()), (*made.parameters(), *made.buffers()), strict=True):
+            kept.copy_(new)
+    return before
 
 
 def _placed(layer: Any) -> tuple[int, torch.Tensor | None]:

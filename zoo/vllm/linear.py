@@ -72,13 +72,14 @@ class _Linear:
 
     def process_weights_after_loading(self, layer: Any) -> None:
         kind, name = f"{self.weights} linear layers", getattr(layer, "prefix", "")
+        layer.zoo_usual = None
         try:
             format = format_for(self.weights, self._quantized_tokens(self.config))
             assert format is not None  # as can_implement has asked
             load(format)
             weight = readable(self._weight(layer), format)
             self._multiply(weight, format, weight.elements.new_zeros((1, weight.stored_shape[1]), dtype=torch.bfloat16), None)
-        except ZooError as error:
+        except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
             say_refused(kind, name, error)
             token = _without_zoo.set(True)
             try:
@@ -93,7 +94,7 @@ class _Linear:
         say_served(kind, format, name)
 
     def apply_weights(self, layer: Any, x: torch.Tensor, bias: torch.Tensor | None = None, **more: Any) -> torch.Tensor:
-        if hasattr(layer, "zoo_usual"):
+        if layer.zoo_usual is not None:
             found: torch.Tensor = layer.zoo_usual.apply_weights(layer, x, bias, **more)
             return found
         weight = Quantized(layer.weight, self._scales(layer), tensor_scale=self._tensor_scale(layer), **layer.zoo_about)

@@ -11,6 +11,7 @@ pytest.importorskip("sglang", reason="SGLang is not installed")
 import torch
 
 from tests.clients.weights import error, quantised
+from zoo.errors import ArgumentError
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 BOUNDS = {"fp8b128": 0.04, "fp8_nvfp4": 0.04, "nvfp4": 0.13}
@@ -109,6 +110,18 @@ def test_two_ranks_of_a_layer_sum_up_to_the_whole(weights, gpu, bf16):
             load(layer, tensors)
             total = total + layer(x[:, 128 * rank : 128 * (rank + 1)])[0].float()
     assert error(total, x.float() @ numbers.t()) < 0.04
+
+
+def test_packed_weights_are_not_packed_again(gpu, bf16):
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    layer = ReplicatedLinear(128, 128, bias=False, quant_config=config_of("nvfp4"), prefix="proj")
+    load(layer, quantised(torch.randn(128, 128, dtype=torch.float32), "nvfp4")[0])
+    x = torch.randn(3, 128, dtype=torch.bfloat16)
+    before = layer(x)[0]
+    with pytest.raises(ArgumentError, match="restart SGLang"):
+        layer.quant_method.process_weights_after_loading(layer)
+    assert torch.equal(layer(x)[0], before)
 
 
 def test_a_layer_compiles_as_one_graph(gpu, bf16):

@@ -116,6 +116,21 @@ def test_a_weight_that_changed_is_quantised_again(name):
 
 
 @pytest.mark.parametrize("name", MIXTURES)
+def test_a_weight_whose_memory_was_replaced_is_quantised_again(name):
+    p, module = drawn(name)
+    ids = p.ids.clamp(min=0)
+    with torch.no_grad():
+        before = module(p.x, ids, p.weights)
+        for one in (module.gate_up_proj, module.down_proj):
+            one.data = one.data.flip(0)
+        again = module(p.x, ids, p.weights)
+        module.down_proj.mul_(2)
+        twice = module(p.x, ids, p.weights)
+        fresh = copy.deepcopy(module)(p.x, ids, p.weights)
+    assert torch.equal(twice, fresh) and not torch.equal(again, before) and not torch.equal(again, twice)
+
+
+@pytest.mark.parametrize("name", MIXTURES)
 def test_weights_are_quantised_once_while_they_stay(name, monkeypatch):
     p, module = drawn(name)
     casts = []
@@ -213,6 +228,24 @@ def test_the_gate_is_found_by_what_it_computes():
     fp8 = transformers.integrations.finegrained_fp8.FP8Experts
     numbers = (("limit", 10.0), ("swiglu_limit", 10.0), ("swiglu_alpha", None))
     assert gate_of(fp8, act("silu"), numbers) == ("deepseek_v4", 10.0, "halves")
+
+
+@pytest.mark.parametrize("limit", [0.5, 7.0, 40.0, 1000.0])
+def test_no_limit_of_a_gate_is_too_large_or_small_to_be_seen(limit):
+    class Fixed:
+        def _apply_gate(self, rows):
+            gate, up = rows.chunk(2, -1)
+            return torch.nn.functional.silu(gate.clamp(max=limit)) * up.clamp(-limit, limit)
+
+    class Step:
+        def _apply_gate(self, rows):
+            gate, up = rows.chunk(2, -1)
+            return torch.nn.functional.silu(gate).clamp(max=self.limit) * up.clamp(-self.limit, self.limit)
+
+    assert gate_of(Fixed, None, ()) is None  # its number has no name
+    assert gate_of(Fixed, None, (("limit", limit),)) == ("deepseek_v4", limit, "halves")
+    if limit < 20:  # beyond, silu is the identity
+        assert gate_of(Step, None, (("limit", limit),)) is None
 
 
 def test_the_gate_of_a_model_that_is_made_in_bf16_on_meta_is_found():

@@ -244,3 +244,43 @@ def test_weights_that_zoo_refuses_go_through_vllms_method_untouched(gpu, chosen,
     assert len(seen) == 1 and torch.equal(seen[0].view(torch.uint8)[0, :INTERMEDIATE], made[0]["gate_proj"][0]["weight"].view(torch.uint8))
     assert not support.served and len(said) == 1 and "bias" in said[0]
     assert layer.quant_method.is_monolithic == layer.quant_method.experts_cls.is_monolithic()
+
+
+@pytest.mark.parametrize("when", ["made", "loaded"])
+def test_a_name_that_another_vllm_has_not_leaves_experts_to_vllm_with_one_warning(when, gpu, chosen, bf16, monkeypatch):
+    from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
+
+    from zoo.vllm import experts, support
+
+    seen, said = [], []
+    monkeypatch.setattr(Fp8MoEMethod, "process_weights_after_loading", lambda self, layer: seen.append(layer))
+    monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    if when == "made":
+        monkeypatch.setattr(experts, "_NUMBERS", (*experts._NUMBERS, "swiglu_of_another_vllm"))
+    layer = layer_of("fp8")
+    if when == "loaded":
+        monkeypatch.setattr(experts, "_placed", lambda layer: layer.map_of_another_vllm)
+    load(layer, weights_of("fp8b128")[0], "fp8")
+    assert seen == [layer] and not support.served and len(said) == 1 and "of_another_vllm" in said[0]
+
+
+@pytest.mark.parametrize("config", ["fp8", "modelopt"])
+def test_weights_that_are_loaded_again_stay_where_captured_graphs_read_them(config, gpu, chosen, bf16):
+    from vllm.model_executor.model_loader.reload import layerwise
+
+    layer = layer_of(config)
+    layerwise.record_metadata_for_reloading(layer)
+    made, numbers = weights_of(CONFIGS[config][0])
+    load(layer, [made[0]] * EXPERTS, config)
+    method = layer.quant_method
+    tensors = [*method.zoo.parameters(), *method.zoo.buffers()]
+    places = [one.data_ptr() for one in tensors]
+    layerwise.initialize_layerwise_reload(layer)
+    for expert, matrices in enumerate(made):
+        for matrix, (parts, _) in matrices.items():
+            there = ((f"{expert}.{matrix}.{name}", one) for name, one in parts.items() if hasattr(layer, f"w13_{name}"))
+            list(layer.load_weights(there))
+    layerwise.finalize_layerwise_reload(layer, None)
+    assert places == [one.data_ptr() for one in (*method.zoo.parameters(), *method.zoo.buffers())]
+    x, weights, ids = routed()
+    assert error(method.apply(layer, x, weights, ids, None, None), in_float32(numbers, x, weights, ids, silu)) < 0.07

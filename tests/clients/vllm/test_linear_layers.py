@@ -144,24 +144,50 @@ def test_compiled_code_is_kept_apart_from_that_of_vllm_without_zoo(gpu, bf16, vl
     assert vllm_config.additional_config["zoo"]["nvfp4"] == "fp8_nvfp4" and vllm_config.additional_config["zoo"]["version"]
 
 
-def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_without_zoo(gpu, bf16, monkeypatch):
+@pytest.mark.parametrize("why", ["48", "scale_of_another_vllm"])
+def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_without_zoo(why, gpu, bf16, monkeypatch):
     from vllm.model_executor.kernels import linear as kernels
     from vllm.model_executor.kernels.linear import EmulationNvFp4LinearKernel
     from vllm.model_executor.layers.linear import ColumnParallelLinear
     from vllm.platforms import current_platform
 
     from zoo.vllm import support
+    from zoo.vllm.linear import ZooNvFp4Linear
 
     said = []
     monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
+    columns = 48 if why == "48" else 64  # 48: no multiple of 32
+    if why != "48":
+        monkeypatch.setattr(ZooNvFp4Linear, "_tensor_scale", lambda self, layer: layer.scale_of_another_vllm)
     here = {current_platform._enum: [*kernels._POSSIBLE_NVFP4_KERNELS[current_platform._enum], EmulationNvFp4LinearKernel]}
     monkeypatch.setattr(kernels, "_POSSIBLE_NVFP4_KERNELS", here)
-    layer = ColumnParallelLinear(48, 128, bias=False, quant_config=modelopt_config(), prefix="model.layers.7.proj")  # 48: no multiple of 32
+    layer = ColumnParallelLinear(columns, 128, bias=False, quant_config=modelopt_config(), prefix="model.layers.7.proj")
     assert type(kernel_of(layer)).__name__ == "ZooNvFp4Linear"
     tensors, numbers = quantised(torch.randn(128, 64, dtype=torch.float32), "nvfp4")
-    tensors = {**tensors, "weight": tensors["weight"][:, :24].contiguous(), "weight_scale": tensors["weight_scale"][:, :3].contiguous()}
+    parts = {"weight": columns // 2, "weight_scale": columns // 16}
+    tensors |= {name: tensors[name][:, :wide].contiguous() for name, wide in parts.items()}
     load(layer, [tensors], (None,), "modelopt")
     assert isinstance(layer.zoo_usual, EmulationNvFp4LinearKernel) and not support.served
-    assert len(said) == 1 and "48" in said[0] and "model.layers.*.proj" in said[0]
-    x = torch.randn(4, 48, dtype=torch.bfloat16)
-    assert error(layer(x)[0], x.float() @ numbers[:, :48].t()) < 0.2
+    assert len(said) == 1 and why in said[0] and "model.layers.*.proj" in said[0]
+    x = torch.randn(4, columns, dtype=torch.bfloat16)
+    assert error(layer(x)[0], x.float() @ numbers[:, :columns].t()) < 0.2
+
+
+@pytest.mark.parametrize("config", ["fp8", "modelopt"])
+def test_a_weight_that_is_loaded_again_is_packed_to_the_same_place(config, gpu, bf16):
+    from vllm.model_executor.layers.linear import ReplicatedLinear
+    from vllm.model_executor.model_loader.reload import layerwise
+
+    weights, make = CONFIGS[config]
+    layer = ReplicatedLinear(256, 384, bias=False, quant_config=make(), prefix="model.layers.0.mlp.proj")
+    layerwise.record_metadata_for_reloading(layer)
+    first, second = (quantised(torch.randn(384, 256, dtype=torch.float32) / 16, weights) for _ in range(2))
+    load(layer, [first[0]], [None], config)
+    place = layer.weight.data_ptr()
+    layerwise.initialize_layerwise_reload(layer)
+    for name, tensor in second[0].items():
+        if hasattr(layer, name):
+            getattr(layer, name).weight_loader(getattr(layer, name), tensor)
+    layerwise.finalize_layerwise_reload(layer, None)
+    x = torch.randn(5, 256, dtype=torch.bfloat16)
+    assert layer.weight.data_ptr() == place and error(layer(x)[0], x.float() @ second[1].t()) < 0.05

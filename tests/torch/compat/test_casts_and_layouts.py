@@ -146,3 +146,11 @@ def test_required_layouts_are_checked_against_the_matrix():
     }.items():
         with pytest.raises(ArgumentError, match=words):
             deep_gemm.transform_sf_into_required_layout(*call)
+
+
+@pytest.mark.parametrize("cast", ["per_token_cast_to_fp8", "per_channel_cast_to_fp8", "per_block_cast_to_fp8"])
+@pytest.mark.parametrize("shape", [(0, 256), (128, 0)])
+def test_a_rank_without_tokens_casts_no_rows(cast, shape):
+    q, scales = getattr(deep_gemm, cast)(torch.zeros(shape, dtype=torch.bfloat16), False)
+    blocks = {"per_token_cast_to_fp8": (1, 128), "per_channel_cast_to_fp8": (128, 1), "per_block_cast_to_fp8": (128, 128)}[cast]
+    assert q.shape == shape and scales.shape == tuple(-(-extent // block) for extent, block in zip(shape, blocks, strict=True))

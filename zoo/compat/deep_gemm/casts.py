@@ -53,9 +53,10 @@ def per_token_cast_to_fp8(
     if gran_k == BLOCK and _fits_kernels(x):
         q, scales = torch.ops.zoo.quantize_fp8b128_rows(x, scaling="pow2" if use_ue8m0 else "exact")
     else:
-        filled = torch.nn.functional.pad(x, (0, align(k, gran_k) - k))
-        q, scales = _quantised(filled.view(m, -1, gran_k), (2,), use_ue8m0)
-        q, scales = q.view(m, -1)[:, :k].contiguous(), scales.view(m, -1)
+        blocks = ceil_div(k, gran_k)
+        filled = torch.nn.functional.pad(x, (0, blocks * gran_k - k))
+        q, scales = _quantised(filled.view(m, blocks, gran_k), (2,), use_ue8m0)
+        q, scales = q.view(m, blocks * gran_k)[:, :k].contiguous(), scales.view(m, blocks)
     return q, pack_ue8m0_to_int(scales) if use_packed_ue8m0 else scales
 
 
@@ -65,8 +66,8 @@ def per_channel_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOC
     k, n = x.shape
     if k % gran_k:
         raise ArgumentError(f"per_channel_cast_to_fp8: x: expected rows in a multiple of {gran_k}, got {k}")
-    q, scales = _quantised(x.detach().reshape(-1, gran_k, n), (1,), use_ue8m0)
-    return q.view(k, n), scales.view(-1, n)
+    q, scales = _quantised(x.detach().reshape(k // gran_k, gran_k, n), (1,), use_ue8m0)
+    return q.view(k, n), scales.view(k // gran_k, n)
 
 
 def per_block_cast_to_fp8(x: torch.Tensor, use_ue8m0: bool, gran_k: int = BLOCK) -> tuple[torch.Tensor, torch.Tensor]:

@@ -29,8 +29,10 @@ def _all(call: Call, rows: int) -> Iterator[Piece]:
         for group, used in enumerate(call.arrays["rows"].tolist()):
             yield Piece(group, (group, slice(0, used)), used)
     elif "m_indices" in call.arrays:
-        owners = call.arrays["m_indices"]
-        for group in range(len(call.arrays["b"])):
+        owners, groups = call.arrays["m_indices"], len(call.arrays["b"])
+        if owners.max(initial=-1) >= groups:  # a kernel would read memory behind b
+            raise ValueError(f"m_indices: expected a group from 0 to {groups - 1} or -1, got {owners.max()}")
+        for group in range(groups):
             rows_of_group = np.flatnonzero(owners == group)
             begin, size = int(rows_of_group[0]) if len(rows_of_group) else 0, len(rows_of_group)
             if size and rows_of_group[-1] != begin + size - 1:
