@@ -77,14 +77,14 @@ def calls(kernel: Kernel, device: driver.Device) -> Iterator[Call]:
     for variant in runnable(kernel, device):
         main = all(dtype not in ("f16", "f32", "e5m2") for name, dtype in variant.dtypes.items() if not name.startswith("scales"))
         for settings in settings_of(kernel, variant, main):
-            for sizes in shapes if main else [shapes[0], shapes[-1]] if grouped else few(kernel, variant, settings, shapes):
+            for sizes in shapes if main else [shapes[0], shapes[-1]] if grouped else few(kernel, device, variant, settings, shapes):
                 for groups in group_sizes(main, shapes.index(sizes)) if grouped else [None]:
                     yield variant, settings, sizes, groups
 
 
-def few(kernel: Kernel, variant: Variant, settings: Settings, shapes: list[dict[str, int]]) -> list[dict[str, int]]:
+def few(kernel: Kernel, device: driver.Device, variant: Variant, settings: Settings, shapes: list[dict[str, int]]) -> list[dict[str, int]]:
     """Two of the sizes that a lesser variant takes, or the only one."""
-    own = [sizes for sizes in shapes if takes(kernel, None, variant, settings, sizes, None)]
+    own = [sizes for sizes in shapes if takes(kernel, device, variant, settings, sizes, None)]
     return [own[place] for place in dict.fromkeys((len(own) // 2, max(len(own) - 3, 0)))] if own else []
 
 
@@ -109,7 +109,7 @@ def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
 
 
 def takes(
-    kernel: Kernel, device: driver.Device | None, variant: Variant, settings: Settings, sizes: dict[str, int], groups: Groups | None
+    kernel: Kernel, device: driver.Device, variant: Variant, settings: Settings, sizes: dict[str, int], groups: Groups | None
 ) -> bool:
     """Whether the variant is one for this layout and these sizes."""
     try:
