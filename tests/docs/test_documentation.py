@@ -249,7 +249,7 @@ def test_a_new_comparison_is_a_new_picture_and_new_tables(copy):
     times = {"zoo": 10.0, "torch block-wise": 12.0}
     dense = [{"sizes": {"M": M, "N": 64, "K": 64}, "microseconds": times, "refused": {}} for M in (1, 100, 1000, 10000)]
     layers = [
-        {"model": "gpt-oss-20b", "tokens": T, "microseconds": {"zoo": 10.0, "torch bf16": 9.0}, "refused": {}, "date": "2026-01-01"}
+        {"name": f"{T} tokens", "model": "gpt-oss-20b", "tokens": T, "microseconds": {"zoo": 10.0, "torch bf16": 9.0}, "refused": {}}
         for T in (1, 8)
     ]
     words = {"device": "GPU", "driver": "1", "date": "2026-01-01", "libraries": {}, "less": {}}
