@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.clients.record import Seen
 from tools.documentation.text import table
 
-_HEADER = ("client", "tests", "on", "passed", "failed", "not applicable")
+_HEADER = ("client", "tests", "on", "passed", "failed", "not run")
 
 
 def clients_table(seen: list[Seen]) -> str:
