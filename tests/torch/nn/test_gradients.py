@@ -90,8 +90,10 @@ def test_extents_that_no_block_divides_are_filled_up(format, grouped):
 
 
 def without_scale(columns: formats.Columns) -> formats.Columns:
-    ones = torch.full_like(columns.scales.view(torch.uint8), 127).view(columns.scales.dtype)
-    return columns._replace(scales=ones if columns.scales.dtype != torch.float32 else torch.ones_like(columns.scales))
+    scales = columns.scales
+    if scales.dtype == torch.float32:
+        return columns._replace(scales=torch.ones_like(scales))  # with their strides
+    return columns._replace(scales=torch.full_like(scales.view(torch.uint8), 127).view(scales.dtype))
 
 
 def of_the_weight_itself(right):
