@@ -67,7 +67,7 @@ def test_the_first_instance_of_a_class_does_not_decide_for_the_others(first, the
 
 def test_what_a_class_decides_is_looked_up_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(arrays, "_kinds", dict(arrays._kinds))
+    monkeypatch.setattr(arrays, "_kinds", {kind: found for kind, found in arrays._kinds.items() if kind not in (bool, range)})
     monkeypatch.setattr(arrays, "_find_kind", lambda value, find=arrays._find_kind: asked.append(type(value)) or find(value))
     for value in (Fickle(False), True, range(3), zoo.ptr(4096, (4,), "f32", device=0)) * 2:
         kind_of(value)

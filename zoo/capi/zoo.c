@@ -806,7 +806,8 @@ static void take_description(const call_state *call, array_state *array, const D
 
 static zoo_status take_limit(call_state *call, const zoo_argument *given)
 {
-    int64_t most = call->device->multiprocessors, least = most < ZOO_LIMIT_PERSISTENT_CLUSTER ? most : ZOO_LIMIT_PERSISTENT_CLUSTER;
+    int64_t most = call->device->multiprocessors, least = ZOO_LIMIT_PERSISTENT_CLUSTER;
+    if (least > most) least = most;
     if (is_absent(given)) return ZOO_OK;
     if (given->kind != ZOO_INTEGER || given->value.integer < least || given->value.integer > most) {
         refuse(call->kernel, ZOO_ARGUMENT_ERROR, "multiprocessors: expected a whole number of %lld to %lld, got ", (long long)least,
