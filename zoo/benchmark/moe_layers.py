@@ -54,7 +54,7 @@ class Tokens:
 
     def chosen(self) -> tuple[Any, Any]:
         """Ids and weights from the router's logits."""
-        found = self.logits.topk(self._layer.model.top_k, sorted=False)
+        found = self.logits.topk(self._layer.model.top_k)
         return found.indices, found.values.softmax(dim=1)
 
     def expected(self, rows: Any) -> Any:
