@@ -23,6 +23,16 @@ from zoo.torch.quantized import Quantized
 _ACTIVATIONS = ("silu", "gpt_oss", "deepseek_v4")
 
 
+def _switch(name: str, meaning: str) -> property:
+    """A switch of both weights."""
+
+    def turn(layer: Any, on: bool) -> None:
+        setattr(layer.gate_up, name, on)
+        setattr(layer.down, name, on)
+
+    return property(lambda layer: getattr(layer.down, name), turn, doc=meaning)
+
+
 class Experts(torch.nn.Module):
     """y[t] = sum over j of weights[t, j] * down[e] (act(gate[e] x[t]) * up[e] x[t]) with e = ids[t, j], plus shared(x).
 
@@ -154,32 +164,13 @@ class Experts(torch.nn.Module):
     def frozen(self) -> bool:
         return self.down.frozen
 
-    @property
-    def add_gradients(self) -> bool:
-        """Whether GEMMs add gradients of the weights to `weight.grad`, where there is one, in place of autograd."""
-        return self.down.add_gradients
-
-    @add_gradients.setter
-    def add_gradients(self, on: bool) -> None:
-        self.gate_up.add_gradients = self.down.add_gradients = on
-
-    @property
-    def hold_casts(self) -> bool:
-        """Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."""
-        return self.down.hold_casts
-
-    @hold_casts.setter
-    def hold_casts(self, on: bool) -> None:
-        self.gate_up.hold_casts = self.down.hold_casts = on
-
-    @property
-    def in_bf16(self) -> bool:
-        """Whether a layer that is not frozen multiplies in bf16 by torch."""
-        return self.down.in_bf16
-
-    @in_bf16.setter
-    def in_bf16(self, on: bool) -> None:
-        self.gate_up.in_bf16 = self.down.in_bf16 = on
+    add_gradients = _switch(
+        "add_gradients", "Whether GEMMs add gradients of the weights to `weight.grad`, if there is one, in place of autograd."
+    )
+    hold_casts = _switch(
+        "hold_casts", "Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."
+    )
+    in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """x (..., hidden); ids (T, top_k) int32 or int64 and weights (T, top_k) of any router. The result has the shape and dtype of x."""
