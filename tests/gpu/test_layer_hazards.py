@@ -80,3 +80,15 @@ def test_a_gradient_that_is_not_finite_reaches_other_tokens_or_experts(model, ba
     untouched = [expert for expert in range(4) if expert not in ids[7].tolist()]
     assert torch.equal(spoilt_x[others], of_x[others])
     assert untouched and equal([one[untouched] for one in spoilt], [one[untouched] for one in wanted])
+
+
+def test_a_weight_that_was_frozen_just_now_is_whole_when_it_is_read():
+    torch.manual_seed(0)
+    x = torch.randn(8, 8192, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        for _ in range(10):
+            layer = Linear(8192, 8192, False, device="cuda", dtype=torch.bfloat16)
+            wanted = layer(x)
+            torch.cuda.synchronize()
+            layer._kept.clear()
+            assert torch.equal(layer.freeze()(x), wanted)

@@ -119,7 +119,7 @@ class ZooQuantizer(HfQuantizer):
         """A weight that has arrived, by its name in the model."""
         place, _, part = name.rpartition(".")
         if place in self.linears:
-            self.linears[place] = format_of(self.quantization_config.format).frozen(value)
+            self.linears[place] = format_of(self.quantization_config.format).constant(value)
         else:
             matrix = getattr(self.experts[place], part.removesuffix("_proj"))
             matrix.begin((value.mT if module.is_transposed else value).contiguous(), None)
@@ -132,7 +132,7 @@ class ZooQuantizer(HfQuantizer):
             self._check_loaded(model)
         for name, weight in self.linears.items():
             module = model.get_submodule(name)
-            made = weight or format_of(self.quantization_config.format).frozen(module.weight.detach())  # drawn, where no file had it
+            made = weight or format_of(self.quantization_config.format).constant(module.weight.detach())  # drawn, where no file had it
             _become(module, self.quantization_config.format)
             module._hold(made)
         for name, experts in self.experts.items():

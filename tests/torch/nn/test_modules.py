@@ -7,6 +7,7 @@ import io
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import zoo
 import zoo.torch as zt
@@ -209,6 +210,21 @@ def test_a_frozen_weight_has_fewer_bytes_and_nearly_the_numbers(format):
     assert held < (0.55 if eight else 0.3) * 2 * weight.numel()
     assert (layer.dequantize(torch.float32) - weight).norm() / weight.norm() < (0.03 if eight else 0.13)
     assert not layer.bias.requires_grad and layer.freeze() is layer
+
+
+def test_a_weight_that_is_cast_in_the_stream_is_not_read_ahead_of_its_cast():
+    class Options(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, given=(), named=None):
+            if "gemm_fp8b128_dense" in str(function):
+                constant.append((named or {}).get("b_constant", "no"))
+            return function(*given, **(named or {}))
+
+    layer, x, constant = Linear(64, 32, dtype=torch.bfloat16), normal(8, 64, dtype=torch.bfloat16).requires_grad_(), []
+    with Options():
+        layer(x).sum().backward()
+        assert constant == ["no", "no"]
+        layer.freeze()(x).sum().backward()
+    assert constant[2:] == ["yes", "no"]  # the gradient multiplies by the transpose, which is made in the stream
 
 
 def test_a_format_that_a_gpu_lacks_is_refused_with_those_it_has(monkeypatch):

@@ -161,6 +161,13 @@ class Format:
         made = quantize(weight, self.weights, layout="plain" if self.packs else None, **options)
         return self.packed(made) if self.packs else made
 
+    def constant(self, weight: torch.Tensor) -> Quantized:
+        """`frozen`, of a weight that stays. The host waits for it, since products read a constant before the kernel ahead has ended."""
+        made = self.frozen(weight)
+        if made.elements.is_cuda:
+            torch.cuda.current_stream(made.elements.device).synchronize()
+        return made
+
     def packed(self, plain: Quantized) -> Quantized:
         """Plain 4-bit weights, such as a checkpoint's, in the order that the product reads."""
         if self.tokens != "bf16":
@@ -187,14 +194,19 @@ class Format:
         groups: torch.Tensor | None = None,
         bias: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
+        constant: bool = False,
     ) -> torch.Tensor:
-        """a weight^T (+ bias), of groups of rows each by its own weight. `out`, if given, is written and returned."""
-        more: dict[str, Any] = {}
+        """a weight^T (+ bias), of groups of rows each by its own weight. `out`, if given, is written and returned.
+
+        constant: no kernel of zoo that may still run writes the weight.
+        """
+        more: dict[str, Any] = {"b_constant": "yes"} if constant and self.tokens == "fp8b128" and groups is None else {}
         if bias is not None:
             bias = bias.detach() if bias.dtype in (torch.bfloat16, torch.float32) else bias.detach().float()
-            more = {"bias": bias}
             if self.tokens == "fp8b128":  # whose kernel adds a matrix, of which each row may be this one
-                more = {"c": bias.expand(a.shape[0], -1)}
+                more["c"] = bias.expand(a.shape[0], -1)
+            else:
+                more["bias"] = bias
         if isinstance(a, Quantized):
             return matmul(a, weight.t(), groups=groups, dtype=dtype, out=out, **more)
         name = f"gemm_bf16_{self.weights}_{'dense' if groups is None else 'm_grouped_contiguous'}"

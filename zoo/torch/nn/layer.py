@@ -65,7 +65,7 @@ class Layer(torch.nn.Module):
         if self.weight is not None:
             if type(self.weight).__name__ == "DTensor":
                 raise ArgumentError(f"freeze: the weight of {self} is a DTensor; freeze the layer before it is sharded")
-            self._hold(format_of(self.format).frozen(self.weight.detach()))
+            self._hold(format_of(self.format).constant(self.weight.detach()))
         return self
 
     def _hold(self, made: Quantized) -> None:

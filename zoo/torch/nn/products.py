@@ -32,7 +32,7 @@ def product(
 ) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
 
-    weight: the master weight, quantised here, or what `Format.frozen` made of one.
+    weight: the master weight, quantised here, or what `Format.constant` made of one.
     features: N and K of a frozen weight, which may have been filled up. kept: the forms of this weight that an earlier call has made.
     adds: a gradient of the weight is added to an existing weight.grad by its GEMM.
     """
@@ -160,7 +160,7 @@ def _forward(
             a, columns = form.rows_and_columns(filled, groups)
         else:
             a = form.rows(filled, groups)
-        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias)
+        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias, master is None)
         if back is not None and kept is None:
             saved, about = (back.elements, back.scales, back.tensor_scale), _about(back)
     if ctx is not None:
@@ -205,7 +205,7 @@ class _Product(torch.autograd.Function):
                 columns = form.columns(filled, groups) if groups is not None else form.rows_and_columns(filled)[1]
             if a is not None:
                 back = _back(ctx, form, master, weight)
-                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None)
+                dx = _multiplied(form, a, back, count, width, x_dtype, groups, None, False)
             if columns is not None:
                 dw = gradient(form, columns, Columns(*saved), weight_dtype, ctx.adds_to)
                 dw = None if dw is None else (dw if groups is not None else dw[0])[..., :size, :width]
@@ -232,6 +232,7 @@ def _multiplied(
     dtype: torch.dtype,
     groups: torch.Tensor | None,
     bias: torch.Tensor | None,
+    constant: bool,
 ) -> torch.Tensor:
     """Rows times the weight, without the columns that it was filled up with."""
     columns = weight.shape[-2]
@@ -239,7 +240,7 @@ def _multiplied(
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
     out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
-    y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out)
+    y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant)
     if later is not None and groups is not None:
         y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
     return y if columns == size else y[:, :size].contiguous()
