@@ -27,7 +27,7 @@ def settled(text):
 def test_the_outputs_shown_are_those_of_the_commands(zoo_command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     commands = list(shown())
-    assert len(commands) >= 4 and not _UNCHECKED.search(PAGE.read_text())
+    assert len(commands) >= 3 and not _UNCHECKED.search(PAGE.read_text())
     for command, output in commands:
         assert settled(zoo_command(*shlex.split(command)).output) == settled(output), command
 
