@@ -1,6 +1,6 @@
 """A mixture-of-experts layer with packed 4-bit weights, as kernels compute it: every step by zoo.reference, to the bit.
 
-The same steps with `zoo.launch` stand in docs/four_bit_weights.md. Weights are read from what was packed, so a mistake in packing is one in the result.
+docs/four_bit_weights.md has the same steps as a program. Weights are read from what was packed, so a mistake in packing is one in the result.
 """
 
 from __future__ import annotations
