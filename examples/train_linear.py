@@ -1,6 +1,6 @@
 """A small network trained in FP8 with master weights, beside float32, then frozen for inference.
 
-    pip install cubin-zoo torch
+    pip install . torch     # in a checkout of zoo
     python examples/train_linear.py
 
 `zoo.torch.quantize_` turns each `torch.nn.Linear` into an FP8 layer. Forward and backward products are FP8, and the optimiser updates

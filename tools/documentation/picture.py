@@ -60,7 +60,7 @@ def caption(found: Comparison) -> str:
             mean = f" (geometric mean of {of_band[0].problems} problems)" * (not sentences)
             sentences.append(f"At {kinds_of_tokens(band)} tokens {subject} is {speeds}{mean}.")
         worst = max(ratios, key=lambda one: one.worst)
-        sentences.append(f"In the worst problem of all it is {percent(worst.worst)} than {worst.rival}.")
+        sentences.append(f"In the worst problem on this GPU it is {percent(worst.worst)} than {worst.rival}.")
     rows, rivals = found.layers().get(LAYER, []), found.rivals("layers")
     if rows and rivals:
         of_layers = sorted(times["zoo"] / times[rivals[0]] for _, times in rows if rivals[0] in times)

@@ -61,7 +61,7 @@ def variants_text(kernel: Kernel, evidence: Evidence) -> str:
 
 
 def origin(kernel: Kernel) -> str:
-    return f"source src_cu/{kernel.source}\ntable  src_cu/{kernel.table}"
+    return f"source {kernel.source}; tiles may name others\ntable  {kernel.table}; in src_cu, or in a tree of your own"
 
 
 def argument_rows(kernel: Kernel) -> Iterable[tuple[str, str, str, str]]:

@@ -41,7 +41,7 @@ def _split(context: click.Context, parameter: click.Parameter, name: str) -> tup
 def command(context: click.Context, name: tuple[str, str], into: Path) -> None:
     """Write a kernel that builds and passes its check, to be edited.
 
-    NAME is what the kernel does and its format, such as scale_rows.bf16. Written are the table, the CUDA source and a program that
+    NAME is what the kernel does and its format, such as scale_rows.bf16. Written are the table, its words, the CUDA source and a program that
     checks the kernel in the emulator. The kernel multiplies rows of bf16 by factors, whatever its name. Building needs a checkout of zoo; docs/adding_a_kernel.md explains each file.
     """
     op, formats = name

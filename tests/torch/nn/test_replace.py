@@ -261,3 +261,10 @@ def test_bad_input_is_refused():
     with pytest.raises(zoo.ArgumentError, match="no format 'int8' of layers"):
         zt.quantize_(Model(), "int8")
     assert zt.quantize_(torch.nn.Linear(64, 32).double(), "fp8b128")[""].kept == "weight in torch.float64"
+
+
+def test_a_format_that_cannot_train_is_refused_before_a_layer_is_replaced():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    with pytest.raises(zoo.ArgumentError, match=r"frozen=False: format 'mxfp4' has no gradients; train in fp8b128 or mxfp8 or nvfp4"):
+        zt.quantize_(model, "mxfp4", frozen=False)
+    assert type(model[0]) is torch.nn.Linear

@@ -14,7 +14,7 @@ import torch
 from zoo.contract.nearest import suggestion
 from zoo.errors import ArgumentError
 from zoo.torch.nn.experts import Experts
-from zoo.torch.nn.formats import Format, check_device, format_of, tensor_scale_of
+from zoo.torch.nn.formats import TRAINING, Format, check_device, format_of, tensor_scale_of
 from zoo.torch.nn.grouped import GroupedLinear
 from zoo.torch.nn.linear import Linear
 from zoo.torch.nn.products import NUMBERS
@@ -90,6 +90,8 @@ def quantize_(model: torch.nn.Module, format: str, *, skip: Skip = (), calibrate
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(f"quantize_: expected a torch.nn.Module, got a {type(model).__name__}")
     form = format_of(format)
+    if not (frozen or form.trains):
+        raise ArgumentError(f"quantize_: frozen=False: format '{format}' has no gradients; train in {' or '.join(TRAINING)}")
     layers = {name: one for name, one in model.named_modules() if _is_layer(one)}
     reasons = _reasons(model, layers, form.name, frozen, skip)
     chosen = {name: one for name, one in layers.items() if name not in reasons}
