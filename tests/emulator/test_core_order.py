@@ -387,8 +387,8 @@ def test_local_memory_that_this_thread_did_not_write():
         "ld.global.L2::cache_hint.u32 %r2, [%rd0], %rd5;", "st.global.L1::no_allocate.L2::cache_hint.v2.u32 [%rd0], {%r1, %r1}, %rd5;",
         "red.global.add.L2::cache_hint.u32 [%rd0], 1, %rd5;", "ld.global.nc.L1::evict_last.L2::128B.u32 %r2, [%rd0];", "ld.global.ca.u32 %r2, [%rd0];",
         "createpolicy.fractional.L2::evict_last.L2::evict_unchanged.b64 %rd6, 0f3F000000;", "createpolicy.fractional.L2::evict_first.b64 %rd6;",
-        "createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %rd6, [%rd0], 64, 128;", "prefetch.global.L2 [%rd0];", "prefetch.tensormap [%rd0];",
-        "prefetch.param.tensormap [%rd0];", "prefetchu.L1 [%rd0];", "applypriority.global.L2::evict_normal [%rd0], 128;", "discard.global.L2 [%rd0], 128;",
+        "createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %rd6, [%rd0], 64, 128;", "prefetch.global.L2 [%rd0];",
+        "prefetchu.L1 [%rd0];", "applypriority.global.L2::evict_normal [%rd0], 128;", "discard.global.L2 [%rd0], 128;",
         "cp.async.bulk.prefetch.L2.global [%rd0], 16;", "cp.async.bulk.prefetch.tensor.2d.L2.global.tile.L2::cache_hint [%rd0, {%r1, %r1}], %rd5;", "nanosleep.u32 20;",
         "fence.proxy.async.global;", "fence.sc.gpu;", "membar.gl;", "redux.sync.max.NaN.abs.f32 %f2, %f1, -1;", "prmt.b32.b4e %r2, %r1, %r1, 3;",
         "mbarrier.init.shared.b64 [%r3], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r3], 16;"

@@ -11,7 +11,20 @@ COUNT_LIMIT = (1 << 20) - 1
 class MBarrier:
     """Phase number, expected and pending arrivals, pending bytes; and who has seen what."""
 
-    __slots__ = ("cta", "offset", "phase", "expected", "pending", "tx", "gather", "published", "observed", "used", "init_by")
+    __slots__ = (
+        "cta",
+        "offset",
+        "phase",
+        "expected",
+        "pending",
+        "tx",
+        "gather",
+        "published",
+        "observed",
+        "used",
+        "init_by",
+        "released_remotely",
+    )
 
     def __init__(self, cta, offset, count, warps, init_by):
         self.cta, self.offset = cta, offset
@@ -21,6 +34,7 @@ class MBarrier:
         self.observed = True  # the preceding phase has been waited for (there is none yet)
         self.used = False
         self.init_by = init_by  # (warp number, tick) of the init
+        self.released_remotely = False  # a thread of another CTA has ever arrived with a release
 
     def describe(self):
         return (
@@ -119,7 +133,7 @@ class MBarriers:
         if barrier is not None:
             self._add_tx(ins, warp, lanes, barrier, -nbytes)
             if clocks is not None:
-                vector_clocks.release(barrier.gather, warp, clocks)
+                vector_clocks.release(barrier.gather, warp, lanes, clocks)
                 barrier.gather[0, -1] = barrier.cta.cluster.asynchronous_tick
             self._complete_if_done(barrier)
 
@@ -146,7 +160,9 @@ class MBarriers:
             vector_clocks.release_execution(barrier.gather, warp)
             vector_clocks.release_fenced(barrier.gather, warp)
         else:
-            vector_clocks.release(barrier.gather, warp, clocks)
+            vector_clocks.release(barrier.gather, warp, lanes, clocks)
+            if clocks is None and warp.cta is not barrier.cta:
+                barrier.released_remotely = True
         if barrier.pending < 0:
             ins.report(warp, lanes, "mbarrier-misuse", f"more arrivals than expected in one phase ({barrier.describe()})", barrier.offset)
             barrier.pending = 0
@@ -210,7 +226,7 @@ class NamedBarrier:
         self.of_all = of_all and (self.of_all or not self.arrived)
         self.expected = expected
         self.arrived += threads
-        vector_clocks.release_in_cta(self.gather, warp)
+        vector_clocks.release_in_cta(self.gather, warp, lanes)
         if self.arrived > expected:
             ins.report(
                 warp, lanes, "barrier-misuse", f"{self.arrived} threads arrive at named barrier {self.number}, which expects {expected}"
@@ -263,7 +279,7 @@ class ClusterBarrier:
             vector_clocks.release_relaxed(self.gather, warp)
             vector_clocks.release_fenced(self.gather, warp)
         else:
-            vector_clocks.release(self.gather, warp)
+            vector_clocks.release(self.gather, warp, lanes)
         self.complete_if_done()
         warp.machine.progress += 1
 

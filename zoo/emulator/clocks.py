@@ -5,7 +5,7 @@ A clock array is (ROWS, warps of the cluster + 1) uint32. Column w of a row says
     row 1   its generic writes are moreover ordered before the asynchronous proxy (a fence.proxy.async lies between)
     row 2   its mbarrier inits are visible to the cluster (fence.mbarrier_init, or release at cluster scope)
     row 3   its tcgen05.ld and .st have been waited for, or lie behind its tcgen05.fence::before_thread_sync
-    row 4   (not a tick) how many of its tcgen05.commit have been seen to complete
+    row 4   (not a tick) how many of its tcgen05.commit have been seen to complete; in the last column, whether some warp's griddepcontrol.wait is over
 Rows 3 and 4 are about the order of execution, which relaxed barriers carry as well.
 Warp w's own column of row 0 is its current tick; it ticks at every release and fence.
 The last column stands for the asynchronous proxy: it ticks at every asynchronous write to shared memory, and the mbarrier
@@ -14,7 +14,10 @@ that such a write signals carries the tick to those who wait for it.
 
 import numpy as np
 
+from . import lane_order
+
 ROWS = 5
+DEPENDENCY = (4, -1)
 
 
 def fresh(columns, own):
@@ -28,22 +31,30 @@ def tick(warp):
     warp.clocks[0, warp.number] += 1
 
 
-def release(into, warp, clocks=None):
-    """Adds what `warp` (or a snapshot of its clocks) knows to a synchronisation object's array, and ticks the warp."""
+def release(into, warp, lanes, clocks=None):
+    """Adds what these lanes of `warp` (or a snapshot of its clocks) know to a synchronisation object's array, and ticks the warp."""
     if clocks is None:
         clocks = warp.clocks
         np.maximum(into, clocks, out=into)
         np.maximum(into[2], clocks[0], out=into[2])
-        tick(warp)
+        released(warp, lanes)
     else:
         np.maximum(into, clocks, out=into)
         np.maximum(into[2], clocks[0], out=into[2])
 
 
-def release_in_cta(into, warp):
+def released(warp, lanes):
+    """These lanes have released what they know: the warp ticks."""
+    before, warp.released = warp.released, warp.clocks[0, warp.number]
+    tick(warp)
+    if warp.loose and lanes != warp.live:
+        lane_order.after_release(warp, lanes, before)
+
+
+def release_in_cta(into, warp, lanes):
     """A release that does not reach beyond the CTA: inits stay as published as they are."""
     np.maximum(into, warp.clocks, out=into)
-    tick(warp)
+    released(warp, lanes)
 
 
 def release_relaxed(into, warp):
@@ -60,6 +71,8 @@ def release_execution(into, warp):
 
 def acquire(warp, known):
     np.maximum(warp.clocks, known, out=warp.clocks)
+    if warp.loose:
+        lane_order.met_at_barrier(warp, known[0, warp.number])
 
 
 def acquire_execution(warp, known):
@@ -73,14 +86,14 @@ def remember(warp, known):
     warp.state["relaxed"] = known.copy() if before is None else np.maximum(before, known)
 
 
-def fence(warp, acquires, releases):
+def fence(warp, lanes, acquires, releases):
     """A memory fence: what relaxed accesses before it learnt is known now, what is known now those after it publish."""
     known = warp.state.pop("relaxed", None) if acquires else None
     if known is not None:
         acquire(warp, known)
     if releases:
         warp.state["fenced"] = warp.clocks.copy()
-        tick(warp)
+        released(warp, lanes)
 
 
 def release_fenced(into, warp):
@@ -90,12 +103,15 @@ def release_fenced(into, warp):
         np.maximum(into, known, out=into)
 
 
-def fence_proxy(warp):
-    """fence.proxy.async: everything known now is ordered before the asynchronous proxy."""
+def fence_proxy(warp, lanes):
+    """fence.proxy.async: everything that these lanes know now is ordered before the asynchronous proxy."""
     clocks = warp.clocks
+    before = clocks[1, warp.number]
     np.maximum(clocks[1], clocks[0], out=clocks[1])
     np.maximum(clocks[2], clocks[0], out=clocks[2])
     tick(warp)
+    if warp.loose and lanes != warp.live:
+        lane_order.after_fence(warp, lanes, before)
 
 
 def fence_mbarrier_init(warp):

@@ -192,6 +192,8 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
             problems.append("reserved bits 0, 1 or 3 are set")
         if bits >> 24 & 7:
             problems.append("reserved bits 24-26 are set")
+        if kind != "mxf8f6f4" and bits >> 12 & 1:
+            problems.append("reserved bit 12 is set")
         if bits >> 31:
             problems.append("bit 31 (K = 96) exists only on sm_103 for kind::mxf4 and kind::mxf4nvf4")
         problems += _scale_problems(kind, scale_format, scale_vector, scale_a_id, scale_b_id)

@@ -295,10 +295,15 @@ class Device:
         cluster: int | Sequence[int] | None = None,
         shared_bytes: int = 0,
         params: Sequence[object] | bytes = (),
+        *,
+        programmatic: bool = False,
+        constant: Sequence[tuple[int, int]] = (),
     ) -> Report:
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
-        `params` may also be the bytes of the whole parameter block, as a loader packs it.
+        `params` may also be the bytes of the whole parameter block, as a loader packs it. programmatic: launched with programmatic stream
+        serialization, so global memory is off limits until griddepcontrol.wait, but for `constant`: (address, bytes) that the launch ahead
+        does not write.
         """
         if not isinstance(module, Module) or not isinstance(entry, str):
             raise LaunchError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
@@ -338,7 +343,7 @@ class Device:
                 self.variable_address(module, variable)
         parameters = pack_parameters(program, params)
         self._launches += 1
-        machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches)
+        machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, programmatic, constant)
         with np.errstate(all="ignore"):
             machine.run(self.instruction_limit)
         report = Report(machine, self.strict)

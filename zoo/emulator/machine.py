@@ -164,6 +164,8 @@ class Warp:
         self.clocks = vector_clocks.fresh(cta.cluster.columns, self.number)
         self.pending_registers, self.locked_registers = {}, {}
         self.undefined_registers = {}  # loaded from tensor memory that nobody wrote: register -> (lanes, instruction)
+        self.loose = []  # writes to shared memory that other lanes of the warp may not know of, see lane_order.py
+        self.released = 0  # its tick at its last release
         self.wgmma_read, self.wgmma_written = set(), set()  # registers used by ordinary instructions since the last wgmma.fence
         self.named_waits = {}
         self.cluster_arrived, self.cluster_phase = 0, 0
@@ -370,7 +372,9 @@ _SCALARS = {
 class Machine:
     """The state of one launch."""
 
-    def __init__(self, device, module, program, grid, block, cluster, dynamic_shared, parameters, launch_number):
+    def __init__(self, device, module, program, grid, block, cluster, dynamic_shared, parameters, launch_number, dependent, constant):
+        self.dependent = dependent  # may begin before the launch ahead has ended, which does not write to
+        self.constant = constant  # [(address, bytes)]
         self.device, self.module, self.program = device, module, program
         self.grid, self.block = grid, block
         self.threads = block[0] * block[1] * block[2]
@@ -429,6 +433,7 @@ class Machine:
         self.completed = False
         self.log = []  # lines that printf printed
         self.sync_words = {}  # clocks that atomic and volatile words carry
+        self.released = {}  # such a word -> (CTA, scope) of its last release
         self.tensor_maps = {}  # 128 bytes -> TensorMap
         self.tensor_map_edits = TensorMapEdits()
         self.cancel_failed = {}  # cluster -> "issued" or "observed": clusterlaunchcontrol answered that nothing is left

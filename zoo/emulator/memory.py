@@ -8,13 +8,15 @@ Shadows of shared memory, all per CTA
     readers        per 4-byte word, the last read as pc << 10 | warp, for reports
     destinations   per 16-byte granule, pending asynchronous operations that will write it
     sources        per 16-byte granule, pending asynchronous operations that still read it
-A warp is one agent in these checks: two lanes of one warp are taken as ordered.
+A warp is one agent in these checks: two lanes of one warp are taken as ordered, but for what lane_order.py says.
 """
 
 from bisect import bisect_left, bisect_right, insort
 
 import numpy as np
 
+from . import lane_order
+from .clocks import DEPENDENCY
 from .errors import EmulatorError
 from .lanes import FULL, bits_of, mask_of
 
@@ -243,6 +245,7 @@ class SharedMemory:
             self.small_epochs[words] = now
         self.epoch_views[size][words] = now
         self.writer_views[size][words] = ins.pc
+        lane_order.wrote(warp, self, offsets, size, lanes, now, ins)
 
     def _epochs_of_bytes(self, offsets, size, of_words):
         """The epochs of accesses of 1 or 2 bytes: the bytes' own where a small store wrote the word last."""
@@ -312,6 +315,8 @@ class SharedMemory:
                     "fence.proxy.async lies between that write and this asynchronous read", int(where[0]) * 4,
                     other=self._written_by(int(where[0]) * 4),
                 )  # fmt: skip
+        if warp.loose and lanes != warp.live:
+            lane_order.check_async_read(ins, warp, lanes, self, flat, low, high)
         if self.pending:
             granules = slice(low >> 4, (high + 15) >> 4) if flat is None else sorted_unique(flat >> 4)
             if self.destinations[granules].any():
@@ -357,6 +362,19 @@ class SharedMemory:
         if self.barriers and self.barrier_words[low >> 3 : (high + 7) >> 3].any():
             self._report_bytes(ins, warp, lanes, low, "mbarrier-misuse", "a live mbarrier lies inside the destination")
         return True
+
+    def check_fenced_reads(self, ins, warp, lanes, extent):
+        """At issue of an asynchronous write: earlier generic reads of these bytes need a proxy fence behind them."""
+        reads = self.read_clocks[:, extent[0] >> 2 : (extent[1] + 3) >> 2]
+        unfenced = reads > warp.clocks[1, : len(reads), None]
+        if unfenced.any():
+            reader, where = (int(value[0]) for value in np.nonzero(unfenced))
+            offset = extent[0] + 4 * where
+            ins.report(
+                warp, lanes, "missing-proxy-fence",
+                f"{self.machine.name_of_warp(self.cta, reader)} read shared offset {offset:#x} through the generic proxy and no fence.proxy.async lies between that read "
+                "and this asynchronous write", offset, other=self._read_by(offset, reader),
+            )  # fmt: skip
 
     def _word_numbers(self, words):
         return np.arange(words.start, words.stop) if isinstance(words, slice) else words
@@ -591,11 +609,31 @@ def _check_alignment(ins, warp, lanes, addresses, size):
     return None
 
 
+def check_dependency(ins, warp, lanes, addresses):
+    """A programmatic launch may begin before the one ahead of it has ended, so global memory is off limits until griddepcontrol.wait."""
+    machine = warp.machine
+    if not machine.dependent or warp.clocks[DEPENDENCY]:
+        return
+    low, high = int(np.min(addresses)), int(np.max(addresses))
+    if not any(start <= low and high < start + size for start, size in machine.constant):
+        ins.report(
+            warp, lanes, "missing-dependency-wait",
+            "a programmatic launch uses global memory, and no griddepcontrol.wait comes before: the kernel ahead may still be running",
+        )  # fmt: skip
+
+
 def read_global(ins, warp, lanes, addresses, size):
+    if warp.machine.dependent:
+        check_dependency(ins, warp, lanes, addresses)
+    return read_constant(ins, warp, lanes, addresses, size)
+
+
+def read_constant(ins, warp, lanes, addresses, size):
+    """From global memory that no kernel writes, as constants are."""
     memory = warp.machine.memory
     good = _check_alignment(ins, warp, lanes, addresses, size)
     if good is not None:
-        return _partly(ins, warp, lanes, addresses, size, good, read_global)
+        return _partly(ins, warp, lanes, addresses, size, good, read_constant)
     index = addresses - GLOBAL_BASE
     rows = index // size if size > 1 else index
     try:
@@ -605,14 +643,14 @@ def read_global(ins, warp, lanes, addresses, size):
     except IndexError:
         good = (index >= 0) & (index < memory.size)
         _report_global(ins, warp, lanes, addresses, good, "reads", size)
-        return _partly(ins, warp, lanes, addresses, size, good, read_global)
+        return _partly(ins, warp, lanes, addresses, size, good, read_constant)
     if b"\0" in (state == STATE_READABLE[size]).tobytes():
         allocated = (state & STATE_ALLOCATED[size]) == STATE_ALLOCATED[size]
         if allocated.ndim > 1:
             allocated = allocated.all(axis=1)
         if not allocated.all():
             _report_global(ins, warp, lanes, addresses, allocated, "reads", size)
-            return _partly(ins, warp, lanes, addresses, size, allocated, read_global)
+            return _partly(ins, warp, lanes, addresses, size, allocated, read_constant)
         written = state == STATE_READABLE[size]
         if written.ndim > 1:
             written = written.all(axis=1)
@@ -625,6 +663,8 @@ def read_global(ins, warp, lanes, addresses, size):
 
 
 def write_global(ins, warp, lanes, addresses, size, values):
+    if warp.machine.dependent:
+        check_dependency(ins, warp, lanes, addresses)
     memory = warp.machine.memory
     good = _check_alignment(ins, warp, lanes, addresses, size)
     if good is not None:

@@ -46,9 +46,19 @@ class EmulatedPlan:
                 cluster=None if launch.cluster == (1, 1, 1) else launch.cluster,
                 shared_bytes=launch.variant.shared,  # also of a block that is alone: what it asks for beyond is not its own to use
                 params=launch.logical_block(),
+                programmatic=launch.variant.launch.programmatic,
+                constant=self._constant(),
             )
         except EmulatorError as error:
             raise EmulationError(f"{launch.variant.symbol}: {error}") from None
+
+    def _constant(self) -> list[tuple[int, int]]:
+        """Address and size of the arguments, and their scales, that the caller calls constant."""
+        launch = self.launch
+        places = {name: int.from_bytes(launch.block[offset : offset + 8], "little") for offset, name in launch.pointers}
+        places.update((name, tensor_map.address) for _, name, tensor_map in launch.tensor_maps)
+        promised = [name for name in places if launch.symbols.get(f"{name.removesuffix('_scale')}_constant.yes")]
+        return [(places[name], launch.placement.spans[name].bytes) for name in promised]
 
     def run(self, stream: object = None) -> None:
         """Like a call, and EmulationError with the findings where there are any."""

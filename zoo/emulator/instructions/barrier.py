@@ -66,10 +66,9 @@ def invalidate(ins):
 
 
 def _semantics(ins):
-    """True when relaxed."""
+    """(relaxed, .cta by name: without a scope, programs arrive at barriers of other CTAs, too)"""
     relaxed = ins.choice("release", "relaxed", "acquire", default="release") == "relaxed"
-    ins.choice("cta", "cluster", default="cta")
-    return relaxed
+    return relaxed, ins.choice("cta", "cluster", default=None) == "cta"
 
 
 @instruction("mbarrier.expect_tx")
@@ -110,7 +109,7 @@ def arrive(ins):
     drop = ins.opcode.startswith("mbarrier.arrive_drop")
     expects = ins.flag("expect_tx")
     complete = not ins.flag("noComplete")
-    relaxed = _semantics(ins)
+    relaxed, narrow = _semantics(ins)
     _require_b64(ins)
     operands = list(ins.operands)
     has_result = not _is_address(operands[0])
@@ -132,6 +131,8 @@ def arrive(ins):
             if count <= 0:
                 ins.report(warp, part, "mbarrier-misuse", f"an arrival count must be positive, not {count}", address)
                 continue
+            if narrow and not relaxed and address >> 24 != warp.cta.rank:
+                ins.report(warp, part, "scope", "a release at scope .cta arrives at an mbarrier of another CTA", address)
             word = mbarriers.arrive(ins, warp, part, address, count, expect=expect, relaxed=relaxed, drop=drop, complete=complete)
             if state is not None:
                 assign(warp.values[state], np.uint64(word), part)
@@ -152,7 +153,7 @@ def wait(ins):
     either form behave as on hardware and cost little. Lanes with barriers of their own wait for all of them.
     """
     acquire = ins.choice("acquire", "relaxed", default="acquire") == "acquire"
-    ins.choice("cta", "cluster", default="cta")
+    narrow = ins.choice("cta", "cluster", default=None) == "cta"
     by_parity = ins.flag("parity")
     _require_b64(ins)
     p = ins.write(0, "pred")
@@ -215,6 +216,8 @@ def wait(ins):
         warp.given_up.discard(pc)
         for barrier, passed, part in results:
             if passed and barrier is not None:
+                if narrow and acquire and barrier.released_remotely:
+                    ins.report(warp, part, "scope", "a wait at scope .cta for what a thread of another CTA released", barrier.offset)
                 machine.mbarriers.observe(warp, barrier, acquire)
             if p is not None:
                 assign(values[p], passed, part)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .. import clocks
+from .. import clocks, lane_order
 from ..errors import EmulatorError
 from ..lanes import FULL, assign, bits_of, first_lane, mask_of
 from ..memory import LOCAL_BASE
@@ -468,9 +468,18 @@ def active_mask(ins):
 
 @instruction("bar.warp.sync")
 def warp_barrier(ins):
-    """All lanes of the mask meet here (in order of memory a warp is one agent, so nothing else happens)"""
+    """All lanes of the mask meet here"""
     members = _tiled_members(ins, 0)
-    return lambda warp, lanes: members(warp, lanes)
+    slot = ins.read(0, "b32")
+
+    def run(warp, lanes):
+        blocked = members(warp, lanes)
+        if blocked is None and warp.loose:
+            for mask, _ in _by_member_mask(warp, lanes, slot):
+                lane_order.met(warp, mask)
+        return blocked
+
+    return run
 
 
 # ---- no effect on values ---------------------------------------------------------------------------------------------
@@ -496,9 +505,14 @@ def nothing(ins):
 
 @instruction("griddepcontrol")
 def grid_dependency(ins):
-    """One launch at a time: nothing to wait for"""
-    ins.choice("wait", "launch_dependents")
-    return lambda warp, lanes: None
+    """One launch at a time: nothing to wait for. What comes before the wait of a programmatic launch is checked (memory.check_dependency)."""
+    if ins.choice("wait", "launch_dependents") == "launch_dependents":
+        return lambda warp, lanes: None
+
+    def wait(warp, lanes):
+        warp.clocks[clocks.DEPENDENCY] = 1
+
+    return wait
 
 
 _REGISTERS = 65536  # of a multiprocessor
@@ -576,8 +590,8 @@ def create_policy(ins):
 def prefetch(ins):
     """No effect on values"""
     if ins.mnemonic == "prefetch":
-        ins.choice("global", "local", "param", "const", default=None)
-        ins.choice("L1", "L2", "L2::evict_last", "L2::evict_normal", "tensormap")
+        ins.choice("global", "local", default=None)
+        ins.choice("L1", "L2", "L2::evict_last", "L2::evict_normal")
     elif ins.mnemonic == "prefetchu":
         ins.choice("L1")
     else:
@@ -738,7 +752,7 @@ def fence(ins):
     """Memory fences. Only those that the checks need have an effect: memory itself is sequentially consistent here"""
     if ins.mnemonic == "membar":
         ins.choice("gl", "cta", "sys")
-        return lambda warp, lanes: clocks.fence(warp, True, True)
+        return lambda warp, lanes: clocks.fence(warp, lanes, True, True)
     if ins.flag("mbarrier_init"):
         ins.flag("release"), ins.flag("cluster")
 
@@ -751,7 +765,7 @@ def fence(ins):
     kind = ins.choice("sc", "acq_rel", "acquire", "release", default="acq_rel")
     ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
     ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
-    return lambda warp, lanes: clocks.fence(warp, kind != "release", kind != "acquire")
+    return lambda warp, lanes: clocks.fence(warp, lanes, kind != "release", kind != "acquire")
 
 
 def _proxy_fence(ins):
@@ -771,6 +785,6 @@ def _proxy_fence(ins):
         return lambda warp, lanes: None  # only shared memory's proxies are checked
 
     def run(warp, lanes):
-        clocks.fence_proxy(warp)
+        clocks.fence_proxy(warp, lanes)
 
     return run

@@ -12,7 +12,7 @@ from . import instruction
 
 _SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "param::func", "const")
 _READERS = {
-    "global": memory.read_global, "const": memory.read_global, "shared": memory.read_shared, "local": memory.read_local, "generic": memory.read_generic,
+    "global": memory.read_global, "const": memory.read_constant, "shared": memory.read_shared, "local": memory.read_local, "generic": memory.read_generic,
     "param": memory.read_parameters,
 }  # fmt: skip
 _WRITERS = {"global": memory.write_global, "shared": memory.write_shared, "local": memory.write_local, "generic": memory.write_generic}
@@ -25,15 +25,13 @@ def _space(ins):
 
 
 def _ordering(ins, *strong):
-    """The memory-order modifiers: '' for weak accesses, else their name. Scopes and cache hints have no effect on values."""
+    """(memory order: '' for weak accesses, else its name; scope)"""
     if ins.flag("mmio"):
         ins.flag("relaxed") or ins.unsupported(".mmio needs .relaxed")
-        ins.choice("sys")
-        return "relaxed"
+        return "relaxed", ins.choice("sys")
     order = ins.choice("weak", "volatile", "relaxed", *strong, default="")
-    if order in ("relaxed", *strong):
-        ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
-    return "" if order == "weak" else order
+    scope = ins.choice("cta", "cluster", "gpu", "sys", default="gpu") if order in ("relaxed", *strong) else "gpu"
+    return "" if order == "weak" else order, scope
 
 
 _CACHE = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate",
@@ -112,33 +110,45 @@ def _lanes_of(lanes):
     return [lane for lane in range(32) if lanes >> lane & 1]
 
 
+def _word(warp, space, address):
+    return (warp.cta.cluster, address) if space == "shared" else (space, address)
+
+
 def _sync_word(warp, space, address):
     """The clocks that a word carries which threads synchronise through."""
     words = warp.machine.sync_words
-    key = (warp.cta.cluster, address) if space == "shared" else (space, address)
+    key = _word(warp, space, address)
     known = words.get(key)
     if known is None or known.shape != warp.clocks.shape:
         known = words[key] = np.zeros_like(warp.clocks)
     return known
 
 
-def _learn(warp, space, addresses, order):
+def _learn(ins, warp, lanes, space, addresses, order, scope):
     """What a load or an atomic learns of the word: an acquire now, a relaxed one when a fence follows."""
-    learn = clocks.acquire if order in ("acquire", "acq_rel", "sc") else clocks.remember
+    acquire = order in ("acquire", "acq_rel", "sc")
+    learn = clocks.acquire if acquire else clocks.remember
     for address in set(addresses.tolist()):
         learn(warp, _sync_word(warp, space, address))
+        released_by, its_scope = warp.machine.released.get(_word(warp, space, address), (None, None))
+        if acquire and released_by is not None and released_by is not warp.cta and "cta" in (scope, its_scope):
+            ins.report(
+                warp, lanes, "scope", f"it acquires at scope .{scope} what another CTA released at scope .{its_scope}: both must include the other thread", address
+            )  # fmt: skip
 
 
-def _publish(warp, space, addresses, order):
+def _publish(warp, lanes, space, addresses, order, scope):
     """What a store or an atomic publishes in the word: a release all that came before, a relaxed one what a fence covered."""
     release = order in ("release", "acq_rel", "sc")
+    if release:
+        warp.machine.released.update((_word(warp, space, address), (warp.cta, scope)) for address in set(addresses.tolist()))
     known = warp.clocks if release else warp.state.get("fenced")
     if known is not None:
         for address in set(addresses.tolist()):
             word = _sync_word(warp, space, address)
             np.maximum(word, known, out=word)
     if release:
-        clocks.tick(warp)
+        clocks.released(warp, lanes)
 
 
 # ---- loads and stores ------------------------------------------------------------------------------------------------
@@ -146,7 +156,7 @@ def _publish(warp, space, addresses, order):
 def load(ins):
     """Load one value or a vector; narrower types are extended into the register"""
     space = _space(ins)
-    order = _ordering(ins, "acquire")
+    order, scope = _ordering(ins, "acquire")
     extra = _cache_hints(ins)
     ins.flag("unified")
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
@@ -227,7 +237,7 @@ def load(ins):
         def run_ordered(warp, lanes):
             for target, part, _, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
                 if target in ("shared", "global"):
-                    _learn(warp, target, addresses, order)
+                    _learn(ins, warp, part, target, addresses, order, scope)
                 unordered = {"ordered": False} if target == "shared" else {}
                 place(warp, part, _READERS[target](ins, warp, part, addresses, total, **unordered))
 
@@ -243,7 +253,7 @@ def load(ins):
 def store(ins):
     """Store one value or a vector"""
     space = _space(ins)
-    order = _ordering(ins, "release")
+    order, scope = _ordering(ins, "release")
     extra = _cache_hints(ins)
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
     type = ins.type()
@@ -291,7 +301,7 @@ def store(ins):
             data = gather(warp, lanes)
             for target, part, chosen, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
                 if target in ("shared", "global"):
-                    _publish(warp, target, addresses, order)
+                    _publish(warp, part, target, addresses, order, scope)
                 unordered = {"ordered": False} if target == "shared" else {}
                 if target not in _WRITERS:
                     ins.report(warp, part, "out-of-bounds", f"a store to .{target}", int(addresses[0]))
@@ -369,7 +379,7 @@ _ATOMICS = {
 def _atomic(ins, returns):
     space = _space(ins)
     order = ins.choice("relaxed", "acquire", "release", "acq_rel", default="relaxed")
-    ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
+    scope = ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
     extra = _cache_hints(ins)
     name = ins.choice("add", "exch", "cas", "and", "or", "xor", "min", "max", "inc", "dec")
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
@@ -399,8 +409,8 @@ def _atomic(ins, returns):
     def run(warp, lanes):
         for target, part, _, addresses in _parts(ins, warp, lanes, space, where(warp, lanes)):
             if target in ("shared", "global"):
-                _learn(warp, target, addresses, order)
-                _publish(warp, target, addresses, order)
+                _learn(ins, warp, part, target, addresses, order, scope)
+                _publish(warp, part, target, addresses, order, scope)
                 combine_lanes(warp, part, target, addresses)
             else:
                 ins.report(warp, part, "out-of-bounds", f"an atomic on .{target} memory", int(addresses[0]))
@@ -596,6 +606,7 @@ def copy_async(ins):
 
     def run(warp, lanes):
         destinations, sources = to(warp, lanes), source(warp, lanes).copy()  # registers may change before execute()
+        memory.check_dependency(ins, warp, lanes, sources)
         counts = memory.select(warp.values[length], lanes).astype(np.int64) if length is not None else None
         offsets = destinations - (warp.cta.rank << 24)
         shared = warp.cta.shared
@@ -605,6 +616,7 @@ def copy_async(ins):
             ins.report(warp, lanes, "misaligned", f"cp.async of {size} bytes to shared offset {int(offsets[offsets % size != 0][0]):#x}")
             return
         shared.before_write(ins, warp, lanes, offsets, size)
+        warp.loose.pop()  # whoever waits for the copies learns of each lane's
         settle = shared.unsettled_write(warp, offsets, size)
         covered = (offsets[:, None] + np.arange(size)).reshape(-1)
         # Locks are by 16-byte granule, which smaller pieces share with other warps: those are only poisoned.

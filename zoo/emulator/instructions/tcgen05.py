@@ -502,6 +502,7 @@ def copy(ins):
             ins.report(
                 warp, lanes, "tensor-memory-misuse", f"the destination starts at lane {start_lane}; .{shape} covers all lanes from 0"
             )
+            return
         if start_lane >= 32:
             ins.report(warp, lanes, "tensor-memory-misuse", f"the destination lane {start_lane} leaves no room for rows 32 lanes apart")
             return

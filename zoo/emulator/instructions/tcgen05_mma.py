@@ -122,10 +122,17 @@ def mma(ins):
             reads.append((cta, b_chunks))
         sf_a = sf_b = None
         if scaled:
-            sf_a = lane_and_column(int(scale_a(warp)[lane]))[1]
-            sf_b = lane_and_column(int(scale_b(warp)[lane]))[1]
+            lane_a, sf_a = lane_and_column(int(scale_a(warp)[lane]))
+            lane_b, sf_b = lane_and_column(int(scale_b(warp)[lane]))
             b_columns = what.n // 2 if group == 2 and what.m == 128 else what.n
-            for name, column in (("A", sf_a), ("B", sf_b)):
+            for name, first_row, column in (("A", lane_a, sf_a), ("B", lane_b, sf_b)):
+                if first_row:
+                    ins.report(
+                        warp,
+                        lanes,
+                        "tensor-memory-misuse",
+                        f"the address of the scales of {name} names lane {first_row}: they begin at lane 0",
+                    )
                 if column % _SCALE_COLUMNS:
                     ins.report(
                         warp, lanes, "tensor-memory-misuse", f"the scales of {name} begin at column {column}: it must be a multiple of 4"

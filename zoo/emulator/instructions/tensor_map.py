@@ -10,6 +10,7 @@ from ..lanes import first_lane
 from ..memory import GLOBAL_BASE, SHARED_BASE
 from ..tensor_map_edits import replaced
 from . import instruction
+from .tma import read_map
 
 _OF_AXES = ("box_dim", "global_dim", "global_stride", "element_stride")
 _LITERAL = ("elemtype", "interleave_layout", "swizzle_mode", "swizzle_atomicity", "fill_mode")
@@ -99,6 +100,18 @@ def copy_and_release(ins):
         data = memory.read_shared(ins, warp, 1 << lane, start + _PIECES, 16)
         memory.write_global(ins, warp, 1 << lane, address + _PIECES, 16, data)
         warp.machine.tensor_map_edits.edit(warp, address, released=True)
+
+    return run
+
+
+@instruction("prefetch.tensormap", "prefetch.param.tensormap", "prefetch.const.tensormap")
+def prefetch(ins):
+    """No effect on values, but a map must be there"""
+    where = ins.address(0)
+
+    def run(warp, lanes):
+        for address in {int(where(warp)[lane]) for lane in range(32) if lanes >> lane & 1}:
+            read_map(ins, warp, first_lane(lanes), address)
 
     return run
 

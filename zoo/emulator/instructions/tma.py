@@ -138,7 +138,7 @@ def _issue_store(ins, warp, lane, extent, read, write):
 
 
 # ---- tensor copies ---------------------------------------------------------------------------------------------------
-def _read_map(ins, warp, lane, address):
+def read_map(ins, warp, lane, address):
     """The tensor map at a generic address, checked; None after a report."""
     machine = warp.machine
     if PARAM_BASE <= address < PARAM_BASE + len(machine.parameters):
@@ -146,7 +146,6 @@ def _read_map(ins, warp, lane, address):
         raw = machine.parameters[start : start + maps.BYTES]
     elif address >= GLOBAL_BASE:
         raw = memory.read_global(ins, warp, 0xFFFFFFFF, np.arange(address, address + maps.BYTES, dtype=np.int64), 1).tobytes()
-        machine.tensor_map_edits.check_use(ins, warp, lane, address)
     else:
         ins.report(
             warp, 1 << lane, "tensor-map", f"the tensor map's address {address:#x} is neither a kernel parameter nor global memory", address
@@ -183,9 +182,12 @@ class _TensorOperands:
 
     def box(self, ins, warp, lane, store=False):
         """The Box, or None after a report."""
-        tensor = _read_map(ins, warp, lane, int(self.map(warp)[lane]))
+        address = int(self.map(warp)[lane])
+        warp.machine.tensor_map_edits.check_use(ins, warp, lane, address)
+        tensor = read_map(ins, warp, lane, address)
         if tensor is None:
             return None
+        memory.check_dependency(ins, warp, 1 << lane, tensor.address)
         coordinates = [int(warp.values[slot][lane]) for slot in self.coordinates]
         problem = None
         gather = self.mode in ("tile::gather4", "tile::scatter4")
@@ -199,8 +201,8 @@ class _TensorOperands:
             problem = f"a store at negative coordinates {coordinates}"
         elif tensor.dtype in ("u4_align16", "u6_align16") and coordinates[0] % 128:
             problem = f"the first coordinate of a packed 16-byte type must be a multiple of 128, not {coordinates[0]}"
-        elif tensor.dtype == "u4_align8" and coordinates[0] % 2:
-            problem = f"the first coordinate of a 4-bit type must be even, not {coordinates[0]}"
+        elif coordinates[0] * maps.DTYPES[tensor.dtype][1] % 128:
+            problem = f"the first coordinate, {coordinates[0]} elements of {tensor.dtype}, is no multiple of 16 bytes"
         if problem:
             ins.report(warp, 1 << lane, "tensor-map", problem)
             return None
@@ -259,6 +261,8 @@ def _tensor_load(ins):
         destination, signal = int(to(warp)[lane]) & 0xFFFFFFFF, int(barrier(warp)[lane]) & 0xFFFFFFFF
         offset = destination & 0xFFFFFF
         count = len(warp.cta.cluster.ctas)
+        if group == "cta_group::2" and warp.cta.pair is None:
+            ins.report(warp, 1 << lane, "bulk-copy", "cta_group::2 in a cluster without a peer CTA")
         if not _check_place(ins, warp, lane, offset):
             return
         if multicast:
@@ -418,6 +422,8 @@ def bulk_copy(ins):
             return None
         if count == 0:
             return None
+        if "global" in spaces:
+            memory.check_dependency(ins, warp, only, destination if into_global else start)
         if into_global:
             return store(warp, lane, destination, start & 0xFFFFFFFF, count)
         destination &= 0xFFFFFFFF
@@ -542,6 +548,7 @@ def try_cancel(ins):
                 extent = (offset, offset + 16)
                 if not cta.shared.check_async_write(ins, warp, 1 << lane, extent):
                     continue
+                cta.shared.check_fenced_reads(ins, warp, 1 << lane, extent)
                 address = (cta.rank << 24) | (signal & 0xFFFFFF)
 
                 def execute(cta=cta, extent=extent, address=address, lane=lane, data=data, snapshot=snapshot):
