@@ -16,21 +16,27 @@ class LooseWrite:
 
     __slots__ = ("shared", "offsets", "size", "lanes", "epoch", "known_to", "ins")
 
-    def __init__(self, shared, offsets, size, lanes, epoch, ins, known_to=0):
+    def __init__(self, shared, offsets, size, lanes, epoch, ins):
         self.shared, self.offsets, self.size, self.lanes, self.epoch, self.ins = shared, offsets, size, lanes, epoch, ins
-        self.known_to = known_to  # lanes that have met all of the writers
+        self.known_to = 0  # lanes that have met all of the writers
 
-    def beyond(self, lanes):
-        """Which of the offsets other lanes wrote than these and those that these have met; None for none."""
-        if self.known_to & lanes or not self.lanes & ~lanes:
-            return None
-        if len(self.offsets) != self.lanes.bit_count():  # written together, as by stmatrix
-            return np.ones(len(self.offsets), bool)
-        return ~mask_of(lanes)[mask_of(self.lanes)]
+    def known(self, lanes):
+        """Whether these lanes wrote it all themselves, or have met those that did."""
+        return self.known_to & lanes or not self.lanes & ~lanes
 
-    def words(self, chosen):
-        """Those words at the offsets that nobody has written to again."""
-        found = (self.offsets[chosen, None] + np.arange(0, self.size, 4)).reshape(-1) >> 2
+    def split(self, lanes):
+        """(what these lanes wrote or None, the rest)"""
+        if not self.lanes & lanes or len(self.offsets) != self.lanes.bit_count():  # as stmatrix writes, together
+            return None, self
+        mine = mask_of(lanes)[mask_of(self.lanes)]
+        return self._part(mine, self.lanes & lanes), self._part(~mine, self.lanes & ~lanes)
+
+    def _part(self, chosen, lanes):
+        return LooseWrite(self.shared, self.offsets[chosen], self.size, lanes, self.epoch, self.ins)
+
+    def words(self):
+        """The words that nobody has written to again."""
+        found = (self.offsets[:, None] + np.arange(0, self.size, 4)).reshape(-1) >> 2
         return found[(self.shared.epochs[found] == self.epoch) & (self.shared.writers[found] == self.ins.pc)]
 
 
@@ -46,9 +52,14 @@ def met(warp, lanes):
     if not warp.live & ~lanes:
         warp.loose.clear()
         return
+    divided = []
     for write in warp.loose:
-        if write.known_to & lanes or not write.lanes & ~lanes:
-            write.known_to |= lanes
+        parts = (write,) if write.known(lanes) else write.split(lanes)
+        for part in filter(None, parts):
+            if part.known(lanes):
+                part.known_to |= lanes
+            divided.append(part)
+    warp.loose = divided
 
 
 def met_at_barrier(warp, tick):
@@ -77,13 +88,9 @@ def _left_behind(warp, lanes, covered):
     """The loose writes by lanes that these have not met, after the tick `covered`."""
     left, kept = [], []
     for write in warp.loose:
-        others = write.beyond(lanes) if write.epoch >> 10 > covered else None
-        if others is not None:
-            left.append(LooseWrite(write.shared, write.offsets[others], write.size, write.lanes & ~lanes, write.epoch, write.ins))
-            if others.all():
-                continue
-            write.offsets, write.lanes = write.offsets[~others], write.lanes & lanes
-        kept.append(write)
+        mine, others = (write, None) if write.epoch >> 10 <= covered or write.known(lanes) else write.split(lanes)
+        kept += [mine] if mine else []
+        left += [others] if others else []
     warp.loose = kept + left
     return left
 
@@ -91,7 +98,7 @@ def _left_behind(warp, lanes, covered):
 def _redate(warp, writes):
     now = np.uint32(int(warp.clocks[0, warp.number]) << 10 | warp.number)
     for write in writes:
-        words, shared = write.words(slice(None)), write.shared
+        words, shared = write.words(), write.shared
         shared.epochs[words] = now
         small = shared.small_epochs[words] == write.epoch
         shared.small_epochs[words[small]] = now
@@ -103,12 +110,9 @@ def _redate(warp, writes):
 def check_async_read(ins, warp, lanes, shared, flat, low, high):
     """These lanes hand bytes to an asynchronous operation: `flat` offsets, or low..high where that is None."""
     for write in warp.loose:
-        if write.shared is not shared:
+        if write.shared is not shared or write.known(lanes):
             continue
-        others = write.beyond(lanes)
-        if others is None:
-            continue
-        words = write.words(others)
+        words = write.split(lanes)[1].words()
         hit = (words >= low >> 2) & (words << 2 < high) if flat is None else np.isin(words, flat >> 2)
         if hit.any():
             offset = int(words[hit][0]) << 2

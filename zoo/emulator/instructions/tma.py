@@ -141,7 +141,7 @@ def _issue_store(ins, warp, lane, extent, read, write):
 def read_map(ins, warp, lane, address):
     """The tensor map at a generic address, checked; None after a report."""
     machine = warp.machine
-    if PARAM_BASE <= address < PARAM_BASE + len(machine.parameters):
+    if PARAM_BASE <= address <= PARAM_BASE + len(machine.parameters) - maps.BYTES:
         start = address - PARAM_BASE
         raw = machine.parameters[start : start + maps.BYTES]
     elif address >= GLOBAL_BASE:
