@@ -50,8 +50,11 @@ SPECIAL_REGISTERS = {
     "tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid", "cluster_ctarank", "cluster_nctarank",
     "is_explicit_cluster", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
     "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge",
+    "envreg1", "envreg2", "reserved_smem_offset_begin", "reserved_smem_offset_end", "reserved_smem_offset_1",
     "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size", "total_smem_size", "aggr_smem_size",
 }  # fmt: skip
+# mnemonic -> the targets that have it
+_TARGETS = {"tcgen05": r"sm_1[01]\d[af]", "wgmma": "sm_90a", "clusterlaunchcontrol": r"sm_1\d\d[af]?"}
 _CLASS_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "b128": 128}
 _STORAGE = {"pred": np.bool_, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.uint64}
 
@@ -257,6 +260,7 @@ class Instruction:
         if isinstance(operand, Special):
             if operand.name[1:].partition(".")[0] not in SPECIAL_REGISTERS:
                 self.unsupported(f"the special register {operand.name}")
+            self.program.uses_reserved_region |= operand.name == "%reserved_smem_offset_1"
             return self.layout.slot("special", operand.name, np.dtype(dtype))
         if isinstance(operand, (Variable, Function)):
             return self.layout.slot("symbol", operand, 0, np.dtype(dtype))
@@ -419,8 +423,9 @@ class Program:
         if entry is None or not entry.entry:
             names = ", ".join(name for name, function in module.functions.items() if function.entry)
             raise EmulatorError(f"the module has no entry {entry_name!r}; it has {names or 'none'}")
-        self.entry, self.files = entry, module.files
+        self.entry, self.files, self.target = entry, module.files, module.target
         self.layout = Layout()
+        self.uses_reserved_region = False
         self.free_registers = []  # those of warps that have ended, in this launch or an earlier one
         self.functions = self._reachable(entry)
         self.start = {}
@@ -544,6 +549,7 @@ class Program:
                 raise UnsupportedInstruction(statement.line, statement.text, f"no function is registered for {statement.opcode}")
             decoder, modifiers = found
             ins = Instruction(self, statement, base + index, modifiers)
+            self._check_target(ins)
             ins.function = function
             guard = statement.guard
             if guard is not None:
@@ -570,6 +576,11 @@ class Program:
         ins.function = function
         self.instructions.append(ins)
         self.code.append(lookup("ret")[0](ins))
+
+    def _check_target(self, ins):
+        needed = _TARGETS.get(ins.mnemonic)
+        if needed is not None and not re.fullmatch(needed, self.target):
+            ins.unsupported(f"{self.target} has no {ins.mnemonic}")
 
     def successors(self, pc):
         """The pcs that may follow, within the function."""

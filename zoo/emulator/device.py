@@ -42,6 +42,7 @@ ARCHS = tuple(
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
+_WORKSPACE_BYTES = 8
 
 
 class Module:
@@ -298,12 +299,13 @@ class Device:
         *,
         programmatic: bool = False,
         constant: Sequence[tuple[int, int]] = (),
+        cooperative: bool = False,
     ) -> Report:
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
         `params` may also be the bytes of the whole parameter block, as a loader packs it. programmatic: launched with programmatic stream
         serialization, so global memory is off limits until griddepcontrol.wait, but for `constant`: (address, bytes) that the launch ahead
-        does not write.
+        does not write. cooperative: all CTAs run at the same time and may wait for each other.
         """
         if not isinstance(module, Module) or not isinstance(entry, str):
             raise LaunchError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
@@ -343,9 +345,16 @@ class Device:
                 self.variable_address(module, variable)
         parameters = pack_parameters(program, params)
         self._launches += 1
-        machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, programmatic, constant)
+        if cooperative and math.prod(grid) > 32 * self.multiprocessors:
+            raise LaunchError(f"{self.multiprocessors} multiprocessors do not hold {shown(math.prod(grid))} CTAs of a cooperative launch")
+        workspace = self.alloc(np.array([_WORKSPACE_BYTES, 0], np.uint32)) if cooperative else 0
+        machine = Machine(
+            self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, programmatic, constant, workspace
+        )
         with np.errstate(all="ignore"):
             machine.run(self.instruction_limit)
+        if cooperative:
+            self.memory.free(workspace)
         report = Report(machine, self.strict)
         machine.dismantle()
         return report

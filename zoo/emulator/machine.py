@@ -20,7 +20,7 @@ from .errors import EmulatorError, LaunchError
 from .findings import Finding, Findings
 from .instructions import Blocked
 from .lanes import FULL, LANES
-from .memory import PARAM_BASE, LocalMemory, SharedMemory
+from .memory import PARAM_BASE, RESERVED_REGION, LocalMemory, SharedMemory
 from .parser import Function, Variable
 from .tensor_map_edits import TensorMapEdits
 
@@ -364,6 +364,11 @@ _SCALARS = {
     "cluster_nctarank": lambda warp: math.prod(warp.machine.cluster_shape),  # `ctas` is still being filled when this is asked
     "is_explicit_cluster": lambda warp: int(warp.machine.explicit_cluster),
     "dynamic_smem_size": lambda warp: warp.machine.dynamic_shared,
+    "envreg1": lambda warp: warp.machine.workspace >> 32,
+    "envreg2": lambda warp: warp.machine.workspace & 0xFFFFFFFF,
+    "reserved_smem_offset_begin": lambda warp: 0,
+    "reserved_smem_offset_end": lambda warp: limits.RESERVED_SHARED,
+    "reserved_smem_offset_1": lambda warp: RESERVED_REGION.start,
     "total_smem_size": lambda warp: warp.machine.shared_bytes - 1024,
     "aggr_smem_size": lambda warp: warp.machine.shared_bytes,
 }
@@ -372,7 +377,10 @@ _SCALARS = {
 class Machine:
     """The state of one launch."""
 
-    def __init__(self, device, module, program, grid, block, cluster, dynamic_shared, parameters, launch_number, dependent, constant):
+    def __init__(
+        self, device, module, program, grid, block, cluster, dynamic_shared, parameters, launch_number, dependent, constant, workspace
+    ):
+        self.workspace = workspace  # of a cooperative launch: 8 bytes that cooperative groups count arrivals in; else 0
         self.dependent = dependent  # may begin before the launch ahead has ended, which does not write to
         self.constant = constant  # [(address, bytes)]
         self.device, self.module, self.program = device, module, program
@@ -504,6 +512,8 @@ class Machine:
         self.running = []
         random = self.device.scheduling == "random"
         window = 2 if random else 1  # clusters that run side by side when they need not
+        if self.workspace:
+            window = self.waiting_clusters.all
         last_admission, last_relief, idle_rounds, seen_progress = 0, 0, 0, -1
         engine = self.asynchronous
         watch = self.device.watch

@@ -169,6 +169,8 @@ class SharedMemory:
         self.bytes = np.zeros(padded, np.uint8)
         self.valid = np.zeros(padded, np.uint8)
         self.views, self.valids = _views(self.bytes), _views(self.valid)
+        if machine.program.uses_reserved_region:
+            self.valid[RESERVED_REGION.start : RESERVED_REGION.stop] = 1  # the driver clears it
         self.epochs = np.zeros(padded // 4, np.uint32)
         self.epoch_views = _word_views(self.epochs)
         # Words that a store of 1 or 2 bytes wrote last have an epoch for each byte; `small_epochs` is that last store's.
@@ -700,6 +702,9 @@ def _report_global(ins, warp, lanes, addresses, good, verb, size):
     )
 
 
+RESERVED_REGION = range(512, 800)  # of the reserved first KiB: what %reserved_smem_offset_1 gives programs
+
+
 def _shared_parts(ins, warp, lanes, addresses, size, verb):
     """[(cta, chosen lanes or None, offsets)] of 32-bit shared addresses; reports what lies nowhere."""
     cta = warp.cta
@@ -723,7 +728,10 @@ def _shared_parts(ins, warp, lanes, addresses, size, verb):
             continue
         owner = cta.cluster.ctas[int(rank)]
         offsets = addresses & 0xFFFFFF
-        inside = chosen & (offsets >= 1024) & (offsets + size <= owner.shared.size)
+        inside = (offsets >= 1024) & (offsets + size <= owner.shared.size)
+        if warp.program.uses_reserved_region:
+            inside |= (offsets >= RESERVED_REGION.start) & (offsets + size <= RESERVED_REGION.stop)
+        inside &= chosen
         outside = chosen & ~inside
         if outside.any():
             address = int(addresses[outside][0])

@@ -711,7 +711,8 @@ class _Parser:
                 self.next()
                 self.next()
                 label = Label(text, len(function.statements), function)
-                scope.labels[text] = label
+                if scope.labels.setdefault(text, label) is not label:
+                    self.fail(f"the label {text} is defined twice")
                 if self.peek() == ".branchtargets":
                     self.next()
                     label.targets = []

@@ -112,14 +112,14 @@ def _f64(ins, name):
     if rounding != "rn":
         ins.unsupported("only .rn is covered for f64")
     if name == "fma":
-        return _fma_f64
+        return fma_f64
     return {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
 
 
 _TOO_LARGE = 2**1024 - 2**970  # what rounds to infinity
 
 
-def _fma_f64(a, b, c):
+def fma_f64(a, b, c):
     """Exact by rational arithmetic, lane by lane: rare in these kernels."""
     result = a * b + c
     for lane in range(len(result)):
@@ -207,6 +207,24 @@ def _float(ins, name, type, count):
     return table(ins, _half(ins, name, type), _slot_type(type), count)
 
 
+def _mixed(ins, name, count):
+    """f32 operations whose operands but the last are f16 or bf16; None of others."""
+    kinds = [modifier for modifier in ins.modifiers if modifier in ("f32", "f16", "bf16")]
+    if kinds not in (["f32", "f16"], ["f32", "bf16"]):
+        return None
+    ins.types()
+    ins.expect_operands(1 + count)
+    format = HALVES[kinds[1]]
+    function = _f32(ins, name, count)
+    sources = [ins.read(1 + i, "b16") for i in range(count - 1)] + [ins.read(count, "f32")]
+
+    def widened(*arguments):
+        halves = [number_formats.decode_table_f32(format)[half.view(np.uint16)] for half in arguments[:-1]]
+        return function(*halves, arguments[-1])
+
+    return compute(ins, widened, ins.write(0, "f32"), sources)
+
+
 # ---- integers --------------------------------------------------------------------------------------------------------
 def _saturate(function, type):
     limits = np.iinfo(_NUMPY[type])
@@ -242,8 +260,10 @@ def wide_product(a, b):
 @instruction("add", "sub")
 def add(ins):
     """d = a + b, d = a - b"""
-    type = ins.type()
     name = ins.mnemonic
+    if mixed := _mixed(ins, name, 2):
+        return mixed
+    type = ins.type()
     if type in INTEGERS:
         function = np.add if name == "add" else np.subtract
         if ins.flag("cc"):
@@ -251,8 +271,6 @@ def add(ins):
         return table(ins, _saturate(function, type) if ins.flag("sat") else function, type, 2)
     if type in PACKED_INTEGERS:
         return table(ins, _packed16(np.add if name == "add" else np.subtract, type == "s16x2"), "b32", 2)
-    if type == "f32" and any(t in ins.modifiers for t in ("f16", "bf16")):
-        ins.unsupported("mixed-precision add")
     return _float(ins, name, type, 2)
 
 
@@ -366,7 +384,7 @@ def mul24(ins):
 @instruction("fma")
 def fma(ins):
     """d = a * b + c with one rounding"""
-    return _float(ins, "fma", ins.type(), 3)
+    return _mixed(ins, "fma", 3) or _float(ins, "fma", ins.type(), 3)
 
 
 def _divide(a, b):

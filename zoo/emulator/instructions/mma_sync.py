@@ -98,6 +98,10 @@ def mma(ins):
     vector = ins.pattern(r"scale_vec::([124])X", required=False)
     saturate = ins.flag("satfinite")
     types = ins.types()
+    if types == ["f64"] * 4:
+        from .mma_double import mma_f64
+
+        return mma_f64(ins, m, n, depth)
     if len(types) != (5 if scaled else 4):
         ins.unsupported(f"it names {len(types)} types")
     result, a, b, c = types[:4]
@@ -123,7 +127,7 @@ def mma(ins):
     containers = kind is not None
 
     def run(warp, lanes):
-        _need_all(ins, warp, lanes)
+        need_all(ins, warp, lanes)
         words = warp.words
         left, right = words_of_a(words[a_rows]), words_of_b(words[b_rows])
         addend = c_matrix(words[c_rows], result)
@@ -161,7 +165,7 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
     scale_format = number_formats.FORMATS[scale_type]
 
     def run(warp, lanes):
-        _need_all(ins, warp, lanes)
+        need_all(ins, warp, lanes)
         words = warp.words
         byte_a, thread_a = (int(warp.values[slot][0]) for slot in selector_a)
         byte_b, thread_b = (int(warp.values[slot][0]) for slot in selector_b)
@@ -200,6 +204,6 @@ def _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows):
         ins.unsupported(f"it has {found} registers in D, A, B, C; the shape needs {expected}")
 
 
-def _need_all(ins, warp, lanes):
+def need_all(ins, warp, lanes):
     if lanes != FULL:
         ins.report(warp, lanes, "divergent-aligned", f"lanes {FULL & ~lanes:#010x} do not take part: the result is undefined")

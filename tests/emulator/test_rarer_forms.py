@@ -1,0 +1,186 @@
+"""Forms that compilers emit and zoo's kernels do not have: against the same arithmetic in numpy, exactly."""
+
+import numpy as np
+import pytest
+from core_support import kernel, kinds, lanes, launch
+
+from zoo import emulator
+from zoo.emulator import ParseError, UnsupportedInstruction, number_formats
+from zoo.emulator.errors import LaunchError
+
+RNG = np.random.default_rng(61)
+SOURCE = r"""
+#include <cooperative_groups.h>
+#include <mma.h>
+namespace cg = cooperative_groups;
+using namespace nvcuda;
+
+// Each CTA adds what all CTAs wrote before the barrier of the grid, twice.
+extern "C" __global__ void grid_sums(unsigned* sums, unsigned* words) {
+    cg::grid_group grid = cg::this_grid();
+    for (int turn = 0; turn < 2; ++turn) {
+        if (threadIdx.x == 0) words[blockIdx.x] = 10 * turn + blockIdx.x;
+        grid.sync();
+        if (threadIdx.x == 0)
+            for (int i = 0; i < gridDim.x; ++i) sums[blockIdx.x] += words[i];
+        grid.sync();
+    }
+}
+
+// A tile of two warps meets in reserved shared memory.
+extern "C" __global__ void tile_of_two_warps(unsigned* out) {
+    __shared__ cg::block_tile_memory<128> scratch;
+    __shared__ unsigned row[128];
+    cg::thread_block block = cg::this_thread_block(scratch);
+    auto tile = cg::tiled_partition<64>(block);
+    row[threadIdx.x] = threadIdx.x;
+    tile.sync();
+    out[threadIdx.x] = row[threadIdx.x ^ 32];
+}
+
+template <typename Factor, typename Sum, int M, int N, int K, typename Stored>
+__device__ void product(const Stored* a, const Stored* b, const Sum* c, Sum* d) {
+    wmma::fragment<wmma::matrix_a, M, N, K, Factor, wmma::row_major> left;
+    wmma::fragment<wmma::matrix_b, M, N, K, Factor, wmma::col_major> right;
+    wmma::fragment<wmma::accumulator, M, N, K, Sum> sum;
+    wmma::load_matrix_sync(left, a, K);
+    wmma::load_matrix_sync(right, b, K);
+    wmma::load_matrix_sync(sum, c, N, wmma::mem_row_major);
+    for (int i = 0; i < sum.num_elements; ++i) sum.x[i] *= Sum(2);
+    wmma::mma_sync(sum, left, right, sum);
+    wmma::store_matrix_sync(d, sum, M, wmma::mem_col_major);
+}
+#define PRODUCT(NAME, FACTOR, SUM, M, N, K, STORED) \
+    extern "C" __global__ void NAME(const STORED* a, const STORED* b, const SUM* c, SUM* d) { product<FACTOR, SUM, M, N, K>(a, b, c, d); }
+PRODUCT(f16_f32, half, float, 16, 16, 16, half)
+PRODUCT(f16_f16, half, half, 32, 8, 16, half)
+PRODUCT(bf16_f32, __nv_bfloat16, float, 8, 32, 16, __nv_bfloat16)
+PRODUCT(tf32_f32, wmma::precision::tf32, float, 16, 16, 8, float)
+PRODUCT(s8_s32, signed char, int, 32, 8, 16, signed char)
+PRODUCT(u8_s32, unsigned char, int, 8, 32, 16, unsigned char)
+"""
+
+
+@pytest.fixture(scope="module")
+def module(compile_ptx, tmp_path_factory):
+    source = tmp_path_factory.mktemp("rarer") / "rarer_forms.cu"
+    source.write_text(SOURCE)
+    return emulator.Module(compile_ptx(source, "sm_90a"), whole=False)
+
+
+# ---- cooperative groups ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("scheduling", ["issue", "random"])
+def test_a_cooperative_grid_meets(module, scheduling):
+    gpu = emulator.Device(scheduling=scheduling)
+    sums, words = gpu.alloc(np.zeros(5, np.uint32)), gpu.alloc(20)
+    report = gpu.launch(module, "grid_sums", 5, 64, params=[sums, words], cooperative=True)
+    assert report.ok, report
+    assert gpu.read(sums, 5, np.uint32).tolist() == [10 + 60] * 5
+    assert "trap" in kinds(gpu.launch(module, "grid_sums", 5, 64, params=[sums, words]))
+    with pytest.raises(LaunchError, match="cooperative"):
+        gpu.launch(module, "grid_sums", 1 << 16, 64, params=[sums, words], cooperative=True)
+
+
+def test_a_tile_of_two_warps_meets_in_reserved_shared_memory(module):
+    gpu = emulator.Device()
+    out = gpu.alloc(512)
+    report = gpu.launch(module, "tile_of_two_warps", 1, 128, params=[out])
+    assert report.ok, report
+    assert gpu.read(out, 128, np.uint32).tolist() == [thread ^ 32 for thread in range(128)]
+    late = "mov.u32 %r1, {}; st.shared.u32 [%r1], %r0; mov.u32 %r2, %reserved_smem_offset_1; st.shared.u32 [%r2{}], %r0;"
+    assert kinds(launch(kernel("mov.u32 %r2, 512; st.shared.u32 [%r2], %r0;", parameters=0), block=1)) == {"out-of-bounds"}
+    assert kinds(launch(kernel(late.format("%reserved_smem_offset_1", "+284"), parameters=0), block=1)) == set()
+    assert kinds(launch(kernel(late.format("%reserved_smem_offset_1", "+288"), parameters=0), block=1)) == {"out-of-bounds"}
+
+
+# ---- matrices ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("arithmetic", ["exact", "hw"])
+@pytest.mark.parametrize(("name", "m", "n", "k", "stored", "result"), [
+    ("f16_f32", 16, 16, 16, "f2", "f4"), ("f16_f16", 32, 8, 16, "f2", "f2"), ("bf16_f32", 8, 32, 16, "bf16", "f4"),
+    ("tf32_f32", 16, 16, 8, "f4", "f4"), ("s8_s32", 32, 8, 16, "i1", "i4"), ("u8_s32", 8, 32, 16, "u1", "i4"),
+])  # fmt: skip
+def test_wmma_is_a_product(module, name, m, n, k, stored, result, arithmetic):
+    low = 0 if stored == "u1" else -4
+    a, b, c = (RNG.integers(low, 5, shape) for shape in ((m, k), (n, k), (m, n)))
+
+    def bits(matrix):
+        if stored == "bf16":
+            return number_formats.encode(number_formats.BF16, matrix.astype(float), "rn").astype(np.uint16)
+        return matrix.astype(stored)
+
+    gpu = emulator.Device(arithmetic=arithmetic)
+    d = gpu.alloc(m * n * np.dtype(result).itemsize)
+    report = gpu.launch(module, name, 1, 32, params=[gpu.alloc(bits(a)), gpu.alloc(bits(b)), gpu.alloc(c.astype(result)), d])
+    assert report.ok, report
+    np.testing.assert_array_equal(gpu.read(d, (n, m), result).T, a @ b.T + 2 * c)
+
+
+@pytest.mark.parametrize(("m", "k"), [(8, 4), (16, 4), (16, 8), (16, 16)])
+def test_mma_of_f64_rounds_each_step_along_k(m, k):
+    a, b, c = (RNG.standard_normal(shape) for shape in ((m, k), (8, k), (m, 8)))
+    counts = {"a": m * k // 32, "b": 8 * k // 32, "c": m * 8 // 32}
+    first = {"a": 0, "b": counts["a"], "c": counts["a"] + counts["b"]}
+    lane = np.arange(32)
+    places = {
+        "a": [(lane // 4 + 8 * (i % (m // 8)), lane % 4 + 4 * (i // (m // 8))) for i in range(counts["a"])],
+        "b": [(lane // 4, lane % 4 + 4 * i) for i in range(counts["b"])],
+        "c": [(lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2) for i in range(counts["c"])],
+    }
+    image = np.stack([matrix[rows, columns] for name, matrix in (("a", a), ("b", b), ("c", c)) for rows, columns in places[name]])
+    total = sum(counts.values())
+    registers = {name: "{" + ", ".join(f"%fd{first[name] + i}" for i in range(counts[name])) + "}" for name in counts}
+    body = ".reg .f64 %x<2>; mul.wide.u32 %rd10, %r0, 8; add.s64 %rd11, %rd1, %rd10; add.s64 %rd10, %rd0, %rd10;"
+    body = body + "".join(f"ld.global.f64 %fd{i}, [%rd11+{256 * i}];" for i in range(total))
+    body += f"mma.sync.aligned.m{m}n8k{k}.row.col.f64.f64.f64.f64 {registers['c']}, {registers['a']}, {registers['b']}, {registers['c']};"
+    body += "".join(f"st.global.f64 [%rd10+{256 * i}], %fd{first['c'] + i};" for i in range(counts["c"]))
+    gpu = emulator.Device()
+    y = gpu.alloc(256 * counts["c"])
+    report = launch(kernel(body).replace("%fd<16>", "%fd<32>"), device=gpu, params=[y, gpu.alloc(image)])
+    assert report.ok, report
+    got, expected = np.empty((m, 8)), c.copy()
+    for (rows, columns), values in zip(places["c"], gpu.read(y, (counts["c"], 32), np.float64), strict=True):
+        got[rows, columns] = values
+    for depth in range(k):  # one rounding a step, by arithmetic in 113 bits
+        expected = (a[:, depth, None].astype(np.longdouble) * b[:, depth] + expected).astype(np.float64)
+    np.testing.assert_allclose(got, expected, rtol=1e-15)
+
+
+# ---- f32 with halves ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("type", ["f16", "bf16"])
+@pytest.mark.parametrize("operation", ["add.rn", "add", "sub.rz", "fma.rn", "add.rn.sat"])
+def test_f32_arithmetic_takes_halves(operation, type):
+    format = number_formats.F16 if type == "f16" else number_formats.BF16
+    codes = number_formats.encode(format, RNG.standard_normal((2, 32)), "rn").astype(np.uint32)
+    c = RNG.standard_normal(32).astype(np.float32)
+    name, _, modifiers = operation.partition(".")
+    factors = "%h1, %h2" if name == "fma" else "%h1"
+    body = f"cvt.u16.u32 %h1, %r1; cvt.u16.u32 %h2, %r2; {name}{'.' if modifiers else ''}{modifiers}.f32.{type} %f9, {factors}, %f3; mov.b32 %r40, %f9;"
+    got, report = lanes(body, codes[0], codes[1], c, output=np.uint32)
+    assert report.ok, report
+    x, y = (number_formats.decode(format, row) for row in codes)
+    exact = {"add": x + c, "sub": x - c, "fma": x * y + c}[name]  # exact in f64: the halves have 8 or 11 bits
+    if "sat" in modifiers:
+        exact = np.clip(exact, 0, 1)
+    expected = number_formats.encode(number_formats.F32, exact, "rz" if "rz" in modifiers else "rn")
+    np.testing.assert_array_equal(got, expected.astype(np.uint32))
+
+
+# ---- what is no program ------------------------------------------------------------------------------------------------
+def test_a_label_is_defined_once_in_a_scope():
+    with pytest.raises(ParseError, match="the label A is defined twice"):
+        emulator.Module(kernel("A: add.u32 %r1, %r0, 1; A: add.u32 %r1, %r1, 1;"))
+    assert launch(kernel("{ A: add.u32 %r1, %r0, 1; } { A: add.u32 %r1, %r1, 1; }", parameters=0)).ok
+
+
+@pytest.mark.parametrize(("instruction", "target", "arch"), [
+    ("tcgen05.fence::before_thread_sync;", "sm_90a", "sm_90a"), ("tcgen05.fence::before_thread_sync;", "sm_120a", "sm_120a"),
+    ("tcgen05.fence::before_thread_sync;", "sm_100", "sm_100a"), ("wgmma.fence.sync.aligned;", "sm_90", "sm_90a"),
+])  # fmt: skip
+def test_an_instruction_that_the_target_does_not_have_is_refused(instruction, target, arch):
+    with pytest.raises(UnsupportedInstruction, match=f"{target} has no"):
+        launch(kernel(instruction, parameters=0, target=target), arch=arch)
+
+
+def test_a_text_without_a_version_is_refused():
+    with pytest.raises(ParseError, match="version"):
+        emulator.Module(kernel("").replace(".version 9.0", ""))
