@@ -43,6 +43,8 @@ class Extent(click.ParamType):  # type: ignore[type-arg]  # generic in newer ver
 @click.option("--block", type=Extent(), help="Threads of a CTA.")
 @click.option("--cluster", type=Extent(), help="CTAs of a cluster.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
+@click.option("--cooperative", is_flag=True, help="A cooperative launch: CTAs may wait for each other.")
+@click.option("--programmatic", is_flag=True, help="A launch that may begin early: griddepcontrol.wait comes before global memory.")
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
 @click.option("--schedules", type=click.IntRange(1, 10_000), default=2, show_default=True, help="Orders of asynchronous work to try.")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the orders that are drawn at random.")
@@ -84,6 +86,8 @@ def _emulate(
     block: tuple[int, ...] | None,
     cluster: tuple[int, ...] | None,
     shared: int,
+    cooperative: bool,
+    programmatic: bool,
     schedules: int,
     seed: int,
     arch: str | None,
@@ -121,6 +125,7 @@ def _emulate(
         result = run(
             module, entry, grid, block, arguments,
             cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch,
+            cooperative=cooperative, programmatic=programmatic,
         )  # fmt: skip
     for cause in result.causes:
         _show(cause)

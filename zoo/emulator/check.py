@@ -58,8 +58,10 @@ def run(
     seed: int = 0,
     watch: Callable[[str, int, int, int], None] | None = None,
     scratch: Sequence[int] = (),
+    **launch: bool,
 ) -> Result:
-    """Runs an entry once under each of `count` schedules. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer."""
+    """Runs an entry once under each of `count` schedules. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer.
+    `launch`: what else Device.launch takes."""
     declared = module.functions[entry].parameters
     if len(arguments) + len(scratch) != len(declared):
         kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
@@ -75,7 +77,7 @@ def run(
         for argument, variable in zip(arguments, declared):
             parameters.append(_parameter(device, argument, addresses, variable.size))
         parameters += [device.alloc(np.zeros(size, np.uint8)) if size else 0 for size in scratch]
-        report = device.launch(module, entry, grid, block, cluster, shared_bytes, parameters)
+        report = device.launch(module, entry, grid, block, cluster, shared_bytes, parameters, **launch)
         for finding in report.findings:
             for argument, address in addresses.items():
                 finding.message = finding.message.replace(f"at {address:#x}", f"of the argument {argument}")
