@@ -101,6 +101,13 @@ def test_an_npz_gives_arrays_and_scalars_in_its_order(emulate, tmp_path):
     assert np.load("out/x.npy").tolist() == [3] * 8
 
 
+def test_a_launch_that_may_begin_early_waits_for_the_one_ahead(emulate):
+    result = emulate(HEAD + DOUBLE, "--block", "32", "--programmatic", spec=TABLES)
+    assert result.exit_code == 1 and "missing-dependency-wait" in result.output
+    waiting = DOUBLE.replace("    @%p ret;", "    @%p ret;\n    griddepcontrol.wait;")
+    assert emulate(HEAD + waiting, "--block", "32", "--programmatic", spec=TABLES).exit_code == 0
+
+
 def test_a_missing_barrier_is_one_cause_with_both_places(emulate):
     result = emulate(HEAD + RACE, "--block", "64", "--json", "r.json", "--sarif", "r.sarif", spec='args = [{dtype = "u32", shape = [1]}]')
     assert result.exit_code == 1
