@@ -30,6 +30,7 @@ WRITE = """
     setp.eq.u32 %p1, %r0, 0;
     setp.lt.u32 %p2, %r0, 16;
     @%p1 mbarrier.init.shared.b64 [%r8], {count};
+    {first}
     bar.sync 0;
     setp.ge.u32 %p3, %r0, 32;
     @%p3 bra SECOND;
@@ -48,13 +49,15 @@ ARRIVE = "mbarrier.arrive.shared.b64 _, [%r8];"
 WAIT = "W: mbarrier.try_wait.parity.shared.b64 %p4, [%r8], 0; @!%p4 bra W; "
 
 
-def written(order, *, size=4, store="st.shared.u32 [%r2], %r0;", bytes=None, copy=COPY, second="", count=1, scheduling="last"):
+def written(
+    order, *, size=4, store="st.shared.u32 [%r2], %r0;", bytes=None, copy=COPY, second="", count=1, scheduling="last", shared="", first=""
+):
     """A warp writes a row, and one lane (or `second`, the second warp) hands it to a bulk copy."""
     copy, second = (text.format(bytes=bytes or 32 * size) for text in (copy, second))
-    body = WRITE.format(order=order, size=size, store=store, copy=copy, second=second, count=count)
+    body = WRITE.format(order=order, size=size, store=store, copy=copy, second=second, count=count, first=first)
     gpu = emulator.Device(scheduling=scheduling)
-    shared = ".shared .align 16 .b8 row[128]; .shared .align 8 .b64 bar;"
-    return kinds(launch(kernel(body, parameters=1, shared=shared), device=gpu, block=64, params=[gpu.alloc(256)]))
+    shared = ".shared .align 16 .b8 row[128]; .shared .align 8 .b64 bar;" + shared
+    return kinds(launch(kernel(body, parameters=1, shared=shared), device=gpu, block=64, params=[gpu.alloc(np.zeros(64, np.uint32))]))
 
 
 @pytest.mark.parametrize("scheduling", POLICIES)
@@ -84,6 +87,12 @@ def test_an_arrival_by_one_lane_covers_what_it_has_met():
     ring = {"copy": "", "second": WAIT + "setp.eq.u32 %p5, %r0, 32; @!%p5 bra END; " + COPY}
     assert written(FENCE + MEET + "@%p1 " + ARRIVE, **ring) == set()
     assert written(FENCE + "@%p1 " + ARRIVE, **ring) == {"race"}
+    # a copy that completes the phase publishes no more than the arrival before it
+    load = "mbarrier.arrive.expect_tx.shared.b64 _, [%r8], 16;"
+    load += "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r9], [%rd0], 16, [%r8];"
+    whole = {**ring, "shared": " .shared .align 16 .b8 other[16];", "first": "mov.u32 %r9, other; fence.mbarrier_init.release.cluster;"}
+    assert written(FENCE + MEET + "@!%p1 bra END;" + load, **whole) == set()
+    assert written(FENCE + "@!%p1 bra END;" + load, **whole) == {"race"}
     # each lane arrives for itself, at once or in two groups
     assert written(FENCE + ARRIVE, count=32, **ring) == set()
     assert written(FENCE + "@%p1 " + ARRIVE + "@!%p1 " + ARRIVE, count=32, **ring) == set()

@@ -84,6 +84,13 @@ def after_fence(warp, lanes, fenced):
     _redate(warp, _left_behind(warp, lanes, max(warp.released, fenced)))
 
 
+def leave_out(known, warp, lanes):
+    """Takes out of a copy of the warp's clocks what these lanes do not know."""
+    ticks = [int(write.epoch >> 10) for write in warp.loose if write.epoch >> 10 > warp.released and not write.known(lanes)]
+    if ticks:
+        known[0, warp.number] = min(int(known[0, warp.number]), min(ticks) - 1)
+
+
 def _left_behind(warp, lanes, covered):
     """The loose writes by lanes that these have not met, after the tick `covered`."""
     left, kept = [], []

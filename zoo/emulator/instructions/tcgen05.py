@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from .. import descriptors, pending_registers
+from .. import clocks, descriptors, pending_registers
 from ..asynchronous import Operation
 from ..lanes import first_lane
 from ..memory import SHARED_BASE, check_started
@@ -288,7 +288,7 @@ def commit(ins):
         for access in own:
             access.commit = number
             waiting.remove(access)
-        snapshot = warp.clocks.copy()
+        snapshot = clocks.snapshot(warp, lanes)
         snapshot[4, warp.number] = number
 
         def execute():

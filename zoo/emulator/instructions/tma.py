@@ -5,7 +5,7 @@ import numpy as np
 from zoo.contract import tensor_map as maps
 from zoo.errors import ArgumentError
 
-from .. import memory, number_formats
+from .. import clocks, memory, number_formats
 from ..asynchronous import Operation
 from ..lanes import assign
 from ..memory import GLOBAL_BASE, PARAM_BASE
@@ -303,7 +303,7 @@ def _tensor_load(ins):
                 return
             machine.mbarriers.check_published(ins, warp, 1 << lane, live, by_copy=True)
             pieces.append((cta, extent, address))
-        snapshot = warp.clocks.copy()
+        snapshot = clocks.snapshot(warp, 1 << lane)
         tensor = box.tensor
         for cta, extent, address in pieces:
 
@@ -438,7 +438,7 @@ def bulk_copy(ins):
             ins.report(warp, only, "out-of-bounds", f"the copy names CTA ranks {ranks} of a cluster of {len(cluster.ctas)}")
             return None
         offset = destination & 0xFFFFFF
-        snapshot = warp.clocks.copy()
+        snapshot = clocks.snapshot(warp, only)
         from_shared = spaces[1] == "shared::cta"
         reads = []
         if from_shared:
@@ -543,7 +543,7 @@ def try_cancel(ins):
                 words = [0xBAD0BAD0, 0xBAD1BAD1, 0xBAD2BAD2, _FAILED << 24]
             data = np.array(words, np.uint32).view(np.uint8)
             ctas = cluster.ctas if everywhere else [cluster.ctas[destination >> 24]]
-            snapshot = warp.clocks.copy()
+            snapshot = clocks.snapshot(warp, 1 << lane)
             for cta in ctas:
                 extent = (offset, offset + 16)
                 if not cta.shared.check_async_write(ins, warp, 1 << lane, extent):
