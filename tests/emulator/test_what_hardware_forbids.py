@@ -16,7 +16,6 @@ import zoo
 from zoo import emulator
 from zoo.emulator import descriptors
 from zoo.packaged import packaged
-from zoo.shipped.ptx import Texts
 
 POLICIES = ["issue", "last", "random"]
 FENCE, MEET = "fence.proxy.async.shared::cta;", "bar.warp.sync -1;"
@@ -197,7 +196,7 @@ def test_a_kernel_of_the_zoo_without_its_wait_is_reported():
     x = gpu.array(np.ones((1, 128), ml_dtypes.bfloat16))
     plan = zoo.prepare("quantize.mxfp8.rows", x=x, q=gpu.empty((1, 128), "e4m3"), scales=gpu.empty((1, 4), "ue8m0"))
     assert plan().ok
-    text = Texts(packaged.directory).of(plan.launch.variant, packaged.manifest)
+    text = packaged._modules._texts.of(plan.launch.variant, packaged.manifest)
     assert WAIT_FOR_LAUNCH in text
     plan._module = emulator.Module(text.replace(WAIT_FOR_LAUNCH, ""))
     assert kinds(plan()) == {"missing-dependency-wait"}
