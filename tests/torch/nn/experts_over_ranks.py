@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from tests.torch.nn.expert_layers import Problem, in_float64, problem
 from zoo.errors import RankError
+from zoo.runtime.multiprocessors import limit_here
 from zoo.torch import quantize
-from zoo.torch.nn import Experts, experts_parallel
+from zoo.torch.nn import Experts, experts, experts_parallel, experts_training
 from zoo.torch.nn.formats import FORMATS
 
 E, K, TOKENS = 4, 256, 24
@@ -57,7 +60,7 @@ def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **option
     if format.endswith("nvfp4"):  # one tensor scale for all experts, as a checkpoint has it
         whole = [quantize(one, "nvfp4", layout="plain") for one in both]
         parts = [one._with(elements=one.elements[here], scales=one.scales[here]) for one in whole]
-        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, group=distributed.group.WORLD)
+        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, group=distributed.group.WORLD, **options)
     options.setdefault("group", distributed.group.WORLD)
     shared = options.pop("shared", None)
     one = Experts.from_float(*(one.clone() for one in both), format, frozen, shared=copy.deepcopy(shared))
@@ -68,9 +71,9 @@ def mine(rank: int, counts: list[int]) -> slice:
     return slice(sum(counts[:rank]), sum(counts[: rank + 1]))
 
 
-def serves_as_one_process(rank: int, size: int, format: str, how: str) -> None:
+def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: str = "1") -> None:
     p, counts = divided(how, size)
-    one, many = layers(rank, size, p, format, True)
+    one, many = layers(rank, size, p, format, True, parts=int(parts))
     here = mine(rank, counts)
     for dtype in (torch.bfloat16, torch.float32) if how == "unequal" else (torch.bfloat16,):
         with torch.no_grad():
@@ -79,21 +82,27 @@ def serves_as_one_process(rank: int, size: int, format: str, how: str) -> None:
         assert y.dtype == dtype and torch.equal(y, wanted[here])
 
 
-def trains_as_one_process(rank: int, size: int, how: str) -> None:
+def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1") -> None:
+    """One process takes the parts in turn, as micro-batches, since the blocks of its weights' gradients have the rows of a part."""
     p, counts = divided(how, size)
     torch.manual_seed(1)
     shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
-    one, many = layers(rank, size, p, "fp8b128", False, shared=shared)
-    here, grads = mine(rank, counts), gradient(p)
+    one, many = layers(rank, size, p, "fp8b128", False, shared=shared, parts=int(parts))
+    here, grads, every = mine(rank, counts), gradient(p), torch.arange(len(p.x), device=p.x.device)
+    of_ranks = [every[mine(other, counts)].tensor_split(int(parts)) for other in range(size)]
     results = []
-    for layer, part in ((one, slice(None)), (many, here)):
-        x, weights = p.x[part].clone().requires_grad_(), p.weights[part].clone().requires_grad_()
-        for _ in range(2 if how == "unequal" else 1):  # micro-batches
-            y = layer(x, p.ids[part], weights)
-            y.backward(grads[part])
-        results.append((y.detach(), x.grad, weights.grad))
+    for layer, batches in ((one, [torch.cat(part) for part in zip(*of_ranks, strict=True)]), (many, [every[here]])):
+        found = [torch.zeros_like(whole) for whole in (p.x, p.x, p.weights)]
+        for batch in batches:
+            x, weights = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
+            for _ in range(2 if how == "unequal" else 1):  # micro-batches
+                y = layer(x, p.ids[batch], weights)
+                y.backward(grads[batch])
+            for whole, part in zip(found, (y.detach(), x.grad, weights.grad), strict=True):
+                whole[batch] = part
+        results.append(found)
     for name, whole, part in zip(("y", "dx", "routing"), *results, strict=True):
-        assert torch.equal(whole[here], part), name
+        assert torch.equal(whole[here], part[here]), name
     for whole, part in ((one.gate_up, many.gate_up), (one.down, many.down)):
         wanted, found = whole.weight.grad[mine(rank, [E // size] * size)], part.weight.grad
         # a number that FP8 rounds twice is another one only where a scale made it subnormal
@@ -101,11 +110,99 @@ def trains_as_one_process(rank: int, size: int, how: str) -> None:
         assert bool(wanted.any()) == bool((p.ids // (E // size) == rank).any())
 
 
-def gradients_are_those_of_float64(rank: int, size: int) -> None:
+def serves_with_a_capacity(rank: int, size: int, format: str, how: str, capacity: str, parts: str = "1") -> None:
+    """Tokens over it are NaN, and no others."""
+    p, counts = divided(how, size)
+    one, many = layers(rank, size, p, format, True, capacity=int(capacity), parts=int(parts))
+    here, lost = mine(rank, counts), set()
+    for part in torch.arange(len(p.x))[here].tensor_split(int(parts)):
+        rows = sorted((int(expert), int(token)) for token in part for expert in p.ids[token] if 0 <= expert < E)
+        for owner in range(size):
+            lost |= {token for _, token in [one for one in rows if one[0] // (E // size) == owner][int(capacity) :]}
+    with torch.no_grad():
+        y, wanted = many(p.x[here], p.ids[here], p.weights[here]), one(p.x, p.ids, p.weights)
+    wanted[sorted(lost)] = torch.nan
+    torch.testing.assert_close(y, wanted[here], rtol=0, atol=0, equal_nan=True)
+
+
+class _Shapes(TorchDispatchMode):
+    """The operators that run, with the shapes of their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **kwargs or {})
+        self.seen.append((str(func), [tuple(one.shape) for one in tree_leaves(found) if isinstance(one, torch.Tensor)]))
+        return found
+
+
+def a_capacity_fixes_every_shape(rank: int, size: int) -> None:
+    """No host reads a number, and no shape depends on one: what a CUDA graph asks of a call."""
+    seen = []
+    tolist, torch.Tensor.tolist = torch.Tensor.tolist, None
+    try:
+        for how in ("even", "all to one rank", "all dropped"):
+            p, counts = divided(how, size)
+            here = mine(rank, counts)
+            _, many = layers(rank, size, p, "fp8_mxfp4", True, capacity=5, parts=2)
+            with torch.no_grad(), _Shapes() as shapes:
+                many(p.x[here], p.ids[here].clone(), p.weights[here])
+            seen.append(shapes.seen)
+            assert any("alltoall" in name for name, _ in seen[0])
+            assert not any(
+                word in name for name, _ in seen[0] for word in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero")
+            )
+    finally:
+        torch.Tensor.tolist = tolist
+    assert seen[0] == seen[1] == seen[2]
+
+
+def parts_hide_the_exchange(rank: int, size: int) -> None:
+    """What begins, what is waited for, and which products run with which limit of multiprocessors."""
+    p, counts = divided("even", size)
+    here, log = mine(rank, counts), []
+    _, many = layers(rank, size, p, "fp8b128", False, parts=2, multiprocessors=7)
+    begin, gradients, product = experts_parallel.Ranks.begin, experts_training._Fused.gradients, experts.fused
+
+    def begins(ranks: Any, what: str, *given: Any) -> Any:
+        log.append(f"begin {what}")
+        wait = begin(ranks, what, *given)
+        return lambda: (log.append(f"end {what}"), wait())[1]
+
+    def multiplies(*given: Any) -> Any:
+        log.append(f"products, {limit_here()}")
+        return product(*given)
+
+    def goes_back(*given: Any) -> Any:
+        log.append(f"gradients, {limit_here()}")
+        return gradients(*given)
+
+    experts_parallel.Ranks.begin, experts_training._Fused.gradients, experts.fused = begins, goes_back, multiplies
+    try:
+        y = many(p.x[here].clone().requires_grad_(), p.ids[here], p.weights[here].clone().requires_grad_())
+        assert log == [
+            *("begin counts", "end counts", "begin rows", "begin rows"),
+            *("end rows", "products, 7", "begin results", "end rows", "products, 7", "begin results", "end results", "end results"),
+        ]
+        log.clear()
+        y.sum().backward()
+        results, rows = "gradients of results", "gradients of rows"
+        assert log == [
+            *(f"begin {results}", f"begin {results}"),
+            *(f"end {results}", "gradients, 7", f"begin {rows}", f"end {results}", "gradients, 7", f"begin {rows}"),
+            *(f"end {rows}", f"end {rows}"),
+        ]
+    finally:
+        experts_parallel.Ranks.begin, experts_training._Fused.gradients, experts.fused = begin, gradients, product
+
+
+def gradients_are_those_of_float64(rank: int, size: int, parts: str = "1") -> None:
     """No comparison with another layer of zoo, whose mistakes would be the same."""
     p, counts = divided("even", size)
     here = mine(rank, counts)
-    _, many = layers(rank, size, p, "fp8b128", False)
+    _, many = layers(rank, size, p, "fp8b128", False, parts=int(parts))
     x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
     y = many(x, p.ids[here], weights)
     grads = gradient(p)
@@ -138,11 +235,11 @@ def some_inputs_need_no_gradient(rank: int, size: int) -> None:
         assert torch.equal(one.grad, found[name][name]), name
 
 
-def recomputes_in_the_backward_pass(rank: int, size: int) -> None:
+def recomputes_in_the_backward_pass(rank: int, size: int, parts: str) -> None:
     p, counts = divided("unequal", size)
     here, grads = mine(rank, counts), []
     for again in (False, True):
-        _, many = layers(rank, size, p, "fp8b128", False)
+        _, many = layers(rank, size, p, "fp8b128", False, parts=int(parts))
         x = p.x[here].clone().requires_grad_()
         given = x, p.ids[here], p.weights[here]
         y = checkpoint(many, *given, use_reentrant=False) if again else many(*given)
@@ -265,13 +362,23 @@ def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
 ROUTINGS = ("even", "unequal", "none on the last rank", "no tokens", "all to one rank", "all dropped", "ids out of range")
 SERVED = [name for name in FORMATS if name != "nvfp4"]
 TRAINED = [(trains_as_one_process, (how,)) for how in ROUTINGS]
+IN_PARTS = [(serves_as_one_process, ("fp8b128", how, "3")) for how in ("unequal", "no tokens")]
+IN_PARTS += [(trains_as_one_process, (how, "2")) for how in ("unequal", "none on the last rank", "all to one rank")]
+OVER_CAPACITY = [(serves_with_a_capacity, ("fp8b128", how, "4", parts)) for how in ("unequal", "all to one rank") for parts in "12"]
 EQUAL = [
     *((serves_as_one_process, (format, "even")) for format in SERVED),
     *((serves_as_one_process, ("fp8_mxfp4", how)) for how in ROUTINGS[1:]),
     *TRAINED,
+    *IN_PARTS,
+    *((serves_with_a_capacity, ("fp8_mxfp4", how, "48")) for how in ROUTINGS),
+    *OVER_CAPACITY,
     (gradients_are_those_of_float64, ()),
     (some_inputs_need_no_gradient, ()),
-    (recomputes_in_the_backward_pass, ()),
+    (gradients_are_those_of_float64, ("2",)),
+    (recomputes_in_the_backward_pass, ("1",)),
+    (recomputes_in_the_backward_pass, ("2",)),
+    (parts_hide_the_exchange, ()),
+    (a_capacity_fixes_every_shape, ()),
     (is_compiled_around_the_exchange, ()),
     (sends_half_the_bytes, ()),
     (a_copy_works, ()),
@@ -280,6 +387,8 @@ EQUAL_ON_FOUR = [
     (serves_as_one_process, ("fp8b128", "unequal")),
     (serves_as_one_process, ("fp8_nvfp4", "even")),
     *TRAINED,
+    *IN_PARTS,
+    *OVER_CAPACITY,
     (sends_half_the_bytes, ()),
 ]
 REFUSED = [
