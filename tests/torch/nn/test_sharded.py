@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import zoo.torch as zt
+from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts, Linear
 
 pytestmark = pytest.mark.skipif(
@@ -76,6 +77,41 @@ def gradients_added_in_place_are_reduced(rank: int, folder: Path, kind: str) -> 
     for one, other in zip(layers.parameters(), whole.parameters(), strict=True):
         found = one.grad.full_tensor() if kind == "FSDP2" else one.grad
         torch.testing.assert_close(found, other.grad, rtol=1e-5, atol=1e-6)
+
+
+def products_by_columns_and_rows(rank: int, folder: Path, format: str) -> None:
+    """Rows of a sequence on each rank before and after; torch's styles gather and scatter them."""
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def two(seed: int) -> torch.nn.Sequential:
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(Linear(128, 512, format=format), torch.nn.GELU(), Linear(512, 128, format=format))
+
+    whole, layers = two(1), two(1)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    ways = {"0": ColwiseParallel(input_layouts=Shard(1)), "2": RowwiseParallel(output_layouts=Shard(1))}
+    parallelize_module(layers, mesh, ways)
+    optimisers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (whole, layers)]
+    for seed in range(2):
+        x = torch.randn(3, 20, 128, generator=torch.Generator().manual_seed(seed))
+        dy = torch.randn(3, 20, 128, generator=torch.Generator().manual_seed(9 + seed))
+        here = slice(10 * rank, 10 * rank + 10)
+        x_whole, x_here = x.clone().requires_grad_(), x[:, here].clone().requires_grad_()
+        y, part = whole(x_whole), layers(x_here)
+        y.backward(dy)
+        part.backward(dy[:, here])
+        assert part.shape == x_here.shape
+        pairs = [(part, y[:, here]), (x_here.grad, x_whole.grad[:, here])]
+        pairs += [(one.grad.full_tensor(), other.grad) for one, other in zip(layers.parameters(), whole.parameters(), strict=True)]
+        for found, wanted in pairs:
+            # two parts of a sum, in f32
+            assert (found - wanted).norm() <= 1e-6 * wanted.norm(), (found - wanted).norm() / wanted.norm()
+        for one in optimisers:
+            one.step()
+            one.zero_grad()
+    with pytest.raises(ArgumentError, match="weight S\\(0\\) and x no DTensor"):
+        layers[0].forward(x)
 
 
 def mixture(format: str) -> Experts:
@@ -149,6 +185,8 @@ CASES = [
     (gradients_added_in_place_are_reduced, "FSDP2"),
     (gradients_added_in_place_are_reduced, "copies"),
     (gradients_added_in_place_are_reduced, "views"),
+    (products_by_columns_and_rows, "fp8b128"),
+    (products_by_columns_and_rows, "mxfp8"),
     (experts_learn_as_one_process_does, "fp8b128"),
     (experts_learn_as_one_process_does, "mxfp8"),
     (is_saved_and_loaded, "fp8b128"),
