@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed import checkpoint as checkpoint_files
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
@@ -20,7 +21,7 @@ from tests.torch.nn.expert_layers import Problem, in_float64, problem
 from zoo.errors import RankError
 from zoo.runtime.multiprocessors import limit_here
 from zoo.torch import quantize
-from zoo.torch.nn import Experts, experts, experts_parallel, experts_training
+from zoo.torch.nn import Experts, SpreadState, experts, experts_parallel, experts_training
 from zoo.torch.nn.formats import FORMATS
 
 E, K, TOKENS = 4, 256, 24
@@ -322,6 +323,49 @@ def wrong_options(rank: int, size: int) -> str:
         except Exception as error:
             words.append(str(error))
     return "\n".join(words)
+
+
+def with_optimiser(rank: int, size: int) -> tuple[torch.nn.ModuleDict, torch.optim.Optimizer, torch.nn.ModuleDict, torch.optim.Optimizer]:
+    """A model of which each rank has its experts, one that has all, and an optimiser of each."""
+    p, found = divided("even", size)[0], []
+    pairs = {"trains": ("fp8b128", False), "fp8": ("fp8b128", True), "mxfp4": ("fp8_mxfp4", True), "nvfp4": ("bf16_nvfp4", True)}
+    for of_pair in (1, 0):
+        torch.manual_seed(0)
+        model = torch.nn.ModuleDict({"router": torch.nn.Linear(K, E)})
+        for name, (format, frozen) in pairs.items():
+            model[name] = layers(rank, size, p, format, frozen, group=distributed.group.WORLD if size > 1 else None)[of_pair]
+        found += [model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.1)]
+    return tuple(found)
+
+
+def numbers_of(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> list[torch.Tensor]:
+    moments = [value for one in optimiser.state.values() for value in one.values()]
+    return [one.detach() for one in (*model.state_dict().values(), *moments)]
+
+
+def saves_for_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
+    """After a step, by gradients that do not depend on the number of ranks."""
+    model, optimiser, *_ = with_optimiser(rank, size)
+    for one in model.parameters():
+        one.grad = one.detach() * 2 if one.requires_grad else None
+    optimiser.step()
+    checkpoint_files.save({"state": SpreadState(model, optimiser)}, checkpoint_id=folder)
+
+
+def loads_of_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
+    model, optimiser, whole, of_whole = with_optimiser(rank, size)
+    for one in whole.parameters():
+        one.grad = one.detach() * 2 if one.requires_grad else None
+    of_whole.step()
+    with torch.no_grad():
+        for one in (*model.parameters(), *model.buffers()):
+            one.view(torch.uint8).zero_()
+    checkpoint_files.load({"state": SpreadState(model, optimiser)}, checkpoint_id=folder)
+    found, wanted = numbers_of(model, optimiser), numbers_of(whole, of_whole)
+    assert len(found) == len(wanted) > 20
+    for one, other in zip(found, wanted, strict=True):
+        part = other if one.shape == other.shape else other.unflatten(0, (size, -1))[rank]
+        assert one.dtype == other.dtype and torch.equal(one.view(torch.uint8), part.view(torch.uint8)) if one.dim() else one == other
 
 
 def ends_with(rank: int, size: int, fault: str, stage: str) -> str:

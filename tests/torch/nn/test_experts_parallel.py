@@ -11,7 +11,15 @@ torch = pytest.importorskip("torch")
 from tests.torch.nn.ranks import ON_GLOO, Ranks  # noqa: E402
 
 if torch.distributed.is_available():
-    from tests.torch.nn.experts_over_ranks import EQUAL, EQUAL_ON_FOUR, REFUSED, TIMEOUT, ends_with
+    from tests.torch.nn.experts_over_ranks import (
+        EQUAL,
+        EQUAL_ON_FOUR,
+        REFUSED,
+        TIMEOUT,
+        ends_with,
+        loads_of_another_number_of_ranks,
+        saves_for_another_number_of_ranks,
+    )
 else:
     EQUAL = EQUAL_ON_FOUR = REFUSED = []
 
@@ -48,6 +56,21 @@ def test_ranks_compute_what_one_process_does(outcomes, size, number):
 def test_every_rank_refuses_what_differs_between_ranks(outcomes, size, number):
     words = [outcomes[size].get((rank, len(SIZES[size]) + number), "not reached") for rank in range(size)]
     assert all(re.search(REFUSED[number][2], one) for one in words), words
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("checkpoint"))
+    found = Ranks(2, tmp_path_factory.mktemp("ranks"), [(saves_for_another_number_of_ranks, (folder,))]).outcome(60)
+    assert found == {(0, 0): "", (1, 0): ""}
+    return folder
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_experts_of_two_ranks_are_loaded_on_another_number(checkpoint, tmp_path_factory, size):
+    case = loads_of_another_number_of_ranks, (checkpoint,)
+    found = Ranks(size, tmp_path_factory.mktemp("ranks"), [case]).outcome(60)
+    assert found == {(rank, 0): "" for rank in range(size)}
 
 
 @pytest.fixture(scope="module")

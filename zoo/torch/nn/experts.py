@@ -179,6 +179,7 @@ class Experts(torch.nn.Module):
     hold_casts = _switch(
         "hold_casts", "Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."
     )
+    gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
