@@ -58,11 +58,11 @@ def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **option
     """With all experts, and with those of this rank."""
     here = slice(rank * E // size, (rank + 1) * E // size)
     both = p.gate_up("halves"), p.down
+    options.setdefault("group", distributed.group.WORLD)
     if format.endswith("nvfp4"):  # one tensor scale for all experts, as a checkpoint has it
         whole = [quantize(one, "nvfp4", layout="plain") for one in both]
         parts = [one._with(elements=one.elements[here], scales=one.scales[here]) for one in whole]
-        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, group=distributed.group.WORLD, **options)
-    options.setdefault("group", distributed.group.WORLD)
+        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, **options)
     shared = options.pop("shared", None)
     one = Experts.from_float(*(one.clone() for one in both), format, frozen, shared=copy.deepcopy(shared))
     return one, Experts.from_float(*(one[here].clone() for one in both), format, frozen, shared=shared, **options)
@@ -368,13 +368,19 @@ def loads_of_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
         assert one.dtype == other.dtype and torch.equal(one.view(torch.uint8), part.view(torch.uint8)) if one.dim() else one == other
 
 
-def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
-    """The last rank ends, or comes late, as it begins the exchange `stage`. What the others see, and after how long."""
+def ends_with(rank: int, size: int, fault: str, stage: str, how: str) -> str:
+    """The last rank ends, or comes late, as it begins the exchange `stage` or its products. What the others see, and how long after they began to exchange."""
     p, counts = divided("even", size)
     here, begin = mine(rank, counts), experts_parallel.Ranks.begin
     group = distributed.new_group(timeout=datetime.timedelta(seconds=TIMEOUT))
 
+    serves = how == "serves with a capacity"
+    options = {"trains": {}, "trains in parts": {"parts": 2}, "serves with a capacity": {"capacity": 16, "parts": 2}}[how]
+
     def step(layer: Experts) -> None:
+        if serves:
+            layer(p.x[here], p.ids[here], p.weights[here])
+            return
         layer(p.x[here].clone().requires_grad_(), p.ids[here], p.weights[here]).sum().backward()
 
     def fail() -> None:
@@ -382,21 +388,23 @@ def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3 * TIMEOUT)
 
-    def failing(ranks: Any, what: str, *given: Any) -> Any:
-        if what == stage:
+    def exchanges(ranks: Any, what: str, *given: Any) -> Any:
+        nonlocal started
+        if what == stage and rank == size - 1:
             fail()
+        started = time.monotonic()
         return begin(ranks, what, *given)
 
-    step(layers(rank, size, p, "fp8b128", False)[1])  # what is slow the first time is done
+    step(layers(rank, size, p, "fp8b128", serves, **options)[1])  # what is slow the first time is done
     distributed.barrier()
     started = time.monotonic()
     try:
         if rank == size - 1 and stage == "digests":
             fail()
-        _, many = layers(rank, size, p, "fp8b128", False, group=group)
-        if rank == size - 1:
-            experts_parallel.Ranks.begin = failing
-        started = time.monotonic()
+        _, many = layers(rank, size, p, "fp8b128", serves, group=group, **options)
+        experts_parallel.Ranks.begin = exchanges
+        if rank == size - 1 and stage == "products":
+            many._gating = fail
         step(many)
     except RankError as error:
         return f"{time.monotonic() - started:.1f} s: {error}"

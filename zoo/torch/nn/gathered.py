@@ -75,7 +75,8 @@ class Sent(torch.Tensor):
 
     def fsdp_post_all_gather(self, outputs: Any, metadata: None, dtype: torch.dtype, *, out: Any = None) -> Any:
         if out is None:  # FSDP2 gathers into the same memory later
-            return Gathered(*outputs, self.shape[-1], dtype), ()
+            elements, scales = outputs
+            return Gathered.of(elements, scales, self.shape[-1], dtype), ()
 
 
 class Gathered(torch.Tensor):
@@ -84,8 +85,8 @@ class Gathered(torch.Tensor):
     elements: torch.Tensor
     scales: torch.Tensor
 
-    @staticmethod
-    def __new__(cls, elements: torch.Tensor, scales: torch.Tensor, width: int, dtype: torch.dtype) -> Any:
+    @classmethod
+    def of(cls, elements: torch.Tensor, scales: torch.Tensor, width: int, dtype: torch.dtype) -> Any:
         made: Any = torch.Tensor._make_wrapper_subclass(cls, (*elements.shape[:-1], width), dtype=dtype, device=elements.device)
         made.elements, made.scales = elements, scales
         return made
@@ -95,7 +96,7 @@ class Gathered(torch.Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (aten.detach.default, aten.as_strided.default):  # FSDP2 makes it the shape that it has
-            return Gathered(args[0].elements, args[0].scales, args[0].shape[-1], args[0].dtype)
+            return Gathered.of(args[0].elements, args[0].scales, args[0].shape[-1], args[0].dtype)
         raise ArgumentError(
             f"{func}: FSDP2 has gathered a cast of this weight, not its numbers; set gather_casts = False before fully_shard"
         )
