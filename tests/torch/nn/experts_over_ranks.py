@@ -160,6 +160,25 @@ def a_capacity_fixes_every_shape(rank: int, size: int) -> None:
     assert seen[0] == seen[1] == seen[2]
 
 
+def a_graph_replays_other_tokens(rank: int, size: int, format: str, parts: str) -> None:
+    """On GPUs."""
+    p, counts = divided("even", size)
+    one, many = layers(rank, size, p, format, True, capacity=TOKENS, parts=int(parts))
+    here, graph = mine(rank, counts), torch.cuda.CUDAGraph()
+    given = [whole[here].clone() for whole in (p.x, p.ids, p.weights)]
+    with torch.no_grad():
+        many(*given)  # loads kernels and connects GPUs
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            y = many(*given)
+        for shift in range(3):
+            whole = [one.roll(shift, 0) for one in (p.x, p.ids, p.weights)]
+            for static, other in zip(given, whole, strict=True):
+                static.copy_(other[here])
+            graph.replay()
+            assert torch.equal(y, one(*whole)[here])
+
+
 def parts_hide_the_exchange(rank: int, size: int) -> None:
     """What begins, what is waited for, and which products run with which limit of multiprocessors."""
     p, counts = divided("even", size)
@@ -369,7 +388,7 @@ def loads_of_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
 
 
 def ends_with(rank: int, size: int, fault: str, stage: str, how: str) -> str:
-    """The last rank ends, or comes late, as it begins the exchange `stage` or its products. What the others see, and how long after they began to exchange."""
+    """The last rank ends, or comes late, as it begins the exchange `stage` or its products. What the others see, after which wait."""
     p, counts = divided("even", size)
     here, begin = mine(rank, counts), experts_parallel.Ranks.begin
     group = distributed.new_group(timeout=datetime.timedelta(seconds=TIMEOUT))
