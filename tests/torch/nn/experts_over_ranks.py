@@ -434,13 +434,14 @@ ROUTINGS = ("even", "unequal", "none on the last rank", "no tokens", "all to one
 SERVED = [name for name in FORMATS if name != "nvfp4"]
 TRAINED = [(trains_as_one_process, (how,)) for how in ROUTINGS]
 IN_PARTS = [(serves_as_one_process, ("fp8b128", how, "3")) for how in ("unequal", "no tokens")]
-IN_PARTS += [(trains_as_one_process, (how, "2")) for how in ("unequal", "none on the last rank", "all to one rank")]
+IN_PARTS += [(trains_as_one_process, ("none on the last rank", "2"))]
 OVER_CAPACITY = [(serves_with_a_capacity, ("fp8b128", how, "4", parts)) for how in ("unequal", "all to one rank") for parts in "12"]
 EQUAL = [
     *((serves_as_one_process, (format, "even")) for format in SERVED),
     *((serves_as_one_process, ("fp8_mxfp4", how)) for how in ROUTINGS[1:]),
     *TRAINED,
     *IN_PARTS,
+    (trains_as_one_process, ("unequal", "2")),
     *((serves_with_a_capacity, ("fp8_mxfp4", how, "48")) for how in ROUTINGS),
     *OVER_CAPACITY,
     (gradients_are_those_of_float64, ()),
