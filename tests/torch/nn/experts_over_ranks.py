@@ -335,9 +335,10 @@ def another_call(rank: int, size: int) -> str:
 
 def wrong_options(rank: int, size: int) -> str:
     words = []
-    for options in ({"format": "nvfp4"}, {"first": 1}, {"activation": "gpt_oss"}):
+    refused_when_built = {"format": "nvfp4"}, {"parts": 0}, {"group": None, "parts": 2}, {"first": 1}
+    for options in (*refused_when_built, {"capacity": 4}, {"activation": "gpt_oss"}):
         try:
-            layer = Experts(2, K, 128, group=distributed.group.WORLD, **options)
+            layer = Experts(2, K, 128, **{"group": distributed.group.WORLD, **options})
             layer(torch.zeros(3, K), torch.zeros(3, 2).int(), torch.zeros(3, 2))
         except Exception as error:
             words.append(str(error))
@@ -470,6 +471,7 @@ REFUSED = [
     (
         wrong_options,
         (),
-        r"nvfp4 has one scale(.|\n)*got first=1, total=None; leave both out(.|\n)*with a group, a layer trains in fp8b128 by silu",
+        r"nvfp4 has one scale.*\n.*parts: expected 1 or more, got 0\n.*belong to group=.*\n.*got first=1, total=None; leave both out.*\n"
+        r".*capacity: a layer that trains has none.*\n.*with a group, a layer trains in fp8b128 by silu",
     ),
 ]

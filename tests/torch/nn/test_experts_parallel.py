@@ -66,7 +66,7 @@ def test_every_rank_refuses_what_differs_between_ranks(outcomes, size, number):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("checkpoint"))
-    found = Ranks(2, tmp_path_factory.mktemp("ranks"), [(saves_for_another_number_of_ranks, (folder,))]).outcome(60)
+    found = Ranks(2, tmp_path_factory.mktemp("ranks"), [(saves_for_another_number_of_ranks, (folder,))]).outcome(240)
     assert found == {(0, 0): "", (1, 0): ""}
     return folder
 
@@ -74,7 +74,7 @@ def checkpoint(tmp_path_factory):
 @pytest.mark.parametrize("size", [1, 4])
 def test_experts_of_two_ranks_are_loaded_on_another_number(checkpoint, tmp_path_factory, size):
     case = loads_of_another_number_of_ranks, (checkpoint,)
-    found = Ranks(size, tmp_path_factory.mktemp("ranks"), [case]).outcome(60)
+    found = Ranks(size, tmp_path_factory.mktemp("ranks"), [case]).outcome(240)
     assert found == {(rank, 0): "" for rank in range(size)}
 
 

@@ -185,20 +185,20 @@ class _Trip:
         self.send = self.receive = [capacity] * self.ranks.size
 
     def leave(self) -> None:
-        self._out("rows", *self._operands, about=self.about)
+        parts = (*self._operands, self.about.new_zeros((self.rows.shape[0], 2)))
+        rows = self._rows(*parts)
+        rows[:, -_ALIGNED : 8 - _ALIGNED] = self.about[: len(rows)].view(torch.uint8)
+        self._begin("rows", rows, _kinds(parts), self.send, self.receive)
         del self._operands, self.about  # the backward pass keeps this trip, not its numbers
 
     def again(self, what: str, *of_tokens: torch.Tensor) -> None:
         """Other numbers of the tokens, the way that the tokens went."""
-        self._out(what, *of_tokens)
+        self._begin(what, self._rows(*of_tokens), _kinds(of_tokens), self.send, self.receive)
 
-    def _out(self, what: str, *of_tokens: torch.Tensor, about: torch.Tensor | None = None) -> None:
-        whole = _packed(of_tokens)
-        rows = whole[self.index.clamp(min=0)] if whole.shape[0] else whole.new_zeros((self.index.shape[0], whole.shape[1]))
-        kinds = _kinds(of_tokens)
-        if about is not None:
-            rows, kinds = torch.cat((rows, _packed((about,))), 1), [*kinds, *_kinds((about,))]
-        self._begin(what, rows[: sum(self.send)], kinds, self.send, self.receive)
+    def _rows(self, *of_tokens: torch.Tensor) -> torch.Tensor:
+        """Of tokens (T, ...) the rows that leave (R, bytes)."""
+        whole, index = _packed(of_tokens), self.index[: sum(self.send)]
+        return whole[index.clamp(min=0)] if whole.shape[0] else whole.new_zeros((index.shape[0], whole.shape[1]))
 
     def back(self, what: str, *of_rows: torch.Tensor) -> None:
         """Numbers of the rows that came, to the ranks of their tokens."""
