@@ -51,6 +51,7 @@ SPECIAL_REGISTERS = {
     "is_explicit_cluster", "laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid",
     "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt", "lanemask_ge",
     "clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi", "dynamic_smem_size", "total_smem_size", "aggr_smem_size",
+    "envreg1", "envreg2",
 }  # fmt: skip
 _CLASS_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "b128": 128}
 _STORAGE = {"pred": np.bool_, "b16": np.uint16, "b32": np.uint32, "b64": np.uint64, "b128": np.uint64}

@@ -42,6 +42,7 @@ ARCHS = tuple(
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
+_GRID_WORKSPACE = 8  # bytes: a size that nobody reads, and the barrier of the grid
 
 
 class Module:
@@ -295,10 +296,13 @@ class Device:
         cluster: int | Sequence[int] | None = None,
         shared_bytes: int = 0,
         params: Sequence[object] | bytes = (),
+        *,
+        cooperative: bool = False,
     ) -> Report:
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
-        `params` may also be the bytes of the whole parameter block, as a loader packs it.
+        `params` may also be the bytes of the whole parameter block, as a loader packs it. cooperative: all CTAs are resident and may wait for
+        each other (cooperative_groups' grid.sync()).
         """
         if not isinstance(module, Module) or not isinstance(entry, str):
             raise LaunchError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
@@ -338,9 +342,14 @@ class Device:
                 self.variable_address(module, variable)
         parameters = pack_parameters(program, params)
         self._launches += 1
-        machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches)
-        with np.errstate(all="ignore"):
-            machine.run(self.instruction_limit)
+        workspace = self.alloc(np.zeros(_GRID_WORKSPACE, np.uint8)) if cooperative else 0
+        try:
+            machine = Machine(self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace)
+            with np.errstate(all="ignore"):
+                machine.run(self.instruction_limit)
+        finally:
+            if workspace:
+                self.free(workspace)
         report = Report(machine, self.strict)
         machine.dismantle()
         return report
