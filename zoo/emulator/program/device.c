@@ -116,34 +116,42 @@ EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int number)
 }
 SAME(cuDeviceGetAttribute, cudaDeviceGetAttribute);
 
-// The fields of cudaDeviceProp of CUDA 13 behind its memory size, in their order: numbers of attributes, negative for a size_t, 0 for what
-// the emulator has not.
-static const short FIELDS[] = {
-    -8,  12, 10,  -11, 1,   2,   3,   4,    5,  6,   7,   -9,  75,  76,  -14, -51, 16,  18,  19,  0,   0,   0,   0,   0,   0,
-    0,   0,  0,   0,   0,   0,   0,   0,    0,  0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,   0,
-    0,   0,  0,   0,   0,   0,   0,   0,  // textures, surfaces
-    -30, 31, 32,  33,  34,  50,  35,  40,   41, 37,  38,  108, 39,  78,  79,  80,  -81, 82,  83,  84,  85,  86,  88,  89,  90,
-    91,  95, -97, 100, 101, 106, 109, -111, 99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129, 130, 131, 133, 134,
-};
-static const size_t MEMORY_SIZE_AT = 288, PROPERTIES = 1008;
+// The fields of cudaDeviceProp behind its memory size, in their order: numbers of attributes, negative for a size_t, or NOTHING + how many
+// ints of textures and surfaces, which the emulator has not.
+enum { NOTHING = 1000, MEMORY_SIZE_AT = 288 };
+static const short OF_CUDA_12[] = {
+    -8, 12, 10,  -11, 1,   2,   3,   4,    5,  6,   7,   13,  -9,  75,  76,  -14, -51, 15,  16,  17,  18,  19, 20, NOTHING + 40, -30, 31,
+    32, 33, 34,  50,  35,  40,  41,  36,   37, 38,  108, 39,  78,  79,  80,  -81, 82,  83,  84,  85,  86,  87, 88, 89,           90,  91,
+    95, 96, -97, 100, 101, 106, 109, -111, 99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129, 0};
+static const short OF_CUDA_13[] = {
+    -8,  12,  10,  -11, 1,    2,  3,   4,   5,   6,   7,   -9,  75,  76,  -14, -51, 16,  18,  19,  NOTHING + 39, -30, 31,  32, 33,
+    34,  50,  35,  40,  41,   37, 38,  108, 39,  78,  79,  80,  -81, 82,  83,  84,  85,  86,  88,  89,           90,  91,  95, -97,
+    100, 101, 106, 109, -111, 99, 112, 113, 114, 115, 116, 117, 118, 119, 121, 125, 120, 129, 130, 131,          133, 134, 0};
 
-EXPORT int cudaGetDeviceProperties(char *properties, int number)
+static int properties_of(int number, char *properties, size_t size, const short *field)
 {
     if (number) return done(INVALID_DEVICE);
     const struct device *of = device();
-    memset(properties, 0, PROPERTIES);
+    memset(properties, 0, size);
     memcpy(properties, of->name, sizeof of->name);
     memcpy(properties + MEMORY_SIZE_AT, &of->memory, 8);
     size_t at = MEMORY_SIZE_AT + 8;
-    for (unsigned i = 0; i < sizeof FIELDS / sizeof *FIELDS; ++i) {
-        size_t width = FIELDS[i] < 0 ? 8 : 4;
-        int64_t value = FIELDS[i] ? of->attributes[FIELDS[i] < 0 ? -FIELDS[i] : FIELDS[i]] : 0;
+    for (; *field; ++field) {
+        if (*field >= NOTHING) {
+            at += 4 * (size_t)(*field - NOTHING);
+            continue;
+        }
+        size_t width = *field < 0 ? 8 : 4;
+        int64_t value = of->attributes[*field < 0 ? -*field : *field];
         at = (at + width - 1) / width * width;
         memcpy(properties + at, &value, width);
         at += width;
     }
     return done(SUCCESS);
 }
+
+EXPORT int cudaGetDeviceProperties_v2(char *properties, int number) { return properties_of(number, properties, 1032, OF_CUDA_12); }
+EXPORT int cudaGetDeviceProperties(char *properties, int number) { return properties_of(number, properties, 1008, OF_CUDA_13); }
 
 // ---- entry points by name
 static void *entry_point(const char *name)

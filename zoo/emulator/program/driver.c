@@ -1,4 +1,4 @@
-// What only the driver has: contexts, modules and tensor maps. driver functions that equal the runtime's are beside those.
+// What only the driver has: contexts, modules and tensor maps. Its functions that equal the runtime's are second names of those.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
