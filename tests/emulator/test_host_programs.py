@@ -96,7 +96,7 @@ def test_words_behind_a_program_are_the_programs_own():
     code, output = emulate("sh", "-c", 'test "$1 $2" = "--strict --json" && exit 7', "sh", "--strict", "--json")
     assert code == 1 and "sh ended with status 7" in output
     code, output = emulate("--grid", "4", "sh")
-    assert code == 2 and "--grid is for a file of PTX" in output
+    assert code == 2 and "--grid is for a file of PTX, and sh is a program" in output
     assert "no file 'no/such', and no program" in emulate("no/such")[1]
 
 

@@ -70,6 +70,7 @@ class _Command(click.Command):
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
 @click.option("--schedules", type=click.IntRange(1, 10_000), default=2, show_default=True, help="Orders of asynchronous work to try.")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the orders that are drawn at random.")
+@click.option("--jobs", type=click.IntRange(1), help="Orders that are tried at a time.  [default: 1]")
 @click.option("--arch", help="The GPU.  [default: the file's target; sm_90a]")
 @click.option("--strict", is_flag=True, help="Fail on warnings and notes, too.")
 @click.option("--save", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write each array to DIR/NAME.npy.")
@@ -129,6 +130,7 @@ def _emulate(
     shared: int,
     schedules: int,
     seed: int,
+    jobs: int | None,
     arch: str | None,
     strict: bool,
     save: Path | None,
@@ -166,7 +168,7 @@ def _emulate(
     with _Watched(progress, schedules) as watch:
         result = run(
             module, entry, grid, block, arguments,
-            cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch,
+            cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch, jobs=jobs or 1,
         )  # fmt: skip
     for cause in result.causes:
         show_cause(cause)

@@ -27,7 +27,7 @@ def emulate_program(
 
     decided = [name for name, value in of_kernels.items() if value]
     if decided:
-        raise LaunchError(f"--{decided[0].replace('spec', 'args')} is for a file of PTX: {program.name} decides that by itself")
+        raise LaunchError(f"--{decided[0].replace('spec', 'args')} is for a file of PTX, and {program.name} is a program")
     result = start(program, arguments, arch=arch_of(arch) if arch else None, count=schedules, seed=seed)
     for cause in result.causes:
         show_cause(cause, [("kernel", name) for name in dict.fromkeys(_readable(finding.kernel) for finding in cause.findings)])
