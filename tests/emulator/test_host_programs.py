@@ -97,7 +97,10 @@ def test_words_behind_a_program_are_the_programs_own():
     assert code == 1 and "sh ended with status 7" in output
     code, output = emulate("--grid", "4", "sh")
     assert code == 2 and "--grid is for a file of PTX, and sh is a program" in output
-    assert "no file 'no/such', and no program" in emulate("no/such")[1]
+    assert "architecture 'sm_1' is not covered" in emulate("--arch", "sm_1", "sh")[1]
+    assert "no file 'no/such', and no program" in emulate("no/such", "word")[1]
+    code, output = emulate(__file__, "word", "--grid", "1")
+    assert code == 2 and "unexpected word" in output
 
 
 def test_a_program_with_the_runtime_inside_says_how_to_compile_it(tmp_path):

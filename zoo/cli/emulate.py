@@ -95,11 +95,12 @@ def command(file: str | None, arguments: tuple[str, ...], triton: str | None, sp
             from zoo.cli.emulate_program import emulate_program
 
             failed = emulate_program(program, arguments, spec=spec, **options)
-        elif arguments:
-            raise LaunchError(f"unexpected {' '.join(arguments)}: {file} is no program, which could have arguments")
         else:
+            ptx = _existing(file)
+            if arguments:
+                raise LaunchError(f"unexpected {' '.join(arguments)}: {file} is no program, which could have arguments")
             given, tables = read(spec) if spec is not None else ([], {})
-            failed = _emulate(_existing(file), triton, given, tables, **options)
+            failed = _emulate(ptx, triton, given, tables, **options)
     except LaunchError as error:
         raise click.UsageError(str(error)) from None
     except EmulatorError as error:

@@ -34,7 +34,7 @@ def emulate_program(
     launches = [one for _, one in result.reports]
     kernels = len({(module, entry) for _, module, entry in result.seen.launches})
     executed = sum(one.warp_instructions for one in launches)
-    launched = sum(one.count for one in launches) // schedules
+    launched = sum(one.count for schedule, one in result.reports if schedule == result.reports[0][0])
     words = f"{launched:,} launch{'' if launched == 1 else 'es'} of {count(kernels, 'kernel')}"
     words += f" on {result.seen.arch}" if result.seen.arch else ""
     click.echo(fact("emulated", f"{words}, {count(schedules, 'schedule')}, {count(executed, 'warp instruction')}"))

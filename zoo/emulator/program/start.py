@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..causes import causes
 from ..check import Result
+from ..device import Device
 from ..errors import EmulatorError, LaunchError
 from .linked import functions_of
 from .requests import Requests, Seen
@@ -39,6 +40,8 @@ class ProgramResult(Result):
 
 def start(program: Path, arguments: Sequence[str], *, arch: str | None = None, count: int = 2, seed: int = 0) -> ProgramResult:
     """Runs a program to its end."""
+    if arch is not None:
+        Device(arch)  # refuses one that is not covered
     wanted = functions_of(program)
     seen = Seen()
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder, socket.socket(socket.AF_UNIX) as listener:
