@@ -3,7 +3,8 @@
     pip install . torch
     torchrun --nproc-per-node 2 examples/expert_parallel.py
 
-Each process has a GPU of its own and NCCL, or the CPU and gloo. A CPU computes the kernels' written rule, so its times say nothing about a GPU.
+With two parts of the tokens, the exchange of one hides behind the products of the other. Each process has a GPU of its own and NCCL, or the CPU
+and gloo. A CPU computes the kernels' written rule, so its times say nothing about a GPU.
 """
 
 import os
@@ -17,9 +18,10 @@ import zoo.torch as zt
 GPU = torch.cuda.is_available()
 # experts of all ranks, experts of a token, width of the model, gates of an expert, tokens of a rank
 EXPERTS, TOP, K, GATES, TOKENS = (64, 8, 7168, 2048, (128, 8192)) if GPU else (8, 2, 256, 128, (64,))
+PARTS = {1: {}, 2: {"parts": 2, "multiprocessors": 116 if GPU else None}}  # an H200 has 132: the others are NCCL's
 
 
-def milliseconds(call, calls=10 if GPU else 2):
+def milliseconds(call, calls=10 if GPU else 1):
     """Of one call, on the slowest rank."""
     call()
     distributed.barrier()
@@ -53,24 +55,28 @@ def main():
     both = torch.randn(here, 2 * GATES, K, device=device) / K**0.5, torch.randn(here, K, GATES, device=device) / GATES**0.5
     if rank == 0:
         print(f"{ranks} ranks on {device.type}: {here} experts each, {K} x {GATES}, {TOP} of {EXPERTS} for each token")
-        print("call   tokens a rank   layer, ms   sent a rank, MB   of bf16   exchange exposed")
+        print("call   tokens a rank   parts   layer, ms   sent a rank, MB   of bf16   exchange exposed")
     for name, call, frozen in (("serve", serve, True), ("train", train, False)):
-        spread, alone = (zt.nn.Experts.from_float(*both, "fp8b128", frozen, group=one) for one in (group, None))
+        alone, *spread = (
+            zt.nn.Experts.from_float(*both, "fp8b128", frozen, **options)
+            for options in ({}, *({"group": group, **options} for options in PARTS.values()))
+        )
         for tokens in TOKENS:
             x = torch.randn(tokens, K, device=device, dtype=torch.bfloat16, requires_grad=not frozen)
             logits, ids = torch.randn(tokens, EXPERTS, device=device).topk(TOP)
-            given = x, ids, logits.softmax(1)
-            before = spread.ranks.sent_bytes
-            call(spread, *given)
+            weights = logits.softmax(1)
             in_bf16 = 2 * K * int((ids // here != rank).sum()) * (2 if frozen else 4)  # there and back, of gradients too
-            sent = torch.tensor([spread.ranks.sent_bytes - before, in_bf16], device=device)
-            distributed.all_reduce(sent)
-            sent, in_bf16 = sent.tolist()
-            whole = milliseconds(lambda call=call, layer=spread, given=given: call(layer, *given))
             # as many rows for as many experts, and no exchange
-            local = milliseconds(lambda call=call, layer=alone, x=x, ids=ids, w=given[2]: call(layer, x, ids % here, w))
-            if rank == 0:
-                print(f"{name}  {tokens:14}  {whole:10.2f}  {sent / ranks / 1e6:16.3f}  {sent / in_bf16:8.2f}  {1 - local / whole:17.2f}")
+            local = milliseconds(lambda call=call, given=(alone, x, ids % here, weights): call(*given))
+            for parts, layer in zip(PARTS, spread, strict=True):
+                before = layer.ranks.sent_bytes
+                call(layer, x, ids, weights)
+                sent = torch.tensor([layer.ranks.sent_bytes - before, in_bf16], device=device)
+                distributed.all_reduce(sent)
+                a_rank, share = sent[0].item() / ranks / 1e6, sent[0].item() / sent[1].item()
+                whole = milliseconds(lambda call=call, given=(layer, x, ids, weights): call(*given))
+                if rank == 0:
+                    print(f"{name}  {tokens:14}  {parts:6}  {whole:10.2f}  {a_rank:16.3f}  {share:8.2f}  {1 - local / whole:17.2f}")
     distributed.destroy_process_group()
 
 

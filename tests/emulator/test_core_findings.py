@@ -687,6 +687,12 @@ def test_small_cp_async_pieces_may_share_a_granule():
     assert report.ok, report
     np.testing.assert_array_equal(gpu.read(a, 64, np.uint32), WORDS & 0xFFFF)
     assert "uninitialised-shared" in kinds(run(body.format(bytes=4, wait=""), **options)[0])
+    of_lanes = "rem.u32 %r8, %r0, 3; shl.b32 %r8, %r8, 1;" + body.format(bytes="%r8", wait="cp.async.wait_all;")
+    report, gpu, (a, _) = run(of_lanes, **options)
+    assert report.ok, report
+    np.testing.assert_array_equal(gpu.read(a, 64, np.uint32), WORDS & np.resize(np.array([0, 0xFFFF, 0xFFFFFFFF], np.uint32), 64))
+    nowhere = "setp.eq.u32 %p1, %r8, 0; @%p1 mov.u64 %rd11, 0; cp.async"  # lanes that copy nothing may have any address
+    assert run(of_lanes.replace("cp.async", nowhere, 1), **options)[0].ok
 
 
 # ---- register counts -------------------------------------------------------------------------------------------------

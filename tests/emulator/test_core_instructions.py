@@ -446,3 +446,36 @@ def test_votes_matches_and_reductions():
     assert set(values) == {int(A.view(np.int32).min()) & MASK}
     values, _ = lanes("elect.sync %r40|%p1, -1;", A)
     assert set(values) == {0}
+
+
+@pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
+def test_a_bit_field_may_reach_past_the_end_of_its_value(type):
+    width = int(type[1:])
+    rng = np.random.default_rng(width)
+    values = rng.integers(0, 256, (32, width // 8), np.uint8).view(f"u{width // 8}")[:, 0]
+    starts, lengths = (rng.choice([0, 1, 7, 31, 32, 33, 63, 64, 65, 255, 256], 32).astype(np.uint32) for _ in range(2))
+    value, destination = ("%r1", "%r40") if width == 32 else ("%rd8", "%rd20")
+    body = f"bfe.{type} {destination}, {value}, %r2, %r3;"
+    found, _ = lanes(body, values, starts, lengths, output=values.dtype)
+
+    def expected(bits, start, length):
+        start, length = start & 255, length & 255
+        last = min(start + length - 1, width - 1)
+        sign = bits >> last & 1 if type[0] == "s" and length else 0
+        return sum((bits >> start + i & 1 if i < length and start + i < width else sign) << i for i in range(width))
+
+    assert found.tolist() == [expected(*lane) for lane in zip(values.tolist(), starts.tolist(), lengths.tolist(), strict=True)]
+
+
+def test_an_fma_whose_float64_sum_is_a_tie_is_rounded_once():
+    """Exact ties go to even. Where float64 rounded the sum to a tie, the exact value decides."""
+    rng = np.random.default_rng(3)
+    ties = 0
+    for _ in range(300):
+        a, b, c = (np.ldexp(rng.integers(-7, 8, 32) * 2.0 + 1, rng.integers(-30, 30, 32)).astype(np.float32) for _ in range(3))
+        c[::2] = np.ldexp(a[::2].astype(np.float64) * b[::2], rng.choice([24, -24, 25], 16)).astype(np.float32)
+        c[::4] += np.ldexp(c[::4], -23)
+        exact = number_formats.fma(*(values.view(np.uint32) for values in (a, b, c)))
+        ties += int((np.ldexp(a.astype(np.float64) * b + c, 0).view(np.uint64) & np.uint64(0x1FFFFFFF) == np.uint64(0x10000000)).sum())
+        assert (fma_f32(a, b, c).view(np.uint32) == exact).all()
+    assert ties > 100

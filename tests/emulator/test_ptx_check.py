@@ -154,6 +154,18 @@ def test_values_that_depend_on_the_schedule_are_wrong():
     )
     result = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8)
     assert len(result.wrong) == 1 and result.wrong[0].startswith("x: the schedule (random, seed ") and result.failed()
+    of_three = run(Module(text), "last", 8, 1, [Argument("x", array=np.zeros(1, np.int32))], count=8, jobs=3)
+    assert (of_three.wrong, of_three.arrays) == (result.wrong, result.arrays)
+
+
+def test_jobs_change_neither_findings_nor_errors():
+    past = ADD.replace("setp.ge.u32", "setp.gt.u32")
+    arguments = [Argument("x", array=np.ones(40, np.int32)), Argument("y", array=np.ones(40, np.int32)), Argument("n", value=40)]
+    one, two = (run(Module(HEAD + past), "add", 1, 64, arguments, count=3, jobs=jobs) for jobs in (1, 2))
+    assert one.failed() and list(map(str, one.causes)) == list(map(str, two.causes))
+    assert [(name, str(report)) for name, report in one.reports] == [(name, str(report)) for name, report in two.reports]
+    with pytest.raises(EmulatorError, match="a block has 1 to 1024 threads, not 2048"):
+        run(Module(HEAD + ADD), "add", 1, 2048, arguments, count=2, jobs=2)
 
 
 def test_schedules_begin_with_the_latest_and_follow_the_seed():

@@ -6,12 +6,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.torch.nn.experts_over_ranks import EQUAL_ON_FOUR, SERVED, gradients_are_those_of_float64, serves_as_one_process  # noqa: E402
+from tests.torch.nn.experts_over_ranks import (  # noqa: E402
+    EQUAL_ON_FOUR,
+    SERVED,
+    a_graph_replays_other_tokens,
+    gradients_are_those_of_float64,
+    serves_as_one_process,
+)
 from tests.torch.nn.ranks import Ranks  # noqa: E402
 from zoo.torch.nn.formats import on_gpu  # noqa: E402
 
 pytestmark = pytest.mark.gpu
-CASES = [*((serves_as_one_process, (format, "unequal")) for format in SERVED), *EQUAL_ON_FOUR[2:], (gradients_are_those_of_float64, ())]
+CASES = [
+    *((serves_as_one_process, (format, "unequal")) for format in SERVED),
+    *EQUAL_ON_FOUR[2:],
+    (gradients_are_those_of_float64, ()),
+    *((a_graph_replays_other_tokens, ("fp8b128", parts)) for parts in "12"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -293,3 +293,9 @@ def test_a_refusal_is_a_short_sentence_whatever_was_given(call):
 def test_the_order_of_elements_is_chosen_by_layout_alone(format, order):
     with pytest.raises(zoo.ArgumentError, match="give layout='plain' or layout='fragments'"):
         zt.quantize(torch.ones(16, 128, dtype=torch.bfloat16), format, order=order)
+
+
+def test_elements_in_fragments_are_not_taken_for_several_matrices():
+    made = zt.quantize(torch.randn(8, 512, dtype=torch.bfloat16), "fp8token")
+    with pytest.raises(zoo.ArgumentError, match=r"fp8token has a scale for each row; .* layout='fragments'"):
+        zt.Quantized(made.elements, made.scales, "fp8token")

@@ -1,8 +1,9 @@
-"""`zoo emulate`: does any PTX kernel keep the rules of the PTX manual, and what does it compute?"""
+"""`zoo emulate`: do any PTX kernel, or all that a program launches, keep the rules of the PTX manual, and what do they compute?"""
 
 from __future__ import annotations
 
-import json
+import os
+import shutil
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -35,11 +36,34 @@ class Extent(click.ParamType):  # type: ignore[type-arg]  # generic in newer ver
         return tuple(map(int, parts))
 
 
-@click.command("emulate")
-@click.argument("file", type=_FILE, required=False)
+def _program(name: object) -> Path | None:
+    """The program that a word of the command line names, by its path or on PATH. PTX is no program."""
+    if not isinstance(name, str):
+        return None
+    for path in filter(None, (name, shutil.which(name))):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            with open(path, "rb") as file:
+                if file.read(4).startswith((b"\x7fELF", b"#!")):
+                    return Path(path).absolute()
+    return None
+
+
+class _Command(click.Command):
+    """What follows a program is the program's, even what looks like an option."""
+
+    def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
+        context.allow_interspersed_args = False
+        options, _, _ = self.make_parser(context).parse_args(list(words))
+        context.allow_interspersed_args = _program(options.get("file")) is None
+        return super().parse_args(context, words)
+
+
+@click.command("emulate", cls=_Command)
+@click.argument("file", required=False, metavar="[FILE.ptx | PROGRAM]")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.option("--triton", metavar="MODULE:FUNCTION", help="Compile this Triton kernel instead of reading a file.")
 @click.option("--entry", metavar="NAME", help="The kernel, where the file has several.")
-@click.option("--grid", type=Extent(), required=True, help="CTAs.")
+@click.option("--grid", type=Extent(), help="CTAs.")
 @click.option("--block", type=Extent(), help="Threads of a CTA.")
 @click.option("--cluster", type=Extent(), help="CTAs of a cluster.")
 @click.option("--shared", type=click.IntRange(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
@@ -48,31 +72,52 @@ class Extent(click.ParamType):  # type: ignore[type-arg]  # generic in newer ver
 @click.option("--args", "spec", type=_FILE, metavar="SPEC.toml|.npz", help="The arguments.")
 @click.option("--schedules", type=click.IntRange(1, 10_000), default=2, show_default=True, help="Orders of asynchronous work to try.")
 @click.option("--seed", type=click.IntRange(0, 2**32), default=0, show_default=True, help="Of the orders that are drawn at random.")
+@click.option("--jobs", type=click.IntRange(1), help="Orders that are tried at a time.  [default: 1]")
 @click.option("--arch", help="The GPU.  [default: the file's target; sm_90a]")
 @click.option("--strict", is_flag=True, help="Fail on warnings and notes, too.")
 @click.option("--save", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write each array to DIR/NAME.npy.")
 @click.option("--json", "json_file", type=_OUTPUT, metavar="FILE", help="Write the result as JSON.")
 @click.option("--sarif", type=_OUTPUT, metavar="FILE", help="Write the findings as SARIF.")
-def command(file: Path | None, triton: str | None, spec: Path | None, **options: Any) -> None:
-    """Run a kernel of FILE.ptx without a GPU, and report what breaks the rules of PTX.
+def command(file: str | None, arguments: tuple[str, ...], triton: str | None, spec: Path | None, **options: Any) -> None:
+    """Run a kernel of FILE.ptx, or a CUDA program, without a GPU, and report what breaks the rules of PTX.
 
-    SPEC.toml has a table [[args]] for each parameter, see docs/emulator.md.
+    SPEC.toml has a table [[args]] for each parameter. A PROGRAM is compiled with nvcc -cudart shared; the options of its kernels are its own. See
+    docs/emulator.md.
 
     Exit status: 0 no error, 1 an error or a wrong value, 2 the command was misused.
     """
     if (file is None) == (triton is None):
-        raise click.UsageError("give a file of PTX, or --triton MODULE:FUNCTION")
+        raise click.UsageError("give a file of PTX, a program, or --triton MODULE:FUNCTION")
+    program = _program(file)
     from zoo.emulator.arguments import read
     from zoo.emulator.errors import EmulatorError, LaunchError
 
     try:
-        arguments, tables = read(spec) if spec is not None else ([], {})
-        failed = _emulate(file, triton, arguments, tables, **options)
+        if program is not None:
+            from zoo.cli.emulate_program import emulate_program
+
+            failed = emulate_program(program, arguments, spec=spec, **options)
+        else:
+            ptx = _existing(file)
+            if arguments:
+                raise LaunchError(f"unexpected {' '.join(arguments)}: {file} is no program, which could have arguments")
+            given, tables = read(spec) if spec is not None else ([], {})
+            failed = _emulate(ptx, triton, given, tables, **options)
     except LaunchError as error:
         raise click.UsageError(str(error)) from None
     except EmulatorError as error:
         raise click.ClickException(str(error)) from None
     raise click.exceptions.Exit(1 if failed else 0)
+
+
+def _existing(file: str | None) -> Path | None:
+    from zoo.emulator.errors import LaunchError
+
+    if file is None:
+        return None
+    if not Path(file).is_file():
+        raise LaunchError(f"there is no file {file!r}, and no program of that name")
+    return Path(file)
 
 
 def _emulate(
@@ -82,7 +127,7 @@ def _emulate(
     tables: dict[str, Any],
     *,
     entry: str | None,
-    grid: tuple[int, ...],
+    grid: tuple[int, ...] | None,
     block: tuple[int, ...] | None,
     cluster: tuple[int, ...] | None,
     shared: int,
@@ -90,12 +135,14 @@ def _emulate(
     programmatic: bool,
     schedules: int,
     seed: int,
+    jobs: int | None,
     arch: str | None,
     strict: bool,
     save: Path | None,
     json_file: Path | None,
     sarif: Path | None,
 ) -> bool:
+    from zoo.cli.causes import severities, show_cause, write_json
     from zoo.cli.text import count, fact, printable, progress
     from zoo.contract.archs import arch_of
     from zoo.emulator import Module
@@ -103,6 +150,8 @@ def _emulate(
     from zoo.emulator.errors import LaunchError
     from zoo.emulator.written import as_json, as_sarif
 
+    if grid is None:
+        raise LaunchError("--grid is missing")
     unknown = set(tables) - ({"triton"} if triton else set())
     if unknown:
         raise LaunchError(f"the table [{sorted(unknown)[0]}] of the arguments is unknown")
@@ -124,11 +173,11 @@ def _emulate(
     with _Watched(progress, schedules) as watch:
         result = run(
             module, entry, grid, block, arguments,
-            cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch,
+            cluster=cluster, shared_bytes=shared, arch=arch, count=schedules, seed=seed, watch=watch, scratch=scratch, jobs=jobs or 1,
             cooperative=cooperative, programmatic=programmatic,
         )  # fmt: skip
     for cause in result.causes:
-        _show(cause)
+        show_cause(cause)
     executed = sum(report.warp_instructions for _, report in result.reports)
     click.echo(
         fact(
@@ -147,10 +196,9 @@ def _emulate(
     if save is not None:
         _save(save, result.arrays)
     about = {"entry": entry, "target": module.target, "arch": arch, "grid": grid, "block": block, "ok": not result.failed(strict)}
-    _write(json_file, lambda: as_json(result, **about))
-    _write(sarif, lambda: as_sarif(result, file or triton, zoo.__version__))
-    severities = [cause.severity for cause in result.causes]
-    words = [count(severities.count(one), one) for one in ("error", "warning", "note") if one in severities]
+    write_json(json_file, lambda: as_json(result, **about))
+    write_json(sarif, lambda: as_sarif(result, file or triton, zoo.__version__))
+    words = severities(result.causes)
     words += [f"wrong values in {count(len(result.wrong), 'place')}"] if result.wrong else []
     click.echo(fact("result", ", ".join(words) or "no findings"))
     return bool(result.failed(strict))
@@ -225,17 +273,6 @@ class _Watched(AbstractContextManager["Callable[[str, int, int, int], None] | No
         self._at, self._next = at, time.monotonic() + _SECONDS_BETWEEN
 
 
-def _show(cause: Any) -> None:
-    from zoo.cli.text import paragraph, printable, styled
-
-    colours = {"error": "red", "warning": "yellow"}
-    click.echo(styled(printable(cause.headline), fg=colours.get(cause.severity), bold=True))
-    for line in printable(cause.message).splitlines():
-        click.echo(paragraph(line.strip(), 4))
-    for label, words in cause.facts:
-        click.echo(paragraph(f"{label:<8} {printable(str(words))}", 4, hanging=9))
-
-
 def _save(folder: Path, arrays: dict[str, Any]) -> None:
     import numpy
 
@@ -243,11 +280,6 @@ def _save(folder: Path, arrays: dict[str, Any]) -> None:
     for name, array in arrays.items():
         small = array.dtype.kind not in "biuf" or array.dtype.name not in numpy.sctypeDict
         numpy.save(folder / f"{name}.npy", array.astype(numpy.float32) if small else array)
-
-
-def _write(path: Path | None, content: Callable[[], object]) -> None:
-    if path is not None:
-        path.write_text(json.dumps(content(), indent=1) + "\n")
 
 
 def _extent(extent: tuple[int, ...]) -> str:

@@ -164,7 +164,7 @@ class Cause:
 def _keys(finding):
     """What findings of one cause share: each of them is enough."""
     severity = finding.severity
-    block = ("block", finding.block)
+    block = ("block", finding.kernel, finding.block)
     places = [(finding.source, finding.callers) if finding.source else block]
     if finding.kind not in (*_FENCES, "race"):
         words = finding.message.partition(": ")[0] if finding.kind == "out-of-bounds" else finding.message

@@ -11,6 +11,7 @@ from .arguments import Argument
 from .causes import causes
 from .device import ARCHS, Device, Module
 from .errors import EmulatorError, LaunchError
+from .processes import results
 
 
 def arch_for(target: str) -> str:
@@ -58,20 +59,21 @@ def run(
     seed: int = 0,
     watch: Callable[[str, int, int, int], None] | None = None,
     scratch: Sequence[int] = (),
+    jobs: int = 1,
     **launch: bool,
 ) -> Result:
-    """Runs an entry once under each of `count` schedules. `scratch`: sizes of buffers that follow the arguments; 0 is a null pointer.
-    `launch`: what else Device.launch takes."""
+    """Runs an entry once under each of `count` schedules, `jobs` of them at a time. `scratch`: sizes of buffers that follow the arguments; 0 is a
+    null pointer. `watch` is called where there is one job. `launch`: what else Device.launch takes."""
     declared = module.functions[entry].parameters
     if len(arguments) + len(scratch) != len(declared):
         kinds = ", ".join(f"{one.name} ({one.size} bytes)" for one in declared[:8]) + (", ..." if len(declared) > 8 else "")
         raise LaunchError(f"{entry} takes {len(declared)} parameters, {len(arguments)} were given: {kinds or 'none'}")
     leaves = [leaf for argument in arguments for leaf in argument.leaves()]
-    reports, first, differing = [], None, {}
-    for policy, number in schedules(count, seed):
+
+    def once(policy, number):
         name = policy if policy == "last" else f"{policy}, seed {number}"
         device = Device(arch or arch_for(module.target), policy, number)
-        if watch is not None:
+        if watch is not None and jobs == 1:
             device.watch = lambda done, all, executed, name=name: watch(name, done, all, executed)
         addresses, parameters = {}, []
         for argument, variable in zip(arguments, declared):
@@ -81,15 +83,17 @@ def run(
         for finding in report.findings:
             for argument, address in addresses.items():
                 finding.message = finding.message.replace(f"at {address:#x}", f"of the argument {argument}")
-        reports.append((name, report))
         after = {
             argument.name: device.read(addresses[argument.name], argument.array.shape, argument.array.dtype)
             for argument in leaves
             if argument.array is not None
         }
-        if first is None:
-            first = after
-        elif report.completed and reports[0][1].completed:
+        return name, report, after
+
+    ran = results(once, schedules(count, seed), jobs)
+    reports, first, differing = [(name, report) for name, report, _ in ran], ran[0][2], {}
+    for name, report, after in ran[1:]:
+        if report.completed and reports[0][1].completed:
             for key, array in after.items():
                 if array.tobytes() != first[key].tobytes():
                     differing.setdefault(key, name)

@@ -42,7 +42,7 @@ ARCHS = tuple(
 ARITHMETIC_CONFIRMED = ("sm_90",)
 
 _MOST_BYTES = 1 << 34
-_WORKSPACE_BYTES = 8
+_GRID_WORKSPACE = 8  # bytes: a size that nobody reads, and the barrier of the grid
 
 
 class Module:
@@ -303,9 +303,9 @@ class Device:
     ) -> Report:
         """Run an entry to its end. Parameters are ints, floats, pointers, tensor maps, or raw bytes for a struct.
 
-        `params` may also be the bytes of the whole parameter block, as a loader packs it. programmatic: launched with programmatic stream
-        serialization, so global memory is off limits until griddepcontrol.wait, but for `constant`: (address, bytes) that the launch ahead
-        does not write. cooperative: all CTAs run at the same time and may wait for each other.
+        `params` may also be the bytes of the whole parameter block, as a loader packs it. cooperative: all CTAs are resident and may wait for
+        each other (cooperative_groups' grid.sync()). programmatic: launched with programmatic stream serialization, so global memory is off
+        limits until griddepcontrol.wait, but for `constant`: (address, bytes) that the launch ahead does not write.
         """
         if not isinstance(module, Module) or not isinstance(entry, str):
             raise LaunchError(f"launch takes a Module and the name of an entry, not {shown(module)} and {shown(entry)}")
@@ -347,14 +347,16 @@ class Device:
         self._launches += 1
         if cooperative and math.prod(grid) > 32 * self.multiprocessors:
             raise LaunchError(f"{self.multiprocessors} multiprocessors do not hold {shown(math.prod(grid))} CTAs of a cooperative launch")
-        workspace = self.alloc(np.array([_WORKSPACE_BYTES, 0], np.uint32)) if cooperative else 0
-        machine = Machine(
-            self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, programmatic, constant, workspace
-        )
-        with np.errstate(all="ignore"):
-            machine.run(self.instruction_limit)
-        if cooperative:
-            self.memory.free(workspace)
+        workspace = self.alloc(np.zeros(_GRID_WORKSPACE, np.uint8)) if cooperative else 0
+        try:
+            machine = Machine(
+                self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace, programmatic, constant
+            )
+            with np.errstate(all="ignore"):
+                machine.run(self.instruction_limit)
+        finally:
+            if workspace:
+                self.free(workspace)
         report = Report(machine, self.strict)
         machine.dismantle()
         return report

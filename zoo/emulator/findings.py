@@ -118,7 +118,7 @@ class Findings:
         place = (finding.kind, finding.severity, finding.line, finding.line is None and finding.message)
         known = self._by_place.setdefault(place, finding)
         if known is not finding:
-            known.count += 1
+            known.count += finding.count
             known.others += [other for other in finding.others if other not in known.others and len(known.others) < _MOST_OTHERS]
 
     def __iter__(self):

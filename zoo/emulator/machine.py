@@ -364,13 +364,13 @@ _SCALARS = {
     "cluster_nctarank": lambda warp: math.prod(warp.machine.cluster_shape),  # `ctas` is still being filled when this is asked
     "is_explicit_cluster": lambda warp: int(warp.machine.explicit_cluster),
     "dynamic_smem_size": lambda warp: warp.machine.dynamic_shared,
-    "envreg1": lambda warp: warp.machine.workspace >> 32,
-    "envreg2": lambda warp: warp.machine.workspace & 0xFFFFFFFF,
     "reserved_smem_offset_begin": lambda warp: 0,
     "reserved_smem_offset_end": lambda warp: limits.RESERVED_SHARED,
     "reserved_smem_offset_1": lambda warp: RESERVED_REGION.start,
     "total_smem_size": lambda warp: warp.machine.shared_bytes - 1024,
     "aggr_smem_size": lambda warp: warp.machine.shared_bytes,
+    "envreg1": lambda warp: warp.machine.workspace >> 32,
+    "envreg2": lambda warp: warp.machine.workspace & FULL,
 }
 
 
@@ -378,9 +378,20 @@ class Machine:
     """The state of one launch."""
 
     def __init__(
-        self, device, module, program, grid, block, cluster, dynamic_shared, parameters, launch_number, dependent, constant, workspace
+        self,
+        device,
+        module,
+        program,
+        grid,
+        block,
+        cluster,
+        dynamic_shared,
+        parameters,
+        launch_number,
+        workspace=0,
+        dependent=False,
+        constant=(),
     ):
-        self.workspace = workspace  # of a cooperative launch: 8 bytes that cooperative groups count arrivals in; else 0
         self.dependent = dependent  # may begin before the launch ahead has ended, which does not write to
         self.constant = constant  # [(address, bytes)]
         self.device, self.module, self.program = device, module, program
@@ -393,6 +404,7 @@ class Machine:
         self.parameter_views = np.frombuffer(parameters, np.uint8)
         self.parameter_values = {}  # ld.param -> what it gives, see instructions/memory.py
         self.launch_number = launch_number
+        self.workspace = workspace  # of a cooperative grid: its address
         self.memory = device.memory
         self.findings = Findings()
         self.rng = np.random.default_rng(device.seed)
@@ -511,9 +523,8 @@ class Machine:
         """Run the grid to its end, a deadlock or the instruction limit."""
         self.running = []
         random = self.device.scheduling == "random"
-        window = 2 if random else 1  # clusters that run side by side when they need not
-        if self.workspace:
-            window = self.waiting_clusters.all
+        most = self.waiting_clusters.all if self.workspace else self.device.multiprocessors  # clusters that may be resident
+        window = most if self.workspace else 2 if random else 1  # clusters that run side by side when they need not
         last_admission, last_relief, idle_rounds, seen_progress = 0, 0, 0, -1
         engine = self.asynchronous
         watch = self.device.watch
@@ -548,10 +559,10 @@ class Machine:
                     self.launch_cluster()
                 self._report_stuck("livelock", f"{limit} warp instructions were executed and the kernel has not finished")
                 return
-            if self.executed + self.slept - last_admission > 50_000 and len(self.clusters) < self.device.multiprocessors:
+            if self.executed + self.slept - last_admission > 50_000 and len(self.clusters) < most:
                 # Long-running CTAs may be waiting for a later one through global memory.
                 last_admission = self.executed + self.slept
-                window = min(max(window, 2 * len(self.clusters)), self.device.multiprocessors)
+                window = min(max(window, 2 * len(self.clusters)), most)
                 engine.relieve(self._wanted())
             if self.slept - last_relief > 20_000:
                 last_relief = self.slept  # a warp that looks at global memory again and again may wait for a copy
@@ -563,7 +574,7 @@ class Machine:
                     continue  # something changed after a warp was looked at
                 if self._relieve_until_progress():
                     continue
-                if self.waiting_clusters and len(self.clusters) < self.device.multiprocessors:
+                if self.waiting_clusters and len(self.clusters) < most:
                     self.launch_cluster()
                     continue
                 if self.progress == seen_progress:

@@ -23,7 +23,7 @@ U32 = numpy.uint32
 U64 = numpy.uint64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is there once, and tables are looked up by it in every matrix instruction
 class Format:
     """One binary floating-point format; `largest` is the code of the largest finite magnitude."""
 

@@ -12,7 +12,13 @@ def as_json(result: Result, **about: object) -> dict:
     return {
         **about,
         "runs": [
-            {"schedule": name, "completed": report.completed, "warp_instructions": report.warp_instructions, "bytes": report.bytes}
+            {
+                "schedule": name,
+                "kernel": report.kernel,
+                "completed": report.completed,
+                "warp_instructions": report.warp_instructions,
+                "bytes": report.bytes,
+            }
             for name, report in result.reports
         ],
         "causes": [

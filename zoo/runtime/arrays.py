@@ -324,7 +324,8 @@ def _read_jax(array: Any) -> tuple[int, Signature]:
             raise ArgumentError(f"a JAX array over {len(array.devices())} devices; pass one shard of it at a time")
         (device,) = array.devices()
         ordinal = device.local_hardware_id if device.platform in ("gpu", "cuda") else HOST
-        return _possible(array.unsafe_buffer_pointer(), array), ("jax", array.dtype.name, array.shape, ordinal)
+        axes = array.format.layout.major_to_minor if hasattr(array, "format") else None  # older versions of JAX do not say
+        return _possible(array.unsafe_buffer_pointer(), array), ("jax", array.dtype.name, array.shape, ordinal, axes)
     except ArgumentError:
         raise
     except Exception as error:  # deleted, or given to another computation
@@ -332,9 +333,14 @@ def _read_jax(array: Any) -> tuple[int, Signature]:
 
 
 def _describe_jax(address: int, signature: Signature) -> Array:
-    _, name, shape, device = signature
+    _, name, shape, device, axes = signature
     shape, device = whole_tuple(shape, "the shape of JAX's"), whole(device, "the device of JAX's", HOST, 2**31)
-    return Array(address, called(name), shape, contiguous_strides(shape), device, readonly=True)
+    axes = tuple(range(len(shape))) if axes is None else whole_tuple(axes, "the layout of JAX's")
+    if sorted(axes) != list(range(len(shape))):
+        raise ArgumentError(f"a JAX array {shape} whose layout has the axes {axes}")
+    in_memory = contiguous_strides(tuple(shape[axis] for axis in axes))  # the outermost first
+    strides = tuple(in_memory[axes.index(axis)] for axis in range(len(shape)))
+    return Array(address, called(name), shape, strides, device, readonly=True)
 
 
 # __cuda_array_interface__: numba and others. What does not cost a repeated call is checked of each, the rest of each form.

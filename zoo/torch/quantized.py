@@ -87,6 +87,11 @@ class Quantized:
             raise ArgumentError(f"Quantized: tensor_scale: {needs}")
         if self.layout == "fragments" and self.packed_shape is None:
             raise ArgumentError("Quantized: in fragments it needs packed_shape=, the shape of its matrix: keep that of what was packed")
+        if self.format == "fp8token" and self.layout == "plain" and self.elements.dim() != self.scales.dim() + 1:
+            raise ArgumentError(
+                f"Quantized: elements {tuple(self.elements.shape)} and scales {tuple(self.scales.shape)}: fp8token has a scale for each row; "
+                "for elements in fragments pass layout='fragments' and packed_shape=, the shape of the matrix"
+            )
         if self.offsets is not None and self.offsets.dim() != 1:
             raise ArgumentError(f"Quantized: offsets: expected the end of each group, (G), got {tuple(self.offsets.shape)}")
 

@@ -27,8 +27,9 @@ def test_c_is_added_once(in_place):
     assert in_place or torch.equal(c, before)
 
 
-def test_packed_scales_of_both():
-    a, b = (deep_gemm.per_token_cast_to_fp8(normal(rows, 640), use_ue8m0=True) for rows in (24, 40))
+@pytest.mark.parametrize("k", [256, 640])  # 256: one word a row
+def test_packed_scales_of_both(k):
+    a, b = (deep_gemm.per_token_cast_to_fp8(normal(rows, k), use_ue8m0=True) for rows in (24, 40))
     d, exact = untouched(24, 40, dtype=torch.float32), untouched(24, 40, dtype=torch.float32)
     deep_gemm.fp8_gemm_nt(a, b, exact)
     packed = deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor
@@ -99,6 +100,10 @@ REFUSED = {
     "c of another dtype": (dict(c=torch.zeros(4, M, N, dtype=torch.bfloat16, device=DEVICE)), "c: expected"),
     "a recipe of 32": (dict(recipe=(1, 1, 32)), "1 x 128"),
     "d of one matrix": (dict(d=torch.zeros(M, N, device=DEVICE)), "d: expected"),
+    "rows of all groups side by side": (
+        dict(a=(torch.zeros(M, 400, device=DEVICE).to(torch.float8_e4m3fn), torch.ones(M, 4, device=DEVICE))),
+        "a: expected",
+    ),
     "scales of fewer blocks": (dict(a=(torch.zeros(400 * M, device=DEVICE).to(torch.float8_e4m3fn), torch.ones(M, 3))), "a's scales"),
     "bf16 elements": (dict(a=(torch.zeros(400 * M, dtype=torch.bfloat16), torch.ones(M, 4))), "float8_e4m3fn"),
     "no pair": (dict(b=7), "b: expected a pair"),

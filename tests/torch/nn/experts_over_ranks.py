@@ -12,12 +12,16 @@ from typing import Any
 
 import torch
 from torch import distributed
+from torch.distributed import checkpoint as checkpoint_files
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from tests.torch.nn.expert_layers import Problem, in_float64, problem
 from zoo.errors import RankError
+from zoo.runtime.multiprocessors import limit_here
 from zoo.torch import quantize
-from zoo.torch.nn import Experts, experts_parallel
+from zoo.torch.nn import Experts, SpreadState, experts, experts_parallel, experts_training
 from zoo.torch.nn.formats import FORMATS
 
 E, K, TOKENS = 4, 256, 24
@@ -54,11 +58,11 @@ def layers(rank: int, size: int, p: Problem, format: str, frozen: bool, **option
     """With all experts, and with those of this rank."""
     here = slice(rank * E // size, (rank + 1) * E // size)
     both = p.gate_up("halves"), p.down
+    options.setdefault("group", distributed.group.WORLD)
     if format.endswith("nvfp4"):  # one tensor scale for all experts, as a checkpoint has it
         whole = [quantize(one, "nvfp4", layout="plain") for one in both]
         parts = [one._with(elements=one.elements[here], scales=one.scales[here]) for one in whole]
-        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, group=distributed.group.WORLD)
-    options.setdefault("group", distributed.group.WORLD)
+        return Experts.from_quantized(*whole, format), Experts.from_quantized(*parts, format, **options)
     shared = options.pop("shared", None)
     one = Experts.from_float(*(one.clone() for one in both), format, frozen, shared=copy.deepcopy(shared))
     return one, Experts.from_float(*(one[here].clone() for one in both), format, frozen, shared=shared, **options)
@@ -68,9 +72,9 @@ def mine(rank: int, counts: list[int]) -> slice:
     return slice(sum(counts[:rank]), sum(counts[: rank + 1]))
 
 
-def serves_as_one_process(rank: int, size: int, format: str, how: str) -> None:
+def serves_as_one_process(rank: int, size: int, format: str, how: str, parts: str = "1") -> None:
     p, counts = divided(how, size)
-    one, many = layers(rank, size, p, format, True)
+    one, many = layers(rank, size, p, format, True, parts=int(parts))
     here = mine(rank, counts)
     for dtype in (torch.bfloat16, torch.float32) if how == "unequal" else (torch.bfloat16,):
         with torch.no_grad():
@@ -79,21 +83,27 @@ def serves_as_one_process(rank: int, size: int, format: str, how: str) -> None:
         assert y.dtype == dtype and torch.equal(y, wanted[here])
 
 
-def trains_as_one_process(rank: int, size: int, how: str) -> None:
+def trains_as_one_process(rank: int, size: int, how: str, parts: str = "1") -> None:
+    """One process takes the parts in turn, as micro-batches, since the blocks of its weights' gradients have the rows of a part."""
     p, counts = divided(how, size)
     torch.manual_seed(1)
     shared = torch.nn.Linear(K, K, dtype=torch.bfloat16, device=p.x.device)
-    one, many = layers(rank, size, p, "fp8b128", False, shared=shared)
-    here, grads = mine(rank, counts), gradient(p)
+    one, many = layers(rank, size, p, "fp8b128", False, shared=shared, parts=int(parts))
+    here, grads, every = mine(rank, counts), gradient(p), torch.arange(len(p.x), device=p.x.device)
+    of_ranks = [every[mine(other, counts)].tensor_split(int(parts)) for other in range(size)]
     results = []
-    for layer, part in ((one, slice(None)), (many, here)):
-        x, weights = p.x[part].clone().requires_grad_(), p.weights[part].clone().requires_grad_()
-        for _ in range(2 if how == "unequal" else 1):  # micro-batches
-            y = layer(x, p.ids[part], weights)
-            y.backward(grads[part])
-        results.append((y.detach(), x.grad, weights.grad))
+    for layer, batches in ((one, [torch.cat(part) for part in zip(*of_ranks, strict=True)]), (many, [every[here]])):
+        found = [torch.zeros_like(whole) for whole in (p.x, p.x, p.weights)]
+        for batch in batches:
+            x, weights = p.x[batch].requires_grad_(), p.weights[batch].requires_grad_()
+            for _ in range(2 if how == "unequal" else 1):  # micro-batches
+                y = layer(x, p.ids[batch], weights)
+                y.backward(grads[batch])
+            for whole, part in zip(found, (y.detach(), x.grad, weights.grad), strict=True):
+                whole[batch] = part
+        results.append(found)
     for name, whole, part in zip(("y", "dx", "routing"), *results, strict=True):
-        assert torch.equal(whole[here], part), name
+        assert torch.equal(whole[here], part[here]), name
     for whole, part in ((one.gate_up, many.gate_up), (one.down, many.down)):
         wanted, found = whole.weight.grad[mine(rank, [E // size] * size)], part.weight.grad
         # a number that FP8 rounds twice is another one only where a scale made it subnormal
@@ -101,11 +111,118 @@ def trains_as_one_process(rank: int, size: int, how: str) -> None:
         assert bool(wanted.any()) == bool((p.ids // (E // size) == rank).any())
 
 
-def gradients_are_those_of_float64(rank: int, size: int) -> None:
+def serves_with_a_capacity(rank: int, size: int, format: str, how: str, capacity: str, parts: str = "1") -> None:
+    """Tokens over it are NaN, and no others."""
+    p, counts = divided(how, size)
+    one, many = layers(rank, size, p, format, True, capacity=int(capacity), parts=int(parts))
+    here, lost = mine(rank, counts), set()
+    for part in torch.arange(len(p.x))[here].tensor_split(int(parts)):
+        rows = sorted((int(expert), int(token)) for token in part for expert in p.ids[token] if 0 <= expert < E)
+        for owner in range(size):
+            lost |= {token for _, token in [one for one in rows if one[0] // (E // size) == owner][int(capacity) :]}
+    with torch.no_grad():
+        y, wanted = many(p.x[here], p.ids[here], p.weights[here]), one(p.x, p.ids, p.weights)
+    wanted[sorted(lost)] = torch.nan
+    torch.testing.assert_close(y, wanted[here], rtol=0, atol=0, equal_nan=True)
+
+
+class _Shapes(TorchDispatchMode):
+    """The operators that run, with the shapes of their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **kwargs or {})
+        self.seen.append((str(func), [tuple(one.shape) for one in tree_leaves(found) if isinstance(one, torch.Tensor)]))
+        return found
+
+
+def a_capacity_fixes_every_shape(rank: int, size: int) -> None:
+    """No host reads a number, and no shape depends on one: what a CUDA graph asks of a call."""
+    seen = []
+    tolist, torch.Tensor.tolist = torch.Tensor.tolist, None
+    try:
+        for how in ("even", "all to one rank", "all dropped"):
+            p, counts = divided(how, size)
+            here = mine(rank, counts)
+            _, many = layers(rank, size, p, "fp8_mxfp4", True, capacity=5, parts=2)
+            with torch.no_grad(), _Shapes() as shapes:
+                many(p.x[here], p.ids[here].clone(), p.weights[here])
+            seen.append(shapes.seen)
+            assert any("alltoall" in name for name, _ in seen[0])
+            assert not any(
+                word in name for name, _ in seen[0] for word in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero")
+            )
+    finally:
+        torch.Tensor.tolist = tolist
+    assert seen[0] == seen[1] == seen[2]
+
+
+def a_graph_replays_other_tokens(rank: int, size: int, format: str, parts: str) -> None:
+    """On GPUs."""
+    p, counts = divided("even", size)
+    one, many = layers(rank, size, p, format, True, capacity=TOKENS, parts=int(parts))
+    here, graph = mine(rank, counts), torch.cuda.CUDAGraph()
+    given = [whole[here].clone() for whole in (p.x, p.ids, p.weights)]
+    with torch.no_grad():
+        many(*given)  # loads kernels and connects GPUs
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            y = many(*given)
+        for shift in range(3):
+            whole = [one.roll(shift, 0) for one in (p.x, p.ids, p.weights)]
+            for static, other in zip(given, whole, strict=True):
+                static.copy_(other[here])
+            graph.replay()
+            assert torch.equal(y, one(*whole)[here])
+
+
+def parts_hide_the_exchange(rank: int, size: int) -> None:
+    """What begins, what is waited for, and which products run with which limit of multiprocessors."""
+    p, counts = divided("even", size)
+    here, log = mine(rank, counts), []
+    _, many = layers(rank, size, p, "fp8b128", False, parts=2, multiprocessors=7)
+    begin, gradients, product = experts_parallel.Ranks.begin, experts_training._Fused.gradients, experts.fused
+
+    def begins(ranks: Any, what: str, *given: Any) -> Any:
+        log.append(f"begin {what}")
+        wait = begin(ranks, what, *given)
+        return lambda: (log.append(f"end {what}"), wait())[1]
+
+    def multiplies(*given: Any) -> Any:
+        log.append(f"products, {limit_here()}")
+        return product(*given)
+
+    def goes_back(*given: Any) -> Any:
+        log.append(f"gradients, {limit_here()}")
+        return gradients(*given)
+
+    experts_parallel.Ranks.begin, experts_training._Fused.gradients, experts.fused = begins, goes_back, multiplies
+    try:
+        y = many(p.x[here].clone().requires_grad_(), p.ids[here], p.weights[here].clone().requires_grad_())
+        assert log == [
+            *("begin counts", "end counts", "begin rows", "begin rows"),
+            *("end rows", "products, 7", "begin results", "end rows", "products, 7", "begin results", "end results", "end results"),
+        ]
+        log.clear()
+        y.sum().backward()
+        results, rows = "gradients of results", "gradients of rows"
+        assert log == [
+            *(f"begin {results}", f"begin {results}"),
+            *(f"end {results}", "gradients, 7", f"begin {rows}", f"end {results}", "gradients, 7", f"begin {rows}"),
+            *(f"end {rows}", f"end {rows}"),
+        ]
+    finally:
+        experts_parallel.Ranks.begin, experts_training._Fused.gradients, experts.fused = begin, gradients, product
+
+
+def gradients_are_those_of_float64(rank: int, size: int, parts: str = "1") -> None:
     """No comparison with another layer of zoo, whose mistakes would be the same."""
     p, counts = divided("even", size)
     here = mine(rank, counts)
-    _, many = layers(rank, size, p, "fp8b128", False)
+    _, many = layers(rank, size, p, "fp8b128", False, parts=int(parts))
     x, weights = p.x[here].clone().requires_grad_(), p.weights[here].clone().requires_grad_()
     y = many(x, p.ids[here], weights)
     grads = gradient(p)
@@ -138,11 +255,11 @@ def some_inputs_need_no_gradient(rank: int, size: int) -> None:
         assert torch.equal(one.grad, found[name][name]), name
 
 
-def recomputes_in_the_backward_pass(rank: int, size: int) -> None:
+def recomputes_in_the_backward_pass(rank: int, size: int, parts: str) -> None:
     p, counts = divided("unequal", size)
     here, grads = mine(rank, counts), []
     for again in (False, True):
-        _, many = layers(rank, size, p, "fp8b128", False)
+        _, many = layers(rank, size, p, "fp8b128", False, parts=int(parts))
         x = p.x[here].clone().requires_grad_()
         given = x, p.ids[here], p.weights[here]
         y = checkpoint(many, *given, use_reentrant=False) if again else many(*given)
@@ -218,22 +335,72 @@ def another_call(rank: int, size: int) -> str:
 
 def wrong_options(rank: int, size: int) -> str:
     words = []
-    for options in ({"format": "nvfp4"}, {"first": 1}, {"activation": "gpt_oss"}):
+    refused_when_built = {"format": "nvfp4"}, {"parts": 0}, {"group": None, "parts": 2}, {"first": 1}
+    for options in (*refused_when_built, {"capacity": 4}, {"activation": "gpt_oss"}):
         try:
-            layer = Experts(2, K, 128, group=distributed.group.WORLD, **options)
+            layer = Experts(2, K, 128, **{"group": distributed.group.WORLD, **options})
             layer(torch.zeros(3, K), torch.zeros(3, 2).int(), torch.zeros(3, 2))
         except Exception as error:
             words.append(str(error))
     return "\n".join(words)
 
 
-def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
-    """The last rank ends, or comes late, as it begins the exchange `stage`. What the others see, and after how long."""
+def with_optimiser(rank: int, size: int) -> tuple[torch.nn.ModuleDict, torch.optim.Optimizer, torch.nn.ModuleDict, torch.optim.Optimizer]:
+    """A model of which each rank has its experts, one that has all, and an optimiser of each."""
+    p, found = divided("even", size)[0], []
+    pairs = {"trains": ("fp8b128", False), "fp8": ("fp8b128", True), "mxfp4": ("fp8_mxfp4", True), "nvfp4": ("bf16_nvfp4", True)}
+    for of_pair in (1, 0):
+        torch.manual_seed(0)
+        model = torch.nn.ModuleDict({"router": torch.nn.Linear(K, E)})
+        for name, (format, frozen) in pairs.items():
+            model[name] = layers(rank, size, p, format, frozen, group=distributed.group.WORLD if size > 1 else None)[of_pair]
+        found += [model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.1)]
+    return tuple(found)
+
+
+def numbers_of(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> list[torch.Tensor]:
+    moments = [value for one in optimiser.state.values() for value in one.values()]
+    return [one.detach() for one in (*model.state_dict().values(), *moments)]
+
+
+def saves_for_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
+    """After a step, by gradients that do not depend on the number of ranks."""
+    model, optimiser, *_ = with_optimiser(rank, size)
+    for one in model.parameters():
+        one.grad = one.detach() * 2 if one.requires_grad else None
+    optimiser.step()
+    checkpoint_files.save({"state": SpreadState(model, optimiser)}, checkpoint_id=folder)
+
+
+def loads_of_another_number_of_ranks(rank: int, size: int, folder: str) -> None:
+    model, optimiser, whole, of_whole = with_optimiser(rank, size)
+    for one in whole.parameters():
+        one.grad = one.detach() * 2 if one.requires_grad else None
+    of_whole.step()
+    with torch.no_grad():
+        for one in (*model.parameters(), *model.buffers()):
+            one.view(torch.uint8).zero_()
+    checkpoint_files.load({"state": SpreadState(model, optimiser)}, checkpoint_id=folder)
+    found, wanted = numbers_of(model, optimiser), numbers_of(whole, of_whole)
+    assert len(found) == len(wanted) > 20
+    for one, other in zip(found, wanted, strict=True):
+        part = other if one.shape == other.shape else other.unflatten(0, (size, -1))[rank]
+        assert one.dtype == other.dtype and torch.equal(one.view(torch.uint8), part.view(torch.uint8)) if one.dim() else one == other
+
+
+def ends_with(rank: int, size: int, fault: str, stage: str, how: str) -> str:
+    """The last rank ends, or comes late, as it begins the exchange `stage` or its products. What the others see, after which wait."""
     p, counts = divided("even", size)
     here, begin = mine(rank, counts), experts_parallel.Ranks.begin
     group = distributed.new_group(timeout=datetime.timedelta(seconds=TIMEOUT))
 
+    serves = how == "serves with a capacity"
+    options = {"trains": {}, "trains in parts": {"parts": 2}, "serves with a capacity": {"capacity": 16, "parts": 2}}[how]
+
     def step(layer: Experts) -> None:
+        if serves:
+            layer(p.x[here], p.ids[here], p.weights[here])
+            return
         layer(p.x[here].clone().requires_grad_(), p.ids[here], p.weights[here]).sum().backward()
 
     def fail() -> None:
@@ -241,21 +408,23 @@ def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(3 * TIMEOUT)
 
-    def failing(ranks: Any, what: str, *given: Any) -> Any:
-        if what == stage:
+    def exchanges(ranks: Any, what: str, *given: Any) -> Any:
+        nonlocal started
+        if what == stage and rank == size - 1:
             fail()
+        started = time.monotonic()
         return begin(ranks, what, *given)
 
-    step(layers(rank, size, p, "fp8b128", False)[1])  # what is slow the first time is done
+    step(layers(rank, size, p, "fp8b128", serves, **options)[1])  # what is slow the first time is done
     distributed.barrier()
     started = time.monotonic()
     try:
         if rank == size - 1 and stage == "digests":
             fail()
-        _, many = layers(rank, size, p, "fp8b128", False, group=group)
-        if rank == size - 1:
-            experts_parallel.Ranks.begin = failing
-        started = time.monotonic()
+        _, many = layers(rank, size, p, "fp8b128", serves, group=group, **options)
+        experts_parallel.Ranks.begin = exchanges
+        if rank == size - 1 and stage == "products":
+            many._gating = fail
         step(many)
     except RankError as error:
         return f"{time.monotonic() - started:.1f} s: {error}"
@@ -265,13 +434,24 @@ def ends_with(rank: int, size: int, fault: str, stage: str) -> str:
 ROUTINGS = ("even", "unequal", "none on the last rank", "no tokens", "all to one rank", "all dropped", "ids out of range")
 SERVED = [name for name in FORMATS if name != "nvfp4"]
 TRAINED = [(trains_as_one_process, (how,)) for how in ROUTINGS]
+IN_PARTS = [(serves_as_one_process, ("fp8b128", how, "3")) for how in ("unequal", "no tokens")]
+IN_PARTS += [(trains_as_one_process, ("none on the last rank", "2"))]
+OVER_CAPACITY = [(serves_with_a_capacity, ("fp8b128", how, "4", parts)) for how in ("unequal", "all to one rank") for parts in "12"]
 EQUAL = [
     *((serves_as_one_process, (format, "even")) for format in SERVED),
     *((serves_as_one_process, ("fp8_mxfp4", how)) for how in ROUTINGS[1:]),
     *TRAINED,
+    *IN_PARTS,
+    (trains_as_one_process, ("unequal", "2")),
+    *((serves_with_a_capacity, ("fp8_mxfp4", how, "48")) for how in ROUTINGS),
+    *OVER_CAPACITY,
     (gradients_are_those_of_float64, ()),
     (some_inputs_need_no_gradient, ()),
-    (recomputes_in_the_backward_pass, ()),
+    (gradients_are_those_of_float64, ("2",)),
+    (recomputes_in_the_backward_pass, ("1",)),
+    (recomputes_in_the_backward_pass, ("2",)),
+    (parts_hide_the_exchange, ()),
+    (a_capacity_fixes_every_shape, ()),
     (is_compiled_around_the_exchange, ()),
     (sends_half_the_bytes, ()),
     (a_copy_works, ()),
@@ -280,6 +460,8 @@ EQUAL_ON_FOUR = [
     (serves_as_one_process, ("fp8b128", "unequal")),
     (serves_as_one_process, ("fp8_nvfp4", "even")),
     *TRAINED,
+    *IN_PARTS,
+    *OVER_CAPACITY,
     (sends_half_the_bytes, ()),
 ]
 REFUSED = [
@@ -289,6 +471,7 @@ REFUSED = [
     (
         wrong_options,
         (),
-        r"nvfp4 has one scale(.|\n)*got first=1, total=None; leave both out(.|\n)*with a group, a layer trains in fp8b128 by silu",
+        r"nvfp4 has one scale.*\n.*parts: expected 1 or more, got 0\n.*belong to group=.*\n.*got first=1, total=None; leave both out.*\n"
+        r".*capacity: a layer that trains has none.*\n.*with a group, a layer trains in fp8b128 by silu",
     ),
 ]

@@ -11,14 +11,27 @@ torch = pytest.importorskip("torch")
 from tests.torch.nn.ranks import ON_GLOO, Ranks  # noqa: E402
 
 if torch.distributed.is_available():
-    from tests.torch.nn.experts_over_ranks import EQUAL, EQUAL_ON_FOUR, REFUSED, TIMEOUT, ends_with
+    from tests.torch.nn.experts_over_ranks import (
+        EQUAL,
+        EQUAL_ON_FOUR,
+        REFUSED,
+        TIMEOUT,
+        ends_with,
+        loads_of_another_number_of_ranks,
+        saves_for_another_number_of_ranks,
+    )
 else:
     EQUAL = EQUAL_ON_FOUR = REFUSED = []
 
 pytestmark = ON_GLOO
 SIZES = {2: EQUAL, 4: EQUAL_ON_FOUR}
 STAGES = ["digests", "counts", "rows", "results", "gradients of results", "gradients of rows"]
-FAULTS = [*(("ends", stage) for stage in STAGES), ("is late", "digests"), ("is late", "rows"), ("is late", "gradients of rows")]
+FAULTS = [
+    *(("ends", stage, "trains") for stage in (*STAGES, "products")),
+    *(("ends", stage, "trains in parts") for stage in ("results", "gradients of results")),
+    ("ends", "results", "serves with a capacity"),
+    *(("is late", stage, "trains") for stage in ("digests", "rows", "gradients of rows")),
+]
 
 
 def named(case, given=(), words=""):
@@ -51,11 +64,26 @@ def test_every_rank_refuses_what_differs_between_ranks(outcomes, size, number):
 
 
 @pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("checkpoint"))
+    found = Ranks(2, tmp_path_factory.mktemp("ranks"), [(saves_for_another_number_of_ranks, (folder,))]).outcome(240)
+    assert found == {(0, 0): "", (1, 0): ""}
+    return folder
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_experts_of_two_ranks_are_loaded_on_another_number(checkpoint, tmp_path_factory, size):
+    case = loads_of_another_number_of_ranks, (checkpoint,)
+    found = Ranks(size, tmp_path_factory.mktemp("ranks"), [case]).outcome(240)
+    assert found == {(rank, 0): "" for rank in range(size)}
+
+
+@pytest.fixture(scope="module")
 def faults(tmp_path_factory):
-    """Three pairs of processes at a time: most of them wait."""
+    """Four pairs of processes at a time: most of them wait."""
     found = {}
-    for begin in range(0, len(FAULTS), 3):
-        pairs = {one: Ranks(2, tmp_path_factory.mktemp("ranks"), [(ends_with, one)]) for one in FAULTS[begin : begin + 3]}
+    for begin in range(0, len(FAULTS), 4):
+        pairs = {one: Ranks(2, tmp_path_factory.mktemp("ranks"), [(ends_with, one)]) for one in FAULTS[begin : begin + 4]}
         found |= {one: (pair.outcome(100), pair.hung) for one, pair in pairs.items()}
     return found
 
@@ -65,7 +93,8 @@ def test_a_rank_that_fails_ends_the_others_within_the_time_out(faults, fault):
     found, hung = faults[fault]
     assert hung == []
     words = found.get((0, 0), "not reached")
-    seconds = re.match(rf"([\d.]+) s: Experts: exchange of {fault[1]}: rank 0 of 2 waited in vain", words)
+    exchange = "results" if fault[1] == "products" else fault[1]
+    seconds = re.match(rf"([\d.]+) s: Experts: exchange of {exchange}: rank 0 of 2 waited in vain", words)
     assert seconds, words
     assert float(seconds[1]) < 2 * TIMEOUT if fault[0] == "is late" else float(seconds[1]) < TIMEOUT
     assert ((1, 0) in found) == (fault[0] == "is late")

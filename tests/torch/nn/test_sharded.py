@@ -8,11 +8,14 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import zoo.torch as zt
+from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts, Linear
 
 pytestmark = pytest.mark.skipif(
@@ -76,6 +79,104 @@ def gradients_added_in_place_are_reduced(rank: int, folder: Path, kind: str) -> 
     for one, other in zip(layers.parameters(), whole.parameters(), strict=True):
         found = one.grad.full_tensor() if kind == "FSDP2" else one.grad
         torch.testing.assert_close(found, other.grad, rtol=1e-5, atol=1e-6)
+
+
+def products_by_columns_and_rows(rank: int, folder: Path, format: str) -> None:
+    """Rows of a sequence on each rank before and after; torch's styles gather and scatter them."""
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def two(seed: int) -> torch.nn.Sequential:
+        torch.manual_seed(seed)
+        return torch.nn.Sequential(Linear(128, 512, format=format), torch.nn.GELU(), Linear(512, 128, format=format))
+
+    whole, layers = two(1), two(1)
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+    ways = {"0": ColwiseParallel(input_layouts=Shard(1)), "2": RowwiseParallel(output_layouts=Shard(1))}
+    parallelize_module(layers, mesh, ways)
+    optimisers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in (whole, layers)]
+    for seed in range(2):
+        x = torch.randn(3, 20, 128, generator=torch.Generator().manual_seed(seed))
+        dy = torch.randn(3, 20, 128, generator=torch.Generator().manual_seed(9 + seed))
+        here = slice(10 * rank, 10 * rank + 10)
+        x_whole, x_here = x.clone().requires_grad_(), x[:, here].clone().requires_grad_()
+        y, part = whole(x_whole), layers(x_here)
+        y.backward(dy)
+        part.backward(dy[:, here])
+        assert part.shape == x_here.shape
+        pairs = [(part, y[:, here]), (x_here.grad, x_whole.grad[:, here])]
+        pairs += [(one.grad.full_tensor(), other.grad) for one, other in zip(layers.parameters(), whole.parameters(), strict=True)]
+        for found, wanted in pairs:
+            # two parts of a sum, in f32
+            assert (found - wanted).norm() <= 1e-6 * wanted.norm(), (found - wanted).norm() / wanted.norm()
+        for one in optimisers:
+            one.step()
+            one.zero_grad()
+    with pytest.raises(ArgumentError, match="weight S\\(0\\) and x no DTensor"):
+        layers[0].forward(x)
+
+
+def gathers_casts(rank: int, folder: Path, kind: str) -> None:
+    """Weights learn as where they are gathered themselves, by a byte an element and the scales."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+
+    def made(casts: bool) -> torch.nn.Module:
+        torch.manual_seed(0)
+        experts = Experts(4, 64, 128, dtype=torch.bfloat16) if kind == "Experts" else None
+        layers = [experts] if experts else [Linear(64, 256), torch.nn.GELU(), Linear(256, 256, bias=False)]
+        for one in layers[::2]:
+            one.gather_casts = casts
+        found = copy.deepcopy(torch.nn.Sequential(*layers))
+        for one in (*found[::2], found):
+            fully_shard(one, mesh=mesh, reshard_after_forward=kind != "Linear, gathered once")
+        assert all(one.gather_casts == casts for one in found[::2])
+        return found
+
+    def loss(layers: torch.nn.Module, batch: int) -> torch.Tensor:
+        x, ids = rows(batch, rank).bfloat16(), torch.arange(32).view(16, 2) % 4
+        y = layers[0](x, ids, torch.full((16, 2), 0.5)) if kind == "Experts" else layers(x)
+        return y.float().square().mean()
+
+    class Gathers(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "allgather_base" in str(func):
+                gathered[-1] += args[0].nbytes
+            return func(*args, **kwargs or {})
+
+    both, gathered = [made(casts) for casts in (True, False)], []
+    for layers in both:
+        optimiser = torch.optim.AdamW(layers.parameters(), lr=0.1)
+        gathered.append(0)
+        for step in range(2):
+            with Gathers():
+                for batch in (2 * step, 2 * step + 1):
+                    loss(layers, batch).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+    for one, other in zip(*(layers.parameters() for layers in both), strict=True):
+        assert torch.equal(one.full_tensor(), other.full_tensor())
+    weights, squares, biases, width = (4 * 64 * 384, 4 * 3, 0, 2) if kind == "Experts" else (5 * 64 * 256, 2 + 4, 256, 4)
+    assert gathered[0] * width * (weights + biases) == gathered[1] * (weights + 4 * squares + width * biases) > 0
+
+    file = folder / f"casts {kind}"
+    dcp.save(both[0].state_dict(), checkpoint_id=file)
+    restored = made(False).state_dict()
+    dcp.load(restored, checkpoint_id=file)
+    for name, one in both[1].state_dict().items():
+        assert torch.equal(restored[name].full_tensor(), one.full_tensor())
+
+
+def casts_that_ranks_would_cut_are_refused(rank: int, folder: Path, kind: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    layer = Linear(64, 192) if kind == "Linear" else Experts(3, 64, 128)
+    layer.gather_casts = True
+    fully_shard(layer)
+    with pytest.raises(ArgumentError, match="2 ranks do not divide its weight"):
+        layer(torch.zeros(4, 64), *(() if kind == "Linear" else (torch.zeros(4, 2).int(), torch.zeros(4, 2))))
 
 
 def mixture(format: str) -> Experts:
@@ -149,6 +250,13 @@ CASES = [
     (gradients_added_in_place_are_reduced, "FSDP2"),
     (gradients_added_in_place_are_reduced, "copies"),
     (gradients_added_in_place_are_reduced, "views"),
+    (products_by_columns_and_rows, "fp8b128"),
+    (products_by_columns_and_rows, "mxfp8"),
+    (gathers_casts, "Linear, gathered once"),
+    (gathers_casts, "Linear, gathered again"),
+    (gathers_casts, "Experts"),
+    (casts_that_ranks_would_cut_are_refused, "Linear"),
+    (casts_that_ranks_would_cut_are_refused, "Experts"),
     (experts_learn_as_one_process_does, "fp8b128"),
     (experts_learn_as_one_process_does, "mxfp8"),
     (is_saved_and_loaded, "fp8b128"),

@@ -36,7 +36,8 @@ def unpacked(name: str, scales: torch.Tensor, rows: int, k: int) -> torch.Tensor
         raise ArgumentError(
             f"{name}: expected {expected} = (rows, ceil_div(K, 512)) words of four ue8m0 scales, got {tuple(scales.shape[-2:])}"
         )
-    return scales.contiguous().view(torch.uint8)[..., : ceil_div(k, BLOCK)]
+    whole = scales.new_empty(scales.shape).copy_(scales)  # .contiguous() keeps the stride of a single column, at which view() fails
+    return whole.view(torch.uint8)[..., : ceil_div(k, BLOCK)]
 
 
 def by_blocks(name: str, scales: torch.Tensor, rows: int, blocks: int, groups: int) -> torch.Tensor:

@@ -60,9 +60,10 @@ def k_grouped_fp8_gemm_nt_contiguous(
         raise ArgumentError(f"{name}: ks_cpu: expected {groups} multiples of 16, one for each group of d, got {list(ks_cpu)}")
     _check_sizes(name, grouped_layout, groups)
     for which, operand, rows in (("a", x, m), ("b", w, n)):
-        if operand.numel() != sum(sizes) * rows or not operand.is_contiguous():
+        flat = operand.dim() == 1 or (groups == 1 and operand.shape == (rows, sizes[0]))
+        if operand.numel() != sum(sizes) * rows or not flat or not operand.is_contiguous():
             raise ArgumentError(
-                f"{name}: {which}: expected {sum(sizes) * rows} contiguous elements, one block ({rows}, K) for each group, "
+                f"{name}: {which}: expected ({sum(sizes) * rows},) contiguous elements, one block ({rows}, K) for each group, "
                 f"got {tuple(operand.shape)}"
             )
     accumulate = _accumulates(name, d, c)

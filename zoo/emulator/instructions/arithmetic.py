@@ -37,14 +37,18 @@ def flush(values):
 
 def fma_f32(a, b, c):
     """a * b + c rounded once. The product is exact in float64; the sum is exact but for its last bit, which only matters
-    when the float64 sum sits on a float32 rounding boundary (or below the normal range): those go the exact way."""
-    total = a.astype(np.float64)
-    total *= b.astype(np.float64)
-    total += c.astype(np.float64)
+    when a rounded float64 sum sits on a float32 rounding boundary (or below the normal range): those go the exact way."""
+    product = a.astype(np.float64)
+    product *= b.astype(np.float64)
+    addend = c.astype(np.float64)
+    total = product + addend
     result = total.astype(np.float32)
     risky = (total.view(np.uint64) & _BELOW_F32) == _HALF_STEP
     if b"\1" in risky.tobytes():
-        return _fma_exact(a, b, c)
+        kept = total - product
+        lost = (product - (total - kept)) + (addend - kept)  # what the float64 sum rounded off
+        if b"\1" in ((lost != 0) & risky).tobytes():
+            return _fma_exact(a, b, c)
     tiny = np.abs(total) <= _SMALLEST_NORMAL  # there the steps of float32 are as wide as anywhere below
     if b"\1" in tiny.tobytes() and total[tiny].any():
         return _fma_exact(a, b, c)

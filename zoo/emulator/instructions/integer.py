@@ -130,25 +130,22 @@ def bit_field_extract(ins):
         byte_passes.of_shift(ins, position, min(position + count, width), type[0] == "s" and count > 0)
 
     def function(value, start, length):
-        result = np.zeros_like(value)
-        for lane in range(32):
-            position, count = int(start[lane]) & 255, int(length[lane]) & 255
-            bits = int(value[lane]) & ((1 << width) - 1)
-            field = (bits >> position) & ((1 << min(count, width)) - 1)
-            if type[0] == "s" and count:
-                top = min(position + count - 1, width - 1)
-                if bits >> top & 1 and count + position > 0:
-                    used = max(0, top - position + 1)
-                    field |= ~((1 << used) - 1)
-            result[lane] = _wrap(field, width, type[0] == "s")
-        return result
+        position, count = (start & np.uint32(255)).astype(np.int64), (length & np.uint32(255)).astype(np.int64)
+        bits = value.view(f"u{width // 8}").astype(np.uint64)
+        used = np.clip(width - position, 0, count)  # bits of the field that the value has
+        field = np.where(position < width, bits >> np.minimum(position, 63).astype(np.uint64), np.uint64(0)) & _ones(used)
+        if type[0] == "s":
+            top = np.minimum(position + np.maximum(count, 1), width) - 1
+            negative = (bits >> top.astype(np.uint64) & np.uint64(1) != 0) & (count > 0)
+            field = np.where(negative, field | ~_ones(used), field)
+        return field.astype(f"u{width // 8}").view(value.dtype)
 
     return compute(ins, function, d, [a, b, c])
 
 
-def _wrap(value, width, signed):
-    value &= (1 << width) - 1
-    return value - (1 << width) if signed and value >> (width - 1) else value
+def _ones(counts):
+    """uint64 with so many low bits set, 0 to 64."""
+    return np.where(counts >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(counts, 63).astype(np.uint64)) - np.uint64(1))
 
 
 @instruction("bfi")
@@ -161,8 +158,7 @@ def bit_field_insert(ins):
     def function(value, into, start, length):
         wide = np.uint64
         start, length = start & np.uint32(255), length & np.uint32(255)
-        count = np.minimum(length, width).astype(wide)
-        ones = np.where(count >= 64, ~wide(0), (wide(1) << np.minimum(count, 63)) - wide(1))
+        ones = _ones(np.minimum(length, width))
         inside = start < width
         at = np.where(inside, start, 0).astype(wide)
         mask = np.where(inside, ones << at, wide(0))

@@ -628,9 +628,11 @@ def copy_async(ins):
                 data = memory.read_global(ins, warp, lanes, sources, size)
             else:
                 data = np.zeros((len(offsets), size), np.uint8)
-                for count in np.unique(counts):
+                for count in np.unique(counts).tolist():
                     chosen = counts == count
-                    if count:
+                    if count == size:
+                        data[chosen] = memory.read_global(ins, warp, FULL, sources[chosen], size).view(np.uint8).reshape(-1, size)
+                    elif count:
                         rows = sources[chosen][:, None] + np.arange(count)
                         flat = memory.read_global(ins, warp, FULL, rows.reshape(-1), 1)
                         data[chosen, :count] = flat.reshape(rows.shape)

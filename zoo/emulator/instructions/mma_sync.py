@@ -6,6 +6,8 @@ Every element type uses the same fragments when counted in bytes. With a row of 
     C and D element j of lane l: row l / 4 + 8 * (j / 2), column 2 * (l % 4) + j % 2 (f16: elements 2i and 2i+1 in register i)
 """
 
+import functools
+
 import numpy as np
 
 from .. import arithmetic, number_formats
@@ -26,12 +28,16 @@ _SCALE_VECTORS = {
 }
 
 
+@functools.cache
+def _places_of_a(registers):
+    """Where each word of A, row by row, is among the registers of all lanes."""
+    row, word = np.divmod(np.arange(32 * registers), 2 * registers)
+    return (32 * (2 * (word // 4) + row // 8) + 4 * (row % 8) + word % 4).reshape(16, -1)
+
+
 def words_of_a(words):
     """(16, row words) from A's registers (n, 32)."""
-    matrix = np.empty((16, 4 * max(1, len(words) // 2)), np.uint32)
-    for i, lanes in enumerate(words):
-        matrix[_LANE // 4 + 8 * (i % 2), _LANE % 4 + 4 * (i // 2)] = lanes
-    return matrix
+    return words.take(_places_of_a(len(words)))
 
 
 def words_of_b(words):

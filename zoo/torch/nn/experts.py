@@ -42,6 +42,9 @@ class Experts(torch.nn.Module):
     gates: the order of gate_up's rows. "halves": all gates before all ups. "interleaved": each gate before its up.
     first: id of the first expert here. total: number of experts on all ranks. Ids of other ranks, and -1, are dropped.
     group: a process group of torch.distributed, whose ranks have `experts` experts each: rows of a rank's experts are sent to it.
+    parts: with a group, the exchange of one part of the tokens hides behind the products of another.
+    capacity: with a group, of a frozen layer, rows that a rank sends to each rank, in each part. CUDA graphs can capture such a call.
+    multiprocessors: with a group, how many of a GPU the products use. The others are left to NCCL.
     check_ids: refuses ids outside -1 .. total - 1 on the device, for debugging.
     """
 
@@ -60,6 +63,9 @@ class Experts(torch.nn.Module):
         first: int = 0,
         total: int | None = None,
         group: Any = None,
+        parts: int = 1,
+        capacity: int | None = None,
+        multiprocessors: int | None = None,
         check_ids: bool = False,
         device: Any = None,
         dtype: torch.dtype | None = None,
@@ -67,7 +73,10 @@ class Experts(torch.nn.Module):
         super().__init__()
         _check(format, hidden, intermediate, activation, limit, gates)
         about = f"Experts {experts} x {hidden} x {intermediate}, {format}, {activation}, limit {limit}, gates {gates}, bias {bias}"
-        self.ranks = None if group is None else of_ranks(group, experts, first, total, about, format)
+        exchange = parts, capacity, multiprocessors
+        if group is None and exchange != (1, None, None):
+            raise ArgumentError("Experts: parts, capacity and multiprocessors belong to group=, and there is none")
+        self.ranks = None if group is None else of_ranks(group, experts, first, total, about, format, *exchange)
         if self.ranks is not None:
             first, total = self.ranks.first, self.ranks.total
         total = first + experts if total is None else total
@@ -170,6 +179,7 @@ class Experts(torch.nn.Module):
     hold_casts = _switch(
         "hold_casts", "Whether casts of the weights stay in their memory, where a compiled layer and a CUDA graph read them."
     )
+    gather_casts = _switch("gather_casts", "Whether FSDP2 gathers casts of the weights. Set it before fully_shard.")
     in_bf16 = _switch("in_bf16", "Whether a layer that is not frozen multiplies in bf16 by torch.")
 
     def forward(self, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,21 @@
 
 An owner has the rows of an expert in the order of ranks, and of tokens inside a rank. So y and the gradient of x have the bits that one
 process computes of the tokens of all ranks, one rank after the other.
+
+Tokens in two parts, A and B. A message begins where its numbers are done; it ends before the stream reads them, so the host waits for counts alone.
+
+    exchange   rows A | rows B     | results A  | results B |
+    products          | products A | products B |           | combine A, B
+
+Autograd runs the node that was made last first. So the backward pass has this picture too, with B before A:
+
+    node       forward                       backward
+    _Leave     rows begin                    gradients of rows end, dx
+    _Arrive    rows end                      gradients of rows begin
+    _Return    results begin                 gradients of results end
+    _Home      results end, combine          gradients of results begin
+
+With a capacity each rank sends so many rows to each rank. All sizes are fixed, no counts travel, and CUDA graphs can capture the layer.
 """
 
 from __future__ import annotations
@@ -21,6 +36,7 @@ import torch
 from torch import distributed
 
 from zoo.errors import ArgumentError, RankError
+from zoo.runtime.multiprocessors import multiprocessors
 from zoo.torch.nn.experts_serving import RECIPES
 from zoo.torch.nn.routing import Routing, combine, combined, of_choices, refuse_second_derivative, route
 from zoo.torch.quantized import Quantized
@@ -31,6 +47,7 @@ _MODES = ("is frozen", "needs the gradient of x", "needs the gradient of routing
 
 Multiply = Callable[..., torch.Tensor]  # rows, ..., routing -> d
 Shared = Callable[[], "torch.Tensor | None"]  # the shared expert, computed while rows travel
+_Kind = tuple[torch.dtype, tuple[int, ...]]  # of a number of each row
 
 
 def untraced(function: Multiply) -> Multiply:
@@ -40,14 +57,20 @@ def untraced(function: Multiply) -> Multiply:
 
 
 class Ranks:
-    """The ranks of a process group, which build one layer with one zoo. `sent_bytes` counts what this rank has sent to others."""
+    """The ranks of a process group, which build one layer with one zoo.
 
-    def __init__(self, group: distributed.ProcessGroup, experts: int, layer: str):
+    parts: into how many parts the tokens of a call are split. capacity: rows of a part for each rank, or None: as many as there are.
+    multiprocessors: how many of a GPU the products use. sent_bytes: what this rank has sent to others.
+    """
+
+    def __init__(
+        self, group: distributed.ProcessGroup, experts: int, layer: str, parts: int, capacity: int | None, multiprocessors: int | None
+    ):
         self.group, self.rank, self.size = group, distributed.get_rank(group), distributed.get_world_size(group)
         if self.rank < 0:
             raise ArgumentError("Experts: group: this process is no rank of the group; build the layer on the ranks of the group")
         self.experts, self.first, self.total = experts, self.rank * experts, self.size * experts
-        self.sent_bytes = 0
+        self.parts, self.capacity, self.multiprocessors, self.sent_bytes = parts, capacity, multiprocessors, 0
         every: list[Any] = [None] * self.size
         with self._waiting("digests"):
             distributed.all_gather_object(every, {"library": library(), "layer": layer}, group=group)
@@ -63,15 +86,15 @@ class Ranks:
             if one != of_ranks[0]:
                 raise RankError(f"Experts: {name}: rank 0: {of_ranks[0]}; rank {rank}: {one}; {remedy}")
 
-    def counts(self, rows: torch.Tensor, modes: tuple[bool, ...]) -> tuple[list[int], list[int]]:
-        """Rows for each rank (ranks,) -> rows for and from each rank. The host waits, because all_to_all asks it for sizes."""
-        mode = sum(on << bit for bit, on in enumerate(modes))
-        mine = torch.stack((rows.long(), torch.full_like(rows, mode, dtype=torch.long)), 1)
+    def counts(self, rows: list[torch.Tensor], modes: tuple[bool, ...]) -> list[tuple[list[int], list[int]]]:
+        """Rows of each part for each rank (ranks,) -> rows for and from each rank. The host waits, because all_to_all asks it for sizes."""
+        mode = torch.full_like(rows[0], sum(on << bit for bit, on in enumerate(modes)))
+        mine = torch.stack((mode, *rows), 1).long()
         theirs = self.begin("counts", mine, [1] * self.size, [1] * self.size)()
-        (send, _), (receive, others) = mine.t().tolist(), theirs.t().tolist()
+        (_, *send), (others, *receive) = torch.stack((mine, theirs)).mT.tolist()
         words = [", ".join(word for bit, word in enumerate(_MODES) if one >> bit & 1) or "needs no gradient" for one in others]
         self._same("call", words, "call the layer alike on all ranks, with gradients of the same inputs")
-        return send, receive
+        return list(zip(send, receive, strict=True))
 
     def begin(self, what: str, rows: torch.Tensor, send: list[int], receive: list[int]) -> Callable[[], torch.Tensor]:
         """Sends rows to each rank in turn. The result waits for the rows from each rank in turn."""
@@ -99,11 +122,24 @@ class Ranks:
             ) from error
 
 
-def of_ranks(group: distributed.ProcessGroup, experts: int, first: int, total: int | None, layer: str, format: str) -> Ranks:
+def of_ranks(
+    group: distributed.ProcessGroup,
+    experts: int,
+    first: int,
+    total: int | None,
+    layer: str,
+    format: str,
+    parts: int,
+    capacity: int | None,
+    multiprocessors: int | None,
+) -> Ranks:
     """The ranks for a layer, whose first expert and number of experts follow from them."""
     if format == "nvfp4":
         raise ArgumentError("Experts: group: nvfp4 has one scale for the tokens of all ranks; choose another format")
-    ranks = Ranks(group, experts, layer)
+    for name, one in (("parts", parts), ("capacity", capacity)):
+        if one is not None and one < 1:
+            raise ArgumentError(f"Experts: {name}: expected 1 or more, got {one}")
+    ranks = Ranks(group, experts, f"{layer}, parts {parts}, capacity {capacity}", parts, capacity, multiprocessors)
     if (first, total) not in ((0, None), (ranks.first, ranks.total)):
         raise ArgumentError(
             f"Experts: group: rank {ranks.rank} has the experts {ranks.first} .. {ranks.first + experts - 1} of {ranks.total}, "
@@ -120,108 +156,192 @@ def library() -> str:
 
 
 class _Trip:
-    """Rows of tokens on their way to the owners of their experts, and what their way back needs."""
+    """A part of the tokens on its way to the owners of its experts, and the way back. One message is under way at a time."""
 
-    def __init__(self, ranks: Ranks, parts: tuple[torch.Tensor, ...], ids: torch.Tensor, weights: torch.Tensor, modes: tuple[bool, ...]):
-        self.ranks = ranks
-        self.home = route(ids, weights, ranks.total)
-        self._kinds = [(one.dtype, one.shape[1:]) for one in parts]
-        rows = self._rows(*parts, torch.zeros((ids.shape[0], 2), dtype=torch.int32, device=ids.device))
-        places = torch.arange(rows.shape[0], dtype=torch.int32, device=ids.device)
-        expert = torch.searchsorted(self.home.offsets, places, right=True, out_int32=True)
-        about = torch.stack((expert, self.home.row_weights.view(torch.int32)), 1)
-        rows[:, -_ALIGNED : 8 - _ALIGNED] = about.view(torch.uint8)
-        ends = self.home.offsets[ranks.experts - 1 :: ranks.experts]
-        self.send, self.receive = ranks.counts(ends.diff(prepend=ends.new_zeros(1)), modes)
-        self._came = ranks.begin("rows", rows[: sum(self.send)], self.send, self.receive)
+    def __init__(self, ranks: Ranks, operands: tuple[torch.Tensor, ...], ids: torch.Tensor, weights: torch.Tensor):
+        self.ranks, self._operands = ranks, operands
+        home = route(ids, weights, ranks.total)
+        self.ends = home.offsets[ranks.experts - 1 :: ranks.experts].contiguous()  # of the rows for each rank
+        self.begins = torch.nn.functional.pad(self.ends[:-1], (1, 0))
+        row = torch.arange(ids.numel(), dtype=torch.int32, device=ids.device)
+        expert = torch.searchsorted(home.offsets, row, right=True, out_int32=True)
+        about = torch.stack((expert, home.row_weights.view(torch.int32)), 1)
+        self.index, self.about, self.rows = home.index, about, home.rows
+        self.lost: torch.Tensor | None = None  # (T,): tokens with a choice over the capacity
+        if ranks.capacity is not None:
+            self._to_places(ranks.capacity)
 
-    def _rows(self, *parts: torch.Tensor) -> torch.Tensor:
-        """Of tokens (T, ...) the rows (R, bytes), by expert."""
-        whole = _packed(parts)
-        return whole[self.home.index.clamp(min=0)] if whole.shape[0] else whole
+    def _to_places(self, capacity: int) -> None:
+        """Rows for rank r -> places r * capacity .. Empty places have expert -1."""
+        count = self.index.shape[0]
+        place = self.begins[:, None] + torch.arange(capacity, dtype=torch.int32, device=self.index.device)
+        row = torch.where(place < self.ends[:, None], place, count).flatten()
+        self.index = torch.nn.functional.pad(self.index, (0, 1), value=-1)[row]
+        self.about = torch.nn.functional.pad(self.about, (0, 0, 0, 1), value=-1)[row]
+        owner = torch.searchsorted(self.ends, self.rows.clamp(min=0), right=True, out_int32=True).clamp(max=self.ranks.size - 1)
+        place, chosen = self.rows - self.begins[owner], self.rows >= 0
+        self.lost = (chosen & (place >= capacity)).any(1)
+        self.rows = torch.where(chosen & (place < capacity), owner * capacity + place, -1)
+        self.send = self.receive = [capacity] * self.ranks.size
+
+    def leave(self) -> None:
+        parts = (*self._operands, self.about.new_zeros((self.rows.shape[0], 2)))
+        rows = self._rows(*parts)
+        rows[:, -_ALIGNED : 8 - _ALIGNED] = self.about[: len(rows)].view(torch.uint8)
+        self._begin("rows", rows, _kinds(parts), self.send, self.receive)
+        del self._operands, self.about  # the backward pass keeps this trip, not its numbers
+
+    def again(self, what: str, *of_tokens: torch.Tensor) -> None:
+        """Other numbers of the tokens, the way that the tokens went."""
+        self._begin(what, self._rows(*of_tokens), _kinds(of_tokens), self.send, self.receive)
+
+    def _rows(self, *of_tokens: torch.Tensor) -> torch.Tensor:
+        """Of tokens (T, ...) the rows that leave (R, bytes)."""
+        whole, index = _packed(of_tokens), self.index[: sum(self.send)]
+        return whole[index.clamp(min=0)] if whole.shape[0] else whole.new_zeros((index.shape[0], whole.shape[1]))
+
+    def back(self, what: str, *of_rows: torch.Tensor) -> None:
+        """Numbers of the rows that came, to the ranks of their tokens."""
+        self._begin(what, _packed(of_rows), _kinds(of_rows), self.receive, self.send)
+
+    def _begin(self, what: str, rows: torch.Tensor, kinds: list[_Kind], send: list[int], receive: list[int]) -> None:
+        self._coming = self.ranks.begin(what, rows, send, receive), kinds
+
+    def came(self) -> list[torch.Tensor]:
+        """What the other ranks have sent, in the order of rows."""
+        wait, kinds = self._coming
+        del self._coming
+        return _unpacked(wait(), kinds)
 
     def arrived(self) -> tuple[list[torch.Tensor], Routing]:
         """The rows from all ranks, and their order by expert."""
-        *parts, about = _unpacked(self._came(), *self._kinds, (torch.int32, (2,)))
-        del self._came  # the backward pass keeps this trip, not its bytes
+        *parts, about = self.came()
         ids, weights = about[:, :1].contiguous(), about[:, 1:].contiguous().view(torch.float32)
         return parts, route(ids, weights, self.ranks.experts, self.ranks.first)
 
-    def again(self, what: str, *parts: torch.Tensor) -> list[torch.Tensor]:
-        """Other numbers of the tokens, the way that the tokens went."""
-        rows = self._rows(*parts)[: sum(self.send)]
-        came = self.ranks.begin(what, rows, self.send, self.receive)()
-        return _unpacked(came, *((one.dtype, one.shape[1:]) for one in parts))
 
-    def back(self, what: str, *parts: torch.Tensor) -> list[torch.Tensor]:
-        """Results (rows that came, ...) -> (rows that were sent, ...) on the ranks of their tokens."""
-        came = self.ranks.begin(what, _packed(parts), self.receive, self.send)()
-        return _unpacked(came, *((one.dtype, one.shape[1:]) for one in parts))
+def _trips(
+    ranks: Ranks, format: str, x: list[torch.Tensor], ids: list[torch.Tensor], weights: list[torch.Tensor], modes: tuple[bool, ...]
+) -> list[_Trip]:
+    """One for each part of the tokens. All ranks learn the sizes of all parts at once."""
+    operands = (RECIPES[format].tokens(one.detach()) for one in x)
+    found = [_Trip(ranks, *one) for one in zip(operands, ids, (one.detach() for one in weights), strict=True)]
+    if ranks.capacity is None:
+        for trip, sizes in zip(found, ranks.counts([trip.ends - trip.begins for trip in found], modes), strict=True):
+            trip.send, trip.receive = sizes
+    return found
 
 
 def served(
     ranks: Ranks, format: str, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Shared, multiply: Multiply
 ) -> torch.Tensor:
     """y (T, K) of frozen experts. multiply: quantised rows and their routing -> d by expert."""
-    trip = _Trip(ranks, RECIPES[format].tokens(x.detach()), ids, weights.detach(), (True, False, False, False))
-    residual = shared()
-    parts, routing = trip.arrived()
-    (d,) = trip.back("results", combined(multiply(tuple(parts), routing), routing.rows))
-    return combine(d, trip.home.rows, weights, residual)
+    xs, all_ids, all_weights = (_split(one, ranks.parts) for one in (x, ids, weights))
+    trips = _trips(ranks, format, xs, all_ids, all_weights, (True, False, False, False))
+    for trip in trips:
+        trip.leave()
+    residuals = _split(shared(), ranks.parts)
+    for trip in trips:
+        parts, routing = trip.arrived()
+        with multiprocessors(ranks.multiprocessors):
+            d = multiply(tuple(parts), routing)
+        trip.back("results", combined(d, routing.rows))
+    found = []
+    for trip, of_part, residual in zip(trips, all_weights, residuals, strict=True):
+        (d,) = trip.came()
+        y = combine(d, trip.rows, of_part, residual)
+        found.append(y if trip.lost is None else torch.where(trip.lost[:, None], torch.nan, y))
+    return _joined(found)
 
 
 def trained(
     ranks: Ranks, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, shared: Shared, multiply: Multiply, learns: bool
 ) -> torch.Tensor:
     """y (T, K) in fp8b128. multiply: rows, a weight of 1 for each, their routing -> d in the order of rows."""
+    if ranks.capacity is not None:
+        raise ArgumentError("Experts: capacity: a layer that trains has none; freeze() the layer, or set ranks.capacity to None")
     needed = [torch.is_grad_enabled() and one for one in (x.requires_grad, weights.requires_grad, learns)]
     x = x.to(torch.bfloat16) if any(needed) else x  # as one process does
-    trip = _Trip(ranks, _TRAINED.tokens(x.detach()), ids, weights.detach(), (False, *needed))
-    residual = shared()
-    parts, routing = trip.arrived()
-    rows, ones = _Arrive.apply(x, weights, trip, parts)
-    y: torch.Tensor = _Return.apply(multiply(rows, ones, routing), weights.detach(), residual, trip)
-    return y
+    xs, all_weights = (_split(one, ranks.parts) for one in (x, weights))
+    trips = _trips(ranks, "fp8b128", xs, _split(ids, ranks.parts), all_weights, (False, *needed))
+    tickets = [_Leave.apply(*one) for one in zip(xs, all_weights, trips, strict=True)]
+    residuals, returning = _split(shared(), ranks.parts), []
+    for trip, ticket in zip(trips, tickets, strict=True):
+        parts, routing = trip.arrived()
+        rows, ones = _Arrive.apply(ticket, trip, parts, needed)
+        with multiprocessors(ranks.multiprocessors):
+            returning.append(_Return.apply(multiply(rows, ones, routing), trip))
+    y = [_Home.apply(*one) for one in zip(returning, (one.detach() for one in all_weights), residuals, trips, strict=True)]
+    return _joined(y)
+
+
+class _Leave(torch.autograd.Function):
+    """A ticket has no number. It makes autograd wait for its gradient, which has none either."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weights: torch.Tensor, trip: _Trip) -> torch.Tensor:
+        ctx.trip, ctx.dtype = trip, x.dtype
+        trip.leave()
+        return x.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        refuse_second_derivative()
+        (d_rows, d_ones), rows = ctx.trip.came(), ctx.trip.rows
+        dx = combined(d_rows, rows).to(ctx.dtype) if ctx.needs_input_grad[0] else None
+        return dx, of_choices(d_ones[:, 0], rows) if ctx.needs_input_grad[1] else None, None
 
 
 class _Arrive(torch.autograd.Function):
-    """Tokens and routing weights at home -> rows in bf16 at the owner, with a weight of 1.
+    """Rows in bf16 at the owner, with a weight of 1.
 
     The gradient of that 1 is the gradient of the routing weight: the owner's backward pass weighs rows by their `Routing`.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weights: torch.Tensor, trip: _Trip, parts: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        ctx.trip, ctx.dtype = trip, x.dtype
+    def forward(ctx: Any, ticket: torch.Tensor, trip: _Trip, parts: list[torch.Tensor], needed: list[bool]) -> tuple[torch.Tensor, ...]:
+        ctx.trip = trip
         rows = _numbers(parts)
         ones = torch.ones((rows.shape[0], 1), device=rows.device)
-        ctx.mark_non_differentiable(*(one for one, needed in zip((rows, ones), ctx.needs_input_grad, strict=False) if not needed))
+        ctx.mark_non_differentiable(*(one for one, needs in zip((rows, ones), needed, strict=False) if not needs))
         return rows, ones
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         refuse_second_derivative()
-        d_rows, d_ones = ctx.trip.back("gradients of rows", *gradients)
-        rows = ctx.trip.home.rows
-        dx = combined(d_rows, rows).to(ctx.dtype) if ctx.needs_input_grad[0] else None
-        return dx, of_choices(d_ones[:, 0], rows) if ctx.needs_input_grad[1] else None, None, None
+        ctx.trip.back("gradients of rows", *gradients)
+        return gradients[0].new_zeros(()), None, None, None
 
 
 class _Return(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, d: torch.Tensor, trip: _Trip) -> torch.Tensor:
+        ctx.trip = trip
+        trip.back("results", d)
+        return d.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        refuse_second_derivative()
+        return _numbers(ctx.trip.came()), None
+
+
+class _Home(torch.autograd.Function):
     """d at the owner -> y at home. dy goes to the owner as it is, without the routing weights."""
 
     @staticmethod
-    def forward(ctx: Any, d: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None, trip: _Trip) -> torch.Tensor:
+    def forward(ctx: Any, ticket: torch.Tensor, weights: torch.Tensor, residual: torch.Tensor | None, trip: _Trip) -> torch.Tensor:
         ctx.trip = trip
-        (rows,) = trip.back("results", d)
-        return combined(rows, trip.home.rows, weights, residual)
+        (d,) = trip.came()
+        return combined(d, trip.rows, weights, residual)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         refuse_second_derivative()
         dy = gradients[0].contiguous()
-        dd = _numbers(ctx.trip.again("gradients of results", *_TRAINED.tokens(dy))) if ctx.needs_input_grad[0] else None
-        return dd, None, dy if ctx.needs_input_grad[2] else None, None
+        if ctx.needs_input_grad[0]:
+            ctx.trip.again("gradients of results", *_TRAINED.tokens(dy))
+        return dy.new_zeros(()), None, dy if ctx.needs_input_grad[2] else None, None
 
 
 def _numbers(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -236,7 +356,11 @@ def _packed(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return torch.cat([torch.nn.functional.pad(one, (0, -one.shape[1] % _ALIGNED)) for one in rows], 1)
 
 
-def _unpacked(rows: torch.Tensor, *kinds: tuple[torch.dtype, tuple[int, ...]]) -> list[torch.Tensor]:
+def _kinds(parts: tuple[torch.Tensor, ...]) -> list[_Kind]:
+    return [(one.dtype, one.shape[1:]) for one in parts]
+
+
+def _unpacked(rows: torch.Tensor, kinds: list[_Kind]) -> list[torch.Tensor]:
     """The tensors whose bytes `_packed` has made. Those of rows are views."""
     found, begin = [], 0
     for dtype, shape in kinds:
@@ -245,3 +369,15 @@ def _unpacked(rows: torch.Tensor, *kinds: tuple[torch.dtype, tuple[int, ...]]) -
         found.append(one if shape else one.contiguous())  # kernels read rows at any distance, and numbers side by side
         begin += size + -size % _ALIGNED
     return found
+
+
+def _split(one: torch.Tensor | None, parts: int) -> list[Any]:
+    """Rows in parts of nearly one size, of which the last may be empty."""
+    if one is None or parts == 1:
+        return [one] * parts
+    size, more = divmod(one.shape[0], parts)
+    return list(one.split([size + (part < more) for part in range(parts)]))
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

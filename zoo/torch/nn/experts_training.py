@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from zoo.runtime.multiprocessors import limit_here, multiprocessors
 from zoo.torch.nn.expert_weights import ExpertWeights
 from zoo.torch.nn.experts_serving import Gating, paired
 from zoo.torch.nn.formats import Columns, format_of, held_parts, one_more_block_each
@@ -112,10 +113,14 @@ class _Fused(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         refuse_second_derivative()
+        with multiprocessors(ctx.limit):  # autograd's thread has none
+            return _Fused.gradients(ctx, gradients[0].contiguous())
+
+    @staticmethod
+    def gradients(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, h, offsets, index, rows, row_weights, *saved = ctx.saved_tensors
         needs_x, needs_weights, needs_residual, needs_gate_up, needs_down = ctx.needs_input_grad[:5]
         w1, w2 = _transposed(ctx, saved, 0, needs_x), _transposed(ctx, saved, 1, True)
-        dy = gradients[0].contiguous()
         dx = d_weights = d_gate_up = d_down = None
         q, scales, *dy_columns = _both(dy, offsets, index)
         d_act = ops.gemm_fp8b128_m_grouped_contiguous(q, scales, *w2, offsets=offsets)
@@ -166,6 +171,7 @@ def _forward(
     d = ops.gemm_fp8b128_m_grouped_contiguous(*act, w2.elements, w2.scales, offsets=offsets)
     if ctx is not None:
         ctx.gates, ctx.kept, ctx.adds_to = gates, kept, (gate_up, down) if adds else (None, None)
+        ctx.limit = limit_here()
         ctx.dtypes = tuple(dtype_of(one) if adds else one.dtype for one in (gate_up, down))
         if kept is None:
             saved = [part for one in (w1_back, w2_back) for part in ((None, None) if one is None else (one.elements, one.scales))]

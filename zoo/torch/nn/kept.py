@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import Format
+from zoo.torch.nn.gathered import Gathered
 from zoo.torch.quantized import Quantized
 
 _steps = 0  # of all optimisers: some write through .data, which no version counts
@@ -127,6 +128,8 @@ def _stream(weight: torch.Tensor) -> int | None:
 
 
 def made(form: Format, weight: torch.Tensor, back: bool) -> tuple[Quantized, Quantized | None]:
+    if isinstance(weight, Gathered):
+        return weight.forms(form, back)
     if form.trains:
         return form.both_ways(weight) if back else (form.squares(weight), None)
     return form.frozen(weight), None

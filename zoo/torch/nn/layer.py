@@ -9,6 +9,7 @@ import torch
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.formats import check_device, format_of
+from zoo.torch.nn.gathered import Gathered, Sent
 from zoo.torch.nn.kept import Kept
 from zoo.torch.quantized import Quantized
 
@@ -22,6 +23,7 @@ class Layer(torch.nn.Module):
 
     add_gradients: the GEMM of a weight's gradient adds to `weight.grad`, if there is one, in place of autograd.
     in_bf16: a layer that is not frozen multiplies in bf16 by torch.
+    gather_casts: FSDP2 gathers casts of the weight in place of the weight. Set it before fully_shard.
     hold_casts: the casts of the weight stay in their memory, where a compiled layer and a CUDA graph read them.
     """
 
@@ -59,6 +61,20 @@ class Layer(torch.nn.Module):
             raise ArgumentError(f"hold_casts: {self} is frozen, and casts no weight")
         else:
             self._kept.hold(format_of(self.format), self.weight)
+
+    @property
+    def gather_casts(self) -> bool:
+        return isinstance(getattr(self.weight, "_local_tensor", self.weight), Sent | Gathered)
+
+    @gather_casts.setter
+    def gather_casts(self, on: bool) -> None:
+        weight = self.weight
+        if weight is None or self.format != "fp8b128" or type(weight) not in (torch.nn.Parameter, Sent):
+            raise ArgumentError(f"gather_casts: expected a layer that trains in fp8b128, before fully_shard, got {self}")
+        if on != self.gather_casts:
+            numbers = weight.detach()
+            made = Sent(numbers) if on else getattr(numbers, "numbers", numbers)
+            self.weight = torch.nn.Parameter(made, weight.requires_grad)
 
     def freeze(self) -> Self:
         """Replaces the weight by its quantised form, and returns the layer. Its bias trains no longer."""

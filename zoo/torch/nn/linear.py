@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.by_devices import is_spread, product_by_devices
 from zoo.torch.nn.in_bf16 import linear_in_bf16
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.products import product
@@ -46,6 +47,9 @@ class Linear(Layer, torch.nn.Linear):
         if self.in_bf16:
             return linear_in_bf16(x, self.weight, self.bias)
         options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients}
+        if is_spread(self.weight):
+            self._kept.parameter = self.weight
+            return product_by_devices(x, self.weight, self.bias, lambda x, w, bias: product(x, w, self.format, bias=bias, **options))
         return product(x, self._read(), self.format, bias=self.bias, **options)
 
     def _shape(self) -> tuple[int, int]:
