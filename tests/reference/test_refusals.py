@@ -40,7 +40,7 @@ REFUSED = [
     (lambda: encode_e2m1(np.float32([1, np.nan])), "e2m1 has no NaN: replace NaN by what the quantisation rule says before encoding"),
     (lambda: swiglu(zeros(2, 3)), "x has 3 columns: as many gates as ups make an even number"),
     (lambda: swiglu(zeros(2, 4), "quarters"), "order is 'halves' or 'interleaved', not 'quarters'"),
-    (lambda: scale_bytes(zeros(1), E4M3, "up"), "rounding is 'floor' or 'rceil', not 'up'"),
+    (lambda: scale_bytes(zeros(1), E4M3, "up"), "rounding is 'floor', 'rceil', 'even' or 'ceil', not 'up'"),
     (lambda: Float32("half").scales(zeros(1), E4M3), "scaling is 'exact' or 'pow2', not 'half'"),
     (lambda: block_format("nvfp4"), "nvfp4 takes a tensor_scale: its scales are relative to it"),
     (lambda: block_format("nvfp4", tensor_scale=1.0, rounding="floor"), "nvfp4 takes tensor_scale, not rounding"),

@@ -37,7 +37,7 @@ class Ue8m0:
     """A power of two in a byte. A block with NaN or infinity: 255."""
 
     rounding: str = "floor"
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rounding": ("floor", "rceil")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rounding": ("floor", "rceil", "even", "ceil")}
     layouts: ClassVar[tuple[str, ...]] = ("plain", "blocked")
     short_last_block: ClassVar[bool] = False
 
