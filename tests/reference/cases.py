@@ -24,6 +24,7 @@ RULES = {  # of rows alone
     "mxfp8 e4m3 ceil": block_format("mxfp8", "e4m3", rounding="ceil"),
     "mxfp4 even": block_format("mxfp4", rounding="even"),
     "mxfp4 ceil": block_format("mxfp4", rounding="ceil"),
+    "nvfp4 subnormal": block_format("nvfp4", tensor_scale=0.002, smallest_scale="subnormal"),
 }
 every_rule = pytest.mark.parametrize("format", (FORMATS | RULES).values(), ids=FORMATS | RULES)
 every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)

@@ -74,7 +74,7 @@ def block(x: np.ndarray, rule: str, **options) -> tuple[int | float, list[int]]:
     if rule == "nvfp4":
         tensor_scale = Fraction(float(options["tensor_scale"]))
         relative = round32(round32(amax / 6) / tensor_scale)
-        byte = code(min(max(relative, Fraction(1, 64)), 448), "e4m3")
+        byte = code(min(max(relative, Fraction(1, 512 if options.get("subnormal") else 64)), 448), "e4m3")
         multiplier = round32(round32(1 / tensor_scale) / Fraction(values_of("e4m3")[byte]))
         return byte, codes(values, multiplier, "e2m1", negative)
     if options["pow2"]:

@@ -35,7 +35,7 @@ def quantize_block(first, rest, format, dtype=np.float32):
 
 def rule_of(format):
     if format.name == "nvfp4":
-        return "nvfp4", {"tensor_scale": format.tensor_scale}
+        return "nvfp4", {"tensor_scale": format.tensor_scale, "subnormal": format.rule.smallest_scale == "subnormal"}
     if format.name == "fp8b128":
         return "fp8b128", {"pow2": format.rule.scaling == "pow2"}
     return "mx", {"element": format.element.name, "rounding": format.rule.rounding}
@@ -68,6 +68,11 @@ def rule_of(format):
         (block_format("nvfp4", tensor_scale=1.0), 2.0**-8, 0.0, 0x08, [0x0, 0x0]),
         (block_format("nvfp4", tensor_scale=1.0), 2.0**-7, 0.0, 0x08, [0x1, 0x0]),
         (block_format("nvfp4", tensor_scale=1.0), 1e9, 448.0, 0x7E, [0x7, 0x2]),
+        # down to 2^-9 (0x01) where asked: 6 * 2^-9 is the largest element then, and 7.5 * 2^-9 has the tie between 2^-9 and 2^-8, to even.
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 6 * 2.0**-9, 2.0**-10, 0x01, [0x7, 0x1]),
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 9 * 2.0**-9, 2.0**-8, 0x02, [0x6, 0x2]),
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 2.0**-12, 0.0, 0x01, [0x0, 0x0]),
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 6.0, -0.5, 0x38, [0x7, 0x9]),
         # tensor scale 1/4 and a block of 6: relative scale 4 (0x48).
         (block_format("nvfp4", tensor_scale=0.25), 6.0, 3.0, 0x48, [0x7, 0x5]),
         # fp8b128: scale 1 and 2; halfway between 448 and the missing 480 nothing can lie.
@@ -121,6 +126,8 @@ def test_subnormal_magnitudes_have_the_smallest_scale(rounding):
 @every_rule
 def test_zero_block_has_its_own_scale_and_keeps_signs(format):
     scale = {"mxfp8": 0, "mxfp4": 0, "nvfp4": 0x08, "fp8b128": 1.0}[format.name]
+    if format.name == "nvfp4" and format.rule.smallest_scale == "subnormal":
+        scale = 0x01
     assert quantize_block(-0.0, 0.0, format) == (scale, [0x8 if format.packed else 0x80, 0x00])
 
 

@@ -43,7 +43,7 @@ REFUSED = [
     (lambda: scale_bytes(zeros(1), E4M3, "up"), "rounding is 'floor', 'rceil', 'even' or 'ceil', not 'up'"),
     (lambda: Float32("half").scales(zeros(1), E4M3), "scaling is 'exact' or 'pow2', not 'half'"),
     (lambda: block_format("nvfp4"), "nvfp4 takes a tensor_scale: its scales are relative to it"),
-    (lambda: block_format("nvfp4", tensor_scale=1.0, rounding="floor"), "nvfp4 takes tensor_scale, not rounding"),
+    (lambda: block_format("nvfp4", tensor_scale=1.0, rounding="floor"), "nvfp4 takes tensor_scale and smallest_scale, not rounding"),
     (lambda: block_format("mxfp8", scaling="pow2"), "mxfp8 takes rounding, not scaling"),
     (lambda: block_format("mxfp8", tensor_scale=1.0), "mxfp8 takes rounding, not tensor_scale"),
     (lambda: block_format("fp8b128", rounding="floor"), "fp8b128 takes scaling, not rounding"),
