@@ -30,7 +30,10 @@ from zoo.checks.shared_rest import shared, shares_rest
 from zoo.contract.manifest import Kernel
 from zoo.errors import VariantError
 from zoo.packaged import packaged
-from zoo.reference.gemm import activated, activated_and_quantised, gemm_fp8b128, gemm_fp8b128_k_grouped
+from zoo.reference.block_formats import block_format
+from zoo.reference.block_scaled_epilogues import Gates, made_of_sums
+from zoo.reference.gemm import gemm_fp8b128, gemm_fp8b128_k_grouped
+from zoo.reference.quantize import quantize_rows
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tools.lab.viewed import of_matrices
@@ -410,12 +413,12 @@ class Problem:
         differ = not numpy.array_equal(self.sums.cpu().numpy(), sums, equal_nan=True)
         if self.epilogue:
             factors = None if self.row_scale is None else self.row_scale.cpu().numpy()
-            gates, pow2 = self.settings["gates"], self.settings.get("scaling") == "pow2"
+            h = made_of_sums(sums, Gates(self.settings["gates"]), row_scale=factors)
             if self.dtype == "e4m3":
-                result = activated_and_quantised(sums, gates, "pow2" if pow2 else "exact", factors)
+                result = quantize_rows(h, block_format("fp8b128", scaling=self.settings.get("scaling", "exact")))
                 rights: list[numpy.ndarray] = [result.q.view(numpy.uint8), result.scales]
             else:
-                rights = [activated(sums, gates, factors)]
+                rights = [h]
             for answer, right in zip(self.answers, rights, strict=True):
                 answer = (
                     torch.where(answer.isnan(), 0x7F, answer.to(torch.float8_e4m3fn).view(torch.uint8)) if right.itemsize == 1 else answer

@@ -14,6 +14,7 @@ namespace zoo {
 struct E2m1 {
     static constexpr float MAX = 6.0f;
     static constexpr int MAX_EXPONENT = 2;
+    static constexpr int MANTISSA_BITS = 1;
 };
 
 #if __CUDA_ARCH__ >= 1000

@@ -45,6 +45,24 @@ struct E8m0Rule {
     }
 };
 
+// Two more roundings, also as data. `even` rounds the largest magnitude to the mantissa bits of an element before it takes the exponent, and
+// `ceil` takes the next power of two. Adding `carry` raises the exponent where the mantissa is large enough. A magnitude that `even` rounds to
+// 2^128 has no scale.
+template <class Element>
+struct E8m0EvenOrCeil {
+    uint32_t carry, first_without_scale;
+
+    __device__ __forceinline__ explicit E8m0EvenOrCeil(bool ceil)
+        : carry(ceil ? 0x007FFFFF : 0x00400000 >> Element::MANTISSA_BITS),
+          first_without_scale(ceil ? 0x7F800000 : 0x7F800000 - carry) {}
+
+    __device__ __forceinline__ uint32_t scale_of(float amax) const {
+        const uint32_t bits = __float_as_uint(amax);
+        const int exponent = (bits + carry) >> 23;
+        return bits >= first_without_scale ? E8M0_NAN : max(exponent - Element::MAX_EXPONENT, 0);
+    }
+};
+
 // 2^(scale - 127), exactly; NaN for 255. The scale 0 gives the subnormal 2^-127.
 __device__ __forceinline__ float e8m0_value(uint32_t scale) {
     const int bits = max(static_cast<int>(scale << 23), 0x00400000);

@@ -15,6 +15,7 @@ template <>
 struct Fp8<e4m3> {
     static constexpr float MAX = 448.0f;
     static constexpr int MAX_EXPONENT = 8;  // floor(log2(MAX))
+    static constexpr int MANTISSA_BITS = 3;
 
     // Two elements; `first` goes to the low byte.
     static __device__ __forceinline__ uint16_t encode(float first, float second) {
@@ -35,6 +36,7 @@ template <>
 struct Fp8<e5m2> {
     static constexpr float MAX = 57344.0f;
     static constexpr int MAX_EXPONENT = 15;
+    static constexpr int MANTISSA_BITS = 2;
 
     static __device__ __forceinline__ uint16_t encode(float first, float second) {
         uint16_t pair;

@@ -9,23 +9,27 @@ import pytest
 from tests.checks.described import has_rows, products_are_worked_out_once, remembered_product  # noqa: F401
 from zoo import checks
 from zoo.errors import VariantError
-from zoo.reference.gemm import activated, activated_and_quantised, rounded
+from zoo.reference.block_formats import block_format
+from zoo.reference.block_scaled_epilogues import NO_LIMIT, Gates, made_of_sums
+from zoo.reference.gemm import rounded
 from zoo.reference.gemm_powers_of_two import gemm_fp8b128_of_powers
 from zoo.reference.groups import gather
+from zoo.reference.quantize import quantize_rows
 
 GROUPINGS = ("dense", "m_grouped_contiguous", "m_grouped_masked", "m_grouped_gather")
 EPILOGUES = ("swiglu", "swiglu_fp8b128")
-ALIGNMENTS = {"a": 16, "b": 16, "d": 16, "q": 16} | dict.fromkeys(
+ALIGNMENTS = {"a": 16, "b": 16, "bias": 16, "d": 16, "q": 16} | dict.fromkeys(
     ("a_scale", "b_scale", "offsets", "m_indices", "index", "rows", "row_scale", "scales"), 4
 )
 FLOATS = dict.fromkeys(("a", "b"), ml_dtypes.float8_e4m3fn)
-FLOATS |= dict.fromkeys(("a_scale", "b_scale", "row_scale"), numpy.float32)
+FLOATS |= dict.fromkeys(("a_scale", "b_scale", "bias", "row_scale"), numpy.float32)
 MOST_ELEMENTS = 60_000
 OTHER = {"halves": "interleaved", "interleaved": "halves"}
 
 
-def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, product=remembered_product, **changed):
-    """The reference with, perhaps, one thing changed: `sums`, `gates`, `scaling`, `h`, `row_scale`, `scales`, `index`."""
+def executor(splits=1, rows_too_many=0, other_group=0, other_bias=0, refuses_to_split=True, product=remembered_product, **changed):
+    """The reference with, perhaps, one thing changed: `sums`, `gates`, `activation`, `limit`, `bias`, `scaling`, `h`, `row_scale`, `scales`,
+    `index`."""
 
     def change(what, value):
         return changed.get(what, lambda value: value)(value)
@@ -35,7 +39,8 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, pr
 
         def read(name):
             elements = numpy.ascontiguousarray(buffers[name].laid.elements(after[name]))
-            return elements.view(numpy.uint8 if buffers[name].laid.dtype == "ue8m0" else FLOATS.get(name, numpy.int32))
+            dtypes = {"ue8m0": numpy.uint8, "bf16": ml_dtypes.bfloat16}
+            return elements.view(dtypes.get(buffers[name].laid.dtype, FLOATS.get(name, numpy.int32)))
 
         def target(name):
             return buffers[name].laid.elements(after[name])
@@ -49,17 +54,23 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, pr
             taken = numpy.where((index >= 0) & (index < len(a)), index, -1)
             a, a_scale = (gather(array, taken) for array in (a, a_scale))
 
-        def multiply(place, weights, weight_scales):
+        def multiply(place, weights, weight_scales, group=0):
             if a[place].size == 0:
                 return
             sums = change("sums", product(a[place], a_scale[place], weights, weight_scales, splits))
             factors = None if row_scale is None else change("row_scale", row_scale[place])
-            gates = change("gates", settings["gates"])
+            bias = None
+            if "bias" in buffers:
+                of_groups = read("bias").reshape(-1, len(weights))
+                bias = change("bias", of_groups[(group + other_bias) % len(of_groups)])
+            activation, limit = settings.get("activation", "silu"), numpy.float32(settings.get("limit", NO_LIMIT))
+            gates = Gates(change("gates", settings["gates"]), change("activation", activation), change("limit", limit))
+            h = change("h", made_of_sums(sums, gates, bias=bias, row_scale=factors))
             if "d" in buffers:
-                d = rounded(change("h", activated(sums, gates, factors)), "bf16")
+                d = rounded(h, "bf16")
                 target("d")[place] = d.view(target("d").dtype)
             else:
-                result = activated_and_quantised(sums, gates, change("scaling", settings["scaling"]), factors)
+                result = quantize_rows(h, block_format("fp8b128", scaling=change("scaling", settings["scaling"])))
                 target("q")[place] = result.q.view(numpy.uint8)
                 target("scales")[place] = change("scales", result.scales).view(numpy.uint32)
 
@@ -67,19 +78,19 @@ def executor(splits=1, rows_too_many=0, other_group=0, refuses_to_split=True, pr
             multiply(slice(None), b, b_scale)
         elif a.ndim == 3:
             for group, used in enumerate(read("rows")):
-                multiply((group, slice(0, used + rows_too_many)), b[group], b_scale[group])
+                multiply((group, slice(0, used + rows_too_many)), b[group], b_scale[group], group)
         elif "m_indices" in buffers:
             groups = read("m_indices")
             for group in range(len(b)):
                 rows = numpy.flatnonzero(groups == group)
                 if rows.size:
                     weights = (group + other_group) % len(b)
-                    multiply(slice(rows[0], rows[-1] + 1 + rows_too_many), b[weights], b_scale[weights])
+                    multiply(slice(rows[0], rows[-1] + 1 + rows_too_many), b[weights], b_scale[weights], weights)
         else:
             begin = 0
             for group, end in enumerate(read("offsets")):
                 weights = (group + other_group) % len(b)
-                multiply(slice(begin, end + rows_too_many * (group == len(b) - 1)), b[weights], b_scale[weights])
+                multiply(slice(begin, end + rows_too_many * (group == len(b) - 1)), b[weights], b_scale[weights], weights)
                 begin = end
         return after
 
@@ -93,13 +104,13 @@ def as_numbers(scales):
     return numpy.where(scales == 255, numpy.nan, numpy.exp2(scales.astype(numpy.float64) - 127))
 
 
-def described(grouping, epilogue, splits=1, by_index=False, arch="sm_90a"):
+def described(grouping, epilogue, splits=1, by_index=False, arch="sm_90a", any_activation=0):
     arguments = {name: SimpleNamespace(alignment=alignment, forms=()) for name, alignment in ALIGNMENTS.items()}
     fields = {"op": "gemm", "formats": "fp8b128", "grouping": grouping, "extra": epilogue}
     kernel = SimpleNamespace(
         name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments, options=("gates", "scaling", "batch_invariant")
     )
-    constants = {"SPLITS": splits, "GROUPING": 3 * by_index}
+    constants = {"SPLITS": splits, "GROUPING": 3 * by_index, "ANY_ACTIVATION": any_activation}
     return kernel, SimpleNamespace(dtypes={}, constants=constants, options={}, arch=arch)
 
 
@@ -133,6 +144,36 @@ def test_on_blackwell_scales_are_powers_of_two_and_sums_exact_in_any_order(group
     assert outcome.error is None and outcome.checks >= 8
     stored = {problem.inputs[name].dtype for problem in problems(grouping, epilogue, arch="sm_100f") for name in ("a_scale", "b_scale")}
     assert stored == {None, "ue8m0"}
+
+
+def test_a_right_kernel_of_every_activation_passes():
+    outcome = check("dense", "swiglu_fp8b128", executor(), any_activation=1)
+    assert outcome.error is None and outcome.checks >= 8
+
+
+def infinity_for_the_limit(limit):
+    return numpy.float32(numpy.inf)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"activation": {"gpt_oss": "deepseek_v4", "deepseek_v4": "deepseek_v4", "silu": "silu"}.get},
+        {"activation": {"gpt_oss": "gpt_oss", "deepseek_v4": "silu", "silu": "silu"}.get},
+        {"limit": infinity_for_the_limit},
+        {"bias": numpy.zeros_like},
+        {"bias": lambda bias: numpy.roll(bias, len(bias) // 2)},
+        {"bias": lambda bias: numpy.roll(bias, 1)},
+    ],
+    ids=["no slope of gpt_oss", "no limit of deepseek_v4", "no limit", "no bias", "the bias of gates for ups", "the next bias"],
+)
+def test_another_limit_bias_or_step_is_caught(changed):
+    assert "wrong" in check("dense", "swiglu", executor(**changed), any_activation=1).error
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS[1:])
+def test_the_bias_of_another_group_is_caught(grouping):
+    assert "elements are wrong" in check(grouping, "swiglu", executor(other_bias=1), any_activation=1).error
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)

@@ -23,7 +23,8 @@ def right_call(kernel, given=("offsets",), **changed):
     M, N, K, R, _G = (values[name] for name in "MNKRG")
     blocks, columns = -(-K // 128), N // 2 if "gates" in kernel.options else N
     by_place = R if "m_grouped_masked" in kernel.name else M
-    values |= {"I": N // 2, "a_stride": K, "b_stride": K, "c_stride": N, "d_stride": columns, "q_stride": columns, "d_group": M * columns}
+    values |= {"I": N // 2, "a_stride": K, "b_stride": K, "c_stride": N, "d_stride": columns, "q_stride": columns}
+    values |= {"a_group": R * changed.get("a_stride", K), "d_group": by_place * changed.get("d_stride", columns)}
     values |= {"a_scale_row": blocks, "a_scale_block": 1, "a_scale_group": R * blocks, "a_scale_stride": M, "b_scale_stride": N}
     values |= {"b_scale_row": blocks, "b_scale_block": 1, "b_scale_group": -(-N // 128) * blocks}
     values |= {"scales_row": -(-columns // 128), "scales_block": 1, "scales_group": by_place * -(-columns // 128)}
@@ -59,6 +60,7 @@ CHANGES = {
     "rows of q that overlap": {"q_stride": 240},
     "rows of q between 16 bytes": {"q_stride": 264},
     "rows of c between words": {"c_stride": 513, "given": ("c",)},
+    "groups of a that overlap": {"a_group": 240},
     "groups of d that overlap": {"d_group": 1024},
     "rows of a_scale that overlap": {"a_scale_stride": 4},
     "rows of b_scale between 16 bytes": {"b_scale_stride": 514},

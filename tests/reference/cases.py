@@ -18,6 +18,15 @@ FORMATS = {
     "fp8b128": block_format("fp8b128"),
     "fp8b128 pow2": block_format("fp8b128", scaling="pow2"),
 }
+RULES = {  # of rows alone
+    "mxfp8 e4m3 even": block_format("mxfp8", "e4m3", rounding="even"),
+    "mxfp8 e5m2 even": block_format("mxfp8", "e5m2", rounding="even"),
+    "mxfp8 e4m3 ceil": block_format("mxfp8", "e4m3", rounding="ceil"),
+    "mxfp4 even": block_format("mxfp4", rounding="even"),
+    "mxfp4 ceil": block_format("mxfp4", rounding="ceil"),
+    "nvfp4 subnormal": block_format("nvfp4", tensor_scale=0.002, smallest_scale="subnormal"),
+}
+every_rule = pytest.mark.parametrize("format", (FORMATS | RULES).values(), ids=FORMATS | RULES)
 every_format = pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
 every_packed_format, every_blocked_format = (
     pytest.mark.parametrize("format", chosen.values(), ids=chosen)

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.reference.cases import DTYPES, any_bits, bytes_of, every_bf16, every_format
+from tests.reference.cases import DTYPES, any_bits, bytes_of, every_bf16, every_format, every_rule
 from tests.reference.exact import block as exact_block
 from tests.reference.exact import round32
 from tests.reference.test_formats import nearest_code, values_of
@@ -35,7 +35,7 @@ def quantize_block(first, rest, format, dtype=np.float32):
 
 def rule_of(format):
     if format.name == "nvfp4":
-        return "nvfp4", {"tensor_scale": format.tensor_scale}
+        return "nvfp4", {"tensor_scale": format.tensor_scale, "subnormal": format.rule.smallest_scale == "subnormal"}
     if format.name == "fp8b128":
         return "fp8b128", {"pow2": format.rule.scaling == "pow2"}
     return "mx", {"element": format.element.name, "rounding": format.rule.rounding}
@@ -68,6 +68,11 @@ def rule_of(format):
         (block_format("nvfp4", tensor_scale=1.0), 2.0**-8, 0.0, 0x08, [0x0, 0x0]),
         (block_format("nvfp4", tensor_scale=1.0), 2.0**-7, 0.0, 0x08, [0x1, 0x0]),
         (block_format("nvfp4", tensor_scale=1.0), 1e9, 448.0, 0x7E, [0x7, 0x2]),
+        # down to 2^-9 (0x01) where asked: 6 * 2^-9 is the largest element then, and 7.5 * 2^-9 has the tie between 2^-9 and 2^-8, to even.
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 6 * 2.0**-9, 2.0**-10, 0x01, [0x7, 0x1]),
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 9 * 2.0**-9, 2.0**-8, 0x02, [0x6, 0x2]),
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 2.0**-12, 0.0, 0x01, [0x0, 0x0]),
+        (block_format("nvfp4", tensor_scale=1.0, smallest_scale="subnormal"), 6.0, -0.5, 0x38, [0x7, 0x9]),
         # tensor scale 1/4 and a block of 6: relative scale 4 (0x48).
         (block_format("nvfp4", tensor_scale=0.25), 6.0, 3.0, 0x48, [0x7, 0x5]),
         # fp8b128: scale 1 and 2; halfway between 448 and the missing 480 nothing can lie.
@@ -82,13 +87,51 @@ def test_vectors_worked_out_by_hand(format, first, rest, scale, codes):
     assert quantize_block(first, rest, format) == (scale, codes)
 
 
-@every_format
+def scale_in_float64(amax, element, rounding):
+    """The rules by the exponent, stated in float64: for magnitudes whose scales are between 2^-127 and 2^127."""
+    bits, exponent_of_largest = {"e4m3": (3, 8), "e5m2": (2, 15), "e2m1": (1, 2)}[element]
+    mantissa, exponent = np.frexp(np.float64(amax))  # a mantissa in [0.5, 1)
+    if rounding == "even":
+        mantissa = np.round(mantissa * 2 ** (bits + 1)) / 2 ** (bits + 1)
+    raised = mantissa == 1 or (rounding == "ceil" and mantissa != 0.5)
+    return 127 + exponent - 1 + raised - exponent_of_largest
+
+
+@pytest.mark.parametrize("rounding", ["floor", "even", "ceil"])
+@pytest.mark.parametrize("element", ["e4m3", "e5m2", "e2m1"])
+def test_roundings_part_where_float64_says(element, rounding):
+    format = block_format("mxfp4", rounding=rounding) if element == "e2m1" else block_format("mxfp8", element, rounding=rounding)
+    for boundary in (1.0, 1.5, 1.75, 1.875, 1.9375):  # ceil; the largest e2m1; the largest of fp8 and even of e2m1, e5m2 and e4m3
+        for exponent in (-60, 0, 15, 60):
+            exact = np.float32(np.ldexp(boundary, exponent))
+            for amax in (np.nextafter(exact, np.float32(0)), exact, np.nextafter(exact, np.float32(np.inf))):
+                scales = format.scales(np.array([[amax]], np.float32))
+                assert bytes_of(scales)[0, 0] == scale_in_float64(amax, element, rounding), (boundary, exponent)
+
+
+def test_even_has_no_scale_for_what_it_rounds_to_infinity_and_ceil_has_for_every_number():
+    most = np.float32(1.9375 * 2.0**127)
+    even, ceil = (block_format("mxfp8", rounding=rounding) for rounding in ("even", "ceil"))
+    assert quantize_block(most, 1.0, even) == (255, [0x7F, 0x7F])
+    assert quantize_block(np.nextafter(most, np.float32(0)), 0.0, even) == (254 - 8, [0x7E, 0x00])
+    assert quantize_block(FLOAT32_MAX, 0.0, ceil) == (255 - 8, [0x78, 0x00])
+
+
+@pytest.mark.parametrize("rounding", ["even", "ceil"])
+def test_subnormal_magnitudes_have_the_smallest_scale(rounding):
+    for amax in (2.0**-149, 2.0**-126 - 2.0**-149):
+        assert quantize_block(np.float32(amax), 0.0, block_format("mxfp8", rounding=rounding))[0] == 0
+
+
+@every_rule
 def test_zero_block_has_its_own_scale_and_keeps_signs(format):
     scale = {"mxfp8": 0, "mxfp4": 0, "nvfp4": 0x08, "fp8b128": 1.0}[format.name]
+    if format.name == "nvfp4" and format.rule.smallest_scale == "subnormal":
+        scale = 0x01
     assert quantize_block(-0.0, 0.0, format) == (scale, [0x8 if format.packed else 0x80, 0x00])
 
 
-@every_format
+@every_rule
 @every_dtype
 @pytest.mark.parametrize("special", [np.nan, -np.nan, np.inf, -np.inf])
 def test_nan_or_infinity_stays_in_its_block(format, dtype, special):
@@ -113,7 +156,7 @@ def test_nan_or_infinity_stays_in_its_block(format, dtype, special):
         assert (poisoned == (0x00 if format.packed else 0x7F)).all()
 
 
-@every_format
+@every_rule
 def test_one_huge_element_leaves_the_rest_zero_with_their_signs(format):
     huge = float(2**126) if format.name != "nvfp4" else 2688 * 0.002
     scale, (largest, other) = quantize_block(huge, -1e-7, format)
@@ -131,7 +174,7 @@ def test_largest_float32_is_a_number(format):
     assert values[largest] > values[smaller] > 0 and np.isfinite(values[largest])
 
 
-@every_format
+@every_rule
 @every_dtype
 def test_random_blocks_of_all_exponents_equal_exact_arithmetic(format, dtype):
     x = any_bits((40, format.block), dtype, seed=5)
@@ -141,7 +184,7 @@ def test_random_blocks_of_all_exponents_equal_exact_arithmetic(format, dtype):
         assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
-@every_format
+@every_rule
 def test_blocks_of_one_binade_equal_exact_arithmetic(format):
     # All exponents in one block leave most elements zero; here every element matters.
     random = np.random.default_rng(6)
@@ -153,7 +196,7 @@ def test_blocks_of_one_binade_equal_exact_arithmetic(format):
             assert (scale, found.tolist()) == exact_block(values, rule, **options)
 
 
-@every_format
+@every_rule
 def test_every_bf16_pattern_in_company_equals_exact_arithmetic(format):
     finite = every_bf16()[0]
     finite = finite[np.isfinite(finite.astype(np.float32))]

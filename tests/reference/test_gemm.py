@@ -8,10 +8,9 @@ import pytest
 
 from zoo.emulator import arithmetic, number_formats
 from zoo.reference.block_formats import block_format
+from zoo.reference.block_scaled_epilogues import Gates, made_of_sums
 from zoo.reference.gemm import (
     accumulated,
-    activated,
-    activated_and_quantised,
     error_bound,
     exact,
     gemm_fp8b128,
@@ -115,16 +114,4 @@ def test_the_activation_is_silu_of_the_gates_times_ups_times_the_rows_factor(gat
     factors = random.uniform(0.1, 1, 9).astype(np.float32)
     sums = np.hstack([gate, up]) if gates == "halves" else np.stack([gate, up], 2).reshape(9, 80)
     expected = gate / (1 + np.exp(-gate)) * up * factors[:, None]
-    np.testing.assert_allclose(activated(sums.astype(np.float32), gates, factors), expected, rtol=1e-5, atol=1e-12)
-
-
-def test_quantised_activations_are_those_of_the_quantiser_that_follows_an_unrounded_product():
-    random = np.random.default_rng(9)
-    sums = random.standard_normal((5, 2 * 272)).astype(np.float32)
-    result = activated_and_quantised(sums, "halves", "pow2")
-    assert result.q.shape == (5, 272) and result.scales.shape == (5, 3)
-    back = result.q.astype(np.float32) * np.repeat(result.scales, 128, axis=1)[:, :272]
-    h = activated(sums, "halves")
-    largest = np.abs(h[:, 256:]).max(axis=1)
-    assert (np.abs(back - h) <= np.maximum(np.abs(h) / 16, np.repeat(result.scales, 128, axis=1)[:, :272] / 1024)).all()
-    assert (largest / result.scales[:, 2] <= 448).all() and (largest / result.scales[:, 2] > 224).all()
+    np.testing.assert_allclose(made_of_sums(sums.astype(np.float32), Gates(gates), row_scale=factors), expected, rtol=1e-5, atol=1e-12)

@@ -4,12 +4,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from zoo.reference.block_formats import NAN, block_format
+from zoo.reference.block_formats import NAN
 from zoo.reference.float32 import fused_multiply_add
 from zoo.reference.gemm import (
     accumulated,
-    activated,
-    activated_and_quantised,
     error_bound,
     exact,
     gemm_fp8b128,
@@ -18,8 +16,6 @@ from zoo.reference.gemm import (
     rounded,
     scaled,
 )
-from zoo.reference.quantize import quantize_rows
-from zoo.reference.swiglu import swiglu
 
 E4M3 = ml_dtypes.float8_e4m3fn
 ONE = np.ones((1, 1), np.float32)
@@ -163,22 +159,6 @@ def test_rows_are_multiplied_by_their_factor_and_an_infinity_is_no_warning():
         gemm_fp8b128(row(448.0), ONE * 3e38, row(448.0), ONE)
         gemm_fp8b128_k_grouped(row(448.0), ONE * 3e38, row(448.0), ONE, np.array([1]))
     assert found.tolist() == [[4, np.inf], [1, -2]] and over[0, 1] == np.inf and found.dtype == np.float32
-
-
-def test_gated_units_are_those_of_the_order_and_times_the_factor_of_their_row():
-    random = np.random.default_rng(1)
-    sums, factors = random.standard_normal((3, 12)).astype(np.float32), np.array([1, 2, 0.5], np.float32)
-    for order in ("halves", "interleaved"):
-        h = swiglu(sums, order)
-        np.testing.assert_array_equal(activated(sums, order), h)
-        np.testing.assert_array_equal(activated(sums, order, factors), h * factors[:, None])
-        for scaling in ("exact", "pow2"):
-            expected = quantize_rows(h * factors[:, None], block_format("fp8b128", scaling=scaling))
-            found = activated_and_quantised(sums, order, scaling, factors)
-            np.testing.assert_array_equal(found.q.view(np.uint8), expected.q.view(np.uint8))
-            np.testing.assert_array_equal(found.scales, expected.scales)
-    np.testing.assert_array_equal(activated(sums), swiglu(sums, "halves"))
-    assert (swiglu(sums, "halves") != swiglu(sums, "interleaved")).any()
 
 
 def test_numbers_below_all_normal_ones_are_zeros_to_the_cache_that_adds_and_to_nothing_else():

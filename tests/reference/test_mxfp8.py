@@ -191,7 +191,7 @@ def test_dequantised_is_within_half_a_step_of_the_block_maximum(element, roundin
     [
         ((2, 48), {}, "K = 48 is not a multiple of 32"),
         ((2, 64), {"element": "e2m1"}, "'e4m3' or 'e5m2', not 'e2m1'"),
-        ((2, 64), {"rounding": "even"}, "'floor' or 'rceil', not 'even'"),
+        ((2, 64), {"rounding": "up"}, "'even' or 'ceil', not 'up'"),
         ((2, 64), {"layout": "mn_major"}, "'plain' or 'blocked', not 'mn_major'"),
     ],
 )

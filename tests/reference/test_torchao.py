@@ -37,7 +37,7 @@ def as_numpy(x):
 
 
 @pytest.mark.parametrize("layout", ["plain", "blocked"])
-@pytest.mark.parametrize("rounding", ["floor", "rceil"])
+@pytest.mark.parametrize("rounding", ["floor", "rceil", "even", "ceil"])
 @pytest.mark.parametrize("element", ["e4m3", "e5m2"])
 def test_same_bytes_as_to_mx(element, rounding, layout):
     mode = getattr(config.ScaleCalculationMode, rounding.upper())

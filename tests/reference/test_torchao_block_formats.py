@@ -45,7 +45,7 @@ def inputs():
 
 
 @pytest.mark.parametrize("layout", ["plain", "blocked"])
-@pytest.mark.parametrize("rounding", ["floor", "rceil"])
+@pytest.mark.parametrize("rounding", ["floor", "rceil", "even", "ceil"])
 def test_mxfp4_is_to_mx(rounding, layout):
     mode = getattr(config.ScaleCalculationMode, rounding.upper())
     for x in inputs():

@@ -27,6 +27,7 @@ class KernelFormat:
 
     record: Format
     element: ElementFormat
+    options: Mapping[str, tuple[str, ...]]  # those about scales that the kernel has, with their values
 
     @property
     def rule(self) -> type[Rule]:
@@ -50,8 +51,7 @@ class KernelFormat:
     @property
     def choices(self) -> tuple[dict[str, str], ...]:
         """What a launch may choose about the scales: one empty choice where it is nothing."""
-        options = self.rule.choices
-        return tuple(dict(zip(options, values, strict=True)) for values in product(*options.values()))
+        return tuple(dict(zip(self.options, values, strict=True)) for values in product(*self.options.values()))
 
     @property
     def row_unit(self) -> int:
@@ -60,7 +60,7 @@ class KernelFormat:
 
     def made(self, settings: Mapping[str, str], tensor_scale: numpy.ndarray | float | None = None) -> BlockFormat:
         """As a launch with these settings, and this scale of the tensor if it takes one, wants it."""
-        chosen = {name: settings[name] for name in self.rule.choices if name in settings}
+        chosen = {name: settings[name] for name in self.options if name in settings}
         return block_format(self.record.name, self.element.name, tensor_scale=tensor_scale if self.relative else None, **chosen)
 
     def columns(self, count: int) -> int:
@@ -83,7 +83,8 @@ def format_of(kernel: Kernel, variant: Variant) -> KernelFormat:
     stored = variant.dtypes.get("q", variant.dtypes.get("q_rows", record.elements[0]))
     if stored not in record.elements:
         raise NoChecks(kernel, f"{record.name} of {stored}", "add this dtype to the format's record in zoo/contract/formats.py")
-    return KernelFormat(record, ELEMENTS[stored.removesuffix("x2")])
+    options = {name: kernel.options[name].values for name in record.rule.choices if name in kernel.options}
+    return KernelFormat(record, ELEMENTS[stored.removesuffix("x2")], options)
 
 
 def stored_as(format: BlockFormat) -> str | None:

@@ -413,6 +413,8 @@ _PLACES = (
 
 def _m_grouped_masked(kernel: Kernel, variant: Variant, on: Arithmetic) -> Iterator[Problem]:
     dtypes = _dtypes_of_d(kernel, variant)
+    if on is HOPPER:
+        yield from _strided_groups(dtypes)
     for index, (N, K, rows, used) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), index % 2
@@ -444,6 +446,34 @@ def _m_grouped_masked(kernel: Kernel, variant: Variant, on: Arithmetic) -> Itera
     inputs, sums = _underflowing_group(9, 136, 144, on)
     inputs |= {name: Placed(inputs[name].values[None]) for name in ("a", "a_scale")} | {"rows": Placed(numpy.array([9], numpy.int32))}
     yield Problem("one place: sums too small for a number, half of them -0", inputs, _d(sums, next(dtypes), shape=(1, 9, 136)))
+
+
+def _strided_groups(dtypes: Iterator[str]) -> Iterator[Problem]:
+    """Places as heads are, (R, G, K) and (R, G, N) in memory, or further apart than their rows need; all rows used, or some."""
+    several = [place for place in _PLACES if len(place[3]) > 1]
+    for index, ((N, K, rows, used), as_heads) in enumerate(itertools.product(several, (True, False))):
+        G = len(used)
+        used = (rows,) * G if index % 3 == 0 else used
+        arrays, sums = _groups(G * rows, N, K, tuple(size for count in used for size in (count, rows - count)), False, HOPPER)
+        nobody = numpy.arange(rows)[None, :] >= numpy.array(used, int)[:, None]
+        a = arrays["a"].reshape(G, rows, K).copy()
+        a[nobody] = numpy.nan
+        strides_of_a, strides_of_d = (
+            (length, G * length + 16, 1) if as_heads else (rows * length + 16, length, 1) for length in (K + 16, N + 8)
+        )
+        factors = _factors(G * rows)
+        inputs = {
+            "a": Placed(a, strides_of_a),
+            "a_scale": Placed(arrays["a_scale"].reshape(G, rows, -(-K // BLOCK))),
+            "b": Placed(arrays["b"][::2]),
+            "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
+            "row_scale": Placed(factors.reshape(G, rows)),
+            "rows": Placed(numpy.array(used, numpy.int32)),
+        }
+        shape = (G, rows, N)
+        untouched = numpy.broadcast_to(nobody[:, :, None], shape)
+        words = f"{G} {'heads' if as_heads else 'places apart'} of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
+        yield Problem(words, inputs, _d(sums, next(dtypes), strides_of_d, untouched, factors, shape))
 
 
 # (M, N, K, sizes of groups along K): that end within a block of 128, within 16, at the edge, one after it; empty ones first, last

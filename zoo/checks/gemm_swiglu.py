@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Protocol
 
@@ -29,10 +30,15 @@ from zoo.checks.gemm import (
     sums_of_indexed,
     with_bytes,
 )
+from zoo.checks.pairs import Drawn, Pairs
 from zoo.checks.problem import Later, Placed, Problem, numbers_of_multiprocessors
 from zoo.contract.manifest import Kernel, Variant
-from zoo.reference.gemm import activated, activated_and_quantised, rounded
+from zoo.reference.block_formats import block_format
+from zoo.reference.block_scaled_epilogues import NO_LIMIT, Gates, made_of_sums
+from zoo.reference.gemm import rounded
 from zoo.reference.groups import gather
+from zoo.reference.quantize import quantize_rows
+from zoo.reference.swiglu import ACTIVATIONS
 
 BLOCK = 128
 Make = Callable[[int, int, int], dict[str, numpy.ndarray]]  # the operands of M, I and K
@@ -49,6 +55,7 @@ _SHAPES = (
     (128, 272, 400, "interleaved"),
     (300, 336, 272, "interleaved"), (200, 448, 144, "halves"), (517, 80, 656, "interleaved"),
 )  # fmt: skip
+_BIASES = ((numpy.inf,), (-numpy.inf, -3.0e38), (numpy.nan,), (0.0, -0.0, 2.0**-149, 2.0**-126), (3.0e38, -3.0e38))
 _SPECIAL_SHAPES = ((9, 80, 48, "interleaved"), (18, 64, 48, "halves"), (70, 192, 144, "halves"), (150, 272, 144, "interleaved"))
 
 # (M, I, K, sizes of groups, gates): groups that end within a tile, at its edge, one after it; empty ones first, last and in a
@@ -105,13 +112,93 @@ def problems(kernel: Kernel, variant: Variant) -> Iterator[Problem]:
         "m_grouped_gather": _m_grouped_gather,
     }
     results = _Rounded() if kernel.fields["extra"] == "swiglu" else _Quantised()
-    make = makers[kernel.fields["grouping"]]
+    make, steps = makers[kernel.fields["grouping"]], _Steps(variant)
     if arithmetic_of(variant) is BLACKWELL:
-        return map(with_bytes, make(variant, results, BLACKWELL), itertools.cycle(_AS_BYTES))
-    return itertools.chain(make(variant, results, HOPPER), some_of_bytes(make(variant, results, HOPPER_OF_BYTES)))
+        return map(with_bytes, make(variant, results, steps, BLACKWELL), itertools.cycle(_AS_BYTES))
+    return itertools.chain(make(variant, results, steps, HOPPER), some_of_bytes(make(variant, results, steps, HOPPER_OF_BYTES)))
 
 
 _AS_BYTES: tuple[tuple[str, ...], ...] = ((), ("a_scale",), ("b_scale",), ("a_scale", "b_scale"))
+
+
+@dataclass(frozen=True)
+class _Finish:
+    """What is made of the sums of rows."""
+
+    gates: Gates
+    bias: numpy.ndarray | None  # of each group (G, 2 I)
+    groups: numpy.ndarray  # of each row; -1: nobody's
+    row_scale: numpy.ndarray | None
+
+    def h(self, sums: numpy.ndarray) -> numpy.ndarray:
+        bias = None if self.bias is None or not len(self.bias) else self.bias[numpy.maximum(self.groups, 0)]
+        return made_of_sums(sums, self.gates, bias=bias, row_scale=self.row_scale)
+
+    @property
+    def settings(self) -> dict[str, str | int | float]:
+        given: dict[str, str | int | float] = {"gates": self.gates.order}
+        if self.gates.activation != "silu":
+            given["activation"] = self.gates.activation
+        if self.gates.limit != NO_LIMIT:
+            given["limit"] = float(self.gates.limit)
+        return given
+
+    @property
+    def words(self) -> str:
+        said = "" if self.gates.activation == "silu" else f" {self.gates.activation}"
+        said += "" if self.gates.limit == NO_LIMIT else f" {self.gates.limit:g}"
+        return self.gates.order + said + ("" if self.bias is None else f", bias of {self.bias.dtype}")
+
+    def placed(self, places: int = 0, one: bool = False) -> dict[str, Placed]:
+        """Inputs. places: how many rows the place of a group has, if groups have places. one: there are no groups."""
+        found = {} if self.bias is None else {"bias": Placed(self.bias[0] if one else self.bias)}
+        if self.row_scale is not None:
+            found["row_scale"] = Placed(self.row_scale.reshape(-1, places) if places else self.row_scale)
+        return found
+
+
+class _Steps:
+    """Draws what a launch chooses: the activation, its limit, and a bias."""
+
+    def __init__(self, variant: Variant) -> None:
+        """On Hopper a variant computes silu without a bias, or everything else."""
+        on_blackwell = arithmetic_of(variant) is BLACKWELL
+        self.others = on_blackwell or bool(variant.constants.get("ANY_ACTIVATION"))
+        made = itertools.product(ACTIVATIONS, (None, "f32", "bf16"))
+        self._made = [one for one in made if on_blackwell or one != ("silu", None)]
+        properties = {"order": ("halves", "interleaved"), "scales": (False, True), "made": self._made, "limit": (0.5, 7.0, None)}
+        self._pairs = Pairs(properties, 0, _idle)
+
+    def finish(
+        self,
+        order: str,
+        columns: int,
+        groups: numpy.ndarray,
+        count: int,
+        row_scale: numpy.ndarray | None = None,
+        zeros: bool = False,
+        biases: tuple[float, ...] = (),
+    ) -> _Finish:
+        """groups: of each row; count: how many there are. zeros: nothing is added to the sums. biases: among the numbers of the bias."""
+        if not self.others:  # silu without a bias
+            return _Finish(Gates(order), None, groups, row_scale)
+        made = [one for one in self._made if (one[1] == "f32" if biases else one[1] is None or not zeros)]
+        drawn = self._pairs.draw({"order": (order,), "scales": (row_scale is not None,), "made": made}, seen=len(groups) > 0)
+        (activation, dtype), limit = drawn["made"], drawn["limit"]
+        bias = None
+        if dtype is not None:
+            bias = numpy.random.default_rng([columns, count, len(groups)]).standard_normal((count, 2 * columns)).astype(numpy.float32)
+            if biases:
+                odd = bias[:, columns // 3 :: 7]
+                odd[...] = numpy.resize(numpy.array(biases, numpy.float32), odd.shape)
+            bias = bias.astype(ml_dtypes.bfloat16) if dtype == "bf16" else bias
+        gates = Gates(order, activation, NO_LIMIT if limit is None else numpy.float32(limit))
+        return _Finish(gates, bias, groups, row_scale)
+
+
+def _idle(drawn: Drawn) -> set[str]:
+    """silu has no limit."""
+    return {"limit"} if drawn["made"][0] == "silu" else set()
 
 
 class _Results(Protocol):
@@ -120,14 +207,8 @@ class _Results(Protocol):
     def takes(self, columns: int) -> bool: ...
 
     def __call__(
-        self,
-        sums: Sums,
-        shape: tuple[int, ...],
-        gates: str,
-        row_scale: numpy.ndarray | None,
-        turn: int,
-        untouched: numpy.ndarray | None = None,
-    ) -> tuple[Later, dict[str, str], str]: ...
+        self, sums: Sums, shape: tuple[int, ...], finish: _Finish, turn: int, untouched: numpy.ndarray | None = None
+    ) -> tuple[Later, dict[str, str | int | float], str]: ...
 
 
 class _Rounded:
@@ -137,19 +218,13 @@ class _Rounded:
         return True
 
     def __call__(
-        self,
-        sums: Sums,
-        shape: tuple[int, ...],
-        gates: str,
-        row_scale: numpy.ndarray | None,
-        turn: int,
-        untouched: numpy.ndarray | None = None,
-    ) -> tuple[Later, dict[str, str], str]:
+        self, sums: Sums, shape: tuple[int, ...], finish: _Finish, turn: int, untouched: numpy.ndarray | None = None
+    ) -> tuple[Later, dict[str, str | int | float], str]:
         def outputs() -> dict[str, Placed]:
-            d = rounded(activated(sums(), gates, row_scale), "bf16").reshape(shape)
+            d = rounded(finish.h(sums()), "bf16").reshape(shape)
             return {"d": Placed(d, _rows_apart(d.shape, 8 * (turn % 2)), untouched=_like(untouched, d))}
 
-        return Later(outputs), {"gates": gates}, ""
+        return Later(outputs), finish.settings, ""
 
 
 class _Quantised:
@@ -159,25 +234,19 @@ class _Quantised:
         return columns % 16 == 0
 
     def __call__(
-        self,
-        sums: Sums,
-        shape: tuple[int, ...],
-        gates: str,
-        row_scale: numpy.ndarray | None,
-        turn: int,
-        untouched: numpy.ndarray | None = None,
-    ) -> tuple[Later, dict[str, str], str]:
+        self, sums: Sums, shape: tuple[int, ...], finish: _Finish, turn: int, untouched: numpy.ndarray | None = None
+    ) -> tuple[Later, dict[str, str | int | float], str]:
         scaling, mn_major = ("exact", "pow2")[turn % 2], turn // 2 % 2 == 1
 
         def outputs() -> dict[str, Placed]:
-            result = activated_and_quantised(sums(), gates, scaling, row_scale)
+            result = quantize_rows(finish.h(sums()), block_format("fp8b128", scaling=scaling))
             q, scales = (part.reshape(*shape[:-1], part.shape[-1]) for part in (result.q, result.scales))
             return {
                 "q": Placed(q, _rows_apart(q.shape, 16 * (turn % 2)), untouched=_like(untouched, q)),
                 "scales": Placed(scales, _scale_strides(scales.shape, mn_major, turn % 3 % 2), untouched=_like(untouched, scales)),
             }
 
-        return Later(outputs), {"gates": gates, "scaling": scaling}, f", {scaling}, scales {'mn_major' if mn_major else 'plain'}"
+        return Later(outputs), {**finish.settings, "scaling": scaling}, f", {scaling}, scales {'mn_major' if mn_major else 'plain'}"
 
 
 def _like(rows: numpy.ndarray | None, array: numpy.ndarray) -> numpy.ndarray | None:
@@ -197,7 +266,7 @@ def _scale_strides(shape: tuple[int, ...], mn_major: bool, gap: int) -> tuple[in
     return strides if len(shape) == 2 else ((blocks if mn_major else rows) * pitch, *strides)
 
 
-def _dense(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
+def _dense(variant: Variant, results: _Results, steps: _Steps, on: Arithmetic) -> Iterator[Problem]:
     splits = variant.constants.get("SPLITS", 1)
     numbers = numbers_of_multiprocessors() if on is BLACKWELL else itertools.repeat(None)
 
@@ -209,18 +278,20 @@ def _dense(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Prob
         turn: int,
         row_scale: numpy.ndarray | None = None,
         invariant: bool = False,
+        zeros: bool = False,
+        biases: tuple[float, ...] = (),
     ) -> Problem:
         arrays, sums = _row_by_row(make, *shape, on) if invariant else _multiplied(make, *shape, splits, on)
-        outputs, settings, words = results(sums, shape[:2], gates, row_scale, turn)
+        finish = steps.finish(gates, shape[1], numpy.zeros(shape[0], int), 1, row_scale, zeros, biases)
+        outputs, settings, words = results(sums, shape[:2], finish, turn)
         if invariant:
             settings["batch_invariant"] = "yes"
         gap = turn % 3
         strides: dict[str, tuple[int, ...]] = {"a": (arrays["a"].shape[1] + 16 * gap, 1), "b": (arrays["b"].shape[1] + 32 * gap, 1)}
         strides |= {name: _scale_strides(arrays[name].shape, turn % 2 == 1, gap) for name in ("a_scale", "b_scale")}
-        inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()}
-        if row_scale is not None:
-            inputs["row_scale"] = Placed(row_scale)
-        return Problem(f"{' x '.join(map(str, shape))}{name}, {gates}{words}", inputs, outputs, settings, multiprocessors=next(numbers))
+        inputs = {name: Placed(array, strides[name]) for name, array in arrays.items()} | finish.placed(one=True)
+        name = f"{' x '.join(map(str, shape))}{name}, {finish.words}{words}"
+        return Problem(name, inputs, outputs, settings, multiprocessors=next(numbers))
 
     for turn, (M, columns, K, gates) in enumerate(_SHAPES):
         if results.takes(columns):
@@ -233,9 +304,12 @@ def _dense(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Prob
         yield problem(": a NaN scale of a stays in its row", _nan_in_a_scale, shape, gates, turn + 2)
         yield problem(": a NaN scale of b stays in its 128 rows", _nan_in_b_scale, shape, gates, turn + 3)
         yield problem(": gates and ups of all magnitudes", _wild, shape, gates, turn + 1)
-        yield problem(": rows of zeros have the scale 1", _zero_rows, shape, gates, turn)
+        yield problem(": rows of zeros have the scale 1", _zero_rows, shape, gates, turn, zeros=True)
         if on is not BLACKWELL:  # what is below all numbers decides over a scale, and may differ from GPU to GPU
-            yield problem(": sums too small for a number, half of them -0", _underflowing, shape, gates, turn)
+            yield problem(": sums too small for a number, half of them -0", _underflowing, shape, gates, turn, zeros=True)
+        for biases in _BIASES if steps.others else ():
+            said = " and ".join(map(str, biases))
+            yield problem(f": a bias of {said} stays in its column, or its block", _operands, shape, gates, turn, biases=biases)
         factors = _row_scales(shape[0])
         odd = numpy.array([0, -1, numpy.inf, numpy.nan, 2.0**-140, 2.0**120], numpy.float32)[: shape[0]]
         factors[: len(odd)] = odd
@@ -270,7 +344,7 @@ def _row_by_row(make: Make, M: int, columns: int, K: int, on: Arithmetic) -> tup
     return arrays, cache(lambda: numpy.vstack([on.product(a[row : row + 1], a_scale[row : row + 1], b, b_scale) for row in range(M)]))
 
 
-def _m_indices(results: _Results, on: Arithmetic) -> Iterator[Problem]:
+def _m_indices(results: _Results, steps: _Steps, on: Arithmetic) -> Iterator[Problem]:
     for turn, (columns, K, runs, gates) in enumerate(_RUNS):
         m_indices = numpy.repeat(*numpy.array(runs, numpy.int32).T).astype(numpy.int32)
         M, groups, row_scale = len(m_indices), 5, _row_scales(len(m_indices)) if turn % 2 else None
@@ -280,41 +354,39 @@ def _m_indices(results: _Results, on: Arithmetic) -> Iterator[Problem]:
         arrays = _for(on, arrays)
         arrays["a"][m_indices < 0], arrays["a_scale"][m_indices < 0] = numpy.nan, numpy.nan
         sums = sums_of_indexed(arrays["a"], arrays["a_scale"], arrays["b"], arrays["b_scale"], m_indices, on)
-        outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn, m_indices < 0)
-        inputs = {name: Placed(array) for name, array in arrays.items()} | {"m_indices": Placed(m_indices)}
-        if row_scale is not None:
-            inputs["row_scale"] = Placed(row_scale)
+        finish = steps.finish(gates, columns, m_indices, groups, row_scale)
+        outputs, settings, words = results(sums, (M, columns), finish, turn, m_indices < 0)
+        inputs = {name: Placed(array) for name, array in arrays.items()} | {"m_indices": Placed(m_indices)} | finish.placed()
         rows = ", ".join(f"{count} of {group}" for group, count in runs)
-        yield Problem(f"{columns} x {K}, {gates}, rows {rows}, NaN in those of -1{words}", inputs, outputs, settings)
+        yield Problem(f"{columns} x {K}, {finish.words}, rows {rows}, NaN in those of -1{words}", inputs, outputs, settings)
 
 
-def _m_grouped_contiguous(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
+def _m_grouped_contiguous(variant: Variant, results: _Results, steps: _Steps, on: Arithmetic) -> Iterator[Problem]:
     by_index = variant.constants.get("GROUPING") == 3 or variant.constants.get("INDEXED") == 1
     if by_index:
-        yield from _m_indices(results, on)
+        yield from _m_indices(results, steps, on)
     for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
         for special in (False, True):
             row_scale = _row_scales(M) if special and turn % 2 else None
             arrays, sums = _grouped(M, columns, K, sizes, special, on)
             ends = numpy.cumsum(sizes).astype(numpy.int32)
-            outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
+            finish = steps.finish(gates, columns, group_of_rows(M, sizes), len(sizes), row_scale)
+            outputs, settings, words = results(sums, (M, columns), finish, turn + special, numpy.arange(M) >= sum(sizes))
             gap = turn % 2
             strides = {"a": (K + 16 * gap, 1), "b": (2 * columns * (K + 16 * gap), K + 16 * gap, 1)}
             strides["a_scale"] = _scale_strides(arrays["a_scale"].shape, gap == 1, 0)
-            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
+            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()} | finish.placed()
             if by_index:
                 inputs["m_indices"] = Placed(group_of_rows(M, sizes))
             else:
                 inputs["offsets"] = Placed(ends)
-            if row_scale is not None:
-                inputs["row_scale"] = Placed(row_scale)
             groups = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
-            name = f"{M} x {columns} x {K}, {gates}, groups {groups}{words}"
+            name = f"{M} x {columns} x {K}, {finish.words}, groups {groups}{words}"
             name += ", NaN in the rows of nobody and in the first of every second group" * special
             yield Problem(name, inputs, outputs, settings)
 
 
-def _m_grouped_masked(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
+def _m_grouped_masked(variant: Variant, results: _Results, steps: _Steps, on: Arithmetic) -> Iterator[Problem]:
     for turn, (columns, K, rows, used, gates) in enumerate(_PLACES):
         for special in (False, True):
             G, gap = len(used), turn % 2
@@ -325,7 +397,8 @@ def _m_grouped_masked(variant: Variant, results: _Results, on: Arithmetic) -> It
             a = arrays["a"].reshape(G, rows, K).copy()
             if special:
                 a[nobody] = numpy.nan
-            outputs, settings, words = results(sums, (G, rows, columns), gates, row_scale, turn + special, nobody)
+            finish = steps.finish(gates, columns, numpy.repeat(numpy.arange(G), rows), G, row_scale)
+            outputs, settings, words = results(sums, (G, rows, columns), finish, turn + special, nobody)
             a_scale = arrays["a_scale"].reshape(G, rows, -(-K // BLOCK))
             inputs = {
                 "a": Placed(a, (rows * (K + 16 * gap), K + 16 * gap, 1)),
@@ -333,28 +406,26 @@ def _m_grouped_masked(variant: Variant, results: _Results, on: Arithmetic) -> It
                 "b": Placed(arrays["b"][::2]),
                 "b_scale": Placed(numpy.ascontiguousarray(arrays["b_scale"][::2])),
                 "rows": Placed(numpy.array(used, numpy.int32)),
+                **finish.placed(rows),
             }
-            if row_scale is not None:
-                inputs["row_scale"] = Placed(row_scale.reshape(G, rows))
-            name = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, {columns} x {K}, {gates}{words}"
+            name = f"{G} places of {rows} rows, used {' '.join(map(str, used))}, {columns} x {K}, {finish.words}{words}"
             yield Problem(name + ", NaN in the others" * special, inputs, outputs, settings)
 
 
-def _m_grouped_gather(variant: Variant, results: _Results, on: Arithmetic) -> Iterator[Problem]:
+def _m_grouped_gather(variant: Variant, results: _Results, steps: _Steps, on: Arithmetic) -> Iterator[Problem]:
     for turn, (M, columns, K, sizes, gates) in enumerate(_GROUPS):
         for special in (False, True):
             arrays, sums = _gathered(M, columns, K, sizes, special, on)
             row_scale = _row_scales(M) if special != (turn % 2 == 1) else None
-            outputs, settings, words = results(sums, (M, columns), gates, row_scale, turn + special, numpy.arange(M) >= sum(sizes))
+            finish = steps.finish(gates, columns, group_of_rows(M, sizes), len(sizes), row_scale)
+            outputs, settings, words = results(sums, (M, columns), finish, turn + special, numpy.arange(M) >= sum(sizes))
             gap = turn % 2
             strides = {"a": (K + 16 * gap, 1), "b": (2 * columns * (K + 16 * gap), K + 16 * gap, 1)}
             strides["a_scale"] = _scale_strides(arrays["a_scale"].shape, gap == 1, 0)
-            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()}
-            if row_scale is not None:
-                inputs["row_scale"] = Placed(row_scale)
+            inputs = {name: Placed(array, strides.get(name)) for name, array in arrays.items()} | finish.placed()
             workspaces = {"workspace": Placed(gather_workspace(M, K))} if variant.constants.get("USES_WORKSPACE") else {}
             groups = " ".join(map(str, sizes[:8])) + " ..." * (len(sizes) > 8)
-            name = f"{M} rows of {len(arrays['a'])}, {columns} x {K}, {gates}, groups {groups}{words}"
+            name = f"{M} rows of {len(arrays['a'])}, {columns} x {K}, {finish.words}, groups {groups}{words}"
             yield Problem(name + ", NaN in some rows, none in others" * special, inputs, outputs, settings, workspaces)
 
 

@@ -37,7 +37,7 @@ class Ue8m0:
     """A power of two in a byte. A block with NaN or infinity: 255."""
 
     rounding: str = "floor"
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rounding": ("floor", "rceil")}
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"rounding": ("floor", "rceil", "even", "ceil")}
     layouts: ClassVar[tuple[str, ...]] = ("plain", "blocked")
     short_last_block: ClassVar[bool] = False
 
@@ -60,15 +60,17 @@ class RelativeE4m3:
     """
 
     tensor_scale: np.ndarray
-    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    smallest_scale: str = "normal"
+    choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"smallest_scale": ("normal", "subnormal")}
     layouts: ClassVar[tuple[str, ...]] = ("plain", "blocked")
     short_last_block: ClassVar[bool] = False
 
     def scales(self, amax: np.ndarray, element: ElementFormat) -> np.ndarray:
         with np.errstate(all="ignore"):
             relative = amax / np.float32(element.max_value) / self.tensor_scale
-        # Not below the smallest normal e4m3: a scale with fewer bits would cost more than it reaches.
-        return encode_fp8(np.clip(relative, np.float32(2.0**-6), np.float32(E4M3.max_value)), E4M3)
+        # Not below the smallest normal e4m3, unless asked: a scale with fewer bits would cost more than it reaches.
+        smallest = {"normal": 2.0**-6, "subnormal": 2.0**-9}[self.smallest_scale]
+        return encode_fp8(np.clip(relative, np.float32(smallest), np.float32(E4M3.max_value)), E4M3)
 
     def multiplier(self, scales: np.ndarray) -> np.ndarray:
         # Infinite under a tensor scale below 2^-128: its product with 0 is NaN, which e2m1 stores as +0.
@@ -161,7 +163,7 @@ class BlockFormat:
         """The format for blocks that belong to these groups; `group` broadcasts against the scales."""
         if self.tensor_scale is None or self.tensor_scale.size == 1:
             return self
-        return replace(self, rule=RelativeE4m3(self.tensor_scale[group]))
+        return replace(self, rule=replace(self.rule, tensor_scale=self.tensor_scale[group]))
 
     def scales(self, amax: np.ndarray) -> np.ndarray:
         return self.rule.scales(amax, self.element)
@@ -185,22 +187,23 @@ def block_format(
     rounding: str | None = None,
     scaling: str | None = None,
     tensor_scale: np.ndarray | float | None = None,
+    smallest_scale: str | None = None,
 ) -> BlockFormat:
     """The format of that name with these elements, under the rule that these options choose, as kernels take them."""
     format = FORMATS[name]
     elements, rule = [stored.removesuffix("x2") for stored in format.elements], format.rule
     if element not in (None, *elements):
         raise ValueError(f"element is {' or '.join(map(repr, elements))}, not {element!r}")
-    given: dict[str, Any] = {"rounding": rounding, "scaling": scaling, "tensor_scale": tensor_scale}
+    given: dict[str, Any] = {"rounding": rounding, "scaling": scaling, "tensor_scale": tensor_scale, "smallest_scale": smallest_scale}
     chosen = {key: value for key, value in given.items() if value is not None}
-    takes = ("tensor_scale",) if rule is RelativeE4m3 else tuple(rule.choices)
+    takes = ("tensor_scale",) * (rule is RelativeE4m3) + tuple(rule.choices)
     for key in chosen:
         if key not in takes:
             raise ValueError(f"{name} takes {' and '.join(takes)}, not {key}")
     if rule is RelativeE4m3:
         if tensor_scale is None:
             raise ValueError(f"{name} takes a tensor_scale: its scales are relative to it")
-        chosen = {"tensor_scale": np.asarray(tensor_scale, np.float32)}
+        chosen["tensor_scale"] = np.asarray(tensor_scale, np.float32)
     return BlockFormat(name, format.block, ELEMENTS[element or elements[0]], rule(**chosen))
 
 

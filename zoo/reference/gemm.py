@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.reference.block_formats import NAN, block_format
+from zoo.reference.block_formats import NAN
 from zoo.reference.blocks import cut, spread
 from zoo.reference.dequantize import DTYPES
 from zoo.reference.float32 import fused_multiply_add
-from zoo.reference.quantize import Quantized, quantize_rows
 from zoo.reference.small_floats import E4M3, decode, decode_e8m0
-from zoo.reference.swiglu import swiglu
 
 BLOCK = 128
 _DEPTH = 32  # of one wgmma along K
@@ -71,18 +69,6 @@ def scaled(sums: np.ndarray, row_scale: np.ndarray) -> np.ndarray:
     """Each row of the f32 sums times its factor, rounded to f32: before c is added, before D is rounded."""
     with np.errstate(all="ignore"):
         return np.asarray(sums * row_scale[:, None])
-
-
-def activated(sums: np.ndarray, gates: str = "halves", row_scale: np.ndarray | None = None) -> np.ndarray:
-    """h (M, N / 2), f32, of the f32 sums (M, N): silu(gate) * up as in zoo.reference.swiglu, rounded to f32; then, where there is
-    a row_scale (M,), times the row's, rounded to f32. The epilogue `swiglu` rounds h to D, `swiglu_fp8b128` quantises it."""
-    h = swiglu(sums, gates)
-    return h if row_scale is None else scaled(h, row_scale)
-
-
-def activated_and_quantised(sums: np.ndarray, gates: str, scaling: str, row_scale: np.ndarray | None = None) -> Quantized:
-    """Elements (M, N / 2) and scales (M, ceil(N / 2 / 128)): the rule of quantize.fp8b128.rows for h."""
-    return quantize_rows(activated(sums, gates, row_scale), block_format("fp8b128", scaling=scaling))
 
 
 def accumulated(before: np.ndarray, sums: np.ndarray, dtype: str) -> np.ndarray:

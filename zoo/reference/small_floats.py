@@ -23,12 +23,13 @@ class ElementFormat:
     dtype: np.dtype
     max_value: float
     exponent_of_max: int
+    mantissa_bits: int
     per_byte: int = 1
 
 
-E4M3 = ElementFormat("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, 8)
-E5M2 = ElementFormat("e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, 15)
-E2M1 = ElementFormat("e2m1", np.dtype(ml_dtypes.float4_e2m1fn), 6.0, 2, per_byte=2)
+E4M3 = ElementFormat("e4m3", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, 8, 3)
+E5M2 = ElementFormat("e5m2", np.dtype(ml_dtypes.float8_e5m2), 57344.0, 15, 2)
+E2M1 = ElementFormat("e2m1", np.dtype(ml_dtypes.float4_e2m1fn), 6.0, 2, 1, per_byte=2)
 ELEMENTS = {element.name: element for element in (E4M3, E5M2, E2M1)}
 
 

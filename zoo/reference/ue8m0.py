@@ -1,4 +1,4 @@
-"""From a block's largest magnitude to its ue8m0 scale byte: the two roundings of the MX formats."""
+"""From a block's largest magnitude to its ue8m0 scale byte: the roundings of the MX formats."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ def scale_bytes(amax: np.ndarray, element: ElementFormat, rounding: str) -> np.n
            saturate (OCP MX v1.0, section 6.3).
     rceil: amax / max_value rounded up to a power of two, so nothing saturates. The division is a multiplication by
            the rounded reciprocal, as other MXFP8 quantisers do it.
+    even:  floor of the amax that has been rounded to the mantissa bits of an element. A tie that raises the exponent is between an odd
+           mantissa and a power of two, so it goes up. An amax that is rounded to 2^128 has no scale.
+    ceil:  amax rounded up to a power of two, less the element's exponent. Nothing saturates.
     """
     amax = np.asarray(amax, np.float32)
-    if rounding == "floor":
-        exponent = (amax.view(np.uint32) >> 23 & 255).astype(np.int32)
+    if rounding in ("floor", "even", "ceil"):
+        # Added to the bits, it raises the exponent where the mantissa is large enough.
+        carry = {"floor": 0, "even": 0x400000 >> element.mantissa_bits, "ceil": 0x7FFFFF}[rounding]
+        exponent = ((amax.view(np.uint32) & 0x7FFFFFFF) + np.uint32(carry) >> 23).astype(np.int32)
         scale = np.maximum(exponent - element.exponent_of_max, 0)
-        finite = np.isfinite(amax)
+        finite = np.isfinite(amax) & ((rounding != "even") | (exponent < 255))
     elif rounding == "rceil":
         with np.errstate(invalid="ignore"):
             descale = amax * np.float32(1.0 / element.max_value)
@@ -29,5 +34,5 @@ def scale_bytes(amax: np.ndarray, element: ElementFormat, rounding: str) -> np.n
         scale = exponent + np.where(exponent == 0, mantissa > 0x400000, mantissa != 0)
         finite = np.isfinite(descale)
     else:
-        raise ValueError(f"rounding is 'floor' or 'rceil', not {rounding!r}")
+        raise ValueError(f"rounding is 'floor', 'rceil', 'even' or 'ceil', not {rounding!r}")
     return np.where(finite, scale, E8M0_NAN).astype(np.uint8)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn.experts_serving import RECIPES, Gating, Matrices, paired
+from zoo.torch.nn.experts_serving import RECIPES, Gating, Matrices, laid_bias, paired
 from zoo.torch.nn.experts_training import Master, capturing, composed, fused
 from zoo.torch.nn.formats import format_of, on_gpu
 from zoo.torch.nn.kept import Kept, made
@@ -64,11 +64,11 @@ def experts_forward(
     gating = Gating(gate.gates, gate.activation, gate.limit, hidden, intermediate)
     trains = torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, shares, *weights, *biases))
     whole = gate.gates == "interleaved" or intermediate % 128 == 0  # no square has gates and ups
-    simple = gate.activation == "silu" and down.bias is None and whole
-    if simple and not trains:
+    if whole and not trains:
         d = RECIPES[FORMAT].multiply(RECIPES[FORMAT].tokens(x), _squares(gate_up, gate.gates), _squares(down, None), routing, gating)
         y = combine(d, routing.rows, shares)
     else:
+        simple = gate.activation == "silu" and down.bias is None and whole
         y = (fused if simple else composed)(x, shares, None, gate_up, down, routing, gating)
     return y.to(hidden_states.dtype).view(hidden_states.shape)
 
@@ -101,7 +101,8 @@ def _squares(master: Master, gates: str | None) -> Matrices:
     """The quantised weight of experts that serve."""
     form, weight = format_of(FORMAT), master.weight.detach() if master._kept is None else master.weight
     found = (made(form, weight, False) if master._kept is None else master._kept(form, weight, False))[0]
-    return Matrices(found.elements if gates is None else paired(found.elements, gates), found.scales, None, None)
+    bias = None if master.bias is None else laid_bias(master.bias.detach(), gates)
+    return Matrices(found.elements if gates is None else paired(found.elements, gates), found.scales, None, bias)
 
 
 def _given(x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -164,8 +165,6 @@ def _arranged_fp8(module: Any) -> Gate | None:
         )
     if isinstance(found, Gate) and found.gates != "halves":
         found = "its gates and ups are interleaved"
-    if isinstance(found, Gate) and found.activation != "silu" and not RECIPES[FORMAT].epilogue:
-        found = f"no kernel of {FORMAT} has activation {found.activation}"
     return _or_decline(module, found)
 
 

@@ -7,12 +7,12 @@
 
 namespace zoo {
 
-// The rounding of ue8m0 scales as data in two registers. The elements of MX formats do not depend on the rounding.
-template <class Format, class Element>
+// The rounding of ue8m0 scales as data in two registers, of type Rule. The elements of MX formats do not depend on the rounding.
+template <class Format, class Rule>
 struct RuleInRegisters : Format {
-    E8m0Rule<Element> rule;
+    Rule rule;
 
-    __device__ __forceinline__ explicit RuleInRegisters(bool rceil) : rule(rceil) {}
+    __device__ __forceinline__ explicit RuleInRegisters(bool second) : rule(second) {}
 
     __device__ __forceinline__ uint32_t scale_of(float amax) const { return rule.scale_of(amax); }
 };

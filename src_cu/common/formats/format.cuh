@@ -4,6 +4,7 @@
 //
 //     FormatOf<Element, Scale>              how quantisers encode it, and the launch argument that it is made from
 //     FewRegisterFormatOf<Element, Scale>   the same format with a scale rule that holds no registers, where there is one
+//     OtherFormatOf<Element, Scale>         the same format with further rules for scales, where there are some
 //     DecoderOf<Element, Scale>::Type       how dequantisers decode it
 //
 // A format (Fp8b128, Mxfp8, Mxfp4, Nvfp4) has:
@@ -36,13 +37,16 @@ template <class Element, class Scale>
 struct FewRegisterFormatOf : FormatOf<Element, Scale> {};
 
 template <class Element, class Scale>
+struct OtherFormatOf;
+
+template <class Element, class Scale>
 struct DecoderOf;
 
 // Both arguments have 8 bytes, so that one kernel source serves all formats.
 template <class Format>
 struct FormatOfRule {
     using Type = Format;
-    using Argument = int64_t;  // 1 chooses the second rule for scales: pow2 or rceil
+    using Argument = int64_t;  // 1 chooses the second rule for scales: pow2, rceil or ceil
 
     static __device__ __forceinline__ Format make(Argument second, int64_t) { return Format(static_cast<int32_t>(second) != 0); }
 };

@@ -69,7 +69,10 @@ struct Mxfp4Decoder : MxDecoder {
 };
 
 template <>
-struct FormatOf<e2m1x2, ue8m0> : FormatOfRule<RuleInRegisters<Mxfp4<Rounding::floor>, E2m1>> {};
+struct FormatOf<e2m1x2, ue8m0> : FormatOfRule<RuleInRegisters<Mxfp4<Rounding::floor>, E8m0Rule<E2m1>>> {};
+
+template <>
+struct OtherFormatOf<e2m1x2, ue8m0> : FormatOfRule<RuleInRegisters<Mxfp4<Rounding::floor>, E8m0EvenOrCeil<E2m1>>> {};
 
 template <>
 struct FewRegisterFormatOf<e2m1x2, ue8m0> : FormatOfRule<RuleBySelection<Mxfp4<Rounding::floor>, Mxfp4<Rounding::rceil>>> {};

@@ -51,7 +51,11 @@ struct Mxfp8Decoder : MxDecoder {
 };
 
 template <class Element>
-struct FormatOf<Element, ue8m0> : FormatOfRule<RuleInRegisters<Mxfp8<Element, Rounding::floor>, Fp8<Element>>> {};
+struct FormatOf<Element, ue8m0> : FormatOfRule<RuleInRegisters<Mxfp8<Element, Rounding::floor>, E8m0Rule<Fp8<Element>>>> {};
+
+template <class Element>
+struct OtherFormatOf<Element, ue8m0>
+    : FormatOfRule<RuleInRegisters<Mxfp8<Element, Rounding::floor>, E8m0EvenOrCeil<Fp8<Element>>>> {};
 
 template <class Element>
 struct FewRegisterFormatOf<Element, ue8m0>

@@ -22,7 +22,9 @@ inline __device__ __noinline__ uint32_t any_e2m1(typename In::Cell loaded, float
     return e2m1_encode<In::VALUES>(values, multiplier);
 }
 
-struct Nvfp4 {
+// SMALLEST: the exponent of the smallest scale.
+template <int SMALLEST>
+struct Nvfp4From {
     static constexpr int BLOCK = 16;
     static constexpr int ELEMENTS_PER_BYTE = 2;
     static constexpr bool DIVIDES_SCALES = true;
@@ -34,7 +36,7 @@ struct Nvfp4 {
     const float* tensor_scale_address;
     float tensor_scale, inverse;
 
-    __device__ __forceinline__ explicit Nvfp4(const float* address) : tensor_scale_address(address) {}
+    __device__ __forceinline__ explicit Nvfp4From(const float* address) : tensor_scale_address(address) {}
 
     __device__ __forceinline__ void prepare() {
         tensor_scale = *tensor_scale_address;
@@ -46,7 +48,7 @@ struct Nvfp4 {
         return tensor_scale >= SMALLEST_COMMON && tensor_scale <= LARGEST_COMMON;
     }
 
-    // The e4m3 byte, at least 2^-6: the smallest normal e4m3. A NaN amax gives NaN.
+    // The e4m3 byte, at least 2^SMALLEST. A NaN amax gives NaN.
     __device__ __forceinline__ uint32_t scale_of(float amax) const {
         float relative;
         if (is_common()) {
@@ -57,7 +59,7 @@ struct Nvfp4 {
             relative = any_quotient(any_quotient(amax, E2m1::MAX), tensor_scale);
         }
         float raised;
-        asm("max.NaN.f32 %0, %1, %2;" : "=f"(raised) : "f"(relative), "f"(0x1p-6f));
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(raised) : "f"(relative), "f"(1.0f / (1 << -SMALLEST)));
         return Fp8<e4m3>::encode(raised, 0.0f);
     }
 
@@ -123,6 +125,9 @@ struct Nvfp4 {
     }
 };
 
+using Nvfp4 = Nvfp4From<-6>;           // the smallest normal e4m3
+using Nvfp4Subnormal = Nvfp4From<-9>;  // the smallest e4m3
+
 // The product of an element and its block scale is exact. The product with the tensor scale is rounded.
 struct Nvfp4Decoder {
     static constexpr int BLOCK = 16, ELEMENTS_PER_BYTE = 2;
@@ -148,6 +153,9 @@ struct Nvfp4Decoder {
 
 template <>
 struct FormatOf<e2m1x2, e4m3> : FormatOfTensorScale<Nvfp4> {};
+
+template <>
+struct OtherFormatOf<e2m1x2, e4m3> : FormatOfTensorScale<Nvfp4Subnormal> {};
 
 template <>
 struct DecoderOf<e2m1x2, e4m3> {

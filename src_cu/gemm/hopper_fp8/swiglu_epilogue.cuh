@@ -1,5 +1,6 @@
-// The SwiGLU epilogue: h = silu(gate) * up from the f32 sums of gates and ups. The optional row_scale multiplies h by routing weights. The result is
-// bf16, or e4m3 with an f32 scale for 1 x 128 of a row (fp8b128). Included by the SwiGLU kernels.
+// The SwiGLU epilogue: h = silu(gate) * up from the f32 sums of gates and ups. In variants with ANY_ACTIVATION the launch chooses the activation, and
+// gives a bias or none. The optional row_scale multiplies h by routing weights. The result is bf16, or e4m3 with an f32 scale for 1 x 128 of a row
+// (fp8b128). Included by the SwiGLU kernels.
 //
 // Tokens as rows of wgmma: a gate and its up are registers of the same thread. A tile of 128 columns of h has a scale block of every row, whose
 // columns the four lanes of a quad have. A tile of 64 columns has half a scale block, and the CTA with the other half sends its largest
@@ -9,10 +10,15 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
+#include "common/global_memory.cuh"
 #include "common/magnitude.cuh"
+#include "common/nothing.cuh"
 #include "common/sigmoid.cuh"
 #include "common/warp.cuh"
+#include "common/wgmma.cuh"
+#include "gemm/epilogue/activation.cuh"
 #include "gemm/epilogue/branchless_fp8b128.cuh"
 #include "gemm/epilogue/store_reduced.cuh"
 #include "gemm/epilogue/store_rows.cuh"
@@ -50,11 +56,100 @@ struct OutputByLaunch : Fp8Output {
     __device__ __forceinline__ OutputMatrix<bf16> bf16_output() const { return {first, stride, columns}; }
 };
 
-// Out is Fp8Output, Bf16Output or OutputByLaunch.
-template <class Out>
+// silu alone, without a bias.
+struct SiluGating {
+    __device__ __forceinline__ Nothing bias_of_eight(int, int) const { return {}; }
+    __device__ __forceinline__ void add(const Nothing&, float (&)[8], float (&)[8]) const {}
+    __device__ __forceinline__ void limit(float (&)[8], float (&)[8]) const {}
+    __device__ __forceinline__ float h(float gate, float up) const { return __fmul_rn(silu(gate), up); }
+};
+
+// The launch chooses the activation, and gives a bias or none.
+struct LaunchedGating {
+    struct EightColumns {
+        float gates[8] = {}, ups[8] = {};
+    };
+
+    Activation activation{ActivationKind::silu, 0};
+    bool limited = false;           // silu alone has no limit
+    const uint8_t* bias = nullptr;  // of each group (2, I), or interleaved (I, 2); may be null
+    bool bias_is_bf16 = false, interleaved = false;
+    int columns = 0;  // I
+
+    // Of columns of h from `column` on, a multiple of 8. Columns behind the last have none.
+    __device__ __forceinline__ EightColumns bias_of_eight(int group, int column) const {
+        EightColumns eight;
+        if (bias == nullptr || column >= columns) return eight;
+        const int64_t first = int64_t(group) * 2 * columns;
+        float one[8], other[8];
+        load_eights(first + (interleaved ? 2 * column : column), first + (interleaved ? 2 * column + 8 : columns + column), one,
+                    other);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            const float* pair = i < 4 ? &one[2 * i] : &other[2 * i - 8];
+            eight.gates[i] = interleaved ? pair[0] : one[i];
+            eight.ups[i] = interleaved ? pair[1] : other[i];
+        }
+        return eight;
+    }
+    __device__ __forceinline__ void add(const EightColumns& eight, float (&gates)[8], float (&ups)[8]) const {
+        if (bias == nullptr) return;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            gates[i] = __fadd_rn(gates[i], eight.gates[i]);
+            ups[i] = __fadd_rn(ups[i], eight.ups[i]);
+        }
+    }
+    template <int COUNT>
+    __device__ __forceinline__ void limit(float (&gates)[COUNT], float (&ups)[COUNT]) const {
+        if (limited)
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) activation.limit_both(gates[i], ups[i]);
+    }
+    __device__ __forceinline__ float h(float gate, float up) const { return activation.of_limited(gate, up); }
+
+   private:
+    // All loads come before the first use.
+    __device__ __forceinline__ void load_eights(int64_t index, int64_t other_index, float (&one)[8], float (&other)[8]) const {
+        const uint8_t *from = bias + index * (bias_is_bf16 ? 2 : 4), *other_from = bias + other_index * (bias_is_bf16 ? 2 : 4);
+        const uint4 words[2] = {load_16_bytes(from), load_16_bytes(other_from)};
+        uint4 more[2] = {};
+        if (!bias_is_bf16) more[0] = load_16_bytes(from + 16), more[1] = load_16_bytes(other_from + 16);
+        decode(words[0], more[0], one);
+        decode(words[1], more[1], other);
+    }
+    __device__ __forceinline__ void decode(const uint4& words, const uint4& more, float (&eight)[8]) const {
+        const uint32_t all[8] = {words.x, words.y, words.z, words.w, more.x, more.y, more.z, more.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            eight[i] = __uint_as_float(!bias_is_bf16 ? all[i] : i % 2 == 0 ? all[i / 2] << 16 : all[i / 2] & 0xFFFF0000);
+    }
+};
+
+template <class V>
+constexpr bool ANY_ACTIVATION = requires { V::ANY_ACTIVATION; };
+
+// Out is Fp8Output, Bf16Output or OutputByLaunch. choose() sets what a launch chooses.
+template <class Out, bool ANY = ANY_ACTIVATION<Variant>>
 struct SwigluOutput {
     Out out;
     const float* row_scale;  // may be null
+
+    __device__ __forceinline__ SiluGating gating() const { return {}; }  // as a member it would change cubins
+    __device__ __forceinline__ void choose(ActivationKind, float, const uint8_t*, int, int) {}
+};
+template <class Out>
+struct SwigluOutput<Out, true> {
+    Out out;
+    const float* row_scale;
+    LaunchedGating launched;
+
+    __device__ __forceinline__ const LaunchedGating& gating() const { return launched; }
+    __device__ __forceinline__ void choose(ActivationKind activation, float limit, const uint8_t* bias, int bias_is_bf16,
+                                           int interleaved) {
+        launched = {{activation, limit}, activation != ActivationKind::silu, bias, bias_is_bf16 != 0, interleaved != 0,
+                    out.columns};
+    }
 };
 
 // Tokens as rows of wgmma.
@@ -128,14 +223,51 @@ __device__ __forceinline__ void store_h(const OutputByLaunch& d, RowBuffer& buff
         store_h(d.bf16_output(), buffer, work, row, h);
 }
 
+// The bias of a warp's columns passes through its buffer: gates, then ups.
+template <class Buffer, int COUNT>
+__device__ __forceinline__ void add_bias(const LaunchedGating& gating, Buffer& buffer, const Work& work, float (&gates)[COUNT],
+                                         float (&ups)[COUNT]) {
+    constexpr int COLUMNS = 2 * COUNT;
+    static_assert(COLUMNS / 8 <= 32 && 2 * COLUMNS * sizeof(float) <= sizeof(buffer.bytes));
+    float* staged = reinterpret_cast<float*>(buffer.bytes);
+    const int lane = reread_thread_index() % 32;
+    __syncwarp();  // all lanes have read the previous rows
+    if (lane < COLUMNS / 8) {
+        const auto eight = gating.bias_of_eight(work.group, work.weight + lane * 8);
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            float4* four = reinterpret_cast<float4*>(staged + lane * 8 + i);
+            four[0] = make_float4(eight.gates[i], eight.gates[i + 1], eight.gates[i + 2], eight.gates[i + 3]);
+            four[COLUMNS / 4] = make_float4(eight.ups[i], eight.ups[i + 1], eight.ups[i + 2], eight.ups[i + 3]);
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < COUNT; j += 4) {  // two neighbouring columns of two rows
+        const float* two = staged + accumulator_column(j, lane);
+        const float2 of_gates = *reinterpret_cast<const float2*>(two), of_ups = *reinterpret_cast<const float2*>(two + COLUMNS);
+#pragma unroll
+        for (int k = j; k < j + 4; k++) {
+            gates[k] = __fadd_rn(gates[k], k % 2 == 0 ? of_gates.x : of_gates.y);
+            ups[k] = __fadd_rn(ups[k], k % 2 == 0 ? of_ups.x : of_ups.y);
+        }
+    }
+}
+
 // The first half of all sums are gates, the second half their ups.
-template <class Out, int WAVES, int SUMS>
-__device__ __forceinline__ void activate(const SwigluOutput<Out>& target, const Work& work, int row,
-                                         const float (&sums)[WAVES][SUMS], float (&h)[WAVES * SUMS / 2]) {
+template <class Out, class Buffer, int WAVES, int SUMS>
+__device__ __forceinline__ void activate(const SwigluOutput<Out>& target, Buffer& buffer, const Work& work, int row,
+                                         float (&sums)[WAVES][SUMS], float (&h)[WAVES * SUMS / 2]) {
     static_assert(WAVES <= 2);
     constexpr int HALF = WAVES * SUMS / 2;
+    if constexpr (ANY_ACTIVATION<Variant>) {
+        float (&gates)[HALF] = reinterpret_cast<float (&)[HALF]>(sums[0][0]);
+        float (&ups)[HALF] = reinterpret_cast<float (&)[HALF]>(sums[HALF / SUMS][HALF % SUMS]);
+        if (target.gating().bias != nullptr) add_bias(target.gating(), buffer, work, gates, ups);
+        target.gating().limit(gates, ups);
+    }
 #pragma unroll
-    for (int j = 0; j < HALF; j++) h[j] = __fmul_rn(silu(sums[0][j]), sums[(HALF + j) / SUMS][(HALF + j) % SUMS]);
+    for (int j = 0; j < HALF; j++) h[j] = target.gating().h(sums[0][j], sums[(HALF + j) / SUMS][(HALF + j) % SUMS]);
     if (target.row_scale != nullptr) scale_rows(h, target.row_scale, work.token + row, work.end_token);
 }
 
@@ -143,7 +275,7 @@ template <int, class Out, int WAVES, int SUMS>
 __device__ __forceinline__ void store_waves(const SwigluOutput<Out>& target, RowBuffer& buffer, const Work& work, int row,
                                             float (&sums)[WAVES][SUMS]) {
     float h[WAVES * SUMS / 2];
-    activate(target, work, row, sums, h);
+    activate(target, buffer, work, row, sums, h);
     store_h(target.out, buffer, work, row, h);
 }
 
@@ -163,7 +295,7 @@ template <int WAVES, int SUMS>
 __device__ __forceinline__ void store_half(const SwigluOutput<Fp8Output>& target, HalfRowBuffer& buffer, RowExchange& words,
                                            const Work& work, int row, uint32_t exchange, float (&sums)[WAVES][SUMS]) {
     float h[WAVES * SUMS / 2];
-    activate(target, work, row, sums, h);
+    activate(target, buffer, work, row, sums, h);
     uint32_t largest[2];
     largest_of_rows(h, largest);
     send_largest(words, exchange, largest);
@@ -218,11 +350,14 @@ __device__ __forceinline__ void reduce_and_store(const SumsInShared<Tile>& share
         if (work.token + i / 32 * 32 / EIGHTS >= work.end_token) break;  // the warp has no tokens
         const int r = i / EIGHTS, c = i % EIGHTS * 8, row = work.token + r, column = weight + c;
         const bool exists = row < work.end_token;
+        const auto bias = target.gating().bias_of_eight(work.group, column);  // its loads run during the reduction
         float gates[8], ups[8], h[8];
         shared_sums.template reduce<SPLITS, PARTS>(r, c % HALF, gates, c / HALF);
         shared_sums.template reduce<SPLITS, PARTS>(r, HALF + c % HALF, ups, c / HALF);
+        target.gating().add(bias, gates, ups);
+        target.gating().limit(gates, ups);
 #pragma unroll
-        for (int e = 0; e < 8; e++) h[e] = __fmul_rn(silu(gates[e]), ups[e]);
+        for (int e = 0; e < 8; e++) h[e] = target.gating().h(gates[e], ups[e]);
         if (target.row_scale != nullptr) {
             const float factor = exists ? target.row_scale[row] : 0;
 #pragma unroll

@@ -9,13 +9,17 @@
 // Memory-bound. 32 bf16 are 64 bytes read, 17 to 33 bytes written and 300 to 520 lane-instructions; an SM has time for 550
 // to 650. Speed needs all loads of a warp in flight before the first is used, and accesses of 16 bytes.
 
+#include <type_traits>
+
 #include "common/formats.cuh"
 #include "common/variant.cuh"
 #include "quantize/rows/matrix.cuh"
 #include "quantize/rows/split_blocks.cuh"
 #include "quantize/rows/whole_blocks.cuh"
 
-using Traits = zoo::FormatOf<Variant::q, Variant::scales>;
+// Rules that few callers choose have cubins of their own, so that the usual rules keep their registers.
+using Traits = std::conditional_t<Variant::OTHER_RULES, zoo::OtherFormatOf<Variant::q, Variant::scales>,
+                                  zoo::FormatOf<Variant::q, Variant::scales>>;
 
 // x_stride in elements, q_stride in bytes, scales_stride in scales. Plain scales: from row to row. mn_major: from one block
 // of K to the next. Blocked: from one row of tiles to the next.

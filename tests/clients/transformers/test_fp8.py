@@ -70,6 +70,22 @@ def test_each_layer_is_that_of_float32(name, linears):
         assert 0.01 < relative(found, exact) < limit, layer
 
 
+@pytest.mark.parametrize(("name", "alpha"), [("limit", None), ("swiglu_limit", 1.702)], ids=["deepseek_v4", "gpt_oss"])
+def test_experts_with_limits_are_those_of_float32(name, alpha):
+    float_model = model("qwen3_moe")
+    experts = loaded("qwen3_moe", checkpoint(float_model)).model.layers[0].mlp.experts
+    exact, x, ids = float_model.model.layers[0].mlp.experts, 8 * torch.randn(6, 64), torch.arange(12).view(6, 2) % 4
+    with torch.no_grad():
+        rows = torch.einsum("tk,tjnk->tjn", x, exact.gate_up_proj[ids])
+        unlimited = experts._apply_gate(rows)
+        setattr(experts, name, float(rows.std()))
+        experts.swiglu_alpha = alpha
+        limited = experts._apply_gate(rows)
+        found, said = said_by(lambda: experts(x, ids, torch.full((6, 2), 0.5)))
+        near, far = (relative(found, torch.einsum("tji,tjki->tk", 0.5 * h, exact.down_proj[ids])) for h in (limited, unlimited))
+    assert not said and 0.01 < near < 0.06 < far
+
+
 def test_compiled_linears_have_the_same_bits():
     one = loaded("llama", checkpoint(model("llama"))).model.layers[0].mlp
     x = torch.randn(5, 64)

@@ -185,6 +185,18 @@ def test_a_limit_on_silu_is_kept(gpu, chosen, bf16):
     assert error(y, exact) < 0.01 < error(in_float32(numbers, x, shares, ids, silu), exact)
 
 
+def test_experts_in_fp8_have_their_limit_and_biases(gpu, chosen, bf16):
+    layer = layer_of("fp8", has_bias=True, swiglu_limit=0.5)
+    made, numbers = weights_of("fp8b128")
+    biases = {name: torch.randn(one.shape[:2], dtype=torch.bfloat16) for name, one in numbers.items()}
+    layer.w13_bias.data.copy_(torch.cat((biases["gate_proj"], biases["up_proj"]), dim=1))
+    layer.w2_bias.data.copy_(biases["down_proj"])
+    load(layer, made, "fp8")
+    x, shares, ids = routed()
+    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped, biases)
+    assert error(y, exact) < BOUNDS["fp8b128"] < error(in_float32(numbers, x, shares, ids, silu, biases), exact)
+
+
 @pytest.mark.parametrize("placement", ["linear", "round_robin"])
 @pytest.mark.parametrize("expert_parallel", [False, True])
 def test_two_ranks_sum_up_to_the_whole(placement, expert_parallel, gpu, chosen, bf16, vllm_config, monkeypatch):
@@ -233,16 +245,17 @@ def test_layers_that_zoo_cannot_compute_keep_vllms_method(case, gpu, chosen, bf1
 def test_weights_that_zoo_refuses_go_through_vllms_method_untouched(gpu, chosen, bf16, monkeypatch):
     from vllm.model_executor.layers.quantization.fp8 import Fp8MoEMethod
 
-    from zoo.vllm import support
+    from zoo.vllm import experts, support
 
     seen, said = [], []
+    monkeypatch.setattr(experts, "is_weights_pre_processed", lambda: True)
     monkeypatch.setattr(Fp8MoEMethod, "process_weights_after_loading", lambda self, layer: seen.append(layer.w13_weight.clone()))
     monkeypatch.setattr(support.logger, "warning_once", lambda text, *words: said.append(text % words))
-    layer = layer_of("fp8", has_bias=True)  # which experts in fp8b128 have not
+    layer = layer_of("fp8")
     made, _ = weights_of("fp8b128")
     load(layer, made, "fp8")
     assert len(seen) == 1 and torch.equal(seen[0].view(torch.uint8)[0, :INTERMEDIATE], made[0]["gate_proj"][0]["weight"].view(torch.uint8))
-    assert not support.served and len(said) == 1 and "bias" in said[0]
+    assert not support.served and len(said) == 1 and "packed for another kernel" in said[0]
     assert layer.quant_method.is_monolithic == layer.quant_method.experts_cls.is_monolithic()
 
 

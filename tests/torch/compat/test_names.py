@@ -21,7 +21,7 @@ from zoo.compat.deep_gemm.start import starter
 from zoo.errors import ArgumentError
 
 LACKING = [
-    "fp8_einsum", "einsum", "fp8_fp4_mqa_logits", "fp8_mqa_logits", "fp8_paged_mqa_logits", "get_paged_mqa_logits_metadata", "bf16_gemm_nt",
+    "einsum", "fp8_fp4_mqa_logits", "fp8_mqa_logits", "fp8_paged_mqa_logits", "get_paged_mqa_logits_metadata", "bf16_gemm_nt",
     "m_grouped_bf16_gemm_nt_contiguous", "k_grouped_bf16_gemm_tn_contiguous", "cublaslt_gemm_nt", "tf32_hc_prenorm_gemm",
     "fp8_gemm_nt_skip_head_mid", "fp8_fp4_mega_moe", "per_token_cast_to_fp4",
 ]  # fmt: skip
@@ -36,6 +36,7 @@ SIGNATURES = {
     "disable_ue8m0_cast=False use_psum_layout=False ensure_zero_padding=True expected_m_for_psum_layout=None",
     "m_grouped_fp8_gemm_nn_contiguous": "a b d grouped_layout recipe=None recipe_a=None recipe_b=None compiled_dims=nk "
     "disable_ue8m0_cast=False use_psum_layout=False ensure_zero_padding=True",
+    "fp8_einsum": "expr a b d c=None recipe=(1, 128, 128)",
     "m_grouped_fp8_gemm_nt_masked": "a b d masked_m expected_m recipe=None recipe_a=None recipe_b=None compiled_dims=nk "
     "disable_ue8m0_cast=False",
     "k_grouped_fp8_gemm_nt_contiguous": "a b d ks_cpu grouped_layout c=None recipe=(1, 1, 128) compiled_dims=mn use_psum_layout=False",
@@ -57,7 +58,7 @@ def alone(monkeypatch):
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_arguments_go_by_the_places_and_names_of_deep_gemm(name):
     found = [one for one in inspect.signature(getattr(deep_gemm, name)).parameters.values() if one.kind is not one.KEYWORD_ONLY]
-    expected = [part.partition("=") for part in SIGNATURES[name].replace("(1, 1, 128)", "(1,1,128)").split()]
+    expected = [part.partition("=") for part in SIGNATURES[name].replace(", ", ",").split()]
     assert [one.name for one in found] == [part[0] for part in expected]
     for one, (_, _, default) in zip(found, expected, strict=True):
         if one.name != "grouped_layout":  # which may go by its older name, and so has a default
@@ -118,17 +119,17 @@ def installed(tmp_path, monkeypatch):
 
     yield install
     sys.modules.pop("zoo_real_deep_gemm", None)
-    vars(deep_gemm).pop("fp8_einsum", None)  # which was kept, as every name is
+    vars(deep_gemm).pop("einsum", None)  # which was kept, as every name is
 
 
-FOREIGN = "def fp8_einsum(*given): return 'foreign'\ndef fp8_gemm_nt(*given): return 1 / 0\nfp8_fp4_gemm_nt = lambda *given: seen.append(given)\nseen = []\n"
+FOREIGN = "def einsum(*given): return 'foreign'\ndef fp8_gemm_nt(*given): return 1 / 0\nfp8_fp4_gemm_nt = lambda *given: seen.append(given)\nseen = []\n"
 
 
 def test_a_name_that_zoo_lacks_comes_from_an_installed_deep_gemm_and_no_other_does(installed):
     installed(FOREIGN)
-    assert deep_gemm.fp8_einsum() == "foreign"
+    assert deep_gemm.einsum() == "foreign"
     assert deep_gemm.fp8_gemm_nt.__module__ == "zoo.compat.deep_gemm.products" and "deep_gemm" not in sys.modules
-    assert not hasattr(deep_gemm, "einsum")
+    assert not hasattr(deep_gemm, "bf16_gemm_nt")
 
 
 def test_operands_without_a_kernel_go_to_an_installed_deep_gemm(installed):
@@ -142,7 +143,7 @@ def test_operands_without_a_kernel_go_to_an_installed_deep_gemm(installed):
 def test_an_installed_deep_gemm_that_fails_leaves_names_absent_and_says_why(installed, caplog):
     installed("raise AssertionError('CUDA_HOME is not set')")
     with caplog.at_level(logging.WARNING):
-        assert not hasattr(deep_gemm, "fp8_einsum")
+        assert not hasattr(deep_gemm, "einsum")
     assert "CUDA_HOME is not set" in caplog.text and "zoo_real_deep_gemm" not in sys.modules
 
 

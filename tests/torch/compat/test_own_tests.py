@@ -38,7 +38,7 @@ def test_none():
         pass
 
 def test_lacking():
-    deep_gemm.fp8_einsum("bhr,hdr->bhd")
+    deep_gemm.einsum("bhr,hdr->bhd")
 
 def test_named_at_run_time():
     for m in enumerate_normal(torch.float32):
@@ -59,7 +59,7 @@ def test_cases_are_counted_one_by_one(tmp_path):
     found = {one["test"].partition("::")[2]: one for one in json.loads(made.read_text())["tests"]}
     assert (found["test_gemm"]["passed"], found["test_gemm"]["cases"]) == (2, 3) and "m=2" in found["test_gemm"]["failures"][0]
     assert found["test_none"]["cases"] == 0 and "Skipped" in found["test_none"]["lacks"]
-    assert found["test_lacking"]["lacks"] == "zoo has no fp8_einsum"
+    assert found["test_lacking"]["lacks"] == "zoo has no einsum"
     assert found["test_named_at_run_time"]["lacks"] == "zoo has no bf16_gemm_nt" and not found["test_named_at_run_time"]["failures"]
     assert "| `test_products.py::test_gemm` | 2 of 3 |" in done.stdout
 

@@ -219,6 +219,56 @@ def test_packed_scales_of_slots():
     assert torch.equal(d, exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("packed", [False, True])
+def test_heads_are_multiplied_where_they_are(dtype, packed):
+    q, scales = deep_gemm.per_token_cast_to_fp8(normal(5 * 3, 320), use_ue8m0=packed)
+    a, b = (q.view(5, 3, 320), scales.view(5, 3, 3)), weights(3, 72, 320)
+    memory = untouched(5, 4, 72, dtype=dtype)
+    d = memory[:, :3]
+    given = (a[0], deep_gemm.get_mn_major_tma_aligned_packed_ue8m0_tensor(scales).contiguous().view(5, 3, 1)) if packed else a
+    assert deep_gemm.fp8_einsum("bhr,hdr->bhd", given, b, d) is None
+    for head in range(3):
+        assert_product(d[:, head], numbers((a[0][:, head], a[1][:, head])), numbers(b)[head])
+    assert bool((memory[:, 3] == 77).all())
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_heads_add_c(in_place):
+    (q, scales), b = tokens(4 * 2, 256), weights(2, 64, 256)
+    c = normal(4, 2, 64).float()
+    before, d = c.clone(), c if in_place else untouched(4, 2, 64, dtype=torch.float32)
+    deep_gemm.fp8_einsum("bhr,hdr->bhd", (q.view(4, 2, 256), scales.view(4, 2, 2)), b, d, c)
+    for head in range(2):
+        assert_product(d[:, head], numbers((q[head::2], scales[head::2])), numbers(b)[head], before[:, head])
+
+
+def test_no_token_gives_nothing():
+    d = untouched(0, 2, 64)
+    a = tokens(3, 256)[0][:0].view(0, 2, 256), torch.empty(0, 2, 2, device=DEVICE)
+    deep_gemm.fp8_einsum("bhr,hdr->bhd", a, weights(2, 64, 256), d)
+
+
+HEADS = {
+    "another expression": (lambda a, b, d: ("bhd,hdr->bhr", a, b, d), "bhr,hdr->bhd"),
+    "a of two axes": (lambda a, b, d: ("bhr,hdr->bhd", (a[0][:, 0], a[1][:, 0]), b, d), "a: expected three axes"),
+    "one matrix of b": (lambda a, b, d: ("bhr,hdr->bhd", a, (b[0][0], b[1][0]), d), "b: expected"),
+    "d of other heads": (lambda a, b, d: ("bhr,hdr->bhd", a, b, d[:, :1]), "d"),
+    "a tensor for a pair": (lambda a, b, d: ("bhr,hdr->bhd", a[0], b, d), "a: expected a pair"),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_wrong_call_of_heads_is_refused(case, monkeypatch):
+    monkeypatch.setenv("ZOO_DEEP_GEMM_REAL", "0")
+    make, words = HEADS[case]
+    q, scales = tokens(4 * 2, 256)
+    d = untouched(4, 2, 64)
+    with pytest.raises(ArgumentError, match=words):
+        deep_gemm.fp8_einsum(*make((q.view(4, 2, 256), scales.view(4, 2, 2)), weights(2, 64, 256), d))
+    assert bool((d == 77).all())
+
+
 def test_compile_mode_starts_nothing_so_that_a_warm_up_of_all_sizes_is_free():
     deep_gemm.set_compile_mode(1)
     a, b, d = tokens(3, 128), weights(64, 128), untouched(3, 64)

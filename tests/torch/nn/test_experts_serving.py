@@ -15,8 +15,6 @@ from zoo.torch.nn import Experts  # noqa: E402
 from zoo.torch.nn.experts_serving import RECIPES  # noqa: E402
 from zoo.torch.nn.formats import FORMATS  # noqa: E402
 
-BIASED = [name for name, one in RECIPES.items() if one.epilogue]
-
 
 def layer_of(p, format, gates="halves", **options):
     options = {"activation": p.activation, "limit": p.limit, **options}
@@ -53,7 +51,9 @@ def test_a_layer_is_off_by_its_roundings_and_by_no_mistake(format, gates):
     check(layer_of(p, format, gates), p, format, gates)
 
 
-@pytest.mark.parametrize(("format", "gates"), [*((name, "interleaved") for name in BIASED), ("fp8_nvfp4", "halves"), ("mxfp8", "halves")])
+@pytest.mark.parametrize(
+    ("format", "gates"), [*((name, "interleaved") for name in RECIPES), ("fp8b128", "halves"), ("fp8_nvfp4", "halves"), ("mxfp8", "halves")]
+)
 def test_biases_and_limits_are_those_of_their_gates_and_ups(format, gates):
     p = problem(activation="gpt_oss", limit=1.0)
     check(layer_of(p, format, gates), p, format, gates)
@@ -253,11 +253,6 @@ def frozen(format, **options):
     return Experts.from_float(torch.zeros(2, 128, 128), torch.zeros(2, 128, 64), format, frozen=True, **options)
 
 
-def requantized(format, **options):
-    one, other = (quantize(torch.ones(2, 128, size), "fp8b128", direction="squares") for size in (128, 64))
-    return Experts.from_quantized(one, other, format, **options)
-
-
 def half_frozen(name):
     layer = Experts(2, 128, 64)
     getattr(layer, name).freeze()
@@ -277,11 +272,6 @@ def three(**others):
         (lambda: Experts(4, 128, 64, limit=7.0), "silu has no limit"),
         (lambda: Experts(4, 128, 64, activation="gpt_oss", limit=-1.0), "limit: expected a number above 0"),
         (lambda: Experts(4, 120, 64), "hidden: fp8b128 needs a multiple of 16, got 120"),
-        (lambda: Experts(4, 128, 64, activation="gpt_oss").freeze(), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
-        (lambda: Experts(4, 128, 64, bias=True).freeze(), "no bias; these formats have it: fp8_mxfp4"),
-        (lambda: frozen("fp8b128", activation="gpt_oss"), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
-        (lambda: frozen("fp8b128", gate_up_bias=torch.zeros(2, 128), down_bias=torch.zeros(2, 128)), "no bias; these formats have it"),
-        (lambda: requantized("fp8b128", activation="gpt_oss"), "no activation gpt_oss; these formats have it: fp8_mxfp4"),
         (lambda: frozen("mxfp8"), r"gates='halves' needs a multiple of 128, got 64; .* pass gates='interleaved'"),
         (lambda: half_frozen("gate_up")(*three()), "one of gate_up and down is frozen and the other is not"),
         (lambda: half_frozen("down")(*three()), "one of gate_up and down is frozen and the other is not"),

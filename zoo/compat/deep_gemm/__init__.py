@@ -18,7 +18,7 @@ _PRODUCTS = (
     "fp8_fp4_gemm_nt", "fp8_fp4_gemm_nn", "fp8_fp4_gemm_tn", "fp8_fp4_gemm_tt",
     "m_grouped_fp8_gemm_nt_contiguous", "m_grouped_fp8_gemm_nn_contiguous", "m_grouped_fp8_gemm_nt_masked",
     "m_grouped_fp8_fp4_gemm_nt_contiguous", "m_grouped_fp8_fp4_gemm_nn_contiguous", "m_grouped_fp8_fp4_gemm_nt_masked",
-    "fp8_m_grouped_gemm_nt_masked",
+    "fp8_m_grouped_gemm_nt_masked", "fp8_einsum",
 )  # fmt: skip
 _GRADIENTS = ("k_grouped_fp8_gemm_nt_contiguous", "k_grouped_fp8_gemm_tn_contiguous")
 _CASTS = (

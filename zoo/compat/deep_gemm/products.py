@@ -1,4 +1,4 @@
-"""DeepGEMM's products of FP8 matrices: dense, and with a matrix of B for each group of rows.
+"""DeepGEMM's products of FP8 matrices: dense, and with a matrix of B for each group of rows or each head.
 
 Layouts are DeepGEMM's: `nt` means A (M, K) and B (N, K), both with K contiguous. An operand is a pair (elements, scales). Results are
 written into d; nothing is returned. `compiled_dims` and `disable_ue8m0_cast` have no effect: no kernel of zoo is compiled for sizes, and
@@ -24,6 +24,7 @@ Part = tuple[int, int] | None
 _E4M3 = torch.float8_e4m3fn
 _WORDS = torch.int32
 _ROWS, _SQUARES = (1, 128), (128, 128)
+_HEADS = "bhr,hdr->bhd"
 
 
 def fp8_fp4_gemm_nt(
@@ -152,6 +153,38 @@ def m_grouped_fp8_fp4_gemm_nt_masked(
     starter(d)(
         "gemm.fp8b128.m_grouped_masked", a=x, a_scale=x_scale, b=w, b_scale=w_scale, d=d, rows=masked_m, expected_rows=int(expected_m)
     )
+
+
+def fp8_einsum(
+    expr: str, a: Pair, b: Pair, d: torch.Tensor, c: torch.Tensor | None = None, recipe: Recipe = (1, 128, 128)
+) -> None:  # fmt: skip
+    """For "bhr,hdr->bhd": d (B, H, D) = a (B, H, R) b (H, D, R)^T + c for each head H. Tokens and heads of a and d have any strides.
+
+    Without c, one product serves all heads on Hopper. Otherwise each head is a product of its own.
+    """
+    if settings.compile_mode:
+        return
+    try:
+        (x, x_scale), (w, w_scale) = a, b
+        packed = x_scale.dtype == _WORDS, w_scale.dtype == _WORDS
+        lacks = _lacks(x, w, recipe, None, None) if expr == _HEADS else f"expr is {_HEADS!r}, got {expr!r}"
+    except (TypeError, ValueError, AttributeError):
+        refuse_pairs("fp8_einsum", a, b)
+    if lacks:
+        real.instead("fp8_einsum", lacks)(expr, a, b, d, c, recipe)
+        return
+    for name, one in (("a", x), ("a's scales", x_scale), ("d", d), ("c", d if c is None else c)):
+        if one.dim() != 3:
+            raise ArgumentError(f"fp8_einsum: {name}: expected three axes, got {tuple(one.shape)}")
+    if c is None and (not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] == 9):
+        x = x.transpose(0, 1)
+        x_scale = _scales("fp8_einsum", x_scale.transpose(0, 1), x, w, packed)
+        rows = torch.full((len(x),), x.shape[1], dtype=torch.int32, device=x.device)
+        starter(d)("gemm.fp8b128.m_grouped_masked", a=x, a_scale=x_scale, b=w, b_scale=w_scale, rows=rows, d=d.transpose(0, 1))
+        return
+    for head in range(len(w)):
+        added = None if c is None else c[:, head]
+        fp8_fp4_gemm_nt((x[:, head], x_scale[:, head]), (w[head], w_scale[head]), d[:, head], added)
 
 
 fp8_gemm_nt, fp8_gemm_nn, fp8_gemm_tn, fp8_gemm_tt = fp8_fp4_gemm_nt, fp8_fp4_gemm_nn, fp8_fp4_gemm_tn, fp8_fp4_gemm_tt

@@ -8,11 +8,12 @@ import numpy as np
 
 from zoo.contract.manifest import Kernel
 from zoo.reference.block_formats import BlockFormat
-from zoo.reference.block_scaled_epilogues import Gates, made_of_sums, quantised
+from zoo.reference.block_scaled_epilogues import quantised
 from zoo.reference.block_scaled_gemm import KINDS, Kind, finished, gemm_block_scaled
 from zoo.reference.gemm import rounded
 from zoo.reference.groups import ALIGNMENT, padded_bounds
 from zoo.reference.kernels.call import Call
+from zoo.reference.kernels.epilogues import made_of_piece, of_group
 from zoo.reference.kernels.pieces import Piece, pieces, taken
 from zoo.reference.kernels.quantisers import chosen_format
 from zoo.reference.layouts import TILE_ROWS, blocked_shape, from_blocked
@@ -63,27 +64,8 @@ def _at_tiles(scales: np.ndarray, start: int, rows: int, blocks: int) -> np.ndar
     return from_blocked(scales[start // TILE_ROWS :][: -(-rows // TILE_ROWS)], rows, blocks)
 
 
-def _of_group(array: np.ndarray | None, group: int | None) -> np.ndarray | None:
-    """Numbers that are one for all groups, or one for each."""
-    return array if array is None or group is None else array[group % len(array)]
-
-
-def _gates(call: Call) -> Gates | None:
-    if "gates" not in call.settings:
-        return None
-    return Gates(call.settings["gates"], call.settings["activation"], np.float32(call.settings["limit"]))
-
-
-def _made_of(call: Call, piece: Piece, sums: np.ndarray) -> np.ndarray:
-    alpha, bias, row_scale = (call.arrays.get(name) for name in ("alpha", "bias", "row_scale"))
-    if bias is not None and "gates" in call.settings:
-        bias = call.gates_and_ups("bias", -2)
-    row_scale = None if row_scale is None else row_scale[piece.place]
-    return made_of_sums(sums, _gates(call), _of_group(alpha, piece.group), _of_group(bias, piece.group), row_scale)
-
-
 def _round(call: Call, piece: Piece, sums: np.ndarray) -> None:
-    h = _made_of(call, piece, sums)
+    h = made_of_piece(call, piece, sums)
     if "c" in call.arrays:
         with np.errstate(all="ignore"):
             h = h + call.arrays["c"].astype(np.float32)
@@ -92,7 +74,7 @@ def _round(call: Call, piece: Piece, sums: np.ndarray) -> None:
 
 def _quantise(call: Call, piece: Piece, sums: np.ndarray) -> None:
     group, place, size = piece
-    result = quantised(_made_of(call, piece, sums), _format_of_result(call, group))
+    result = quantised(made_of_piece(call, piece, sums), _format_of_result(call, group))
     call.put("q", result.q, place)
     target = call.arrays["scales"]
     tiles = result.scales.reshape(-(-size // TILE_ROWS), *target.shape[-3:])
@@ -107,7 +89,7 @@ def _quantise(call: Call, piece: Piece, sums: np.ndarray) -> None:
 
 def _format_of_result(call: Call, group: int | None) -> BlockFormat:
     name = call.kernel.fields["extra"].split("_")[-1]
-    return chosen_format(call, name, "q", _of_group(call.arrays.get("tensor_scale"), group))
+    return chosen_format(call, name, "q", of_group(call.arrays.get("tensor_scale"), group))
 
 
 def _along_k(call: Call) -> None:
@@ -128,7 +110,7 @@ def _along_k(call: Call) -> None:
             operands += _up_to_a_step(arrays[name], plain, begin, size, kind, packed)
         before = d[group] if call.settings["accumulate"] == "yes" else None
         if size:
-            alpha = _of_group(arrays.get("alpha"), group)
+            alpha = of_group(arrays.get("alpha"), group)
             a, a_scale, b, b_scale = operands
             sums = gemm_block_scaled(a, a_scale, b, b_scale, formats)
             call.put("d", finished(sums, dtype, alpha=alpha, c=before), group)

@@ -7,11 +7,14 @@ from collections.abc import Callable
 import numpy as np
 
 from zoo.contract.manifest import Kernel
-from zoo.reference.gemm import accumulated, activated, activated_and_quantised, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded, scaled
+from zoo.reference.block_formats import block_format
+from zoo.reference.gemm import accumulated, gemm_fp8b128, gemm_fp8b128_k_grouped, rounded
 from zoo.reference.gemm_powers_of_two import gemm_fp8b128_k_grouped_of_powers, gemm_fp8b128_of_powers
 from zoo.reference.kernels.call import Call
+from zoo.reference.kernels.epilogues import made_of_piece
 from zoo.reference.kernels.pieces import pieces, taken
 from zoo.reference.kernels.shared_rest import shares_of_rest
+from zoo.reference.quantize import quantize_rows
 
 
 def rule_of(kernel: Kernel) -> Callable[[Call], None]:
@@ -22,7 +25,8 @@ def _of_rows(call: Call) -> None:
     arrays, extra = call.arrays, call.kernel.fields.get("extra")
     product = gemm_fp8b128_of_powers if call.on_blackwell else gemm_fp8b128
     weights = arrays["b"] if extra is None else call.gates_and_ups("b", -3)
-    for group, place, _ in pieces(call, len(arrays["q" if extra == "swiglu_fp8b128" else "d"])):
+    for piece in pieces(call, len(arrays["q" if extra == "swiglu_fp8b128" else "d"])):
+        group, place, _ = piece
         if "index" in arrays:
             a, a_scale = (taken(arrays[name], arrays["index"][place]) for name in ("a", "a_scale"))
         else:
@@ -32,18 +36,15 @@ def _of_rows(call: Call) -> None:
         shares, where = shares_of_rest(call.launch, *sums.shape)
         if where.any():
             sums = np.where(where, product(a, a_scale, b, b_scale, shares), sums)
-        row_scale = arrays["row_scale"][place] if "row_scale" in arrays else None
+        h = made_of_piece(call, piece, sums)
         if extra == "swiglu_fp8b128":
-            result = activated_and_quantised(sums, call.settings["gates"], call.settings["scaling"], row_scale)
+            result = quantize_rows(h, block_format("fp8b128", scaling=call.settings["scaling"]))
             call.put("q", result.q, place)
             call.put("scales", result.scales, place)
-        elif extra == "swiglu":
-            call.put("d", rounded(activated(sums, call.settings["gates"], row_scale), call.dtype("d")), place)
-        else:
-            sums = sums if row_scale is None else scaled(sums, row_scale)
-            with np.errstate(all="ignore"):
-                sums = arrays["c"].astype(np.float32) + sums if "c" in arrays else sums
-            call.put("d", rounded(sums, call.dtype("d")), place)
+            continue
+        with np.errstate(all="ignore"):
+            h = arrays["c"].astype(np.float32) + h if "c" in arrays else h
+        call.put("d", rounded(h, call.dtype("d")), place)
 
 
 def _splits(call: Call) -> int:

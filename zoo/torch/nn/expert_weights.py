@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.nn.experts_serving import RECIPES, Matrices, paired
+from zoo.torch.nn.experts_serving import RECIPES, Matrices, laid_bias, paired
 from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.layer import Layer
 from zoo.torch.quantized import Quantized, quantize
@@ -75,12 +75,9 @@ class ExpertWeights(Layer):
 
     def matrices(self) -> Matrices:
         """The frozen weights, as a recipe multiplies them."""
-        elements, scales, bias = self.elements, self.scales, self.bias
+        elements, scales = self.elements, self.scales
         assert elements is not None and scales is not None
-        if bias is not None:
-            bias = bias if bias.dtype in (torch.bfloat16, torch.float32) else bias.float()
-            bias = bias if self.gates is None else paired(bias, self.gates)
-        return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, bias)
+        return Matrices(elements, scales if scales.numel() else None, self.tensor_scale, laid_bias(self.bias, self.gates))
 
     def plain(self) -> Quantized:
         """Frozen weights (E, N, K) as `hold` takes them, and as a checkpoint has them."""

@@ -274,19 +274,15 @@ class Experts(torch.nn.Module):
             raise ArgumentError(f"Experts: {why}")
 
     def lacks(self, format: str, frozen: bool = True) -> str | None:
-        """Why the layer cannot be in this format: frozen layers have what the first GEMM and the epilogues have."""
+        """Why the layer cannot be in this format: frozen layers have what the first GEMM has."""
         if why := _misfit(format, self.hidden, self.intermediate):
             return why
-        recipe, who = RECIPES[format], f"a frozen layer in {format}"
-        if frozen and self.gates == "halves" and self.intermediate % recipe.halves:
+        if frozen and self.gates == "halves" and self.intermediate % (halves := RECIPES[format].halves):
             return (
-                f"intermediate: {who} with gates='halves' needs a multiple of {recipe.halves}, got {self.intermediate}; "
+                f"intermediate: a frozen layer in {format} with gates='halves' needs a multiple of {halves}, got {self.intermediate}; "
                 "interleave gates and ups, and pass gates='interleaved'"
             )
-        others = ", ".join(name for name, one in RECIPES.items() if one.epilogue)
-        has = {f"activation {self.activation}": self.activation != "silu", "bias": self.down.bias is not None}
-        missing = [name for name, wanted in has.items() if frozen and wanted and not recipe.epilogue]
-        return f"{who} has no {missing[0]}; these formats have it: {others}" if missing else None
+        return None
 
     def extra_repr(self) -> str:
         limit = "" if self.limit is None else f", limit={self.limit}"

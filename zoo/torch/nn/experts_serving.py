@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from zoo.torch.nn.formats import FORMATS
+from zoo.torch.nn.products import with_bias_of_groups
 from zoo.torch.nn.routing import Routing
 from zoo.torch.quantized import Quantized
 
@@ -57,13 +58,20 @@ class Recipe:
     prepare: Callable[[Quantized, str | None], Quantized]  # plain weights, order of gates -> weights as the GEMMs read them
     tokens: Callable[[torch.Tensor], tuple[torch.Tensor, ...]]  # x -> operands of the first GEMM
     multiply: Callable[[tuple[torch.Tensor, ...], Matrices, Matrices, Routing, Gating], torch.Tensor]  # these, both weights -> d
-    epilogue: bool = True  # bias, limits, every activation
     halves: int = 1  # with all gates before all ups, the intermediate size is a multiple of it
 
 
 def paired(rows: torch.Tensor, gates: str, axis: int = 1) -> torch.Tensor:
     """A view of 2 I gates and ups with an axis of 2, which states their order."""
     return rows.unflatten(axis, (2, -1) if gates == "halves" else (-1, 2))
+
+
+def laid_bias(bias: torch.Tensor | None, gates: str | None) -> torch.Tensor | None:
+    """(E, N) as GEMMs read it."""
+    if bias is None:
+        return None
+    bias = bias if bias.dtype in (torch.bfloat16, torch.float32) else bias.float()
+    return bias if gates is None else paired(bias, gates)
 
 
 def _as_they_are(w: Quantized, gates: str | None) -> Quantized:
@@ -113,9 +121,9 @@ def _gemms(format: str, first: str) -> tuple[Any, Any]:
 
 def _fp8b128(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routing: Routing, gating: Gating) -> torch.Tensor:
     options, (gemm, contiguous) = FORMATS["fp8b128"].options, _gemms("fp8b128", "swiglu_fp8b128")
-    h = gemm(*a, *first.operands, routing.index, routing.offsets, gates=gating.gates, **options)
+    h = gemm(*a, *first.operands, routing.index, routing.offsets, bias=first.bias, **gating.options, **options)
     d: torch.Tensor = contiguous(*h, *second.operands, offsets=routing.offsets)
-    return d
+    return d if second.bias is None else with_bias_of_groups(d, second.bias, routing.offsets)  # which the GEMM does not add
 
 
 def _fp8_by_four_bits(format: str) -> Callable[..., torch.Tensor]:
@@ -175,7 +183,7 @@ def _nvfp4(a: tuple[torch.Tensor, ...], first: Matrices, second: Matrices, routi
 
 
 RECIPES = {
-    "fp8b128": Recipe(_as_they_are, _by_blocks("fp8b128"), _fp8b128, epilogue=False, halves=64),
+    "fp8b128": Recipe(_as_they_are, _by_blocks("fp8b128"), _fp8b128, halves=64),
     "fp8_mxfp4": Recipe(_packed("fp8"), _by_token, _fp8_by_four_bits("fp8_mxfp4")),
     "fp8_nvfp4": Recipe(_packed("fp8"), _by_token, _fp8_by_four_bits("fp8_nvfp4")),
     "bf16_mxfp4": Recipe(_packed("bf16"), _in_bf16, _bf16_by_four_bits("bf16_mxfp4")),

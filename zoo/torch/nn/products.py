@@ -242,8 +242,13 @@ def _multiplied(
     out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
     y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant)
     if later is not None and groups is not None:
-        y = y + torch.nn.functional.pad(later, (0, 0, 0, 1))[_groups_of(count, groups)].to(dtype)
+        y = with_bias_of_groups(y, later, groups)
     return y if columns == size else y[:, :size].contiguous()
+
+
+def with_bias_of_groups(y: torch.Tensor, bias: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    """y plus the bias (G, N) of each row's group. Rows after the last are as they were."""
+    return y + torch.nn.functional.pad(bias, (0, 0, 0, 1))[_groups_of(y.shape[0], groups)].to(y.dtype)
 
 
 def _groups_of(count: int, groups: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-// SwiGLU with fp8b128: silu(gate) * up from f32 sums, as bf16, or as e4m3 with an f32 scale for 1 x 128, rounded as quantize.fp8b128.rows
+// SwiGLU with fp8b128: activation(gate) * up from f32 sums, as bf16, or as e4m3 with an f32 scale for 1 x 128, rounded as quantize.fp8b128.rows
 // rounds. The launch chooses the result. Kernels of fp8b128 with SwiGLU include it.
 //
 // A scale needs the largest of 128 columns. Tokens as rows: a thread makes h of 32 columns at a time, and stores h in tensor memory, where
@@ -127,7 +127,8 @@ struct Fp8b128GatedEpilogue {
             for (int i = 0; i < 4; i++) {
                 const float gate = !interleaved ? one[i] : i < 2 ? one[2 * i] : other[2 * i - 4];
                 const float up = !interleaved ? other[i] : i < 2 ? one[2 * i + 1] : other[2 * i - 3];
-                h[i] = first + i / 2 * step < to.columns ? gated.h(gate, up, factors, work.group, first) : 0;
+                const int column = first + i / 2 * step + i % 2;
+                h[i] = column < to.columns ? gated.h(gate, up, factors, work.group, column) : 0;
                 amax = larger_magnitude(amax, h[i]);
             }
             const uint32_t scale = to.format.scale_of(__uint_as_float(group_max<32>(__float_as_uint(amax))));

@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
         {b_scale, b_scale_is_ue8m0, b_scale_group, b_scale_row, b_scale_block},
         {gates, row_index}};
     const Fp8b128Result to{d, d_stride, I, quantises != 0, scales, 0, scales_row, scales_block, 0, ChosenFp8b128(pow2 != 0)};
-    const Finish finish{};
-    const Fp8b128GatedEpilogue epilogue{to, row_scale, {finish, {ActivationKind::silu, 0}, I, interleaved != 0}};
+    const Finish finish{.bias = {bias, bias_is_bf16}, .bias_stride = 2 * I};
+    const Fp8b128GatedEpilogue epilogue{to, row_scale, {finish, {activation, limit}, I, interleaved != 0}};
     compute_result(tile, tiles.tiles, tiles, tiles.tiles.share, elements, scale_loader, E4M3_TYPES, K, epilogue, persistent != 0);
 }

@@ -11,7 +11,8 @@
 //     hopper_fp8/gather/gathered_rows.cuh     Which rows of A does an index choose?
 //     hopper_fp8/gather/gather_to_workspace.cuh     How does a warp gather rows to the workspace?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
-//     epilogue/{branchless_fp8b128, store_rows, store_reduced}.cuh     How are scales computed, and rows stored?
+//     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
+//     epilogue/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? tiles_in_pairs.cuh is unused.
 
 #include "gemm/hopper_fp8/gate_up_weights.cuh"
@@ -33,8 +34,9 @@ constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);
 
 }  // namespace zoo
 
-// rows: of A; M of the result. The last four are for fp8b128. `scales` is null for bf16.
+// rows: of A; M of the result. `scales` and the three after it are for fp8b128. `scales` is null for bf16.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, 1) ZOO_KERNEL(ZOO_PARAMETERS) {
+    ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];
     const zoo::ScaleMatrix a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};
     const zoo::ScaleMatrix b_scales{b_scale, b_scale_row, b_scale_block, zoo::ceil_div(2 * columns, zoo::SCALE_BLOCK),
@@ -51,5 +53,7 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, 1) ZOO_KERNEL(Z
     const zoo::Fp8Output matrix{d, result_stride, columns, scales, 0, scales_row, scales_block, 0, {pow2 != 0}};
     const zoo::Schedule schedule({offsets}, groups, columns, zoo::ceil_div(K, zoo::SCALE_BLOCK));
     zoo::Pipeline& pipeline = *reinterpret_cast<zoo::Pipeline*>(memory);
-    pipeline.run(schedule, operands, zoo::SwigluOutput<zoo::OutputByLaunch>{{matrix}, row_scale});
+    zoo::SwigluOutput<zoo::OutputByLaunch> target{{matrix}, row_scale};
+    target.choose(activation, limit, bias, bias_is_bf16, interleaved);
+    pipeline.run(schedule, operands, target);
 }

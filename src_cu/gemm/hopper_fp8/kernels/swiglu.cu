@@ -1,5 +1,5 @@
-// gemm.fp8b128.{dense, m_grouped_contiguous, m_grouped_masked}.{swiglu, swiglu_fp8b128}, the first GEMM of an MoE layer: silu(A gates^T) * (A ups^T),
-// as bf16, or quantised as the second GEMM reads it.
+// gemm.fp8b128.{dense, m_grouped_contiguous, m_grouped_masked}.{swiglu, swiglu_fp8b128}, the first GEMM of an MoE layer: activation(A gates^T) *
+// (A ups^T), as bf16, or quantised as the second GEMM reads it. Variants with ANY_ACTIVATION have every activation and a bias, others silu.
 //
 // Many tokens: 128 gates and 128 ups are two waves for the same 64 rows, 64 and 64 are a wave. Few tokens: half of the warps have gates, the
 // others ups. fp8b128 needs 128 columns of the result together. A tile has them, or PARTS CTAs of a cluster have a part each. Its files:
@@ -12,7 +12,8 @@
 //     hopper_fp8/mainloop.cuh                 How do math warps multiply and promote K blocks?
 //     hopper_fp8/gate_up_weights.cuh          Which rows of B are a tile's gates and ups? Which part of a scale block has a CTA?
 //     hopper_fp8/swiglu_epilogue.cuh          How do sums of gates and ups become the result?
-//     epilogue/{branchless_fp8b128, store_rows, store_reduced}.cuh     How are scales computed, and rows stored?
+//     epilogue/{activation, branchless_fp8b128}.cuh     What is h, and how are scales computed?
+//     epilogue/{store_rows, store_reduced}.cuh     How are rows stored?
 //     hopper_fp8/pipeline/many_tokens.cuh     Which warps do what, and when? Or, as the table chooses:
 //     hopper_fp8/pipeline/tiles_in_pairs.cuh  the same, where the two CTAs of a cluster exchange magnitudes
 //     hopper_fp8/pipeline/few_tokens.cuh      the same for few tokens; pushed_sums.cuh is unused
@@ -68,6 +69,7 @@ __device__ __forceinline__ auto schedule_of(const int* group_rows, int groups, i
 
 // rows: of A, or of a slot. slot_rows: of a slot, or 0 without slots. The five parameters before it are for fp8b128. `scales` is null for bf16.
 extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) ZOO_KERNEL(ZOO_PARAMETERS) {
+    ZOO_ABSENT_PARAMETERS
     extern __shared__ __align__(1024) uint8_t memory[];
     const int rows_of_slot = zoo::GROUPING == zoo::Grouping::m_grouped_contiguous ? slot_rows : 0;
     const zoo::ScaleMatrix a_scales{a_scale, a_scale_row, a_scale_block, rows, a_scale_is_ue8m0 != 0};
@@ -80,8 +82,12 @@ extern "C" __global__ void __launch_bounds__(zoo::Tile::THREADS, Variant::CTAS) 
     if constexpr (zoo::RESULT != zoo::ResultType::bf16) {
         using Out = std::conditional_t<zoo::RESULT == zoo::ResultType::by_launch, zoo::OutputByLaunch, zoo::Fp8Output>;
         const zoo::Fp8Output out{d, d_stride, columns, scales, scales_group, scales_row, scales_block, rows_of_slot, {pow2 != 0}};
-        pipeline.run(schedule, operands, zoo::SwigluOutput<Out>{{out}, row_scale});
+        zoo::SwigluOutput<Out> target{{out}, row_scale};
+        target.choose(activation, limit, bias, bias_is_bf16, interleaved);
+        pipeline.run(schedule, operands, target);
     } else {
-        pipeline.run(schedule, operands, zoo::SwigluOutput<zoo::Bf16Output>{{{d, d_stride, columns}}, row_scale});
+        zoo::SwigluOutput<zoo::Bf16Output> target{{{d, d_stride, columns}}, row_scale};
+        target.choose(activation, limit, bias, bias_is_bf16, interleaved);
+        pipeline.run(schedule, operands, target);
     }
 }
