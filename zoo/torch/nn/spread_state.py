@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from zoo.errors import ArgumentError
+from zoo.torch.nn.by_devices import is_spread
 from zoo.torch.nn.experts import Experts
 from zoo.torch.nn.experts_parallel import Ranks
 
@@ -16,29 +19,52 @@ class SpreadState:
 
     def __init__(self, model: torch.nn.Module, *optimisers: torch.optim.Optimizer):
         self.model, self.optimisers = model, optimisers
-        self._ranks: dict[str, Ranks] = {}  # by name of a parameter or buffer of which each rank has its experts
-        for name, layer in model.named_modules():
-            if isinstance(layer, Experts) and layer.ranks is not None:
-                of_experts = (f"{name}.{one}".lstrip(".") for one in layer.state_dict() if one.startswith(("gate_up.", "down.")))
-                self._ranks |= dict.fromkeys(of_experts, layer.ranks)
 
     def state_dict(self) -> dict[str, Any]:
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
         names = ("model", "optimisers")
-        return self._mapped(dict(zip(names, get_state_dict(self.model, self.optimisers), strict=True)), _spread)  # type: ignore[no-any-return]
+        return self._mapped(dict(zip(names, get_state_dict(self.model, self.optimisers), strict=True)), _spread)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
-        here = self._mapped(state, lambda one, ranks: one.to_local() if hasattr(one, "to_local") else one)
+        here = self._mapped(state, lambda one, ranks: one.to_local() if is_spread(one) else one)
         set_state_dict(self.model, self.optimisers, model_state_dict=here["model"], optim_state_dict=here["optimisers"])
 
-    def _mapped(self, one: Any, how: Callable[[torch.Tensor, Ranks], Any], ranks: Ranks | None = None) -> Any:
-        """Dictionaries of the state, with another form of each rank's experts."""
-        if isinstance(one, dict):
-            return {name: self._mapped(value, how, ranks or self._ranks.get(name)) for name, value in one.items()}
-        return how(one, ranks) if isinstance(one, torch.Tensor) and ranks is not None else one
+    def _mapped(self, state: dict[str, Any], how: Callable[[torch.Tensor, Ranks], Any]) -> dict[str, Any]:
+        """The state, with another form of each rank's experts."""
+        ranks = self._ranks()
+
+        def mapped(one: Any, of_name: Ranks | None = None) -> Any:
+            if isinstance(one, dict):
+                return {name: mapped(value, of_name or ranks.get(name)) for name, value in one.items()}
+            return how(one, of_name) if isinstance(one, torch.Tensor) and of_name is not None else one
+
+        return mapped(state)  # type: ignore[no-any-return]
+
+    def _ranks(self) -> dict[str, Ranks]:
+        """By name of a parameter or buffer of which each rank has its experts. Wrappers such as torch.compile change names of modules, but
+        not names of a state, so addresses match both."""
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+        names = defaultdict(list)
+        for name, one in get_model_state_dict(self.model).items():
+            if isinstance(one, torch.Tensor) and not is_spread(one):
+                names[one.data_ptr()].append(name)
+        found: dict[str, Ranks] = {}
+        for prefix, layer in self.model.named_modules():
+            for name, one in layer.state_dict().items() if isinstance(layer, Experts) and layer.ranks is not None else ():
+                if name.startswith(("gate_up.", "down.")) and one.numel():
+                    who = f"SpreadState: {f'{prefix}.{name}'.lstrip('.')}"
+                    if is_spread(one):
+                        raise ArgumentError(
+                            f"{who} is a DTensor already; pass the parameters of gate_up and down to fully_shard as ignored_params="
+                        )
+                    if one.is_meta or one.data_ptr() not in names:
+                        raise ArgumentError(f"{who}: the state of the model has no tensor in the memory of these experts")
+                    found |= dict.fromkeys(names[one.data_ptr()], layer.ranks)
+        return found
 
 
 def _spread(one: torch.Tensor, ranks: Ranks) -> torch.Tensor:
