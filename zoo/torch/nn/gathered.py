@@ -24,7 +24,7 @@ aten: Any = torch.ops.aten
 # what FSDP2, DTensor and modules make of a weight that is still a weight
 _KEPT = {
     *(aten.detach.default, aten.alias.default, aten.view.default, aten.as_strided.default, aten.slice.Tensor, aten.split.Tensor),
-    *(aten.new_zeros.default, aten.clone.default, aten._to_copy.default),
+    *(aten.new_zeros.default, aten.clone.default, aten._to_copy.default, aten.empty_like.default),
 }
 
 
