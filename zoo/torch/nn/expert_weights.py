@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 
 from zoo.errors import ArgumentError
+from zoo.torch.nn.experts_parallel import Ranks
 from zoo.torch.nn.experts_serving import RECIPES, Matrices, laid_bias, paired
 from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.layer import Layer
@@ -16,6 +17,8 @@ from zoo.torch.quantized import Quantized, quantize
 
 class ExpertWeights(Layer):
     """`weight` (E, N, K) and `bias` (E, N); frozen: buffers. With `gates`, N are gates and ups in this order."""
+
+    ranks: Ranks | None = None  # over which experts are spread
 
     def __init__(
         self, shape: tuple[int, int, int], bias: bool, format: str, gates: str | None, device: Any = None, dtype: torch.dtype | None = None
@@ -26,6 +29,11 @@ class ExpertWeights(Layer):
         self.register_parameter("bias", torch.nn.Parameter(torch.empty(shape[:2], device=device, dtype=dtype)) if bias else None)
         self.reset_parameters()
         self._begin(format)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.ranks is not None and name in ("weight", "bias"):
+            self.ranks.refuse_spread(value)
+        super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
         """As torch.nn.Linear does for each expert."""

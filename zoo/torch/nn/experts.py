@@ -87,6 +87,7 @@ class Experts(torch.nn.Module):
         made = {"bias": bias, "format": format, "device": device, "dtype": dtype}
         self.gate_up = ExpertWeights((experts, 2 * intermediate, hidden), gates=gates, **made)
         self.down = ExpertWeights((experts, hidden, intermediate), gates=None, **made)
+        self.gate_up.ranks = self.down.ranks = self.ranks
         self.shared = shared
         if format not in TRAINING:
             self.freeze()

@@ -31,18 +31,22 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import distributed
 
+from zoo.contract.whole_numbers import shown, whole
 from zoo.errors import ArgumentError, RankError
 from zoo.runtime.multiprocessors import multiprocessors
+from zoo.torch.nn.by_devices import is_spread
 from zoo.torch.nn.experts_serving import RECIPES
 from zoo.torch.nn.routing import Routing, combine, combined, of_choices, refuse_second_derivative, route
 from zoo.torch.quantized import Quantized
 
 _TRAINED = RECIPES["fp8b128"]
 _ALIGNED = 16  # bytes: kernels read rows where they arrive
+_LAYERS: WeakKeyDictionary[distributed.ProcessGroup, int] = WeakKeyDictionary()  # how many a group has built
 _MODES = ("is frozen", "needs the gradient of x", "needs the gradient of routing weights", "needs gradients of experts")
 
 Multiply = Callable[..., torch.Tensor]  # rows, ..., routing -> d
@@ -60,7 +64,7 @@ class Ranks:
     """The ranks of a process group, which build one layer with one zoo.
 
     parts: into how many parts the tokens of a call are split. capacity: rows of a part for each rank, or None: as many as there are.
-    multiprocessors: how many of a GPU the products use. sent_bytes: what this rank has sent to others.
+    multiprocessors: how many of a GPU the products use. sent_bytes: what this rank has sent to others. number: which layer of the group.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Ranks:
             distributed.all_gather_object(every, {"library": library(), "layer": layer}, group=group)
         self._same("library", [one["library"] for one in every], "install one version of zoo on all ranks")
         self._same("layer", [one["layer"] for one in every], "build one layer on all ranks")
+        self.number = _LAYERS[group] = _LAYERS.get(group, 0) + 1
 
     def __deepcopy__(self, memo: Any) -> Ranks:
         return self  # the copy of a layer exchanges with its copies on other ranks
@@ -86,12 +91,24 @@ class Ranks:
             if one != of_ranks[0]:
                 raise RankError(f"Experts: {name}: rank 0: {of_ranks[0]}; rank {rank}: {one}; {remedy}")
 
+    def refuse_spread(self, weight: Any) -> None:
+        """A mesh with several ranks of the group would gather their experts as parts of one weight."""
+        if (
+            is_spread(weight)
+            and len({*weight.device_mesh.mesh.flatten().tolist()} & {*distributed.get_process_group_ranks(self.group)}) > 1
+        ):
+            raise ArgumentError(
+                "Experts: group: a DTensor over ranks of the group would mix their experts; pass the parameters of gate_up and down to fully_shard as "
+                "ignored_params= (torch 2.7), or shard Experts over a mesh of ranks with equal experts"
+            )
+
     def counts(self, rows: list[torch.Tensor], modes: tuple[bool, ...]) -> list[tuple[list[int], list[int]]]:
         """Rows of each part for each rank (ranks,) -> rows for and from each rank. The host waits, because all_to_all asks it for sizes."""
-        mode = torch.full_like(rows[0], sum(on << bit for bit, on in enumerate(modes)))
+        mode = torch.full_like(rows[0], sum(on << bit for bit, on in enumerate((*modes, self.number))))
         mine = torch.stack((mode, *rows), 1).long()
         theirs = self.begin("counts", mine, [1] * self.size, [1] * self.size)()
         (_, *send), (others, *receive) = torch.stack((mine, theirs)).mT.tolist()
+        self._same("call", [f"layer {one >> len(_MODES)} of the group" for one in others], "call layers in one order on all ranks")
         words = [", ".join(word for bit, word in enumerate(_MODES) if one >> bit & 1) or "needs no gradient" for one in others]
         self._same("call", words, "call the layer alike on all ranks, with gradients of the same inputs")
         return list(zip(send, receive, strict=True))
@@ -136,9 +153,13 @@ def of_ranks(
     """The ranks for a layer, whose first expert and number of experts follow from them."""
     if format == "nvfp4":
         raise ArgumentError("Experts: group: nvfp4 has one scale for the tokens of all ranks; choose another format")
-    for name, one in (("parts", parts), ("capacity", capacity)):
-        if one is not None and one < 1:
-            raise ArgumentError(f"Experts: {name}: expected 1 or more, got {one}")
+    if not isinstance(group, distributed.ProcessGroup) and group != distributed.GroupMember.NON_GROUP_MEMBER:
+        raise ArgumentError(f"Experts: group: expected a process group, got {shown(group)}; of a DeviceMesh pass mesh.get_group()")
+    parts = whole(parts, "Experts: parts", 1)
+    capacity, multiprocessors = (
+        None if one is None else whole(one, f"Experts: {name}", 1)
+        for name, one in (("capacity", capacity), ("multiprocessors", multiprocessors))
+    )
     ranks = Ranks(group, experts, f"{layer}, parts {parts}, capacity {capacity}", parts, capacity, multiprocessors)
     if (first, total) not in ((0, None), (ranks.first, ranks.total)):
         raise ArgumentError(
