@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import distributed
 from torch.distributed import checkpoint as checkpoint_files
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
@@ -333,9 +334,24 @@ def another_call(rank: int, size: int) -> str:
     return refused(call)
 
 
+def another_order(rank: int, size: int) -> str:
+    """Of layers that fit each other."""
+    p, _ = divided("even", size)
+    both = [layers(rank, size, p, "fp8_mxfp4", True)[1] for _ in range(2)]
+    return refused(lambda: [one(p.x, p.ids, p.weights) for one in (both if rank else both[::-1])])
+
+
 def wrong_options(rank: int, size: int) -> str:
     words = []
-    refused_when_built = {"format": "nvfp4"}, {"parts": 0}, {"group": None, "parts": 2}, {"first": 1}
+    refused_when_built = (
+        {"format": "nvfp4"},
+        {"parts": 0},
+        {"parts": True},
+        {"capacity": 1.5},
+        {"group": "world"},
+        {"group": None, "parts": 2},
+        {"first": 1},
+    )
     for options in (*refused_when_built, {"capacity": 4}, {"activation": "gpt_oss"}):
         try:
             layer = Experts(2, K, 128, **{"group": distributed.group.WORLD, **options})
@@ -356,6 +372,28 @@ def with_optimiser(rank: int, size: int) -> tuple[torch.nn.ModuleDict, torch.opt
             model[name] = layers(rank, size, p, format, frozen, group=distributed.group.WORLD if size > 1 else None)[of_pair]
         found += [model, torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=0.1)]
     return tuple(found)
+
+
+def wrappers_lose_no_experts_of_a_checkpoint(rank: int, size: int) -> None:
+    p, _ = divided("even", size)
+
+    def copies(model: torch.nn.ModuleDict) -> torch.nn.Module:
+        ddp, names = torch.nn.parallel.DistributedDataParallel, [name for name in model.state_dict() if name.startswith("experts")]
+        ddp._set_params_and_buffers_to_ignore_for_model(model, names)
+        return ddp(model)
+
+    def recomputes(model: torch.nn.ModuleDict) -> torch.nn.Module:
+        model["experts"] = checkpoint_wrapper(model["experts"])
+        return model
+
+    for wrap in (lambda model: torch.compile(model, backend="eager"), copies, recomputes):
+        experts = layers(rank, size, p, "fp8b128", False)[1]
+        model = wrap(torch.nn.ModuleDict({"router": torch.nn.Linear(K, E), "experts": experts}))
+        state = SpreadState(model, torch.optim.AdamW(model.parameters())).state_dict()
+        for name, whole in (("gate_up", p.gate_up("halves")), ("down", p.down)):
+            of_optimiser = state["optimisers"]["state"][f"experts.{name}.weight"]["exp_avg"]
+            assert state["model"][f"experts.{name}.weight"].shape == of_optimiser.shape == whole.shape
+        assert not hasattr(state["model"]["router.weight"], "to_local")
 
 
 def numbers_of(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> list[torch.Tensor]:
@@ -455,6 +493,7 @@ EQUAL = [
     (is_compiled_around_the_exchange, ()),
     (sends_half_the_bytes, ()),
     (a_copy_works, ()),
+    (wrappers_lose_no_experts_of_a_checkpoint, ()),
 ]
 EQUAL_ON_FOUR = [
     (serves_as_one_process, ("fp8b128", "unequal")),
@@ -468,10 +507,12 @@ REFUSED = [
     (another_library, (), "library: rank 0: zoo .*; install one version of zoo on all ranks"),
     (another_layer, (), r"layer: rank 0: Experts 2 x 256 x 128, fp8b128, gpt_oss.*; rank 1: .* silu.*; build one layer on all ranks"),
     (another_call, (), r"call: rank 0: needs no gradient; rank 1: needs gradients of experts; call the layer alike on all ranks"),
+    (another_order, (), r"call: rank 0: layer \d+ of the group; rank 1: layer \d+ of the group; call layers in one order on all ranks"),
     (
         wrong_options,
         (),
-        r"nvfp4 has one scale.*\n.*parts: expected 1 or more, got 0\n.*belong to group=.*\n.*got first=1, total=None; leave both out.*\n"
+        r"nvfp4 has one scale.*\n.*parts: expected a whole .*, got 0\n.*parts: .* got True\n.*capacity: .* got 1\.5\n"
+        r".*group: expected a process group, got 'world'.*\n.*belong to group=.*\n.*got first=1, total=None; leave both out.*\n"
         r".*capacity: a layer that trains has none.*\n.*with a group, a layer trains in fp8b128 by silu",
     ),
 ]

@@ -179,6 +179,34 @@ def casts_that_ranks_would_cut_are_refused(rank: int, folder: Path, kind: str) -
         layer(torch.zeros(4, 64), *(() if kind == "Linear" else (torch.zeros(4, 2).int(), torch.zeros(4, 2))))
 
 
+def casts_outlive_new_memory(rank: int, folder: Path, kind: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    layer = Linear(64, 256)
+    layer.gather_casts = True
+    fully_shard(layer).to_empty(device="cpu")
+    assert layer.gather_casts
+
+
+def experts_of_other_ranks_are_not_gathered(rank: int, folder: Path, kind: str) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    group = torch.distributed.group.WORLD
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 4), Experts(2, 64, 128, group=group))
+    layer[1].gather_casts = kind == "casts"
+    with pytest.raises(
+        ArgumentError, match="would mix their experts; pass the parameters of gate_up and down to fully_shard as ignored_params="
+    ):
+        fully_shard(copy.deepcopy(layer))
+    fully_shard(layer, ignored_params={*layer[1].gate_up.parameters(), *layer[1].down.parameters()})
+    assert zt.nn.SpreadState(layer).state_dict()["model"]["1.down.weight"].shape == (4, 64, 128)
+    alone = torch.distributed.new_subgroups(1)[0]
+    twice = torch.nn.Sequential(Experts(2, 64, 128, group=alone))
+    fully_shard(twice)  # the other rank has equal experts
+    with pytest.raises(ArgumentError, match=r"SpreadState: 0\.gate_up\.weight is a DTensor already"):
+        zt.nn.SpreadState(twice).state_dict()
+
+
 def mixture(format: str) -> Experts:
     torch.manual_seed(0)
     return Experts(4, 64, 128, format=format, activation="silu" if format == "fp8b128" else "gpt_oss", bias=format != "fp8b128")
@@ -257,6 +285,9 @@ CASES = [
     (gathers_casts, "Experts"),
     (casts_that_ranks_would_cut_are_refused, "Linear"),
     (casts_that_ranks_would_cut_are_refused, "Experts"),
+    (casts_outlive_new_memory, "Linear"),
+    (experts_of_other_ranks_are_not_gathered, "numbers"),
+    (experts_of_other_ranks_are_not_gathered, "casts"),
     (experts_learn_as_one_process_does, "fp8b128"),
     (experts_learn_as_one_process_does, "mxfp8"),
     (is_saved_and_loaded, "fp8b128"),
