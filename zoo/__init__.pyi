@@ -2538,9 +2538,12 @@ def launch(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     batch_invariant: Literal["no", "yes"] = "no",
 ) -> None: ...
 @overload
@@ -2555,10 +2558,13 @@ def launch(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     batch_invariant: Literal["no", "yes"] = "no",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> None: ...
@@ -2609,9 +2615,12 @@ def launch(
     b_scale: _Array,
     offsets: _Array | None = None,
     m_indices: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> None: ...
 @overload
 def launch(
@@ -2627,10 +2636,13 @@ def launch(
     b_scale: _Array,
     offsets: _Array | None = None,
     m_indices: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> None: ...
 @overload
@@ -2666,9 +2678,12 @@ def launch(
     index: _Array,
     offsets: _Array,
     workspace: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> None: ...
 @overload
 def launch(
@@ -2685,10 +2700,13 @@ def launch(
     index: _Array,
     offsets: _Array,
     workspace: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> None: ...
 @overload
@@ -2721,10 +2739,13 @@ def launch(
     b: _Array,
     b_scale: _Array,
     rows: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
     expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> None: ...
 @overload
 def launch(
@@ -2739,11 +2760,14 @@ def launch(
     b: _Array,
     b_scale: _Array,
     rows: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
     expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> None: ...
 @overload
@@ -3742,10 +3766,8 @@ def launch(
     name: Literal[
         "quantize.mxfp4.cols",
         "quantize.mxfp4.cols.experts",
-        "quantize.mxfp4.rows",
         "quantize.mxfp8.cols",
         "quantize.mxfp8.cols.experts",
-        "quantize.mxfp8.rows",
     ],
     /,
     *,
@@ -3788,6 +3810,20 @@ def launch(
     padded_starts: _Array,
     padded_ends: _Array,
     rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.mxfp4.rows", "quantize.mxfp8.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    q: _Array,
+    scales: _Array,
+    rounding: Literal["floor", "rceil", "even", "ceil"] = "floor",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> None: ...
 @overload
@@ -3873,7 +3909,7 @@ def launch(
 ) -> None: ...
 @overload
 def launch(
-    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts", "quantize.nvfp4.rows"],
+    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts"],
     /,
     *,
     stream: object = None,
@@ -3915,6 +3951,21 @@ def launch(
     scales: _Array,
     padded_starts: _Array,
     padded_ends: _Array,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> None: ...
+@overload
+def launch(
+    name: Literal["quantize.nvfp4.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q: _Array,
+    scales: _Array,
+    smallest_scale: Literal["normal", "subnormal"] = "normal",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> None: ...
 @overload
@@ -6377,9 +6428,12 @@ def prepare(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     batch_invariant: Literal["no", "yes"] = "no",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -6394,10 +6448,13 @@ def prepare(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     batch_invariant: Literal["no", "yes"] = "no",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Plan | EmulatedPlan: ...
@@ -6448,9 +6505,12 @@ def prepare(
     b_scale: _Array,
     offsets: _Array | None = None,
     m_indices: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -6466,10 +6526,13 @@ def prepare(
     b_scale: _Array,
     offsets: _Array | None = None,
     m_indices: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -6505,9 +6568,12 @@ def prepare(
     index: _Array,
     offsets: _Array,
     workspace: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -6524,10 +6590,13 @@ def prepare(
     index: _Array,
     offsets: _Array,
     workspace: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -6560,10 +6629,13 @@ def prepare(
     b: _Array,
     b_scale: _Array,
     rows: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array,
     expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
@@ -6578,11 +6650,14 @@ def prepare(
     b: _Array,
     b_scale: _Array,
     rows: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array,
     scales: _Array,
     expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -7581,10 +7656,8 @@ def prepare(
     name: Literal[
         "quantize.mxfp4.cols",
         "quantize.mxfp4.cols.experts",
-        "quantize.mxfp4.rows",
         "quantize.mxfp8.cols",
         "quantize.mxfp8.cols.experts",
-        "quantize.mxfp8.rows",
     ],
     /,
     *,
@@ -7627,6 +7700,20 @@ def prepare(
     padded_starts: _Array,
     padded_ends: _Array,
     rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.mxfp4.rows", "quantize.mxfp8.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    q: _Array,
+    scales: _Array,
+    rounding: Literal["floor", "rceil", "even", "ceil"] = "floor",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -7712,7 +7799,7 @@ def prepare(
 ) -> Plan | EmulatedPlan: ...
 @overload
 def prepare(
-    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts", "quantize.nvfp4.rows"],
+    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts"],
     /,
     *,
     stream: object = None,
@@ -7754,6 +7841,21 @@ def prepare(
     scales: _Array,
     padded_starts: _Array,
     padded_ends: _Array,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Plan | EmulatedPlan: ...
+@overload
+def prepare(
+    name: Literal["quantize.nvfp4.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q: _Array,
+    scales: _Array,
+    smallest_scale: Literal["normal", "subnormal"] = "normal",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Plan | EmulatedPlan: ...
 @overload
@@ -10261,9 +10363,12 @@ def call(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     batch_invariant: Literal["no", "yes"] = "no",
 ) -> Any: ...
 @overload
@@ -10278,10 +10383,13 @@ def call(
     a_scale: _Array,
     b: _Array,
     b_scale: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array | Literal["e4m3"] | bool | None = None,
     scales: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     batch_invariant: Literal["no", "yes"] = "no",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Any: ...
@@ -10332,9 +10440,12 @@ def call(
     b_scale: _Array,
     offsets: _Array | None = None,
     m_indices: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Any: ...
 @overload
 def call(
@@ -10350,10 +10461,13 @@ def call(
     b_scale: _Array,
     offsets: _Array | None = None,
     m_indices: _Array | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array | Literal["e4m3"] | bool | None = None,
     scales: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Any: ...
 @overload
@@ -10389,9 +10503,12 @@ def call(
     index: _Array,
     offsets: _Array,
     workspace: _Array | Literal[False] | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Any: ...
 @overload
 def call(
@@ -10408,10 +10525,13 @@ def call(
     index: _Array,
     offsets: _Array,
     workspace: _Array | Literal[False] | None = None,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array | Literal["e4m3"] | bool | None = None,
     scales: _Array | Literal["f32"] | bool | None = None,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Any: ...
 @overload
@@ -10444,10 +10564,13 @@ def call(
     b: _Array,
     b_scale: _Array,
     rows: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     d: _Array | Literal["bf16"] | bool | None = None,
     expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
 ) -> Any: ...
 @overload
 def call(
@@ -10462,11 +10585,14 @@ def call(
     b: _Array,
     b_scale: _Array,
     rows: _Array,
+    bias: _Array | None = None,
     row_scale: _Array | None = None,
     q: _Array | Literal["e4m3"] | bool | None = None,
     scales: _Array | Literal["f32"] | bool | None = None,
     expected_rows: int = 0,
+    limit: float = 3.4028234663852886e+38,
     gates: Literal["halves", "interleaved"] = "halves",
+    activation: Literal["silu", "gpt_oss", "deepseek_v4"] = "silu",
     scaling: Literal["exact", "pow2"] = "exact",
 ) -> Any: ...
 @overload
@@ -11460,7 +11586,7 @@ def call(
 ) -> Any: ...
 @overload
 def call(
-    name: Literal["quantize.mxfp4.cols", "quantize.mxfp4.cols.experts", "quantize.mxfp4.rows"],
+    name: Literal["quantize.mxfp4.cols", "quantize.mxfp4.cols.experts"],
     /,
     *,
     stream: object = None,
@@ -11502,6 +11628,20 @@ def call(
     padded_starts: _Array | Literal["i32"] | bool | None = None,
     padded_ends: _Array | Literal["i32"] | bool | None = None,
     rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp4.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil", "even", "ceil"] = "floor",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Any: ...
 @overload
@@ -11572,7 +11712,7 @@ def call(
 ) -> Any: ...
 @overload
 def call(
-    name: Literal["quantize.mxfp8.cols", "quantize.mxfp8.cols.experts", "quantize.mxfp8.rows"],
+    name: Literal["quantize.mxfp8.cols", "quantize.mxfp8.cols.experts"],
     /,
     *,
     stream: object = None,
@@ -11614,6 +11754,20 @@ def call(
     padded_starts: _Array | Literal["i32"] | bool | None = None,
     padded_ends: _Array | Literal["i32"] | bool | None = None,
     rounding: Literal["floor", "rceil"] = "floor",
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.mxfp8.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    q: _Array | Literal["e4m3", "e5m2"] | bool | None = None,
+    scales: _Array | Literal["ue8m0"] | bool | None = None,
+    rounding: Literal["floor", "rceil", "even", "ceil"] = "floor",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Any: ...
 @overload
@@ -11699,7 +11853,7 @@ def call(
 ) -> Any: ...
 @overload
 def call(
-    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts", "quantize.nvfp4.rows"],
+    name: Literal["quantize.nvfp4.cols", "quantize.nvfp4.cols.experts"],
     /,
     *,
     stream: object = None,
@@ -11741,6 +11895,21 @@ def call(
     scales: _Array | Literal["e4m3"] | bool | None = None,
     padded_starts: _Array | Literal["i32"] | bool | None = None,
     padded_ends: _Array | Literal["i32"] | bool | None = None,
+    layout: Literal["plain", "blocked"] = "plain",
+) -> Any: ...
+@overload
+def call(
+    name: Literal["quantize.nvfp4.rows"],
+    /,
+    *,
+    stream: object = None,
+    variant: str | None = None,
+    multiprocessors: int | None = None,
+    x: _Array,
+    tensor_scale: _Array,
+    q: _Array | Literal["e2m1x2"] | bool | None = None,
+    scales: _Array | Literal["e4m3"] | bool | None = None,
+    smallest_scale: Literal["normal", "subnormal"] = "normal",
     layout: Literal["plain", "blocked"] = "plain",
 ) -> Any: ...
 @overload

@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "0fd7f60da6ea660b71aa75d4e0e05f78bcbc72c1d27a6f7f4e7b962ad8558133"
+EVIDENCE_SHA256 = "33c1d63ba1a275518c993e68c3200c496bd9848dd5542b6d97f3042051aba39a"

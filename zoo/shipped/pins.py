@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "eaf0d0a431f0c1d35519c2198bfdaeb5d64299b2515fd5e5e2a7479e92dd93fb"
+MANIFEST_SHA256 = "2c00992aa659217263c3363c00d466ba0bf4e2d025f00e4fc734d7bb9d106474"
