@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "33c1d63ba1a275518c993e68c3200c496bd9848dd5542b6d97f3042051aba39a"
+EVIDENCE_SHA256 = "15d9b67508b56badde6d47feeb2fa0f37e2b0e76df500ae3566f3f802e70bc8d"
