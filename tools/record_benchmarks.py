@@ -97,6 +97,10 @@ def settings_of(kernel: Kernel, variant: Variant, main: bool) -> list[Settings]:
     """What a launch chooses: each layout, order of columns and of gates, and of main variants all optional arrays or none."""
     chosen = [[(name, value) for value in option.values] for name, option in kernel.options.items()
               if name in ("layout", "gates", "order") and name not in variant.options]  # fmt: skip
+    for name, option in kernel.options.items():  # that must not have its default
+        named = [value for value in option.values if f"{name}.{value}" in variant.when.text]
+        if named and option.default not in named:
+            chosen.append([(name, value) for value in named])
     dtypes = dict(variant.dtypes)
     if kernel.fields["op"] in ("experts", "norm"):  # all matrices have one dtype
         matrices = [name for name, one in kernel.arguments.items() if {*one.dtypes} == {"bf16", "f16"}]

@@ -11,7 +11,7 @@ import threading
 
 import numpy
 
-from zoo.emulator import machine
+from zoo.emulator import clocks, machine
 from zoo.emulator.instructions import TABLE, load_tables
 
 
@@ -52,8 +52,12 @@ class InFlight:
             return run_warp(warp, budget)
 
         def grid_dependency(ins):
+            def wait(warp, lanes):
+                flight._wait_for_the_launch_ahead()
+                warp.clocks[clocks.DEPENDENCY] = 1  # as the emulator's own
+
             waits = ins.choice("wait", "launch_dependents") == "wait" and flight._waits
-            return lambda warp, lanes: flight._wait_for_the_launch_ahead() if waits else None
+            return wait if waits else lambda warp, lanes: None
 
         load_tables()  # or they would be loaded with one instruction registered already
         monkeypatch.setattr(machine.Warp, "run", run_of_a_warp)

@@ -61,7 +61,7 @@ def variants_text(kernel: Kernel, evidence: Evidence) -> str:
 
 
 def origin(kernel: Kernel) -> str:
-    return f"source {kernel.source}; tiles may name others\ntable  {kernel.table}; in src_cu, or in a tree of your own"
+    return f"source {kernel.source}\ntable  {kernel.table}\nin src_cu or your own tree; tiles may name other sources"
 
 
 def argument_rows(kernel: Kernel) -> Iterable[tuple[str, str, str, str]]:
