@@ -1,10 +1,8 @@
 """A layer of experts spread over processes: what one call costs, what it sends, and which share of its time is the exchange.
 
-    pip install . torch
     torchrun --nproc-per-node 2 examples/expert_parallel.py
 
-With two parts of the tokens, the exchange of one hides behind the products of the other. Each process has a GPU of its own and NCCL, or the CPU
-and gloo. A CPU computes the kernels' written rule, so its times say nothing about a GPU.
+With two parts of the tokens, the exchange of one hides behind the products of the other. A CPU's times say nothing about a GPU.
 """
 
 import os
@@ -35,9 +33,9 @@ def milliseconds(call, calls=10 if GPU else 1):
     return took.item()
 
 
+@torch.no_grad()
 def serve(layer, x, ids, weights):
-    with torch.no_grad():
-        layer(x, ids, weights)
+    layer(x, ids, weights)
 
 
 def train(layer, x, ids, weights):
@@ -57,17 +55,14 @@ def main():
         print(f"{ranks} ranks on {device.type}: {here} experts each, {K} x {GATES}, {TOP} of {EXPERTS} for each token")
         print("call   tokens a rank   parts   layer, ms   sent a rank, MB   of bf16   exchange exposed")
     for name, call, frozen in (("serve", serve, True), ("train", train, False)):
-        alone, *spread = (
-            zt.nn.Experts.from_float(*both, "fp8b128", frozen, **options)
-            for options in ({}, *({"group": group, **options} for options in PARTS.values()))
-        )
+        options = {}, *({"group": group, **one} for one in PARTS.values())
+        alone, *spread = (zt.nn.Experts.from_float(*both, "fp8b128", frozen, **one) for one in options)
         for tokens in TOKENS:
             x = torch.randn(tokens, K, device=device, dtype=torch.bfloat16, requires_grad=not frozen)
             logits, ids = torch.randn(tokens, EXPERTS, device=device).topk(TOP)
             weights = logits.softmax(1)
             in_bf16 = 2 * K * int((ids // here != rank).sum()) * (2 if frozen else 4)  # there and back, of gradients too
-            # as many rows for as many experts, and no exchange
-            local = milliseconds(lambda call=call, given=(alone, x, ids % here, weights): call(*given))
+            local = milliseconds(lambda call=call, given=(alone, x, ids % here, weights): call(*given))  # as many rows, no exchange
             for parts, layer in zip(PARTS, spread, strict=True):
                 before = layer.ranks.sent_bytes
                 call(layer, x, ids, weights)

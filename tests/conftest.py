@@ -11,6 +11,8 @@ import re
 import signal
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,21 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 5, 2)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--share", type=int, default=1, help="run one in so many of the tests that are not quick, drawn anew by ZOO_SHARE_SEED"
+    )
+
+
+def pytest_configure(config):
+    os.environ.setdefault("ZOO_SHARE_SEED", str(time.time_ns()))  # the processes of one run draw alike
+
+
+def pytest_report_header(config):
+    share = config.getoption("--share")
+    return f"one in {share} of the tests that are not quick: ZOO_SHARE_SEED={os.environ['ZOO_SHARE_SEED']}" if share > 1 else None
+
+
 _FAMILY = re.compile(r"\b(?:quantize|gemm|dequantize|requantize|pack|scales)\b")
 
 
@@ -73,6 +90,11 @@ def pytest_collection_modifyitems(config, items):
         if first not in seen and test not in slow and not item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.quick)
         seen.add(first)
+    share, seed = config.getoption("--share"), os.environ["ZOO_SHARE_SEED"]
+    if share > 1:
+        drawn = [item for item in items if item.get_closest_marker("quick") or zlib.crc32(f"{seed} {item.nodeid}".encode()) % share == 0]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(drawn)])
+        items[:] = drawn
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and (reason := no_gpu()):
         for item in marked:
