@@ -219,7 +219,7 @@ REFUSED = {
     "an unknown kernel": (lambda: zoo.jax.call("quantise.mxfp8.rows", x=normal(4, 32)), "no kernel is named .* did you mean"),
     "an unknown argument": (lambda: zoo.jax.call("quantize.mxfp8.rows", y=normal(4, 32)), "no argument is named 'y'"),
     "an argument that is missing": (lambda: zoo.jax.call("quantize.mxfp8.rows"), "x: missing"),
-    "an unknown option": (lambda: zoo.jax.call("quantize.mxfp8.rows", x=normal(4, 32), rounding="up"), "rounding: expected floor or rceil"),
+    "an unknown option": (lambda: zoo.jax.call("quantize.mxfp8.rows", x=normal(4, 32), rounding="up"), "rounding: expected floor, rceil, even or ceil"),
     "a number for an array": (lambda: zoo.jax.call("quantize.mxfp8.rows", x=3.0), "x: expected an array, got 3.0"),
     "another library's array": (lambda: zoo.jax.call("quantize.mxfp8.rows", x=memory_of_torch()), "expected a JAX array, got a Tensor of torch"),
     "a tracer for a number": (lambda: _traced(32), "block: expected a value that is known while JAX traces"),
