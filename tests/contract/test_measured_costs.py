@@ -161,6 +161,8 @@ def test_a_cost_is_a_number_of_64_bits_for_every_call_that_is_taken(formulas, ta
         "TILES_OF_B": -(-width // 64),
         "columns": 0,
         "q_scale.present": 0,
+        **dict.fromkeys(("a_stride", "d_stride"), 1),
+        **dict.fromkeys(("a_group", "d_group"), max(tokens // max(groups, 1), 1)),
     }
     for derived, text in table.entry["derived"].items() if isinstance(table.entry["derived"], dict) else table.entry["derived"]:
         if derived != "SHARES":
