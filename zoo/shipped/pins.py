@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "f9529bc16e0c0af7638de7adf0b6922b74007442918bf16eedf35095fd7fee37"
+MANIFEST_SHA256 = "6b16f428d96120d2aba114ed8e811ac05cf01cefe5c21fa386de70e50dc1fd8b"

@@ -76,7 +76,7 @@ struct LaunchedGating {
     bool bias_is_bf16 = false, interleaved = false;
     int columns = 0;  // I
 
-    // Of columns of h from `column` on, a multiple of 8. Columns behind the last have none.
+    // The bias of the gates and ups of eight columns of h. `column`, the first of them, is a multiple of 8. Columns past the last have no bias.
     __device__ __forceinline__ EightColumns bias_of_eight(int group, int column) const {
         EightColumns eight;
         if (bias == nullptr || column >= columns) return eight;
