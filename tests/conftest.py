@@ -15,6 +15,7 @@ import time
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 # Who runs tests in the background may have had Ctrl-C ignored by all their programs, in which some tests press it.
@@ -46,6 +47,13 @@ def no_gpu() -> str | None:
     """Why no kernel can run here, or None. Asked in a process of its own: CUDA does not survive the forks of other tests."""
     asked = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True)
     return None if asked.returncode == 0 else f"no GPU: {asked.stderr.strip().splitlines()[-1]}"
+
+
+@pytest.fixture(autouse=True)
+def the_same_numbers(request):
+    """A test draws the same numbers from its module's RNG whatever tests ran before it in its process."""
+    if hasattr(getattr(request, "module", None), "RNG"):
+        request.module.RNG = np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 
 @pytest.fixture(scope="session")

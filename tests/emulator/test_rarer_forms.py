@@ -1,5 +1,7 @@
 """Forms that compilers emit and zoo's kernels do not have: against the same arithmetic in numpy, exactly."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from core_support import kernel, kinds, lanes, launch
@@ -140,9 +142,10 @@ def test_mma_of_f64_rounds_each_step_along_k(m, k):
     got, expected = np.empty((m, 8)), c.copy()
     for (rows, columns), values in zip(places["c"], gpu.read(y, (counts["c"], 32), np.float64), strict=True):
         got[rows, columns] = values
-    for depth in range(k):  # one rounding a step, by arithmetic in 113 bits
-        expected = (a[:, depth, None].astype(np.longdouble) * b[:, depth] + expected).astype(np.float64)
-    np.testing.assert_allclose(got, expected, rtol=1e-15)
+    for row, column, depth in np.ndindex(m, 8, k):  # exact products and sums, rounded once a step
+        step = Fraction(a[row, depth]) * Fraction(b[column, depth]) + Fraction(expected[row, column])
+        expected[row, column] = float(step)
+    np.testing.assert_array_equal(got, expected)
 
 
 # ---- f32 with halves ---------------------------------------------------------------------------------------------------

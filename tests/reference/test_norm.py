@@ -6,11 +6,11 @@ import pytest
 
 from zoo.reference.norm import rms_norm, rms_norm_backward, sum_of_parts, sum_of_products
 
-RANDOM = np.random.default_rng(5)
+RNG = np.random.default_rng(5)
 
 
 def drawn(*shape, dtype=ml_dtypes.bfloat16):
-    return RANDOM.standard_normal(shape).astype(dtype)
+    return RNG.standard_normal(shape).astype(dtype)
 
 
 @pytest.mark.parametrize("columns", [8, 136, 1024, 1040, 7168])
@@ -41,7 +41,7 @@ def test_gradients_are_near_float64(columns):
 
 def test_the_gradient_is_that_of_the_forward_pass():
     """By differences of the forward rule in float64: no formula of the backward pass is used."""
-    x, weight, dy, eps, step = RANDOM.standard_normal(24), RANDOM.standard_normal(24), RANDOM.standard_normal(24), 1e-5, 1e-6
+    x, weight, dy, eps, step = RNG.standard_normal(24), RNG.standard_normal(24), RNG.standard_normal(24), 1e-5, 1e-6
     x, weight, dy = (one.astype(ml_dtypes.bfloat16) for one in (x, weight, dy))
 
     def loss(values):
@@ -87,7 +87,7 @@ def test_the_residual_is_added_and_rounded_first():
 
 def test_the_order_of_a_sum_is_the_written_one():
     """In float32, by loops: no line is shared with the rule."""
-    row = RANDOM.standard_normal(1500).astype(np.float16).astype(np.float32)  # squares of 22 bits: products are exact
+    row = RNG.standard_normal(1500).astype(np.float16).astype(np.float32)  # squares of 22 bits: products are exact
     padded = np.concatenate([row, np.zeros(548, np.float32)])
     warps = []
     for warp in padded.reshape(2, 1024):
@@ -105,5 +105,5 @@ def test_the_order_of_a_sum_is_the_written_one():
 
 @pytest.mark.parametrize("rows", [0, 1, 9])
 def test_partial_sums_of_any_number(rows):
-    parts = RANDOM.standard_normal((rows, 40)).astype(np.float32)
+    parts = RNG.standard_normal((rows, 40)).astype(np.float32)
     assert np.allclose(sum_of_parts(parts, np.dtype(np.float32)), parts.astype(np.float64).sum(0), atol=1e-5)
