@@ -20,11 +20,13 @@ _MOST_LINES = 30  # of kernels by name; more are folded
 _OF_ONE_LINE = ("dequantize", "norm", "requantize")
 _SIGNS = {  # of what has been seen of the cubins of an arch: the sign, its ASCII twin, its colour, what it means
     "seen": ("\u25cf", "#", "green", "passed on a GPU"),
+    "partly": ("\u25d0", "+", "yellow", "some of them"),
     "emulated": ("\u25cb", "o", "yellow", "emulated only"),
     "unseen": ("?", "?", "yellow", "never run"),
     "failed": ("!", "!", "red", "FAILED"),
     "none": ("-", "-", None, "no cubin"),
 }
+_RAN = dict.fromkeys(("seen", "partly", "emulated"), "ran")
 
 
 @click.command("list")
@@ -111,10 +113,10 @@ def _that_fit(header: Sequence[str], rows: list[tuple[str, ...]]) -> tuple[Seque
 
 
 def _folds(kernels: Sequence[Kernel], evidence: Evidence, archs: Sequence[str]) -> list[list[Kernel]]:
-    """Kernels whose names are folded to the same, and of whose cubins the same has been seen."""
+    """Kernels whose names are folded to the same, with cubins for the same archs. Kernels that failed or never ran stand apart."""
     found: dict[tuple[object, ...], list[Kernel]] = {}
     for kernel in kernels:
-        states = tuple(_state(evidence, [kernel], arch) for arch in archs)
+        states = tuple(_RAN.get(state, state) for state in (_state(evidence, [kernel], arch) for arch in archs))
         found.setdefault((_folded_name(kernel), states), []).append(kernel)
     names = list(dict.fromkeys(name for name, _ in found))
     return [members for (_, members) in sorted(found.items(), key=lambda one: names.index(one[0][0]))]
@@ -150,7 +152,7 @@ def _folded_name(kernel: Kernel) -> str:
 
 
 def _state(evidence: Evidence, kernels: Iterable[Kernel], arch: str) -> str:
-    """The least that has been seen of any cubin."""
+    """What has been seen of all cubins."""
     records = [
         evidence.of(variant) or (evidence.own.of(variant) if evidence.own is not None else {})
         for kernel in kernels
@@ -163,7 +165,9 @@ def _state(evidence: Evidence, kernels: Iterable[Kernel], arch: str) -> str:
         return "failed"
     if all("gpu" in record for record in records):
         return "seen"
-    return "emulated" if all("emulator" in record or "gpu" in record for record in records) else "unseen"
+    if not all("emulator" in record or "gpu" in record for record in records):
+        return "unseen"
+    return "partly" if any("gpu" in record for record in records) else "emulated"
 
 
 def _sign(state: str) -> str:
