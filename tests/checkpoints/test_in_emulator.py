@@ -22,8 +22,10 @@ pytestmark = pytest.mark.skipif(
 )
 SIZES = Sizes(experts=3, hidden=160, intermediate=160)  # neither is whole blocks of 64, both are more than one of 128
 CASES = [*((name, WAYS[0]) for name in KINDS), *((name, way) for way in WAYS[1:] for name in ("gpt-oss", "ModelOpt"))]
-MISTAKEN = [
-    pytest.param(*case, made, id="-".join((case[0], *case[1], made.__name__))) for case in CASES for made in through_kernels(case[0])
+MISTAKEN = [  # the mistakes in turn, a case each
+    pytest.param(*case, made, id="-".join((case[0], *case[1], made.__name__)))
+    for turn, case in enumerate(CASES)
+    for made in [through_kernels(case[0])[turn % len(through_kernels(case[0]))]]
 ]
 
 
@@ -77,7 +79,7 @@ def test_a_layer_whose_first_product_ends_in_its_activation_is_the_published_one
 
 
 @pytest.mark.parametrize(("name", "way", "mistake"), MISTAKEN)
-def test_a_loader_with_a_mistake_is_out_of_the_bound_in_every_way(name, way, mistake):
+def test_a_loader_with_a_mistake_is_out_of_the_bound(name, way, mistake):
     """Without it the layer is within, as the test above says of the same cases."""
     layer = Layer(zoo.emulator.Device(arch="sm_90a", scheduling="random", seed=3), *way)
     assert 1.5 < error(layer, name, SIZES, mistake) < math.inf
