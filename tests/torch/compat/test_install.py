@@ -58,7 +58,7 @@ assert get_mn_major_tma_aligned_tensor is ours.get_mn_major_tma_aligned_tensor
 deep_gemm.set_mk_alignment_for_contiguous_layout(64)
 assert ours.utils.get_mk_alignment_for_contiguous_layout() == 64
 try:
-    from deep_gemm import fp8_einsum
+    from deep_gemm import bf16_gemm_nt
 except ImportError as error:
     print("absent")
 """
@@ -79,7 +79,7 @@ def test_python_starts_where_zoo_is_gone(tmp_path):
 def foreign(tmp_path, monkeypatch):
     package = tmp_path / "deep_gemm"
     package.mkdir()
-    (package / "__init__.py").write_text("fp8_einsum = 'foreign'\nfp8_gemm_nt = 'foreign'\n")
+    (package / "__init__.py").write_text("bf16_gemm_nt = 'foreign'\nfp8_gemm_nt = 'foreign'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     return package
 
@@ -92,7 +92,7 @@ def test_a_deep_gemm_of_another_hand_is_named_and_left_alone(tmp_path, foreign, 
     assert str(foreign) in told and "--fall-through" in told and sorted(os.listdir(tmp_path)) == ["deep_gemm"]
 
     zoo("--install", "--fall-through", "--folder", tmp_path)
-    assert python(tmp_path, "import deep_gemm; print(deep_gemm.fp8_einsum, deep_gemm.__file__)").split() == ["foreign", OURS]
+    assert python(tmp_path, "import deep_gemm; print(deep_gemm.bf16_gemm_nt, deep_gemm.__file__)").split() == ["foreign", OURS]
     zoo("--uninstall", "--folder", tmp_path)
     assert python(tmp_path, "import deep_gemm; print(deep_gemm.fp8_gemm_nt)").strip() == "foreign"
 
