@@ -6,6 +6,7 @@ from core_support import kernel, kinds, lanes, launch, only
 from test_core_findings import WORDS, run
 
 from zoo import emulator
+from zoo.emulator import number_formats
 
 SHARED = ".shared .align 16 .u32 data[64]; .shared .align 4 .u32 flag;"
 POLICIES = ("issue", "last", "random")
@@ -319,8 +320,22 @@ def test_stochastic_rounding_to_f16():
     assert one_value(text.format(""), 0x3F801000, 0x1000_0FFF) == 0x3C01_3C00
     assert one_value(text.format("satfinite."), 0x47800000, 0) == 0x7BFF_7BFF
     assert one_value(text.format("relu."), 0xBF801000, 0x1FFF_1FFF) == 0
-    with pytest.raises(emulator.EmulatorError, match=r"PTX line .* below 2\^-14"):
-        one_value(text.format(""), 0x38000000, 0)
+    assert one_value(text.format(""), 0x33000000, 0x1000_0FFF) == 0x0001_0000  # 2^-25 is half of the smallest f16
+
+
+@pytest.mark.parametrize("random", [0, 0xFFFFFFFF, 0x80808080])
+@pytest.mark.parametrize(("name", "width"), [("e2m1", 4), ("e4m3", 8), ("e5m2", 8), ("e2m3", 8), ("e3m2", 8)])
+def test_stochastic_rounding_to_four_small_floats(name, width, random):
+    """A number of the format stays itself; the middle between two goes up from the upper half of all random values on, the sign apart."""
+    format = number_formats.FORMATS[name]
+    code = format.largest // 2 + np.arange(4)
+    low, high = number_formats.decode(format, code), number_formats.decode(format, code + 1)
+    text = "".join(f"mov.b32 %f{i}, %r{i};" for i in range(1, 5))
+    text += f"cvt.rs.satfinite.{name}x4.f32 {'%h1' if width == 4 else '%r40'}, {{%f1, %f2, %f3, %f4}}, %r5;"
+    text += "cvt.u32.u16 %r40, %h1;" if width == 4 else ""
+    for values, expected in ((low, code), (-(low + high) / 2, code + (random > 0) + format.sign_bit)):
+        found = one_value(text, *(int(bits) for bits in values.astype(np.float32).view(np.uint32)), random)
+        assert found == sum(int(one) << width * (3 - place) for place, one in enumerate(expected))
 
 
 @pytest.mark.parametrize(
@@ -334,7 +349,7 @@ def test_stochastic_rounding_to_f16():
         "ld.global.ca.cg.u32 %r1, [%rd0];", "ld.global.gpu.u32 %r1, [%rd0];", "atom.global.inc.s32 %r1, [%rd0], 1;", "atom.global.add.b32 %r1, [%rd0], 1;",
         "setp.gt.b32 %p1, %r1, %r2;", "setp.lo.s32 %p1, %r1, %r2;", "atom.global.and.f32 %f1, [%rd0], %f2;", "and.f32 %f1, %f2, %f3;", "rem.f32 %f1, %f2, %f3;",
         "testp.finite.u32 %p1, %r1;", "dp4a.u32.f32 %r1, %r2, %r3, %r4;", "atom.global.exch.noftz.u32 %r1, [%rd0], 1;",
-        "cvt.rs.satfinite.e4m3x4.f32 %r1, {%f1, %f2, %f3, %f4}, %r2;", "tcgen05.shift.cta_group::1.down [%r1];", "mov.u32 %r1, %envreg3;",
+        "cvt.rs.satfinite.e4m3x4.f32 %r1, {%f1, %f2, %f3}, %r2;", "cvt.rs.e4m3x4.f32 %r1, {%f1, %f2, %f3, %f4}, %r2;", "tcgen05.shift.cta_group::1.down [%r1];", "mov.u32 %r1, %envreg3;",
         "cvt.u32.u16 %r1, %h1, %r2;", "shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1, 3;", "popc.b32 %r1, %r2, %r3;", "bfind.u32 %r1, %r2, %r3;",
         "cvt.u16 %h1, %h2;", "cvta.u64 %rd5, %rd6;", "dp4a.s32 %r1, %r2, %r3, %r4;", "prmt.b32 %r1, %r2;", "max.NaN.xorsign.abs.f16x2 %r1, %r2;",
     ],

@@ -318,7 +318,7 @@ def test_large_integers_round_once():
         "cvt.e4m3x2.f32",
         "cvt.rn.e4m3x2.f32",
         "cvt.rz.satfinite.e4m3x2.f32",
-        "cvt.rs.satfinite.e4m3x4.f32",
+        "cvt.rs.e4m3x4.f32",
         "cvt.rn.ue8m0x2.f32",
         "cvt.rn.rz.f16.f32",
         "cvt.f16.f32",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from .errors import EmulatorError
+from . import stochastic_rounding
 from .number_formats import (
     BF16,
     E2M1,
@@ -242,26 +242,13 @@ def _to_ue8m0_pair(options: _Options, source: str):
 
 
 def _stochastic(mnemonic: str, modifiers: list[str], target: str, source: str):
-    """cvt.rs: away from zero where the random bits, added to the bits that are cut off, carry out of them."""
-    if source != "f32" or target not in ("f16x2", "bf16x2"):
-        raise UnsupportedConversion(
-            f"{mnemonic}: .rs is covered for .f16x2 and .bf16x2; which random bits go to which of four elements no source says"
-        )
+    if source != "f32" or target not in stochastic_rounding.TARGETS:
+        raise UnsupportedConversion(f"{mnemonic}: .rs converts .f32 to .f16x2, .bf16x2 or four smaller floats")
     if sorted(modifiers) != sorted({"rs"} | {"relu", "satfinite"} & set(modifiers)):
         raise UnsupportedConversion(f"{mnemonic}: modifier not allowed here")
-    format, cut = (F16, 13) if target == "f16x2" else (BF16, 16)
-    satfinite, relu = "satfinite" in modifiers, "relu" in modifiers
-
-    def one(bits, random):
-        magnitude = bits & U32(0x7FFFFFFF)
-        if format is F16 and ((magnitude > 0) & (magnitude < U32(0x38800000))).any():
-            raise EmulatorError(f"{mnemonic}: no source says where the random bits go when the result is an f16 below 2^-14")
-        raised = (magnitude.astype(U64) + (random & U32((1 << cut) - 1))) & ~U64((1 << cut) - 1)
-        special = magnitude >= U32(0x7F800000)
-        values = numpy.where(special, magnitude, raised).astype(U32) | (bits & U32(0x80000000))
-        return encode(format, decode(F32, values), "rz" if satfinite else "rn", satfinite=satfinite, relu=relu).astype(U32)
-
-    return lambda a, b, random: (one(a, random >> U32(16)) << U32(16)) | one(b, random & U32(0xFFFF))
+    if target.endswith("x4") and "satfinite" not in modifiers:
+        raise UnsupportedConversion(f"{mnemonic}: needs .satfinite")
+    return stochastic_rounding.converter(target, "satfinite" in modifiers, "relu" in modifiers)
 
 
 def _from_ue8m0_pair(options: _Options, target: str):

@@ -210,7 +210,12 @@ def convert(ins):
         function = conversions.conversion(mnemonic)
     except conversions.UnsupportedConversion as reason:
         ins.unsupported(str(reason))
-    slots = [ins.read(operand, _raw(ins, operand), wide=True) for operand in ins.operands[1:]]
+    operands = ins.operands[1:]
+    if target.endswith("x4"):  # four numbers in a vector, and random bits
+        if len(operands) != 2 or len(ins.items(1)) != 4:
+            ins.unsupported("it needs {a, b, e, f} and random bits")
+        operands = [*ins.items(1), operands[1]]
+    slots = [ins.read(operand, _raw(ins, operand), wide=True) for operand in operands]
     width = ins.register_bits(0)
     if width is None:
         ins.unsupported("the destination must be a register")
