@@ -3,16 +3,18 @@
 Warp w of the group owns rows 16w .. 16w+15 and is executed on its own. Fragments of lane l (row counted within the warp's 16):
     D element j (f32, s32: register j; f16: register j / 2): row l / 4 + 8 * ((j / 2) % 2), column 8 * (j / 4) + 2 * (l % 4) + j % 2
     A register i, in 32-bit words along K: row l / 4 + 8 * (i % 2), word l % 4 + 4 * (i / 2)
+wgmma.mma_async.sp has the same A at twice the depth K: the stored half of its elements (sparsity.py).
 """
 
 import functools
 
 import numpy as np
 
-from .. import arithmetic, descriptors, number_formats, warpgroup
+from .. import arithmetic, descriptors, number_formats, sparsity, warpgroup
 from ..asynchronous import Operation
 from ..lanes import first_lane
 from . import FULL, instruction, put_rows, uniform
+from .mma_sparse import read_metadata, selector_of
 from .mma_sync import integers_of, words_of_a
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
@@ -98,8 +100,9 @@ def wait_group(ins):
     return run
 
 
-@instruction("wgmma.mma_async")
+@instruction("wgmma.mma_async", "wgmma.mma_async.sp")
 def mma_async(ins):
+    sparse = ins.opcode.startswith("wgmma.mma_async.sp.")
     if not (ins.flag("sync") and ins.flag("aligned")):
         ins.unsupported("wgmma.mma_async needs .sync.aligned")
     m, n, depth = (int(x) for x in ins.pattern(r"m(\d+)n(\d+)k(\d+)").groups())
@@ -114,7 +117,7 @@ def mma_async(ins):
     integer, fp8 = result == "s32", a in ("e4m3", "e5m2")
     if not (a == b or (fp8 and b in ("e4m3", "e5m2")) or (integer and b in ("s8", "u8"))):
         ins.unsupported(f".{a} does not go with .{b}")
-    if m != 64 or depth * bits != 256 or n % 8 or not 8 <= n <= 256 or (integer and n > 32 and n % 16):
+    if m != 64 or depth * bits != (512 if sparse else 256) or n % 8 or not 8 <= n <= 256 or (integer and n > 32 and n % 16):
         ins.unsupported(f"the shape m{m}n{n}k{depth} does not exist for .{a}")
     if saturate and not integer:
         ins.unsupported(".satfinite is for .s32")
@@ -130,30 +133,35 @@ def mma_async(ins):
     else:
         ins.unsupported("A must be a descriptor or four registers")
     b_slot = ins.read(2, "u64")
-    scale_d = ins.read(3, "pred")
+    metadata = ins.rows(3) if sparse else None
+    selector = selector_of(ins, 4, bits, depth) if sparse else None
+    k = 5 if sparse else 3
+    scale_d = ins.read(k, "pred")
     # D is read only when scale-d is true: the first instruction of an accumulation may find it unwritten.
     ins.conditional_reads = {ins.layout.place_of(item)[0] for item in ins.items(0)}
     ins.condition = scale_d
     accumulators = frozenset(ins.conditional_reads)
     fragments = frozenset(ins.layout.place_of(item)[0] for item in ins.items(1)) if a_rows is not None else frozenset()
     transposes = 0 if bits != 16 or integer else (1 if a_rows is not None else 2)
-    immediates = 4 + (0 if integer else 2) + transposes
-    ins.expect_operands(immediates)
+    operands = k + 1 + (0 if integer else 2) + transposes
+    ins.expect_operands(operands)
     signs, transposed = [1, 1], [False, False]
     if not integer:
-        signs = [_constant(ins, 4), _constant(ins, 5)]
+        signs = [_constant(ins, k + 1), _constant(ins, k + 2)]
         if any(sign not in (1, -1) for sign in signs):
             ins.unsupported("imm-scale-a and imm-scale-b must be 1 or -1")
-        flags = [_constant(ins, k) for k in range(6, immediates)]
+        flags = [_constant(ins, place) for place in range(k + 3, operands)]
         if any(value not in (0, 1) for value in flags):
             ins.unsupported("imm-trans must be 0 or 1")
         transposed = [bool(value) for value in ([0] * (2 - len(flags)) + flags)]
 
+    b_bytes = depth * bits // 8  # of a column
+    stored = depth // 2 if sparse else depth  # elements of a row of A
+
     def load(shared, chunks, mn_major):
         data = read_chunks(shared, chunks)
-        if not mn_major:
-            return operand_codes(data.reshape(len(chunks), 32), bits)
-        return np.ascontiguousarray(data.reshape(depth, -1).view(np.uint16).T)
+        data = data.reshape(len(chunks), -1)
+        return np.ascontiguousarray(data.view(np.uint16).T) if mn_major else operand_codes(data, bits)
 
     def run(warp, lanes):
         if lanes != FULL:
@@ -165,7 +173,10 @@ def mma_async(ins):
         quarter = warp.index % 4
         wide = uniform(ins, warp, b_slot, lanes)
         descriptor_b = _descriptor(ins, warp, lanes, wide, "B")
-        b_chunks = descriptor_b.mn_major_chunks(n, depth, 2) if transposed[1] else descriptor_b.k_major_chunks(n, 32)
+        b_chunks = descriptor_b.mn_major_chunks(n, depth, 2) if transposed[1] else descriptor_b.k_major_chunks(n, b_bytes)
+        if sparse and descriptor_b.swizzle == descriptors.SWIZZLE_32 and not transposed[1]:
+            ins.report(warp, lanes, "invalid-descriptor", "B has 64 bytes along K, and rows of 32 bytes (swizzle 32B)")
+            return
         shared = cta.shared
         readable = shared.check_async_read(ins, warp, lanes, chunk_words(b_chunks))
         reads = [(cta, b_chunks)]
@@ -173,14 +184,24 @@ def mma_async(ins):
             descriptor_a = _descriptor(ins, warp, lanes, uniform(ins, warp, a_slot, lanes), "A")
             if transposed[0]:
                 # 16 rows of M are two chunks
-                a_chunks = descriptor_a.mn_major_chunks(64, depth, 2)[:, 2 * quarter : 2 * quarter + 2]
+                a_chunks = descriptor_a.mn_major_chunks(64, stored, 2)[:, 2 * quarter : 2 * quarter + 2]
             else:
                 a_chunks = descriptor_a.k_major_chunks(64, 32)[16 * quarter : 16 * quarter + 16]
             readable = shared.check_async_read(ins, warp, lanes, chunk_words(a_chunks)) and readable
             reads.append((cta, a_chunks))
         if not readable:
             return  # an address outside shared memory has been reported; there is nothing to compute with
+        nibbles = read_metadata(ins, warp, lanes, metadata, selector, bits, depth) if sparse else None
         mode = warp.machine.arithmetic
+
+        def product(left, right, addend):
+            if integer:
+                return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
+            return arithmetic.wgmma_sum(
+                arithmetic.operand(number_formats.FORMATS[a], left, negate=signs[0] < 0),
+                arithmetic.operand(number_formats.FORMATS[b], right, negate=signs[1] < 0),
+                addend, result, fp8=fp8, mode=mode,
+            )  # fmt: skip
 
         def execute():
             right = load(shared, b_chunks, transposed[1])
@@ -189,14 +210,10 @@ def mma_async(ins):
             else:
                 left = operand_codes(words_of_a(warp.words[a_rows]).view(np.uint8), bits)
             addend = accumulator(warp.words[d_rows], n, result) if accumulate else None
-            if integer:
-                total = arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
+            if sparse:
+                total = sparsity.multiply(left, nibbles, bits, right, addend, product, number_formats.FORMATS.get(b))
             else:
-                total = arithmetic.wgmma_sum(
-                    arithmetic.operand(number_formats.FORMATS[a], left, negate=signs[0] < 0),
-                    arithmetic.operand(number_formats.FORMATS[b], right, negate=signs[1] < 0),
-                    addend, result, fp8=fp8, mode=mode,
-                )  # fmt: skip
+                total = product(left, right, addend)
             put_rows(warp, d_rows, registers(total, n, result), lanes)
 
         warp.machine.asynchronous.issue(

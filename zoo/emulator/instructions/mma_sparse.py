@@ -1,0 +1,88 @@
+"""mma.sp: mma.sync where A is sparse. A holds the stored half of its elements, in the fragments of a dense A of half the depth."""
+
+from .. import arithmetic, number_formats, sparsity
+from . import instruction, put_rows
+from .mma_sync import c_matrix, codes_of, d_registers, integers_of, need_all, words_of_a, words_of_b
+
+# bits of an element in a register, and the depths K
+_SHAPES = {
+    "f16": (16, (16, 32)), "bf16": (16, (16, 32)), "tf32": (32, (8, 16)), "s8": (8, (32, 64)), "u8": (8, (32, 64)),
+    "e4m3": (8, (64,)), "e5m2": (8, (64,)), "e2m3": (8, (64,)), "e3m2": (8, (64,)), "e2m1": (8, (64,)),
+}  # fmt: skip
+
+
+@instruction("mma.sp", "mma.sp::ordered_metadata")
+def mma_sparse(ins):
+    """D = A * B + C; A is 2:4 sparse, or 1:2 if tf32"""
+    ordered = "ordered_metadata" in ins.opcode
+    if not (ins.flag("sync") and ins.flag("aligned") and ins.flag("row") and ins.flag("col")):
+        ins.unsupported("it needs .sync.aligned and .row.col")
+    m, n, depth = (int(x) for x in ins.pattern(r"m(\d+)n(\d+)k(\d+)").groups())
+    containers = ins.flag("kind::f8f6f4")
+    if ins.flag("block_scale"):
+        ins.unsupported("block scales of a sparse matrix are not covered")
+    saturate = ins.flag("satfinite")
+    types = ins.types()
+    if len(types) != 4:
+        ins.unsupported(f"it names {len(types)} types")
+    result, a, b, c = types
+    if (m, n) != (16, 8) or a not in _SHAPES or depth not in _SHAPES[a][1] or b not in _SHAPES:
+        ins.unsupported(f"the shape m{m}n{n}k{depth} with .{a}.{b} is not covered")
+    bits = _SHAPES[a][0]
+    integer = result == "s32"
+    if any(integer != (type in ("s8", "u8")) for type in (a, b)) or bits != _SHAPES[b][0] or (bits > 8 and a != b):
+        ins.unsupported(f".{a} does not go with .{b} and .{result}")
+    if (
+        result != c
+        or result not in ("f32", "f16", "s32")
+        or (saturate and not integer)
+        or ({a, b} & {"e2m3", "e3m2", "e2m1"} and not containers)
+    ):
+        ins.unsupported(f".{result}.{a}.{b}.{c} is not covered")
+    d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
+    words = depth * bits // 32  # of a column of B
+    counts = (2 if result == "f16" else 4, words // 4, words // 4, 2 if result == "f16" else 4)
+    if tuple(map(len, (d_rows, a_rows, b_rows, c_rows))) != counts:
+        ins.unsupported(f"D, A, B and C have {counts} registers in this shape")
+    metadata = ins.rows(4)
+    selector = selector_of(ins, 5, bits, depth)
+    ins.expect_operands(6)
+
+    def run(warp, lanes):
+        need_all(ins, warp, lanes)
+        words = warp.words
+        left, right, addend = words_of_a(words[a_rows]), words_of_b(words[b_rows]), c_matrix(words[c_rows], result)
+        nibbles = read_metadata(ins, warp, lanes, metadata, selector, bits, depth, ordered)
+        native = warp.machine.device.arch.startswith("sm_12")
+
+        def product(left, right, addend):
+            if integer:
+                return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
+            return arithmetic.mma_sync_sum(
+                arithmetic.operand(number_formats.FORMATS[a], left), arithmetic.operand(number_formats.FORMATS[b], right), addend, result,
+                fp8=bits == 8, native_fp8=native, mode=warp.machine.arithmetic,
+            )  # fmt: skip
+
+        codes_a, codes_b = codes_of(left, a, containers), codes_of(right, b, containers)
+        total = sparsity.multiply(codes_a, nibbles, bits, codes_b, addend, product, None if integer else number_formats.FORMATS[b])
+        put_rows(warp, d_rows, d_registers(total, result), lanes)
+
+    return run
+
+
+def selector_of(ins, k, bits, depth):
+    """The sparsity selector, which says which lanes of four hold metadata: an immediate below four over their number."""
+    selector = getattr(ins.operands[k], "value", None)
+    lanes = depth // 16 if bits == 8 else depth * bits // 256
+    if selector is None or not 0 <= selector < 4 // lanes:
+        ins.unsupported(f"the sparsity selector is an immediate below {4 // lanes} in this shape")
+    return selector
+
+
+def read_metadata(ins, warp, lanes, row, selector, bits, depth, ordered=False):
+    """The nibbles of the warp's 16 rows of A; metadata without a meaning is reported."""
+    nibbles = sparsity.of_warp(warp.words[row[0]], selector, bits, depth)
+    problem = sparsity.problem(nibbles, bits, ordered)
+    if problem:
+        ins.report(warp, lanes, "arithmetic", problem)
+    return nibbles

@@ -1,0 +1,73 @@
+"""Structured sparsity: of every four elements along K of A two are stored (of every two one, if tf32); four bits of metadata say which.
+
+Bits 0-1 of a nibble are the index of the first stored element, bits 2-3 of the second. For tf32 0b0100 keeps the first element of two,
+0b1110 the second. The layouts of the nibbles among the registers of a warp (`of_warp`) and in tensor memory (`of_tensor_memory`) are those of
+the manual's figures. In both, 16-bit words of four nibbles cover 16 elements of 16 bits or fewer, or 8 of tf32.
+"""
+
+import numpy as np
+
+from . import number_formats
+
+_TF32 = (0b0100, 0b1110)
+
+
+def nibbles_of(words16):
+    """(rows, 4 n) nibbles of (rows, n) 16-bit words, low bits first."""
+    words16 = np.ascontiguousarray(words16, np.uint16)
+    return ((words16[:, :, None] >> np.array([0, 4, 8, 12], np.uint16)) & 15).reshape(len(words16), -1)
+
+
+def of_warp(registers, selector, bits, depth):
+    """The nibbles (16, groups) of A's rows from the metadata registers of 32 lanes.
+
+    bits: of an element; depth: K. Lane 4 r + q holds metadata of rows r and r + 8.
+        16 and 32-bit elements: the low half belongs to row r, the high half to row r + 8. A row needs one lane, q = selector,
+        or two, q = 2 * selector and the next.
+        8-bit elements: a lane holds 32 columns of row r (q even) or r + 8 (q odd). The lanes of a pair are q = 2 * selector and the next;
+        at K = 64 pair 0 holds columns 0 to 31, pair 1 the others.
+    """
+    halves = registers.view(np.uint16).reshape(8, 4, 2)  # row, lane of four, half
+    if bits == 8:
+        pairs = halves.reshape(8, 2, 2, 2)  # row, pair, row + 8, half
+        pairs = pairs if depth == 64 else pairs[:, selector : selector + 1]
+        return nibbles_of(pairs.transpose(2, 0, 1, 3).reshape(16, -1))
+    count = depth * bits // 256
+    return nibbles_of(halves[:, count * selector :][:, :count].transpose(2, 0, 1).reshape(16, -1))
+
+
+def problem(nibbles, bits, ordered=False):
+    """Why this metadata has no meaning, or None."""
+    first, second = nibbles & 3, nibbles >> 2
+    if bits == 32:
+        wrong = (nibbles != _TF32[0]) & (nibbles != _TF32[1])
+    else:
+        wrong = first >= second if ordered else first == second
+    if not wrong.any():
+        return None
+    row, group = np.argwhere(wrong)[0]
+    rule = "0b0100 or 0b1110" if bits == 32 else "two increasing indices" if ordered else "two different indices"
+    return f"the sparsity metadata of row {row} has {nibbles[row, group]:#06b} for group {group} along K: it must be {rule}"
+
+
+def columns_of(nibbles, bits):
+    """(rows, stored elements): the place along K of each stored element."""
+    group = np.arange(nibbles.shape[1])
+    if bits == 32:
+        return 2 * group + (nibbles >> 1 & 1)
+    return (4 * group[:, None] + np.stack([nibbles & 3, nibbles >> 2], axis=2)).reshape(len(nibbles), -1)
+
+
+def multiply(left, nibbles, bits, right, addend, product, format=None):
+    """product(A, B, C) where A has the stored elements (rows, K / 2) and B (columns, K); `format`: of B's codes, if not integers.
+
+    Zeros stand for the elements that are not stored. They would make NaN of an infinity in B that the hardware skips: then each row
+    is multiplied alone, by those elements of B that it meets.
+    """
+    columns = columns_of(nibbles, bits)
+    if format is None or np.isfinite(number_formats.decode(format, right)).all():
+        dense = np.zeros((len(left), right.shape[1]), left.dtype)
+        np.put_along_axis(dense, columns, left, axis=1)
+        return product(dense, right, addend)
+    rows = [slice(row, row + 1) for row in range(len(left))]
+    return np.concatenate([product(left[row], right[:, columns[row.start]], None if addend is None else addend[row]) for row in rows])
