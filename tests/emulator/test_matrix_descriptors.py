@@ -149,7 +149,7 @@ def test_fields_of_an_instruction_descriptor():
         (dense(a=1, b=1, d=0), "f16", 1, None, "f16 result"),
         (dense(a=2, b=2, d=0), "tf32", 1, None, "result type"),
         (dense(a=2, b=0), "f8f6f4", 1, None, "type 2 of A"),
-        (dense(sparse=1), "f16", 1, None, "sparse"),
+        (dense(sparse=1), "f16", 1, None, "sparsity"),
         (dense(saturate=1), "f16", 1, None, "saturation"),
         (dense(a=5, transpose_a=1), "f8f6f4", 1, None, "cannot be transposed"),
         (dense(n=24, transpose_b=1), "f8f6f4", 1, None, "N = 24"),

@@ -136,7 +136,7 @@ def launch(module, *, image=b"", cells=None, a=0, b=0, idesc=0, group=1, out_sha
         module, "kernel", group, 128, shared_bytes=1024 + size,
         params=[gpu.alloc(numpy.frombuffer(data, numpy.uint8)), size // 4, gpu.alloc(cells), out, a, b, idesc],
     )  # fmt: skip
-    assert report.ok, report
+    assert report.ok, str(report)
     return gpu.read(out, out_shape, U32)
 
 

@@ -132,7 +132,7 @@ def test_a_sparse_product_of_small_floats_in_bytes():
 
 
 def test_elements_that_are_not_stored_meet_no_infinity():
-    dense, _, image_a, image_b, words = operands("f16", "f16", 16, 0)
+    _, _, image_a, image_b, words = operands("f16", "f16", 16, 0)
     image_b[:] = 0x7C007C00  # both halves infinite
     text = MMA.format(variant="sp", depth=16, kind="", result="f32", a="f16", b="f16", selector=0)
     d, report = mma_sp(text, image_a, image_b, words, np.zeros((16, 8)), "f32")

@@ -162,12 +162,19 @@ class InstructionDescriptor:
     scale_format: Format | None
     scale_a_id: int
     scale_b_id: int
+    sparse: bool
+    selector: int  # of the sparsity metadata
     problems: tuple[str, ...] = field(default=(), compare=False)
 
 
 @functools.lru_cache(1024)
-def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int | None) -> InstructionDescriptor:
-    """The 32-bit instruction descriptor; `scale_vector` is the number of scales per row (1, 2, 4) of a block-scaled kind."""
+def decode_instruction(
+    bits: int, kind: str, cta_group: int, scale_vector: int | None, sparse: bool = False, stationary: bool = False
+) -> InstructionDescriptor:
+    """The 32-bit instruction descriptor; `scale_vector` is the number of scales per row (1, 2, 4) of a block-scaled kind.
+
+    sparse: of tcgen05.mma.sp; stationary: of tcgen05.mma.ws.
+    """
     problems = []
     scaled = kind in BLOCK_SCALED
     types = _TYPES[kind]
@@ -177,19 +184,22 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
             problems.append(f"type {code} of {name} does not exist for kind::{kind}")
     a = types.get(a_code, next(iter(types.values())))
     b = types.get(b_code, next(iter(types.values())))
-    m, n, k = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, _DEPTH[kind]
+    m, n, k = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3, _DEPTH[kind] * (2 if sparse else 1)
+    selector = bits & 3
     if kind == "f16" and a is not b:
         problems.append("kind::f16 needs the same type for A and B")
-    if bits >> 2 & 1:
-        problems.append("sparse matrices are not covered by the emulator")
+    if (bits >> 2 & 1) != sparse:
+        problems.append(f"the sparsity bit (2) is {bits >> 2 & 1}: it must be {int(sparse)} {'with' if sparse else 'without'} .sp")
+    if selector > (1 if sparse and kind in ("f16", "tf32") else 0):
+        problems.append(f"the sparsity selector (bits 0-1) is {selector}: it is 0 or 1 for sparse kind::f16 and kind::tf32, otherwise 0")
     if bits >> 6 & 1:
         problems.append("reserved bit 6 is set")
     scale_format, scale_a_id, scale_b_id, saturate, result = None, 0, 0, False, "f32"
     if scaled:
         scale_format = number_formats.UE8M0 if bits >> 23 & 1 else number_formats.UE4M3
         scale_a_id, scale_b_id = bits >> 29 & 3, bits >> 4 & 3
-        if bits & 0b1011:
-            problems.append("reserved bits 0, 1 or 3 are set")
+        if bits >> 3 & 1:
+            problems.append("reserved bit 3 is set")
         if bits >> 24 & 7:
             problems.append("reserved bits 24-26 are set")
         if kind != "mxf8f6f4" and bits >> 12 & 1:
@@ -208,8 +218,6 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
         result = allowed.get(code, next(iter(allowed.values())))
         if result == "f16" and kind == "f16" and a is not number_formats.F16:
             problems.append("an f16 result needs f16 operands")
-        if bits & 3:
-            problems.append("the sparsity selector (bits 0-1) is set without sparsity")
         if bits >> 23 & 1 or bits >> 29 & 1:
             problems.append("reserved bit 23 or 29 is set")
     negate_a, negate_b = bool(bits >> 13 & 1), bool(bits >> 14 & 1)
@@ -221,9 +229,10 @@ def decode_instruction(bits: int, kind: str, cta_group: int, scale_vector: int |
     for name, format, transposed in (("A", a, a_mn), ("B", b, b_mn)):
         if transposed and isinstance(format, Format) and format.bits < 8:
             problems.append(f"{name} is {format.name}: 4-bit and 6-bit types cannot be transposed")
-    problems += _shape_problems(kind, cta_group, m, n, b_mn)
+    problems += _shapes_of_stationary(m, n) if stationary else _shape_problems(kind, cta_group, m, n, b_mn, sparse)
     return InstructionDescriptor(
-        kind, a, b, result, m, n, k, a_mn, b_mn, negate_a, negate_b, saturate, scale_format, scale_a_id, scale_b_id, tuple(problems)
+        kind, a, b, result, m, n, k, a_mn, b_mn, negate_a, negate_b, saturate, scale_format, scale_a_id, scale_b_id, sparse, selector,
+        tuple(problems),
     )  # fmt: skip
 
 
@@ -243,9 +252,33 @@ def _scale_problems(kind: str, scale: Format, vector: int | None, a_id: int, b_i
     return problems
 
 
-def _shape_problems(kind: str, cta_group: int, m: int, n: int, b_mn_major: bool) -> list[str]:
+def _shapes_of_stationary(m: int, n: int) -> list[str]:
+    problems = [] if m in (32, 64, 128) else [f"M = {m}: tcgen05.mma.ws takes 32, 64 or 128"]
+    return problems if n in (64, 128, 256) else [*problems, f"N = {n}: tcgen05.mma.ws takes 64, 128 or 256"]
+
+
+def zero_columns(bits: int, m: int, n: int) -> numpy.ndarray:
+    """Which of B's N columns count as zero, by a zero-column mask descriptor.
+
+    The columns are 128 / M equal parts. A part alternates between spans of use + 1 columns that are used and of skip + 1 that are zero, as in
+    the manual's examples (its table of fields has the two the other way round). It starts in the kind of span that `first` names, as many
+    columns into it as `start` says.
+    """
+    if not bits >> 39 & 1:
+        return numpy.zeros(n, bool)
+    skip, use = (bits >> 40 & 255) + 1, (bits >> 48 & 255) + 1
+    parts = 128 // m
+    masks = []
+    for part in range(parts):
+        start, first = bits >> (8 * part) & 255, bits >> (32 + part) & 1
+        place = numpy.arange(n // parts) + start + (use if first else 0)
+        masks.append(place % (use + skip) >= use)
+    return numpy.concatenate(masks)
+
+
+def _shape_problems(kind: str, cta_group: int, m: int, n: int, b_mn_major: bool, sparse: bool) -> list[str]:
     if kind in BLOCK_SCALED:
-        rows = (128,) if cta_group == 1 else (128, 256)
+        rows = (128,) if cta_group == 1 else (256,) if sparse else (128, 256)
     else:
         rows = (64, 128) if cta_group == 1 else (128, 256)
     problems = []

@@ -1,7 +1,7 @@
 """Structured sparsity: of every four elements along K of A two are stored (of every two one, if tf32); four bits of metadata say which.
 
 Bits 0-1 of a nibble are the index of the first stored element, bits 2-3 of the second. For tf32 0b0100 keeps the first element of two,
-0b1110 the second. The layouts of the nibbles among the registers of a warp (`of_warp`) and in tensor memory (`of_tensor_memory`) are those of
+0b1110 the second. Packed 4-bit elements count in pairs: four of eight are stored. The layouts of the nibbles among the registers of a warp (`of_warp`) and in tensor memory (`of_tensor_memory`) are those of
 the manual's figures. In both, 16-bit words of four nibbles cover 16 elements of 16 bits or fewer, or 8 of tf32.
 """
 
@@ -9,7 +9,8 @@ import numpy as np
 
 from . import number_formats
 
-_TF32 = (0b0100, 0b1110)
+_ONE_OF_TWO = (0b0100, 0b1110)
+_ORDERED = (0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b0110, 0b1110)  # what the manual allows where order counts; it has 2, 1 too
 
 
 def nibbles_of(words16):
@@ -36,30 +37,43 @@ def of_warp(registers, selector, bits, depth):
     return nibbles_of(halves[:, count * selector :][:, :count].transpose(2, 0, 1).reshape(16, -1))
 
 
+def of_tensor_memory(cells, lanes, column, selector, bits):
+    """The nibbles of A's rows from the cells of one CTA; `lanes`: the tensor-memory lane of every row.
+
+    Elements of 16 and 32 bits: column `selector` of two; rows m and m + 8 share the cells of lanes m and m + 8, whose low halves belong to
+    row m: lane m holds the first half of K, lane m + 8 the second. Smaller elements: row m has two cells of its lane.
+    """
+    if bits < 16:
+        return nibbles_of(np.ascontiguousarray(cells[lanes, column : column + 2]).view(np.uint16))
+    blocks = np.ascontiguousarray(cells[lanes, column + selector]).view(np.uint16).reshape(-1, 2, 8, 2)  # 16 rows, half of K, m % 8, m / 8
+    return nibbles_of(blocks.transpose(0, 3, 2, 1).reshape(len(lanes), 2))
+
+
 def problem(nibbles, bits, ordered=False):
     """Why this metadata has no meaning, or None."""
-    first, second = nibbles & 3, nibbles >> 2
     if bits == 32:
-        wrong = (nibbles != _TF32[0]) & (nibbles != _TF32[1])
+        wrong, rule = ~np.isin(nibbles, _ONE_OF_TWO), "0b0100 or 0b1110"
+    elif ordered:
+        wrong, rule = ~np.isin(nibbles, _ORDERED), "two indices in increasing order"
     else:
-        wrong = first >= second if ordered else first == second
+        wrong, rule = nibbles & 3 == nibbles >> 2, "two different indices"
     if not wrong.any():
         return None
     row, group = np.argwhere(wrong)[0]
-    rule = "0b0100 or 0b1110" if bits == 32 else "two increasing indices" if ordered else "two different indices"
     return f"the sparsity metadata of row {row} has {nibbles[row, group]:#06b} for group {group} along K: it must be {rule}"
 
 
 def columns_of(nibbles, bits):
-    """(rows, stored elements): the place along K of each stored element."""
+    """(rows, stored elements): the place along K of each stored element. Elements of 4 bits are kept in pairs."""
     group = np.arange(nibbles.shape[1])
     if bits == 32:
         return 2 * group + (nibbles >> 1 & 1)
-    return (4 * group[:, None] + np.stack([nibbles & 3, nibbles >> 2], axis=2)).reshape(len(nibbles), -1)
+    columns = (4 * group[:, None] + np.stack([nibbles & 3, nibbles >> 2], axis=2)).reshape(len(nibbles), -1)
+    return columns if bits > 4 else (2 * columns[:, :, None] + np.arange(2)).reshape(len(nibbles), -1)
 
 
 def multiply(left, nibbles, bits, right, addend, product, format=None):
-    """product(A, B, C) where A has the stored elements (rows, K / 2) and B (columns, K); `format`: of B's codes, if not integers.
+    """product(A, B, C, rows) where A has the stored elements (rows, K / 2) and B (columns, K); `format`: of B's codes, if not integers.
 
     Zeros stand for the elements that are not stored. They would make NaN of an infinity in B that the hardware skips: then each row
     is multiplied alone, by those elements of B that it meets.
@@ -68,6 +82,6 @@ def multiply(left, nibbles, bits, right, addend, product, format=None):
     if format is None or np.isfinite(number_formats.decode(format, right)).all():
         dense = np.zeros((len(left), right.shape[1]), left.dtype)
         np.put_along_axis(dense, columns, left, axis=1)
-        return product(dense, right, addend)
+        return product(dense, right, addend, slice(None))
     rows = [slice(row, row + 1) for row in range(len(left))]
-    return np.concatenate([product(left[row], right[:, columns[row.start]], None if addend is None else addend[row]) for row in rows])
+    return np.concatenate([product(left[row], right[:, columns[row.start]], None if addend is None else addend[row], row) for row in rows])

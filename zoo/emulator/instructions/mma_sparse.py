@@ -55,7 +55,7 @@ def mma_sparse(ins):
         nibbles = read_metadata(ins, warp, lanes, metadata, selector, bits, depth, ordered)
         native = warp.machine.device.arch.startswith("sm_12")
 
-        def product(left, right, addend):
+        def product(left, right, addend, _rows=None):
             if integer:
                 return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
             return arithmetic.mma_sync_sum(

@@ -2,14 +2,16 @@
 
 One thread issues it, the tensor core executes it later, in order of issue.  With cta_group::2 the even CTA of the pair holds the first half of
 the rows of A, of D and of B, the odd CTA the second; the scales of B must be complete in both.
+`.sp`: A is sparse (sparsity.py), K is twice as deep, and metadata lies in tensor memory. `.ws`: M may be 32, and columns of B may count as zero.
 """
 
 import functools
 
 import numpy as np
 
-from .. import arithmetic, descriptors, number_formats
+from .. import arithmetic, descriptors, number_formats, sparsity
 from ..asynchronous import Operation
+from ..errors import EmulatorError
 from ..lanes import first_lane
 from ..parser import Address, Vector
 from ..tensor_memory import Access
@@ -22,13 +24,9 @@ from .wgmma import chunk_words, read_chunks
 _SCALE_COLUMNS = 4  # of 128 rows; they lie in tiles of 128, so N = 192 takes 8
 
 
-@instruction("tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp")
-def unsupported_mma(ins):
-    ins.unsupported("sparse and weight-stationary forms are not covered")
-
-
-@instruction("tcgen05.mma")
+@instruction("tcgen05.mma", "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp")
 def mma(ins):
+    sparse, stationary = (name in ins.opcode.split(".cta_group")[0] for name in (".sp", ".ws"))
     group = cta_group(ins)
     kind = ins.pattern(r"kind::(\w+)").group(1)
     if kind not in descriptors.KINDS:
@@ -37,28 +35,35 @@ def mma(ins):
     if scaled != (kind in descriptors.BLOCK_SCALED):
         ins.unsupported(f"kind::{kind} {'does not take' if scaled else 'needs'} .block_scale")
     vector = _scale_vector(ins, kind) if scaled else None
-    ins.pattern(r"collector::a(::(fill|use|lastuse|discard))?", required=False)  # a hint: the source must stay unchanged either way
+    # a hint: the source must stay unchanged either way
+    ins.pattern(rf"collector::{'b[0-3]' if stationary else 'a'}(::(fill|use|lastuse|discard))?", required=False)
+    if stationary and (scaled or group == 2):
+        ins.unsupported("tcgen05.mma.ws exists for cta_group::1 without block scales")
     if ins.flag("ashift"):
         ins.unsupported(".ashift is not covered")
     d_address = ins.address(0)
     a_in_tensor_memory = isinstance(ins.operands[1], Address)
     a_address = ins.address(1) if a_in_tensor_memory else None
     a_slot = None if a_in_tensor_memory else ins.read(1, "u64")
-    b_slot, i_slot = ins.read(2, "u64"), ins.read(3, "u32")
-    k = 4
+    b_slot = ins.read(2, "u64")
+    metadata = ins.address(3) if sparse else None
+    k = 4 if sparse else 3
+    i_slot = ins.read(k, "u32")
+    k += 1
     disable = None
     scale_a = scale_b = None
     if scaled:
-        scale_a, scale_b = ins.address(4), ins.address(5)
-        k = 6
-    elif isinstance(ins.operands[4], Vector):
-        disable = ins.read_list(4, "u32")
+        scale_a, scale_b = ins.address(k), ins.address(k + 1)
+        k += 2
+    elif isinstance(ins.operands[k], Vector) and not stationary:
+        disable = ins.read_list(k, "u32")
         if len(disable) != 4 * group:
             ins.unsupported(f"disable-output-lane needs {4 * group} words")
-        k = 5
+        k += 1
     enable = ins.read(k, "pred")
     shrink = 0
-    if ins.has_operand(k + 1):
+    zero_mask = ins.read(k + 1, "u64") if stationary and ins.has_operand(k + 1) else None
+    if not stationary and ins.has_operand(k + 1):
         shrink = getattr(ins.operands[k + 1], "value", None)
         if scaled or kind not in ("f16", "tf32") or shrink is None or not 0 <= shrink <= 15:
             ins.unsupported("scale-input-d is an immediate 0..15 of kind::f16 and kind::tf32")
@@ -68,7 +73,7 @@ def mma(ins):
         need_one_lane(ins, warp, lanes)
         lane = first_lane(lanes)
         bits = int(warp.values[i_slot][lane])
-        what = descriptors.decode_instruction(bits, kind, group, vector)
+        what = descriptors.decode_instruction(bits, kind, group, vector, sparse, stationary)
         for problem in what.problems:
             ins.report(warp, lanes, "invalid-descriptor", f"instruction descriptor {bits:#010x}: {problem}")
         ctas = ctas_of(ins, warp, lanes, group)
@@ -76,13 +81,14 @@ def mma(ins):
             return
         accumulate = bool(warp.values[enable][lane])
         d_lane, d_column = lane_and_column(int(d_address(warp)[lane]))
-        layout = _result_layout(what.m, what.n, group, d_lane)
+        half_of_lanes = not stationary and what.m // group == 64 and (group == 1 or sparse)
+        layout = _result_layout(what.m // group, what.n, half_of_lanes, d_lane)
         if layout is None:
             ins.report(
                 warp,
                 lanes,
                 "tensor-memory-misuse",
-                f"D at lane {d_lane}: M = {what.m} must start at lane {'0 or 16' if what.m == 64 else '0'}",
+                f"D at lane {d_lane}: M = {what.m} must start at lane {'0 or 16' if half_of_lanes else '0'}",
             )
             return
         access = Access(ins, warp, lanes, "mma")
@@ -98,7 +104,11 @@ def mma(ins):
         element = _element_bytes(what.a)
         if a_in_tensor_memory:
             _a_lane, a_column = lane_and_column(int(a_address(warp)[lane]))
-            a_width = what.k * _element_bits_in_memory(what) // 32
+            a_width = what.k // (2 if sparse else 1) * _element_bits_in_memory(what) // 32
+            if stationary and what.m < 128:
+                raise EmulatorError(
+                    "A of fewer than 128 rows in tensor memory is not covered with .ws: the manual does not say in which lanes it lies"
+                )
             if what.a_mn_major:
                 ins.report(warp, lanes, "invalid-descriptor", "A in tensor memory cannot be transposed")
                 return
@@ -106,15 +116,23 @@ def mma(ins):
                 if not order.add(cta.tensor_memory, a_column, a_width, reads=True, writes=False, what="A occupies"):
                     return
         else:
-            a_chunks = _operand_chunks(ins, warp, lanes, int(warp.values[a_slot][lane]), "A", a_rows_each, what, what.a_mn_major, element)
+            depth = what.k // (2 if sparse else 1)
+            a_chunks = _operand_chunks(
+                ins, warp, lanes, int(warp.values[a_slot][lane]), "A", a_rows_each, depth, 32, what.a_mn_major, element
+            )
+            if a_chunks is None:
+                return
             words = _operand_words(a_chunks, what.a, kind)
             for cta in ctas:
                 if not cta.shared.check_async_read(ins, warp, lanes, words):
                     return
                 reads.append((cta, a_chunks))
         b_chunks = _operand_chunks(
-            ins, warp, lanes, int(warp.values[b_slot][lane]), "B", b_rows_each, what, what.b_mn_major, _element_bytes(what.b)
-        )
+            ins, warp, lanes, int(warp.values[b_slot][lane]), "B", b_rows_each, what.k, 64 if sparse else 32, what.b_mn_major,
+            _element_bytes(what.b),
+        )  # fmt: skip
+        if b_chunks is None:
+            return
         words = _operand_words(b_chunks, what.b, kind)
         for cta in ctas:
             if not cta.shared.check_async_read(ins, warp, lanes, words):
@@ -144,7 +162,25 @@ def mma(ins):
                     cta.tensor_memory, sf_b, -(-b_columns // 128) * _SCALE_COLUMNS, reads=True, writes=False, what="the scales of B occupy"
                 ):
                     return
+        meta_column = None
+        if sparse:
+            meta_lane, meta_column = lane_and_column(int(metadata(warp)[lane]))
+            if meta_lane != d_lane or meta_column % 2:
+                ins.report(
+                    warp, lanes, "tensor-memory-misuse",
+                    f"the metadata is at lane {meta_lane}, column {meta_column}: the lane must be D's, {d_lane}, and the column even",
+                )  # fmt: skip
+                return
+            for cta in ctas:
+                if not order.add(cta.tensor_memory, meta_column, 2, reads=True, writes=False, what="the metadata occupies"):
+                    return
         order.check()
+        zeros = None
+        if zero_mask is not None:
+            mask = int(warp.values[zero_mask][lane])
+            if mask >> 56 & 63:
+                raise EmulatorError("a column shift in a zero-column mask is not covered")
+            zeros = descriptors.zero_columns(mask, what.m, what.n)
         disabled = None
         if disable is not None:
             mask = np.array([int(warp.values[slot][lane]) for slot in disable], np.uint32)
@@ -158,6 +194,8 @@ def mma(ins):
             else:
                 left = np.concatenate([_codes(cta.shared, a_chunks, what, what.a, what.a_mn_major, kind) for cta in ctas])
             right = np.concatenate([_codes(cta.shared, b_chunks, what, what.b, what.b_mn_major, kind) for cta in ctas])
+            if zeros is not None:
+                right[zeros] = 0
             scales = (None, None)
             if scaled:
                 scales = _scales(ins, warp, lanes, ctas, what, vector, sf_a, sf_b, group)
@@ -173,7 +211,10 @@ def mma(ins):
                     addend = addend & 0xFFFF
                 if shrink:
                     addend = _shrunk(addend, shrink, what.result)
-            total = _multiply(what, left, right, addend, scales, mode)
+            if sparse:
+                total = _sparse_product(ins, warp, lanes, ctas, what, rows[:, 0], meta_column, left, right, addend, scales, mode)
+            else:
+                total = _multiply(what, left, right, addend, scales, mode)
             for number, cta in enumerate(ctas):
                 part = total[number * a_rows_each : (number + 1) * a_rows_each]
                 place = (rows, columns + d_column)
@@ -239,7 +280,8 @@ def _element_bits_in_memory(what):
     return 8 * _element_bytes(what.a)
 
 
-def _operand_chunks(ins, warp, lanes, bits, name, rows, what, mn_major, element):
+def _operand_chunks(ins, warp, lanes, bits, name, rows, depth, row_bytes, mn_major, element):
+    """The chunks of an operand, whose rows have row_bytes along K; None after a report."""
     descriptor = descriptors.decode_tcgen05(bits)
     for problem in descriptor.problems:
         ins.report(warp, lanes, "invalid-descriptor", f"descriptor {bits:#018x} of {name}: {problem}")
@@ -250,8 +292,11 @@ def _operand_chunks(ins, warp, lanes, bits, name, rows, what, mn_major, element)
                 warp, lanes, "invalid-descriptor",
                 f"a transposed {name} of {8 * element}-bit elements {'needs' if element == 4 else 'does not take'} the 128-byte swizzle with 32-byte atoms",
             )  # fmt: skip
-        return descriptor.mn_major_chunks(rows, what.k, element)
-    return descriptor.k_major_chunks(rows, 32)
+        return descriptor.mn_major_chunks(rows, depth, element)
+    if descriptor.swizzle == descriptors.SWIZZLE_32 and row_bytes > 32:
+        ins.report(warp, lanes, "invalid-descriptor", f"{name} has {row_bytes} bytes along K, and rows of 32 bytes (swizzle 32B)")
+        return None
+    return descriptor.k_major_chunks(rows, row_bytes)
 
 
 def _operand_words(chunks, format, kind):
@@ -269,15 +314,15 @@ def _codes(shared, chunks, what, format, mn_major, kind):
     if mn_major:
         element = _element_bytes(format)
         unsigned = {1: np.uint8, 2: np.uint16, 4: np.uint32}[element]
-        return np.ascontiguousarray(data.reshape(what.k, -1).view(unsigned).T)
+        return np.ascontiguousarray(data.reshape(len(chunks), -1).view(unsigned).T)
     if kind in ("mxf4", "mxf4nvf4"):
-        return nibbles(data.reshape(len(chunks), 32))
+        return nibbles(data.reshape(len(chunks), -1))
     bits = 8 if isinstance(format, str) else format.bits
     if bits == 4:  # 16 nibbles, then 8 bytes of padding
-        return (decompress_4(data.reshape(-1, 16)) >> 2).reshape(len(chunks), 32)
+        return (decompress_4(data.reshape(-1, 16)) >> 2).reshape(len(chunks), -1)
     if bits == 6:
-        return decompress_6(data.reshape(-1, 16)).reshape(len(chunks), 32)
-    return data.reshape(len(chunks), 32) if name in ("u8", "s8") else codes_of(data.reshape(len(chunks), 32).view(np.uint32), name, True)
+        return decompress_6(data.reshape(-1, 16)).reshape(len(chunks), -1)
+    return data.reshape(len(chunks), -1) if name in ("u8", "s8") else codes_of(data.reshape(len(chunks), -1).view(np.uint32), name, True)
 
 
 def _from_tensor_memory(ins, warp, lanes, cta, what, column, width, d_rows):
@@ -291,22 +336,18 @@ def _from_tensor_memory(ins, warp, lanes, cta, what, column, width, d_rows):
 
 
 @functools.cache
-def _result_layout(m, n, group, lane):
-    """(rows, columns, width): tensor-memory lane (m / group, 1 or N) and column of every element of one CTA's part of D."""
+def _result_layout(each, n, half_of_lanes, lane):
+    """(rows, columns, width): tensor-memory lane (rows of one CTA, 1 or N) and column of every element of one CTA's part of D."""
     column = np.arange(n)[None, :]
-    each = m // group
     row = np.arange(each)[:, None]
-    if each == 128:
-        if lane:
-            return None
-        return row + 0 * column, column + 0 * row, n
-    if group == 1:  # M = 64: 16 rows in the lower (or upper) half of each quarter
+    if half_of_lanes:  # 16 rows in the lower (or upper) half of each quarter
         if lane not in (0, 16):
             return None
         return row % 16 + 32 * (row // 16) + lane + 0 * column, column + 0 * row, n
-    if lane:  # pair with M = 128: 64 rows per CTA, the second half of N in the upper lanes
+    if lane:
         return None
-    return row + 64 * (column >= n // 2), column % (n // 2) + 0 * row, n // 2
+    width = n * each // 128  # with fewer than 128 rows the next part of N lies in the lanes above
+    return row + each * (column // width), column % width + 0 * row, width
 
 
 def _scales(ins, warp, lanes, ctas, what, vector, column_a, column_b, group):
@@ -358,6 +399,26 @@ def _shrunk(addend, shrink, result):
     return number_formats.encode(number_formats.F32, number_formats.decode(number_formats.F32, addend) * 2.0**-shrink, "rz").astype(
         np.uint32
     )
+
+
+def _sparse_product(ins, warp, lanes, ctas, what, lanes_of_rows, column, left, right, addend, scales, mode):
+    bits = 4 if what.kind in ("mxf4", "mxf4nvf4") else 8 * _element_bytes(what.a)
+    parts = []
+    for cta in ctas:
+        columns = column + (np.arange(2) if bits < 16 else np.array([what.selector]))
+        cta.tensor_memory.check_valid(ins, warp, lanes, lanes_of_rows[:, None], columns, "the sparsity metadata is read")
+        parts.append(sparsity.of_tensor_memory(cta.tensor_memory.cells, lanes_of_rows, column, what.selector, bits))
+    nibbles = np.concatenate(parts)
+    problem = sparsity.problem(nibbles, bits, ordered=True)
+    if problem:
+        ins.report(warp, lanes, "arithmetic", problem)
+    scale_a, scale_b = scales
+
+    def product(left, right, addend, rows):
+        scaled = None if scale_a is None else arithmetic.BlockScale(scale_a.format, scale_a.codes[rows])
+        return _multiply(what, left, right, addend, (scaled, scale_b), mode)
+
+    return sparsity.multiply(left, nibbles, bits, right, addend, product, None if isinstance(what.b, str) else what.b)
 
 
 def _multiply(what, left, right, addend, scales, mode):

@@ -194,7 +194,7 @@ def mma_async(ins):
         nibbles = read_metadata(ins, warp, lanes, metadata, selector, bits, depth) if sparse else None
         mode = warp.machine.arithmetic
 
-        def product(left, right, addend):
+        def product(left, right, addend, _rows=None):
             if integer:
                 return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
             return arithmetic.wgmma_sum(
