@@ -25,6 +25,7 @@ from .array import EmulatedArray
 from .asynchronous import POLICIES
 from .decode import Program
 from .errors import EmulatorError, LaunchError
+from .im2col import Im2colMap
 from .machine import Machine
 from .memory import GlobalMemory
 from .parser import parse
@@ -282,6 +283,25 @@ class Device:
             dtype=dtype, address=int(address), dims=tuple(map(int, dims)), strides=tuple(map(int, strides)), box=tuple(map(int, box)),
             element_strides=tuple(element_strides), swizzle=swizzle, l2_promotion=l2_promotion, fill=fill,
         )  # fmt: skip
+        record.check()
+        return record
+
+    def im2col_map(
+        self,
+        address: int,
+        dtype: str,
+        dims: Sequence[int],
+        strides: Sequence[int],
+        lower: Sequence[int],
+        upper: Sequence[int],
+        channels: int,
+        pixels: int,
+        swizzle: str = "none",
+        **options: Any,
+    ) -> Im2colMap:
+        """A checked tensor map in im2col mode; dimensions from C to N, corners for W, H and D. The other options are tensor_map's."""
+        tile = self.tensor_map(address, dtype, dims, strides, (channels, *[1] * (len(dims) - 1)), swizzle, **options)
+        record = Im2colMap.of(tile, map(int, lower), map(int, upper), int(pixels))
         record.check()
         return record
 

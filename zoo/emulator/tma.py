@@ -70,10 +70,10 @@ class Box:
         low, high = max(0, -first), min(self.inner, row_bytes - first)
         if high <= low:
             return
-        if self.rows is not None:
-            for number, row in enumerate(self.rows):
-                if 0 <= row < tensor.dims[1]:
-                    yield (number, slice(low, high)), tensor.address + row * tensor.strides[0] + first + low, (high - low,), (1,)
+        rows = self._rows()
+        if rows is not None:
+            for number, address in rows:
+                yield (number, slice(low, high)), address + first + low, (high - low,), (1,)
             return
         index, shape, strides = [slice(low, high)], [high - low], [1]
         address = tensor.address + first + low
@@ -90,6 +90,13 @@ class Box:
             strides.insert(0, tensor.strides[axis - 1] * step)
             address += (start + begin * step) * tensor.strides[axis - 1]
         yield tuple(index), address, tuple(shape), tuple(strides)
+
+    def _rows(self):
+        """(number, global address) of the rows that are named one by one and inside the tensor, or None."""
+        if self.rows is None:
+            return None
+        tensor = self.tensor
+        return [(number, tensor.address + row * tensor.strides[0]) for number, row in enumerate(self.rows) if 0 <= row < tensor.dims[1]]
 
     def inside(self):
         """Which bytes of a stored box's image lie in the tensor, or None for all."""

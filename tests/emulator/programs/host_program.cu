@@ -61,6 +61,25 @@ __global__ void sum_of_all(const int* x, int* partial, int* sum) {
         for (int i = 0; i < gridDim.x; ++i) *sum += partial[i];
 }
 
+// Loads 16 pixels of 4 channels by the tensor map, the filter at (w, n) = (-1, 0) and its place 1.
+__global__ void load_pixels(const __grid_constant__ CUtensorMap map, int* out) {
+    __shared__ alignas(128) int pixels[64];
+    __shared__ uint64_t barrier;
+    unsigned to = __cvta_generic_to_shared(pixels), at = __cvta_generic_to_shared(&barrier);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;\nfence.proxy.async;" ::"r"(at));
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" ::"r"(at));
+        asm volatile(
+            "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5], {%6};" ::
+                "r"(to),
+            "l"(&map), "r"(0), "r"(-1), "r"(0), "r"(at), "h"((short)1)
+            : "memory");
+    }
+    __syncthreads();
+    asm volatile("{.reg .pred p;\nwait: mbarrier.try_wait.parity.shared.b64 p, [%0], 0;\n@!p bra wait;}" ::"r"(at) : "memory");
+    out[threadIdx.x] = pixels[threadIdx.x];
+}
+
 // Loads a box of 8 x 8 by the tensor map, and writes it row by row.
 __global__ void load_box(const __grid_constant__ CUtensorMap map, int* out) {
     __shared__ alignas(128) int box[64];
@@ -203,6 +222,28 @@ static void copies_by_tensor_map() {
     load_box<<<1, 64>>>(map, out);
     CALL(cudaMemcpy(of_host, out, sizeof of_host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < 64; ++i) CHECK(of_host[i] == (16 + i / 8) * 32 + 8 + i % 8);
+
+    // the same memory as 2 images of 128 pixels of 4 channels, of which the first 10 pixels are used
+    CALL(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeIm2col", &found, 12000, cudaEnableDefault, &status));
+    auto encode_pixels = (decltype(&cuTensorMapEncodeIm2col))found;
+    cuuint64_t sizes[] = {4, 10, 2}, pitches[] = {16, 2048};
+    cuuint32_t ones[] = {1, 1, 1};
+    int lower = -1, upper = 0;
+    auto encoded_pixels = [&] {
+        return encode_pixels(&map, CU_TENSOR_MAP_DATA_TYPE_INT32, 3, x, sizes, pitches, &lower, &upper, 4, 16, ones,
+                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    };
+    lower = 10;
+    CHECK(encoded_pixels() == CUDA_ERROR_INVALID_VALUE);
+    lower = -1;
+    CHECK(encoded_pixels() == CUDA_SUCCESS);
+    load_pixels<<<1, 64>>>(map, out);
+    CALL(cudaMemcpy(of_host, out, sizeof of_host, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < 64; ++i) {
+        int pixel = i / 4 % 11, image = i / 4 / 11;  // the filter moves from -1 to 9, its place 1 from 0 to 10
+        CHECK(of_host[i] == (pixel < 10 ? 512 * image + 4 * pixel + i % 4 : 0));
+    }
 }
 
 static void asks_for_limits() {

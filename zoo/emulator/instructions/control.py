@@ -609,16 +609,19 @@ def bulk_prefetch(ins):
     tensor = ins.flag("tensor")
     if tensor:
         ins.choice("1d", "2d", "3d", "4d", "5d")
-        ins.choice("tile", "tile::gather4", default="tile")
+        mode = ins.choice("tile", "tile::gather4", "im2col", "im2col::w", "im2col::w::128", default="tile")
+    offsets = tensor and mode.startswith("im2col")
     ins.choice("L2")
     ins.choice("global")
     hint = ins.flag("L2::cache_hint")
-    ins.expect_operands((1 if tensor else 2) + hint)
+    ins.expect_operands((1 if tensor else 2) + offsets + hint)
     if hint:
         ins.read(len(ins.operands) - 1, "b64")
     if tensor:
         ins.address(ins.operands[0].map)
         ins.read_list(ins.operands[0].coordinates, "s32")
+        if offsets:
+            ins.read_list(1, "u16", wide=True)
     else:
         ins.address(0)
         ins.read(1, "u32")

@@ -5,7 +5,7 @@ import numpy as np
 from zoo.contract import tensor_map as maps
 from zoo.errors import ArgumentError
 
-from .. import clocks, memory, number_formats
+from .. import clocks, im2col, memory, number_formats
 from ..asynchronous import Operation
 from ..lanes import assign
 from ..memory import GLOBAL_BASE, PARAM_BASE
@@ -156,7 +156,7 @@ def read_map(ins, warp, lane, address):
     known = machine.tensor_maps.get(raw)
     if known is None:
         try:
-            known = maps.TensorMap.from_bytes(raw)
+            known = im2col.read(raw)
             known.check()
         except (ArgumentError, StopIteration) as error:
             ins.report(warp, 1 << lane, "tensor-map", str(error) or "the 128 bytes are not a logical tensor map", address)
@@ -166,16 +166,19 @@ def read_map(ins, warp, lane, address):
 
 
 class _TensorOperands:
-    """The operands of a tensor copy: map, coordinates, mode."""
+    """The operands of a tensor copy: map, coordinates, mode, and the number of the operand with im2col offsets."""
 
-    def __init__(self, ins, operand, rank, mode):
+    def __init__(self, ins, operand, rank, mode, offsets=None):
         if not isinstance(operand, TensorAddress):
             ins.unsupported("it needs [map, {coordinates}]")
         self.rank, self.mode = rank, mode
         self.map = ins.address(operand.map)
         self.coordinates = ins.read_list(operand.coordinates, "s32")
         if operand.rest:
-            ins.unsupported("im2col offsets")
+            ins.unsupported("the brackets hold more than a map and coordinates")
+        self.offsets = ins.read_list(offsets, "u16", wide=True) if offsets is not None else []
+        if len(self.offsets) != (rank - 2 if offsets is not None else 0):
+            ins.unsupported(f"it needs {rank - 2} im2col offsets")
         expected = 5 if mode in ("tile::gather4", "tile::scatter4") else rank
         if len(self.coordinates) != expected:
             ins.unsupported(f"it needs {expected} coordinates")
@@ -191,7 +194,9 @@ class _TensorOperands:
         coordinates = [int(warp.values[slot][lane]) for slot in self.coordinates]
         problem = None
         gather = self.mode in ("tile::gather4", "tile::scatter4")
-        if tensor.rank != self.rank:
+        if isinstance(tensor, im2col.Im2colMap) != self.mode.startswith("im2col"):
+            problem = f"the mode of the copy, .{self.mode}, is not that of the tensor map"
+        elif tensor.rank != self.rank:
             problem = f"the instruction has {self.rank} dimensions, the tensor map {tensor.rank}"
         elif gather and (tensor.rank != 2 or tensor.box[1] != 1):
             problem = f"{self.mode} needs a two-dimensional map whose box has one row"
@@ -203,9 +208,16 @@ class _TensorOperands:
             problem = f"the first coordinate of a packed 16-byte type must be a multiple of 128, not {coordinates[0]}"
         elif coordinates[0] * maps.DTYPES[tensor.dtype][1] % 128:
             problem = f"the first coordinate, {coordinates[0]} elements of {tensor.dtype}, is no multiple of 16 bytes"
+        if self.mode.startswith("im2col") and not problem:
+            pixels = im2col.Pixels(
+                tensor, coordinates, [int(warp.values[slot][lane]) & 0xFFFF for slot in self.offsets] or [0] * (self.rank - 2)
+            )
+            problem = pixels.problem()
         if problem:
             ins.report(warp, 1 << lane, "tensor-map", problem)
             return None
+        if self.mode.startswith("im2col"):
+            return pixels
         if gather:
             return Box(tensor, [*coordinates[:1], 0], coordinates[1:])
         return Box(tensor, coordinates)
@@ -214,8 +226,10 @@ class _TensorOperands:
 def _tensor_modifiers(ins):
     rank = int(ins.choice("1d", "2d", "3d", "4d", "5d")[0])
     mode = ins.choice("tile", "tile::gather4", "tile::scatter4", "im2col", "im2col_no_offs", "im2col::w", "im2col::w::128", default="tile")
-    if mode.startswith("im2col"):
-        ins.unsupported("im2col")
+    if mode.startswith("im2col::w"):
+        ins.unsupported("the manual shows only in pictures where pixels and halo of im2col::w lie")
+    if mode.startswith("im2col") and rank < 3:
+        ins.unsupported("im2col needs 3 to 5 dimensions")
     return rank, mode
 
 
@@ -243,11 +257,14 @@ def _tensor_load(ins):
     ins.flag("mbarrier::complete_tx::bytes") or ins.unsupported("it needs .mbarrier::complete_tx::bytes")
     multicast = ins.flag("multicast::cluster")
     group = ins.choice("cta_group::1", "cta_group::2", default=None)
+    if mode == "im2col_no_offs":
+        ins.unsupported("im2col_no_offs is for stores")
     extra = _cache_operand(ins)
-    ins.expect_operands(3 + multicast + extra)
+    offsets = mode == "im2col"
+    ins.expect_operands(3 + offsets + multicast + extra)
     to, barrier = ins.address(0), ins.address(2)
-    operands = _TensorOperands(ins, ins.operands[1], rank, mode)
-    mask = ins.read(3, "b16", wide=True) if multicast else None
+    operands = _TensorOperands(ins, ins.operands[1], rank, mode, 3 if offsets else None)
+    mask = ins.read(3 + offsets, "b16", wide=True) if multicast else None
 
     def run(warp, lanes):
         for lane in _each(lanes):
@@ -327,6 +344,8 @@ def _tensor_load(ins):
 
 def _tensor_store(ins):
     rank, mode = _tensor_modifiers(ins)
+    if mode == "im2col":
+        ins.unsupported("a store takes .im2col_no_offs")
     ins.choice("shared::cta", "shared")
     ins.flag("bulk_group")
     name = ins.choice(*_REDUCTIONS) if ins.opcode.startswith("cp.reduce") else None

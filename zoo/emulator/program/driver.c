@@ -126,3 +126,23 @@ EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *addr
         {(uint64_t)type, rank, (uint64_t)address, (uint64_t)interleave, (uint64_t)swizzle, (uint64_t)promotion, (uint64_t)fill}};
     return (int)ask(request, numbers, map, 128).what;
 }
+
+EXPORT int cuTensorMapEncodeIm2col(void *map, int type, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                                   const int *lower, const int *upper, unsigned channels, unsigned pixels, const unsigned *steps,
+                                   int interleave, int swizzle, int promotion, int fill)
+{
+    if (rank < 3 || rank > 5) return INVALID_VALUE;
+    int64_t numbers[25] = {0};  // of each dimension: elements, stride of the next, step, corners of the next
+    for (unsigned i = 0; i < rank; ++i) {
+        numbers[5 * i] = (int64_t)dims[i];
+        numbers[5 * i + 1] = i + 1 < rank ? (int64_t)strides[i] : 0;
+        numbers[5 * i + 2] = steps[i];
+        numbers[5 * i + 3] = i + 2 < rank ? lower[i] : 0;
+        numbers[5 * i + 4] = i + 2 < rank ? upper[i] : 0;
+    }
+    struct message request = {IM2COL_MAP,
+                              sizeof numbers,
+                              {(uint64_t)type, rank, (uint64_t)address, (uint64_t)interleave, (uint64_t)swizzle, (uint64_t)promotion,
+                               (uint64_t)fill, channels, pixels}};
+    return (int)ask(request, numbers, map, 128).what;
+}

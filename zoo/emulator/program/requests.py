@@ -288,18 +288,25 @@ class Requests:
         return SUCCESS, (blocks, blocks * self._gpu().multiprocessors // max(cluster, 1)), b""
 
     def tensor_map(self, arguments, data):
-        dtype, rank, address, interleave, swizzle, promotion, fill = arguments[:7]
-        numbers = np.frombuffer(data, np.uint64).reshape(5, 4)[:rank].T.tolist()
-        dims, strides, box, steps = numbers
+        dims, strides, box, steps = np.frombuffer(data, np.uint64).reshape(5, 4)[: arguments[1]].T.tolist()
+        return self._encoded("cuTensorMapEncodeTiled", arguments, lambda gpu: gpu.tensor_map, (dims, strides[:-1], box), steps)
+
+    def im2col_map(self, arguments, data):
+        dims, strides, steps, lower, upper = np.frombuffer(data, np.int64).reshape(5, 5)[: arguments[1]].T.tolist()
+        shape = (dims, strides[:-1], lower[:-2], upper[:-2], *arguments[7:9])
+        return self._encoded("cuTensorMapEncodeIm2col", arguments, lambda gpu: gpu.im2col_map, shape, steps)
+
+    def _encoded(self, name, arguments, encoder, shape, steps):
+        dtype, _, address, interleave, swizzle, promotion, fill = arguments[:7]
         if interleave:
             raise Refusal("the program encodes an interleaved tensor map, which is not covered")
         try:
-            found = self._gpu().tensor_map(
-                address, _named(DTYPES, dtype), dims, strides[:-1], box, _named(SWIZZLES, swizzle), element_strides=steps,
+            found = encoder(self._gpu())(
+                address, _named(DTYPES, dtype), *shape, _named(SWIZZLES, swizzle), element_strides=steps,
                 l2_promotion=_named(L2_PROMOTIONS, promotion), fill=_named(OUT_OF_BOUNDS_FILLS, fill),
             )  # fmt: skip
         except ZooError as error:
-            self._seen.note(f"cuTensorMapEncodeTiled refuses: {error}")
+            self._seen.note(f"{name} refuses: {error}")
             return INVALID_VALUE
         return SUCCESS, (), found.to_bytes()
 
@@ -307,7 +314,7 @@ class Requests:
 # In the order of stand_in.h.
 _NAMES = (
     "refuse", "device", "allocate", "free", "write", "read", "copy", "fill", "module", "function", "variable", "launch", "set_function",
-    "function_facts", "occupancy", "tensor_map", "note",
+    "function_facts", "occupancy", "tensor_map", "note", "im2col_map",
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ enum request {
     OCCUPANCY,
     TENSOR_MAP,
     NOTE,
+    IM2COL_MAP,
 };
 
 #define ARGUMENTS 12
