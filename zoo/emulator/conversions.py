@@ -201,18 +201,18 @@ def _to_short_pair(options: _Options, format: Format, source: str):
 
 
 @functools.cache
-def _short_to_f16(format: Format, relu: bool) -> numpy.ndarray:
-    """f16 codes of the codes of an 8-bit container; the upper bits of 4 and 6-bit codes are ignored."""
+def _short_to_half(format: Format, target: Format, satfinite: bool, relu: bool) -> numpy.ndarray:
+    """Codes of f16 or bf16 of the codes of an 8-bit container; the upper bits of 4 and 6-bit codes are ignored."""
     values = decode(format, numpy.arange(256))
     # A NaN keeps no sign: hardware writes 0x7FFF.
-    return encode(F16, values, "rn", relu=relu).astype(U32)
+    return encode(target, values, "rn", satfinite=satfinite, relu=relu).astype(U32)
 
 
 def _from_short_pair(options: _Options, target: str, format: Format):
     options.plain()
-    options.demand(target == "f16x2", f"target {target} is not supported")
-    options.demand(options.rounding == "rn" and not options.satfinite, "needs .rn and no .satfinite")
-    table = _short_to_f16(format, options.relu)
+    options.demand(target in ("f16x2", "bf16x2"), f"target {target} is not supported")
+    options.demand(options.rounding == "rn" and not (options.satfinite and target == "f16x2"), "needs .rn, and .satfinite is for .bf16x2")
+    table = _short_to_half(format, F16 if target == "f16x2" else BF16, options.satfinite, options.relu)
     width, mask = (U32(4), U32(0xF)) if format is E2M1 else (U32(8), U32(0xFF))
 
     def unpack(a):
@@ -312,7 +312,8 @@ def _scalar(options: _Options, target: str, source: str):
     if source in _INTEGERS:
         options.demand(options.rounding is not None, "an integer-to-float conversion needs a rounding")
         options.demand(options.rounding != "rna" and options.integer_rounding is None, "wrong rounding")
-        options.demand(not (options.ftz or options.satfinite or options.relu), "modifier not allowed here")
+        options.demand(not (options.satfinite or options.relu), "modifier not allowed here")
+        options.demand(not options.ftz or target == "f32", ".ftz is for .f32")  # where no integer is subnormal
         format, rounding, sat = _SCALARS[target], options.rounding, options.sat
 
         def from_integer(a):

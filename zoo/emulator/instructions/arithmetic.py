@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 from .. import number_formats
+from ..directed_rounding import directed
 from . import assign, instruction, mask_of
 from .elementwise import compute, table
 
@@ -113,11 +114,13 @@ def flushed_and_clamped(plain, ftz, sat):
 
 def _f64(ins, name):
     rounding = ins.choice(*ROUNDINGS, default="rn")
-    if rounding != "rn":
-        ins.unsupported("only .rn is covered for f64")
-    if name == "fma":
-        return fma_f64
-    return {"add": np.add, "sub": np.subtract, "mul": np.multiply}[name]
+    nearest = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fma": fma_f64}[name]
+    if rounding == "rn":
+        return nearest
+    if name == "sub":
+        plus = directed("add", np.add, rounding)
+        return lambda a, b: plus(a, -b)
+    return directed(name, nearest, rounding)
 
 
 _TOO_LARGE = 2**1024 - 2**970  # what rounds to infinity
@@ -413,13 +416,15 @@ def div(ins):
     type = ins.type()
     if type in INTEGERS:
         return table(ins, _divide, type, 2)
-    if type == "f64":
-        ins.choice("rn")
-        return table(ins, np.divide, type, 2)
-    if type != "f32":
+    if type not in ("f32", "f64"):
         ins.unsupported(f"type .{type}")
-    quotient = _approximate_quotient if ins.choice("rn", "approx", "full", default="rn") == "approx" else lambda a, b: canonical(a / b)
-    return table(ins, flushed_and_clamped(quotient, ins.flag("ftz"), False), "f32", 2)
+    form = ins.choice(*ROUNDINGS) if type == "f64" else ins.choice(*ROUNDINGS, "approx", "full", default="rn")
+    quotient = _approximate_quotient if form == "approx" else np.divide
+    if form in ROUNDINGS and form != "rn":
+        quotient = directed("div", np.divide, form)
+    if type == "f64":
+        return table(ins, quotient, type, 2)
+    return table(ins, flushed_and_clamped(lambda a, b: canonical(quotient(a, b)), ins.flag("ftz"), False), "f32", 2)
 
 
 def _approximate_quotient(a, b):

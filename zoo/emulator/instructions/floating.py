@@ -3,10 +3,11 @@
 import numpy as np
 
 from .. import byte_passes, conversions, number_formats
+from ..directed_rounding import directed
 from ..lanes import assign
 from ..parser import Immediate, Register
 from . import instruction
-from .arithmetic import canonical, flush_half, flushed_and_clamped, on_halves
+from .arithmetic import ROUNDINGS, canonical, flush_half, flushed_and_clamped, on_halves
 from .elementwise import compute, table
 
 
@@ -31,37 +32,57 @@ def _half_function(ins, function, type, ftz):
 
 
 def _one_operand(ins, function, exact=None, types=("f32",)):
-    """`exact` is the float32 function of the .rn form."""
+    """`exact(rounding)` is the function of the forms with a rounding, in the operand's own type."""
     type = ins.type()
-    forms = ("approx", "rn") if exact is not None else ("approx",)
-    form = ins.choice(*forms)
+    form = ins.choice("approx", *(ROUNDINGS if exact is not None else ()))
     ftz = ins.flag("ftz")
-    if type == "f64" and form == "rn":
-        return table(ins, exact, "f64", 1)
+    if type == "f64" and form != "approx":
+        return table(ins, exact(form), "f64", 1)
     if type in ("f16", "bf16", "f16x2", "bf16x2") and type in types:
         return _half_function(ins, function, type, ftz)
+    if type == "f64" and type in types:
+        return table(ins, _upper_half(function, ftz), "f64", 1)
     if type != "f32":
         ins.unsupported(f"type {type}")
-    plain = (lambda a: canonical(exact(a))) if form == "rn" else _approximate(function)
+    plain = _approximate(function) if form == "approx" else lambda a: canonical(exact(form)(a))
     return table(ins, flushed_and_clamped(plain, ftz, False), "f32", 1)
+
+
+def _upper_half(function, ftz):
+    """.approx of f64 reads and writes the upper 32 bits alone, which hold 20 bits of the fraction."""
+
+    def flushed(a):
+        return np.where(np.abs(a) < 2.0**-1022, np.copysign(0.0, a), a) if ftz else a
+
+    def run(a):
+        upper = a.view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+        found = flushed(function(flushed(upper.view(np.float64)))).view(np.uint64)
+        return ((found + np.uint64(0x80000000)) & np.uint64(0xFFFFFFFF00000000)).view(np.float64)
+
+    return run
+
+
+def _rounded(name, nearest):
+    return lambda rounding: nearest if rounding == "rn" else directed(name, nearest, rounding)
 
 
 @instruction("rcp")
 def reciprocal(ins):
     """d = 1 / a"""
-    return _one_operand(ins, lambda a: 1.0 / a, lambda a: a.dtype.type(1) / a)
+    quotient = _rounded("div", np.divide)
+    return _one_operand(ins, lambda a: 1.0 / a, lambda rounding: lambda a: quotient(rounding)(np.ones_like(a), a), types=("f32", "f64"))
 
 
 @instruction("sqrt")
 def square_root(ins):
     """d = sqrt(a)"""
-    return _one_operand(ins, np.sqrt, np.sqrt)
+    return _one_operand(ins, np.sqrt, _rounded("sqrt", np.sqrt))
 
 
 @instruction("rsqrt")
 def reciprocal_square_root(ins):
     """d = 1 / sqrt(a)"""
-    return _one_operand(ins, lambda a: 1.0 / np.sqrt(a))
+    return _one_operand(ins, lambda a: 1.0 / np.sqrt(a), types=("f32", "f64"))
 
 
 @instruction("ex2")
