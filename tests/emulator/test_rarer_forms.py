@@ -168,6 +168,135 @@ def test_f32_arithmetic_takes_halves(operation, type):
     np.testing.assert_array_equal(got, expected.astype(np.uint32))
 
 
+# ---- rounding in every direction ---------------------------------------------------------------------------------------
+EXACT = {
+    "add": lambda a, b, c: a + b, "sub": lambda a, b, c: a - b, "mul": lambda a, b, c: a * b, "fma": lambda a, b, c: a * b + c, "div": lambda a, b, c: a / b,
+    "rcp": lambda a, b, c: 1 / a, "sqrt": lambda a, b, c: a,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("type", ["f32", "f64"])
+@pytest.mark.parametrize("rounding", ["rz", "rm", "rp"])
+@pytest.mark.parametrize("operation", list(EXACT))
+def test_results_are_rounded_in_the_direction_that_is_named(operation, rounding, type):
+    """Between the result and the exact value, on the side that is named, lies no other number. Some results are exact."""
+    dtype = np.float32 if type == "f32" else np.float64
+    operands = (RNG.standard_normal((3, 32)) * 2.0 ** RNG.integers(-4, 5, (3, 32))).astype(dtype)
+    operands[0, :4], operands[1, :4], operands[2, :4] = 4, (1, 2, 4, -8), -16
+    if operation == "sqrt":
+        operands = np.abs(operands)
+    a, b, c = operands
+    count = {"fma": 3, "rcp": 1, "sqrt": 1}.get(operation, 2)
+    prefix = "f" if type == "f32" else "fd"
+    loads = "" if type == "f32" else "".join(f"mov.b64 %fd{i}, %rd{7 + i};" for i in range(1, 4))
+    body = f"{loads} {operation}.{rounding}.{type} %{prefix}9, {', '.join(f'%{prefix}{i}' for i in range(1, 1 + count))};"
+    body += "mov.b32 %r40, %f9;" if type == "f32" else "mov.b64 %rd20, %fd9;"
+    got, report = lanes(
+        body, *(x if type == "f32" else x.view(np.uint64) for x in (a, b, c)), output=np.uint32 if type == "f32" else np.uint64
+    )
+    assert report.ok, report
+    for lane, found in enumerate(got.view(dtype)):
+        exact = EXACT[operation](*(Fraction(float(x[lane])) for x in (a, b, c)))
+        low, high = (Fraction(float(np.nextafter(found, dtype(side)))) for side in (-np.inf, np.inf))
+        value = Fraction(float(found))
+        if operation == "sqrt":
+            low, value, high = low**2, value**2, high**2
+        down = rounding == "rm" or (rounding == "rz" and exact > 0)
+        assert value <= exact < high if down else low < exact <= value
+
+
+def test_a_difference_of_equal_numbers_is_a_negative_zero_downward():
+    zero = np.full(32, 1.5)
+    for rounding, bits in (("rm", 1 << 63), ("rz", 0), ("rp", 0)):
+        got, _ = lanes(
+            f"mov.b64 %fd1, %rd8; sub.{rounding}.f64 %fd2, %fd1, %fd1; mov.b64 %rd20, %fd2;", zero.view(np.uint64), output=np.uint64
+        )
+        assert set(got.tolist()) == {bits}
+
+
+@pytest.mark.parametrize(
+    ("operation", "expected"), [("rcp.approx.ftz.f64", lambda x: 1 / x), ("rsqrt.approx.f64", lambda x: 1 / np.sqrt(x))]
+)
+def test_approximations_of_f64_have_twenty_bits_in_the_upper_half(operation, expected):
+    x = np.abs(RNG.standard_normal(32)) + 2.0**-20
+    got, report = lanes(f"mov.b64 %fd1, %rd8; {operation} %fd2, %fd1; mov.b64 %rd20, %fd2;", x.view(np.uint64), output=np.uint64)
+    assert report.ok and not (got & 0xFFFFFFFF).any()
+    np.testing.assert_allclose(got.view(np.float64), expected(x), rtol=2.0**-20)
+
+
+# ---- small forms -------------------------------------------------------------------------------------------------------
+def test_forms_of_comparisons_bytes_and_events():
+    a, b = RNG.integers(0, 1 << 32, (2, 32), dtype=np.uint32)
+    c = np.arange(32, dtype=np.uint32) % 2
+    odd = "setp.ne.u32 %p1, %r3, 0; "
+    for body, expected in {
+        "set.lt.and.u32.u32 %r40, %r1, %r2, %p1;": np.where((a < b) & (c == 1), 0xFFFFFFFF, 0),
+        "set.lt.or.u32.u32 %r40, %r1, %r2, !%p1;": np.where((a < b) | (c == 0), 0xFFFFFFFF, 0),
+        "vabsdiff4.u32.u32.u32 %r40, %r1, %r2, %r1;": np.abs(a.view(np.uint8).astype(int) - b.view(np.uint8)).astype(np.uint8).view(np.uint32),
+        "vabsdiff4.u32.s32.s32.add %r40, %r1, %r2, %r3;": np.abs(a.view(np.int8).astype(int) - b.view(np.int8)).reshape(32, 4).sum(axis=1) + c,
+        "mov.f32 %f1, 0f80000001; slct.ftz.u32.f32 %r40, %r1, %r2, %f1;": a,
+        "mov.f32 %f1, 0f80000001; slct.u32.f32 %r40, %r1, %r2, %f1;": b,
+        "pmevent 1; mov.u32 %r40, %r1;": a,
+        "mov.b32 %r4, 0x3C004000; setp.eq.xor.f16x2 %p2|%p3, %r4, 0x3C003C00, %p1; selp.u32 %r5, 1, 0, %p2; selp.u32 %r40, 2, 0, %p3; add.u32 %r40, %r40, %r5;": c + 2 * (1 - c),
+    }.items():  # fmt: skip
+        got, report = lanes(odd + body, a, b, c)
+        assert report.ok, report
+        np.testing.assert_array_equal(got, expected, body)
+
+
+def test_atomics_of_128_bits_exchange_both_halves_together():
+    """The lanes add 1 to the low half and 2 to the high half, each when its turn of the comparison comes."""
+    body = """
+        .reg .b128 %old<3>; .reg .b64 %s<4>;
+        mov.b64 %s0, 0; mov.b64 %s1, 0;
+    AGAIN:
+        mov.b128 %old0, {%s0, %s1}; add.u64 %s2, %s0, 1; add.u64 %s3, %s1, 2; mov.b128 %old1, {%s2, %s3};
+        atom.global.cas.b128 %old2, [%rd0], %old0, %old1;
+        mov.b128 {%s2, %s3}, %old2;
+        setp.eq.u64 %p1, %s0, %s2; setp.eq.and.u64 %p1, %s1, %s3, %p1;
+        mov.b64 %s0, %s2; mov.b64 %s1, %s3;
+        @!%p1 bra AGAIN;
+        mov.b128 %old0, {%s0, %s1}; setp.eq.u32 %p2, %r0, 31;
+        @%p2 atom.global.exch.b128 %old1, [%rd0+16], %old0;
+    """
+    gpu = emulator.Device()
+    y = gpu.alloc(np.zeros(4, np.uint64))
+    report = launch(kernel(body, parameters=1), device=gpu, params=[y])
+    assert report.ok, report
+    assert gpu.read(y, 4, np.uint64).tolist() == [32, 64, 31, 62]
+
+
+def test_bulk_stores_write_zeros_in_steps_of_eight_bytes():
+    body = "mov.u32 %r1, 0xFFFFFFFF; mov.u32 %r3, words; mad.lo.u32 %r2, %r0, 4, %r3; st.shared.u32 [%r2], %r1; bar.warp.sync -1;"
+    body += "setp.eq.u32 %p1, %r0, 0; @%p1 st.bulk.weak.shared::cta [%r3+8], {}, 0; bar.warp.sync -1; ld.shared.u32 %r40, [%r2];"
+    body += "mul.wide.u32 %rd2, %r0, 4; add.s64 %rd2, %rd2, %rd0; st.global.u32 [%rd2], %r40;"
+    for size, found in ((40, set()), (12, {"misaligned"}), (1 << 20, {"out-of-bounds"})):
+        gpu = emulator.Device("sm_100a")
+        y = gpu.alloc(128)
+        report = launch(
+            kernel(body.format(size), parameters=1, shared=".shared .align 8 .b32 words[32];", target="sm_100a"), device=gpu, params=[y]
+        )
+        assert kinds(report) == found
+        assert gpu.read(y, 32, np.uint32).tolist() == [0xFFFFFFFF * (not (found == set() and 2 <= i < 12)) for i in range(32)]
+
+
+@pytest.mark.parametrize("source", ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"])
+@pytest.mark.parametrize("modifiers", ["", ".satfinite", ".relu"])
+def test_small_floats_become_bf16(source, modifiers):
+    from zoo.emulator.conversions import conversion
+
+    format = number_formats.FORMATS[source]
+    code = np.arange(1 << format.bits, dtype=np.uint32)
+    values = number_formats.decode(format, code)
+    found = conversion(f"cvt.rn{modifiers}.bf16x2.{source}x2")(code << (4 if source == "e2m1" else 8))
+    got = number_formats.decode(number_formats.BF16, found >> 16)
+    if "satfinite" in modifiers:
+        values = np.where(np.isinf(values), np.copysign(number_formats.BF16.maximum, values), values)
+    if "relu" in modifiers:
+        values = np.where(values < 0, 0, values)
+    np.testing.assert_array_equal(got, values)
+
+
 # ---- what is no program ------------------------------------------------------------------------------------------------
 def test_a_label_is_defined_once_in_a_scope():
     with pytest.raises(ParseError, match="the label A is defined twice"):

@@ -499,7 +499,9 @@ def nanosleep(ins):
 @instruction("pmevent", "nop")
 def nothing(ins):
     """No effect in this machine"""
-    ins.flag("mask") if ins.mnemonic == "pmevent" else None
+    if ins.mnemonic == "pmevent":
+        ins.flag("mask")
+        ins.read(0, "u32")
     return lambda warp, lanes: None
 
 

@@ -498,11 +498,15 @@ def select_by_sign(ins):
     """d = (c >= 0) ? a : b"""
     ftz = ins.flag("ftz")
     types = ins.types()
-    if ftz:
-        ins.unsupported(".ftz")
+    if ftz and types[1] != "f32":
+        ins.unsupported(".ftz is for .f32")
     kind = {"f32": "b32", "f64": "b64"}.get(types[0], types[0])
     a, b, c, d = ins.read(1, kind), ins.read(2, kind), ins.read(3, types[1]), ins.write(0, kind)
-    return compute(ins, lambda x, y, z: np.where(z >= 0, x, y), d, [a, b, c])
+
+    def function(x, y, z):
+        return np.where((z >= 0) | (np.abs(z) < 2.0**-126) if ftz else z >= 0, x, y)  # .ftz: a subnormal c counts as zero
+
+    return compute(ins, function, d, [a, b, c])
 
 
 # ---- comparisons -----------------------------------------------------------------------------------------------------
@@ -546,6 +550,17 @@ def _bf16_values(register):
     return (register.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def _boolean_operand(ins, boolean):
+    """([slot of the predicate c] or [], function(result, *[c]) -> result boolop c)"""
+    if boolean is None:
+        return [], lambda result: result
+    ins.expect_operands(4)
+    operand, combine = ins.operands[3], _BOOLEAN[boolean]
+    if isinstance(operand, Negated):
+        return [ins.read(operand.operand, "pred")], lambda result, c: combine(result, ~c)
+    return [ins.read(operand, "pred")], combine
+
+
 @instruction("setp")
 def set_predicate(ins):
     """p = a cmp b {boolop c}, q = !(a cmp b) {boolop c}"""
@@ -565,34 +580,24 @@ def set_predicate(ins):
     pair = isinstance(destination, PredicatePair)
     p = ins.write(destination.first if pair else destination, "pred")
     q = ins.write(destination.second, "pred") if pair else None
-    third, negated = None, False
-    if boolean is not None:
-        ins.expect_operands(4)
-        operand = ins.operands[3]
-        negated = isinstance(operand, Negated)
-        third = ins.read(operand.operand if negated else operand, "pred")
-    combine = _BOOLEAN.get(boolean)
+    third, combined = _boolean_operand(ins, boolean)
 
     def run(warp, lanes):
         values = warp.values
         result = function(values[a], values[b])
-        inverse = ~result
-        if third is not None:
-            other = ~values[third] if negated else values[third].copy()
-            result, inverse = combine(result, other), combine(inverse, other)
+        yes, no = (combined(found, *[values[slot] for slot in third]) for found in (result, ~result))
         if p is not None:
-            assign(values[p], result, lanes)
+            assign(values[p], yes, lanes)
         if q is not None:
-            assign(values[q], inverse, lanes)
+            assign(values[q], no, lanes)
 
     return run
 
 
 def _set_predicate_pair(ins, type, function, boolean):
     """Packed halves give two predicates, low half first."""
-    if boolean is not None:
-        ins.unsupported("a boolean operation on packed comparisons")
     destination = ins.operands[0]
+    third, combined = _boolean_operand(ins, boolean)
     a, b = ins.read(1, "b32"), ins.read(2, "b32")
     p, q = ins.write(destination.first, "pred"), ins.write(destination.second, "pred")
 
@@ -601,10 +606,12 @@ def _set_predicate_pair(ins, type, function, boolean):
         return codes.view(np.float16) if type == "f16x2" else _bf16_values(codes)
 
     def run(warp, lanes):
-        x, y = warp.values[a].copy(), warp.values[b].copy()
-        for slot, high in ((p, False), (q, True)):
+        values = warp.values
+        c = [values[slot] for slot in third]
+        found = [combined(function(values_of(values[a], high), values_of(values[b], high)), *c) for high in (False, True)]
+        for slot, result in zip((p, q), found):
             if slot is not None:
-                assign(warp.values[slot], function(values_of(x, high), values_of(y, high)), lanes)
+                assign(values[slot], result, lanes)
 
     return run
 
@@ -614,21 +621,20 @@ def set_value(ins):
     """d = (a cmp b) as all ones / 1.0 or zero; packed halves give 1.0 or 0xffff per half"""
     target, *rest = ins.types()
     type = rest[0] if rest else ins.unsupported("it needs two types")
-    if ins.choice(*_BOOLEAN, default=None) is not None:
-        ins.unsupported("a boolean operation")
+    third, combined = _boolean_operand(ins, ins.choice(*_BOOLEAN, default=None))
     function = _comparison(ins, type)
     if type in ("f16x2", "bf16x2"):
         one = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(target, 0xFFFF)
 
-        def packed(a, b):
+        def packed(a, b, *c):
             result = np.zeros(32, np.uint32)
             for shift in (0, 16):
                 codes = [(r >> np.uint32(shift)).astype(np.uint16) for r in (a, b)]
                 wide = [c.view(np.float16) if type == "f16x2" else _bf16_values(c) for c in codes]
-                result |= np.where(function(*wide), np.uint32(one << shift), np.uint32(0))
+                result |= np.where(combined(function(*wide), *c), np.uint32(one << shift), np.uint32(0))
             return result
 
-        return compute(ins, packed, ins.write(0, "b32"), [ins.read(1, "b32"), ins.read(2, "b32")])
+        return compute(ins, packed, ins.write(0, "b32"), [ins.read(1, "b32"), ins.read(2, "b32"), *third])
     a, b = ins.read(1, type), ins.read(2, type)
     yes = {
         "f32": np.float32(1),
@@ -640,7 +646,11 @@ def set_value(ins):
     }.get(target)
     if yes is None or type == "bf16":
         ins.unsupported(f"set to {target} from {type}")
-    return compute(ins, lambda x, y: np.where(function(x, y), yes, type_zero(yes)), ins.write(0, target), [a, b])
+
+    def function_of_lanes(x, y, *c):
+        return np.where(combined(function(x, y), *c), yes, type_zero(yes))
+
+    return compute(ins, function_of_lanes, ins.write(0, target), [a, b, *third])
 
 
 def type_zero(value):

@@ -319,7 +319,7 @@ def store(ins):
 # ---- atomics ---------------------------------------------------------------------------------------------------------
 _ATOMIC_TYPES = {
     "b16": np.uint16, "u16": np.uint16, "b32": np.uint32, "u32": np.uint32, "s32": np.int32, "b64": np.uint64, "u64": np.uint64, "s64": np.int64, "f32": np.float32,
-    "f64": np.float64, "f16": np.uint16, "bf16": np.uint16, "f16x2": np.uint32, "bf16x2": np.uint32,
+    "f64": np.float64, "f16": np.uint16, "bf16": np.uint16, "f16x2": np.uint32, "bf16x2": np.uint32, "b128": "V16",
 }  # fmt: skip
 
 
@@ -372,7 +372,7 @@ _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 _ATOMICS = {
     "add": ("u32", "s32", "u64", "f32", "f64", *_HALVES),
     "min": ("u32", "s32", "u64", "s64", *_HALVES), "max": ("u32", "s32", "u64", "s64", *_HALVES), "inc": ("u32",), "dec": ("u32",),
-    "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"), "exch": ("b32", "b64"), "cas": ("b16", "b32", "b64"),
+    "and": ("b32", "b64"), "or": ("b32", "b64"), "xor": ("b32", "b64"), "exch": ("b32", "b64", "b128"), "cas": ("b16", "b32", "b64", "b128"),
 }  # fmt: skip
 
 
@@ -384,8 +384,6 @@ def _atomic(ins, returns):
     name = ins.choice("add", "exch", "cas", "and", "or", "xor", "min", "max", "inc", "dec")
     count = int(ins.choice("v2", "v4", "v8", default="v1")[1:])
     type = ins.type()
-    if type == "b128":
-        ins.unsupported("128-bit atomics")
     if type in _HALVES:
         ins.flag("noftz")
     if type not in _ATOMICS[name]:
@@ -423,7 +421,7 @@ def _atomic(ins, returns):
         for part in range(count):
             at = addresses + part * size
             unordered = {"ordered": False} if target == "shared" else {}
-            before = read(ins, warp, lanes, at, size, **unordered).view(dtype)
+            before = read(ins, warp, lanes, at, size, **unordered).view(dtype).reshape(len(at))
             result = before.copy()
             current = {}
             for index, lane in enumerate(numbers):
@@ -432,16 +430,20 @@ def _atomic(ins, returns):
                 if old is None:
                     old = before[index]
                 result[index] = old
-                operand = values[operands[part]][lane]
+                operand = each(values[operands[part]])[lane]
                 if compare:
-                    new = values[swap][lane] if old == operand else old
+                    new = each(values[swap])[lane] if old == operand else old
                 else:
                     new = function(old, operand)
-                current[place] = dtype.type(new)
-            final = np.array([current[int(a)] for a in at], dtype)
-            write(ins, warp, lanes, at, size, final.view(np.dtype(f"u{size}")), **unordered)
+                current[place] = new if size == 16 else dtype.type(new)
+            final = np.array([current[int(a)] for a in at], dtype).view(np.dtype(f"u{min(size, 8)}"))
+            write(ins, warp, lanes, at, size, final.reshape(-1, 2) if size == 16 else final, **unordered)
             if destinations[part] is not None:
-                values[destinations[part]][mask_of(lanes)] = result
+                each(values[destinations[part]])[mask_of(lanes)] = result
+
+    def each(register):
+        """One value a lane; a 128-bit register is two numbers."""
+        return register.view(dtype).reshape(32) if size == 16 else register
 
     return run
 
@@ -507,6 +509,30 @@ def store_async(ins):
                 # Poison. The bytes are not locked: locks are by 16-byte granule, and neighbours may send to the same one.
                 cta.shared.valid[slice(*extent)] = 0
             machine.asynchronous.issue(Operation(ins, warp, 1 << lane, execute, signals=[signal]))
+
+    return run
+
+
+@instruction("st.bulk")
+def store_zeros(ins):
+    """Zeros over a range of shared memory"""
+    ins.flag("weak")
+    space = ins.choice("shared::cta", default="generic")
+    ins.expect_operands(3)
+    if getattr(ins.operands[2], "value", None) != 0:
+        ins.unsupported("the value must be the immediate 0")
+    where, count = addresses_of(ins, 0), ins.read(1, f"u{ins.register_bits(1) or 32}")
+
+    def run(warp, lanes):
+        for lane, address in zip(_lanes_of(lanes), where(warp, lanes).tolist()):
+            only, size = 1 << lane, int(warp.values[count][lane])
+            start = address - (SHARED_BASE if space == "generic" else 0)
+            if start % 8 or size % 8:
+                ins.report(
+                    warp, only, "misaligned", f"a range of {size} bytes at shared offset {start:#x}: both must be multiples of 8", start
+                )
+            elif size and warp.cta.shared.check_write(ins, warp, only, (start, start + size)):
+                warp.cta.shared.bytes[start : start + size] = 0
 
     return run
 
