@@ -182,6 +182,7 @@ def test_sums_that_just_keep_and_just_lose_a_bit_are_the_rules(rule, of_c, monke
     """A sum of which nothing is cut off is done as one product of matrices: both sides of that line, at every distance from it."""
     kept, real = [], arithmetic._keeps_every_bit
     monkeypatch.setattr(arithmetic, "_keeps_every_bit", lambda *arguments: kept.append(real(*arguments)) or kept[-1])
+    monkeypatch.setattr(arithmetic, "_FEW_TERMS", 0)
     format, rng = number_formats.E5M2, numpy.random.default_rng(rule.fraction_bits + of_c)
     for spread in list(range(14)) * 6:
         exponents = [rng.integers(-spread, spread + 1, (2, 4)) for _ in range(2)]

@@ -219,7 +219,7 @@ def test_two_cta_group_values_in_one_kernel_are_refused():
     "edit",
     [
         ("kind::f16", "kind::f16.ashift"),
-        ("tcgen05.mma.cta_group", "tcgen05.mma.ws.cta_group"),
+        ("kind::f16", "kind::f16.collector::b0::fill"),
         ("kind::f16", "kind::f17"),
         ("kind::f16", "kind::f16.block_scale"),
         ("kind::f16", "kind::f16.shiny"),

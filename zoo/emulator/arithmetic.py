@@ -31,6 +31,7 @@ U64 = numpy.uint64
 _ZERO_EXPONENT = -2000
 # The place of the lowest bit of a zero: so high that it never is the lowest.
 _ZERO_LOWEST = 2000
+_FEW_TERMS = 1 << 12  # of so few, adding them one way costs less than asking whether a faster way gives the same
 _TERMS_AT_ONCE = 1 << 15  # up to so many, one operation on all is cheaper than one for each k
 
 
@@ -134,11 +135,9 @@ def truncate_to_f32(values: numpy.ndarray, fraction_bits: int = 23) -> numpy.nda
 def _round_result(values: numpy.ndarray, result: str) -> numpy.ndarray:
     """The last step; a result that becomes zero is +0, whatever the signs of its terms (seen on sm_90)."""
     if result == "f32":
-        codes = truncate_to_f32(values)
-        return numpy.where(codes == U32(0x80000000), U32(0), codes)
+        return (truncate_to_f32(values).view(numpy.float32) + numpy.float32(0)).view(U32)
     if result == "e8m13":
-        codes = truncate_to_f32(values, 13)
-        return numpy.where(codes == U32(0x80000000), U32(0), codes)
+        return (truncate_to_f32(values, 13).view(numpy.float32) + numpy.float32(0)).view(U32)
     if result == "f16":
         codes = number_formats.encode(number_formats.F16, values, "rn").astype(U32)
         return numpy.where(codes == U32(0x8000), U32(0), codes)
@@ -203,13 +202,14 @@ def hw_sum(
     """One instruction by the hardware rule; ue8m0 scales (one per row) add to the product exponents."""
     rows, columns, depth = len(a.values), len(b.values), a.values.shape[1]
     addend = _accumulator(c, (rows, columns), rule.result)
-    left, left_exponents, left_lowest = _with_power_scale(a, scale_a)
-    right, right_exponents, right_lowest = _with_power_scale(b, scale_b)
+    left, left_exponents, left_shift = _with_power_scale(a, scale_a)
+    right, right_exponents, right_shift = _with_power_scale(b, scale_b)
     special = None
     if not (numpy.isfinite(left).all() and numpy.isfinite(right).all() and numpy.isfinite(addend).all()):
         left, right, addend, special = _set_specials_aside(left, right, addend)
     top = _accumulator_exponents(addend, rule.result).astype(numpy.int16)
-    if left_lowest is not None and right_lowest is not None:
+    if rows * columns * depth > _FEW_TERMS and a.lowest is not None and b.lowest is not None:
+        left_lowest, right_lowest = a.lowest + left_shift, b.lowest + right_shift
         highest = numpy.maximum(top, left_exponents.max(axis=1)[:, None] + right_exponents.max(axis=1))
         if _keeps_every_bit(addend, highest, left_lowest.min(axis=1)[:, None] + right_lowest.min(axis=1), rule.fraction_bits):
             codes = _round_result(left @ right.T + addend, rule.result)
@@ -248,15 +248,14 @@ def _keeps_every_bit(addend: numpy.ndarray, highest: numpy.ndarray, lowest: nump
     return bool((aligned == numpy.trunc(aligned)).all())
 
 
-def _with_power_scale(matrix: Operand, scale: BlockScale | None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray | None]:
-    """Values, their exponents, and the exponents of their last bits."""
+def _with_power_scale(matrix: Operand, scale: BlockScale | None) -> tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray | int]:
+    """Values, their exponents, and what the scales add to every exponent."""
     if scale is None:
-        return matrix.values, matrix.exponents, matrix.lowest
+        return matrix.values, matrix.exponents, 0
     if scale.format is not number_formats.UE8M0 or scale.codes.shape[1] != 1:
         raise ValueError("this datapath takes one ue8m0 scale per row")
     shift = scale.codes.astype(numpy.int16) - numpy.int16(127)
-    lowest = matrix.lowest
-    return _scaled(matrix.values, scale), matrix.exponents + shift, None if lowest is None else lowest + shift
+    return _scaled(matrix.values, scale), matrix.exponents + shift, shift
 
 
 def hw_sum_fp4(

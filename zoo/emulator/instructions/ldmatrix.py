@@ -24,16 +24,17 @@ def _row_offsets(ins, warp, lanes, addresses, rows, generic):
     addresses = addresses[:rows].astype(np.int64)
     if generic:
         addresses = addresses - SHARED_BASE
-    ranks, offsets = addresses >> 24, addresses & 0xFFFFFF
-    if (ranks != warp.cta.rank).any():
-        bad = int(addresses[ranks != warp.cta.rank][0])
+    first, last, rank = int(addresses.min()), int(addresses.max()), warp.cta.rank
+    if first >> 24 != rank or last >> 24 != rank:
+        bad = int(addresses[addresses >> 24 != rank][0])
         ins.report(warp, lanes, "out-of-bounds", f"the row address {bad:#x} is not in this CTA's shared memory", bad)
         return None
-    if (offsets & 15).any():
+    offsets = addresses - (rank << 24) if rank else addresses
+    if int(np.bitwise_or.reduce(offsets)) & 15:
         bad = int(offsets[offsets & 15 != 0][0])
         ins.report(warp, lanes, "misaligned", f"the row at shared offset {bad:#x} is not 16-byte aligned", bad)
         return None
-    low, high = int(offsets.min()), int(offsets.max()) + 16
+    low, high = first & 0xFFFFFF, (last & 0xFFFFFF) + 16
     if not warp.cta.shared.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` addresses"):
         return None
     return offsets

@@ -16,6 +16,9 @@ from . import FULL, instruction, put_rows
 _LANE = np.arange(32)
 _C_ROWS = np.stack([_LANE // 4 + 8 * (j // 2) for j in range(4)])
 _C_COLUMNS = np.stack([2 * (_LANE % 4) + j % 2 for j in range(4)])
+# where the elements of D's registers are in D, and the elements of C in its registers
+_PLACES_OF_D = 8 * _C_ROWS + _C_COLUMNS
+_PLACES_OF_C = np.argsort(_PLACES_OF_D.reshape(-1)).reshape(16, 8)
 # how many bits of K one instruction may have, by element type
 _DEPTHS = {
     "f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "e4m3": (16, 32), "e5m2": (16, 32), "s8": (16, 32), "u8": (16, 32),
@@ -42,17 +45,16 @@ def words_of_a(words):
 
 def words_of_b(words):
     """(8, row words) from B's registers (n, 32)."""
-    return np.concatenate([lanes.reshape(8, 4) for lanes in words], axis=1)
+    return words.reshape(-1, 8, 4).transpose(1, 0, 2).reshape(8, -1)
 
 
 def c_matrix(words, result):
     """(16, 8) register words of C; f16 values in the low half."""
+    if result != "f16":
+        return words.take(_PLACES_OF_C)
     matrix = np.empty((16, 8), np.uint32)
-    if result == "f16":
-        matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] = words & 0xFFFF
-        matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] = words >> 16
-    else:
-        matrix[_C_ROWS, _C_COLUMNS] = words
+    matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] = words & 0xFFFF
+    matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] = words >> 16
     return matrix
 
 
@@ -60,7 +62,7 @@ def d_registers(matrix, result):
     """The registers (n, 32) of D from (16, 8) words."""
     if result == "f16":
         return matrix[_C_ROWS[0::2], _C_COLUMNS[0::2]] | matrix[_C_ROWS[1::2], _C_COLUMNS[1::2]] << 16
-    return matrix[_C_ROWS, _C_COLUMNS]
+    return matrix.take(_PLACES_OF_D)
 
 
 def codes_of(words, type_name, containers):
