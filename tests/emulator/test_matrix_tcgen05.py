@@ -116,20 +116,20 @@ def readback(columns):
     return "\n".join(lines)
 
 
-def kernel(body, *, group=1, out_bytes=128 * 2048, registers=140):
+def kernel(body, *, group=1, out_bytes=128 * 2048, registers=140, arch="sm_100a"):
     cluster = ".reqnctapercluster 2, 1, 1 .explicitcluster" if group == 2 else ""
     sync = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" if group == 2 else "bar.sync 0;"
     started = sync if group == 2 else ""  # a pair allocates together: the peer must run
     fields = {"group": group, "cluster": cluster, "sync": sync, "started": started, "out_bytes": out_bytes, "registers": registers}
-    return Module(HEADER.format(**fields) + body.replace("{sync}", sync) + FOOTER.format(**fields))
+    return Module(HEADER.format(**fields).replace("sm_100a", arch) + body.replace("{sync}", sync) + FOOTER.format(**fields))
 
 
-def launch(module, *, image=b"", cells=None, a=0, b=0, idesc=0, group=1, out_shape, arithmetic="exact", scheduling="last"):
+def launch(module, *, image=b"", cells=None, a=0, b=0, idesc=0, group=1, out_shape, arithmetic="exact", scheduling="last", arch="sm_100a"):
     """Runs the kernel; image: one byte string per CTA of the pair, or one for all; cells: (group, 128, 512) words. Returns out."""
     images = image if isinstance(image, list) else [image] * group
     size = -(-max(len(i) for i in images) // 16) * 16 or 16
     data = b"".join(i.ljust(size, b"\0") for i in images)
-    gpu = Device(arch="sm_100a", scheduling=scheduling, arithmetic=arithmetic)
+    gpu = Device(arch=arch, scheduling=scheduling, arithmetic=arithmetic)
     cells = numpy.zeros((group, 128, 512), U32) if cells is None else cells
     out = gpu.alloc(int(numpy.prod(out_shape)) * 4)
     report = gpu.launch(

@@ -9,14 +9,18 @@ from test_matrix_tcgen05 import (
     U32,
     bytes_of,
     dense_idesc,
+    expected_cell,
     k_major_128,
     kernel,
     launch,
     mma_body,
     place,
+    preload,
     product,
     random_codes,
+    readback,
     swizzled,
+    vector,
     xor_128,
 )
 from test_sparse_matrices import sparse
@@ -177,3 +181,64 @@ def test_stationary_forms_that_the_manual_leaves_open_or_does_not_have_are_refus
         launch(kernel(stationary_body().replace("[column], da", "[column], [column]")), idesc=dense_idesc(32, 64, 0, 0), **options)
     with pytest.raises(UnsupportedInstruction, match="cta_group::1 without block scales"):
         launch(kernel(stationary_body().replace("kind::f16", "kind::mxf4.block_scale")), **options)
+
+
+# ---- loads and stores
+@pytest.mark.parametrize(
+    ("shape", "repeat", "registers"), [("32x32b", 4, 4), ("16x64b", 4, 4), ("16x128b", 2, 4), ("16x256b", 2, 8), ("16x32bx2", 4, 4)]
+)
+def test_packing_doubles_the_columns_of_every_shape(shape, repeat, registers):
+    """Loaded with .pack, doubled, stored with .unpack."""
+    split = ", 40" if shape == "16x32bx2" else ""
+    body = preload(64) + f"""
+    tcgen05.ld.sync.aligned.{shape}.x{repeat}.pack::16b.b32 {vector(0, registers)}, [column]{split};
+    tcgen05.wait::ld.sync.aligned;
+    {" ".join(f"shl.b32 %r{i}, %r{i}, 1;" for i in range(registers))}
+    tcgen05.st.sync.aligned.{shape}.x{repeat}.unpack::16b.b32 [column]{split}, {vector(0, registers)};
+    tcgen05.wait::st.sync.aligned;
+    """ + readback(64)  # fmt: skip
+    cells = (NUMBER % 9973 + (NUMBER % 7 << 20))[:, :64]
+    expected = cells.copy()
+    for lane, register in numpy.ndindex(32, registers):
+        row, word = expected_cell(shape, register, lane)
+        first = 2 * word + (40 if shape == "16x32bx2" and lane >= 16 else 0)
+        expected[row::32, first : first + 2] = 2 * (cells[row::32, first : first + 2] & 0xFFFF)
+    out = launch(kernel(body), cells=numpy.pad(cells, ((0, 0), (0, 448)))[None].astype(U32), out_shape=(128, 64))
+    numpy.testing.assert_array_equal(out, expected)
+
+
+def reduced(form, cells, shape="32x32b"):
+    body = preload(32) + f"""
+    tcgen05.ld.red.sync.aligned.{shape}.x8.{form} {vector(0, 8)}, %r40, [column]{", 8" if shape == "16x32bx2" else ""};
+    tcgen05.wait::ld.sync.aligned;
+    mul.wide.u32 s, tid, 36; add.u64 o, o, s; st.global.u32 [o], %r40;
+    """ + "".join(f"st.global.u32 [o+{4 * i + 4}], %r{i};" for i in range(8))  # fmt: skip
+    padded = numpy.zeros((1, 128, 512), U32)
+    padded[0, :, :32] = cells.view(U32)
+    return launch(kernel(body, arch="sm_103a"), cells=padded, out_shape=(128, 9), arch="sm_103a")
+
+
+@pytest.mark.parametrize(("form", "function"), [
+    ("min.f32", numpy.fmin.reduce), ("max.abs.f32", lambda x, axis: numpy.fmax.reduce(numpy.abs(x), axis)), ("max.NaN.f32", numpy.maximum.reduce),
+    ("min.u32", numpy.minimum.reduce), ("max.s32", numpy.maximum.reduce),
+])  # fmt: skip
+def test_a_reducing_load_gives_every_lane_its_extreme(form, function):
+    rng = numpy.random.default_rng(37)
+    dtype = {"f32": "f4", "u32": "u4", "s32": "i4"}[form[-3:]]
+    cells = rng.standard_normal((128, 32)).astype("f4") if dtype == "f4" else rng.integers(0, 1 << 32, (128, 32), dtype=U32).view(dtype)
+    if dtype == "f4":
+        cells[::5, 3] = numpy.nan
+    out = reduced(form, cells)
+    numpy.testing.assert_array_equal(out[:, 0].copy().view(dtype), function(cells[:, :8], axis=1))
+    numpy.testing.assert_array_equal(out[:, 1:], cells[:, :8].view(U32))
+    halves = reduced(form, cells, "16x32bx2")
+    for lane in range(32):
+        part = cells[lane % 16 :: 32, 8 * (lane // 16) :][:, :8]
+        numpy.testing.assert_array_equal(halves[lane::32, 0].copy().view(dtype), function(part, axis=1))
+
+
+def test_a_reducing_load_that_does_not_exist_is_refused():
+    cells = numpy.zeros((128, 32), U32)
+    for form, shape, why in (("max.NaN.s32", "32x32b", r"\.abs and \.NaN are for \.f32"), ("max.f32", "16x64b", "without packing")):
+        with pytest.raises(UnsupportedInstruction, match=why):
+            reduced(form, cells, shape)

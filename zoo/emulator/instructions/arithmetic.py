@@ -70,7 +70,7 @@ _NEAREST_F32 = {
 }  # fmt: skip
 
 
-def _maximum_f32(a, b, propagate, smaller=False):
+def maximum_f32(a, b, propagate, smaller=False):
     choose = (np.minimum if smaller else np.maximum) if propagate else (np.fmin if smaller else np.fmax)
     result = choose(a, b)
     equal = a == b
@@ -503,7 +503,7 @@ def minimum(ins):
 
     def two(a, b):
         x, y = (np.abs(a), np.abs(b)) if magnitude else (a, b)
-        result = _maximum_f32(x, y, propagate, smaller)
+        result = maximum_f32(x, y, propagate, smaller)
         if sign_of_xor:
             sign = (a.view(np.uint32) ^ b.view(np.uint32)) & _SIGN
             result = np.where(np.isnan(result), result.view(np.uint32), result.view(np.uint32) | sign).view(np.float32)

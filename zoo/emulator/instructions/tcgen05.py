@@ -14,6 +14,7 @@ from ..lanes import first_lane
 from ..memory import SHARED_BASE, check_started
 from ..tensor_memory import ADDRESS_MASK, COLUMNS, Access
 from . import Blocked, instruction, put_rows, uniform
+from .arithmetic import maximum_f32
 from .ldmatrix import decompress_4, decompress_6
 from .wgmma import read_chunks
 
@@ -308,10 +309,8 @@ def commit(ins):
 def _cells(shape, count, split, packed):
     """(lane offsets, column offsets), each (registers, 32) - or (registers, 2, 32) when two 16-bit columns make a register."""
     lane = np.arange(32)[None, :]
-    width = 2 if packed else 1
     per = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}[shape]
-    registers = count * per
-    j = np.arange(registers * width)[:, None]
+    j = np.arange(count * per)[:, None]
     if shape == "32x32b":
         rows, columns = lane + 0 * j, j + 0 * lane
     elif shape == "16x64b":
@@ -321,30 +320,49 @@ def _cells(shape, count, split, packed):
     elif shape == "16x256b":
         rows, columns = lane // 4 + 8 * (j // 2 % 2), 8 * (j // 4) + 2 * (lane % 4) + j % 2
     else:
-        rows, columns = lane % 16 + 0 * j, j + split * (lane // 16)
-    if packed:
-        if shape not in ("32x32b", "16x32bx2"):
-            return None
-        rows, columns = rows.reshape(registers, 2, 32), columns.reshape(registers, 2, 32)
-    return rows, columns
+        rows, columns = lane % 16 + 0 * j, j + 0 * lane
+    if packed:  # every 32-bit column of the shape is the low halves of two
+        rows, columns = np.stack([rows, rows], axis=1), np.stack([2 * columns, 2 * columns + 1], axis=1)
+    return rows, columns + split * (lane // 16) if split else columns
 
 
-def _move(ins, loading):
-    """Decodes what ld and st share: (rows of registers, slot of the address, cells, packed)."""
+def _reduction(ins):
+    """The function of (registers, 32) loaded words that .red adds: a minimum or maximum of each lane's."""
+    name, type = ins.choice("min", "max"), ins.choice("f32", "u32", "s32")
+    absolute, propagate = ins.flag("abs"), ins.flag("NaN")
+    if type != "f32" and (absolute or propagate):
+        ins.unsupported(".abs and .NaN are for .f32")
+
+    def reduce(words):
+        if type != "f32":
+            numbers = words.view(np.int32 if type == "s32" else np.uint32)
+            return (numbers.min(axis=0) if name == "min" else numbers.max(axis=0)).view(np.uint32)
+        values = words.view(np.float32)
+        values = np.abs(values) if absolute else values
+        return functools.reduce(lambda x, y: maximum_f32(x, y, propagate, name == "min"), values).view(np.uint32)
+
+    return reduce
+
+
+def _move(ins, loading, reduced=False):
+    """Decodes what ld, ld.red and st share: (rows of registers, slot of the address, cells, packed)."""
     if not (ins.flag("sync") and ins.flag("aligned")):
         ins.unsupported("it needs .sync.aligned")
     shape = ins.choice("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
     count = int(ins.pattern(r"x(\d+)").group(1))
     packed = ins.flag("pack::16b" if loading else "unpack::16b")
-    ins.choice("b32")
+    if reduced and (packed or shape not in ("32x32b", "16x32bx2")):
+        ins.unsupported(".red is for .32x32b and .16x32bx2 without packing")
+    if not reduced:
+        ins.choice("b32")
     halves = shape == "16x32bx2"
-    ins.expect_operands(3 if halves else 2)
+    ins.expect_operands(2 + halves + reduced)
     limit = {"16x128b": 64, "16x256b": 32}.get(shape, 128)
     if count not in (1, 2, 4, 8, 16, 32, 64, 128) or count > limit:
         ins.unsupported(f".{shape}.x{count} does not exist")
     if loading:
-        registers, address = ins.rows(0, destination=True), ins.address(1)
-        split_operand = 2
+        registers, address = ins.rows(0, destination=True), ins.address(1 + reduced)
+        split_operand = 2 + reduced
     else:
         registers, address = ins.rows(2 if halves else 1), ins.address(0)
         split_operand = 1
@@ -354,8 +372,6 @@ def _move(ins, loading):
         if split is None:
             ins.unsupported("immHalfSplitoff must be an immediate")
     cells = _cells(shape, count, split, packed)
-    if cells is None:
-        ins.unsupported(f"16-bit packing with .{shape} is not covered")
     if len(registers) != len(cells[0]):
         ins.unsupported(f".{shape}.x{count} needs {len(cells[0])} registers, not {len(registers)}")
     return registers, address, cells, packed
@@ -399,9 +415,14 @@ def _used_cells(ins, warp, lanes, place, reads):
     return rows, columns, access
 
 
-@instruction("tcgen05.ld")
+@instruction("tcgen05.ld", "tcgen05.ld.red")
 def load(ins):
-    registers, address, cells, packed = _move(ins, True)
+    """Cells into registers; .red: one register more has the minimum or maximum of those"""
+    reduced = ins.opcode.startswith("tcgen05.ld.red.")
+    registers, address, cells, packed = _move(ins, True, reduced)
+    reduce = _reduction(ins) if reduced else None
+    if reduced:
+        registers = np.concatenate([registers, ins.rows(1, destination=True)])
 
     def run(warp, lanes):
         used = _used_cells(ins, warp, lanes, _place(ins, warp, lanes, address, cells), reads=True)
@@ -413,8 +434,11 @@ def load(ins):
         def execute():
             valid = memory.valid[rows, columns]
             if not valid.all():  # with M = 64 half of the lanes hold nothing: no harm until somebody uses them
-                pending_registers.undefined(ins, warp, registers, ~(valid.all(axis=1) if packed else valid))
+                known = valid.all(axis=1) if packed else np.vstack([valid, valid.all(axis=0)]) if reduced else valid
+                pending_registers.undefined(ins, warp, registers, ~known)
             values = memory.cells[rows, columns]
+            if reduced:
+                values = np.vstack([values, reduce(values)])
             if packed:
                 values = (values[:, 0] & 0xFFFF) | values[:, 1] << 16
             put_rows(warp, registers, values, lanes)
