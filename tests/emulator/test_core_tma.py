@@ -423,3 +423,19 @@ def test_dimensions_beyond_the_rank_may_be_edited_before_or_after_it_grows():
     # the kernel of two dimensions above does the same
     more = "@%p1 tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%r7], 2, 1;"
     assert edit_a_map(release=more + RELEASE)[2].ok
+
+
+@pytest.mark.parametrize("hint", [False, True])
+def test_a_byte_mask_comes_behind_the_cache_policy(hint):
+    """Bit i of the mask: byte i of every 16 is copied."""
+    body = "mov.u32 %r2, tile; add.u32 %r3, %r2, %r0; st.shared.u8 [%r3], %r0; fence.proxy.async.shared::cta; bar.sync 0;"
+    body += "setp.eq.u32 %p1, %r0, 0; mov.b16 %h1, 0x8005; createpolicy.fractional.L2::evict_first.b64 %rd3, 1.0;"
+    form, policy = (".L2::cache_hint", "%rd3, ") if hint else ("", "")
+    body += f"@%p1 cp.async.bulk.global.shared::cta.bulk_group{form}.cp_mask [%rd0], [%r2], 32, {policy}%h1;"
+    body += "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+    gpu = device()
+    y = gpu.alloc(np.full(32, 99, np.uint8))
+    report = launch(kernel(body, parameters=1, shared=SHARED.format(size=32), target="sm_100a"), device=gpu, params=[y])
+    assert report.ok, report
+    byte = np.arange(32)
+    np.testing.assert_array_equal(gpu.read(y, 32, np.uint8), np.where(0x8005 >> byte % 16 & 1, byte, 99))

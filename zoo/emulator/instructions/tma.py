@@ -25,11 +25,11 @@ def _each(lanes):
     return [lane for lane in range(32) if lanes >> lane & 1]
 
 
-def _cache_operand(ins):
-    """How many operands (a policy register, the last one) a cache hint adds."""
+def _cache_operand(ins, behind=0):
+    """How many operands (a policy register, the last but `behind`) a cache hint adds."""
     if not ins.flag("L2::cache_hint"):
         return 0
-    ins.read(len(ins.operands) - 1, "b64")
+    ins.read(len(ins.operands) - 1 - behind, "b64")
     return 1
 
 
@@ -414,7 +414,7 @@ def bulk_copy(ins):
     masked = ins.flag("cp_mask")
     if ins.flag("ignore_oob"):
         ins.unsupported(".ignore_oob")
-    extra = _cache_operand(ins)
+    extra = _cache_operand(ins, behind=int(masked))
     name = ins.choice(*_REDUCTIONS) if reduce else None
     ins.flag("noftz")
     type = ins.type() if reduce else None
