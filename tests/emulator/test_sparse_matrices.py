@@ -140,7 +140,7 @@ def test_elements_that_are_not_stored_meet_no_infinity():
 
 
 def test_metadata_without_a_meaning_is_found():
-    """Index 1 twice has none; indices 3, 0 have none for ordered metadata."""
+    """Index 1 twice has none; indices 3, 0 have none for ordered metadata. Among zeros every index is right: copies fill rows with them."""
     _, _, image_a, image_b, words = operands("f16", "f16", 16, 0)
     for nibble, variant, found in ((0b0101, "sp", {"arithmetic"}), (0b0011, "sp", set()), (0b0011, "sp::ordered_metadata", {"arithmetic"})):
         words[4] = words[4] & 0xFFFFFFF0 | nibble
@@ -149,6 +149,8 @@ def test_metadata_without_a_meaning_is_found():
         assert kinds(report) == found
         if found:
             assert "metadata of row 1" in only(report, "arithmetic").message
+    image_a[0, 4], words[4] = 0, words[4] & 0xFFFFFFF0
+    assert mma_sp(text, image_a, image_b, words, np.zeros((16, 8)), "f32")[1].ok
 
 
 WGMMA = """

@@ -118,7 +118,7 @@ def test_metadata_that_no_tensor_core_reads_is_found(edit, idesc, why):
     cells[0, :, CELLS : CELLS + 2] = edit.pop("metadata", 0x4444_4444)
     with pytest.raises(AssertionError, match=why):
         launch(
-            kernel(sparse_body("f16", **edit)), image=bytes(128 * 256), cells=cells, a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024),
+            kernel(sparse_body("f16", **edit)), image=b"\0\x3c" * (128 * 128), cells=cells, a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024),
             idesc=dense_idesc(128, 32, 0, 0, extra=idesc), out_shape=(128, 64),
         )  # fmt: skip
 

@@ -16,7 +16,7 @@ from zoo.contract.tensor_map import BYTES, TensorMap
 
 from .tma import Box
 
-_MAGIC = b"zooC"
+_MAGIC, _MAGIC_OF_TILES = b"zooC", TensorMap("u8", 0, (1,), (), (1,)).to_bytes()[:4]
 _FORM = struct.Struct("<H3h3h")  # pixels and corners, the last bytes of the 128
 _CORNER_BITS = {3: 16, 4: 8, 5: 5}  # by rank
 _PIXELS = 1024
@@ -64,7 +64,7 @@ def read(raw: bytes) -> TensorMap:
     """The tensor map, of either mode, that these 128 bytes are."""
     if not raw.startswith(_MAGIC):
         return TensorMap.from_bytes(raw)
-    tile = TensorMap.from_bytes(TensorMap("u8", 0, (1,), (), (1,)).to_bytes()[:4] + raw[4:])
+    tile = TensorMap.from_bytes(_MAGIC_OF_TILES + raw[4:])
     pixels, *corners = _FORM.unpack(raw[-_FORM.size :])
     return Im2colMap.of(tile, corners[: tile.rank - 2], corners[3 : 1 + tile.rank], pixels)
 

@@ -1,8 +1,8 @@
 """Structured sparsity: of every four elements along K of A two are stored (of every two one, if tf32); four bits of metadata say which.
 
 Bits 0-1 of a nibble are the index of the first stored element, bits 2-3 of the second. For tf32 0b0100 keeps the first element of two,
-0b1110 the second. Packed 4-bit elements count in pairs: four of eight are stored. The layouts of the nibbles among the registers of a warp (`of_warp`) and in tensor memory (`of_tensor_memory`) are those of
-the manual's figures. In both, 16-bit words of four nibbles cover 16 elements of 16 bits or fewer, or 8 of tf32.
+0b1110 the second. Packed 4-bit elements count in pairs: four of eight are stored. A 16-bit word of four nibbles covers 16 elements along
+K, 8 of tf32, 32 of packed 4-bit elements. `of_warp` and `of_tensor_memory` find the words where the manual's figures have them.
 """
 
 import numpy as np
@@ -49,14 +49,15 @@ def of_tensor_memory(cells, lanes, column, selector, bits):
     return nibbles_of(blocks.transpose(0, 3, 2, 1).reshape(len(lanes), 2))
 
 
-def problem(nibbles, bits, ordered=False):
-    """Why this metadata has no meaning, or None."""
+def _problem(nibbles, left, bits, ordered):
+    """Why this metadata has no meaning, or None. Where only zeros are stored, no index matters."""
     if bits == 32:
         wrong, rule = ~np.isin(nibbles, _ONE_OF_TWO), "0b0100 or 0b1110"
     elif ordered:
         wrong, rule = ~np.isin(nibbles, _ORDERED), "two indices in increasing order"
     else:
         wrong, rule = nibbles & 3 == nibbles >> 2, "two different indices"
+    wrong &= (left != 0).reshape(*nibbles.shape, -1).any(axis=2)
     if not wrong.any():
         return None
     row, group = np.argwhere(wrong)[0]
@@ -72,12 +73,15 @@ def columns_of(nibbles, bits):
     return columns if bits > 4 else (2 * columns[:, :, None] + np.arange(2)).reshape(len(nibbles), -1)
 
 
-def multiply(left, nibbles, bits, right, addend, product, format=None):
-    """product(A, B, C, rows) where A has the stored elements (rows, K / 2) and B (columns, K); `format`: of B's codes, if not integers.
+def multiply(left, nibbles, bits, right, addend, product, report, *, format=None, ordered=False):
+    """product(A, B, C, rows) where A has the stored elements (rows, K / 2) and B (columns, K); report(sentence) of metadata without meaning.
 
-    Zeros stand for the elements that are not stored. They would make NaN of an infinity in B that the hardware skips: then each row
-    is multiplied alone, by those elements of B that it meets.
+    format: of B's codes, if they are no integers. Zeros stand for the elements that are not stored. They would make NaN of an infinity
+    in B that the hardware skips: then each row is multiplied alone, by those elements of B that it meets.
     """
+    problem = _problem(nibbles, left, bits, ordered)
+    if problem:
+        report(problem)
     columns = columns_of(nibbles, bits)
     if format is None or np.isfinite(number_formats.decode(format, right)).all():
         dense = np.zeros((len(left), right.shape[1]), left.dtype)

@@ -52,7 +52,7 @@ def mma_sparse(ins):
         need_all(ins, warp, lanes)
         words = warp.words
         left, right, addend = words_of_a(words[a_rows]), words_of_b(words[b_rows]), c_matrix(words[c_rows], result)
-        nibbles = read_metadata(ins, warp, lanes, metadata, selector, bits, depth, ordered)
+        nibbles = sparsity.of_warp(words[metadata[0]], selector, bits, depth)
         native = warp.machine.device.arch.startswith("sm_12")
 
         def product(left, right, addend, _rows=None):
@@ -64,7 +64,10 @@ def mma_sparse(ins):
             )  # fmt: skip
 
         codes_a, codes_b = codes_of(left, a, containers), codes_of(right, b, containers)
-        total = sparsity.multiply(codes_a, nibbles, bits, codes_b, addend, product, None if integer else number_formats.FORMATS[b])
+        total = sparsity.multiply(
+            codes_a, nibbles, bits, codes_b, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
+            format=number_formats.FORMATS.get(b), ordered=ordered,
+        )  # fmt: skip
         put_rows(warp, d_rows, d_registers(total, result), lanes)
 
     return run
@@ -77,12 +80,3 @@ def selector_of(ins, k, bits, depth):
     if selector is None or not 0 <= selector < 4 // lanes:
         ins.unsupported(f"the sparsity selector is an immediate below {4 // lanes} in this shape")
     return selector
-
-
-def read_metadata(ins, warp, lanes, row, selector, bits, depth, ordered=False):
-    """The nibbles of the warp's 16 rows of A; metadata without a meaning is reported."""
-    nibbles = sparsity.of_warp(warp.words[row[0]], selector, bits, depth)
-    problem = sparsity.problem(nibbles, bits, ordered)
-    if problem:
-        ins.report(warp, lanes, "arithmetic", problem)
-    return nibbles

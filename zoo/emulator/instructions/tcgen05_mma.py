@@ -409,16 +409,16 @@ def _sparse_product(ins, warp, lanes, ctas, what, lanes_of_rows, column, left, r
         cta.tensor_memory.check_valid(ins, warp, lanes, lanes_of_rows[:, None], columns, "the sparsity metadata is read")
         parts.append(sparsity.of_tensor_memory(cta.tensor_memory.cells, lanes_of_rows, column, what.selector, bits))
     nibbles = np.concatenate(parts)
-    problem = sparsity.problem(nibbles, bits, ordered=True)
-    if problem:
-        ins.report(warp, lanes, "arithmetic", problem)
     scale_a, scale_b = scales
 
     def product(left, right, addend, rows):
         scaled = None if scale_a is None else arithmetic.BlockScale(scale_a.format, scale_a.codes[rows])
         return _multiply(what, left, right, addend, (scaled, scale_b), mode)
 
-    return sparsity.multiply(left, nibbles, bits, right, addend, product, None if isinstance(what.b, str) else what.b)
+    return sparsity.multiply(
+        left, nibbles, bits, right, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
+        format=None if isinstance(what.b, str) else what.b, ordered=True,
+    )  # fmt: skip
 
 
 def _multiply(what, left, right, addend, scales, mode):

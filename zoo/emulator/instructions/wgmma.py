@@ -14,7 +14,7 @@ from .. import arithmetic, descriptors, number_formats, sparsity, warpgroup
 from ..asynchronous import Operation
 from ..lanes import first_lane
 from . import FULL, instruction, put_rows, uniform
-from .mma_sparse import read_metadata, selector_of
+from .mma_sparse import selector_of
 from .mma_sync import integers_of, words_of_a
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8}
@@ -191,7 +191,7 @@ def mma_async(ins):
             reads.append((cta, a_chunks))
         if not readable:
             return  # an address outside shared memory has been reported; there is nothing to compute with
-        nibbles = read_metadata(ins, warp, lanes, metadata, selector, bits, depth) if sparse else None
+        nibbles = sparsity.of_warp(warp.words[metadata[0]], selector, bits, depth) if sparse else None
         mode = warp.machine.arithmetic
 
         def product(left, right, addend, _rows=None):
@@ -211,7 +211,10 @@ def mma_async(ins):
                 left = operand_codes(words_of_a(warp.words[a_rows]).view(np.uint8), bits)
             addend = accumulator(warp.words[d_rows], n, result) if accumulate else None
             if sparse:
-                total = sparsity.multiply(left, nibbles, bits, right, addend, product, number_formats.FORMATS.get(b))
+                total = sparsity.multiply(
+                    left, nibbles, bits, right, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
+                    format=number_formats.FORMATS.get(b),
+                )  # fmt: skip
             else:
                 total = product(left, right, addend)
             put_rows(warp, d_rows, registers(total, n, result), lanes)
