@@ -131,6 +131,35 @@ def test_a_sparse_product_of_small_floats_in_bytes():
     np.testing.assert_array_equal(d, dense @ right.T)
 
 
+@pytest.mark.parametrize("arithmetic", ["exact", "hw"])
+@pytest.mark.parametrize(("kind", "scale", "vector"), [("mxf8f6f4", "ue8m0", 1), ("mxf4", "ue8m0", 2), ("mxf4nvf4", "ue4m3", 4)])
+def test_block_scales_belong_to_parts_of_the_whole_depth(kind, scale, vector, arithmetic):
+    """Row r of A has its scales in lane 4 (r % 8) + 2 + r / 8 (thread-id 1), column n of B in lane 4 n + 3. Packed elements are kept in pairs."""
+    fp4 = kind != "mxf8f6f4"
+    dense, right, image_a, image_b, words = operands("e4m3", "e4m3", 64, 0)
+    if fp4:
+        pairs, kept, nibbles = sparse(16, 64, False)
+        dense = np.stack([pairs, -pairs], axis=2).reshape(16, 128)
+        right = RNG.integers(-3, 4, (8, 128))
+        nibble = lambda values: number_formats.encode(number_formats.E2M1, values.astype(float), "rn", satfinite=True).astype(np.uint8)  # noqa: E731
+        codes_a, codes_b = nibble(kept) | nibble(-kept) << 4, nibble(right[:, 0::2]) | nibble(right[:, 1::2]) << 4
+        image_a = fragment(codes_a, 8, 4, lambda lane, i: (lane // 4 + 8 * (i % 2), 4 * (lane % 4 + 4 * (i // 2))))
+        image_b = fragment(codes_b, 8, 4, lambda lane, i: (lane // 4, 4 * (lane % 4 + 4 * i)))
+        words = metadata(nibbles, 8, 0)
+    one, two = (0x38, 0x40) if scale == "ue4m3" else (127, 128)  # codes of 1 and 2
+    text = f"mma.sp::ordered_metadata.sync.aligned.m16n8k{128 if fp4 else 64}.row.col.kind::{kind}.block_scale.scale_vec::{vector}X"
+    text += f".f32.{'e2m1.e2m1' if fp4 else 'e4m3.e4m3'}.f32.{scale} {{c}}, {{a}}, {{b}}, {{c}}, {{e}}, 0, %r50, {{{{0, 1}}}}, %r51, {{{{0, 3}}}};"
+    # the scales: odd lanes have 2 in their first byte, the others 1; all other bytes are 1
+    text = f"mov.u32 %r50, {one * 0x01010101}; and.b32 %r51, %r0, 1; mad.lo.u32 %r50, %r51, {two - one}, %r50; mov.u32 %r51, %r50;" + text
+    d, report = mma_sp(text, image_a, image_b, words, np.zeros((16, 8)), "f32", arch="sm_120a", arithmetic=arithmetic)
+    assert report.ok, report
+    factors = np.ones((16, dense.shape[1]))
+    factors[8:, : dense.shape[1] // vector] = 2  # lanes 4 (r % 8) + 3
+    columns = np.ones(right.shape)
+    columns[:, : right.shape[1] // vector] = 2
+    np.testing.assert_array_equal(d, (dense * factors) @ (right * columns).T)
+
+
 def test_elements_that_are_not_stored_meet_no_infinity():
     _, _, image_a, image_b, words = operands("f16", "f16", 16, 0)
     image_b[:] = 0x7C007C00  # both halves infinite
@@ -214,6 +243,8 @@ def test_a_selector_of_lanes_that_hold_no_metadata_is_refused():
 
 @pytest.mark.parametrize(("change", "why"), [
     (dict(selector=2), "selector is an immediate below 2"), (dict(depth=64), "shape m16n8k64"), (dict(b="bf16"), r"\.f16 does not go with \.bf16"),
+    (dict(kind=".kind::f8f6f4", depth=64, a="e4m3", b="e4m3"), "needs .sp::ordered_metadata"),
+    (dict(variant="sp::ordered_metadata", kind=".kind::mxf4", depth=128, a="e2m1", b="e2m1"), "without .block_scale"),
     (dict(result="s32"), r"\.f16 does not go with \.f16 and \.s32"),
 ])  # fmt: skip
 def test_a_sparse_form_that_does_not_exist_is_refused(change, why):

@@ -61,22 +61,31 @@ __global__ void sum_of_all(const int* x, int* partial, int* sum) {
         for (int i = 0; i < gridDim.x; ++i) *sum += partial[i];
 }
 
+__device__ void expect_256_bytes(unsigned barrier) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;\nfence.proxy.async;" ::"r"(barrier));
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" ::"r"(barrier));
+}
+
+__device__ void wait(unsigned barrier) {
+    __syncthreads();
+    asm volatile("{.reg .pred p;\nwait: mbarrier.try_wait.parity.shared.b64 p, [%0], 0;\n@!p bra wait;}" ::"r"(barrier)
+                 : "memory");
+}
+
 // Loads 16 pixels of 4 channels by the tensor map, the filter at (w, n) = (-1, 0) and its place 1.
 __global__ void load_pixels(const __grid_constant__ CUtensorMap map, int* out) {
     __shared__ alignas(128) int pixels[64];
     __shared__ uint64_t barrier;
     unsigned to = __cvta_generic_to_shared(pixels), at = __cvta_generic_to_shared(&barrier);
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;\nfence.proxy.async;" ::"r"(at));
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" ::"r"(at));
+        expect_256_bytes(at);
         asm volatile(
             "cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5], {%6};" ::
                 "r"(to),
             "l"(&map), "r"(0), "r"(-1), "r"(0), "r"(at), "h"((short)1)
             : "memory");
     }
-    __syncthreads();
-    asm volatile("{.reg .pred p;\nwait: mbarrier.try_wait.parity.shared.b64 p, [%0], 0;\n@!p bra wait;}" ::"r"(at) : "memory");
+    wait(at);
     out[threadIdx.x] = pixels[threadIdx.x];
 }
 
@@ -86,15 +95,13 @@ __global__ void load_box(const __grid_constant__ CUtensorMap map, int* out) {
     __shared__ uint64_t barrier;
     unsigned to = __cvta_generic_to_shared(box), at = __cvta_generic_to_shared(&barrier);
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;\nfence.proxy.async;" ::"r"(at));
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 256;" ::"r"(at));
+        expect_256_bytes(at);
         asm volatile(
             "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
             "l"(&map), "r"(8), "r"(16), "r"(at)
             : "memory");
     }
-    __syncthreads();
-    asm volatile("{.reg .pred p;\nwait: mbarrier.try_wait.parity.shared.b64 p, [%0], 0;\n@!p bra wait;}" ::"r"(at) : "memory");
+    wait(at);
     out[threadIdx.x] = box[threadIdx.x];
 }
 

@@ -2,7 +2,7 @@
 
 from .. import arithmetic, number_formats, sparsity
 from . import instruction, put_rows
-from .mma_sync import c_matrix, codes_of, d_registers, integers_of, need_all, words_of_a, words_of_b
+from .mma_sync import block_scales, c_matrix, checked_scales, codes_of, d_registers, integers_of, need_all, words_of_a, words_of_b
 
 # bits of an element in a register, and the depths K
 _SHAPES = {
@@ -18,14 +18,24 @@ def mma_sparse(ins):
     if not (ins.flag("sync") and ins.flag("aligned") and ins.flag("row") and ins.flag("col")):
         ins.unsupported("it needs .sync.aligned and .row.col")
     m, n, depth = (int(x) for x in ins.pattern(r"m(\d+)n(\d+)k(\d+)").groups())
-    containers = ins.flag("kind::f8f6f4")
-    if ins.flag("block_scale"):
-        ins.unsupported("block scales of a sparse matrix are not covered")
+    kind = ins.pattern(r"kind::(f8f6f4|mxf8f6f4|mxf4nvf4|mxf4)", required=False)
+    kind = kind.group(1) if kind else None
+    scaled, vector = ins.flag("block_scale"), ins.pattern(r"scale_vec::([124])X", required=False)
     saturate = ins.flag("satfinite")
     types = ins.types()
-    if len(types) != 4:
+    if len(types) != 4 + scaled:
         ins.unsupported(f"it names {len(types)} types")
-    result, a, b, c = types
+    result, a, b, c = types[:4]
+    if kind and not ordered:
+        ins.unsupported("a .kind needs .sp::ordered_metadata")
+    if scaled:
+        vector = checked_scales(ins, kind, a, b, depth // 2, result, types[4], int(vector.group(1)) if vector else None)
+    elif vector or kind not in (None, "f8f6f4"):
+        ins.unsupported(f"kind::{kind} without .block_scale")
+    fp4 = scaled and kind != "mxf8f6f4"
+    containers = kind is not None and not fp4
+    if fp4:
+        depth //= 2  # from here on two packed elements count as one of 8 bits
     if (m, n) != (16, 8) or a not in _SHAPES or depth not in _SHAPES[a][1] or b not in _SHAPES:
         ins.unsupported(f"the shape m{m}n{n}k{depth} with .{a}.{b} is not covered")
     bits = _SHAPES[a][0]
@@ -36,7 +46,7 @@ def mma_sparse(ins):
         result != c
         or result not in ("f32", "f16", "s32")
         or (saturate and not integer)
-        or ({a, b} & {"e2m3", "e3m2", "e2m1"} and not containers)
+        or ({a, b} & {"e2m3", "e3m2", "e2m1"} and kind is None)
     ):
         ins.unsupported(f".{result}.{a}.{b}.{c} is not covered")
     d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
@@ -46,26 +56,31 @@ def mma_sparse(ins):
         ins.unsupported(f"D, A, B and C have {counts} registers in this shape")
     metadata = ins.rows(4)
     selector = selector_of(ins, 5, bits, depth)
-    ins.expect_operands(6)
+    scales = block_scales(ins, 6, vector, types[4]) if scaled else lambda warp, lanes: (None, None)
+    ins.expect_operands(10 if scaled else 6)
 
     def run(warp, lanes):
         need_all(ins, warp, lanes)
         words = warp.words
         left, right, addend = words_of_a(words[a_rows]), words_of_b(words[b_rows]), c_matrix(words[c_rows], result)
         nibbles = sparsity.of_warp(words[metadata[0]], selector, bits, depth)
-        native = warp.machine.device.arch.startswith("sm_12")
+        found = scales(warp, lanes)
+        if found is None:
+            return
+        native, mode = warp.machine.device.arch.startswith("sm_12"), warp.machine.arithmetic
 
-        def product(left, right, addend, _rows=None):
+        def product(left, right, addend, rows):
             if integer:
                 return arithmetic.integer_sum(integers_of(left, a), integers_of(right, b), addend, saturate)
-            return arithmetic.mma_sync_sum(
-                arithmetic.operand(number_formats.FORMATS[a], left), arithmetic.operand(number_formats.FORMATS[b], right), addend, result,
-                fp8=bits == 8, native_fp8=native, mode=warp.machine.arithmetic,
-            )  # fmt: skip
+            left, right = arithmetic.operand(number_formats.FORMATS[a], left), arithmetic.operand(number_formats.FORMATS[b], right)
+            if scaled:
+                of_rows = arithmetic.BlockScale(found[0].format, found[0].codes[rows])
+                return arithmetic.tcgen05_sum(left, right, addend, result, mode, of_rows, found[1], fp4=fp4)
+            return arithmetic.mma_sync_sum(left, right, addend, result, fp8=bits == 8, native_fp8=native, mode=mode)
 
         codes_a, codes_b = codes_of(left, a, containers), codes_of(right, b, containers)
         total = sparsity.multiply(
-            codes_a, nibbles, bits, codes_b, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
+            codes_a, nibbles, 4 if fp4 else bits, codes_b, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
             format=number_formats.FORMATS.get(b), ordered=ordered,
         )  # fmt: skip
         put_rows(warp, d_rows, d_registers(total, result), lanes)

@@ -154,7 +154,8 @@ def mma(ins):
     return run
 
 
-def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
+def checked_scales(ins, kind, a, b, depth, result, scale_type, vector):
+    """The number of scales of a row, or a refusal; `depth` is a dense K."""
     if kind not in _SCALE_VECTORS:
         ins.unsupported(f".block_scale does not go with kind::{kind}")
     if vector is None:
@@ -166,14 +167,16 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
         ins.unsupported(f"kind::{kind} with {vector} .{scale_type} scales, K = {depth}, .{result}")
     if (fp4 and (a, b) != ("e2m1", "e2m1")) or a in ("f16", "bf16", "tf32", "s8", "u8"):
         ins.unsupported(f"kind::{kind} does not take .{a}.{b}")
-    d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
-    _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
-    scale_a, scale_b = ins.rows(4), ins.rows(6)
-    selector_a, selector_b = ins.read_list(5, "u16"), ins.read_list(7, "u16")
+    return vector
+
+
+def block_scales(ins, first, vector, scale_type):
+    """function(warp, lanes) -> the BlockScales of A and B, or None after a report; their operands are `first` and the next three."""
+    scale_a, scale_b = ins.rows(first), ins.rows(first + 2)
+    selector_a, selector_b = ins.read_list(first + 1, "u16"), ins.read_list(first + 3, "u16")
     scale_format = number_formats.FORMATS[scale_type]
 
-    def run(warp, lanes):
-        need_all(ins, warp, lanes)
+    def read(warp, lanes):
         words = warp.words
         byte_a, thread_a = (int(warp.values[slot][0]) for slot in selector_a)
         byte_b, thread_b = (int(warp.values[slot][0]) for slot in selector_b)
@@ -185,18 +188,36 @@ def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
                     "arithmetic",
                     f"byte-id-{name} = {byte}, thread-id-{name} = {thread} are not allowed with {vector} scales per row",
                 )
-                return
+                return None
         # Row r of A: lane 4 (r % 8) + 2 * thread-id + r / 8.  Column n of B: lane 4 n + thread-id.
         row = np.arange(16)
         bytes_a = words[scale_a[0]].view(np.uint8).reshape(32, 4)[4 * (row % 8) + 2 * thread_a + row // 8]
         bytes_b = words[scale_b[0]].view(np.uint8).reshape(32, 4)[4 * np.arange(8) + thread_b]
+        return (
+            arithmetic.BlockScale(scale_format, bytes_a[:, byte_a : byte_a + vector]),
+            arithmetic.BlockScale(scale_format, bytes_b[:, byte_b : byte_b + vector]),
+        )
+
+    return read
+
+
+def _block_scaled(ins, kind, a, b, depth, result, scale_type, vector):
+    vector = checked_scales(ins, kind, a, b, depth, result, scale_type, vector)
+    fp4 = kind != "mxf8f6f4"
+    d_rows, a_rows, b_rows, c_rows = ins.rows(0, destination=True), ins.rows(1), ins.rows(2), ins.rows(3)
+    _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows)
+    scales = block_scales(ins, 4, vector, scale_type)
+
+    def run(warp, lanes):
+        need_all(ins, warp, lanes)
+        words = warp.words
+        found = scales(warp, lanes)
+        if found is None:
+            return
         total = arithmetic.tcgen05_sum(
             arithmetic.operand(number_formats.FORMATS[a], codes_of(words_of_a(words[a_rows]), a, not fp4)),
             arithmetic.operand(number_formats.FORMATS[b], codes_of(words_of_b(words[b_rows]), b, not fp4)),
-            c_matrix(words[c_rows], result), result, warp.machine.arithmetic,
-            arithmetic.BlockScale(scale_format, bytes_a[:, byte_a : byte_a + vector]),
-            arithmetic.BlockScale(scale_format, bytes_b[:, byte_b : byte_b + vector]),
-            fp4=fp4,
+            c_matrix(words[c_rows], result), result, warp.machine.arithmetic, *found, fp4=fp4,
         )  # fmt: skip
         put_rows(warp, d_rows, d_registers(total, result), lanes)
 
