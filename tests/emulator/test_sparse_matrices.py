@@ -191,7 +191,7 @@ WGMMA = """
     {load_a}
     fence.proxy.async.shared::cta; bar.sync 0;
     shr.u32 %r9, %r9, 4; cvt.u64.u32 %rd5, %r9; or.b64 %rd5, %rd5, 0x1000080000;
-    add.s64 %rd6, %rd5, 128; setp.ne.u32 %p1, 0, 0;
+    add.s64 %rd6, %rd5, {b}; setp.ne.u32 %p1, 0, 0;
     wgmma.fence.sync.aligned;
     wgmma.mma_async.sp.sync.aligned.m64n8k{depth}.{types} {{{d}}}, {a}, %rd6, %r30, {selector}, %p1{rest};
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
@@ -199,7 +199,7 @@ WGMMA = """
 """
 
 
-def wgmma_sp(type, depth, selector, in_registers, rest, selected=None):
+def wgmma_sp(type, depth, selector, in_registers, rest, selected=None, swizzle=0):
     """(dense A, B, D (64, 8), report). A and B are K-major and not swizzled: chunks of 16 bytes along K are 128 bytes apart."""
     result = "s32" if type == "s8" else "f32"
     dense, stored, nibbles = sparse(64, depth, type == "tf32")
@@ -214,7 +214,7 @@ def wgmma_sp(type, depth, selector, in_registers, rest, selected=None):
     fragments = np.stack([fragment(codes_a[16 * warp : 16 * warp + 16], BITS[type], 4, place) for warp in range(4)]).transpose(0, 2, 1)
     d = "%r40, %r41, %r42, %r43" if result == "s32" else "%f0, %f1, %f2, %f3"
     body = WGMMA.format(
-        depth=depth, types=f"{result}.{type}.{type}", d=d, selector=selector if selected is None else selected, rest=rest,
+        depth=depth, types=f"{result}.{type}.{type}", d=d, b=128 | swizzle << 62, selector=selector if selected is None else selected, rest=rest,
         a="{%r20, %r21, %r22, %r23}" if in_registers else "%rd5",
         load_a="mul.wide.u32 %rd10, %r0, 16; add.s64 %rd10, %rd3, %rd10; ld.global.v4.b32 {%r20, %r21, %r22, %r23}, [%rd10];" if in_registers else "",
     )  # fmt: skip
@@ -239,6 +239,11 @@ def test_a_sparse_wgmma_is_the_dense_product(type, depth, selector, in_registers
 def test_a_selector_of_lanes_that_hold_no_metadata_is_refused():
     with pytest.raises(UnsupportedInstruction, match="selector is an immediate below 1"):
         wgmma_sp("s8", 64, 0, False, "", selected=1)
+
+
+def test_a_swizzle_that_the_manual_leaves_open_is_refused():
+    with pytest.raises(emulator.EmulatorError, match="64 bytes along K"):
+        wgmma_sp("s8", 64, 0, False, "", swizzle=3)
 
 
 @pytest.mark.parametrize(("change", "why"), [

@@ -37,15 +37,15 @@ def of_warp(registers, selector, bits, depth):
     return nibbles_of(halves[:, count * selector :][:, :count].transpose(2, 0, 1).reshape(16, -1))
 
 
-def of_tensor_memory(cells, lanes, column, selector, bits):
+def of_tensor_memory(cells, lanes, column, bits):
     """The nibbles of A's rows from the cells of one CTA; `lanes`: the tensor-memory lane of every row.
 
-    Elements of 16 and 32 bits: column `selector` of two; rows m and m + 8 share the cells of lanes m and m + 8, whose low halves belong to
+    Elements of 16 and 32 bits: one column; rows m and m + 8 share the cells of lanes m and m + 8, whose low halves belong to
     row m: lane m holds the first half of K, lane m + 8 the second. Smaller elements: row m has two cells of its lane.
     """
     if bits < 16:
         return nibbles_of(np.ascontiguousarray(cells[lanes, column : column + 2]).view(np.uint16))
-    blocks = np.ascontiguousarray(cells[lanes, column + selector]).view(np.uint16).reshape(-1, 2, 8, 2)  # 16 rows, half of K, m % 8, m / 8
+    blocks = np.ascontiguousarray(cells[lanes, column]).view(np.uint16).reshape(-1, 2, 8, 2)  # 16 rows, half of K, m % 8, m / 8
     return nibbles_of(blocks.transpose(0, 3, 2, 1).reshape(len(lanes), 2))
 
 

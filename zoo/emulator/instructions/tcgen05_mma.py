@@ -120,8 +120,6 @@ def mma(ins):
             a_chunks = _operand_chunks(
                 ins, warp, lanes, int(warp.values[a_slot][lane]), "A", a_rows_each, depth, 32, what.a_mn_major, element
             )
-            if a_chunks is None:
-                return
             words = _operand_words(a_chunks, what.a, kind)
             for cta in ctas:
                 if not cta.shared.check_async_read(ins, warp, lanes, words):
@@ -131,8 +129,6 @@ def mma(ins):
             ins, warp, lanes, int(warp.values[b_slot][lane]), "B", b_rows_each, what.k, 64 if sparse else 32, what.b_mn_major,
             _element_bytes(what.b),
         )  # fmt: skip
-        if b_chunks is None:
-            return
         words = _operand_words(b_chunks, what.b, kind)
         for cta in ctas:
             if not cta.shared.check_async_read(ins, warp, lanes, words):
@@ -171,8 +167,10 @@ def mma(ins):
                     f"the metadata is at lane {meta_lane}, column {meta_column}: the lane must be D's, {d_lane}, and the column even",
                 )  # fmt: skip
                 return
+            meta_column += what.selector
+            meta_width = 1 if kind in ("f16", "tf32") else 2
             for cta in ctas:
-                if not order.add(cta.tensor_memory, meta_column, 2, reads=True, writes=False, what="the metadata occupies"):
+                if not order.add(cta.tensor_memory, meta_column, meta_width, reads=True, writes=False, what="the metadata occupies"):
                     return
         order.check()
         zeros = None
@@ -281,7 +279,7 @@ def _element_bits_in_memory(what):
 
 
 def _operand_chunks(ins, warp, lanes, bits, name, rows, depth, row_bytes, mn_major, element):
-    """The chunks of an operand, whose rows have row_bytes along K; None after a report."""
+    """The chunks of an operand, whose rows have row_bytes along K."""
     descriptor = descriptors.decode_tcgen05(bits)
     for problem in descriptor.problems:
         ins.report(warp, lanes, "invalid-descriptor", f"descriptor {bits:#018x} of {name}: {problem}")
@@ -294,8 +292,7 @@ def _operand_chunks(ins, warp, lanes, bits, name, rows, depth, row_bytes, mn_maj
             )  # fmt: skip
         return descriptor.mn_major_chunks(rows, depth, element)
     if descriptor.swizzle == descriptors.SWIZZLE_32 and row_bytes > 32:
-        ins.report(warp, lanes, "invalid-descriptor", f"{name} has {row_bytes} bytes along K, and rows of 32 bytes (swizzle 32B)")
-        return None
+        raise EmulatorError(descriptors.SPARSE_SWIZZLE_32)
     return descriptor.k_major_chunks(rows, row_bytes)
 
 
@@ -405,9 +402,9 @@ def _sparse_product(ins, warp, lanes, ctas, what, lanes_of_rows, column, left, r
     bits = 4 if what.kind in ("mxf4", "mxf4nvf4") else 8 * _element_bytes(what.a)
     parts = []
     for cta in ctas:
-        columns = column + (np.arange(2) if bits < 16 else np.array([what.selector]))
+        columns = column + np.arange(2 if bits < 16 else 1)
         cta.tensor_memory.check_valid(ins, warp, lanes, lanes_of_rows[:, None], columns, "the sparsity metadata is read")
-        parts.append(sparsity.of_tensor_memory(cta.tensor_memory.cells, lanes_of_rows, column, what.selector, bits))
+        parts.append(sparsity.of_tensor_memory(cta.tensor_memory.cells, lanes_of_rows, column, bits))
     nibbles = np.concatenate(parts)
     scale_a, scale_b = scales
 

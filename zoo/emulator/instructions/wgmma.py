@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import arithmetic, descriptors, number_formats, sparsity, warpgroup
 from ..asynchronous import Operation
+from ..errors import EmulatorError
 from ..lanes import first_lane
 from . import FULL, instruction, put_rows, uniform
 from .mma_sparse import selector_of
@@ -175,8 +176,7 @@ def mma_async(ins):
         descriptor_b = _descriptor(ins, warp, lanes, wide, "B")
         b_chunks = descriptor_b.mn_major_chunks(n, depth, 2) if transposed[1] else descriptor_b.k_major_chunks(n, b_bytes)
         if sparse and descriptor_b.swizzle == descriptors.SWIZZLE_32 and not transposed[1]:
-            ins.report(warp, lanes, "invalid-descriptor", "B has 64 bytes along K, and rows of 32 bytes (swizzle 32B)")
-            return
+            raise EmulatorError(descriptors.SPARSE_SWIZZLE_32)
         shared = cta.shared
         readable = shared.check_async_read(ins, warp, lanes, chunk_words(b_chunks))
         reads = [(cta, b_chunks)]
