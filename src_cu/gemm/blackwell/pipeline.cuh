@@ -4,7 +4,7 @@
 //     1  MMA, in the first CTA of a pair        3  requests further tiles        4..7  epilogue, 32 lanes of the sums each
 //
 //     elements   | tile 0   | tile 1   | ...         a ring of STAGES
-//     scales     | tile 0   | tile 1   | ...         a ring of SCALE_STAGES
+//     scales     | tile 0   | tile 1   | ...         a ring of SCALE_STAGES, with the barriers of STAGES
 //     MMA           | tile 0   | tile 1   | ...      two buffers of sums
 //     epilogue                 | tile 0   | ...
 #pragma once
@@ -102,7 +102,7 @@ struct Pipeline {
         wait_for_previous_kernel();
         let_next_kernel_launch();
         if (role == 1) {
-            Mainloop<Tile> mainloop;
+            Mainloop<Tile> mainloop(tile);
             if (rank == 0) for_each_tile(tiles, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
         } else if (role == 3) {
             NextTile<Tile>{tile, persistent}.request(rank == 0);
@@ -141,26 +141,23 @@ struct Pipeline {
     template <class Tiles, class Elements, class Scales, class Store>
     __device__ __forceinline__ void move_data(int role, const Tiles& tiles, const Elements& elements, const Scales& scales,
                                               Store store) const {
-        Ring<Tile::STAGES> ring;
-        Ring<Tile::SCALE_STAGES> scale_ring;
+        BlockRing<Tile> ring;
         SumsReader<Tile> sums;
         for_each_tile(tiles, [&](const TileWork& work) {
             if (role == 0)
                 elements.load(tile, ring, work, rank);
             else if (role == 2)
-                scales.load(tile, scale_ring, work, rank);
+                scales.load(tile, ring, work, rank);
             else
                 store(sums, work, (role - 4) * 32 + int(threadIdx.x) % 32);
         });
-        if (role == 0 && elected()) wait_until_all_are_empty(tile.empty, ring);
-        if (role == 2 && elected()) wait_until_all_are_empty(tile.scales_empty, scale_ring);
+        if (role == 0 && elected()) wait_until_all_are_empty(ring);
     }
 
     // The first CTA's MMAs arrive at the barriers of both CTAs. A CTA must not end before all arrivals have come.
-    template <int STAGES>
-    __device__ __forceinline__ void wait_until_all_are_empty(Barrier (&empty)[STAGES], Ring<STAGES>& ring) const {
+    __device__ __forceinline__ void wait_until_all_are_empty(Ring<Tile::STAGES> ring) const {
 #pragma unroll 1
-        for (int i = 0; i < STAGES; i++, ring.advance()) wait(&empty[ring.stage], ring.parity ^ 1);
+        for (int i = 0; i < Tile::STAGES; i++, ring.advance()) wait(&tile.empty[ring.stage], ring.parity ^ 1);
     }
 };
 
