@@ -14,6 +14,8 @@ __device__ __forceinline__ void store_chunk(const Finish& finish, const TileWork
     if constexpr (Tile::SWAPPED) {
         if (lane >= work.columns) return;
         const int row = work.row + first, column = work.column + lane, count = work.rows - first;
+#pragma unroll
+        for (int i = 0; i < Tile::CHUNK; i++) sums[i] = i < count ? sums[i] : 0;  // else they are of rows that nobody copied
         finish.finish_rows(sums, row, work.group, column, count);
         finish.store_rows(sums, row, column, count);
     } else {
