@@ -145,7 +145,11 @@ ROWS_BELOW_64, ALL_COLUMNS_BUT_ONE = filled("and.b32 %r0, %r0, 0xC0; setp.ne.u32
     ("body", "edits", "expected"),
     [
         (FRESH, [ROWS_BELOW_64], {"uninitialised-tensor-memory"}),
-        (FRESH.replace(STORE, "    @other st.global.u32 [o+").replace("setp.eq.u32 other, tid, 5", "setp.lt.u32 other, tid, 64"), [ROWS_BELOW_64], set()),
+        (
+            FRESH.replace(STORE, "    @other st.global.u32 [o+").replace("setp.eq.u32 other, tid, 5", "setp.lt.u32 other, tid, 64"),
+            [ROWS_BELOW_64],
+            set(),
+        ),
         (FRESH, [ALL_COLUMNS_BUT_ONE, (MMA_LINE, ADD_ONCE_MORE)], {"uninitialised-tensor-memory"}),
         (FRESH, [ALL_COLUMNS_BUT_ONE, (MMA_LINE, ADD_ONCE_MORE), (LAST_COLUMN, "")], set()),
         (FRESH, [filled("setp.ge.u32 q, %r0, 128;")], {"uninitialised-shared"}),

@@ -1,7 +1,7 @@
 // The roles of a CTA, put together: eight warps, each with a loop over the CTA's tiles. All GEMMs of blackwell/ include it.
 //
-//     0  element producer                       2  scale producer, and allocates tensor memory
-//     1  MMA, in the first CTA of a pair        3  requests further tiles        4..7  epilogue, 32 lanes of the sums each
+//     0  element producer, requests further tiles        2  scale producer, and allocates tensor memory
+//     1  MMA, in the first CTA of a pair                 4..7  epilogue, 32 lanes of the sums each        3 idles
 //
 //     elements   | tile 0   | tile 1   | ...         a ring of STAGES
 //     scales     | tile 0   | tile 1   | ...         a ring of SCALE_STAGES
@@ -16,20 +16,25 @@
 
 namespace zoo {
 
-// The tiles of a persistent cluster. The first tile follows from blockIdx. Further tiles are those of clusters that have not been launched:
-// the first CTA requests them (cluster launch control) while tiles are computed. Every role of every CTA reads each response.
+// The tiles of a persistent cluster. The first tile follows from blockIdx. Further tiles are those of clusters that have not been launched. The
+// first CTA requests one (cluster launch control) when it has copied half of a tile's operands: early enough for the response to come before the
+// other half is copied, and so late that multiprocessors that start late get tiles, too. Every role of every CTA reads each response.
 template <class Tile>
 struct NextTile {
-    // Warps of a cluster that read a response: three roles and the epilogue warps in each CTA, and the MMA warp.
-    static constexpr int READERS = (3 + EPILOGUE_WARPS) * Tile::CTAS + 1;
+    // Warps of a cluster that read a response: two producers and the epilogue warps in each CTA, and the MMA warp.
+    static constexpr int READERS = (2 + EPILOGUE_WARPS) * Tile::CTAS + 1;
 
     Tile& tile;
     bool persistent;
+    bool requests = false, first_cta = false;  // of the element producers
+    bool requested = false;                    // seen by the thread that copies
     Ring<RESPONSES> ring = {};
 
     // The next tile's index, or -1. A whole warp calls this.
     __device__ __forceinline__ int next() {
         if (!persistent) return -1;
+        if (requests && elected()) request();
+        __syncwarp();
         wait(&tile.response_full[ring.stage], ring.parity);
         const int block = first_cta_of(&tile.responses[ring.stage]);
         let_copies_see_shared_memory();  // orders this read before the write of the next response
@@ -39,22 +44,19 @@ struct NextTile {
             if constexpr (Tile::CTAS > 1) arrive_in_cta(&tile.response_empty[ring.stage], 0);
         }
         ring.advance();
+        requested = false;
         return block < 0 ? -1 : block / Tile::CTAS;
     }
 
-    // Requests tiles until there are no more. One warp of each CTA calls this.
-    __device__ __forceinline__ void request(bool first_cta) {
-        if (!persistent) return;
-        do {
-            if (elected()) {
-                if (first_cta) wait(&tile.response_empty[ring.stage], ring.parity ^ 1);
-                arrive_expecting_bytes(&tile.response_full[ring.stage], sizeof(LaunchAnswer));
-                if constexpr (Tile::CTAS == 1) request_next_cluster(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
-                if constexpr (Tile::CTAS > 1)
-                    if (first_cta) request_next_cluster_for_all(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
-            }
-            __syncwarp();
-        } while (next() >= 0);
+    // Requests the next tile, unless that is done. The thread that copies elements calls this.
+    __device__ __forceinline__ void request() {
+        if (!persistent || requested) return;
+        requested = true;
+        if (first_cta) wait(&tile.response_empty[ring.stage], ring.parity ^ 1);
+        arrive_expecting_bytes(&tile.response_full[ring.stage], sizeof(LaunchAnswer));
+        if constexpr (Tile::CTAS == 1) request_next_cluster(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
+        if constexpr (Tile::CTAS > 1)
+            if (first_cta) request_next_cluster_for_all(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
     }
 };
 
@@ -103,10 +105,9 @@ struct Pipeline {
         let_next_kernel_launch();
         if (role == 1) {
             Mainloop<Tile> mainloop;
-            if (rank == 0) for_each_tile(tiles, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
-        } else if (role == 3) {
-            NextTile<Tile>{tile, persistent}.request(rank == 0);
-        } else {
+            NextTile<Tile> next_tile{tile, persistent};
+            if (rank == 0) for_each_tile(tiles, next_tile, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
+        } else if (role != 3) {
             move_data(role, tiles, elements, scales, store);
         }
         __syncwarp();
@@ -124,8 +125,7 @@ struct Pipeline {
 
    private:
     template <class Tiles, class What>
-    __device__ __forceinline__ void for_each_tile(Tiles tiles, What what) const {
-        NextTile<Tile> next_tile{tile, persistent};
+    __device__ __forceinline__ void for_each_tile(Tiles tiles, NextTile<Tile>& next_tile, What what) const {
 #pragma unroll 1
         for (int index = blockIdx.x / cluster; index >= 0; index = next_tile.next()) {
             for_each_work(tiles, index, [&](const TileWork& work) {
@@ -144,9 +144,10 @@ struct Pipeline {
         Ring<Tile::STAGES> ring;
         Ring<Tile::SCALE_STAGES> scale_ring;
         SumsReader<Tile> sums;
-        for_each_tile(tiles, [&](const TileWork& work) {
+        NextTile<Tile> next_tile{tile, persistent, role == 0, rank == 0};
+        for_each_tile(tiles, next_tile, [&](const TileWork& work) {
             if (role == 0)
-                elements.load(tile, ring, work, rank);
+                elements.load(tile, ring, work, rank, [&] { next_tile.request(); });
             else if (role == 2)
                 scales.load(tile, scale_ring, work, rank);
             else

@@ -63,9 +63,9 @@ struct GatheredElementLoader {
         prefetch(b);
     }
 
-    // A whole warp calls this, and one thread copies. Rows that the tile does not have are not copied: the MMAs multiply what shared memory
-    // holds there, and the epilogue does not use those sums.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int) const {
+    // A whole warp calls this. One thread copies, and calls halfway(). Rows that the tile does not have are not copied: the MMAs multiply what
+    // shared memory holds there, and the epilogue does not use those sums.
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int, auto halfway) const {
         const int lane = threadIdx.x % 32, used = MmaRows<Tile>(work).columns, copies = ceil_div(work.rows, 4);
         tile.rows[lane] = {index.of(work, 4 * lane), index.of(work, 4 * lane + 1), index.of(work, 4 * lane + 2),
                            index.of(work, 4 * lane + 3)};
@@ -73,6 +73,7 @@ struct GatheredElementLoader {
         if (!elected()) return;
 #pragma unroll 1
         for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
+            if (block == (work.first_block + work.end_block) / 2) halfway();
             typename Tile::Stage& stage = tile.stages[ring.stage];
             uint8_t *token_rows = Tile::SWAPPED ? stage.mma_b : stage.mma_a,
                     *weight_rows = Tile::SWAPPED ? stage.mma_a : stage.mma_b;
