@@ -91,7 +91,7 @@ template <class Tile>
 __device__ __forceinline__ void compute_d(Tile& tile, const DenseTiles<Tile>& tiles, const auto& elements, const auto& scales,
                                           uint32_t types, int K, const Finish& finish, bool persistent) {
     const int splits = tiles.share.splits, split = tiles.share.split;
-    Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, persistent};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, walk_of(persistent, false)};
     pipeline.run(tiles, elements, scales, types, K, [&](SumsReader<Tile>& reader, const TileWork& work, int lane) {
         reader.read(tile, work, [&](int first, auto& sums) {
             if (!Tile::SWAPPED || splits == 1)

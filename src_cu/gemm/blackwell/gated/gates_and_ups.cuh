@@ -36,9 +36,9 @@ struct GatedTiles {
 };
 
 template <class Tile, class Tiles, class What>
-__device__ __forceinline__ void for_each_work(GatedTiles<Tile, Tiles>& gated, int index, What what) {
+__device__ __forceinline__ bool for_each_work(GatedTiles<Tile, Tiles>& gated, int index, What what) {
     TileWork work = {};
-    if (!gated.at(index, work)) return;
+    if (!gated.at(index, work)) return false;
     const int products = Tile::SWAPPED && !gated.interleaved ? 2 : 1;
 #pragma unroll 1
     for (int i = 0; i < products; i++) {
@@ -46,6 +46,7 @@ __device__ __forceinline__ void for_each_work(GatedTiles<Tile, Tiles>& gated, in
         work.weight += gated.I;
         work.weight_scales += gated.I / SCALE_TILE_ROWS;
     }
+    return true;
 }
 
 // The element producer where tokens are rows: boxes of 128 rows of B. The ups' box is `up_rows` rows after the gates' box; 0: it follows.
