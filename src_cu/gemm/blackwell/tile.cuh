@@ -15,7 +15,7 @@
 //     sums_full             1, when the sums are complete               epilogue warps of each CTA
 //     sums_empty            4 warps of each CTA                         MMA warp, before it overwrites sums
 //     response_full         1, and the 16 bytes of the response         all roles: NextTile in pipeline.cuh
-//     response_empty        1 of each role's warps                      the warp that requests tiles
+//     response_empty        1 of each role's warps                      element producer of the first CTA, before it requests a tile
 //
 // Elements and scales of a K block share `full` and `empty`: each further barrier costs the MMA warp instructions in every K block.
 //
@@ -31,7 +31,7 @@
 
 namespace zoo {
 
-constexpr int LANES = 128, EPILOGUE_WARPS = 4, THREADS = 256, TENSOR_MEMORY_COLUMNS = 512, RESPONSES = 3;
+constexpr int LANES = 128, EPILOGUE_WARPS = 4, THREADS = 256, TENSOR_MEMORY_COLUMNS = 512, RESPONSES = 2;
 
 // A stage holds a K block of each operand: 128 bytes of every row. A K step is the columns of K that one tcgen05.mma multiplies.
 constexpr int K_BLOCK_BYTES = 128, K_STEPS = 4;

@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
     const Fp8b128ScaleLoader<Tile, KGroupedScales> scales{
         {a_scale, a_scale_is_ue8m0, 0, 1, a_scale_stride}, {b_scale, b_scale_is_ue8m0, 0, 1, b_scale_stride}, {}};
     const KGroupedTiles tiles{offsets, groups, M, N, accumulate != 0};
-    Pipeline<Tile> pipeline{tile, Tile::CTAS, persistent != 0};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS, walk_of(persistent != 0, false)};
     pipeline.run(tiles, ElementLoader<Tile>{a, b}, scales, E4M3_TYPES, 0x7FFFFFFF,
                  [&](SumsReader<Tile>& reader, const TileWork& work, int lane) {
                      const bool f32 = d_type == OutputType::f32;
