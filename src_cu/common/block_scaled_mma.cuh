@@ -34,6 +34,14 @@ __device__ __forceinline__ uint64_t operand_descriptor(uint32_t start) { return 
 // 512 bytes of scales, 32 rows of 16 bytes: 8 rows take 128 bytes.
 __device__ __forceinline__ uint64_t scale_descriptor(uint32_t start) { return shared_descriptor(start, 0, 128, 0); }
 
+// Descriptors of matrices that start later in shared memory. The start's 14 bits do not overflow. Adding 64 bits, or 64 bits and a product, is
+// one instruction for ptxas, and building a descriptor four.
+__device__ __forceinline__ uint64_t bytes_after(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
+template <uint32_t STAGE_BYTES>
+__device__ __forceinline__ uint64_t in_stage(uint64_t first, uint32_t stage) {
+    return first + uint64_t(stage) * (STAGE_BYTES >> 4);
+}
+
 // Bits 4-5 and 29-30: byte of B's and of A's scales, counted in a 32-bit column of tensor memory; it changes with every step of K.
 // Bits 7-9 and 10-12: types of A and B. Bits 17-22: N / 8. Bit 23: scales are ue8m0. Bits 24-28: M / 16.
 __device__ __forceinline__ uint32_t instruction_descriptor(uint32_t m, uint32_t n, uint32_t type_a, uint32_t type_b, bool ue8m0) {

@@ -49,11 +49,13 @@ __device__ __forceinline__ void publish_at_first(Barrier* barrier) {
     if constexpr (CTAS == 1) {
         arrive(barrier);
     } else {
-        asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in_cta(barrier, 0)) : "memory");
+        asm volatile("fence.release.sync_restrict::shared::cta.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in_cta(barrier, 0)) : "memory");
     }
 }
 
-// Waits as wait() does. Afterwards data that the other CTA published is visible, too. This empties the L1 cache.
+// Waits as wait() does. Afterwards shared memory that the other CTA published is visible, too. Fences of shared memory alone are cheap:
+// acquire.cluster would empty the L1 cache, and release.cluster would wait for all of the GPU's memory.
 template <int CTAS>
 __device__ __forceinline__ void wait_for_published(Barrier* barrier, uint32_t parity) {
     if constexpr (CTAS == 1) {
@@ -64,13 +66,14 @@ __device__ __forceinline__ void wait_for_published(Barrier* barrier, uint32_t pa
             asm volatile(
                 "{\n\t"
                 ".reg .pred over;\n\t"
-                "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n\t"
+                "mbarrier.try_wait.parity.relaxed.cluster.shared::cta.b64 over, [%1], %2;\n\t"
                 "selp.u32 %0, 1, 0, over;\n\t"
                 "}"
                 : "=r"(over)
                 : "r"(shared_address(barrier)), "r"(parity)
                 : "memory");
         } while (!over);
+        asm volatile("fence.acquire.sync_restrict::shared::cluster.cluster;" ::: "memory");
     }
 }
 

@@ -293,3 +293,22 @@ def test_products_of_warps_and_what_only_sounds_like_one_have_no_loops():
     assert loops("HGMMA.64x8x16 R0", "BRA 0x0") is None
     assert loops("UTCBAR [UR4]", "BRA 0x0") is None
     assert sass.counted([], "") == {"instructions": 0}
+
+
+def test_a_line_of_k_is_four_products_of_the_loop_that_takes_fewest_instructions_for_each():
+    whole = [PRODUCT] * 8 + ["SYNCS.PHASECHK.TRANS64.TRYWAIT P0", "UTCBAR.2CTA.MULTICAST [UR4]", "UTCBARX", "SYNCS.ARRIVE", "BRA 0x0"]
+    rest = [PRODUCT] * 4 + ["CCTL.IVALL", "MOV R0", f"BRA {16 * len(whole):#x}"]
+    entry = sass.counted(lines(*whole, *rest), "")
+    assert [loop["products"] for loop in entry["loops"]] == [8, 4]
+    assert entry["line"] == {"instructions": 6.5, "commits": 0.5, "waits": 0.5, "invalidations": 0}
+
+
+def test_a_line_of_k_that_exceeds_its_ceiling_or_has_none_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(sass, "CEILINGS", tmp_path / "ceilings.json")
+    sass.CEILINGS.write_text('{"gemm_*": {"instructions": 60, "commits": 1}, "gemm_wide_*": {"instructions": 70, "commits": 1}}')
+    made = {f"sm_100f/{name}.cubin": {"line": {"instructions": 60.5, "commits": 1}} for name in ("gemm_a", "gemm_wide_a", "other")}
+    assert sass.refusals(json.dumps({"cubins": made})) == [
+        "sm_100f/gemm_a.cubin: 60.5 instructions a line of K, ceilings.json allows 60",
+        "sm_100f/other.cubin: 60.5 instructions a line of K, ceilings.json allows 0",
+        "sm_100f/other.cubin: 1 commits a line of K, ceilings.json allows 0",
+    ]

@@ -128,6 +128,38 @@ EDITS = {
 }  # fmt: skip
 
 
+# The kernel copies words w of A (rows of 32 words) and of B (from word 4096 on) to shared memory.
+FILL = "    st.shared.u32 [offset+1024], t;\n"
+STORE, LAST_COLUMN = "    st.global.u32 [o+", "    st.global.u32 [o+124], %r31;\n"
+ADD_ONCE_MORE = MMA_LINE + "    setp.ne.u32 p, 1, 0;\n" + MMA_LINE
+
+
+def filled(condition):
+    return (FILL, f"    shr.u32 %r0, w, 5;\n    {condition}\n    @q{FILL}")
+
+
+ROWS_BELOW_64, ALL_COLUMNS_BUT_ONE = filled("and.b32 %r0, %r0, 0xC0; setp.ne.u32 q, %r0, 0x40;"), filled("setp.ne.u32 q, %r0, 159;")
+
+
+@pytest.mark.parametrize(
+    ("body", "edits", "expected"),
+    [
+        (FRESH, [ROWS_BELOW_64], {"uninitialised-tensor-memory"}),
+        (
+            FRESH.replace(STORE, "    @other st.global.u32 [o+").replace("setp.eq.u32 other, tid, 5", "setp.lt.u32 other, tid, 64"),
+            [ROWS_BELOW_64],
+            set(),
+        ),
+        (FRESH, [ALL_COLUMNS_BUT_ONE, (MMA_LINE, ADD_ONCE_MORE)], {"uninitialised-tensor-memory"}),
+        (FRESH, [ALL_COLUMNS_BUT_ONE, (MMA_LINE, ADD_ONCE_MORE), (LAST_COLUMN, "")], set()),
+        (FRESH, [filled("setp.ge.u32 q, %r0, 128;")], {"uninitialised-shared"}),
+    ],
+    ids=["rows used", "rows unused", "a column used", "a column unused", "no row of A"],
+)
+def test_rows_of_operands_that_nobody_wrote_are_reported_where_their_sums_are_used(body, edits, expected):
+    assert kinds(edited(body, *edits), **dense_case()) == expected
+
+
 @pytest.mark.parametrize("scheduling", POLICIES)
 @pytest.mark.parametrize("name", EDITS)
 def test_a_misuse_of_tensor_memory_is_reported(name, scheduling):

@@ -248,11 +248,12 @@ def reason_it_is_none(mutant: Mutant) -> str | None:
 def reason_of_squares(mutant: Mutant) -> str | None:
     """Of scales for 128 x 128, and of few tokens that never ask for a further tile."""
     few = mutant.variant == "few128"
+    copies = 2 if few else 3  # of a K block: the first is of MMA operand A
     if mutant.kind.endswith("scale of another step"):
         return "the four steps of a line have one scale"
-    if mutant.kind == "scales are copied with half the stride" and (mutant.number == 0) == few:
+    if mutant.kind == "scales are copied with half the stride" and (mutant.number % copies == 0) == few:
         return "weights that share a scale: all lines of their tile are the same 16 bytes"
-    if mutant.kind == "a barrier is not initialised" and few and mutant.number >= 7:
+    if mutant.kind == "a barrier is not initialised" and few and mutant.number >= 4:
         return "those of answers, for which nobody asks"
     return None
 

@@ -12,7 +12,7 @@ from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Placed, Problem
 from zoo.contract.array import Pointer, contiguous_strides
-from zoo.emulator import Device
+from zoo.emulator import Device, machine
 
 FORMATS = ("mxfp8", "mxfp4", "nvfp4", "mxfp8_mxfp4")
 TILES = ("t128", "few128")
@@ -86,6 +86,20 @@ def test_indices_outside_a_are_rows_of_zeros(tile):
 def without_last(index, last=7):
     """Row `last` is NaN; nobody takes it here."""
     return [last - 1 if row == last else row for row in index]
+
+
+@of_tiles
+def test_rows_that_a_tile_does_not_have_are_not_copied(tile, monkeypatch):
+    sizes, copies, dismantle = (1, 0, 6, 130), 0, machine.Machine.dismantle
+
+    def counted(ended):
+        nonlocal copies
+        copies += sum(int(n) for ins, n in zip(ended.program.instructions, ended.counts, strict=False) if n and "gather4" in ins.text)
+        dismantle(ended)
+
+    monkeypatch.setattr(machine.Machine, "dismantle", counted)
+    assert wrong("m_grouped_gather", "mxfp8", tile, gathered("mxfp8", 8, 32, 9, sizes), schedules=1) is None
+    assert copies == 1 + 2 + 32 + 1  # of four rows each, in one K block
 
 
 @of_tiles

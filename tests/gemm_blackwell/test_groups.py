@@ -17,7 +17,7 @@ from tests.gemm_blackwell.runs import wrong
 from tests.gemm_blackwell.which import ZOO
 from zoo.checks.problem import Laid, Placed, Problem
 from zoo.contract.array import Pointer
-from zoo.emulator import Device
+from zoo.emulator import Device, machine
 from zoo.reference.block_formats import block_format
 from zoo.reference.quantize import quantize_cols, quantize_rows
 
@@ -84,6 +84,20 @@ def test_places_are_used_in_part_to_the_edge_or_not_at_all(format, tile):
 @pytest.mark.parametrize("tile", TILES)
 def test_places_higher_than_a_tile_in_any_order_of_launch(tile):
     assert wrong("m_grouped_masked", "nvfp4", tile, masked("nvfp4", 136, 32, 260, (129, 0, 260, 1), d="bf16"), schedules=2) is None
+
+
+@pytest.mark.parametrize("tile", TILES)
+def test_rows_that_groups_do_not_use_cost_no_instructions(tile, monkeypatch):
+    instructions, dismantle = [], machine.Machine.dismantle
+
+    def counted(ended):
+        instructions.append(sum(ended.counts))
+        dismantle(ended)
+
+    monkeypatch.setattr(machine.Machine, "dismantle", counted)
+    for rows in (4, 1024):
+        assert wrong("m_grouped_masked", "mxfp8", tile, masked("mxfp8", 8, 32, rows, (4,) * 8), schedules=1) is None
+    assert instructions[1] < 1.2 * instructions[0]
 
 
 @of_all_along_k

@@ -6,6 +6,7 @@ as far as finding the smallest loop around a product, by its jump back.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -47,6 +48,11 @@ _WIDE_IN_PTX = re.compile(
     r"|barrier\.cluster\.arrive(?!\S*relaxed))",
     re.MULTILINE,
 )
+
+
+# Of a line of K: arrivals behind products, waits for barriers, and invalidations of the L1 cache.
+_COUNTED_A_LINE = {"commits": r"UTCBAR\b", "waits": r"SYNCS\.PHASECHK\b", "invalidations": r"CCTL\b"}
+CEILINGS = Path(__file__).with_name("line_ceilings.json")  # the most that a line of K may have, by name of cubins
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,23 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 def refusals(report_text: str) -> list[str]:
     """What no kernel may have."""
+    cubins, ceilings = json.loads(report_text)["cubins"], json.loads(CEILINGS.read_bytes())
     return [
         f"{file}: accesses local memory ({_words(entry['local'])}): an array indexed at run time, or a spill"
-        for file, entry in json.loads(report_text)["cubins"].items()
+        for file, entry in cubins.items()
         if "local" in entry
+    ] + [
+        f"{file}: {count:g} {name} a line of K, {CEILINGS.name} allows {most:g}"
+        for file, entry in cubins.items()
+        for name, count in entry.get("line", {}).items()
+        if count > (most := _ceiling(ceilings, Path(file).stem)[name])
     ]
+
+
+def _ceiling(ceilings: Mapping[str, Mapping[str, float]], cubin: str) -> Mapping[str, float]:
+    """The last pattern that matches holds. A cubin without one may have nothing, so that its author adds a line."""
+    found = [limits for pattern, limits in ceilings.items() if fnmatch.fnmatchcase(cubin, pattern)]
+    return found[-1] if found else Counter()
 
 
 def _words(counts: Mapping[str, int]) -> str:
@@ -153,7 +171,8 @@ def counted(lines: list[Line], ptx: str) -> dict[str, Any]:
         entry["unwritten"] = wide - written
     loops = _loops_of_tensor_memory(lines)
     if loops:
-        entry["loops"] = loops
+        entry["loops"] = [{"instructions": len(loop), "products": products, "R2UR": _opcodes(loop, r"R2UR\b")} for loop, products in loops]
+        entry["line"] = _line_of_k(*min(loops, key=lambda found: len(found[0]) / found[1]))
     return entry
 
 
@@ -165,9 +184,9 @@ def _short(opcode: str, name: str) -> str:
     return f"{base}.2CTA" if "2CTA" in rest else base
 
 
-def _loops_of_tensor_memory(lines: list[Line]) -> list[dict[str, int]]:
-    """The smallest loops around products of tensor memory: their instructions, products, and what makes operands the warp's own there:
-    R2UR takes a value from a lane's register each time round, which a value that all lanes share from the start need not."""
+def _loops_of_tensor_memory(lines: list[Line]) -> list[tuple[list[Line], int]]:
+    """The smallest loops around products of tensor memory, and how many products each has. R2UR takes a value from a lane's register each
+    time round, which a value that all lanes share from the start need not."""
     products = [index for index, line in enumerate(lines) if line.opcode.startswith("UTC") and _PRODUCT.match(line.opcode)]
     jumps = [
         (index + (int(target[0], 16) - line.at) // _BYTES, index)
@@ -179,14 +198,17 @@ def _loops_of_tensor_memory(lines: list[Line]) -> list[dict[str, int]]:
         around = [(to, index) for to, index in jumps if to <= product <= index]
         if around:
             found[min(around, key=lambda loop: loop[1] - loop[0])] += 1
-    return [
-        {"instructions": index - to + 1, "products": count, "R2UR": _opcodes(lines[to:index], "R2UR")}
-        for (to, index), count in sorted(found.items())
-    ]
+    return [(lines[to : index + 1], count) for (to, index), count in sorted(found.items())]
 
 
-def _opcodes(lines: Iterable[Line], name: str) -> int:
-    return sum(line.opcode.split(".")[0] == name for line in lines)
+def _line_of_k(loop: list[Line], products: int) -> dict[str, float]:
+    """What the warp that multiplies executes for a line of K: 128 bytes of a row, in four products."""
+    counts = {"instructions": len(loop)} | {name: _opcodes(loop, pattern) for name, pattern in _COUNTED_A_LINE.items()}
+    return {name: round(4 * count / products, 2) for name, count in counts.items()}
+
+
+def _opcodes(lines: Iterable[Line], pattern: str) -> int:
+    return sum(bool(re.match(pattern, line.opcode)) for line in lines)
 
 
 def _code(cubin: bytes) -> bytes:

@@ -291,13 +291,13 @@ class SharedMemory:
             return False
         return True
 
-    def check_async_read(self, ins, warp, lanes, offsets):
+    def check_async_read(self, ins, warp, lanes, offsets, must_be_written=True):
         """At issue of an asynchronous read: bounds, uninitialised bytes, missing proxy fence, pending destinations, races."""
         flat, low, high = self._spread(offsets)
         if not self.in_bounds(ins, warp, lanes, low, high, f"`{ins.mnemonic}` reads"):
             return False
         select = slice(low, high) if flat is None else flat
-        if 0 in self.valid[select].tobytes():
+        if must_be_written and 0 in self.valid[select].tobytes():
             where = (np.arange(low, high) if flat is None else flat)[self.valid[select] == 0]
             self._report_bytes(ins, warp, lanes, int(where[0]), "uninitialised-shared", f"{where.size} bytes that nobody wrote are read")
         words = slice(low >> 2, (high + 3) >> 2) if flat is None else sorted_unique(flat >> 2)

@@ -43,7 +43,7 @@ def _check_defined(ins, warp, lanes, reads, names):
         if found is not None and found[0] & lanes:
             ins.report(
                 warp, found[0] & lanes, "uninitialised-tensor-memory",
-                f"it uses {names[number]}, which `{found[1].text}` (PTX line {found[1].line}) loaded from cells that were never written",
+                f"it uses {names[number]}, which `{found[1].text}` (PTX line {found[1].line}) loaded from cells that were never written, or from products of shared memory that nobody wrote",
             )  # fmt: skip
             del warp.undefined_registers[number]
 

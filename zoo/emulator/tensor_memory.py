@@ -52,6 +52,7 @@ class TensorMemory:
         self.cta = cta
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.valid = np.zeros((LANES, COLUMNS), bool)
+        self.garbage = np.zeros((LANES, COLUMNS), bool)  # products of shared memory that nobody wrote
         self.allocated = np.zeros(COLUMNS, bool)
         self.allocations = {}  # first column -> number of columns
         self.last_size = None
@@ -85,6 +86,11 @@ class TensorMemory:
     def check_exit(self, report):
         for first, count in self.allocations.items():
             report("tensor-memory-leak", f"{count} columns of tensor memory from column {first} are not deallocated when the CTA exits")
+
+    def put(self, rows, columns, values, valid=True, garbage=False):
+        self.cells[rows, columns] = values
+        self.valid[rows, columns] = valid
+        self.garbage[rows, columns] = garbage
 
     # ---- checks
     def in_bounds(self, ins, warp, lanes, first, count, what):

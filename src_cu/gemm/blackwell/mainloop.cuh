@@ -1,6 +1,8 @@
 // The loop over K blocks: one warp copies scales to tensor memory and issues tcgen05.mma. pipeline.cuh includes it.
 //
-// The whole warp waits, so that ptxas keeps counters in uniform registers. One elected thread copies and multiplies.
+// The whole warp waits, so that ptxas keeps counters in uniform registers. One elected thread copies and multiplies. The loop takes two whole
+// K blocks at a time, because K blocks alternate between two buffers of scales. A second loop takes what is left: the last whole K block of an
+// odd number, and a K block in which the matrix ends. tools/builder/line_ceilings.json limits the instructions of the first loop.
 #pragma once
 
 #include "common/tensor_memory.cuh"
@@ -11,52 +13,49 @@ namespace zoo {
 template <class Tile>
 struct Mainloop {
     using Format = typename Tile::Format;
-    Ring<Tile::STAGES> ring = {};
-    Ring<Tile::SCALE_STAGES> scale_ring = {};
-    Ring<Tile::SCALE_BUFFERS> columns = {};
-    int tiles = 0;  // started
+
+    // Columns of tensor memory for the scales of a K block. The MMAs of the K block that last used the columns arrive at `empty`.
+    struct ScaleBuffer {
+        uint32_t columns, parity;
+        Barrier* empty;
+    };
+    static_assert(Tile::SCALE_BUFFERS == 2 && Tile::MMA_B_SCALE_TILES <= 2);
+
+    BlockRing<Tile> ring = {};
+    ScaleBuffer buffers[2];  // of the next K block, and of the K block after that
+    int tiles = 0;           // started
+
+    // The first two K blocks wait at the barriers of the last two stages, for the phase before the first, which is over.
+    __device__ __forceinline__ explicit Mainloop(Tile& tile) {
+        for (int i = 0; i < 2; i++)
+            buffers[i] = {uint32_t(Tile::FIRST_SCALE_COLUMN + i * Tile::SCALE_COLUMNS), 1, &tile.empty[Tile::STAGES - 2 + i]};
+    }
 
     // `types` are bits of the instruction descriptor, for tokens and weights; `elements` is K. A tile without K blocks has no sums.
     __device__ __forceinline__ void run(Tile& tile, const TileWork& work, uint32_t types, int elements) {
         if (work.first_block == work.end_block) return;
         const int n = MmaRows<Tile>(work).columns;
-        const int b_scale_tiles = (n + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
-        const uint32_t shape = mma_types(types) | instruction_descriptor(Tile::MMA_A_ROWS, n, 0, 0, Format::UE8M0);
         const uint32_t tensor_memory = __shfl_sync(0xFFFFFFFF, tile.tensor_memory, 0);
-        const uint32_t sums = tensor_memory + (tiles % 2 ? Tile::SECOND_SUMS : 0);
+        Products products{.first_a = operand_descriptor(shared_address(tile.stages[0].mma_a)),
+                          .first_scales = scale_descriptor(shared_address(tile.scales[0].mma_a)),
+                          .shape = mma_types(types) | instruction_descriptor(Tile::MMA_A_ROWS, n, 0, 0, Format::UE8M0),
+                          .tensor_memory = tensor_memory,
+                          .sums = tensor_memory + (tiles % 2 ? Tile::SECOND_SUMS : 0),
+                          .both_b_scales = n > SCALE_TILE_ROWS};
         wait_for_empty_sums(tile);
-        for (int block = work.first_block; block < work.end_block; block++) {
-            const int left = min(elements, work.elements) - block * Format::K_BLOCK_ELEMENTS;
-            const int steps = min(K_STEPS, (left + Format::STEP_ELEMENTS - 1) / Format::STEP_ELEMENTS);
-            const uint32_t a = shared_address(tile.stages[ring.stage].mma_a), b = shared_address(tile.stages[ring.stage].mma_b);
-            const uint32_t a_scales = tensor_memory + Tile::FIRST_SCALE_COLUMN + columns.stage * Tile::SCALE_COLUMNS;
-            const uint32_t b_scales = a_scales + 4 * Format::SCALE_TILES;
-            wait_for_published<Tile::CTAS>(&tile.scales_full[scale_ring.stage], scale_ring.parity);
-            wait(&tile.scale_columns_empty[columns.stage], columns.parity ^ 1);
-            fence_after_taking_over();
-            if (elected()) copy_scales_of_block(tile.scales[scale_ring.stage], a_scales, b_scales, steps, b_scale_tiles);
-            wait(&tile.full[ring.stage], ring.parity);
-            fence_after_taking_over();
-            if (elected()) {
-#pragma unroll
-                for (int step = 0; step < K_STEPS; step++) {
-                    if (step >= steps) break;
-                    constexpr int EACH = Format::STEP_SCALES;
-                    const int scale_tile = step * EACH / SCALE_TILE_COLUMNS;
-                    multiply<Tile::CTAS, Format::MMA>(
-                        sums, operand_descriptor(a + step * (K_BLOCK_BYTES / K_STEPS)),
-                        operand_descriptor(b + step * (K_BLOCK_BYTES / K_STEPS)),
-                        shape | scales_at_byte(step * EACH % SCALE_TILE_COLUMNS), a_scales + 4 * scale_tile,
-                        b_scales + 4 * Tile::MMA_B_SCALE_TILES * scale_tile, block > work.first_block || step > 0);
-                }
-                arrive_in_all_after_multiplications<Tile::CTAS>(&tile.empty[ring.stage]);
-                arrive_in_all_after_multiplications<Tile::CTAS>(&tile.scales_empty[scale_ring.stage]);
-                arrive_after_multiplications<Tile::CTAS>(&tile.scale_columns_empty[columns.stage]);
-            }
-            __syncwarp();
-            ring.advance();
-            scale_ring.advance();
-            columns.advance();
+        const int left = min(elements, work.elements);
+        int block = work.first_block;
+#pragma unroll 1
+        for (const int last = min(work.end_block, left / Format::K_BLOCK_ELEMENTS) - 1; block < last; block += 2) {
+            multiply_block(tile, products, buffers[0], WholeBlock());
+            multiply_block(tile, products, buffers[1], WholeBlock());
+        }
+#pragma unroll 1
+        for (; block < work.end_block; block++) {
+            multiply_block(tile, products, buffers[0], PartOfBlock{left - block * Format::K_BLOCK_ELEMENTS});
+            const ScaleBuffer used = buffers[0];
+            buffers[0] = buffers[1];
+            buffers[1] = used;
         }
         if (elected()) arrive_in_all_after_multiplications<Tile::CTAS>(&tile.sums_full[tiles % 2]);
         __syncwarp();
@@ -64,6 +63,58 @@ struct Mainloop {
     }
 
    private:
+    struct Products {
+        uint64_t first_a, first_scales;  // descriptors of stage 0
+        uint32_t shape, tensor_memory, sums;
+        bool both_b_scales;  // whether the MMAs read the second scale tile down the rows of mma_b
+        bool add = false;
+    };
+
+    // The K steps of a K block. The matrix may end within the last K block.
+    struct WholeBlock {
+        __device__ __forceinline__ void prepare(Tile&, typename Tile::Stage&) const {}
+        __device__ __forceinline__ constexpr bool has(int) const { return true; }
+    };
+    struct PartOfBlock {
+        int elements;
+        __device__ __forceinline__ void prepare(Tile& tile, typename Tile::Stage& stage) const {
+            if (elements < Format::K_BLOCK_ELEMENTS) tile.prepare_part(stage, elements);
+        }
+        __device__ __forceinline__ bool has(int step) const { return step * Format::STEP_ELEMENTS < elements; }
+    };
+
+    template <class Steps>
+    __device__ __forceinline__ void multiply_block(Tile& tile, Products& products, ScaleBuffer& buffer, Steps steps) {
+        Barrier* empty = &tile.empty[ring.stage];
+        wait_for_published<Tile::CTAS>(&tile.full[ring.stage], ring.parity);
+        wait(buffer.empty, buffer.parity);
+        fence_after_taking_over();
+        steps.prepare(tile, tile.stages[ring.stage]);
+        if (elected()) {
+            const uint32_t a_scales = products.tensor_memory + buffer.columns, b_scales = a_scales + 4 * Format::SCALE_TILES;
+            const uint64_t scales = in_stage<sizeof(typename Tile::ScaleStage)>(products.first_scales, ring.scale_stage());
+            copy_scales_of_block(scales, a_scales, b_scales, products.both_b_scales, steps);
+            const uint64_t a = in_stage<sizeof(typename Tile::Stage)>(products.first_a, ring.stage),
+                           b = bytes_after(a, sizeof(tile.stages[0].mma_a));
+#pragma unroll
+            for (int step = 0; step < K_STEPS; step++) {
+                if (!steps.has(step)) break;
+                constexpr int EACH = Format::STEP_SCALES;
+                const int scale_tile = step * EACH / SCALE_TILE_COLUMNS, bytes = step * (K_BLOCK_BYTES / K_STEPS);
+                multiply<Tile::CTAS, Format::MMA>(products.sums, bytes_after(a, bytes), bytes_after(b, bytes),
+                                                  products.shape | scales_at_byte(step * EACH % SCALE_TILE_COLUMNS),
+                                                  a_scales + 4 * scale_tile, b_scales + 4 * Tile::MMA_B_SCALE_TILES * scale_tile,
+                                                  products.add || step > 0);
+            }
+            arrive_in_all_after_multiplications<Tile::CTAS>(empty);
+        }
+        __syncwarp();
+        products.add = true;
+        buffer.parity = ring.parity;
+        buffer.empty = empty;
+        ring.advance();
+    }
+
     // Exchanges the types of tokens and weights where weights are MMA operand A.
     __device__ __forceinline__ static uint32_t mma_types(uint32_t types) {
         constexpr uint32_t TYPE = 0b111 << 7;  // of MMA operand A; the next three bits are the type of B
@@ -78,18 +129,18 @@ struct Mainloop {
     }
 
     // Skips scale tiles that no step reads.
-    __device__ __forceinline__ void copy_scales_of_block(const typename Tile::ScaleStage& scales, uint32_t a_scales,
-                                                         uint32_t b_scales, int steps, int b_scale_tiles) const {
-        const uint32_t a = shared_address(scales.mma_a), b = shared_address(scales.mma_b);
+    template <class Steps>
+    __device__ __forceinline__ static void copy_scales_of_block(uint64_t a, uint32_t a_scales, uint32_t b_scales,
+                                                                bool both_b_scales, Steps steps) {
 #pragma unroll
         for (int i = 0; i < Format::SCALE_TILES; i++) {
-            if (i * SCALE_TILE_COLUMNS >= steps * Format::STEP_SCALES) break;
-            copy_scales<Tile::CTAS>(a_scales + 4 * i, scale_descriptor(a + i * SCALE_TILE_BYTES));
+            if (!steps.has(i * SCALE_TILE_COLUMNS / Format::STEP_SCALES)) break;
+            copy_scales<Tile::CTAS>(a_scales + 4 * i, bytes_after(a, i * SCALE_TILE_BYTES));
 #pragma unroll
             for (int j = 0; j < Tile::MMA_B_SCALE_TILES; j++)
-                if (j < b_scale_tiles)
+                if (j == 0 || both_b_scales)
                     copy_scales<Tile::CTAS>(b_scales + 4 * (i * Tile::MMA_B_SCALE_TILES + j),
-                                            scale_descriptor(b + j * Tile::SCALE_BYTES + i * SCALE_TILE_BYTES));
+                                            bytes_after(a, (1 + j) * Tile::SCALE_BYTES + i * SCALE_TILE_BYTES));
         }
     }
 };

@@ -1,10 +1,10 @@
 // The roles of a CTA, put together: eight warps, each with a loop over the CTA's tiles. All GEMMs of blackwell/ include it.
 //
-//     0  element producer                       2  scale producer, and allocates tensor memory
-//     1  MMA, in the first CTA of a pair        3  requests further tiles        4..7  epilogue, 32 lanes of the sums each
+//     0  element producer, requests further tiles        2  scale producer, and allocates tensor memory
+//     1  MMA, in the first CTA of a pair                 4..7  epilogue, 32 lanes of the sums each        3 idles
 //
 //     elements   | tile 0   | tile 1   | ...         a ring of STAGES
-//     scales     | tile 0   | tile 1   | ...         a ring of SCALE_STAGES
+//     scales     | tile 0   | tile 1   | ...         a ring of SCALE_STAGES, with the barriers of STAGES
 //     MMA           | tile 0   | tile 1   | ...      two buffers of sums
 //     epilogue                 | tile 0   | ...
 #pragma once
@@ -16,20 +16,36 @@
 
 namespace zoo {
 
-// The tiles of a persistent cluster. The first tile follows from blockIdx. Further tiles are those of clusters that have not been launched:
-// the first CTA requests them (cluster launch control) while tiles are computed. Every role of every CTA reads each response.
+// Which tiles a cluster computes. The first tile follows from blockIdx.
+//
+//     one_tile          no other: the grid has a cluster for each tile
+//     launch_control    tiles of clusters that have not been launched: the grid has a cluster for each tile
+//     strides           every gridDim-th tile. Groups of rows have fewer tiles than they have room for, and only the device knows how many
+enum class Walk { one_tile, launch_control, strides };
+
+__device__ __forceinline__ Walk walk_of(bool persistent, bool has_groups) {
+    return !persistent ? Walk::one_tile : has_groups ? Walk::strides : Walk::launch_control;
+}
+
+// Launch control: the first CTA requests a tile when it has copied half of a tile's operands. This is early enough for the response to come before
+// the other half is copied, and so late that multiprocessors that start late get tiles, too. Every role of every CTA reads each response.
 template <class Tile>
 struct NextTile {
-    // Warps of a cluster that read a response: three roles and the epilogue warps in each CTA, and the MMA warp.
-    static constexpr int READERS = (3 + EPILOGUE_WARPS) * Tile::CTAS + 1;
+    // Warps of a cluster that read a response: two producers and the epilogue warps in each CTA, and the MMA warp.
+    static constexpr int READERS = (2 + EPILOGUE_WARPS) * Tile::CTAS + 1;
 
     Tile& tile;
-    bool persistent;
+    Walk walk;
+    bool requests = false, first_cta = false;  // of the element producers
+    bool requested = false;                    // seen by the thread that copies
     Ring<RESPONSES> ring = {};
 
-    // The next tile's index, or -1. A whole warp calls this.
-    __device__ __forceinline__ int next() {
-        if (!persistent) return -1;
+    // The index of the tile after tile `index`, or -1. A whole warp calls this. `exists`: there is a tile `index`.
+    __device__ __forceinline__ int after(int index, bool exists) {
+        if (walk == Walk::one_tile) return -1;
+        if (walk == Walk::strides) return exists ? index + int(gridDim.x) / Tile::CTAS : -1;
+        if (requests && elected()) request();
+        __syncwarp();
         wait(&tile.response_full[ring.stage], ring.parity);
         const int block = first_cta_of(&tile.responses[ring.stage]);
         let_copies_see_shared_memory();  // orders this read before the write of the next response
@@ -39,37 +55,36 @@ struct NextTile {
             if constexpr (Tile::CTAS > 1) arrive_in_cta(&tile.response_empty[ring.stage], 0);
         }
         ring.advance();
+        requested = false;
         return block < 0 ? -1 : block / Tile::CTAS;
     }
 
-    // Requests tiles until there are no more. One warp of each CTA calls this.
-    __device__ __forceinline__ void request(bool first_cta) {
-        if (!persistent) return;
-        do {
-            if (elected()) {
-                if (first_cta) wait(&tile.response_empty[ring.stage], ring.parity ^ 1);
-                arrive_expecting_bytes(&tile.response_full[ring.stage], sizeof(LaunchAnswer));
-                if constexpr (Tile::CTAS == 1) request_next_cluster(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
-                if constexpr (Tile::CTAS > 1)
-                    if (first_cta) request_next_cluster_for_all(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
-            }
-            __syncwarp();
-        } while (next() >= 0);
+    // Requests the next tile, unless that is done. The thread that copies elements calls this.
+    __device__ __forceinline__ void request() {
+        if (walk != Walk::launch_control || requested) return;
+        requested = true;
+        if (first_cta) wait(&tile.response_empty[ring.stage], ring.parity ^ 1);
+        arrive_expecting_bytes(&tile.response_full[ring.stage], sizeof(LaunchAnswer));
+        if constexpr (Tile::CTAS == 1) request_next_cluster(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
+        if constexpr (Tile::CTAS > 1)
+            if (first_cta) request_next_cluster_for_all(&tile.responses[ring.stage], &tile.response_full[ring.stage]);
     }
 };
 
-// Calls `what` for each work of tile `index`. Overloads serve tiles of several works.
+// Calls `what` for each work of tile `index`. Returns whether there is such a tile. Overloads serve tiles of several works.
 template <class Tiles, class What>
-__device__ __forceinline__ void for_each_work(Tiles& tiles, int index, What what) {
+__device__ __forceinline__ bool for_each_work(Tiles& tiles, int index, What what) {
     TileWork work = {};
-    if (tiles.at(index, work)) what(work);
+    const bool exists = tiles.at(index, work);
+    if (exists) what(work);
+    return exists;
 }
 
 template <class Tile>
 struct Pipeline {
     Tile& tile;
     int cluster;  // CTAs that compute one tile together
-    bool persistent;
+    Walk walk;
     int rank = Tile::CTAS > 1 ? cluster_rank() : 0;  // in the pair
 
     __device__ __forceinline__ static int warp() { return __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0); }
@@ -102,11 +117,10 @@ struct Pipeline {
         wait_for_previous_kernel();
         let_next_kernel_launch();
         if (role == 1) {
-            Mainloop<Tile> mainloop;
-            if (rank == 0) for_each_tile(tiles, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
-        } else if (role == 3) {
-            NextTile<Tile>{tile, persistent}.request(rank == 0);
-        } else {
+            Mainloop<Tile> mainloop(tile);
+            NextTile<Tile> next_tile{tile, walk};
+            if (rank == 0) for_each_tile(tiles, next_tile, [&](const TileWork& work) { mainloop.run(tile, work, types, K); });
+        } else if (role != 3) {
             move_data(role, tiles, elements, scales, store);
         }
         __syncwarp();
@@ -124,15 +138,15 @@ struct Pipeline {
 
    private:
     template <class Tiles, class What>
-    __device__ __forceinline__ void for_each_tile(Tiles tiles, What what) const {
-        NextTile<Tile> next_tile{tile, persistent};
+    __device__ __forceinline__ void for_each_tile(Tiles tiles, NextTile<Tile>& next_tile, What what) const {
 #pragma unroll 1
-        for (int index = blockIdx.x / cluster; index >= 0; index = next_tile.next()) {
-            for_each_work(tiles, index, [&](const TileWork& work) {
+        for (int index = blockIdx.x / cluster; index >= 0;) {
+            const bool exists = for_each_work(tiles, index, [&](const TileWork& work) {
                 what(work);
                 __syncwarp();
             });
             __syncwarp();
+            index = next_tile.after(index, exists);
         }
     }
 
@@ -141,26 +155,24 @@ struct Pipeline {
     template <class Tiles, class Elements, class Scales, class Store>
     __device__ __forceinline__ void move_data(int role, const Tiles& tiles, const Elements& elements, const Scales& scales,
                                               Store store) const {
-        Ring<Tile::STAGES> ring;
-        Ring<Tile::SCALE_STAGES> scale_ring;
+        BlockRing<Tile> ring;
         SumsReader<Tile> sums;
-        for_each_tile(tiles, [&](const TileWork& work) {
+        NextTile<Tile> next_tile{tile, walk, role == 0, rank == 0};
+        for_each_tile(tiles, next_tile, [&](const TileWork& work) {
             if (role == 0)
-                elements.load(tile, ring, work, rank);
+                elements.load(tile, ring, work, rank, [&] { next_tile.request(); });
             else if (role == 2)
-                scales.load(tile, scale_ring, work, rank);
+                scales.load(tile, ring, work, rank);
             else
                 store(sums, work, (role - 4) * 32 + int(threadIdx.x) % 32);
         });
-        if (role == 0 && elected()) wait_until_all_are_empty(tile.empty, ring);
-        if (role == 2 && elected()) wait_until_all_are_empty(tile.scales_empty, scale_ring);
+        if (role == 0 && elected()) wait_until_all_are_empty(ring);
     }
 
     // The first CTA's MMAs arrive at the barriers of both CTAs. A CTA must not end before all arrivals have come.
-    template <int STAGES>
-    __device__ __forceinline__ void wait_until_all_are_empty(Barrier (&empty)[STAGES], Ring<STAGES>& ring) const {
+    __device__ __forceinline__ void wait_until_all_are_empty(Ring<Tile::STAGES> ring) const {
 #pragma unroll 1
-        for (int i = 0; i < STAGES; i++, ring.advance()) wait(&empty[ring.stage], ring.parity ^ 1);
+        for (int i = 0; i < Tile::STAGES; i++, ring.advance()) wait(&tile.empty[ring.stage], ring.parity ^ 1);
     }
 };
 

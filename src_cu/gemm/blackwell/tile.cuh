@@ -10,15 +10,14 @@
 // At 256 columns, two tiles' sums do not fit beside the scales. Then the sums overlap, and the epilogue reads shared columns first.
 //
 //     barrier               arrivals                                    waits
-//     full                  1, and the bytes of all CTAs                MMA warp
-//     empty                 1, when the MMAs have read                  element producer of each CTA
-//     scales_full           CTAS, and their bytes                       MMA warp
-//     scales_empty          1, when the MMAs have read                  scale producer of each CTA
-//     scale_columns_empty   1, when the MMAs have read                  MMA warp, before it copies scales to these columns again
+//     full                  1 + CTAS, and the bytes of all CTAs         MMA warp
+//     empty                 1, when the MMAs have read                  producers of each CTA; MMA warp, before it overwrites scales
 //     sums_full             1, when the sums are complete               epilogue warps of each CTA
 //     sums_empty            4 warps of each CTA                         MMA warp, before it overwrites sums
 //     response_full         1, and the 16 bytes of the response         all roles: NextTile in pipeline.cuh
-//     response_empty        1 of each role's warps                      the warp that requests tiles
+//     response_empty        1 of each role's warps                      element producer of the first CTA, before it requests a tile
+//
+// Elements and scales of a K block share `full` and `empty`: each further barrier costs the MMA warp instructions in every K block.
 //
 // A tile of CTAS = 2 is computed by a pair. Each CTA holds its 128 rows of mma_a and half of mma_b; the first CTA issues the MMAs.
 #pragma once
@@ -32,10 +31,11 @@
 
 namespace zoo {
 
-constexpr int LANES = 128, EPILOGUE_WARPS = 4, THREADS = 256, TENSOR_MEMORY_COLUMNS = 512, RESPONSES = 3;
+constexpr int LANES = 128, EPILOGUE_WARPS = 4, THREADS = 256, TENSOR_MEMORY_COLUMNS = 512, RESPONSES = 2;
 
 // A stage holds a K block of each operand: 128 bytes of every row. A K step is the columns of K that one tcgen05.mma multiplies.
 constexpr int K_BLOCK_BYTES = 128, K_STEPS = 4;
+constexpr int STAGES_BYTES = 226 * 1024;  // of shared memory, for all stages: 1 KiB is left for the rest of a tile
 // Scales come in tiles of 128 rows x 4 scales.
 constexpr int SCALE_TILE_ROWS = 128, SCALE_TILE_COLUMNS = 4, SCALE_TILE_BYTES = 512;
 
@@ -63,10 +63,10 @@ __device__ __forceinline__ int weight_row_bytes(uint32_t types) {
     return Format::MMA == MmaKind::mxf8f6f4 && (types >> 10 & 7) == TYPE_E2M1_IN_8_BITS ? K_BLOCK_BYTES / 2 : K_BLOCK_BYTES;
 }
 
-template <class Format_, int CTAS_, int COLUMNS_, bool SWAPPED_, int STAGES_, int SCALE_STAGES_>
+template <class Format_, int CTAS_, int COLUMNS_, bool SWAPPED_, int STAGES_>
 struct BlockScaledTile {
     using Format = Format_;
-    static constexpr int CTAS = CTAS_, COLUMNS = COLUMNS_, STAGES = STAGES_, SCALE_STAGES = SCALE_STAGES_;
+    static constexpr int CTAS = CTAS_, COLUMNS = COLUMNS_, STAGES = STAGES_;
     static constexpr bool SWAPPED = SWAPPED_;
     static constexpr int MMA_A_ROWS = LANES * CTAS, MMA_B_ROWS = COLUMNS / CTAS;  // of all CTAs; of one CTA
     static constexpr int TOKENS = SWAPPED ? COLUMNS : MMA_A_ROWS, WEIGHTS = SWAPPED ? MMA_A_ROWS : COLUMNS;
@@ -86,29 +86,29 @@ struct BlockScaledTile {
     struct alignas(128) ScaleStage {
         uint8_t mma_a[SCALE_BYTES], mma_b[MMA_B_SCALE_TILES][SCALE_BYTES];
     };
+    // One fewer for pairs of nvfp4, because shared memory ends.
+    static constexpr int SCALE_STAGES = STAGES * int(sizeof(Stage) + sizeof(ScaleStage)) <= STAGES_BYTES ? STAGES : STAGES - 1;
 
     Stage stages[STAGES];
     ScaleStage scales[SCALE_STAGES];
     LaunchAnswer responses[RESPONSES];
-    Barrier full[STAGES], empty[STAGES], scales_full[SCALE_STAGES], scales_empty[SCALE_STAGES],
-        scale_columns_empty[SCALE_BUFFERS];
-    Barrier sums_full[2], sums_empty[2], response_full[RESPONSES], response_empty[RESPONSES];
+    Barrier full[STAGES], empty[STAGES], sums_full[2], sums_empty[2], response_full[RESPONSES], response_empty[RESPONSES];
     uint32_t tensor_memory;
 
     static_assert(sizeof(Stage) == (LANES + MMA_B_ROWS) * K_BLOCK_BYTES && SECOND_SUMS > 0);
 
     // A whole warp calls this, with one lane for each stage. `readers` are the warps that read a response.
     __device__ __forceinline__ void initialise_barriers(int readers) {
-        initialise_each(full, 1);
+        initialise_each(full, 1 + CTAS);
         initialise_each(empty, 1);
-        initialise_each(scales_full, CTAS);
-        initialise_each(scales_empty, 1);
-        initialise_each(scale_columns_empty, 1);
         initialise_each(sums_full, 1);
         initialise_each(sums_empty, EPILOGUE_WARPS * CTAS);
         initialise_each(response_full, 1);
         initialise_each(response_empty, readers);
     }
+
+    // The MMA warp calls this before it multiplies a matrix's last K block, which has fewer columns than a K block.
+    __device__ __forceinline__ void prepare_part(Stage&, int) {}
 
    private:
     template <int COUNT>
@@ -123,8 +123,28 @@ template <MmaKind KIND>
 using MmaFormat =
     std::conditional_t<KIND == MmaKind::mxf8f6f4, Mxfp8Mma, std::conditional_t<KIND == MmaKind::mxf4, Mxfp4Mma, Nvfp4Mma>>;
 
+// A K block's stage of elements and stage of scales. The barriers are those of the stage of elements.
+template <class Tile>
+struct BlockRing : Ring<Tile::STAGES> {
+    static constexpr uint32_t FEWER = Tile::STAGES - Tile::SCALE_STAGES;
+    uint32_t counted = 0;
+
+    __device__ __forceinline__ uint32_t scale_stage() const { return FEWER == 0 ? this->stage : counted; }
+
+    __device__ __forceinline__ void advance() {
+        Ring<Tile::STAGES>::advance();
+        if constexpr (FEWER > 0) counted = counted + 1 == Tile::SCALE_STAGES ? 0 : counted + 1;
+    }
+
+    // Waits until the MMAs have read the K block whose scales this K block overwrites: SCALE_STAGES before.
+    __device__ __forceinline__ void wait_for_empty_scales(Tile& tile) const {
+        const bool wraps = this->stage + FEWER >= Tile::STAGES;
+        wait(&tile.empty[this->stage + FEWER - (wraps ? Tile::STAGES : 0)], this->parity ^ !wraps);
+    }
+};
+
 // The tile of a variant of a table.
 template <class V>
-using TileOf = BlockScaledTile<MmaFormat<MmaKind(V::KIND)>, V::CTAS, V::COLUMNS, V::SWAPPED != 0, V::STAGES, V::SCALE_STAGES>;
+using TileOf = BlockScaledTile<MmaFormat<MmaKind(V::KIND)>, V::CTAS, V::COLUMNS, V::SWAPPED != 0, V::STAGES>;
 
 }  // namespace zoo

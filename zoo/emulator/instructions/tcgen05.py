@@ -432,7 +432,7 @@ def load(ins):
         memory = warp.cta.tensor_memory
 
         def execute():
-            valid = memory.valid[rows, columns]
+            valid = memory.valid[rows, columns] & ~memory.garbage[rows, columns]
             if not valid.all():  # with M = 64 half of the lanes hold nothing: no harm until somebody uses them
                 known = valid.all(axis=1) if packed else np.vstack([valid, valid.all(axis=0)]) if reduced else valid
                 pending_registers.undefined(ins, warp, registers, ~known)
@@ -469,8 +469,7 @@ def store(ins):
             values = warp.words[registers]
             if packed:
                 values = np.stack([values & 0xFFFF, values >> 16], axis=1)
-            memory.cells[rows, columns] = values
-            memory.valid[rows, columns] = True
+            memory.put(rows, columns, values)
 
         operation = Operation(ins, warp, lanes, execute, queue=("tcgen05.st", warp), register_sources=[registers])
         warp.state.setdefault("tcgen05 st", []).append(access)
@@ -553,8 +552,7 @@ def copy(ins):
                 for part, first in parts:
                     target = image[part]
                     low = first + start_lane
-                    memory.cells[low : low + len(target), column : column + count] = target
-                    memory.valid[low : low + len(target), column : column + count] = True
+                    memory.put(slice(low, low + len(target)), slice(column, column + count), target)
 
         uncommitted(warp).append(access)
         warp.state.setdefault("tcgen05 unfenced", []).append(access)

@@ -97,7 +97,7 @@ def mma(ins):
         for cta in ctas:
             if not order.add(cta.tensor_memory, d_column, width, reads=accumulate, writes=True, what="D occupies"):
                 return
-        reads = []
+        reads, garbage_a, garbage_b = [], [], []  # which rows hold bytes that nobody wrote, of each CTA
         half = 1 if group == 1 else 2
         a_rows_each, b_rows_each = what.m // half, what.n // half
         a_chunks = b_chunks = None
@@ -120,18 +120,16 @@ def mma(ins):
             a_chunks = _operand_chunks(
                 ins, warp, lanes, int(warp.values[a_slot][lane]), "A", a_rows_each, depth, 32, what.a_mn_major, element
             )
-            words = _operand_words(a_chunks, what.a, kind)
             for cta in ctas:
-                if not cta.shared.check_async_read(ins, warp, lanes, words):
+                if not _check_operand(ins, warp, lanes, cta, a_chunks, what.a, kind, a_rows_each, what.a_mn_major, garbage_a):
                     return
                 reads.append((cta, a_chunks))
         b_chunks = _operand_chunks(
             ins, warp, lanes, int(warp.values[b_slot][lane]), "B", b_rows_each, what.k, 64 if sparse else 32, what.b_mn_major,
             _element_bytes(what.b),
         )  # fmt: skip
-        words = _operand_words(b_chunks, what.b, kind)
         for cta in ctas:
-            if not cta.shared.check_async_read(ins, warp, lanes, words):
+            if not _check_operand(ins, warp, lanes, cta, b_chunks, what.b, kind, b_rows_each, what.b_mn_major, garbage_b):
                 return
             reads.append((cta, b_chunks))
         sf_a = sf_b = None
@@ -189,6 +187,7 @@ def mma(ins):
         def execute():
             if a_in_tensor_memory:
                 left = np.concatenate([_from_tensor_memory(ins, warp, lanes, cta, what, a_column, a_width, rows) for cta in ctas])
+                garbage_a[:] = [cta.tensor_memory.garbage[rows[:, 0], a_column : a_column + a_width].any(axis=1) for cta in ctas]
             else:
                 left = np.concatenate([_codes(cta.shared, a_chunks, what, what.a, what.a_mn_major, kind) for cta in ctas])
             right = np.concatenate([_codes(cta.shared, b_chunks, what, what.b, what.b_mn_major, kind) for cta in ctas])
@@ -213,17 +212,24 @@ def mma(ins):
                 total = _sparse_product(ins, warp, lanes, ctas, what, rows[:, 0], meta_column, left, right, addend, scales, mode)
             else:
                 total = _multiply(what, left, right, addend, scales, mode)
+            garbage_columns = np.concatenate(garbage_b)
+            if zeros is not None:
+                garbage_columns &= ~zeros
             for number, cta in enumerate(ctas):
                 part = total[number * a_rows_each : (number + 1) * a_rows_each]
                 place = (rows, columns + d_column)
                 memory = cta.tensor_memory
+                garbage = garbage_a[number][:, None] | garbage_columns
+                if accumulate:
+                    garbage = garbage | memory.garbage[place]
                 if disabled is not None:
                     keep = np.broadcast_to(disabled[number][rows], part.shape)
                     part = np.where(keep, memory.cells[place], part)
-                    memory.valid[place] |= ~keep
+                    garbage = np.where(keep, memory.garbage[place], garbage)
+                    valid = memory.valid[place] | ~keep
                 else:
-                    memory.valid[place] = True
-                memory.cells[place] = part
+                    valid = True
+                memory.put(*place, part, valid, garbage)
 
         uncommitted(warp).append(access)
         warp.machine.asynchronous.issue(Operation(ins, warp, lanes, execute, queue=core_of(warp, group), reads=reads))
@@ -302,6 +308,23 @@ def _operand_words(chunks, format, kind):
     if bits >= 8 or kind in ("mxf4", "mxf4nvf4"):
         return chunk_words(chunks)
     return (chunks[..., None] + np.arange(0, 2 * bits, 4)).reshape(-1)
+
+
+def _check_operand(ins, warp, lanes, cta, chunks, format, kind, rows, mn_major, garbage):
+    """Whether the operand can be read. Appends to `garbage` which rows hold bytes that nobody wrote.
+
+    Rows of a product are independent. A kernel may multiply rows that it never filled, if it does not use their results.
+    """
+    words = _operand_words(chunks, format, kind)
+    valid, unwritten = cta.shared.valid, np.zeros(rows, bool)
+    inside = words.max() < len(valid)
+    complete = inside and 0 not in valid[words].tobytes()
+    if inside and not complete and not mn_major:
+        unwritten = (valid[words].reshape(rows, -1) == 0).any(axis=1)
+        if unwritten.all():
+            unwritten[:] = False  # the whole operand is missing, which is reported here
+    garbage.append(unwritten)
+    return cta.shared.check_async_read(ins, warp, lanes, words, must_be_written=not complete and not unwritten.any())
 
 
 def _codes(shared, chunks, what, format, mn_major, kind):

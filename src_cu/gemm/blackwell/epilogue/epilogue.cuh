@@ -65,19 +65,22 @@ struct Epilogue {
             reader.read_two_chunks(tile, work, gated.interleaved, [&](int i, float (&sums)[2][SEGMENT]) {
                 const int column = work.column + i * SEGMENT;
                 float h[SEGMENT] = {};
-                gated.h_of_segment(sums, row, work.group, column, end, h);
+                if (tile_row.exists()) gated.h_of_segment(sums, row, work.group, column, end, h);
                 if (stores) to.store_segment(tile_row, column, h);
             });
         } else {
             const int end = work.column + work.columns;
             reader.read(tile, work, [&](int first, float (&sums)[SEGMENT]) {
                 const int column = work.column + first;
+                float finished[SEGMENT] = {};
+                if (tile_row.exists()) {
 #pragma unroll
-                for (int i = 0; i < SEGMENT; i += 8)
-                    if (column + i < end) finish.add_bias_to_eight(&sums[i], row, work.group, column + i);
+                    for (int i = 0; i < SEGMENT; i += 8)
+                        if (column + i < end) finish.add_bias_to_eight(&sums[i], row, work.group, column + i);
 #pragma unroll
-                for (int i = 0; i < SEGMENT; i++) sums[i] = __fmul_rn(sums[i], row.scale);
-                if (stores) to.store_segment(tile_row, column, sums);
+                    for (int i = 0; i < SEGMENT; i++) finished[i] = __fmul_rn(sums[i], row.scale);
+                }
+                if (stores) to.store_segment(tile_row, column, finished);
             });
         }
     }

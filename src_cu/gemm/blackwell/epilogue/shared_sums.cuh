@@ -69,9 +69,9 @@ struct SharedSums {
 template <class Tile, class ResultTiles, class Tiles, class Elements, class Scales, class Epilogue>
 __device__ __forceinline__ void compute_result(Tile& tile, ResultTiles result_tiles, const Tiles& tiles, KShare share,
                                                const Elements& elements, const Scales& scales, uint32_t types, int K,
-                                               const Epilogue& epilogue, bool persistent) {
+                                               const Epilogue& epilogue, Walk walk) {
     const int splits = share.splits, split = share.split;
-    Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, persistent};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, walk};
     if constexpr (Tile::SWAPPED) {
         SharedSums<Tile>& shared = SharedSums<Tile>::of(tile);
         const int products = Epilogue::GATED && (Epilogue::INTERLEAVED_HAS_TWO || !epilogue.gated.interleaved) ? 2 : 1;

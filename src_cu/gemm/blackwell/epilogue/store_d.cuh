@@ -14,6 +14,8 @@ __device__ __forceinline__ void store_chunk(const Finish& finish, const TileWork
     if constexpr (Tile::SWAPPED) {
         if (lane >= work.columns) return;
         const int row = work.row + first, column = work.column + lane, count = work.rows - first;
+#pragma unroll
+        for (int i = 0; i < Tile::CHUNK; i++) sums[i] = i < count ? sums[i] : 0;  // else they are of rows that nobody copied
         finish.finish_rows(sums, row, work.group, column, count);
         finish.store_rows(sums, row, column, count);
     } else {
@@ -89,7 +91,7 @@ template <class Tile>
 __device__ __forceinline__ void compute_d(Tile& tile, const DenseTiles<Tile>& tiles, const auto& elements, const auto& scales,
                                           uint32_t types, int K, const Finish& finish, bool persistent) {
     const int splits = tiles.share.splits, split = tiles.share.split;
-    Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, persistent};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS * splits, walk_of(persistent, false)};
     pipeline.run(tiles, elements, scales, types, K, [&](SumsReader<Tile>& reader, const TileWork& work, int lane) {
         reader.read(tile, work, [&](int first, auto& sums) {
             if (!Tile::SWAPPED || splits == 1)

@@ -87,7 +87,7 @@ struct Fp8b128GatedEpilogue {
         reader.read_two_chunks(tile, work, interleaved, [&](int i, float (&sums)[2][SEGMENT]) {
             const int column = work.column + i * SEGMENT;
             float h[SEGMENT] = {};
-            gated.h_of_segment(sums, factors, work.group, column, to.columns, h);
+            if (exists) gated.h_of_segment(sums, factors, work.group, column, to.columns, h);
             if (to.quantises) {
 #pragma unroll
                 for (int j = 0; j < SEGMENT; j++) amax = larger_magnitude(amax, h[j]);

@@ -33,8 +33,8 @@ struct Fp8b128GatedTiles {
 };
 
 template <class Tile, class Tiles, class What>
-__device__ __forceinline__ void for_each_work(Fp8b128GatedTiles<Tile, Tiles>& gated, int index, What what) {
-    for_each_work(gated.tiles, index, [&](TileWork work) {
+__device__ __forceinline__ bool for_each_work(Fp8b128GatedTiles<Tile, Tiles>& gated, int index, What what) {
+    return for_each_work(gated.tiles, index, [&](TileWork work) {
         const GateRows& rows = gated.rows;
         work.weight = 2 * work.group * rows.I + rows.first(work.column);
         work.columns = Tile::SWAPPED ? LANES : rows.interleaved ? 2 * work.columns : 2 * RESULT_BLOCK;

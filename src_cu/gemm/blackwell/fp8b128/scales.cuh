@@ -36,7 +36,6 @@ struct ScaleMatrix {
 // Where the scales of a tile's rows are: token_offset() and weight_offset() in elements of their ScaleMatrix, without K.
 struct SquareWeightScales {
     static constexpr int WEIGHT_SCALES = 1;  // for 128 weight rows
-    static constexpr bool CLEARS_PARTIAL_STEPS = false;
     __device__ __forceinline__ int64_t weight_offset(const ScaleMatrix& scales, const TileWork& work, int row) const {
         return work.group * scales.group + int64_t((work.column + row) / SCALE_TILE_ROWS) * scales.row;
     }
@@ -64,7 +63,7 @@ struct Fp8b128ScaleLoader {
     __device__ __forceinline__ void prefetch_maps() const {}
 
     // A whole warp of each CTA calls this.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const TileWork& work, int rank) const {
+    __device__ __forceinline__ void load(Tile& tile, BlockRing<Tile>& ring, const TileWork& work, int rank) const {
         const int lane = threadIdx.x % 32;
         const uint8_t *token[TOKENS], *weight[WEIGHTS];  // null: no such row
         const int64_t token_step = a.bytes(a.block), weight_step = b.bytes(b.block);
@@ -110,11 +109,11 @@ struct Fp8b128ScaleLoader {
    private:
     // Writes the scale tiles of a K block. `scales` starts with the block's token scales, then its weight scales.
     template <int ALL>
-    __device__ __forceinline__ void write(Tile& tile, const Ring<Tile::SCALE_STAGES>& ring, const uint32_t (&scales)[ALL],
-                                          int block, const TileWork& work) const {
+    __device__ __forceinline__ void write(Tile& tile, const BlockRing<Tile>& ring, const uint32_t (&scales)[ALL], int block,
+                                          const TileWork& work) const {
         const int lane = threadIdx.x % 32;
-        typename Tile::ScaleStage& stage = tile.scales[ring.stage];
-        wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+        typename Tile::ScaleStage& stage = tile.scales[ring.scale_stage()];
+        ring.wait_for_empty_scales(tile);
         uint4* tokens = reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.mma_b[0] : stage.mma_a);
         tokens[lane] = {a.word(scales[0]), a.word(scales[1]), a.word(scales[2]), a.word(scales[3])};
 #pragma unroll
@@ -125,11 +124,9 @@ struct Fp8b128ScaleLoader {
             reinterpret_cast<uint4*>(Tile::SWAPPED ? stage.mma_a : stage.mma_b[j / EACH])[lane] = {words[0], words[1], words[2],
                                                                                                    words[3]};
         }
-        if constexpr (Offsets::CLEARS_PARTIAL_STEPS)
-            if (block + 1 == work.end_block) offsets.clear_rest_of_step(tile, ring, work);
         let_copies_see_shared_memory();
         __syncwarp();
-        if (elected()) publish_at_first<Tile::CTAS>(&tile.scales_full[ring.stage]);
+        if (elected()) publish_at_first<Tile::CTAS>(&tile.full[ring.stage]);
         __syncwarp();
     }
 };

@@ -36,9 +36,9 @@ struct GatedTiles {
 };
 
 template <class Tile, class Tiles, class What>
-__device__ __forceinline__ void for_each_work(GatedTiles<Tile, Tiles>& gated, int index, What what) {
+__device__ __forceinline__ bool for_each_work(GatedTiles<Tile, Tiles>& gated, int index, What what) {
     TileWork work = {};
-    if (!gated.at(index, work)) return;
+    if (!gated.at(index, work)) return false;
     const int products = Tile::SWAPPED && !gated.interleaved ? 2 : 1;
 #pragma unroll 1
     for (int i = 0; i < products; i++) {
@@ -46,6 +46,7 @@ __device__ __forceinline__ void for_each_work(GatedTiles<Tile, Tiles>& gated, in
         work.weight += gated.I;
         work.weight_scales += gated.I / SCALE_TILE_ROWS;
     }
+    return true;
 }
 
 // The element producer where tokens are rows: boxes of 128 rows of B. The ups' box is `up_rows` rows after the gates' box; 0: it follows.
@@ -62,14 +63,16 @@ struct GatedElementLoader {
         prefetch(b);
     }
 
-    // A whole warp of each CTA calls this, and one thread copies.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int rank) const {
+    // A whole warp of each CTA calls this. One thread copies, and calls halfway().
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int rank,
+                                         auto halfway) const {
         if (!elected()) return;
         const MmaRows<Tile> rows(work);
         const int boxes = Tile::CTAS > 1 ? 1 : (rows.columns + BOX - 1) / BOX;  // of this CTA
         const int step = up_rows > 0 ? up_rows : Tile::CTAS > 1 ? rows.columns / Tile::CTAS : BOX;
 #pragma unroll 1
         for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
+            if (block == (work.first_block + work.end_block) / 2) halfway();
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);

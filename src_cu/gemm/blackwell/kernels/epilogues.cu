@@ -86,5 +86,6 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
     const Result result = result_of<Result>(finish, scales_out, N, int(d_type), argument, argument_stride);
 
     compute_result(tile, tiles, works_of<Tiles>(tiles, in_halves), share, elements_of(a, b, in_halves ? N : 0, box_rows, types),
-                   scale_loader, types, K, Epilogue<GATED, Result>{finish, gated, result}, persistent != 0);
+                   scale_loader, types, K, Epilogue<GATED, Result>{finish, gated, result},
+                   walk_of(persistent != 0, GROUPING != Grouping::dense));
 }

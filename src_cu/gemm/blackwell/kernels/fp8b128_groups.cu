@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
         {b_scale, b_scale_is_ue8m0, b_scale_group, b_scale_row, b_scale_block},
         SequentialTokenScales(MASKED ? rows : 0)};
     const Finish finish{.d = d, .d_stride = d_stride, .dtype = d_type, .row_scale = row_scale};
-    Pipeline<Tile> pipeline{tile, Tile::CTAS, persistent != 0};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS, walk_of(persistent != 0, true)};
     const auto run = [&](const auto& tiles) {
         pipeline.run(tiles, elements, scales, E4M3_TYPES, K, StoreD<Tile>{tile, finish, pipeline});
     };

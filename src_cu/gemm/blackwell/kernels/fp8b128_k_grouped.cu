@@ -6,7 +6,7 @@
 //     K steps     | . | . | . | . | . | . |                        of 32: the rest of the last step is cleared in shared memory
 //     scales      |    0     |    1     |   2     |    3     |     scale blocks of all groups follow each other; rows are contiguous
 //
-// The scale producer clears. Its ring has as many stages as the ring of elements, so it knows the stage. The MMA warp waits for its scales anyway.
+// The MMA warp clears, when all elements and scales of the K block have come.
 //
 //     (below)                     where is tile `index`, and which K blocks and scales has its group? (schedule/tiles.cuh,
 //                                 gemm/schedule/tile_schedule.cuh: bands of tiles)
@@ -25,9 +25,35 @@
 
 namespace zoo {
 
-using Tile = TileOf<Variant>;
+struct Tile : TileOf<Variant> {
+    static_assert(CTAS == 1 && !SWAPPED);
+
+    // Clears the rest of the last K step.
+    __device__ __forceinline__ void prepare_part(Stage& stage, int elements) {
+        constexpr int STEP = K_BLOCK_BYTES / K_STEPS, CHUNK_BYTES = 16, ROWS = LANES + MMA_B_ROWS;
+        const int end = ceil_div(elements, STEP) * STEP;
+        uint8_t* rows = stage.mma_a;  // the rows of mma_b follow
+#pragma unroll 1
+        for (int chunk = elements / CHUNK_BYTES; chunk < end / CHUNK_BYTES; chunk++) {
+            const int kept = max(elements - chunk * CHUNK_BYTES, 0);
+#pragma unroll 1
+            for (int row = int(threadIdx.x) % 32; row < ROWS; row += 32) {
+                uint4* cell = reinterpret_cast<uint4*>(rows + row * K_BLOCK_BYTES + (chunk ^ row % 8) * CHUNK_BYTES);
+                const uint4 old = *cell;
+                *cell = {first_bytes(old.x, kept), first_bytes(old.y, kept - 4), first_bytes(old.z, kept - 8),
+                         first_bytes(old.w, kept - 12)};
+            }
+        }
+        let_copies_see_shared_memory();
+        __syncwarp();
+    }
+
+   private:
+    __device__ __forceinline__ static uint32_t first_bytes(uint32_t word, int count) {
+        return count >= 4 ? word : count <= 0 ? 0 : word & ((1u << 8 * count) - 1);
+    }
+};
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Tile);
-static_assert(Tile::CTAS == 1 && !Tile::SWAPPED && Tile::STAGES == Tile::SCALE_STAGES);
 
 struct KGroupedTiles {
     const int* ends;
@@ -59,7 +85,6 @@ struct KGroupedTiles {
 
 struct KGroupedScales {
     static constexpr int WEIGHT_SCALES = 4;  // in each lane, of 128
-    static constexpr bool CLEARS_PARTIAL_STEPS = true;
     __device__ __forceinline__ int64_t token_offset(const ScaleMatrix&, const TileWork& work, int token) const {
         return work.token + token;
     }
@@ -67,32 +92,6 @@ struct KGroupedScales {
         return work.weight + row;
     }
     __device__ __forceinline__ int first_scale_block(const TileWork& work) const { return work.token_scales; }
-
-    // Waits for the tile's last K block and clears the rest of its last K step.
-    __device__ __forceinline__ void clear_rest_of_step(Tile& tile, const Ring<Tile::SCALE_STAGES>& ring,
-                                                       const TileWork& work) const {
-        constexpr int STEP = K_BLOCK_BYTES / K_STEPS, CHUNK_BYTES = 16, ROWS = LANES + Tile::MMA_B_ROWS;
-        const int first = work.elements % K_BLOCK_BYTES, end = ceil_div(first, STEP) * STEP;
-        if (first == end) return;
-        wait(&tile.full[ring.stage], ring.parity);
-        uint8_t* rows = tile.stages[ring.stage].mma_a;  // the rows of mma_b follow
-#pragma unroll 1
-        for (int chunk = first / CHUNK_BYTES; chunk < end / CHUNK_BYTES; chunk++) {
-            const int kept = max(first - chunk * CHUNK_BYTES, 0);
-#pragma unroll 1
-            for (int row = int(threadIdx.x) % 32; row < ROWS; row += 32) {
-                uint4* cell = reinterpret_cast<uint4*>(rows + row * K_BLOCK_BYTES + (chunk ^ row % 8) * CHUNK_BYTES);
-                const uint4 old = *cell;
-                *cell = {first_bytes(old.x, kept), first_bytes(old.y, kept - 4), first_bytes(old.z, kept - 8),
-                         first_bytes(old.w, kept - 12)};
-            }
-        }
-    }
-
-   private:
-    __device__ __forceinline__ static uint32_t first_bytes(uint32_t word, int count) {
-        return count >= 4 ? word : count <= 0 ? 0 : word & ((1u << 8 * count) - 1);
-    }
 };
 
 // Adds D to eight sums of a row. It adds f32 as L2 does: subnormal numbers count as zeros.
@@ -121,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
     const Fp8b128ScaleLoader<Tile, KGroupedScales> scales{
         {a_scale, a_scale_is_ue8m0, 0, 1, a_scale_stride}, {b_scale, b_scale_is_ue8m0, 0, 1, b_scale_stride}, {}};
     const KGroupedTiles tiles{offsets, groups, M, N, accumulate != 0};
-    Pipeline<Tile> pipeline{tile, Tile::CTAS, persistent != 0};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS, walk_of(persistent != 0, false)};
     pipeline.run(tiles, ElementLoader<Tile>{a, b}, scales, E4M3_TYPES, 0x7FFFFFFF,
                  [&](SumsReader<Tile>& reader, const TileWork& work, int lane) {
                      const bool f32 = d_type == OutputType::f32;

@@ -83,5 +83,6 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
                            scales_row, scales_block, slot_rows, ChosenFp8b128(pow2 != 0)};
     const Finish finish{.bias = {bias, bias_is_bf16}, .bias_stride = 2 * I};
     const Fp8b128GatedEpilogue epilogue{to, row_scale, {finish, {activation, limit}, I, interleaved != 0}};
-    compute_result(tile, tiles.tiles, tiles, share, elements, scale_loader, E4M3_TYPES, K, epilogue, persistent != 0);
+    compute_result(tile, tiles.tiles, tiles, share, elements, scale_loader, E4M3_TYPES, K, epilogue,
+                   walk_of(persistent != 0, groups != nullptr));
 }

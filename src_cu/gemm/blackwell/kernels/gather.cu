@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
                         .row_scale = row_scale};
     const KShare share{ceil_div(K, Format::K_BLOCK_ELEMENTS)};
     const GroupedTiles<Tile, ContiguousGroups> tiles{{groups}, count, N, weights, share};
-    Pipeline<Tile> pipeline{tile, Tile::CTAS, persistent != 0};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS, walk_of(persistent != 0, true)};
     pipeline.run(tiles, elements, scale_loader, types, K, StoreD<Tile>{tile, finish, pipeline});
     pipeline.free_tensor_memory();
 }

@@ -5,8 +5,8 @@
 //     tiles      | 0   | 1   | 2| 3   | 4   | 5   | 6|                     | 0   | 1   |      | 2   |            | 3   | 4   |
 //     scales     | 0   | 1   | 2| 3   | 4   | 5   | 6|  of 128 rows        | 0   | 1   | 2    | 3   | 4   | 5    | 6   | 7   | 8   |
 //
-// Only the device knows how many rows a group has. The grid has room for groups of any sizes, and CTAs without a tile end. The MMAs of a
-// tile may read rows of another group; the epilogue does not store their sums.
+// Only the device knows how many rows a group has. The grid has at most a CTA for each multiprocessor, and CTAs walk over the tiles that there
+// are. The MMAs of a tile may read rows of another group; the epilogue does not store their sums.
 //
 //     schedule/grouped_tiles.cuh      where is tile `index`, and in which group? (schedule/tiles.cuh, gemm/schedule/tile_schedule.cuh: one matrix)
 //     tile.cuh                        what does a CTA hold in shared and tensor memory, and which barriers guard it?
@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
                         .bias = {bias, bias_is_bf16},
                         .bias_stride = N,
                         .row_scale = row_scale};
-    Pipeline<Tile> pipeline{tile, Tile::CTAS, persistent != 0};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS, walk_of(persistent != 0, true)};
     const StoreD<Tile> store{tile, finish, pipeline};
     const GroupedTiles<Tile, Groups> tiles{Groups::of(groups, rows), count, N, weights, share};
     const ElementLoader<Tile> elements{a, b, box_rows, weight_row_bytes<Format>(types)};

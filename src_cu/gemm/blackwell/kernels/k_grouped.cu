@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(zoo::THREADS, 1) ZOO_KERNEL(ZOO_PAR
     const KGroupedTiles<Tile> tiles{offsets, groups, M, N, weights, accumulate != 0};
     const BlockedScaleLoader<Tile, KGroupedScales<Tile>> scale_loader{{a_scale_map, a_scale, ceil_div(M, SCALE_TILE_ROWS)},
                                                                       {b_scale_map, b_scale, ceil_div(N, SCALE_TILE_ROWS)}};
-    Pipeline<Tile> pipeline{tile, Tile::CTAS, persistent != 0};
+    Pipeline<Tile> pipeline{tile, Tile::CTAS, walk_of(persistent != 0, false)};
 
     pipeline.run(tiles, ElementLoader<Tile>{a, b, box_rows}, scale_loader, types, K,
                  [&](SumsReader<Tile>& reader, const TileWork& work, int lane) {

@@ -30,15 +30,15 @@ struct BlockedScaleLoader {
     }
 
     // A whole warp of each CTA calls this.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const TileWork& work, int rank) const {
+    __device__ __forceinline__ void load(Tile& tile, BlockRing<Tile>& ring, const TileWork& work, int rank) const {
         const MmaRows<Tile> rows(work);
         const BlockedScales mma_a = (Tile::SWAPPED ? b : a).of(work), mma_b = (Tile::SWAPPED ? a : b).of(work);
         const int b_tiles = (rows.columns + SCALE_TILE_ROWS - 1) / SCALE_TILE_ROWS;
 #pragma unroll 1
         for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
-            typename Tile::ScaleStage& stage = tile.scales[ring.stage];
-            Barrier* full = &tile.scales_full[ring.stage];
-            wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+            typename Tile::ScaleStage& stage = tile.scales[ring.scale_stage()];
+            Barrier* full = &tile.full[ring.stage];
+            ring.wait_for_empty_scales(tile);
             if (scales_end_within_step(mma_a.scales, block)) {
                 write(stage.mma_a, mma_a, rows.a_scales + rank, block);
 #pragma unroll 1

@@ -18,8 +18,9 @@ struct ElementLoader {
         prefetch(b);
     }
 
-    // A whole warp of each CTA calls this, and one thread copies. Each CTA of a pair copies half of MMA operand B's rows in use.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int rank) const {
+    // A whole warp of each CTA calls this. One thread copies, and calls halfway(). Each CTA of a pair copies half of MMA operand B's rows in use.
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int rank,
+                                         auto halfway) const {
         if (!elected()) return;
         const MmaRows<Tile> rows(work);
         const TensorMap &mma_a = Tile::SWAPPED ? b : a, &mma_b = Tile::SWAPPED ? a : b;
@@ -28,6 +29,7 @@ struct ElementLoader {
         const int tokens = Tile::SWAPPED ? boxes * box_rows : LANES, weights = Tile::SWAPPED ? LANES : boxes * box_rows;
 #pragma unroll 1
         for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
+            if (block == (work.first_block + work.end_block) / 2) halfway();
             typename Tile::Stage& stage = tile.stages[ring.stage];
             Barrier* full = &tile.full[ring.stage];
             const int byte = work.first_byte + block * K_BLOCK_BYTES;

@@ -51,6 +51,7 @@ struct SeparateWeightBoxes {
 
 template <class Tile, class Weights = OneWeightBox>
 struct GatheredElementLoader {
+    static constexpr int FOUR_ROWS_BYTES = 4 * K_BLOCK_BYTES;
     static constexpr int AT_ONCE = Tile::SWAPPED ? Tile::CHUNK / 4 : 8;  // copies whose row indices are read together
     const TensorMap &a, &b;                                              // a box of a is one row
     RowIndex index;
@@ -62,30 +63,33 @@ struct GatheredElementLoader {
         prefetch(b);
     }
 
-    // A whole warp calls this, and one thread copies. Rows that the MMAs do not read are not copied.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int) const {
-        const int lane = threadIdx.x % 32, used = MmaRows<Tile>(work).columns, tokens = Tile::SWAPPED ? used : LANES;
+    // A whole warp calls this. One thread copies, and calls halfway(). Rows that the tile does not have are not copied: the MMAs multiply what
+    // shared memory holds there, and the epilogue does not use those sums.
+    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::STAGES>& ring, const TileWork& work, int, auto halfway) const {
+        const int lane = threadIdx.x % 32, used = MmaRows<Tile>(work).columns, copies = ceil_div(work.rows, 4);
         tile.rows[lane] = {index.of(work, 4 * lane), index.of(work, 4 * lane + 1), index.of(work, 4 * lane + 2),
                            index.of(work, 4 * lane + 3)};
         __syncwarp();
         if (!elected()) return;
 #pragma unroll 1
         for (int block = work.first_block; block < work.end_block; block++, ring.advance()) {
+            if (block == (work.first_block + work.end_block) / 2) halfway();
             typename Tile::Stage& stage = tile.stages[ring.stage];
             uint8_t *token_rows = Tile::SWAPPED ? stage.mma_b : stage.mma_a,
                     *weight_rows = Tile::SWAPPED ? stage.mma_a : stage.mma_b;
             Barrier* full = &tile.full[ring.stage];
             wait(&tile.empty[ring.stage], ring.parity ^ 1);
-            arrive_expecting_bytes(full, tokens * K_BLOCK_BYTES + weights.rows_of(used) * weight_row_bytes);
+            arrive_expecting_bytes(full, copies * FOUR_ROWS_BYTES + weights.rows_of(used) * weight_row_bytes);
             weights.load(weight_rows, b, block * K_BLOCK_BYTES, work, used, full);
 #pragma unroll 1
-            for (int first = 0; first < tokens; first += 4 * AT_ONCE) {
+            for (int first = 0; first < copies; first += AT_ONCE) {
                 int4 four_rows[AT_ONCE];
 #pragma unroll
-                for (int i = 0; i < AT_ONCE; i++) four_rows[i] = tile.rows[first / 4 + i];
+                for (int i = 0; i < AT_ONCE; i++) four_rows[i] = tile.rows[first + i];
 #pragma unroll
                 for (int i = 0; i < AT_ONCE; i++)
-                    load_four_rows(token_rows + (first + 4 * i) * K_BLOCK_BYTES, a, block * K_BLOCK_BYTES, four_rows[i], full);
+                    if (first + i < copies)
+                        load_four_rows(token_rows + (first + i) * FOUR_ROWS_BYTES, a, block * K_BLOCK_BYTES, four_rows[i], full);
             }
         }
     }

@@ -34,7 +34,7 @@ struct GatheredScaleLoader {
     __device__ __forceinline__ void prefetch_maps() const { prefetch(b.map); }
 
     // A whole warp calls this. Loads of the next scales are in flight while the current scales are written.
-    __device__ __forceinline__ void load(Tile& tile, Ring<Tile::SCALE_STAGES>& ring, const TileWork& work, int) const {
+    __device__ __forceinline__ void load(Tile& tile, BlockRing<Tile>& ring, const TileWork& work, int) const {
         const uint8_t* from[ROWS];
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
@@ -89,16 +89,15 @@ struct GatheredScaleLoader {
     }
 
     // Writes A's scales of K block i of `words`, and copies or writes B's.
-    __device__ __forceinline__ void write_block(Tile& tile, const Ring<Tile::SCALE_STAGES>& ring,
-                                                const uint32_t (&words)[ROWS][WORDS], int i, const TileWork& work, int block,
-                                                int weight_tiles) const {
+    __device__ __forceinline__ void write_block(Tile& tile, const BlockRing<Tile>& ring, const uint32_t (&words)[ROWS][WORDS],
+                                                int i, const TileWork& work, int block, int weight_tiles) const {
         using Blocked = BlockedScaleLoader<Tile>;
-        typename Tile::ScaleStage& stage = tile.scales[ring.stage];
+        typename Tile::ScaleStage& stage = tile.scales[ring.scale_stage()];
         uint8_t *token_scales = Tile::SWAPPED ? stage.mma_b[0] : stage.mma_a,
                 *weight_scales = Tile::SWAPPED ? stage.mma_a : stage.mma_b[0];
-        Barrier* full = &tile.scales_full[ring.stage];
+        Barrier* full = &tile.full[ring.stage];
         const bool by_threads = Blocked::scales_end_within_step(a.scales, block);
-        wait(&tile.scales_empty[ring.stage], ring.parity ^ 1);
+        ring.wait_for_empty_scales(tile);
 #pragma unroll
         for (int j = 0; j < Format::SCALE_TILES; j++) {
             const int word = i * Format::SCALE_TILES + j;

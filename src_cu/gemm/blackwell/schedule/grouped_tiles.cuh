@@ -38,7 +38,7 @@ struct MaskedGroups {
     __device__ __forceinline__ int scale_tiles(int) const { return ceil_div(rows, SCALE_TILE_ROWS); }
 };
 
-// The walk goes on where the previous tile was. It starts again if the next tile's index is smaller, which is rare.
+// The walk goes on where the previous tile was: indices grow from call to call.
 template <class Tile, class Groups>
 struct GroupedTiles {
     static constexpr uint32_t ALL = 0xFFFFFFFF;
@@ -55,7 +55,6 @@ struct GroupedTiles {
 
     __device__ __forceinline__ bool at(int index, TileWork& work) {
         const int columns = ceil_div(N, weights);
-        if (first >= 0 && index < before.tiles) first = -32;
         uint32_t later = first < 0 ? 0 : __ballot_sync(ALL, index < past.tiles);
         while (later == 0) {
             if (first + 32 >= count) return false;
@@ -96,15 +95,15 @@ struct IndexedTiles {
 
     // A whole warp calls this. Lanes may diverge in `what`, so they meet before the next look at the rows.
     template <class What>
-    __device__ __forceinline__ void each(int index, What what) const {
+    __device__ __forceinline__ bool each(int index, What what) const {
         const int rows = ceil_div(M, Tile::TOKENS), columns = ceil_div(N, weights);
-        if (index >= rows * columns) return;
+        if (index >= rows * columns) return false;
         const BandedTile<BAND> banded(index, rows, columns);
         const int end = min((banded.row + 1) * Tile::TOKENS, M);
         int row = banded.row * Tile::TOKENS;
         while (true) {
             row = first_row(row, end, [](int group) { return group >= 0; });
-            if (row >= end) return;
+            if (row >= end) return true;
             TileWork work = {};
             work.group = group_of[row];
             work.token = work.row = row;
@@ -133,8 +132,8 @@ struct IndexedTiles {
 };
 
 template <class Tile, class What>
-__device__ __forceinline__ void for_each_work(IndexedTiles<Tile>& tiles, int index, What what) {
-    tiles.each(index, what);
+__device__ __forceinline__ bool for_each_work(IndexedTiles<Tile>& tiles, int index, What what) {
+    return tiles.each(index, what);
 }
 
 }  // namespace zoo
