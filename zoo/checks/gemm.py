@@ -472,7 +472,7 @@ def _strided_groups(dtypes: Iterator[str]) -> Iterator[Problem]:
         }
         shape = (G, rows, N)
         untouched = numpy.broadcast_to(nobody[:, :, None], shape)
-        words = f"{G} {'heads' if as_heads else 'places apart'} of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}"
+        words = f"{G} {'heads' if as_heads else 'places apart'} of {rows} rows, used {' '.join(map(str, used))}, N {N}, K {K}, rows scaled"
         yield Problem(words, inputs, _d(sums, next(dtypes), strides_of_d, untouched, factors, shape))
 
 

@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6b16f428d96120d2aba114ed8e811ac05cf01cefe5c21fa386de70e50dc1fd8b"
+MANIFEST_SHA256 = "6c66bcb19ddd22d342b89b172001a8831359dac660ac0a3821dc7d64ed942fea"
