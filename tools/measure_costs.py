@@ -20,7 +20,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,10 @@ from tools.builder.include import included
 from tools.builder.per_format import formats_of
 from tools.builder.sections import sections
 from tools.sweeps import read_json, read_sweep
-from zoo.benchmark.fit import Numbers, descend
 from zoo.contract.expressions import Expression
 from zoo.errors import ExpressionError, ManifestError
 
 STEPS = (0.8, 0.9, 0.95, 0.98, 0.99, 0.997, 1.003, 1.01, 1.02, 1.05, 1.1, 1.25)
-ROUNDS = 40
 LARGEST_ERROR = 0.3  # of a logarithm: a time that the formula has no term for shall not bend the others
 OUT_OF_QUESTION, FALLS_OFF = 1.4, 6.0  # in a sweep, over the fastest
 NEVER = str(2**60)
@@ -52,6 +49,7 @@ MODES: dict[str, dict[str, str]] = {
     "pair": {"turns_alone": NEVER},
     "turn": {"pairs_alone": NEVER},
 }
+Numbers = dict[str, int]
 
 
 class Tile:
@@ -118,15 +116,31 @@ class Problems:
         return values
 
 
+def descend(numbers: Numbers, error: Any, rounds: int = 40) -> Numbers:
+    """One number after the other, as long as that helps."""
+    least = error(numbers)
+    for _ in range(rounds):
+        before = least
+        for name in numbers:
+            for step in STEPS:
+                tried = numbers | {name: max(1, round(numbers[name] * step))}
+                found = error(tried)
+                if found < least - 1e-9:
+                    numbers, least = tried, found
+        if least > before - 1e-6:
+            break
+    return numbers
+
+
 def fitted(tiles: list[Tile], chip: Numbers, rounds: int, keep_chip: bool) -> Numbers:
     """The chip's numbers; each tile has its own then."""
     for _ in range(rounds):
         for tile in tiles:
-            tile.numbers = descend(tile.numbers, partial(tile.error, chip), STEPS, ROUNDS)
+            tile.numbers = descend(tile.numbers, lambda numbers, tile=tile, chip=chip: tile.error(chip, numbers))
         if keep_chip:
             break
         before = chip
-        chip = descend(chip, lambda numbers: sum(tile.error(numbers, tile.numbers) for tile in tiles), STEPS, 1)
+        chip = descend(chip, lambda numbers: sum(tile.error(numbers, tile.numbers) for tile in tiles), 1)
         if chip == before:
             break
     return chip

@@ -7,20 +7,22 @@ its own, from its own times. A tile that no call timed keeps the chip's factors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from zoo.contract.costs import LARGEST_NUMBER, tunable
 from zoo.contract.expressions import Code, Expression
 from zoo.contract.schema import Kernel, Variant
 
 FALLS_OFF, FAR = 6.0, 0.06  # a time counts the less the slower it is than the fastest tile, and never less than FAR
-_COARSE = (0.125, 0.25, 0.5, 0.7, 0.85, 0.93, 0.97, 1.03, 1.07, 1.18, 1.4, 2.0, 4.0, 8.0)
-_FINE = (0.8, 0.9, 0.95, 0.98, 0.99, 1.01, 1.02, 1.05, 1.1, 1.25)
-_ROUNDS = 12
-_ENOUGH = 1e-4  # a round that helps less is the last
-_STAYS = 0.1  # what a number's change by a factor of e must help: a number that times say little of stays near where it was
+_LARGE = 0.1  # a residual counts by its square up to here, by its size beyond
+_STAYS = 0.003  # what the square of a number's change counts
+_STEPS, _STEP, _DAMPING = 20, 0.02, 0.1
+_ENOUGH = 0.99  # a step that leaves more of the loss is the last
 Numbers: TypeAlias = dict[str, int]
 
 
@@ -36,46 +38,48 @@ def fitted(kernel: Kernel, arch: str, calls: Sequence[Timed]) -> dict[str, Numbe
     """The numbers of each variant of an arch whose cost reads numbers."""
     tiles = [_Tile(variant, calls) for variant in tunable(kernel, arch)]
     timed = [tile for tile in tiles if tile.times]
-    names = dict.fromkeys(name for tile in timed for name in tile.shipped)
-    factors = dict.fromkeys(names, 1.0)
-    errors = {tile.name: tile.error(tile.shipped) for tile in timed}
+    names = list(dict.fromkeys(name for tile in timed for name in tile.shipped))
 
-    least = sum(errors.values())
-    for _ in range(_ROUNDS):
-        before = least
-        for name in names:
-            for step in _COARSE:
-                tried = factors | {name: factors[name] * step}
-                again = errors | {tile.name: tile.error(tile.scaled(tried)) for tile in timed if name in tile.shipped}
-                found = sum(again.values()) + _STAYS * sum(abs(math.log(factor)) for factor in tried.values())
-                if found < least:
-                    factors, errors, least = tried, again, found
-        if least > before - _ENOUGH:
+    def of_chip(factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        scaled = dict(zip(names, factors, strict=True))
+        return np.concatenate([tile.residuals([number + scaled[name] for name, number in tile.logarithms.items()]) for tile in timed])
+
+    weights = np.concatenate([tile.weights for tile in timed])
+    factors = dict(zip(names, _nearest(of_chip, np.zeros(len(names)), weights), strict=True))
+    found = {}
+    for tile in tiles:
+        start = np.array([number + factors.get(name, 0.0) for name, number in tile.logarithms.items()])
+        end = _nearest(tile.residuals, start, tile.weights) if tile.times else start
+        found[tile.name] = {name: _whole(math.exp(number)) for name, number in zip(tile.shipped, end, strict=True)}
+    return found
+
+
+def _nearest(
+    residuals: Callable[[NDArray[np.float64]], NDArray[np.float64]], start: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Levenberg and Marquardt's steps from `start` to the least weighted residuals. What they say little of stays near its start."""
+
+    def loss(at: NDArray[np.float64], found: NDArray[np.float64]) -> float:
+        size = np.abs(found)
+        return float(weights @ np.where(size < _LARGE, size**2, 2 * _LARGE * size - _LARGE**2) + _STAYS * ((at - start) ** 2).sum())
+
+    at, found, damping = start, residuals(start), _DAMPING
+    least = loss(at, found)
+    for _ in range(_STEPS):
+        slopes = np.stack([(residuals(at + _STEP * axis) - found) / _STEP for axis in np.eye(len(at))], axis=1)
+        bent = weights / np.maximum(np.abs(found) / _LARGE, 1)  # a large residual does not bend the others
+        pull = slopes.T @ (bent * found) + _STAYS * (at - start)
+        curve = slopes.T @ (bent[:, None] * slopes) + _STAYS * np.eye(len(at))
+        tried = at - np.clip(np.linalg.solve(curve + damping * np.diag(np.diag(curve)), pull), -1, 1)
+        after = residuals(tried)
+        before, now = least, loss(tried, after)
+        if now >= before:
+            damping *= 8
+            continue
+        at, found, damping, least = tried, after, damping / 4, now
+        if now > _ENOUGH * before:
             break
-    return {tile.name: _own(tile, tile.scaled(factors)) if tile.times else tile.scaled(factors) for tile in tiles}
-
-
-def _own(tile: _Tile, start: Numbers) -> Numbers:
-    def error(numbers: Numbers) -> float:
-        return tile.error(numbers) + _STAYS * sum(abs(math.log(numbers[name] / start[name])) for name in numbers)
-
-    return descend(start, error, _FINE)
-
-
-def descend(numbers: Numbers, error: Callable[[Numbers], float], steps: Iterable[float], rounds: int = _ROUNDS) -> Numbers:
-    """One number after the other, as long as that helps."""
-    steps, least = tuple(steps), error(numbers)
-    for _ in range(rounds):
-        before = least
-        for name in numbers:
-            for step in steps:
-                tried = numbers | {name: _whole(numbers[name] * step)}
-                found = error(tried)
-                if found < least - 1e-9:
-                    numbers, least = tried, found
-        if least > before - 1e-6:
-            break
-    return numbers
+    return at
 
 
 def _whole(number: float) -> int:
@@ -87,22 +91,23 @@ class _Tile:
 
     def __init__(self, variant: Variant, calls: Sequence[Timed]):
         self.name, self.shipped = variant.name, variant.numbers
-        self.times: list[tuple[Callable[[Numbers], int], float, float]] = []
+        self.logarithms = {name: math.log(max(number, 1)) for name, number in variant.numbers.items()}
+        self.times: list[tuple[Callable[[Mapping[str, float]], float], float]] = []
+        weights = []
         for call in calls:
             if variant.name in call.nanoseconds:
                 time, fastest = call.nanoseconds[variant.name], min(call.nanoseconds.values())
-                weight = max(math.exp(-FALLS_OFF * (time / fastest - 1)), FAR)
-                self.times.append((cost_of_numbers(variant.cost, {**call.values, **variant.constants}), math.log(time), weight))
+                weights.append(max(math.exp(-FALLS_OFF * (time / fastest - 1)), FAR))
+                self.times.append((cost_of_numbers(variant.cost, {**call.values, **variant.constants}), math.log(time)))
+        self.weights = np.array(weights)
 
-    def scaled(self, factors: Mapping[str, float]) -> Numbers:
-        return {name: _whole(number * factors.get(name, 1.0)) for name, number in self.shipped.items()}
-
-    def error(self, numbers: Numbers) -> float:
-        """The weighted sum of |log(cost / time)|."""
-        return sum(weight * abs(math.log(max(cost(numbers), 1)) - time) for cost, time, weight in self.times)
+    def residuals(self, logarithms: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+        """log(cost / time) of each time."""
+        numbers = dict(zip(self.shipped, np.exp(logarithms).tolist(), strict=True))
+        return np.array([math.log(max(cost(numbers), 1)) - time for cost, time in self.times])
 
 
-def cost_of_numbers(cost: Expression, values: Mapping[str, int]) -> Callable[[Numbers], int]:
+def cost_of_numbers(cost: Expression, values: Mapping[str, int]) -> Callable[[Mapping[str, float]], float]:
     """The cost of one call. What follows from the call alone is computed once."""
     stack: list[Code] = []
     position = 0
