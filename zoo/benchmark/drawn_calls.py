@@ -23,6 +23,7 @@ _GROUPS = (8, 16, 32, 64, 128, 256)
 _CHOICES = (2, 4, 8)  # experts of a token
 _MOST_TOKENS, _MOST_ROWS = 16384, 512  # of a dense call or a token's row in a grouped one; of a masked group
 _MOST_WORK, _MOST_WEIGHTS = 2**39, 2**31  # products, and weights of all groups: a call takes milliseconds at most
+_MOST_SUMMED = 2**17  # rows of all groups that weight gradients sum along
 _ATTEMPTS = 1000  # in a row that no variant takes
 _USUAL = 0.6  # the share of calls with a default
 _WORTH = 2.5  # times the cost of the cheapest variant: slower variants are not timed
@@ -58,8 +59,9 @@ def _sizes(kernel: Kernel, random: Random) -> tuple[dict[str, int], Groups]:
     most = max(min(_MOST_TOKENS, _MOST_WORK // (n * k)), 1)
     tokens = _between(random, 1, most)
     rows = tokens if grouping == "dense" else min(tokens * random.choice(_CHOICES), max(_MOST_WORK // (n * k), 1))
-    if grouping == "k_grouped":
-        rows, k = _multiple(random, 512, 8192), groups * _multiple(random, 128, 4096)
+    if grouping == "k_grouped":  # the result of each group has rows x n elements
+        k = groups * _multiple(random, 128, max(min(4096, _MOST_SUMMED // groups), 128))
+        rows = _multiple(random, 128, max(min(8192, _MOST_WEIGHTS // (groups * n), _MOST_WORK // (n * k)), 128))
     sizes = {"M": rows, "N": n, "I": n // 2, "K": k, "T": tokens, "G": groups, "E": groups, "R": _between(random, 1, _MOST_ROWS)}
     distribution = random.choice(("uniform", "uniform", "zipf"))
     return {name: sizes[name] for name in size_symbols(kernel) if name in sizes}, Groups(groups, distribution)

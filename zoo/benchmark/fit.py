@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,7 +107,7 @@ class _Tile:
         return np.array([math.log(max(cost(numbers), 1)) - time for cost, time in self.times])
 
 
-def cost_of_numbers(cost: Expression, values: Mapping[str, int]) -> Callable[[Mapping[str, float]], float]:
+def cost_of_numbers(cost: Expression, values: Mapping[str, int]) -> Callable[[Mapping[str, Any]], float]:
     """The cost of one call. What follows from the call alone is computed once."""
     stack: list[Code] = []
     position = 0

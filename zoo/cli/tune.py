@@ -63,7 +63,8 @@ def _tune(zoo: Zoo, kernels: list[Kernel], device: Device, timer: Timer, output:
     steps, done = Steps(len(chosen)), 0
     try:
         with ended_in_order():
-            for kernel, seconds in zip(chosen, shares([len(kernel.variants) for kernel in chosen], _SECONDS), strict=True):
+            tiles = [len(tunable(kernel, archs[kernel.name])) for kernel in chosen]
+            for kernel, seconds in zip(chosen, shares(tiles, _SECONDS), strict=True):
                 steps.begin(f"tuning {kernel.name}")
                 seen = tune(kernel, device, timer, seconds)
                 if seen is None:

@@ -31,10 +31,10 @@ _NUMBERS = TableOf(Whole(1, LARGEST_NUMBER), "whole numbers")
 
 
 class _Plain(Kind):
-    words = "a text without backslashes"
+    words = "a text"
 
     def read(self, value: Any) -> str:
-        if type(value) is not str:
+        if type(value) is not str or not value.isprintable():
             refuse(value, self.words)
         return value
 
