@@ -29,7 +29,7 @@ _USUAL = 0.6  # the share of calls with a default
 _WORTH = 2.5  # times the cost of the cheapest variant: slower variants are not timed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DrawnCall:
     arrays: Mapping[str, Described]
     keywords: Mapping[str, str | int | float]
