@@ -142,7 +142,9 @@ def test_c_and_python_agree_on_files_that_are_damaged_anywhere(package, recorder
     assert seen == {"ok", "refused"}
 
 
-def test_c_refuses_what_is_no_regular_file(package, recorder, tmp_path):
+def test_what_is_no_regular_file_is_refused(package, recorder, tmp_path):
     kernel, caller = package
+    problem = problem_of(kernel)
     for place in (tmp_path, tmp_path / "missing", Path("/dev/zero")):
-        assert "cannot be read" in of_c(caller, problem_of(kernel), recorder, place)
+        assert "cannot be read" in of_c(caller, problem, recorder, place)
+        assert "cannot be read" in of_python(problem, place)
