@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zoo.contract.costs import Costs, place_in_force, read_costs, refuse_other_chip
 from zoo.contract.resolve import pick_arch
 from zoo.contract.schema import Kernel
 from zoo.runtime import driver
 
-if TYPE_CHECKING:
-    from zoo.emulator.device import Device as EmulatedDevice
 
-
-def kernel_on(kernel: Kernel, device: driver.Device | EmulatedDevice) -> Kernel:
+def kernel_on(kernel: Kernel, device: object) -> Kernel:
     """The kernel with the numbers of this device's chip. An emulated device has no chip, and the numbers of the manifest."""
     place = place_in_force()
     if place is None or not isinstance(device, driver.Device):
