@@ -63,7 +63,7 @@ def cases_of(kernel: Kernel, results: list[dict[str, Any]]) -> list[Case]:
             values[name] = expression.evaluate(values)
         times = {name: time for name, time in result["times"].items() if name in variants and _takes(variants[name], values)}
         if times:
-            costs = {name: max(variants[name].cost.evaluate(values | variants[name].constants), 1) for name in times}
+            costs = {name: max(variants[name].cost.evaluate(values | variants[name].symbols), 1) for name in times}
             shape = " ".join(map(str, (*result["shape"], *result.get("options", {}).values())))
             found.append(Case(shape, tuple(sorted(map(str, values.items()))), times, costs))
     return found

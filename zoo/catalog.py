@@ -26,6 +26,7 @@ from zoo.errors import ArchitectureError, ArgumentError, UnknownKernelError, Var
 from zoo.runtime import driver, streams
 from zoo.runtime.allocation import allocator_of
 from zoo.runtime.arrays import Call, plain, read
+from zoo.runtime.costs import kernel_on
 from zoo.runtime.library import Library
 from zoo.runtime.multiprocessors import checked, limit_here, limit_of
 from zoo.runtime.plan import Plan
@@ -242,6 +243,7 @@ class Zoo:
                 "zoo.to_device copies there; without a GPU, zoo.emulator.Device(arch).array does, and zoo.torch and zoo.jax work on the CPU"
             )
         device, source = call.device, call.stream_source()
+        kernel = kernel_on(kernel, device)
         handle = source() if stream is None else streams.handle_of(stream)
         where = settled.arrays[first].device
         _refuse_what_names_no_variant(kernel, variant)
@@ -281,6 +283,7 @@ class Zoo:
         kernel = self.kernel(name)
         call.check_kinds(kernel)
         device = call.device
+        kernel = kernel_on(kernel, device)
         limit = checked(limit, name, device.multiprocessors)
         launch = self._resolve(kernel, forgiven(kernel, call.values), device, variant, limit)
         source = call.stream_source()

@@ -35,8 +35,8 @@ compute = "ceil_div({tiles}, sms) * BLOCKS * {block}"
 grid = ["TILES_{TOKENS}", "1", "1"]
 
 A word in braces is a number of the tile or of the chip, a constant of the tile, another of these texts, or one of the `words` of the table and of
-what it includes (per_format.py), which is put in later; in `derives`, a constant of the tile. What comes out is an expression like any other: nobody
-who reads a manifest knows of formulas. A cost that names no formula stays as it is.
+what it includes (per_format.py), which is put in later; in `derives`, a constant of the tile. What comes out is an expression like any other, which
+reads numbers by name: the tile's `numbers` hold their values, and `zoo tune` measures other values. A cost that names no formula stays as it is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _with_cost(tile: _Table, data: _Table, documents: Documents) -> _Table:
     gpu = Gpu(tile["costs"], documents)
     if (formula := gpu.formulas.get(tile.get("cost", ""))) is None:
         return made
-    made["cost"] = gpu.cost(tile["cost"], str(data.get("name")), tile, words_of(data))
+    made["cost"], made["numbers"] = gpu.cost(tile["cost"], str(data.get("name")), tile, words_of(data))
     constants = tile.get("constants", {})
     for symbol, text in _filled_in(formula.get("derives", {}), constants, f"what {tile['cost']} derives for {tile['name']}").items():
         if data["derived"].setdefault(symbol, text) != text:
@@ -178,8 +178,8 @@ class Gpu:
                 if number not in self.experiments:
                     raise BuildError(f"{name}: nothing says what gave {number} of {of}; add it to [experiment]")
 
-    def cost(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> str:
-        """The expression of a tile's cost, with words of the table in their braces."""
+    def cost(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> tuple[str, dict[str, int]]:
+        """The expression of a tile's cost, with words of the table in their braces, and the numbers that the cost and the launch read."""
         numbers = self._numbers(table, tile)
         of = f"tile {tile['name']} of {table}"
         if numbers is None:
@@ -189,7 +189,8 @@ class Gpu:
         self.read |= {(self.same.get(table, table), one) for one in (manifest_name(tile), tile["name"])}
         if unused := sorted(numbers.keys() - used):
             raise BuildError(f"{self.name}: {of} has {unused[0]}, which {formula} does not read; remove it")
-        return made
+        values = {**self.chip, **numbers}
+        return made, {name: values[name] for name in values if name in used}
 
     def launch(self, formula: str, table: str, tile: _Table, words: Collection[str] = ()) -> _Table:
         """What a tile's launch is besides the one it names."""
@@ -213,7 +214,8 @@ class Gpu:
         return tiles.get(manifest_name(tile), tiles.get(tile["name"]))
 
     def _known(self, table: str, tile: _Table) -> dict[str, Any]:
-        return {**tile.get("constants", {}), **self.chip, **(self._numbers(table, tile) or {})}
+        numbers = (*self.chip, *(self._numbers(table, tile) or {}))
+        return {**tile.get("constants", {}), **{name: name for name in numbers}}
 
     def expression(
         self, formula: str, numbers: Mapping[str, object], of: str, words: Collection[str] = (), table: str = ""

@@ -26,6 +26,10 @@ class Variant:
         return self.tile.constants
 
     @property
+    def symbols(self) -> dict[str, int]:
+        return {**self.constants, **self.tile.numbers}
+
+    @property
     def name(self) -> str:
         compiled = [argument["name"] for argument in self.table.entry["arguments"] if argument.get("compiled")]
         dtypes = [dtype for name, dtype in self.dtypes.items() if name in compiled]

@@ -93,8 +93,8 @@ class _Reads:
     def __init__(self, variant: Variant, launch: Mapping[str, Any]):
         values = (parameter["value"] for parameter in launch["parameters"] if "value" in parameter)
         self.every = _names_in((variant.tile.when, variant.tile.cost, *launch["grid"], *launch["cluster"], launch["alone"], *values))
-        self.always = self.every.difference(variant.constants)
-        self.maps = [_MapReads(one, variant.constants) for one in launch["parameters"] if one["kind"] == "tensor_map"]
+        self.always = self.every.difference(variant.symbols)
+        self.maps = [_MapReads(one, variant.symbols) for one in launch["parameters"] if one["kind"] == "tensor_map"]
 
 
 def _names_in(texts: Iterable[str]) -> frozenset[str]:
@@ -177,7 +177,7 @@ class _Scope:
     def _is_right(self, variant: Variant, flags: dict[str, int], scope: set[str]) -> bool:
         """Whether a variant reads bound names only, whatever is reachable: told at once, as of nearly all there are, of hundreds of
         thousands. Of another, `_check_variant` says what is wrong, if anything."""
-        if not scope.isdisjoint(variant.constants):
+        if not scope.isdisjoint(variant.symbols):
             return False
         reads = self._reads.get(id(variant))
         if reads is None:
@@ -198,11 +198,12 @@ class _Scope:
 
     def _check_variant(self, variant: Variant, flags: dict[str, int], scope: set[str]) -> None:
         where = f"tiles[{variant.tile.name}]"
-        for constant in variant.constants:
-            if constant in scope:
-                raise _Wrong(f"variants.{where}: the constant {constant} is also a symbol of the table")
+        for what, names in (("constant", variant.constants), ("number", variant.tile.numbers)):
+            for name in names:
+                if name in scope:
+                    raise _Wrong(f"variants.{where}: the {what} {name} is also a symbol of the table")
         known = {**flags, **variant.constants}
-        scope = scope | set(variant.constants)
+        scope = scope | set(variant.symbols)
         for key in ("when", "cost"):
             self._names(f"variants.{where}.{key}", getattr(variant.tile, key), known, scope)
         launch = self.entry["launches"][variant.tile.launch]

@@ -163,7 +163,7 @@ def take_turns(timers: dict, rivals=lambda name: name.partition(" ")[0]) -> dict
 
 def known(plan) -> dict[str, int]:
     """What a cost rule may read of a call, whichever variant it was prepared for."""
-    return {name: value for name, value in plan.launch.symbols.items() if name not in plan.launch.variant.constants}
+    return {name: value for name, value in plan.launch.symbols.items() if name not in plan.launch.variant.symbols}
 
 
 def calls_of(sets: int, microseconds: float, most: int = 20) -> int:

@@ -277,7 +277,7 @@ def sweep(
             break
         sets = pool.sets(kernel, shape)
         chosen = collection.prepare(kernel, stream=own, **sets[0], **options).launch
-        symbols = {name: value for name, value in chosen.symbols.items() if name not in derived | chosen.variant.constants.keys()}
+        symbols = {name: value for name, value in chosen.symbols.items() if name not in derived | chosen.variant.symbols.keys()}
         times = {name: round(one, 3) for name, one in medians(replays(collection, kernel, shape, sets, names, own, options)).items()}
         said = {"kernel": kernel, "shape": shape, "chosen": chosen.variant.name, "options": options, "symbols": symbols}
         results.append(said | {"times": times})

@@ -241,17 +241,22 @@ def check_call(
     device: Device | None = None,
 ) -> None:
     """Raises what the loader would raise on this device, or on every device, and for sizes at which nothing would run."""
-    arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
-    address, arguments = _SOMEWHERE, dict[str, Any](keywords)
-    for name, array in arrays.items():
-        arguments[name] = Array(address, array.dtype, array.shape, array.strides)
-        address += -(-array.bytes // 4096) * 4096
+    arguments = addressed(*describe_arguments(kernel, sizes, settings, groups))
     if device is None:
         launch = resolve_without_device(kernel, arguments, variant)
     else:
         launch = resolve(kernel, arguments, device.capability, device.multiprocessors, variant)
     if launch.empty:
         raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}")
+
+
+def addressed(arrays: Mapping[str, Described], keywords: Mapping[str, str | int | float]) -> dict[str, Any]:
+    """The arguments of a call whose arrays lie one after the other, nowhere."""
+    address, arguments = _SOMEWHERE, dict[str, Any](keywords)
+    for name, array in arrays.items():
+        arguments[name] = Array(address, array.dtype, array.shape, array.strides)
+        address += -(-array.bytes // 4096) * 4096
+    return arguments
 
 
 def _bare(form: Form) -> list[str]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ from zoo.runtime import driver
 from zoo.runtime.arrays import ptr
 from zoo.runtime.device_array import DeviceArray, empty
 from zoo.runtime.streams import stream
+
+if TYPE_CHECKING:
+    from zoo.emulator.plan import EmulatedPlan
+    from zoo.runtime.plan import Plan
 
 _ROW = 256  # arrays start at multiples of this
 
@@ -77,20 +81,11 @@ def measure(
     arrays, keywords = describe_arguments(kernel, sizes, settings, groups)
     opened = driver.device(device)
     moved = sum(array.bytes for array in arrays.values())
-    one_set = sum(_round_up(array.bytes) for array in arrays.values())
     with opened.current():
-        cache = _cache_bytes(opened)
-        sets = how_many_sets(one_set, cache)
-        memory = empty((sets * one_set,), "u8", device)
-        _fill(memory, arrays, sets)
-        own = stream(device).handle
-        plans = []
-        for index in range(sets):
-            address, arguments = memory.address + index * one_set, {}
-            for argument, array in arrays.items():
-                arguments[argument] = ptr(address, array.shape, array.dtype, array.strides, device=device)
-                address += _round_up(array.bytes)
-            plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **keywords))
+        cache, own = cache_bytes(opened), stream(device).handle
+        operands = RotatingOperands(arrays, keywords, device, cache)
+        sets = operands.sets
+        plans = operands.plans(zoo, name, variant, own)
         half = _half(moved)
         copied = empty((sets * 2 * _round_up(half),), "u8", device)
         driver.check(driver.bindings().cuMemsetD8(copied.address, 0, copied.nbytes), "clearing memory")
@@ -118,10 +113,32 @@ def measure(
         bytes=moved,
         copy_microseconds=times["copy"],
         torch_microseconds=times.get("torch"),
-        past_cache=sets * one_set > cache,
+        past_cache=operands.memory.nbytes > cache,
         operations=product.operations if product else 0,
         rivals={what: beside.get(what) or times[what] for what in rivals if product},
     )
+
+
+class RotatingOperands:
+    """The arguments of a call in several sets of buffers, which calls take in turn. The device's context must be current."""
+
+    def __init__(self, arrays: Mapping[str, Described], keywords: Mapping[str, str | int | float], device: int, cache: int):
+        self.arrays, self.keywords, self.device = arrays, keywords, device
+        self.one_set = sum(_round_up(array.bytes) for array in arrays.values())
+        self.sets = how_many_sets(self.one_set, cache)
+        self.memory = empty((self.sets * self.one_set,), "u8", device)
+        _fill(self.memory, arrays, self.sets)
+
+    def plans(self, zoo: Zoo, name: str, variant: str | None, own: int) -> list[Plan | EmulatedPlan]:
+        """A plan for each set, loaded without disturbing a capture of the stream `own`."""
+        plans = []
+        for index in range(self.sets):
+            address, arguments = self.memory.address + index * self.one_set, {}
+            for argument, array in self.arrays.items():
+                arguments[argument] = ptr(address, array.shape, array.dtype, array.strides, device=self.device)
+                address += _round_up(array.bytes)
+            plans.append(zoo.prepare(name, stream=own, variant=variant, **arguments, **self.keywords))
+        return plans
 
 
 def _half(moved: int) -> int:
@@ -133,7 +150,7 @@ def _round_up(size: int) -> int:
     return -(-size // _ROW) * _ROW
 
 
-def _cache_bytes(device: driver.Device) -> int:
+def cache_bytes(device: driver.Device) -> int:
     cuda = driver.bindings()
     which = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
     return int(driver.check(cuda.cuDeviceGetAttribute(which, device.handle), "asking for the cache's size"))
@@ -171,15 +188,19 @@ def _fill_one(address: int, array: Described) -> None:
     """A few million numbers from the host, then doubled on the device."""
     cuda = driver.bindings()
     kind = numpy_dtype(array.dtype)
-    count = min(array.bytes // kind.itemsize, 2**22)
-    numbers = _RANDOM[array.dtype](numpy.random.default_rng(0), count)
-    numbers = numbers.astype(kind) if numbers.dtype == numpy.float32 else numbers.view(kind)
+    numbers = _random_numbers(array.dtype)[: array.bytes // kind.itemsize]
     driver.check(cuda.cuMemcpyHtoD(address, numbers.ctypes.data, numbers.nbytes), "copying to the device")
     done = numbers.nbytes
     while done < array.bytes:
         step = min(done, array.bytes - done)
         driver.check(cuda.cuMemcpyDtoD(address + done, address, step), "copying on the device")
         done += step
+
+
+@cache
+def _random_numbers(dtype: str) -> NDArray[Any]:
+    numbers, kind = _RANDOM[dtype](numpy.random.default_rng(0), 2**22), numpy_dtype(dtype)
+    return numbers.astype(kind) if numbers.dtype == numpy.float32 else numbers.view(kind)
 
 
 def _copies(memory: DeviceArray, half: int, sets: int) -> list[Callable[[int], None]]:

@@ -200,8 +200,11 @@ class _Writer:
 
     def _variant(self, variant: Variant, launch: int, index: int, cubins: dict[str, int]) -> str:
         self._check("constants", len(variant.constants))
+        refuse_places(self.kernel.name, f"numbers of {variant.name}", len(variant.numbers))
         numbers = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.constants.items()]
         constants = self._array("zoo_constant", f"v{index}_constants", numbers, _ACROSS)
+        measured = [f"{{{self._slot(name)}, {integer(value)}}}" for name, value in variant.numbers.items()]
+        own_numbers = self._array("zoo_constant", f"v{index}_numbers", measured, _ACROSS)
         several = [argument for argument in self.kernel.arguments.values() if argument.kind == "array" and len(argument.dtypes) > 1]
         fixed = variant.dtypes
         chosen = [str(argument.dtypes.index(fixed[argument.name])) if argument.name in fixed else "ZOO_ANY" for argument in several]
@@ -213,7 +216,7 @@ class _Writer:
         options = self._array("uint8_t", f"v{index}_options", values, _ACROSS)
         return (
             f"{{{text(variant.name)}, {text(variant.symbol)}, {self.archs.index(variant.arch)}, {launch}, {self._expression(variant.when)}, "
-            f"{self._expression(variant.cost)}, {cubins[variant.file]}, {variant.threads}, {variant.shared}, {variant.static_shared}, {len(variant.constants)}, {constants}, {dtypes}, {options}}}"
+            f"{self._expression(variant.cost)}, {cubins[variant.file]}, {variant.threads}, {variant.shared}, {variant.static_shared}, {len(variant.constants)}, {len(variant.numbers)}, {constants}, {own_numbers}, {dtypes}, {options}}}"
         )
 
     def _code(self) -> str:

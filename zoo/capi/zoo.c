@@ -11,6 +11,8 @@
 
 #include <assert.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <fnmatch.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -18,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifdef __cplusplus
@@ -284,7 +287,8 @@ typedef struct {
     int major, minor, multiprocessors, shared_memory;
     char name[128];
     void *context;
-    void **functions; /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
+    void **functions;  /* CUfunction of each variant, NULL until loaded; written under process_lock, read without it */
+    int64_t **numbers; /* of each variant, in the order of its table, NULL where those of the table hold; NULL without a file of costs */
 } device_state;
 
 static zoo_status fail_forked(void)
@@ -1281,16 +1285,23 @@ static int pick_arch(const zoo_kernel *kernel, const device_state *device)
 
 static void set_constants(call_state *call, const zoo_variant *variant)
 {
+    int64_t **of_device = call->device->numbers;
+    const int64_t *measured = of_device ? of_device[call->kernel->first_variant + (variant - call->kernel->variants)] : NULL;
     for (int index = 0; index < variant->constant_count; index++) {
         call->values[variant->constants[index].slot] = variant->constants[index].value;
         call->known[variant->constants[index].slot] = true;
     }
+    for (int index = 0; index < variant->number_count; index++) {
+        call->values[variant->numbers[index].slot] = measured ? measured[index] : variant->numbers[index].value;
+        call->known[variant->numbers[index].slot] = true;
+    }
 }
 
-/* Tile constants are never symbols of the table as well: tools/builder/scope.py refuses that, so forgetting them restores all. */
+/* Constants and numbers are never symbols of the table as well: tools/builder/scope.py refuses that, so forgetting them restores all. */
 static void forget_constants(call_state *call, const zoo_variant *variant)
 {
     for (int index = 0; index < variant->constant_count; index++) call->known[variant->constants[index].slot] = false;
+    for (int index = 0; index < variant->number_count; index++) call->known[variant->numbers[index].slot] = false;
 }
 
 static bool takes(const call_state *call, const zoo_variant *variant)
@@ -1798,9 +1809,220 @@ DLTensor zoo_array(void *address, int device, const char *dtype, int ndim, int64
     return tensor;
 }
 
+/* ---- a file of measured costs: zoo/contract/costs.py has its rules ---- */
+
+enum { LARGEST_COSTS = 4 << 20, COSTS_SCHEMA = 1 };
+
+typedef struct {
+    const char *start, *at, *end;
+    device_state *device;
+    bool no_memory;
+} costs_reader;
+
+typedef struct {
+    const char *start;
+    size_t length;
+} span;
+
+static bool is_word(span text, const char *word) { return text.length == strlen(word) && !memcmp(text.start, word, text.length); }
+
+static void skip_blanks(costs_reader *file)
+{
+    while (file->at < file->end && (*file->at == ' ' || *file->at == '\t' || *file->at == '\n' || *file->at == '\r')) file->at++;
+}
+
+static bool take(costs_reader *file, char wanted)
+{
+    skip_blanks(file);
+    if (file->at == file->end || *file->at != wanted) return false;
+    file->at++;
+    return true;
+}
+
+static bool read_text(costs_reader *file, span *text)
+{
+    if (!take(file, '"')) return false;
+    text->start = file->at;
+    for (; file->at < file->end && *file->at != '"'; file->at++)
+        if (*file->at < ' ' || *file->at > '~' || *file->at == '\\') return false;
+    text->length = (size_t)(file->at - text->start);
+    return take(file, '"');
+}
+
+static bool read_whole(costs_reader *file, int64_t *number)
+{
+    if (take(file, '0')) return (*number = 0, true);
+    for (*number = 0; file->at < file->end && *file->at >= '0' && *file->at <= '9'; file->at++)
+        if ((*number = 10 * *number + (*file->at - '0')) > INT32_MAX) return false;
+    return *number > 0;
+}
+
+/* The next key of an object; false at its end, and where there is none (`*fine` is false then). */
+static bool next_key(costs_reader *file, int *count, span *key, bool *fine)
+{
+    if (!*fine || take(file, '}')) return false;
+    *fine = (!*count || take(file, ',')) && read_text(file, key) && take(file, ':');
+    ++*count;
+    return *fine;
+}
+
+/* The numbers of a variant, which may be NULL: one that the package has not. `*fits` says whether they are the variant's. */
+static bool read_numbers(costs_reader *file, const zoo_kernel *kernel, const zoo_variant *variant, int64_t *numbers, bool *fits)
+{
+    int count = 0, most = variant ? variant->number_count : 0;
+    bool fine = take(file, '{');
+    int64_t number;
+    for (span key; next_key(file, &count, &key, &fine);) {
+        int place = 0;
+        if (!(fine = read_whole(file, &number) && number > 0)) break;
+        while (place < most && !is_word(key, kernel->names[variant->numbers[place].slot])) place++;
+        if (place == most) {
+            *fits = false;
+            continue;
+        }
+        if (!(fine = !numbers[place])) break; /* twice */
+        numbers[place] = number;
+    }
+    *fits = *fits && count == most;
+    return fine;
+}
+
+static bool is_digest(span text, const unsigned char digest[32])
+{
+    static const char digits[] = "0123456789abcdef";
+    bool same = text.length == 64;
+    for (size_t index = 0; same && index < 64; index++) same = text.start[index] == digits[digest[index / 2] >> (index % 2 ? 0 : 4) & 15];
+    return same;
+}
+
+static bool read_measured(costs_reader *file, const zoo_kernel *kernel, const zoo_variant *variant, int64_t *numbers, bool *fits)
+{
+    int count = 0;
+    bool fine = take(file, '{');
+    bool seen[3] = {false, false, false};
+    for (span key, text; next_key(file, &count, &key, &fine);) {
+        int which = is_word(key, "cubin") ? 0 : is_word(key, "cost") ? 1 : 2;
+        if (which == 2 && !is_word(key, "numbers")) return false;
+        fine = !seen[which] && (which == 2 ? read_numbers(file, kernel, variant, numbers, fits) : read_text(file, &text));
+        seen[which] = true;
+        if (fine && variant && which == 0) *fits = *fits && is_digest(text, zoo_cubins[variant->cubin].sha256);
+        if (fine && variant && which == 1) *fits = *fits && is_word(text, kernel->expressions[variant->cost].text);
+    }
+    return fine && seen[0] && seen[1] && seen[2];
+}
+
+/* A kernel, which may be NULL: one that the package has not. Either all of its variants have numbers of the file afterwards, or none has. */
+static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
+{
+    int count = 0, arch = kernel ? pick_arch(kernel, file->device) : -1, wanted = 0;
+    bool fine = take(file, '{'), fits = true;
+    int64_t **numbers = kernel ? file->device->numbers + kernel->first_variant : NULL;
+    for (int index = 0; arch >= 0 && index < kernel->variant_count; index++)
+        wanted += kernel->variants[index].arch == arch && kernel->variants[index].number_count > 0;
+    for (span key; next_key(file, &count, &key, &fine);) {
+        const zoo_variant *variant = NULL;
+        int64_t *own = NULL;
+        for (int index = 0; arch >= 0 && index < kernel->variant_count; index++) {
+            const zoo_variant *one = &kernel->variants[index];
+            if (one->arch != arch || !one->number_count || !is_word(key, one->name)) continue;
+            if (numbers[index]) return false; /* twice */
+            variant = one;
+            own = numbers[index] = (int64_t *)calloc(one->number_count, sizeof(int64_t));
+            if (!own) return !(file->no_memory = true);
+        }
+        fits = fits && variant;
+        fine = read_measured(file, kernel, variant, own, &fits);
+    }
+    if (!kernel || (fits && count == wanted)) return fine;
+    for (int index = 0; index < kernel->variant_count; index++) {
+        free(numbers[index]);
+        numbers[index] = NULL;
+    }
+    return fine;
+}
+
+static bool read_kernels(costs_reader *file)
+{
+    int count = 0;
+    bool fine = take(file, '{');
+    for (span key; next_key(file, &count, &key, &fine);) {
+        const zoo_kernel *kernel = NULL;
+        for (int index = 0; index < zoo_kernels_count; index++)
+            if (is_word(key, zoo_kernels[index].name)) kernel = &zoo_kernels[index];
+        fine = read_kernel(file, kernel);
+    }
+    return fine;
+}
+
+static zoo_status refuse_costs(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static zoo_status refuse_costs(const char *path, const char *format, ...)
+{
+    va_list pieces;
+    begin_words();
+    say("the file of costs %s ", path);
+    va_start(pieces, format);
+    say_list(format, pieces);
+    va_end(pieces);
+    say("; run `zoo tune` again, or unset ZOO_COSTS");
+    return ZOO_INTEGRITY_ERROR;
+}
+
+static zoo_status parse_costs(const char *path, costs_reader *file)
+{
+    device_state *device = file->device;
+    span chip = {NULL, 0};
+    int64_t schema = -1, multiprocessors = 0;
+    int count = 0;
+    bool fine = take(file, '{'), seen[4] = {false, false, false, false};
+    for (span key; next_key(file, &count, &key, &fine);) {
+        static const char *const keys[] = {"schema", "chip", "multiprocessors", "kernels"};
+        int which = 0;
+        while (which < 4 && !is_word(key, keys[which])) which++;
+        if (!(fine = which < 4 && !seen[which])) break;
+        seen[which] = true;
+        fine = which == 0   ? read_whole(file, &schema)
+               : which == 1 ? read_text(file, &chip)
+               : which == 2 ? read_whole(file, &multiprocessors)
+                            : read_kernels(file);
+    }
+    if (file->no_memory) return fail(ZOO_MEMORY_ERROR, "out of memory");
+    skip_blanks(file);
+    if (!fine || file->at != file->end || count != 4 || !multiprocessors)
+        return refuse_costs(path, "is damaged, at byte %zu", (size_t)(file->at - file->start));
+    if (schema != COSTS_SCHEMA) return refuse_costs(path, "is damaged: it has schema %d, this zoo reads %d", (int)schema, COSTS_SCHEMA);
+    if (!is_word(chip, device->name) || multiprocessors != device->multiprocessors)
+        return refuse_costs(path, "is of %.*s with %d multiprocessors, this GPU is %s with %d", (int)chip.length, chip.start,
+                            (int)multiprocessors, device->name, device->multiprocessors);
+    return ZOO_OK;
+}
+
+/* The numbers of the file that ZOO_COSTS names, if it names one. */
+static zoo_status read_costs(device_state *device)
+{
+    const char *path = secure_getenv("ZOO_COSTS");
+    struct stat found;
+    if (!path || !*path) return ZOO_OK;
+    int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) return refuse_costs(path, "cannot be read: %s", strerror(errno));
+    bool regular = !fstat(descriptor, &found) && S_ISREG(found.st_mode) && found.st_size <= LARGEST_COSTS;
+    size_t size = regular ? (size_t)found.st_size : 0, done = 0;
+    char *text = (char *)malloc(size + 1);
+    device->numbers = (int64_t **)calloc((size_t)zoo_variants_count, sizeof(int64_t *));
+    for (ssize_t more = 1; text && more > 0 && done < size; done += more > 0 ? (size_t)more : 0)
+        more = read(descriptor, text + done, size - done);
+    close(descriptor);
+    costs_reader file = {text, text, text ? text + done : NULL, device, false};
+    zoo_status status = !text || !device->numbers ? fail(ZOO_MEMORY_ERROR, "out of memory")
+                        : !regular ? refuse_costs(path, "cannot be read: it is no regular file of at most %d bytes", LARGEST_COSTS)
+                                   : parse_costs(path, &file);
+    free(text);
+    return status;
+}
+
 static zoo_status open_device(int ordinal, device_state *device)
 {
     int count, result;
+    zoo_status status;
     if ((result = driver.device_count(&count))) return fail_driver(result, "counting devices");
     if (ordinal < 0 || ordinal >= count) return fail(ZOO_DRIVER_ERROR, "there is no device %d; the driver sees %d", ordinal, count);
     if ((result = driver.device_get(&device->cuda, ordinal))) return fail_driver(result, "opening device %d", ordinal);
@@ -1811,6 +2033,7 @@ static zoo_status open_device(int ordinal, device_state *device)
         (result = driver.device_attribute(&device->shared_memory, SHARED_OPT_IN, device->cuda)) ||
         (result = driver.device_name(device->name, sizeof device->name, device->cuda)))
         return fail_driver(result, "asking device %d", ordinal);
+    if ((status = read_costs(device))) return status;
     if ((result = driver.context_retain(&device->context, device->cuda))) return fail_driver(result, "starting device %d", ordinal);
     return ZOO_OK;
 }
@@ -1838,6 +2061,8 @@ static device_state *new_device(zoo_status *status)
 
 static void free_device(device_state *device)
 {
+    for (int index = 0; device->numbers && index < zoo_variants_count; index++) free(device->numbers[index]);
+    free(device->numbers);
     free(device->functions);
     free(device);
 }

@@ -32,7 +32,7 @@ int zoo_abi_version(void);
 /* One status for each error class of the Python package, ZOO_OK, and one for a failed malloc. */
 typedef enum zoo_status {
     ZOO_OK = 0,
-    ZOO_INTEGRITY_ERROR = 1,      /* an embedded cubin is not what it was when it was exported */
+    ZOO_INTEGRITY_ERROR = 1,      /* an embedded cubin, or a file of costs, is altered */
     ZOO_UNKNOWN_KERNEL_ERROR = 2, /* no kernel of that name */
     ZOO_ARGUMENT_ERROR = 3,       /* missing, unknown, or of the wrong kind, dtype, shape, strides, alignment or device */
     ZOO_CONSTRAINT_ERROR = 4,     /* the arguments fit each other but not what the kernel can do */
@@ -136,7 +136,8 @@ static inline zoo_argument zoo_choice(const char *name, const char *choice)
 /* A handle, not an address: there is nothing to read behind it, and a closed one is never valid again. */
 typedef struct zoo_device zoo_device;
 
-/* Opens a GPU by its ordinal and retains its primary context, the one that the CUDA runtime and frameworks work in. */
+/* Opens a GPU by its ordinal and retains its primary context, the one that the CUDA runtime and frameworks work in. Reads the file of
+   measured costs that the environment variable ZOO_COSTS names; a damaged file, or one of another chip, is a ZOO_INTEGRITY_ERROR. */
 zoo_status zoo_open(int ordinal, zoo_device **device);
 
 /* Opens an arch such as "sm_90a" without a GPU or a driver, as if it had so many multiprocessors (132 in an H100 or H200, 148 in a

@@ -108,10 +108,11 @@ typedef struct {
     uint16_t cubin;
     uint16_t threads;
     uint32_t shared, static_shared; /* in bytes; the former dynamic */
-    uint16_t constant_count;
+    uint16_t constant_count, number_count;
     const zoo_constant *constants;
-    const uint8_t *dtypes;  /* an index for each argument that has several */
-    const uint8_t *options; /* an index for each option, ZOO_ANY where it is not compiled */
+    const zoo_constant *numbers; /* those of the manifest; a file of costs may have others */
+    const uint8_t *dtypes;       /* an index for each argument that has several */
+    const uint8_t *options;      /* an index for each option, ZOO_ANY where it is not compiled */
 } zoo_variant;
 
 typedef struct {

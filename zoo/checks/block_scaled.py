@@ -107,7 +107,7 @@ def splits_of(
         return 1
     M, N, K = sizes
     values: dict[str, Any] = {"M": M, "N": N, "K": K, "KB": K // (1 + all(KINDS[kernel.fields["formats"]].packed))}
-    values |= variant.constants | {"sms": multiprocessors}
+    values |= variant.symbols | {"sms": multiprocessors}
     for name, option in kernel.options.items():
         values |= {f"{name}.{value}": int(options.get(name, option.default) == value) for value in option.values}
     for name, expression in kernel.derived:

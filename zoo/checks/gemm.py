@@ -247,7 +247,7 @@ def splits_of(kernel: Kernel, variant: Variant, M: int, N: int, K: int, multipro
     values = {"M": M, "N": N, "K": K, "sms": sms, "batch_invariant.yes": 0, "batch_invariant.no": 1}
     for name, expression in kernel.derived:
         values[name] = expression.evaluate(values)
-    return variant.launch.cluster[0].evaluate(values | variant.constants) // variant.constants["CTAS"]
+    return variant.launch.cluster[0].evaluate(values | variant.symbols) // variant.constants["CTAS"]
 
 
 # (N, K, rows in a row and their group, -1: nobody's): padding between groups as DeepGEMM has it, groups in any order, nobody's rows

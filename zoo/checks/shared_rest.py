@@ -31,7 +31,7 @@ def shared(
     }
     for name, expression in kernel.derived:
         values[name] = expression.evaluate(values)
-    values |= variant.constants
+    values |= variant.symbols
     cut, ctas = (extent[0].evaluate(values) for extent in (variant.launch.cluster, variant.launch.grid))
     tokens, weights, band = (variant.constants[name] for name in ("TOKENS", "WEIGHTS", "BAND"))
     rows, columns = -(-M // tokens), -(-N // weights)

@@ -26,6 +26,7 @@ _MODULES = {
     "verify": "zoo.cli.verify",
     "emulate": "zoo.cli.emulate",
     "bench": "zoo.cli.bench",
+    "tune": "zoo.cli.tune",
     "first-run": "zoo.cli.first_run",
     "export": "zoo.cli.export",
     "new-kernel": "zoo.cli.new_kernel",

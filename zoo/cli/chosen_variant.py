@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.benchmark.arguments import describe_arguments, size_meanings, takes_groups
+from zoo.benchmark.arguments import addressed, describe_arguments, size_meanings, takes_groups
 from zoo.benchmark.groups import Groups
 from zoo.cli.text import count, paragraph
 from zoo.contract.archs import family_of
-from zoo.contract.array import Array
 from zoo.contract.manifest import Kernel
 from zoo.contract.resolve import resolve
 from zoo.errors import ArgumentError, ExpressionError, ZooError
 
 _CHIPS = {"sm_90a": ("H200", 132), "sm_100f": ("B200", 148)}  # on which the choice is shown, and their multiprocessors
 _OTHER_MULTIPROCESSORS = 128
-_SOMEWHERE = 1 << 32  # an address
 _SHOWN = 5  # variants whose costs are shown
 
 
@@ -31,11 +29,7 @@ def chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) ->
 
 def _chosen_variants(kernel: Kernel, sizes: Mapping[str, int], groups: Groups) -> tuple[str, bool]:
     grouped, taken = takes_groups(kernel), False
-    arrays, keywords = describe_arguments(kernel, sizes, {}, groups if grouped else None)
-    address, arguments = _SOMEWHERE, dict[str, Any](keywords)
-    for name, array in arrays.items():
-        arguments[name] = Array(address, array.dtype, array.shape, array.strides)
-        address += -(-array.bytes // 4096) * 4096
+    arguments = addressed(*describe_arguments(kernel, sizes, {}, groups if grouped else None))
     more = f", in {count(groups.count, 'group')} of equal size" if grouped else ""
     lines = [f"{', '.join(sizes)} = {', '.join(map(str, sizes.values()))}{more}"]
     for arch in kernel.archs:

@@ -49,7 +49,8 @@ def command(context: click.Context, as_json: bool) -> None:
     usable = any(one.state == "ok" for one in devices if one.what != "driver")
     emulator = [_emulator(collection(context))] if sound else []
     emulated = any(one.state == "ok" for one in emulator)
-    findings = [*package, *devices, *emulator, *_frameworks()]
+    costs = [_costs(collection(context))] if sound else []
+    findings = [*package, *devices, *costs, *emulator, *_frameworks()]
     if as_json:
         states = {"runs_on_a_gpu": usable, "runs_in_the_emulator": emulated, "sound": sound}
         click.echo(json.dumps({**states, "findings": [asdict(one) for one in findings]}, indent=1))
@@ -129,9 +130,11 @@ def _devices(zoo: Zoo) -> list[Finding]:
 
 def _device(zoo: Zoo, ordinal: int) -> Finding:
     from zoo.cli.text import count
+    from zoo.contract.costs import place_in_force
     from zoo.contract.resolve import pick_arch
     from zoo.errors import ZooError
     from zoo.runtime import driver
+    from zoo.runtime.costs import costs_of
 
     what = f"device {ordinal}"
     try:
@@ -148,10 +151,37 @@ def _device(zoo: Zoo, ordinal: int) -> Finding:
         "kernels": fitting, "archs": used,
     }  # fmt: skip
     words = f"{device.name}, compute capability {capability}, {count(device.multiprocessors, 'multiprocessor')}"
+    try:
+        if (place := place_in_force()) is not None:
+            costs_of(place, device)
+    except ZooError as error:
+        return Finding("no", what, f"{words}: {error}", facts)
     if not fitting:
         shipped = sorted({arch for kernel in kernels for arch in kernel.archs})
         return Finding("no", what, f"{words}: no cubin runs on it, the zoo ships {', '.join(shipped)}", facts)
     return Finding("ok", what, f"{words}: {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}", facts)
+
+
+def _costs(zoo: Zoo) -> Finding:
+    """The file of costs in force."""
+    from zoo.cli.text import count
+    from zoo.contract.costs import VARIABLE, place_in_force, read_costs
+    from zoo.errors import ZooError
+
+    place = place_in_force()
+    if place is None:
+        return Finding("-", "costs", f"those of the release; {VARIABLE} names no file of `zoo tune`", {"file": None})
+    facts: dict[str, Any] = {"file": str(place)}
+    try:
+        costs = read_costs(place)
+    except ZooError as error:
+        return Finding("no", "costs", str(error), facts)
+    known = [kernel for name in costs.kernels if (kernel := zoo.manifest.kernel(name)) is not None]
+    used = sum(any(costs.applied(kernel, arch) for arch in kernel.archs) for kernel in known)
+    facts |= {"chip": costs.chip, "multiprocessors": costs.multiprocessors, "kernels": used, "stale": len(costs.kernels) - used}
+    others = f"; {count(len(costs.kernels) - used, 'kernel')} of other cubins or costs not used: run `zoo tune` again"
+    words = f"{count(used, 'kernel')} measured on {costs.chip}, by {place}"
+    return Finding("ok", "costs", words + (others if len(costs.kernels) > used else ""), facts)
 
 
 def _emulator(zoo: Zoo) -> Finding:

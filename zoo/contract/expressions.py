@@ -75,6 +75,12 @@ class Expression:
         self.text = str(text)
         self.code, self.names = _parsed(self.text)
 
+    def of_code(self, code: Code) -> Expression:
+        """This expression with other code: a part of it, or what is left of it where some values are known."""
+        made = object.__new__(Expression)
+        made.text, made.code, made.names = self.text, code, self.names
+        return made
+
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
 

@@ -27,14 +27,14 @@ MOST_KERNELS = 1024
 
 def _parsed(text: str, pinned: bool) -> Any:
     """JSON without NaN and Infinity, and without a key that comes twice: of two readers each might take another."""
-    return json.loads(text, parse_constant=_no_number, object_pairs_hook=None if pinned else _once)
+    return json.loads(text, parse_constant=_no_number, object_pairs_hook=None if pinned else once)
 
 
 def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

@@ -338,7 +338,7 @@ class _Resolution:
             ):
                 continue
             fitting = variant
-            values = {**self.values, **variant.constants}
+            values = {**self.values, **variant.symbols}
             if variant.when.evaluate(values):
                 cost = variant.cost.evaluate(values)
                 if best is None or cost < best_cost:
@@ -357,7 +357,7 @@ class _Resolution:
 
     # 10. the launch
     def _launch(self, variant: Variant) -> Launch:
-        rule, values = variant.launch, {**self.values, **variant.constants}
+        rule, values = variant.launch, {**self.values, **variant.symbols}
         grid = tuple(expression.evaluate(values) for expression in rule.grid)
         for axis, extent, limit in zip("xyz", grid, limits.GRID, strict=True):
             if not 0 <= extent <= limit:

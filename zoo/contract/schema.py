@@ -40,7 +40,7 @@ from zoo.contract.names import FIELDS
 from zoo.contract.tensor_map import DTYPES as MAP_DTYPES
 from zoo.contract.tensor_map import L2_PROMOTIONS, OUT_OF_BOUNDS_FILLS, SWIZZLES
 
-SCHEMA = 4  # of the manifest; a reader refuses another
+SCHEMA = 5  # of the manifest; a reader refuses another
 
 ACCESS = ("read", "write", "read_write", "workspace")
 SCALAR_DTYPES = ("i32", "i64", "f32")
@@ -275,6 +275,7 @@ class LaunchRule:
 
 
 _CONSTANTS = TableOf(_INT32, "integers", _A_SYMBOL)
+_NUMBERS = TableOf(Whole(0, (1 << 31) - 1), "whole numbers", _A_SYMBOL)
 _WHEN = says(Formula(), "The variant is for calls where this holds.", default="1")
 _COST = says(Formula(), "The smallest wins among variants that hold, the first among equals.", default="0")
 
@@ -294,6 +295,7 @@ class Variant:
     )
     options: dict[str, str] = field(metadata=says(TableOf(Text(), "values"), "The value of each compiled option."))
     constants: dict[str, int] = field(metadata=says(_CONSTANTS, "The tile's."))
+    numbers: dict[str, int] = field(metadata=says(_NUMBERS, "What `cost` and the launch read by name: measured on a GPU."))
     launch: LaunchRule = field(metadata=says(Text("the name of a launch"), "How it is started: the name of one of `launches`."))
     when: Expression = field(metadata=_WHEN)
     cost: Expression = field(metadata=_COST)
@@ -310,6 +312,11 @@ class Variant:
     stack: int = field(metadata=says(_COUNT, "Of a thread, in bytes."))
     spill_stores: int = field(metadata=says(_COUNT, "Bytes of registers that the compiler had to store elsewhere."))
     spill_loads: int = field(metadata=says(_COUNT, "Bytes of them that it reads back."))
+
+    @cached_property
+    def symbols(self) -> dict[str, int]:
+        """What this variant's expressions read besides what the call says."""
+        return {**self.constants, **self.numbers}
 
     def __repr__(self) -> str:
         return f"<variant {self.name} for {self.arch}>"
@@ -329,6 +336,9 @@ class Tile:
     )
     constants: dict[str, int] = field(
         metadata=says(_CONSTANTS, "`static constexpr int` of the translation unit, and symbols of this tile's expressions.", default={})
+    )
+    numbers: dict[str, int] = field(
+        metadata=says(_NUMBERS, "What `cost` and the launch read by name. A file of `costs` gives them.", default={})
     )
     launch: str = field(metadata=says(Text("the name of a launch"), "How its variants are started: `[launch.<name>]`.", default="default"))
     when: str = field(metadata=_WHEN)

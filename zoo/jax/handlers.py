@@ -27,6 +27,7 @@ from zoo.jax.described import Described, Part
 from zoo.packaged import packaged
 from zoo.runtime import driver
 from zoo.runtime.arrays import ptr, view
+from zoo.runtime.costs import kernel_on
 from zoo.runtime.multiprocessors import multiprocessors
 from zoo.runtime.recent import Recent
 
@@ -105,7 +106,9 @@ def launches(call: Described) -> list[tuple[driver.Device, Launch]]:
     """The call on each device that is in use, as far as addresses do not matter."""
     kernel, values = packaged.kernel(call.kernel), {**call.arrays(), **dict(call.settings)}
     devices = map(driver.device, _devices_in_use())
-    return [(device, resolve(kernel, values, device.capability, device.multiprocessors, call.variant)) for device in devices]
+    return [
+        (device, resolve(kernel_on(kernel, device), values, device.capability, device.multiprocessors, call.variant)) for device in devices
+    ]
 
 
 def _devices_in_use() -> list[int]:

@@ -170,7 +170,7 @@ def _launch_problems(kernel: Kernel, variant: Variant, compiled: CubinKernel) ->
 
 def known_values(kernel: Kernel, variant: Variant) -> dict[str, int]:
     """What expressions read that does not depend on the call: constants, and flags of what the variant fixes."""
-    values = dict(variant.constants)
+    values = dict(variant.symbols)
     for name, chosen in variant.options.items():
         values.update({f"{name}.{value}": int(chosen == value) for value in kernel.options[name].values})
     for name, argument in kernel.arguments.items():

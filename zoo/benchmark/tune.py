@@ -1,0 +1,110 @@
+"""Measures the tiles of kernels on one chip: draws calls, times the variants that may be fastest, and fits the numbers of their costs."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from zoo.benchmark.drawn_calls import DrawnCall, drawn_calls
+from zoo.benchmark.fit import Timed, fitted
+from zoo.benchmark.graphs import Replay, in_turns, repeated
+from zoo.benchmark.measure import RotatingOperands, cache_bytes
+from zoo.catalog import Zoo
+from zoo.contract.costs import tunable, with_numbers
+from zoo.contract.manifest import Kernel
+from zoo.contract.resolve import pick_arch
+from zoo.runtime import driver
+from zoo.runtime.streams import stream
+
+_SEED = 1
+_FEWEST, _MOST = 8, 40  # calls of a kernel
+_ROUNDS = 5  # of timing all variants of a call
+_OFFERED = 8  # drawn calls of which the most informative one is timed
+
+
+class Timer(Protocol):
+    def nanoseconds(self, kernel: Kernel, call: DrawnCall) -> Mapping[str, float]:
+        """The time of each variant that `call.costs` names."""
+
+
+class Chip(Protocol):
+    """What a `driver.Device` says."""
+
+    @property
+    def capability(self) -> tuple[int, int]: ...
+
+    @property
+    def multiprocessors(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Tuned:
+    kernel: Kernel  # with the numbers that were found
+    calls: int
+    lost_before: float  # by choices with the numbers of before, over the fastest variants of the timed calls: 0.02 is 2 %
+    lost: float  # by choices with the numbers that were found
+
+
+def tune(kernel: Kernel, chip: Chip, timer: Timer, seconds: float, now: Callable[[], float] = time.monotonic) -> Tuned | None:
+    """A kernel's numbers from as many calls as `seconds` allow. None for a kernel without a choice."""
+    end, calls, arch = now() + seconds, list[Timed](), pick_arch(kernel.archs, chip.capability) or ""
+    for call in _balanced(drawn_calls(kernel, chip.capability, chip.multiprocessors, _SEED)):
+        calls.append(Timed(call.values, timer.nanoseconds(kernel, call)))
+        if len(calls) == _MOST or (len(calls) >= _FEWEST and now() > end):
+            break
+    if not calls:
+        return None
+    found = with_numbers(kernel, arch, fitted(kernel, arch, calls))
+    return Tuned(found, len(calls), lost(kernel, arch, calls), lost(found, arch, calls))
+
+
+def lost(kernel: Kernel, arch: str, calls: Sequence[Timed]) -> float:
+    """How much longer the variants take that costs choose than the fastest ones, on average: 0.02 is 2 %."""
+    variants, ratios = {one.name: one for one in tunable(kernel, arch)}, []
+    for call in calls:
+        costs = {name: variants[name].cost.evaluate({**call.values, **variants[name].symbols}) for name in call.nanoseconds}
+        ratios.append(call.nanoseconds[min(costs, key=costs.__getitem__)] / min(call.nanoseconds.values()))
+    return statistics.geometric_mean(ratios) - 1
+
+
+class GraphTimer:
+    """Times variants as `zoo bench` times a kernel, with fewer rounds."""
+
+    def __init__(self, zoo: Zoo, device: driver.Device):
+        self._zoo, self._device = zoo, device
+
+    def nanoseconds(self, kernel: Kernel, call: DrawnCall) -> dict[str, float]:
+        with self._device.current():
+            ordinal, replays = self._device.ordinal, dict[str, Replay]()
+            own, operands = stream(ordinal).handle, RotatingOperands(call.arrays, call.keywords, ordinal, cache_bytes(self._device))
+            try:
+                for name, cost in call.costs.items():
+                    replays[name] = Replay(repeated(operands.plans(self._zoo, kernel.name, name, own), cost / 1e3), own)
+                return {name: 1e3 * time for name, time in in_turns(replays, _ROUNDS).items()}
+            finally:
+                for replay in replays.values():
+                    replay.close()
+
+
+def shares(variants: Sequence[int], seconds: float) -> Iterator[float]:
+    """The seconds of each kernel, by how many variants it has. A kernel's unused seconds go to the kernels after it."""
+    began = time.monotonic()
+    for done in itertools.accumulate(variants):
+        yield began + seconds * done / sum(variants) - time.monotonic()
+
+
+def _balanced(calls: Iterator[DrawnCall]) -> Iterator[DrawnCall]:
+    """Of a few calls at a time the one whose variants were timed least."""
+    timed = Counter[str]()
+    offered = list(itertools.islice(calls, _OFFERED))
+    while offered:
+        best = max(offered, key=lambda call: sum(1 / (1 + timed[name]) ** 2 for name in call.costs))
+        timed.update(best.costs)
+        yield best
+        offered.remove(best)
+        offered += itertools.islice(calls, 1)
