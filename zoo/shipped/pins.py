@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "6c66bcb19ddd22d342b89b172001a8831359dac660ac0a3821dc7d64ed942fea"
+MANIFEST_SHA256 = "161208cea0f88dba631fe8c77f31dcb49f15caf1d0775e039329df1defe6a688"

@@ -146,6 +146,12 @@ def uniform(ins, warp, slot, lanes):
 _loaded = False
 
 
+def need_all(ins, warp, lanes):
+    """Of an instruction of the whole warp."""
+    if lanes != FULL:
+        ins.report(warp, lanes, "divergent-aligned", f"lanes {FULL & ~lanes:#010x} do not take part: the result is undefined")
+
+
 def load_tables():
     """Import every module of this package once, which fills TABLE."""
     global _loaded

@@ -8,8 +8,8 @@ Fragments of lane l, element i:
 
 import numpy as np
 
+from . import need_all
 from .arithmetic import fma_f64
-from .mma_sync import need_all
 
 _LANE = np.arange(32)
 

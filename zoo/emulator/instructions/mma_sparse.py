@@ -1,8 +1,8 @@
 """mma.sp: mma.sync where A is sparse. A holds the stored half of its elements, in the fragments of a dense A of half the depth."""
 
 from .. import arithmetic, number_formats, sparsity
-from . import instruction, put_rows
-from .mma_sync import block_scales, c_matrix, checked_scales, codes_of, d_registers, integers_of, need_all, words_of_a, words_of_b
+from . import instruction, need_all, put_rows
+from .mma_sync import block_scales, c_matrix, checked_scales, codes_of, d_registers, integers_of, words_of_a, words_of_b
 
 # bits of an element in a register, and the depths K
 _SHAPES = {

@@ -11,7 +11,8 @@ import functools
 import numpy as np
 
 from .. import arithmetic, number_formats
-from . import FULL, instruction, put_rows
+from . import instruction, need_all, put_rows
+from .mma_double import mma_f64
 
 _LANE = np.arange(32)
 _C_ROWS = np.stack([_LANE // 4 + 8 * (j // 2) for j in range(4)])
@@ -107,8 +108,6 @@ def mma(ins):
     saturate = ins.flag("satfinite")
     types = ins.types()
     if types == ["f64"] * 4:
-        from .mma_double import mma_f64
-
         return mma_f64(ins, m, n, depth)
     if len(types) != (5 if scaled else 4):
         ins.unsupported(f"it names {len(types)} types")
@@ -231,8 +230,3 @@ def _check_counts(ins, a, depth, result, d_rows, a_rows, b_rows, c_rows):
     found = tuple(map(len, (d_rows, a_rows, b_rows, c_rows)))
     if found != expected:
         ins.unsupported(f"it has {found} registers in D, A, B, C; the shape needs {expected}")
-
-
-def need_all(ins, warp, lanes):
-    if lanes != FULL:
-        ins.report(warp, lanes, "divergent-aligned", f"lanes {FULL & ~lanes:#010x} do not take part: the result is undefined")

@@ -8,8 +8,8 @@ import numpy as np
 
 from .. import arithmetic, memory, number_formats
 from ..memory import SHARED_BASE
-from . import instruction
-from .mma_sync import integers_of, need_all
+from . import instruction, need_all
+from .mma_sync import integers_of
 
 _SHAPES = {
     "f16": ((16, 16, 16), (32, 8, 16), (8, 32, 16)), "bf16": ((16, 16, 16), (32, 8, 16), (8, 32, 16)),
