@@ -44,7 +44,7 @@ def kernel(formats):
 
 def variant(sharing=True):
     cluster = tuple(map(Expression, ("SPLITS" if sharing else "2", "1", "1")))
-    return SimpleNamespace(name="any", constants={}, dtypes={}, options={}, launch=SimpleNamespace(cluster=cluster))
+    return SimpleNamespace(name="any", constants={}, symbols={}, dtypes={}, options={}, launch=SimpleNamespace(cluster=cluster))
 
 
 def executor(product=gemm_block_scaled, finish=finished, change=None, change_scales=None):

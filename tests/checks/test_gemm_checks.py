@@ -49,7 +49,7 @@ def kernel(grouping):
 
 def variant(splits=1, dtype="bf16", indexed=0, moved=0):
     constants = {"SPLITS": splits, "INDEXED": indexed, "USES_WORKSPACE": moved}
-    return SimpleNamespace(arch="sm_90a", dtypes={"d": dtype}, constants=constants, options={})
+    return SimpleNamespace(arch="sm_90a", dtypes={"d": dtype}, constants=constants, symbols=constants, options={})
 
 
 def executor(product=remembered_product, rows_too_many=0, other_group=0, forget=None, none_is_the_last=False, refuses_to_split=True):

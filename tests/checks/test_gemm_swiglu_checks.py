@@ -111,7 +111,7 @@ def described(grouping, epilogue, splits=1, by_index=False, arch="sm_90a", any_a
         name=f"gemm.fp8b128.{grouping}.{epilogue}", fields=fields, arguments=arguments, options=("gates", "scaling", "batch_invariant")
     )
     constants = {"SPLITS": splits, "GROUPING": 3 * by_index, "ANY_ACTIVATION": any_activation}
-    return kernel, SimpleNamespace(dtypes={}, constants=constants, options={}, arch=arch)
+    return kernel, SimpleNamespace(dtypes={}, constants=constants, symbols=constants, options={}, arch=arch)
 
 
 def problems(grouping, epilogue, **chosen):

@@ -10,7 +10,8 @@ import numpy as np
 from . import number_formats
 
 _ONE_OF_TWO = (0b0100, 0b1110)
-_ORDERED = (0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b0110, 0b1110)  # what the manual allows where order counts; it has 2, 1 too
+# What the manual allows where order counts. For tcgen05.mma it has 2, 1 too.
+_ORDERED = {"mma": (0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110), "tcgen05": (0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b0110, 0b1110)}
 
 
 def nibbles_of(words16):
@@ -54,7 +55,7 @@ def _problem(nibbles, left, bits, ordered):
     if bits == 32:
         wrong, rule = ~np.isin(nibbles, _ONE_OF_TWO), "0b0100 or 0b1110"
     elif ordered:
-        wrong, rule = ~np.isin(nibbles, _ORDERED), "two indices in increasing order"
+        wrong, rule = ~np.isin(nibbles, _ORDERED[ordered]), "two indices in increasing order"
     else:
         wrong, rule = nibbles & 3 == nibbles >> 2, "two different indices"
     wrong &= (left != 0).reshape(*nibbles.shape, -1).any(axis=2)
@@ -73,10 +74,10 @@ def columns_of(nibbles, bits):
     return columns if bits > 4 else (2 * columns[:, :, None] + np.arange(2)).reshape(len(nibbles), -1)
 
 
-def multiply(left, nibbles, bits, right, addend, product, report, *, format=None, ordered=False):
+def multiply(left, nibbles, bits, right, addend, product, report, *, format=None, ordered=None):
     """product(A, B, C, rows) where A has the stored elements (rows, K / 2) and B (columns, K); report(sentence) of metadata without meaning.
 
-    format: of B's codes, if they are no integers. Zeros stand for the elements that are not stored. They would make NaN of an infinity
+    ordered: the instruction whose metadata is in order, if it must be. format: of B's codes, if they are no integers. Zeros stand for the elements that are not stored. They would make NaN of an infinity
     in B that the hardware skips: then each row is multiplied alone, by those elements of B that it meets.
     """
     problem = _problem(nibbles, left, bits, ordered)

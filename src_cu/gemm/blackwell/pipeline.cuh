@@ -18,17 +18,17 @@ namespace zoo {
 
 // Which tiles a cluster computes. The first tile follows from blockIdx.
 //
-//     one_tile          no other: the grid has a cluster for each tile
+//     one_tile          the first tile alone: the grid has a cluster for each tile
 //     launch_control    tiles of clusters that have not been launched: the grid has a cluster for each tile
-//     strides           every gridDim-th tile. Groups of rows have fewer tiles than they have room for, and only the device knows how many
+//     strides           every gridDim-th tile, until there is none. Only the device knows how many tiles the groups of rows have
 enum class Walk { one_tile, launch_control, strides };
 
 __device__ __forceinline__ Walk walk_of(bool persistent, bool has_groups) {
     return !persistent ? Walk::one_tile : has_groups ? Walk::strides : Walk::launch_control;
 }
 
-// Launch control: the first CTA requests a tile when it has copied half of a tile's operands. This is early enough for the response to come before
-// the other half is copied, and so late that multiprocessors that start late get tiles, too. Every role of every CTA reads each response.
+// Launch control: the first CTA requests a tile when it has copied half of a tile's operands. The response comes before the other half is copied,
+// if K is not short, and multiprocessors that start late still get tiles. Every role of every CTA reads each response.
 template <class Tile>
 struct NextTile {
     // Warps of a cluster that read a response: two producers and the epilogue warps in each CTA, and the MMA warp.

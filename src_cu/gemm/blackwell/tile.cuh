@@ -86,7 +86,7 @@ struct BlockScaledTile {
     struct alignas(128) ScaleStage {
         uint8_t mma_a[SCALE_BYTES], mma_b[MMA_B_SCALE_TILES][SCALE_BYTES];
     };
-    // One fewer for pairs of nvfp4, because shared memory ends.
+    // One fewer where STAGES stages of scales do not fit, as in pairs of nvfp4.
     static constexpr int SCALE_STAGES = STAGES * int(sizeof(Stage) + sizeof(ScaleStage)) <= STAGES_BYTES ? STAGES : STAGES - 1;
 
     Stage stages[STAGES];
@@ -127,13 +127,13 @@ using MmaFormat =
 template <class Tile>
 struct BlockRing : Ring<Tile::STAGES> {
     static constexpr uint32_t FEWER = Tile::STAGES - Tile::SCALE_STAGES;
-    uint32_t counted = 0;
+    uint32_t scale_index = 0;
 
-    __device__ __forceinline__ uint32_t scale_stage() const { return FEWER == 0 ? this->stage : counted; }
+    __device__ __forceinline__ uint32_t scale_stage() const { return FEWER == 0 ? this->stage : scale_index; }
 
     __device__ __forceinline__ void advance() {
         Ring<Tile::STAGES>::advance();
-        if constexpr (FEWER > 0) counted = counted + 1 == Tile::SCALE_STAGES ? 0 : counted + 1;
+        if constexpr (FEWER > 0) scale_index = scale_index + 1 == Tile::SCALE_STAGES ? 0 : scale_index + 1;
     }
 
     // Waits until the MMAs have read the K block whose scales this K block overwrites: SCALE_STAGES before.

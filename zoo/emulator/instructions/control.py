@@ -769,8 +769,15 @@ def fence(ins):
         return _proxy_fence(ins)
     kind = ins.choice("sc", "acq_rel", "acquire", "release", default="acq_rel")
     ins.choice("cta", "cluster", "gpu", "sys", default="gpu")
-    ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
+    _restriction(ins, kind)
     return lambda warp, lanes: clocks.fence(warp, lanes, kind != "release", kind != "acquire")
+
+
+def _restriction(ins, kind):
+    """To shared memory, which is all that the checks look at."""
+    space = ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
+    if space not in (None, {"release": "sync_restrict::shared::cta", "acquire": "sync_restrict::shared::cluster"}.get(kind)):
+        ins.unsupported(".release goes with shared::cta, .acquire with shared::cluster")
 
 
 def _proxy_fence(ins):
@@ -781,8 +788,7 @@ def _proxy_fence(ins):
 
         return proxy_fence(ins)
     if ins.flag("async::generic"):
-        ins.choice("acquire", "release")
-        ins.choice("sync_restrict::shared::cta", "sync_restrict::shared::cluster", default=None)
+        _restriction(ins, ins.choice("acquire", "release"))
         ins.choice("cta", "cluster", "gpu", "sys")
     elif not ins.flag("async"):
         ins.unsupported("this proxy")

@@ -81,7 +81,7 @@ def mma_sparse(ins):
         codes_a, codes_b = codes_of(left, a, containers), codes_of(right, b, containers)
         total = sparsity.multiply(
             codes_a, nibbles, 4 if fp4 else bits, codes_b, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
-            format=number_formats.FORMATS.get(b), ordered=ordered,
+            format=number_formats.FORMATS.get(b), ordered="mma" if ordered else None,
         )  # fmt: skip
         put_rows(warp, d_rows, d_registers(total, result), lanes)
 

@@ -437,7 +437,7 @@ def _sparse_product(ins, warp, lanes, ctas, what, lanes_of_rows, column, left, r
 
     return sparsity.multiply(
         left, nibbles, bits, right, addend, product, lambda problem: ins.report(warp, lanes, "arithmetic", problem),
-        format=None if isinstance(what.b, str) else what.b, ordered=True,
+        format=None if isinstance(what.b, str) else what.b, ordered="tcgen05",
     )  # fmt: skip
 
 

@@ -14,8 +14,9 @@ __device__ __forceinline__ void store_chunk(const Finish& finish, const TileWork
     if constexpr (Tile::SWAPPED) {
         if (lane >= work.columns) return;
         const int row = work.row + first, column = work.column + lane, count = work.rows - first;
+        // Rows that the tile does not have hold arbitrary sums.
 #pragma unroll
-        for (int i = 0; i < Tile::CHUNK; i++) sums[i] = i < count ? sums[i] : 0;  // else they are of rows that nobody copied
+        for (int i = 0; i < Tile::CHUNK; i++) sums[i] = i < count ? sums[i] : 0;
         finish.finish_rows(sums, row, work.group, column, count);
         finish.store_rows(sums, row, column, count);
     } else {

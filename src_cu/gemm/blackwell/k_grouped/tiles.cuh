@@ -20,7 +20,7 @@ struct KGroupedTiles {
     static constexpr int BYTE_ELEMENTS = Format::K_BLOCK_ELEMENTS / K_BLOCK_BYTES;
     const int* ends;
     int count, M, N, weights;
-    bool skips_empty;  // groups without columns of K have no tiles
+    bool skips_empty;  // groups without columns of K have no tiles: a walk in strides would end there
 
     __device__ __forceinline__ bool at(int index, TileWork& work) const {
         const int rows = ceil_div(M, Tile::TOKENS), columns = ceil_div(N, weights), group = index / (rows * columns);

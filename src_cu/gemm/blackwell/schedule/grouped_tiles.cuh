@@ -38,7 +38,7 @@ struct MaskedGroups {
     __device__ __forceinline__ int scale_tiles(int) const { return ceil_div(rows, SCALE_TILE_ROWS); }
 };
 
-// The walk goes on where the previous tile was: indices grow from call to call.
+// The walk goes on where the previous tile was: with several groups, indices grow from call to call.
 template <class Tile, class Groups>
 struct GroupedTiles {
     static constexpr uint32_t ALL = 0xFFFFFFFF;
