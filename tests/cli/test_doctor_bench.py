@@ -124,7 +124,7 @@ def test_bench_refuses_in_words(with_stand_in, arguments, reason):
     [
         (("--shape", "128,33"), "K must be a multiple of 32 (K % 32 == 0, with K = 33)"),
         (("--shape", "64,64", "--shape", "0,64"), "nothing is launched at M = 0, K = 64"),
-        (("--set", "rounding=up"), "rounding is one of floor, rceil, not 'up'"),
+        (("--set", "rounding=up"), "rounding is one of floor, rceil, even, ceil, not 'up'"),
         (("--variant", "none"), "variant 'none' does not exist"),
     ],
 )

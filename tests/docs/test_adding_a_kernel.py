@@ -127,4 +127,7 @@ def test_an_example_of_the_language_is_a_table(tmp_path, example):
 
 def test_costs_by_a_formula_are_expressions(tmp_path):
     (table,) = tables_of(tmp_path, "Formulas")
-    assert [tile.cost for tile in table.tiles] == ["1400 + (ceil_div(N, 2 * 256)) * 300", "1400 + (ceil_div(N, 2 * 32)) * 100"]
+    assert [(tile.cost, tile.numbers) for tile in table.tiles] == [
+        ("start + (ceil_div(N, 2 * 256)) * turn", {"start": 1400, "turn": 300}),
+        ("start + (ceil_div(N, 2 * 32)) * turn", {"start": 1400, "turn": 100}),
+    ]
