@@ -13,7 +13,7 @@ from tests.capi.package import export_and_compile, make_directory, sanitizer_set
 from tests.capi.problems import Maker, Problem
 from tests.contract.entries import entry
 from tests.recorder import environment
-from zoo.contract.costs import SCHEMA, Costs, measured, read_costs, refuse_other_chip, text_of, with_numbers
+from zoo.contract.costs import SCHEMA, Costs, as_measured, read_costs, refuse_other_chip, text_of, with_numbers
 from zoo.contract.manifest import Kernel, Manifest
 from zoo.contract.resolve import resolve
 from zoo.errors import IntegrityError
@@ -42,7 +42,7 @@ def text_for(kernel: Kernel, chip: str = CHIP, multiprocessors: int = MULTIPROCE
     """A file by which `large` is cheaper."""
     numbers = {one.name: {"turn": 10 if one.name.endswith("_large") else 30, "call": 100} for one in kernel.variants if one.arch == ARCH}
     tuned = with_numbers(kernel, ARCH, numbers)
-    return text_of(Costs(SCHEMA, chip, multiprocessors, {NAME: measured(tuned, ARCH)}))
+    return text_of(Costs(SCHEMA, chip, multiprocessors, {NAME: as_measured(tuned, ARCH)}))
 
 
 def problem_of(kernel: Kernel) -> Problem:

@@ -15,11 +15,11 @@ import pytest
 from tests.recorder import python
 from tests.small_zoo import small_zoo
 from zoo.benchmark.drawn_calls import drawn_calls
-from zoo.benchmark.fit import Timed, cost_of_numbers
+from zoo.benchmark.fit import TimedCall, cost_of_numbers
 from zoo.benchmark.tune import Tuned, lost, shares, tune
 from zoo.cli.doctor import _costs
 from zoo.cli.tune import _tune
-from zoo.contract.costs import SCHEMA, Costs, measured, read_costs, text_of, tunable, with_numbers
+from zoo.contract.costs import SCHEMA, Costs, as_measured, read_costs, text_of, tunable, with_numbers
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Kernel
 from zoo.errors import IntegrityError
@@ -74,7 +74,7 @@ def unseen(name: str, multiprocessors: int, count: int = 60) -> list:
 
 
 def lost_on_unseen(kernel: Kernel, truth: Kernel, multiprocessors: int) -> float:
-    return lost(kernel, ARCH, [Timed(call.values, times(truth, call)) for call in unseen(kernel.name, multiprocessors)])
+    return lost(kernel, ARCH, [TimedCall(call.values, times(truth, call)) for call in unseen(kernel.name, multiprocessors)])
 
 
 def tuned(kernel: Kernel, truth: Kernel, multiprocessors: int, calls: int = 16) -> Tuned:
@@ -102,7 +102,7 @@ def test_a_chip_of_few_multiplications_takes_no_tile_that_only_a_full_rate_pays_
     slow = on_a_slow_chip(kernel)
     found = tuned(kernel, slow, 78, 16).kernel
     calls = list(itertools.islice(drawn_calls(kernel, CAPABILITY, 78, UNSEEN), 40))
-    seen = [Timed(call.values, times(slow, call)) for call in calls]
+    seen = [TimedCall(call.values, times(slow, call)) for call in calls]
     assert lost(kernel, ARCH, seen) > 0.05, "or the made-up chip would prove nothing"
     assert lost(found, ARCH, seen) < 0.01
     assert max(lost(found, ARCH, [one]) for one in seen) < 0.1
@@ -194,7 +194,7 @@ def test_a_kernel_without_measured_tiles_is_refused_in_words(tuned_file):
 def test_numbers_of_a_kernel_are_used_for_all_of_its_cubins_or_for_none():
     """A rebuilt cubin judged by old numbers, or two chips compared with each other, would be a wrong choice."""
     kernel = packaged.kernel(FEW)
-    whole = measured(on_a_slow_chip(kernel), ARCH)
+    whole = as_measured(on_a_slow_chip(kernel), ARCH)
     first = next(iter(whole))
 
     def applied(**changed):
@@ -215,7 +215,7 @@ def test_no_evidence_is_written(tuned_file, tmp_path, monkeypatch):
 
 def write(path, name, chip, multiprocessors):
     kernel = packaged.kernel(name)
-    path.write_text(text_of(Costs(SCHEMA, chip, multiprocessors, {name: measured(on_a_slow_chip(kernel), ARCH)})))
+    path.write_text(text_of(Costs(SCHEMA, chip, multiprocessors, {name: as_measured(on_a_slow_chip(kernel), ARCH)})))
     return path
 
 
@@ -277,7 +277,7 @@ def test_the_loader_chooses_by_the_file_that_the_environment_names(stand_in, tmp
     kernel, place = packaged.kernel(FEW), tmp_path / "costs.json"
     for cheap in ("bf16_t192", "bf16_t256"):
         numbers = {one.name: dict.fromkeys(one.numbers, 1 if one.name == cheap else 1000) for one in tunable(kernel, ARCH)}
-        found = measured(with_numbers(kernel, ARCH, numbers), ARCH)
+        found = as_measured(with_numbers(kernel, ARCH, numbers), ARCH)
         place.write_text(text_of(Costs(SCHEMA, "Recorder 9.0", 132, {FEW: found})))
         monkeypatch.setenv("ZOO_COSTS", str(place))
         assert python(stand_in, PREPARED).stdout.strip() == cheap

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from zoo.benchmark.drawn_calls import DrawnCall, drawn_calls
-from zoo.benchmark.fit import Timed, fitted
+from zoo.benchmark.fit import TimedCall, fitted
 from zoo.benchmark.graphs import Replay, in_turns, repeated
 from zoo.benchmark.measure import RotatingOperands, cache_bytes
 from zoo.catalog import Zoo
@@ -52,9 +52,9 @@ class Tuned:
 
 def tune(kernel: Kernel, chip: Chip, timer: Timer, seconds: float, now: Callable[[], float] = time.monotonic) -> Tuned | None:
     """A kernel's numbers from as many calls as `seconds` allow. None for a kernel without a choice."""
-    end, calls, arch = now() + seconds, list[Timed](), pick_arch(kernel.archs, chip.capability) or ""
+    end, calls, arch = now() + seconds, list[TimedCall](), pick_arch(kernel.archs, chip.capability) or ""
     for call in _balanced(drawn_calls(kernel, chip.capability, chip.multiprocessors, _SEED)):
-        calls.append(Timed(call.values, timer.nanoseconds(kernel, call)))
+        calls.append(TimedCall(call.values, timer.nanoseconds(kernel, call)))
         if len(calls) == _MOST or (len(calls) >= _FEWEST and now() > end):
             break
     if not calls:
@@ -63,7 +63,7 @@ def tune(kernel: Kernel, chip: Chip, timer: Timer, seconds: float, now: Callable
     return Tuned(found, len(calls), lost(kernel, arch, calls), lost(found, arch, calls))
 
 
-def lost(kernel: Kernel, arch: str, calls: Sequence[Timed]) -> float:
+def lost(kernel: Kernel, arch: str, calls: Sequence[TimedCall]) -> float:
     """How much longer the variants take that costs choose than the fastest ones, on average: 0.02 is 2 %."""
     variants, ratios = {one.name: one for one in tunable(kernel, arch)}, []
     for call in calls:

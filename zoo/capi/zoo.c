@@ -1831,7 +1831,7 @@ static void skip_blanks(costs_reader *file)
     while (file->at < file->end && (*file->at == ' ' || *file->at == '\t' || *file->at == '\n' || *file->at == '\r')) file->at++;
 }
 
-static bool take(costs_reader *file, char wanted)
+static bool skip_char(costs_reader *file, char wanted)
 {
     skip_blanks(file);
     if (file->at == file->end || *file->at != wanted) return false;
@@ -1841,17 +1841,17 @@ static bool take(costs_reader *file, char wanted)
 
 static bool read_text(costs_reader *file, span *text)
 {
-    if (!take(file, '"')) return false;
+    if (!skip_char(file, '"')) return false;
     text->start = file->at;
     for (; file->at < file->end && *file->at != '"'; file->at++)
         if (*file->at < ' ' || *file->at > '~' || *file->at == '\\') return false;
     text->length = (size_t)(file->at - text->start);
-    return take(file, '"');
+    return skip_char(file, '"');
 }
 
 static bool read_whole(costs_reader *file, int64_t *number)
 {
-    if (take(file, '0')) return (*number = 0, true);
+    if (skip_char(file, '0')) return (*number = 0, true);
     for (*number = 0; file->at < file->end && *file->at >= '0' && *file->at <= '9'; file->at++)
         if ((*number = 10 * *number + (*file->at - '0')) > INT32_MAX) return false;
     return *number > 0;
@@ -1860,8 +1860,8 @@ static bool read_whole(costs_reader *file, int64_t *number)
 /* The next key of an object; false at its end, and where there is none (`*fine` is false then). */
 static bool next_key(costs_reader *file, int *count, span *key, bool *fine)
 {
-    if (!*fine || take(file, '}')) return false;
-    *fine = (!*count || take(file, ',')) && read_text(file, key) && take(file, ':');
+    if (!*fine || skip_char(file, '}')) return false;
+    *fine = (!*count || skip_char(file, ',')) && read_text(file, key) && skip_char(file, ':');
     ++*count;
     return *fine;
 }
@@ -1870,7 +1870,7 @@ static bool next_key(costs_reader *file, int *count, span *key, bool *fine)
 static bool read_numbers(costs_reader *file, const zoo_kernel *kernel, const zoo_variant *variant, int64_t *numbers, bool *fits)
 {
     int count = 0, most = variant ? variant->number_count : 0;
-    bool fine = take(file, '{');
+    bool fine = skip_char(file, '{');
     int64_t number;
     for (span key; next_key(file, &count, &key, &fine);) {
         int place = 0;
@@ -1898,7 +1898,7 @@ static bool is_digest(span text, const unsigned char digest[32])
 static bool read_measured(costs_reader *file, const zoo_kernel *kernel, const zoo_variant *variant, int64_t *numbers, bool *fits)
 {
     int count = 0;
-    bool fine = take(file, '{');
+    bool fine = skip_char(file, '{');
     bool seen[3] = {false, false, false};
     for (span key, text; next_key(file, &count, &key, &fine);) {
         int which = is_word(key, "cubin") ? 0 : is_word(key, "cost") ? 1 : 2;
@@ -1915,7 +1915,7 @@ static bool read_measured(costs_reader *file, const zoo_kernel *kernel, const zo
 static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
 {
     int count = 0, arch = kernel ? pick_arch(kernel, file->device) : -1, wanted = 0;
-    bool fine = take(file, '{'), fits = true;
+    bool fine = skip_char(file, '{'), fits = true;
     int64_t **numbers = kernel ? file->device->numbers + kernel->first_variant : NULL;
     for (int index = 0; arch >= 0 && index < kernel->variant_count; index++)
         wanted += kernel->variants[index].arch == arch && kernel->variants[index].number_count > 0;
@@ -1944,7 +1944,7 @@ static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
 static bool read_kernels(costs_reader *file)
 {
     int count = 0;
-    bool fine = take(file, '{');
+    bool fine = skip_char(file, '{');
     for (span key; next_key(file, &count, &key, &fine);) {
         const zoo_kernel *kernel = NULL;
         for (int index = 0; index < zoo_kernels_count; index++)
@@ -1973,7 +1973,7 @@ static zoo_status parse_costs(const char *path, costs_reader *file)
     span chip = {NULL, 0};
     int64_t schema = -1, multiprocessors = 0;
     int count = 0;
-    bool fine = take(file, '{'), seen[4] = {false, false, false, false};
+    bool fine = skip_char(file, '{'), seen[4] = {false, false, false, false};
     for (span key; next_key(file, &count, &key, &fine);) {
         static const char *const keys[] = {"schema", "chip", "multiprocessors", "kernels"};
         int which = 0;

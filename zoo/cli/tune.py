@@ -14,7 +14,7 @@ from zoo.cli.completion import KernelName
 if TYPE_CHECKING:
     from zoo.benchmark.tune import Timer
     from zoo.catalog import Zoo
-    from zoo.contract.costs import Costs, Measured
+    from zoo.contract.costs import Costs, MeasuredVariant
     from zoo.contract.manifest import Kernel
     from zoo.runtime.driver import Device
 
@@ -51,7 +51,7 @@ def _tune(zoo: Zoo, kernels: list[Kernel], device: Device, timer: Timer, output:
     from zoo.benchmark.tune import shares, tune
     from zoo.cli.system import ended_in_order, undisturbed
     from zoo.cli.text import Steps, count, fact
-    from zoo.contract.costs import SCHEMA, VARIABLE, Costs, measured, text_of, tunable
+    from zoo.contract.costs import SCHEMA, VARIABLE, Costs, as_measured, text_of, tunable
     from zoo.contract.files import write_file
     from zoo.contract.resolve import pick_arch
 
@@ -70,7 +70,7 @@ def _tune(zoo: Zoo, kernels: list[Kernel], device: Device, timer: Timer, output:
                 if seen is None:
                     steps.end(fact("no calls", f"{kernel.name}: no drawn call has a choice of variants"))
                     continue
-                found[kernel.name] = measured(seen.kernel, archs[kernel.name])
+                found[kernel.name] = as_measured(seen.kernel, archs[kernel.name])
                 done += 1
                 loss = f"choices {100 * seen.lost:.1f} % slower than the fastest, {100 * seen.lost_before:.1f} % before"
                 steps.end(fact("tuned", f"{kernel.name}: {count(seen.calls, 'call')}; {loss}"))
@@ -81,7 +81,7 @@ def _tune(zoo: Zoo, kernels: list[Kernel], device: Device, timer: Timer, output:
             click.echo(fact("written", f"{output}: {count(len(found), 'kernel')}. Use it: export {VARIABLE}={output.absolute()}"))
 
 
-def _kept(zoo: Zoo, output: Path, device: Device) -> dict[str, dict[str, Measured]]:
+def _kept(zoo: Zoo, output: Path, device: Device) -> dict[str, dict[str, MeasuredVariant]]:
     """What the file has already for this chip and these cubins."""
     from zoo.contract.costs import read_costs, refuse_other_chip
     from zoo.contract.resolve import pick_arch

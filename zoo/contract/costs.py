@@ -39,17 +39,17 @@ class _Plain(Kind):
         return value
 
 
-class _Measured(Kind):
+class _MeasuredKind(Kind):
     """What the file says of one variant."""
 
     words = "a table: cubin, cost, numbers"
 
-    def read(self, value: Any) -> Measured:
-        return Measured(**read(Measured, value))
+    def read(self, value: Any) -> MeasuredVariant:
+        return MeasuredVariant(**read(MeasuredVariant, value))
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredVariant:
     cubin: str = field(metadata=says(_Plain(), "The cubin's sha256."))
     cost: str = field(metadata=says(_Plain(), "The expression that reads the numbers."))
     numbers: dict[str, int] = field(metadata=says(_NUMBERS, "What was measured, by name."))
@@ -65,10 +65,12 @@ class Costs:
     schema: int = field(metadata=says(Whole(0, LARGEST_NUMBER), "Of the file."))
     chip: str = field(metadata=says(Text(), "The name that the driver gives the GPU."))
     multiprocessors: int = field(metadata=says(Whole(1, LARGEST_NUMBER), "Of the GPU."))
-    kernels: dict[str, dict[str, Measured]] = field(metadata=says(TableOf(TableOf(_Measured(), "variants"), "kernels"), "By name."))
+    kernels: dict[str, dict[str, MeasuredVariant]] = field(
+        metadata=says(TableOf(TableOf(_MeasuredKind(), "variants"), "kernels"), "By name.")
+    )
 
     def applied(self, kernel: Kernel, arch: str) -> Kernel | None:
-        """The kernel with these numbers for its variants of an arch. None where the file is not for all of them."""
+        """The kernel with these numbers for its variants of an arch. None if the file lacks a variant, or a variant differs."""
         of_arch, measured = tunable(kernel, arch), self.kernels.get(kernel.name, {})
         if not of_arch or measured.keys() != {one.name for one in of_arch} or not all(measured[one.name].is_of(one) for one in of_arch):
             return None
@@ -85,9 +87,9 @@ def with_numbers(kernel: Kernel, arch: str, numbers: dict[str, dict[str, int]]) 
     return replace(kernel, variants=tuple(changed))
 
 
-def measured(kernel: Kernel, arch: str) -> dict[str, Measured]:
+def as_measured(kernel: Kernel, arch: str) -> dict[str, MeasuredVariant]:
     """What a file says of a kernel with these numbers."""
-    return {one.name: Measured(one.sha256, one.cost.text, one.numbers) for one in tunable(kernel, arch)}
+    return {one.name: MeasuredVariant(one.sha256, one.cost.text, one.numbers) for one in tunable(kernel, arch)}
 
 
 def read_costs(path: Path) -> Costs:
@@ -128,7 +130,7 @@ def text_of(costs: Costs) -> str:
     return "{\n" + head + ",\n".join(kernels) + "}}\n"
 
 
-def place_in_force() -> Path | None:
+def file_in_use() -> Path | None:
     """The file that the environment names."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None

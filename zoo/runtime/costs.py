@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from zoo.contract.costs import Costs, place_in_force, read_costs, refuse_other_chip
+from zoo.contract.costs import Costs, file_in_use, read_costs, refuse_other_chip
 from zoo.contract.resolve import pick_arch
 from zoo.contract.schema import Kernel
 from zoo.runtime import driver
@@ -13,7 +13,7 @@ from zoo.runtime import driver
 
 def kernel_on(kernel: Kernel, device: object) -> Kernel:
     """The kernel with the numbers of this device's chip. An emulated device has no chip, and the numbers of the manifest."""
-    place = place_in_force()
+    place = file_in_use()
     if place is None or not isinstance(device, driver.Device):
         return kernel
     costs_of(place, device)
