@@ -151,14 +151,14 @@ def _device(zoo: Zoo, ordinal: int) -> Finding:
         "kernels": fitting, "archs": used,
     }  # fmt: skip
     words = f"{device.name}, compute capability {capability}, {count(device.multiprocessors, 'multiprocessor')}"
-    try:
-        if (place := file_in_use()) is not None:
-            costs_of(place, device)
-    except ZooError as error:
-        return Finding("no", what, f"{words}: {error}", facts)
     if not fitting:
         shipped = sorted({arch for kernel in kernels for arch in kernel.archs})
         return Finding("no", what, f"{words}: no cubin runs on it, the zoo ships {', '.join(shipped)}", facts)
+    try:
+        if (place := file_in_use()) is not None:
+            costs_of(place, device.name, device.multiprocessors)
+    except ZooError as error:
+        return Finding("no", what, f"{words}: {error}", facts)
     return Finding("ok", what, f"{words}: {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}", facts)
 
 
