@@ -26,6 +26,7 @@ from zoo.errors import IntegrityError
 VARIABLE = "ZOO_COSTS"
 SCHEMA = 1
 LARGEST = 4 << 20
+_ADVICE = f"run `zoo tune` again, or unset {VARIABLE}"
 LARGEST_NUMBER = (1 << 31) - 1
 _NUMBERS = TableOf(Whole(1, LARGEST_NUMBER), "whole numbers")
 
@@ -92,7 +93,7 @@ def as_measured(kernel: Kernel, arch: str) -> dict[str, MeasuredVariant]:
     return {one.name: MeasuredVariant(one.sha256, one.cost.text, one.numbers) for one in tunable(kernel, arch)}
 
 
-def read_costs(path: Path) -> Costs:
+def read_costs(path: Path, advice: str = _ADVICE) -> Costs:
     """IntegrityError, with the file's name, for a file that is damaged or none of costs."""
     try:
         text = read_file(path, LARGEST).decode("ascii")
@@ -102,21 +103,22 @@ def read_costs(path: Path) -> Costs:
         if costs.schema != SCHEMA:
             raise ValueError(f"it has schema {costs.schema}, this zoo reads {SCHEMA}")
     except OSError as error:
-        _refuse(path, f"cannot be read: {error.strerror}")
+        _refuse(path, f"cannot be read: {error.strerror}", advice)
     except (ValueError, RecursionError, Malformed) as error:
-        _refuse(path, f"is damaged: {error}")
+        _refuse(path, f"is damaged: {error}", advice)
     return costs
 
 
-def _refuse(path: Path, reason: str) -> NoReturn:
-    raise IntegrityError(f"the file of costs {path} {reason}; run `zoo tune` again, or unset {VARIABLE}")
+def _refuse(path: Path, reason: str, advice: str) -> NoReturn:
+    raise IntegrityError(f"the file of costs {path} {reason}; {advice}")
 
 
-def refuse_other_chip(path: Path, costs: Costs, chip: str, multiprocessors: int) -> None:
+def refuse_other_chip(path: Path, costs: Costs, chip: str, multiprocessors: int, advice: str = _ADVICE) -> None:
     if (costs.chip, costs.multiprocessors) != (chip, multiprocessors):
         _refuse(
             path,
             f"is of {costs.chip} with {costs.multiprocessors} multiprocessors, this GPU is {chip} with {multiprocessors}",
+            advice,
         )
 
 
