@@ -86,6 +86,7 @@ CHANGED = {
     "the largest number": ('"call": 100', '"call": 2147483647'),
     "a number that is none": ('"turn": 10', '"turn": 1e1'),
     "a negative number": ('"turn": 10', '"turn": -10'),
+    "a kernel twice": (f'"{NAME}"', f'"{NAME}": {{}}, "{NAME}"'),
     "a number twice": ('"turn": 10', '"turn": 10, "turn": 10'),
     "an escape": ("_large", "\\u005flarge"),
     "a letter beyond ASCII": ("Recorder", "Recörder"),

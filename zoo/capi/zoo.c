@@ -1944,13 +1944,16 @@ static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
 static bool read_kernels(costs_reader *file)
 {
     int count = 0;
-    bool fine = skip_char(file, '{');
+    bool fine = skip_char(file, '{'), *seen = (bool *)calloc((size_t)zoo_kernels_count, sizeof(bool));
+    if (!seen) return !(file->no_memory = true);
     for (span key; next_key(file, &count, &key, &fine);) {
-        const zoo_kernel *kernel = NULL;
-        for (int index = 0; index < zoo_kernels_count; index++)
-            if (is_word(key, zoo_kernels[index].name)) kernel = &zoo_kernels[index];
-        fine = read_kernel(file, kernel);
+        int index = 0;
+        while (index < zoo_kernels_count && !is_word(key, zoo_kernels[index].name)) index++;
+        bool known = index < zoo_kernels_count;
+        fine = !(known && seen[index]) && read_kernel(file, known ? &zoo_kernels[index] : NULL);
+        if (known) seen[index] = true;
     }
+    free(seen);
     return fine;
 }
 
