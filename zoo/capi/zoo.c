@@ -1353,10 +1353,12 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         known = true;
         if (!takes(call, variant)) continue;
         fitting = variant;
-        int64_t holds, cost = 0;
+        int64_t holds = 0, cost = 0;
         set_constants(call, variant);
         zoo_status status = evaluate(call, variant->when, &holds);
         if (!status && holds) status = evaluate(call, variant->cost, &cost);
+        if (status && holds && variant->number_count)
+            say("; run `zoo tune` again, or unset ZOO_COSTS"); /* shipped numbers are too small for that */
         forget_constants(call, variant);
         if (status) return status;
         if (holds && (!*chosen || cost < best_cost)) {
