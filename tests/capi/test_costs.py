@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +14,10 @@ from tests.capi.package import export_and_compile, make_directory, sanitizer_set
 from tests.capi.problems import Maker, Problem
 from tests.contract.entries import entry
 from tests.recorder import environment
-from zoo.contract.costs import SCHEMA, Costs, measured, read_costs, refuse_other_chip, text_of, with_numbers
+from zoo.contract.costs import LARGEST_NUMBER, SCHEMA, Costs, as_measured, read_costs, refuse_other_chip, text_of, with_numbers
 from zoo.contract.manifest import Kernel, Manifest
 from zoo.contract.resolve import resolve
-from zoo.errors import IntegrityError
+from zoo.errors import ConstraintError, IntegrityError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 NAME, ARCH = "gemm.mxfp8_mxfp4.dense", "sm_90a"
@@ -31,7 +32,7 @@ def package(tmp_path_factory):
     made = entry(NAME)
     for variant in made["variants"]:
         small = variant["name"].endswith("_small")
-        variant |= {"when": "1", "cost": "M * turn + call", "numbers": {"turn": 10 if small else 20, "call": 100}}
+        variant |= {"when": "1", "cost": "M * turn + call * turn * 4", "numbers": {"turn": 10 if small else 20, "call": 100}}
         variant["symbol"] += f"_{variant['arch']}"
     cubins = make_directory(work / "cubins", {NAME: made})
     kernel = Manifest(cubins / "manifest.json").kernel(NAME)
@@ -42,7 +43,7 @@ def text_for(kernel: Kernel, chip: str = CHIP, multiprocessors: int = MULTIPROCE
     """A file by which `large` is cheaper."""
     numbers = {one.name: {"turn": 10 if one.name.endswith("_large") else 30, "call": 100} for one in kernel.variants if one.arch == ARCH}
     tuned = with_numbers(kernel, ARCH, numbers)
-    return text_of(Costs(SCHEMA, chip, multiprocessors, {NAME: measured(tuned, ARCH)}))
+    return text_of(Costs(SCHEMA, chip, multiprocessors, {NAME: as_measured(tuned, ARCH)}))
 
 
 def problem_of(kernel: Kernel) -> Problem:
@@ -63,9 +64,13 @@ def of_python(problem: Problem, file: Path) -> str:
     return f"ok {resolve(costs.applied(kernel, ARCH) or kernel, values, (9, 0), MULTIPROCESSORS).variant.name}"
 
 
-def of_c(caller: Path, problem: Problem, recorder: Path, file: Path) -> str:
+def started(caller: Path, problem: Problem, recorder: Path, file: Path) -> subprocess.CompletedProcess[str]:
     settings = {**environment(recorder), **sanitizer_settings(), "ZOO_COSTS": str(file)}
-    process = subprocess.run([caller], input=problem.words(), env=settings, capture_output=True, text=True, timeout=60)
+    return subprocess.run([caller], input=problem.words(), env=settings, capture_output=True, text=True, timeout=60)
+
+
+def of_c(caller: Path, problem: Problem, recorder: Path, file: Path) -> str:
+    process = started(caller, problem, recorder, file)
     if process.returncode:
         assert process.stderr.startswith("the file of costs"), process.stderr
         return f"refused {process.stderr.strip()}"
@@ -75,7 +80,7 @@ def of_c(caller: Path, problem: Problem, recorder: Path, file: Path) -> str:
 CHANGED = {
     "nothing": ("", ""),
     "the digest of a cubin": ('"cubin": "', '"cubin": "f'),
-    "the cost of a variant": ("M * turn + call", "M * turn"),
+    "the cost of a variant": ("M * turn + call", "M * turn - call"),
     "the name of a number": ('"turn"', '"turns"'),
     "the name of a variant": ("_large", "_huge"),
     "the name of the kernel": (NAME, "gemm.nothing"),
@@ -86,6 +91,7 @@ CHANGED = {
     "the largest number": ('"call": 100', '"call": 2147483647'),
     "a number that is none": ('"turn": 10', '"turn": 1e1'),
     "a negative number": ('"turn": 10', '"turn": -10'),
+    "a kernel twice": (f'"{NAME}"', f'"{NAME}": {{}}, "{NAME}"'),
     "a number twice": ('"turn": 10', '"turn": 10, "turn": 10'),
     "an escape": ("_large", "\\u005flarge"),
     "a letter beyond ASCII": ("Recorder", "Recörder"),
@@ -126,6 +132,15 @@ def test_c_refuses_the_numbers_of_another_chip_in_pythons_words(package, recorde
         found = of_c(caller, problem, recorder, file)
         assert found == of_python(problem, file)
         assert f"is of {chip} with {multiprocessors} multiprocessors, this GPU is {CHIP} with {MULTIPROCESSORS}" in found
+
+
+def test_a_call_that_too_large_numbers_refuse_names_the_variable(package, recorder, tmp_path):
+    kernel, caller = package
+    problem, file = problem_of(kernel), tmp_path / "costs.json"
+    file.write_text(re.sub(r'("turn"|"call"): [0-9]+', rf"\1: {LARGEST_NUMBER}", text_for(kernel)))
+    with pytest.raises(ConstraintError, match="does not fit 64 bits; run `zoo tune` again, or unset ZOO_COSTS") as refusal:
+        of_python(problem, file)
+    assert str(refusal.value) in started(caller, problem, recorder, file).stdout
 
 
 def test_c_and_python_agree_on_files_that_are_damaged_anywhere(package, recorder, tmp_path):

@@ -6,24 +6,30 @@ import itertools
 import json
 import os
 import random
+import threading
+import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 
 import click
 import pytest
 
 from tests.recorder import python
 from tests.small_zoo import small_zoo
-from zoo.benchmark.drawn_calls import drawn_calls
-from zoo.benchmark.fit import Timed, cost_of_numbers
-from zoo.benchmark.tune import Tuned, lost, shares, tune
+from zoo.benchmark.drawn_calls import DrawnCall, drawn_calls
+from zoo.benchmark.fit import TimedCall, cost_of_numbers
+from zoo.benchmark.tune import GraphTimer, Tuned, lost, shares, tune
 from zoo.cli.doctor import _costs
 from zoo.cli.tune import _tune
-from zoo.contract.costs import SCHEMA, Costs, measured, read_costs, text_of, tunable, with_numbers
+from zoo.contract.costs import SCHEMA, Costs, as_measured, read_costs, text_of, tunable, with_numbers
 from zoo.contract.expressions import Expression
 from zoo.contract.manifest import Kernel
-from zoo.errors import IntegrityError
+from zoo.errors import DriverError, IntegrityError
 from zoo.packaged import packaged
+from zoo.runtime import driver
+from zoo.runtime.costs import kernel_on
 
 ARCH, CAPABILITY = "sm_90a", (9, 0)
 UNSEEN = 2  # a seed that nothing is fitted to
@@ -74,12 +80,12 @@ def unseen(name: str, multiprocessors: int, count: int = 60) -> list:
 
 
 def lost_on_unseen(kernel: Kernel, truth: Kernel, multiprocessors: int) -> float:
-    return lost(kernel, ARCH, [Timed(call.values, times(truth, call)) for call in unseen(kernel.name, multiprocessors)])
+    return lost(kernel, ARCH, [TimedCall(call.values, times(truth, call)) for call in unseen(kernel.name, multiprocessors)])
 
 
 def tuned(kernel: Kernel, truth: Kernel, multiprocessors: int, calls: int = 16) -> Tuned:
     """By as many calls, one a second."""
-    return tune(kernel, Chip(multiprocessors=multiprocessors), KnownCosts({kernel.name: truth}), calls - 1, itertools.count().__next__)
+    return tune(kernel, Chip(multiprocessors=multiprocessors), KnownCosts({kernel.name: truth}), calls, now=itertools.count().__next__)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -102,7 +108,7 @@ def test_a_chip_of_few_multiplications_takes_no_tile_that_only_a_full_rate_pays_
     slow = on_a_slow_chip(kernel)
     found = tuned(kernel, slow, 78, 16).kernel
     calls = list(itertools.islice(drawn_calls(kernel, CAPABILITY, 78, UNSEEN), 40))
-    seen = [Timed(call.values, times(slow, call)) for call in calls]
+    seen = [TimedCall(call.values, times(slow, call)) for call in calls]
     assert lost(kernel, ARCH, seen) > 0.05, "or the made-up chip would prove nothing"
     assert lost(found, ARCH, seen) < 0.01
     assert max(lost(found, ARCH, [one]) for one in seen) < 0.1
@@ -131,7 +137,7 @@ def test_a_tile_that_no_call_timed_has_the_factors_of_the_chip():
         def nanoseconds(self, kernel, call):
             return {name: time for name, time in super().nanoseconds(kernel, call).items() if name != forgotten.name}
 
-    found = tune(kernel, Chip(), Forgetful({FEW: slow}), 7, itertools.count().__next__).kernel
+    found = tune(kernel, Chip(), Forgetful({FEW: slow}), 8, now=itertools.count().__next__).kernel
     numbers = {one.name: one.numbers for one in tunable(found, ARCH)}[forgotten.name]
     assert numbers["turn_block"] == pytest.approx(7 * forgotten.numbers["turn_block"], rel=0.15)
 
@@ -149,41 +155,112 @@ def tuned_file(tmp_path, monkeypatch):
     def run(*names, chip=Chip(), timer=None):
         kernels = [packaged.kernel(name) for name in names]
         timer = timer or KnownCosts({kernel.name: on_a_slow_chip(kernel) for kernel in kernels})
-        _tune(packaged, kernels, chip, timer, tmp_path / "costs.json")
-        return read_costs(tmp_path / "costs.json")
+        _tune(kernels, chip, timer, tmp_path / "my costs.json")
+        return read_costs(tmp_path / "my costs.json")
 
     return run
 
 
-OTHER = "gemm.bf16_mxfp4.dense.swiglu_stored"
+OTHER = "gemm.fp8_mxfp4.m_grouped_gather.swiglu_stored"
 
 
 def test_a_file_keeps_its_other_kernels_and_says_how_to_use_it(tuned_file, tmp_path, capsys):
     tuned_file(FEW)
+    shown = read_costs(tmp_path / "my costs.json")
+    (tmp_path / "my costs.json").write_text(text_of(replace(shown, kernels=shown.kernels | {"gemm.of.another.zoo": shown.kernels[FEW]})))
     costs = tuned_file(OTHER)
-    assert list(costs.kernels) == [FEW, OTHER] and (costs.chip, costs.multiprocessors) == ("NVIDIA H20", 78)
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"tuned {FEW}: 8 calls; choices" in said and f"export ZOO_COSTS={tmp_path / 'costs.json'}" in said
-    for name in costs.kernels:
+    assert list(costs.kernels) == [FEW, "gemm.of.another.zoo", OTHER] and (costs.chip, costs.multiprocessors) == ("NVIDIA H20", 78)
+    said = capsys.readouterr().out
+    assert f"tuned {FEW}: 8 calls; choices" in " ".join(said.split())
+    assert f"export ZOO_COSTS='{tmp_path}/my costs.json'" in said.splitlines(), "a line to copy"
+    for name in (FEW, OTHER):
         assert costs.applied(packaged.kernel(name), ARCH) is not None
 
 
-def test_what_was_measured_before_an_interruption_is_written(tuned_file, tmp_path):
-    class Interrupted(KnownCosts):
+def test_a_kill_loses_no_kernel_that_was_measured_before(tuned_file, tmp_path):
+    class Killed(KnownCosts):
         def nanoseconds(self, kernel, call):
             if kernel.name == OTHER:
+                assert list(read_costs(tmp_path / "my costs.json").kernels) == [FEW]
                 raise KeyboardInterrupt
             return super().nanoseconds(kernel, call)
 
     with pytest.raises(KeyboardInterrupt):
-        tuned_file(FEW, OTHER, timer=Interrupted({FEW: on_a_slow_chip(packaged.kernel(FEW))}))
-    assert list(read_costs(tmp_path / "costs.json").kernels) == [FEW]
+        tuned_file(FEW, OTHER, timer=Killed({FEW: on_a_slow_chip(packaged.kernel(FEW))}))
 
 
 def test_a_file_of_another_chip_is_not_overwritten(tuned_file):
     tuned_file(FEW)
-    with pytest.raises(IntegrityError, match="is of NVIDIA H20 with 78 multiprocessors, this GPU is NVIDIA H200 with 132"):
+    refusal = "is of NVIDIA H20 with 78 multiprocessors, this GPU is NVIDIA H200 with 132; delete the file, or choose another --output"
+    with pytest.raises(IntegrityError, match=refusal):
         tuned_file(FEW, chip=Chip("NVIDIA H200", multiprocessors=132))
+
+
+def test_numbers_that_misjudge_calls_beside_those_they_were_fitted_to_are_not_written(tuned_file, tmp_path, monkeypatch):
+    def learned_by_heart(kernel, arch, calls):
+        """The right numbers for all calls. Numbers for fewer calls always choose the same tile."""
+        right = {one.name: one.numbers for one in tunable(on_a_slow_chip(kernel), arch)}
+        return right if len(calls) == 8 else {name: dict.fromkeys(right[name], 1 + place) for place, name in enumerate(right)}
+
+    write(tmp_path / "my costs.json", FEW, "NVIDIA H20", 78)
+    monkeypatch.setattr("zoo.benchmark.tune.fitted", learned_by_heart)
+    assert list(tuned_file(FEW).kernels) == []
+
+
+class Fails(KnownCosts):
+    """Some calls are refused, for instance because memory is short."""
+
+    def __init__(self, kernels: dict[str, Kernel], failing: set[int]):
+        super().__init__(kernels)
+        self.failing = failing
+
+    def nanoseconds(self, kernel, call):
+        times = super().nanoseconds(kernel, call)
+        if self.calls in self.failing:
+            raise DriverError("out of memory")
+        return times
+
+
+def test_a_call_that_the_driver_refuses_does_not_end_the_run(tuned_file, capsys):
+    kernels = {name: on_a_slow_chip(packaged.kernel(name)) for name in (FEW, OTHER)}
+    assert list(tuned_file(FEW, OTHER, timer=Fails(kernels, {2, *range(10, 18)})).kernels) == [FEW]
+    said = " ".join(capsys.readouterr().out.split())
+    assert "8 calls; choices" in said and "; 1 call failed" in said and f"failed {OTHER}: out of memory" in said
+
+
+def test_no_call_begins_after_the_time_of_all_kernels_is_over(tuned_file, monkeypatch, capsys):
+    clock = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr("zoo.cli.tune._MOST_SECONDS", 50)
+    monkeypatch.setattr("zoo.cli.tune.time", SimpleNamespace(monotonic=lambda: clock.seconds))
+
+    class Slow(KnownCosts):
+        def nanoseconds(self, kernel, call):
+            clock.seconds += 10
+            return super().nanoseconds(kernel, call)
+
+    assert list(tuned_file(FEW, OTHER, timer=Slow({FEW: on_a_slow_chip(packaged.kernel(FEW))})).kernels) == [FEW]
+    assert f"for 1 kernel, whose numbers stay: {OTHER}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_kernel_has_fewer_calls_than_usual_at_the_end_of_the_time():
+    kernel = packaged.kernel(FEW)
+    timer = KnownCosts({FEW: kernel})
+    assert tune(kernel, Chip(), timer, 0, 5, itertools.count().__next__).calls == timer.calls == 5
+
+
+def test_replays_on_a_slow_chip_take_no_longer_than_on_a_fast_one(monkeypatch):
+    """Costs of an H200 would make replays of an H20 seven times as long."""
+    sizes = []
+    replay, operands = SimpleNamespace(close=lambda: None), SimpleNamespace(plans=lambda *_: [None])
+    monkeypatch.setattr("zoo.benchmark.tune.Replay", lambda calls, _: sizes.append(len(calls)) or replay)
+    monkeypatch.setattr("zoo.benchmark.tune.RotatingOperands", lambda *_: operands)
+    monkeypatch.setattr("zoo.benchmark.tune.stream", lambda _: SimpleNamespace(handle=0))
+    monkeypatch.setattr("zoo.benchmark.tune.cache_bytes", lambda _: 0)
+    monkeypatch.setattr("zoo.benchmark.tune.in_turns", lambda replays, _: dict.fromkeys(replays, 7000.0))
+    timer = GraphTimer(packaged, SimpleNamespace(current=nullcontext, ordinal=0))
+    for _ in range(2):
+        timer.nanoseconds(packaged.kernel(FEW), DrawnCall({}, {}, {}, {"t64": 1_000_000}))
+    assert sizes == [6, 1]
 
 
 def test_a_kernel_without_measured_tiles_is_refused_in_words(tuned_file):
@@ -194,7 +271,7 @@ def test_a_kernel_without_measured_tiles_is_refused_in_words(tuned_file):
 def test_numbers_of_a_kernel_are_used_for_all_of_its_cubins_or_for_none():
     """A rebuilt cubin judged by old numbers, or two chips compared with each other, would be a wrong choice."""
     kernel = packaged.kernel(FEW)
-    whole = measured(on_a_slow_chip(kernel), ARCH)
+    whole = as_measured(on_a_slow_chip(kernel), ARCH)
     first = next(iter(whole))
 
     def applied(**changed):
@@ -210,12 +287,12 @@ def test_numbers_of_a_kernel_are_used_for_all_of_its_cubins_or_for_none():
 def test_no_evidence_is_written(tuned_file, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     tuned_file(FEW)
-    assert sorted(os.listdir(tmp_path)) == ["costs.json"]
+    assert sorted(os.listdir(tmp_path)) == ["my costs.json"]
 
 
 def write(path, name, chip, multiprocessors):
     kernel = packaged.kernel(name)
-    path.write_text(text_of(Costs(SCHEMA, chip, multiprocessors, {name: measured(on_a_slow_chip(kernel), ARCH)})))
+    path.write_text(text_of(Costs(SCHEMA, chip, multiprocessors, {name: as_measured(on_a_slow_chip(kernel), ARCH)})))
     return path
 
 
@@ -235,10 +312,11 @@ def test_doctor_names_the_file_in_force_and_counts_what_it_is_used_for(tmp_path,
 def test_a_gpu_whose_file_of_costs_is_refused_runs_no_kernel_and_doctor_says_why(with_stand_in, tmp_path, monkeypatch):
     monkeypatch.setenv("ZOO_COSTS", str(write(tmp_path / "costs.json", FEW, "Recorder 9.0", 78)))
     small = small_zoo(tmp_path / "small", "quantize.mxfp8.rows", lambda variant: variant["name"] == "bf16_e4m3_plain_t256")
-    run = with_stand_in("--cubins", small, "doctor", "--json", devices="9.0:132,9.0:78")
+    run = with_stand_in("--cubins", small, "doctor", "--json", devices="9.0:132,9.0:78,8.0:108")
     found = {one["what"]: one for one in json.loads(run.stdout)["findings"]}
     assert found["device 0"]["state"] == "no" and "this GPU is Recorder 9.0 with 132" in found["device 0"]["words"]
     assert found["device 1"]["state"] == "ok"
+    assert "no cubin runs on it" in found["device 2"]["words"], "which another file would not change"
 
 
 SMALL_CALL = f"""
@@ -277,7 +355,7 @@ def test_the_loader_chooses_by_the_file_that_the_environment_names(stand_in, tmp
     kernel, place = packaged.kernel(FEW), tmp_path / "costs.json"
     for cheap in ("bf16_t192", "bf16_t256"):
         numbers = {one.name: dict.fromkeys(one.numbers, 1 if one.name == cheap else 1000) for one in tunable(kernel, ARCH)}
-        found = measured(with_numbers(kernel, ARCH, numbers), ARCH)
+        found = as_measured(with_numbers(kernel, ARCH, numbers), ARCH)
         place.write_text(text_of(Costs(SCHEMA, "Recorder 9.0", 132, {FEW: found})))
         monkeypatch.setenv("ZOO_COSTS", str(place))
         assert python(stand_in, PREPARED).stdout.strip() == cheap
@@ -285,6 +363,45 @@ def test_the_loader_chooses_by_the_file_that_the_environment_names(stand_in, tmp
     assert "IntegrityError" in refused.stderr and "this GPU is Recorder 9.0 with 78" in refused.stderr
 
 
-def test_without_a_gpu_nothing_is_measured(without_gpu):
-    run = without_gpu("tune", FEW)
-    assert run.returncode == 1 and "no CUDA driver" in run.stderr
+class Gpu(driver.Device):
+    name, capability, multiprocessors = "NVIDIA H20", CAPABILITY, 78
+
+    def __init__(self):
+        pass
+
+
+def test_a_gpu_of_another_chip_runs_kernels_without_measured_tiles(tmp_path, monkeypatch):
+    """Or one file would block the second GPU of a host for every kernel."""
+    monkeypatch.setenv("ZOO_COSTS", str(write(tmp_path / "costs.json", FEW, "NVIDIA H200", 132)))
+    quantize = packaged.kernel("quantize.mxfp8.rows")
+    assert kernel_on(quantize, Gpu()) is quantize
+    with pytest.raises(IntegrityError, match="this GPU is NVIDIA H20"):
+        kernel_on(packaged.kernel(FEW), Gpu())
+
+
+def test_two_first_calls_read_a_file_once(tmp_path, monkeypatch):
+    """Between two reads the file may change, and the second content would be used without a check."""
+    place, reads = write(tmp_path / "costs.json", FEW, "NVIDIA H20", 78), []
+
+    def slow(path):
+        reads.append(path)
+        time.sleep(0.1)
+        return read_costs(path)
+
+    monkeypatch.setenv("ZOO_COSTS", str(place))
+    monkeypatch.setattr("zoo.runtime.costs._read", cache(slow))
+    threads = [threading.Thread(target=kernel_on, args=(packaged.kernel(FEW), Gpu())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert reads == [place]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [((FEW,), "no CUDA driver"), ((FEW, "--output", ""), "Is a directory"), (("gemm.nothing*",), "no kernel matches 'gemm.nothing*'")],
+)
+def test_what_cannot_be_measured_is_refused_in_a_sentence(without_gpu, arguments, refusal):
+    run = without_gpu("tune", *arguments)
+    assert run.returncode == 1 and refusal in run.stderr and "Traceback" not in run.stderr

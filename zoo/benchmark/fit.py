@@ -18,7 +18,7 @@ from zoo.contract.costs import LARGEST_NUMBER, tunable
 from zoo.contract.expressions import Code, Expression
 from zoo.contract.schema import Kernel, Variant
 
-FALLS_OFF, FAR = 6.0, 0.06  # a time counts the less the slower it is than the fastest tile, and never less than FAR
+FALLS_OFF, FAR = 6.0, 0.06  # Slower tiles weigh less; FAR is the least weight.
 _LARGE = 0.1  # a residual counts by its square up to here, by its size beyond
 _STAYS = 0.003  # what the square of a number's change counts
 _STEPS, _STEP, _DAMPING = 20, 0.02, 0.1
@@ -27,14 +27,14 @@ Numbers: TypeAlias = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedCall:
     """One call: what expressions read of it, and the nanoseconds of the variants that were timed."""
 
     values: Mapping[str, int]
     nanoseconds: Mapping[str, float]
 
 
-def fitted(kernel: Kernel, arch: str, calls: Sequence[Timed]) -> dict[str, Numbers]:
+def fitted(kernel: Kernel, arch: str, calls: Sequence[TimedCall]) -> dict[str, Numbers]:
     """The numbers of each variant of an arch whose cost reads numbers."""
     tiles = [_Tile(variant, calls) for variant in tunable(kernel, arch)]
     timed = [tile for tile in tiles if tile.times]
@@ -57,7 +57,10 @@ def fitted(kernel: Kernel, arch: str, calls: Sequence[Timed]) -> dict[str, Numbe
 def _nearest(
     residuals: Callable[[NDArray[np.float64]], NDArray[np.float64]], start: NDArray[np.float64], weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Levenberg and Marquardt's steps from `start` to the least weighted residuals. What they say little of stays near its start."""
+    """Levenberg and Marquardt's steps from `start` to the least weighted residuals.
+
+    Numbers that the times do not determine stay near their start.
+    """
 
     def loss(at: NDArray[np.float64], found: NDArray[np.float64]) -> float:
         size = np.abs(found)
@@ -89,7 +92,7 @@ def _whole(number: float) -> int:
 class _Tile:
     """The cost of a variant as a function of its numbers, and its times."""
 
-    def __init__(self, variant: Variant, calls: Sequence[Timed]):
+    def __init__(self, variant: Variant, calls: Sequence[TimedCall]):
         self.name, self.shipped = variant.name, variant.numbers
         self.logarithms = {name: math.log(max(number, 1)) for name, number in variant.numbers.items()}
         self.times: list[tuple[Callable[[Mapping[str, float]], float], float]] = []

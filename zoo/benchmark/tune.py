@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from zoo.benchmark.drawn_calls import DrawnCall, drawn_calls
-from zoo.benchmark.fit import Timed, fitted
+from zoo.benchmark.fit import TimedCall, fitted
 from zoo.benchmark.graphs import Replay, in_turns, repeated
 from zoo.benchmark.measure import RotatingOperands, cache_bytes
 from zoo.catalog import Zoo
 from zoo.contract.costs import tunable, with_numbers
 from zoo.contract.manifest import Kernel
 from zoo.contract.resolve import pick_arch
+from zoo.errors import DriverError
 from zoo.runtime import driver
 from zoo.runtime.streams import stream
 
@@ -25,6 +27,9 @@ _SEED = 1
 _FEWEST, _MOST = 8, 40  # calls of a kernel
 _ROUNDS = 5  # of timing all variants of a call
 _OFFERED = 8  # drawn calls of which the most informative one is timed
+_MOST_FAILED = 8  # calls of a kernel
+_FOLDS = 4  # each fourth of the calls judges numbers that the other calls determined
+_RECENT = 40  # times of variants that say how long the next replays take
 
 
 class Timer(Protocol):
@@ -46,30 +51,60 @@ class Chip(Protocol):
 class Tuned:
     kernel: Kernel  # with the numbers that were found
     calls: int
-    lost_before: float  # by choices with the numbers of before, over the fastest variants of the timed calls: 0.02 is 2 %
-    lost: float  # by choices with the numbers that were found
+    failed: int  # calls that the driver refused, for instance because memory is short
+    lost_before: float  # by choices with the shipped numbers, over the fastest variants of the timed calls: 0.02 is 2 %
+    lost: float  # by choices on calls that the fit of the numbers did not see
+
+    @property
+    def better(self) -> bool:
+        return self.lost < self.lost_before
 
 
-def tune(kernel: Kernel, chip: Chip, timer: Timer, seconds: float, now: Callable[[], float] = time.monotonic) -> Tuned | None:
-    """A kernel's numbers from as many calls as `seconds` allow. None for a kernel without a choice."""
-    end, calls, arch = now() + seconds, list[Timed](), pick_arch(kernel.archs, chip.capability) or ""
+def tune(
+    kernel: Kernel, chip: Chip, timer: Timer, seconds: float, most: float = math.inf, now: Callable[[], float] = time.monotonic
+) -> Tuned | None:
+    """A kernel's numbers from as many calls as `seconds` allow. A few calls may take longer, but none begins after `most` seconds.
+
+    None for a kernel without enough calls. Calls that the driver refuses are left out; DriverError if they are too many.
+    """
+    began, calls, failed = now(), list[TimedCall](), 0
     for call in _balanced(drawn_calls(kernel, chip.capability, chip.multiprocessors, _SEED)):
-        calls.append(Timed(call.values, timer.nanoseconds(kernel, call)))
-        if len(calls) == _MOST or (len(calls) >= _FEWEST and now() > end):
+        passed = now() - began
+        if passed > most or len(calls) == _MOST or (len(calls) >= _FEWEST and passed > seconds):
             break
-    if not calls:
+        try:
+            calls.append(TimedCall(call.values, timer.nanoseconds(kernel, call)))
+        except DriverError:
+            failed += 1
+            if failed == _MOST_FAILED and len(calls) < _FOLDS:
+                raise
+            if failed == _MOST_FAILED:
+                break
+    if len(calls) < _FOLDS:
         return None
+    arch = pick_arch(kernel.archs, chip.capability) or ""
+    unseen = [ratio for fold in range(_FOLDS) for ratio in _slower_on_unseen(kernel, arch, calls, fold)]
     found = with_numbers(kernel, arch, fitted(kernel, arch, calls))
-    return Tuned(found, len(calls), lost(kernel, arch, calls), lost(found, arch, calls))
+    return Tuned(found, len(calls), failed, lost(kernel, arch, calls), statistics.geometric_mean(unseen) - 1)
 
 
-def lost(kernel: Kernel, arch: str, calls: Sequence[Timed]) -> float:
+def _slower_on_unseen(kernel: Kernel, arch: str, calls: Sequence[TimedCall], fold: int) -> list[float]:
+    seen = [call for index, call in enumerate(calls) if index % _FOLDS != fold]
+    return _slower(with_numbers(kernel, arch, fitted(kernel, arch, seen)), arch, calls[fold::_FOLDS])
+
+
+def lost(kernel: Kernel, arch: str, calls: Sequence[TimedCall]) -> float:
     """How much longer the variants take that costs choose than the fastest ones, on average: 0.02 is 2 %."""
+    return statistics.geometric_mean(_slower(kernel, arch, calls)) - 1
+
+
+def _slower(kernel: Kernel, arch: str, calls: Sequence[TimedCall]) -> list[float]:
+    """The time of the variant that costs choose over the time of the fastest one, for each call."""
     variants, ratios = {one.name: one for one in tunable(kernel, arch)}, []
     for call in calls:
         costs = {name: variants[name].cost.evaluate({**call.values, **variants[name].symbols}) for name in call.nanoseconds}
         ratios.append(call.nanoseconds[min(costs, key=costs.__getitem__)] / min(call.nanoseconds.values()))
-    return statistics.geometric_mean(ratios) - 1
+    return ratios
 
 
 class GraphTimer:
@@ -77,15 +112,19 @@ class GraphTimer:
 
     def __init__(self, zoo: Zoo, device: driver.Device):
         self._zoo, self._device = zoo, device
+        self._over_cost = deque([1.0], _RECENT)  # times over costs
 
     def nanoseconds(self, kernel: Kernel, call: DrawnCall) -> dict[str, float]:
         with self._device.current():
             ordinal, replays = self._device.ordinal, dict[str, Replay]()
             own, operands = stream(ordinal).handle, RotatingOperands(call.arrays, call.keywords, ordinal, cache_bytes(self._device))
+            slowest = max(self._over_cost)
             try:
                 for name, cost in call.costs.items():
-                    replays[name] = Replay(repeated(operands.plans(self._zoo, kernel.name, name, own), cost / 1e3), own)
-                return {name: 1e3 * time for name, time in in_turns(replays, _ROUNDS).items()}
+                    replays[name] = Replay(repeated(operands.plans(self._zoo, kernel.name, name, own), slowest * cost / 1e3), own)
+                times = {name: 1e3 * time for name, time in in_turns(replays, _ROUNDS).items()}
+                self._over_cost += [time / max(call.costs[name], 1) for name, time in times.items()]
+                return times
             finally:
                 for replay in replays.values():
                     replay.close()

@@ -1353,10 +1353,12 @@ static zoo_status choose_variant(call_state *call, const zoo_variant **chosen)
         known = true;
         if (!takes(call, variant)) continue;
         fitting = variant;
-        int64_t holds, cost = 0;
+        int64_t holds = 0, cost = 0;
         set_constants(call, variant);
         zoo_status status = evaluate(call, variant->when, &holds);
         if (!status && holds) status = evaluate(call, variant->cost, &cost);
+        if (status && holds && variant->number_count)
+            say("; run `zoo tune` again, or unset ZOO_COSTS"); /* shipped numbers are too small for that */
         forget_constants(call, variant);
         if (status) return status;
         if (holds && (!*chosen || cost < best_cost)) {
@@ -1831,7 +1833,7 @@ static void skip_blanks(costs_reader *file)
     while (file->at < file->end && (*file->at == ' ' || *file->at == '\t' || *file->at == '\n' || *file->at == '\r')) file->at++;
 }
 
-static bool take(costs_reader *file, char wanted)
+static bool skip_char(costs_reader *file, char wanted)
 {
     skip_blanks(file);
     if (file->at == file->end || *file->at != wanted) return false;
@@ -1841,17 +1843,17 @@ static bool take(costs_reader *file, char wanted)
 
 static bool read_text(costs_reader *file, span *text)
 {
-    if (!take(file, '"')) return false;
+    if (!skip_char(file, '"')) return false;
     text->start = file->at;
     for (; file->at < file->end && *file->at != '"'; file->at++)
         if (*file->at < ' ' || *file->at > '~' || *file->at == '\\') return false;
     text->length = (size_t)(file->at - text->start);
-    return take(file, '"');
+    return skip_char(file, '"');
 }
 
 static bool read_whole(costs_reader *file, int64_t *number)
 {
-    if (take(file, '0')) return (*number = 0, true);
+    if (skip_char(file, '0')) return (*number = 0, true);
     for (*number = 0; file->at < file->end && *file->at >= '0' && *file->at <= '9'; file->at++)
         if ((*number = 10 * *number + (*file->at - '0')) > INT32_MAX) return false;
     return *number > 0;
@@ -1860,8 +1862,8 @@ static bool read_whole(costs_reader *file, int64_t *number)
 /* The next key of an object; false at its end, and where there is none (`*fine` is false then). */
 static bool next_key(costs_reader *file, int *count, span *key, bool *fine)
 {
-    if (!*fine || take(file, '}')) return false;
-    *fine = (!*count || take(file, ',')) && read_text(file, key) && take(file, ':');
+    if (!*fine || skip_char(file, '}')) return false;
+    *fine = (!*count || skip_char(file, ',')) && read_text(file, key) && skip_char(file, ':');
     ++*count;
     return *fine;
 }
@@ -1870,7 +1872,7 @@ static bool next_key(costs_reader *file, int *count, span *key, bool *fine)
 static bool read_numbers(costs_reader *file, const zoo_kernel *kernel, const zoo_variant *variant, int64_t *numbers, bool *fits)
 {
     int count = 0, most = variant ? variant->number_count : 0;
-    bool fine = take(file, '{');
+    bool fine = skip_char(file, '{');
     int64_t number;
     for (span key; next_key(file, &count, &key, &fine);) {
         int place = 0;
@@ -1898,7 +1900,7 @@ static bool is_digest(span text, const unsigned char digest[32])
 static bool read_measured(costs_reader *file, const zoo_kernel *kernel, const zoo_variant *variant, int64_t *numbers, bool *fits)
 {
     int count = 0;
-    bool fine = take(file, '{');
+    bool fine = skip_char(file, '{');
     bool seen[3] = {false, false, false};
     for (span key, text; next_key(file, &count, &key, &fine);) {
         int which = is_word(key, "cubin") ? 0 : is_word(key, "cost") ? 1 : 2;
@@ -1915,7 +1917,7 @@ static bool read_measured(costs_reader *file, const zoo_kernel *kernel, const zo
 static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
 {
     int count = 0, arch = kernel ? pick_arch(kernel, file->device) : -1, wanted = 0;
-    bool fine = take(file, '{'), fits = true;
+    bool fine = skip_char(file, '{'), fits = true;
     int64_t **numbers = kernel ? file->device->numbers + kernel->first_variant : NULL;
     for (int index = 0; arch >= 0 && index < kernel->variant_count; index++)
         wanted += kernel->variants[index].arch == arch && kernel->variants[index].number_count > 0;
@@ -1944,13 +1946,16 @@ static bool read_kernel(costs_reader *file, const zoo_kernel *kernel)
 static bool read_kernels(costs_reader *file)
 {
     int count = 0;
-    bool fine = take(file, '{');
+    bool fine = skip_char(file, '{'), *seen = (bool *)calloc((size_t)zoo_kernels_count, sizeof(bool));
+    if (!seen) return !(file->no_memory = true);
     for (span key; next_key(file, &count, &key, &fine);) {
-        const zoo_kernel *kernel = NULL;
-        for (int index = 0; index < zoo_kernels_count; index++)
-            if (is_word(key, zoo_kernels[index].name)) kernel = &zoo_kernels[index];
-        fine = read_kernel(file, kernel);
+        int index = 0;
+        while (index < zoo_kernels_count && !is_word(key, zoo_kernels[index].name)) index++;
+        bool known = index < zoo_kernels_count;
+        fine = !(known && seen[index]) && read_kernel(file, known ? &zoo_kernels[index] : NULL);
+        if (known) seen[index] = true;
     }
+    free(seen);
     return fine;
 }
 
@@ -1973,7 +1978,7 @@ static zoo_status parse_costs(const char *path, costs_reader *file)
     span chip = {NULL, 0};
     int64_t schema = -1, multiprocessors = 0;
     int count = 0;
-    bool fine = take(file, '{'), seen[4] = {false, false, false, false};
+    bool fine = skip_char(file, '{'), seen[4] = {false, false, false, false};
     for (span key; next_key(file, &count, &key, &fine);) {
         static const char *const keys[] = {"schema", "chip", "multiprocessors", "kernels"};
         int which = 0;

@@ -130,7 +130,7 @@ def _devices(zoo: Zoo) -> list[Finding]:
 
 def _device(zoo: Zoo, ordinal: int) -> Finding:
     from zoo.cli.text import count
-    from zoo.contract.costs import place_in_force
+    from zoo.contract.costs import file_in_use
     from zoo.contract.resolve import pick_arch
     from zoo.errors import ZooError
     from zoo.runtime import driver
@@ -151,24 +151,24 @@ def _device(zoo: Zoo, ordinal: int) -> Finding:
         "kernels": fitting, "archs": used,
     }  # fmt: skip
     words = f"{device.name}, compute capability {capability}, {count(device.multiprocessors, 'multiprocessor')}"
-    try:
-        if (place := place_in_force()) is not None:
-            costs_of(place, device)
-    except ZooError as error:
-        return Finding("no", what, f"{words}: {error}", facts)
     if not fitting:
         shipped = sorted({arch for kernel in kernels for arch in kernel.archs})
         return Finding("no", what, f"{words}: no cubin runs on it, the zoo ships {', '.join(shipped)}", facts)
+    try:
+        if (place := file_in_use()) is not None:
+            costs_of(place, device.name, device.multiprocessors)
+    except ZooError as error:
+        return Finding("no", what, f"{words}: {error}", facts)
     return Finding("ok", what, f"{words}: {fitting} of {count(len(kernels), 'kernel')}, by {', '.join(used)}", facts)
 
 
 def _costs(zoo: Zoo) -> Finding:
     """The file of costs in force."""
     from zoo.cli.text import count
-    from zoo.contract.costs import VARIABLE, place_in_force, read_costs
+    from zoo.contract.costs import VARIABLE, file_in_use, read_costs
     from zoo.errors import ZooError
 
-    place = place_in_force()
+    place = file_in_use()
     if place is None:
         return Finding("-", "costs", f"those of the release; {VARIABLE} names no file of `zoo tune`", {"file": None})
     facts: dict[str, Any] = {"file": str(place)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +15,11 @@ from zoo.cli.completion import KernelName
 
 if TYPE_CHECKING:
     from zoo.benchmark.tune import Timer
-    from zoo.catalog import Zoo
-    from zoo.contract.costs import Costs, Measured
+    from zoo.contract.costs import MeasuredVariant
     from zoo.contract.manifest import Kernel
     from zoo.runtime.driver import Device
 
-_SECONDS = 270.0  # of all kernels together
+_SECONDS, _MOST_SECONDS = 240.0, 285.0  # of all kernels together: the seconds that they share, and after which no call begins
 
 
 @click.command("tune")
@@ -43,53 +44,67 @@ def command(context: click.Context, kernels: str, output: Path, device: int) -> 
     os.environ.pop(VARIABLE, None)  # what is measured does not depend on what was measured before
     refuse_unwritable(output)
     zoo = collection(context)
+    chosen = selected(zoo, kernels)
     opened = driver.device(device)
-    _tune(zoo, selected(zoo, kernels), opened, GraphTimer(zoo, opened), output)
+    _tune(chosen, opened, GraphTimer(zoo, opened), output)
 
 
-def _tune(zoo: Zoo, kernels: list[Kernel], device: Device, timer: Timer, output: Path) -> None:
+def _tune(kernels: list[Kernel], device: Device, timer: Timer, output: Path) -> None:
     from zoo.benchmark.tune import shares, tune
     from zoo.cli.system import ended_in_order, undisturbed
-    from zoo.cli.text import Steps, count, fact
-    from zoo.contract.costs import SCHEMA, VARIABLE, Costs, measured, text_of, tunable
+    from zoo.cli.text import Steps, count, fact, listed
+    from zoo.contract.costs import SCHEMA, VARIABLE, Costs, as_measured, text_of, tunable
     from zoo.contract.files import write_file
     from zoo.contract.resolve import pick_arch
+    from zoo.errors import DriverError
 
     archs = {kernel.name: pick_arch(kernel.archs, device.capability) or "" for kernel in kernels}
     chosen = [kernel for kernel in kernels if len(tunable(kernel, archs[kernel.name])) > 1]
     if not chosen:
         raise click.ClickException(f"none of these kernels has a choice of measured tiles on {device.name}")
-    found = _kept(zoo, output, device)
-    steps, done = Steps(len(chosen)), 0
+    found = _kept(output, device)
+    steps, written, missed, end = Steps(len(chosen)), False, list[str](), time.monotonic() + _MOST_SECONDS
     try:
         with ended_in_order():
             tiles = [len(tunable(kernel, archs[kernel.name])) for kernel in chosen]
             for kernel, seconds in zip(chosen, shares(tiles, _SECONDS), strict=True):
-                steps.begin(f"tuning {kernel.name}")
-                seen = tune(kernel, device, timer, seconds)
-                if seen is None:
-                    steps.end(fact("no calls", f"{kernel.name}: no drawn call has a choice of variants"))
+                left = end - time.monotonic()
+                if left < 0:
+                    missed.append(kernel.name)
                     continue
-                found[kernel.name] = measured(seen.kernel, archs[kernel.name])
-                done += 1
-                loss = f"choices {100 * seen.lost:.1f} % slower than the fastest, {100 * seen.lost_before:.1f} % before"
-                steps.end(fact("tuned", f"{kernel.name}: {count(seen.calls, 'call')}; {loss}"))
+                steps.begin(f"tuning {kernel.name}")
+                try:
+                    seen = tune(kernel, device, timer, seconds, left)
+                except DriverError as error:
+                    steps.end(fact("failed", f"{kernel.name}: {error}"))
+                    continue
+                if seen is None:
+                    steps.end(fact("no calls", f"{kernel.name}: too few drawn calls with a choice of variants were timed"))
+                    continue
+                found.pop(kernel.name, None)  # the shipped numbers, unless the new ones are better
+                if seen.better:
+                    found[kernel.name] = as_measured(seen.kernel, archs[kernel.name])
+                with undisturbed():
+                    write_file(output, text_of(Costs(SCHEMA, device.name, device.multiprocessors, found)).encode("ascii"))
+                written = True
+                failed = f"; {count(seen.failed, 'call')} failed" if seen.failed else ""
+                loss = f"choices {100 * seen.lost:.1f} % slower than the fastest, {100 * seen.lost_before:.1f} % as shipped{failed}"
+                steps.end(fact("tuned" if seen.better else "as shipped", f"{kernel.name}: {count(seen.calls, 'call')}; {loss}"))
     finally:
-        if done:
-            with undisturbed():
-                write_file(output, text_of(Costs(SCHEMA, device.name, device.multiprocessors, found)).encode("ascii"))
-            click.echo(fact("written", f"{output}: {count(len(found), 'kernel')}. Use it: export {VARIABLE}={output.absolute()}"))
+        if missed:
+            click.echo(fact("no time", f"for {count(len(missed), 'kernel')}, whose numbers stay: {listed(missed)}"))
+        if written:
+            click.echo(fact("written", f"{output}: {count(len(found), 'kernel')}. Use it:"))
+            click.echo(f"export {VARIABLE}={shlex.quote(str(output.absolute()))}")
 
 
-def _kept(zoo: Zoo, output: Path, device: Device) -> dict[str, dict[str, Measured]]:
-    """What the file has already for this chip and these cubins."""
+def _kept(output: Path, device: Device) -> dict[str, dict[str, MeasuredVariant]]:
+    """What the file has already, which must be of this chip."""
     from zoo.contract.costs import read_costs, refuse_other_chip
-    from zoo.contract.resolve import pick_arch
 
     if not output.exists():
         return {}
-    costs: Costs = read_costs(output)
-    refuse_other_chip(output, costs, device.name, device.multiprocessors)
-    known = [kernel for name in costs.kernels if (kernel := zoo.manifest.kernel(name)) is not None]
-    arch = {kernel.name: pick_arch(kernel.archs, device.capability) or "" for kernel in known}
-    return {kernel.name: costs.kernels[kernel.name] for kernel in known if costs.applied(kernel, arch[kernel.name]) is not None}
+    advice = "delete the file, or choose another --output"
+    costs = read_costs(output, advice)
+    refuse_other_chip(output, costs, device.name, device.multiprocessors, advice)
+    return dict(costs.kernels)

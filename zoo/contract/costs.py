@@ -6,7 +6,8 @@
 
 A kernel takes its numbers from the file where the file has all of its variants: each with the cubin, the cost and the names of numbers that the
 manifest has. Any other kernel keeps the numbers of the manifest, so a choice never compares numbers of two chips or of two builds. zoo.c reads
-the same files by the same rules: ASCII, objects, texts without backslashes, whole numbers.
+the same files by the same rules: ASCII, objects, texts without backslashes, whole numbers. Both refuse a field, or a kernel, variant or number of
+the zoo, that comes twice. Python also refuses other names that come twice, and names of more than 1000 characters.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from zoo.errors import IntegrityError
 VARIABLE = "ZOO_COSTS"
 SCHEMA = 1
 LARGEST = 4 << 20
+_ADVICE = f"run `zoo tune` again, or unset {VARIABLE}"
 LARGEST_NUMBER = (1 << 31) - 1
 _NUMBERS = TableOf(Whole(1, LARGEST_NUMBER), "whole numbers")
 
@@ -39,17 +41,17 @@ class _Plain(Kind):
         return value
 
 
-class _Measured(Kind):
+class _MeasuredKind(Kind):
     """What the file says of one variant."""
 
     words = "a table: cubin, cost, numbers"
 
-    def read(self, value: Any) -> Measured:
-        return Measured(**read(Measured, value))
+    def read(self, value: Any) -> MeasuredVariant:
+        return MeasuredVariant(**read(MeasuredVariant, value))
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredVariant:
     cubin: str = field(metadata=says(_Plain(), "The cubin's sha256."))
     cost: str = field(metadata=says(_Plain(), "The expression that reads the numbers."))
     numbers: dict[str, int] = field(metadata=says(_NUMBERS, "What was measured, by name."))
@@ -65,10 +67,12 @@ class Costs:
     schema: int = field(metadata=says(Whole(0, LARGEST_NUMBER), "Of the file."))
     chip: str = field(metadata=says(Text(), "The name that the driver gives the GPU."))
     multiprocessors: int = field(metadata=says(Whole(1, LARGEST_NUMBER), "Of the GPU."))
-    kernels: dict[str, dict[str, Measured]] = field(metadata=says(TableOf(TableOf(_Measured(), "variants"), "kernels"), "By name."))
+    kernels: dict[str, dict[str, MeasuredVariant]] = field(
+        metadata=says(TableOf(TableOf(_MeasuredKind(), "variants"), "kernels"), "By name.")
+    )
 
     def applied(self, kernel: Kernel, arch: str) -> Kernel | None:
-        """The kernel with these numbers for its variants of an arch. None where the file is not for all of them."""
+        """The kernel with these numbers for its variants of an arch. None if the file lacks a variant, or a variant differs."""
         of_arch, measured = tunable(kernel, arch), self.kernels.get(kernel.name, {})
         if not of_arch or measured.keys() != {one.name for one in of_arch} or not all(measured[one.name].is_of(one) for one in of_arch):
             return None
@@ -85,12 +89,12 @@ def with_numbers(kernel: Kernel, arch: str, numbers: dict[str, dict[str, int]]) 
     return replace(kernel, variants=tuple(changed))
 
 
-def measured(kernel: Kernel, arch: str) -> dict[str, Measured]:
+def as_measured(kernel: Kernel, arch: str) -> dict[str, MeasuredVariant]:
     """What a file says of a kernel with these numbers."""
-    return {one.name: Measured(one.sha256, one.cost.text, one.numbers) for one in tunable(kernel, arch)}
+    return {one.name: MeasuredVariant(one.sha256, one.cost.text, one.numbers) for one in tunable(kernel, arch)}
 
 
-def read_costs(path: Path) -> Costs:
+def read_costs(path: Path, advice: str = _ADVICE) -> Costs:
     """IntegrityError, with the file's name, for a file that is damaged or none of costs."""
     try:
         text = read_file(path, LARGEST).decode("ascii")
@@ -100,21 +104,22 @@ def read_costs(path: Path) -> Costs:
         if costs.schema != SCHEMA:
             raise ValueError(f"it has schema {costs.schema}, this zoo reads {SCHEMA}")
     except OSError as error:
-        _refuse(path, f"cannot be read: {error.strerror}")
+        _refuse(path, f"cannot be read: {error.strerror}", advice)
     except (ValueError, RecursionError, Malformed) as error:
-        _refuse(path, f"is damaged: {error}")
+        _refuse(path, f"is damaged: {error}", advice)
     return costs
 
 
-def _refuse(path: Path, reason: str) -> NoReturn:
-    raise IntegrityError(f"the file of costs {path} {reason}; run `zoo tune` again, or unset {VARIABLE}")
+def _refuse(path: Path, reason: str, advice: str) -> NoReturn:
+    raise IntegrityError(f"the file of costs {path} {reason}; {advice}")
 
 
-def refuse_other_chip(path: Path, costs: Costs, chip: str, multiprocessors: int) -> None:
+def refuse_other_chip(path: Path, costs: Costs, chip: str, multiprocessors: int, advice: str = _ADVICE) -> None:
     if (costs.chip, costs.multiprocessors) != (chip, multiprocessors):
         _refuse(
             path,
             f"is of {costs.chip} with {costs.multiprocessors} multiprocessors, this GPU is {chip} with {multiprocessors}",
+            advice,
         )
 
 
@@ -128,7 +133,7 @@ def text_of(costs: Costs) -> str:
     return "{\n" + head + ",\n".join(kernels) + "}}\n"
 
 
-def place_in_force() -> Path | None:
+def file_in_use() -> Path | None:
     """The file that the environment names."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else None

@@ -67,6 +67,8 @@ def write_files(files: Mapping[Path, bytes]) -> None:
 
 def refuse_unwritable(path: Path) -> None:
     """Before an hour of work, not after it: the OSError of a `write_file` that could not."""
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     probe = path.with_name(f".{path.name}.{os.getpid()}.new")
     with named(path):
         try:

@@ -340,7 +340,10 @@ class _Resolution:
             fitting = variant
             values = {**self.values, **variant.symbols}
             if variant.when.evaluate(values):
-                cost = variant.cost.evaluate(values)
+                try:
+                    cost = variant.cost.evaluate(values)
+                except ExpressionError as error:  # shipped numbers are too small for that
+                    raise ExpressionError(f"{error}{'; run `zoo tune` again, or unset ZOO_COSTS' if variant.numbers else ''}") from None
                 if best is None or cost < best_cost:
                     best, best_cost = variant, cost
         if best is not None:

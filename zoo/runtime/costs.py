@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
-from zoo.contract.costs import Costs, place_in_force, read_costs, refuse_other_chip
+from zoo.contract.costs import Costs, file_in_use, read_costs, refuse_other_chip, tunable
 from zoo.contract.resolve import pick_arch
 from zoo.contract.schema import Kernel
 from zoo.runtime import driver
@@ -13,23 +14,26 @@ from zoo.runtime import driver
 
 def kernel_on(kernel: Kernel, device: object) -> Kernel:
     """The kernel with the numbers of this device's chip. An emulated device has no chip, and the numbers of the manifest."""
-    place = place_in_force()
+    place = file_in_use()
     if place is None or not isinstance(device, driver.Device):
         return kernel
-    costs_of(place, device)
-    return _with_numbers(kernel, place, pick_arch(kernel.archs, device.capability))
+    return _on_chip(kernel, pick_arch(kernel.archs, device.capability) or "", place, device.name, device.multiprocessors)
 
 
-def costs_of(place: Path, device: driver.Device) -> Costs:
+def costs_of(place: Path, chip: str, multiprocessors: int) -> Costs:
     """The content of the file, which must be of the device's chip."""
-    costs = _read_once(place)
-    refuse_other_chip(place, costs, device.name, device.multiprocessors)
+    with _reading:
+        costs = _read(place)
+    refuse_other_chip(place, costs, chip, multiprocessors)
     return costs
 
 
-_read_once = cache(read_costs)
+_reading = Lock()  # or two first calls could read two contents of the file
+_read = cache(read_costs)
 
 
 @cache
-def _with_numbers(kernel: Kernel, place: Path, arch: str | None) -> Kernel:
-    return (arch and _read_once(place).applied(kernel, arch)) or kernel
+def _on_chip(kernel: Kernel, arch: str, place: Path, chip: str, multiprocessors: int) -> Kernel:
+    if not tunable(kernel, arch):
+        return kernel
+    return costs_of(place, chip, multiprocessors).applied(kernel, arch) or kernel
