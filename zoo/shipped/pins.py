@@ -1,3 +1,3 @@
 """Written by build_cubins.py: the manifest that this zoo belongs to."""
 
-MANIFEST_SHA256 = "161208cea0f88dba631fe8c77f31dcb49f15caf1d0775e039329df1defe6a688"
+MANIFEST_SHA256 = "dd98dce11fe06158636ade15b558894bb4e592d1ba09cee5a0e8947469a612c4"
