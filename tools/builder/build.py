@@ -10,9 +10,10 @@ import random
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +25,7 @@ from tools.builder.output import manifest_text, pins_text
 from tools.builder.scope import check_scope
 from tools.builder.sources import Sources
 from tools.builder.table import read_tables
+from zoo.cli.system import undisturbed
 from zoo.contract.files import remove_partials, write_files
 from zoo.contract.manifest import SCHEMA, Manifest, parse_kernel
 from zoo.contract.manifest import Variant as ShippedVariant
@@ -250,8 +252,13 @@ class Build:
         results = []
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
-                futures = {pool.submit(work, unit): unit for unit in units}
-                with click.progressbar(as_completed(futures), len(futures), "compiling", hidden=not futures, file=sys.stderr) as bar:
+                with undisturbed():  # Ctrl-C within a lock of the pool would leave it locked
+                    futures = {pool.submit(work, unit): unit for unit in units}
+                    ended: SimpleQueue[Future[_Result]] = SimpleQueue()
+                    for future in futures:
+                        future.add_done_callback(ended.put)
+                each = (ended.get() for _ in futures)
+                with click.progressbar(each, len(futures), "compiling", hidden=not futures, file=sys.stderr) as bar:
                     for future in bar:
                         unit = futures[future]
                         try:
