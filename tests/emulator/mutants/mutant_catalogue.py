@@ -145,7 +145,7 @@ MUTANTS = [
         ],
         "wrong memory order": [
             (CLUSTER, "remote arrival relaxed", substitute(first(r"mbarrier\.arrive\.release"), r"\.release", ".relaxed")),
-            (CLUSTER, "producer's wait relaxed", substitute(first(r"mbarrier\.try_wait\S*acquire"), r"\.acquire", ".relaxed")),
+            (CLUSTER, "no fence after the producer's wait", delete(first(r"fence\.acquire\.sync_restrict"))),
             ("clc_persistent-single", "wait for the answer relaxed", substitute(first(TRY_WAIT), r"\.parity", ".parity.relaxed.cluster")),
             (PERSISTENT, "lane 0 reports before its warp has read", delete(before(r"bar\.warp\.sync", ARRIVE, -1))),
         ],
