@@ -34,8 +34,8 @@ __device__ __forceinline__ uint64_t operand_descriptor(uint32_t start) { return 
 // 512 bytes of scales, 32 rows of 16 bytes: 8 rows take 128 bytes.
 __device__ __forceinline__ uint64_t scale_descriptor(uint32_t start) { return shared_descriptor(start, 0, 128, 0); }
 
-// Descriptors of matrices that start later in shared memory. The start's 14 bits do not overflow. Adding 64 bits, or 64 bits and a product, is
-// one instruction for ptxas, and building a descriptor four.
+// Descriptors of matrices that start later in shared memory. The start's 14 bits do not overflow. ptxas makes one instruction of such a sum, and
+// four of a new descriptor.
 __device__ __forceinline__ uint64_t bytes_after(uint64_t descriptor, uint32_t bytes) { return descriptor + (bytes >> 4); }
 template <uint32_t STAGE_BYTES>
 __device__ __forceinline__ uint64_t in_stage(uint64_t first, uint32_t stage) {

@@ -25,7 +25,7 @@ struct Mainloop {
     ScaleBuffer buffers[2];  // of the next K block, and of the K block after that
     int tiles = 0;           // started
 
-    // K blocks 0 and 1 wait at barriers of the last two stages, which nobody has used, for parity 1: the wait returns at once.
+    // The first two K blocks overwrite no scales. They wait for parity 1 at barriers that have completed no phase, which returns at once.
     __device__ __forceinline__ explicit Mainloop(Tile& tile) {
         for (int i = 0; i < 2; i++)
             buffers[i] = {uint32_t(Tile::FIRST_SCALE_COLUMN + i * Tile::SCALE_COLUMNS), 1, &tile.empty[Tile::STAGES - 2 + i]};

@@ -36,15 +36,15 @@ struct NextTile {
 
     Tile& tile;
     Walk walk;
-    bool requests = false, first_cta = false;  // of the element producers
-    bool requested = false;                    // seen by the thread that copies
+    bool is_element_producer = false, first_cta = false;  // of this warp; the CTA of an element producer
+    bool requested = false;                               // seen by the thread that copies
     Ring<RESPONSES> ring = {};
 
     // The index of the tile after tile `index`, or -1. A whole warp calls this. `exists`: there is a tile `index`.
     __device__ __forceinline__ int after(int index, bool exists) {
         if (walk == Walk::one_tile) return -1;
         if (walk == Walk::strides) return exists ? index + int(gridDim.x) / Tile::CTAS : -1;
-        if (requests && elected()) request();
+        if (is_element_producer && elected()) request();
         __syncwarp();
         wait(&tile.response_full[ring.stage], ring.parity);
         const int block = first_cta_of(&tile.responses[ring.stage]);
