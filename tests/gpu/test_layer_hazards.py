@@ -46,7 +46,7 @@ def test_a_second_stream_reads_a_weight_that_the_first_has_yet_to_cast():
     assert torch.equal(early, wanted) and torch.equal(late, wanted)
 
 
-@pytest.mark.parametrize("rows", [9, 64])
+@pytest.mark.parametrize("rows", [9, 64, 300])
 def test_tensors_that_come_back_from_the_cpu_without_their_gaps(rows):
     torch.manual_seed(0)
     ends = torch.tensor([rows // 3, rows], dtype=torch.int32, device="cuda")

@@ -108,7 +108,8 @@ class Format:
     def _along_rows(self, dy: Columns, x: Columns) -> tuple[Any, tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
         more = {} if dy.tensor_scale is None or x.tensor_scale is None else {"alpha": dy.tensor_scale * x.tensor_scale}
         operator = getattr(torch.ops.zoo, f"gemm_{self.tokens}_k_grouped")
-        return operator, (_apart(dy.elements), dy.scales, _apart(x.elements), x.scales, x.ends), more
+        scales = _mn_major if self.tokens == "fp8b128" else lambda one: one
+        return operator, (_apart(dy.elements), scales(dy.scales), _apart(x.elements), scales(x.scales), x.ends), more
 
     def both_ways(self, weight: torch.Tensor) -> tuple[Quantized, Quantized]:
         """A master weight (N, K), or (G, N, K), by squares, and its transpose."""
@@ -256,8 +257,13 @@ def tensor_scale_of(x: torch.Tensor, groups: torch.Tensor | None = None) -> torc
     return scale
 
 
+def _mn_major(scales: torch.Tensor) -> torch.Tensor:
+    """Saved scales come back with contiguous rows where hooks copy them, such as to the CPU and back."""
+    return scales if scales.stride(0) == 1 else scales.t().contiguous().t()
+
+
 def _apart(elements: torch.Tensor) -> torch.Tensor:
-    """Rows at multiples of 16 bytes. Saved elements lose the gaps between rows where hooks copy them, such as to the CPU and back."""
+    """Rows at multiples of 16 bytes. Saved elements that hooks copy come back without the gaps between rows."""
     if elements.stride(0) % 16 == 0:
         return elements
     width, codes = elements.shape[1], elements.view(torch.uint8)
