@@ -52,13 +52,14 @@ def fused(
 ) -> torch.Tensor:
     """y (T, K) in fp8b128, by silu and without biases."""
     both = [one._kept for one in (gate_up, down) if one._kept is not None]
-    lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
-    kept: Any = tuple(both) if lasting else None
-    adds = gate_up.add_gradients
+    kept: Any = None
     held: tuple[Any, ...] = ()
     if torch.compiler.is_compiling():
         parts = [held_parts(one.held_forms(_FORM)) for one in both]
-        kept, adds, held = None, False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
+        adds, held = False, (*parts[0], *parts[1]) if len(parts) == 2 and all(parts) else ()
+    else:
+        lasting = len(both) == 2 and (all(one.held for one in both) or not capturing(x))
+        kept, adds = tuple(both) if lasting else None, gate_up.add_gradients
     trains = _need_gradients(x, weights, residual, gate_up.weight, down.weight)
     x = x.to(torch.bfloat16) if trains else x  # the quantiser of both directions has bf16 alone
     given: Any = (x, weights, residual, gate_up.weight, down.weight, *routing, gating.gates, kept, adds, *held)
