@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "2886d753a5f3f97e39c09f9ed53b5a2014c073856ac8f1e2147129695fe96b6c"
+EVIDENCE_SHA256 = "c577fb7b01566b5520a54f9aab2996e9a7e3d3d0e018d8653a809e0b81b20c2c"
