@@ -32,7 +32,7 @@ TIMEOUT = 4.0  # seconds of the group in which a rank fails
 def divided(how: str, size: int) -> tuple[Problem, list[int]]:
     """A problem, and how many of its tokens each rank has."""
     p = problem(tokens=TOKENS, experts=E, hidden=K, top_k=2)
-    if distributed.get_backend() == "nccl":
+    if torch.cuda.is_initialized():
         p = replace(p, **{name: one.cuda() for name, one in vars(p).items() if isinstance(one, torch.Tensor)})
     even = [TOKENS // size] * size
     if how == "unequal":

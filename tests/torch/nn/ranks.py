@@ -1,4 +1,4 @@
-"""Runs functions in several processes that form a process group: on the CPU by gloo, or on a GPU each by NCCL."""
+"""Runs functions in several processes that form a process group: on a GPU each by NCCL, else by gloo, on the CPU or sharing a GPU."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Case = Callable[..., Any]
 class Ranks:
     """Processes forked from one that has imported torch: importing takes longer than the cases."""
 
-    def __init__(self, size: int, folder: Path, cases: list[tuple[Case, tuple[Any, ...]]], backend: str = "gloo"):
+    def __init__(self, size: int, folder: Path, cases: list[tuple[Case, tuple[Any, ...]]], gpus: int = 0):
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tests.torch.nn.experts_over_ranks"])
         self.size, self.cases, self.results = size, cases, context.Queue()
-        self.processes = [context.Process(target=_work, args=(rank, size, folder, backend, cases, self.results)) for rank in range(size)]
+        self.processes = [context.Process(target=_work, args=(rank, size, folder, gpus, cases, self.results)) for rank in range(size)]
         for one in self.processes:
             one.start()
 
@@ -48,13 +48,16 @@ class Ranks:
         return found
 
 
-def _work(rank: int, size: int, folder: Path, backend: str, cases: list[tuple[Case, tuple[Any, ...]]], results: Any) -> None:
+def _work(rank: int, size: int, folder: Path, gpus: int, cases: list[tuple[Case, tuple[Any, ...]]], results: Any) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    if backend == "nccl":
-        torch.cuda.set_device(rank)
+    if gpus:
+        torch.cuda.init()  # by which the cases know
+        torch.cuda.set_device(rank % gpus)
     minute = datetime.timedelta(seconds=60)
-    torch.distributed.init_process_group(backend, init_method=f"file://{folder}/meeting", rank=rank, world_size=size, timeout=minute)
+    torch.distributed.init_process_group(
+        "nccl" if gpus >= size else "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size, timeout=minute
+    )
     for number, (case, given) in enumerate(cases):
         try:
             words = case(rank, size, *given) or ""
