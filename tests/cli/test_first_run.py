@@ -21,6 +21,7 @@ def words(text):
 def test_a_kernel_that_is_wrong_is_said_so_timed_all_the_same_and_in_the_file(with_stand_in, tmp_path):
     file = tmp_path / "seen.json"
     run = with_stand_in("first-run", NAME, "--output", file, "--jobs", "1", "--shape", "64,128,256")
+    assert file.exists(), run.stderr
     found = json.loads(file.read_text())
     assert run.returncode == 1 and f"WRONG {NAME}" in words(run.stderr) and "0 of 1 kernel right" in words(run.stdout)
     assert found["device"] == "Recorder 9.0" and found["digest"] == packaged.digest

@@ -11,7 +11,7 @@ import pytest
 
 from zoo.checks import gpu
 from zoo.cli import first_run, selection
-from zoo.runtime import driver, hardware
+from zoo.runtime import clocks, driver, hardware
 from zoo.runtime.hardware import Hardware
 
 GEMM, QUANTIZE = (SimpleNamespace(name=f"{op}.a", fields={"op": op}) for op in ("gemm", "quantize"))
@@ -56,7 +56,9 @@ def run(monkeypatch, tmp_path, zoo_command):
         monkeypatch.setattr(first_run, "_run", answer)
         monkeypatch.setattr(first_run, "collection", lambda context: SimpleNamespace(digest="d1"))
         monkeypatch.setattr(first_run, "_libraries", lambda: {"numpy": "2"})
-        monkeypatch.setattr(driver, "device", lambda ordinal: SimpleNamespace(name=f"device {ordinal}"))
+        monkeypatch.setattr(driver, "device", lambda ordinal: SimpleNamespace(name=f"device {ordinal}", multiprocessors=132))
+        monkeypatch.setattr(clocks, "management", lambda opened: None)
+        monkeypatch.setattr(first_run, "_clusters", lambda zoo, products, opened: {1: 132, 16: 0})
         monkeypatch.setattr(hardware, "describe", lambda opened: Hardware(opened.name, "9.0", "1"))
         monkeypatch.setattr(selection, "selected", chosen)
         monkeypatch.setattr(gpu, "runnable", lambda kernel, opened: [] if kernel.name == "other" else list(runs))
@@ -82,12 +84,13 @@ def test_all_is_checked_and_then_products_are_timed_and_the_file_is_written_afte
     }  # fmt: skip
     assert [before and list(before["checks"]) for _, _, _, before in asked] == [None, ["quantize.a"], ["quantize.a", "gemm.a"]]
     expected = {
-        "digest": "d1", "device": "device 0", "capability": "9.0", "driver": "1", "libraries": {"numpy": "2"},
-        "checks": checked, "timings": {"gemm.a": MEASURED},
+        "digest": "d1", "device": "device 0", "capability": "9.0", "driver": "1", "multiprocessors": 132, "libraries": {"numpy": "2"},
+        "checks": checked, "timings": {"gemm.a": {**MEASURED, "chip": {}}}, "limits": {}, "clusters": {"1": 132, "16": 0},
     }  # fmt: skip
     assert file.read_text() == json.dumps(expected, indent=1) + "\n"
     assert said.stdout == (
         f"device 0: 2 kernels; written to {file} as it goes\n"
+        "clusters   at once 132 of 1 and 0 of 16, a multiprocessor for each block\n"
         "right      quantize.a: 2 variants, 12 s\n"
         "right      gemm.a: 2 variants, 12 s\n"
         f"\ngemm.a\n{first_run._table(MEASURED)}\n"
@@ -112,7 +115,7 @@ def test_what_is_wrong_is_said_at_once_and_again_at_the_end_and_is_the_exit_stat
     assert said.stderr == "WRONG      gemm.a: many words\n"
     found = json.loads(file.read_text())
     assert found["checks"]["gemm.a"] == {"right": False, "seconds": 0.4, "said": "many words", "evidence": {}}
-    assert found["timings"] == {"gemm.a": {"error": "said"}}
+    assert found["timings"] == {"gemm.a": {"error": "said", "chip": {}}}
     assert [given for _, given, _, _ in asked][-1][2:] == [
         "--json", "--device", "2", "--shape", "1,2,3", "--shape", "4,5,6",
     ]  # fmt: skip

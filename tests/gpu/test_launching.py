@@ -9,8 +9,11 @@ import pytest
 import zoo
 from tools.lab.viewed import of_matrices
 from zoo.catalog import Zoo
+from zoo.checks.gpu import runnable
 from zoo.packaged import packaged
 from zoo.reference.mxfp8 import quantize_mxfp8_rows
+from zoo.runtime import driver
+from zoo.runtime.clusters import clusters_at_once
 from zoo.shipped.places import cubins_directory
 
 pytestmark = pytest.mark.gpu
@@ -251,3 +254,11 @@ def test_more_than_2_to_the_31_elements(layout):
     assert torch.equal(q[-128:].view(torch.uint8), tail_q.view(torch.uint8))
     assert torch.equal(scales[-128:].view(torch.uint8), tail_scales.view(torch.uint8))
     assert right(dict(x=x[-128:], q=q[-128:], scales=tail_scales)) or layout == "blocked"
+
+
+def test_clusters_that_run_at_once_are_counted_for_each_size():
+    device = driver.device(0)
+    variant = runnable(packaged.kernel("gemm.fp8b128.dense"), device)[0]
+    at_once = clusters_at_once(packaged.library, variant, device)
+    assert at_once[1] == device.multiprocessors
+    assert all(0 < at_once[size] * size <= device.multiprocessors for size in (2, 4, 8))

@@ -459,6 +459,14 @@ API CUresult cuDeviceGetName(char *name, int length, CUdevice device)
     return OK;
 }
 
+API CUresult cuDeviceGetPCIBusId(char *bus, int length, CUdevice device)
+{
+    ENTER(cuDeviceGetPCIBusId);
+    if (!valid_device(device)) return INVALID_DEVICE;
+    snprintf(bus, (size_t)length, "0000:%02x:00.0", (unsigned)device + 1);
+    return OK;
+}
+
 API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     ENTER(cuDeviceTotalMem);
@@ -1388,6 +1396,20 @@ static CUresult launch(const struct configuration *with, const void *handle, voi
     return OK;
 }
 
+API CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const struct configuration *with)
+{
+    ENTER(cuOccupancyMaxActiveClusters);
+    LOCKED;
+    struct function *function = find_function(handle);
+    if (!function) return fault(INVALID_HANDLE, "cuOccupancyMaxActiveClusters of a function that does not exist");
+    if (with->attribute_count != 1 || with->attributes[0].id != 4)
+        return fault(INVALID_VALUE, "cuOccupancyMaxActiveClusters without a cluster");
+    unsigned size = with->attributes[0].value.dimensions[0];
+    if (size > (function->kernel->wide_cluster[function->device] ? 16u : 8u)) return INVALID_CLUSTER_SIZE;
+    *clusters = devices[function->device].multiprocessors / (int)size;
+    return OK;
+}
+
 API CUresult cuLaunchKernelEx(const struct configuration *with, CUfunction function, void **parameters, void **extra)
 {
     ENTER(cuLaunchKernelEx);
@@ -1579,6 +1601,7 @@ static const struct {
     ENTRY(cuDeviceGetCount, 2000),
     ENTRY(cuDeviceGet, 2000),
     ENTRY(cuDeviceGetName, 2000),
+    ENTRY(cuDeviceGetPCIBusId, 4010),
     ENTRY(cuDeviceGetAttribute, 2000),
     RENAMED(cuDeviceTotalMem, 3020, cuDeviceTotalMem_v2),
     RENAMED(cuDeviceGetUuid, 9020, cuDeviceGetUuid_v2),
@@ -1661,6 +1684,7 @@ static const struct {
     RENAMED(cuEventDestroy, 4000, cuEventDestroy_v2),
     ENTRY(cuGetErrorName, 6000),
     ENTRY(cuGetErrorString, 6000),
+    ENTRY(cuOccupancyMaxActiveClusters, 11070),
     RENAMED(cuGetProcAddress, 12000, cuGetProcAddress_v2),
 };
 

@@ -25,7 +25,9 @@ from zoo.cli import collection
 from zoo.cli.completion import KernelName
 
 if TYPE_CHECKING:
+    from zoo.catalog import Zoo
     from zoo.contract.manifest import Kernel
+    from zoo.runtime.driver import Device
 
 _ENDING = 10  # seconds between being asked to end and being made to
 _MOST_SECONDS = 10_000_000  # operating systems count no further than some hundred years
@@ -69,6 +71,7 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     from zoo.cli.text import Steps, count, fact
     from zoo.contract.files import refuse_unwritable
     from zoo.runtime import driver
+    from zoo.runtime.clocks import Watch, management
     from zoo.runtime.hardware import describe
 
     refuse_unwritable(output)
@@ -77,9 +80,15 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
     chosen = [kernel for kernel in selected(zoo, kernels) if runnable(kernel, opened)]
     if not chosen:
         raise click.ClickException(f"nothing of '{kernels}' runs on {opened.name}")
-    found: dict[str, Any] = {"digest": zoo.digest, **asdict(describe(opened)), "libraries": _libraries(), "checks": {}, "timings": {}}
+    machine = {**asdict(describe(opened)), "multiprocessors": opened.multiprocessors}
+    found: dict[str, Any] = {"digest": zoo.digest, **machine, "libraries": _libraries(), "checks": {}, "timings": {}}
+    watched = management(opened)
+    found["limits"] = watched.limits() if watched else {}
     click.echo(f"{opened.name}: {count(len(chosen), 'kernel')}; written to {output} as it goes")
     products = [kernel for kernel in chosen if kernel.fields["op"] == "gemm"]
+    if products:
+        found["clusters"] = _clusters(zoo, products, opened)
+        click.echo(_words_of_clusters(found["clusters"]))
     steps = Steps(len(chosen) + len(products))
     with ended_in_order(), tempfile.TemporaryDirectory() as folder:
         for number, kernel in enumerate(chosen):
@@ -91,10 +100,11 @@ def command(context: click.Context, kernels: str, output: Path, device: int, job
             steps.end(fact(state, f"{kernel.name}: {count(len(runnable(kernel, opened)), 'variant')}, {checked['seconds']:.0f} s"))
         for kernel in products:
             steps.begin(f"timing {kernel.name}")
-            timed = _timed(context.obj, kernel, device, limit, shapes)
-            found["timings"][kernel.name] = timed
+            with Watch(watched) as watch:
+                timed = _timed(context.obj, kernel, device, limit, shapes)
+            found["timings"][kernel.name] = {**timed, "chip": watch.summary()}
             _write(output, found)
-            steps.end(f"\n{kernel.name}\n{_table(timed)}")
+            steps.end(f"\n{kernel.name}\n{_table(timed)}{_words_of_chip(watch.summary())}")
     wrong = [name for name, checked in found["checks"].items() if not checked["right"]]
     for name in wrong:
         click.echo(fact("WRONG", f"{name}: {found['checks'][name]['said']}"), err=True)
@@ -166,6 +176,26 @@ def _libraries() -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             found[name] = None
     return found
+
+
+def _clusters(zoo: Zoo, products: Sequence[Kernel], device: Device) -> dict[int, int]:
+    from zoo.checks.gpu import runnable
+    from zoo.runtime.clusters import clusters_at_once
+
+    return clusters_at_once(zoo.library, runnable(products[0], device)[0], device)
+
+
+def _words_of_clusters(at_once: Mapping[int, int]) -> str:
+    from zoo.cli.text import fact, listed
+
+    return fact(
+        "clusters", f"at once {listed([f'{count:,} of {size}' for size, count in at_once.items()])}, a multiprocessor for each block"
+    )
+
+
+def _words_of_chip(seen: Mapping[str, Mapping[str, float]]) -> str:
+    units = {"clock_mhz": "MHz", "watts": "W", "celsius": "degrees"}
+    return "".join(f"\n{seen[name]['least']:,.0f} to {seen[name]['most']:,.0f} {unit}" for name, unit in units.items() if name in seen)
 
 
 def _table(timed: Mapping[str, Any]) -> str:
