@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -164,6 +165,7 @@ def _on_gpu(directory: Path, arch: str, ordinal: int) -> list[tuple[str, bool]]:
     from zoo.runtime import driver
     from zoo.runtime.device_array import empty, to_device
 
+    threading.Thread(target=_import_torch, daemon=True).start()  # takes seconds; the rivals wait for it
     zoo, (M, N, K), results = Zoo(directory), _LARGE, list[tuple[str, bool]]()
     a, b, expected = _matrices(_LARGE)
     for product in products_of(arch):
@@ -181,3 +183,8 @@ def _on_gpu(directory: Path, arch: str, ordinal: int) -> list[tuple[str, bool]]:
                 words += f"; {name} {other:.1f} us"
         results.append((words, error < product.most_error))
     return results
+
+
+def _import_torch() -> None:
+    with contextlib.suppress(Exception):  # the rivals say why there is none
+        import torch  # noqa: F401
