@@ -1,3 +1,3 @@
 """Written when evidence is recorded in a checkout: the evidence that this zoo is released with."""
 
-EVIDENCE_SHA256 = "c577fb7b01566b5520a54f9aab2996e9a7e3d3d0e018d8653a809e0b81b20c2c"
+EVIDENCE_SHA256 = "97a6eafbb2db3c0f2e4e5170ec2c024cc3047b0ad247d6152be6699a41c78f15"
