@@ -7,8 +7,9 @@
 // With one token part there is one set of partial sums. The other warpgroup's wgmmas run during its promotion. Waiting for the first half of a K
 // block before multiplying the second half is faster.
 //
-//     tensor cores    ## block 0, part 0 #### block 0, part 1 #### block 1, part 0 #### block 1, part 1 ##
-//     the lanes       unpack 0                promote 0            unpack 1, promote 1  promote 0
+//     tensor cores    ## block 0, part 0 #### block 0, part 1 #### block 1, part 0 #### block 1, part 1 ####
+//     the lanes       unpack block 0          promote (0, part 0)  unpack block 1,      promote (1, part 0)
+//                                                                  promote (0, part 1)
 //
 // multiply_with_one_sum(): promotes every 256 columns with one set of partial sums, where two sets would need too many registers. Three chunks of
 // the next K block are unpacked during part 1, the fourth during part 0 of the next K block.
@@ -60,7 +61,8 @@ __device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<T
             decltype(next) after = {};
             if (chunk < LAST) after = block.load(chunk + 1, left);
             if (TOKEN_PARTS == 2 && chunk == 0) wait_for_multiplications<1>();
-            if (chunk == HALF) wait_for_multiplications<0>();  // with one part: for the first half of this K block
+            // The wgmmas that read the words of this half: with two parts, of part 1 of the block before; with one, of the other half.
+            if (chunk == HALF) wait_for_multiplications<0>();
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
             fence_registers();
@@ -111,7 +113,7 @@ __device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<T
             begin_block();
         } else {
             begin_block();
-            wait_for_multiplications<1>();
+            wait_for_multiplications<1>();  // part 1 is complete since begin_block()
             tile.release(stage);
             add_part(1, sums, second, promotion);
         }

@@ -1,9 +1,13 @@
 // gemm.{fp8_nvfp4, fp8_mxfp4}.<grouping>: D = A B^T with e4m3 A and packed 4-bit B, on Hopper. A row of A is a token, a row of B a weight row.
 // Hopper's tensor cores cannot read 4-bit numbers: math warps dequantize weights to e4m3 in registers, and wgmma reads them from there.
 //
-// One warp loads weights and tokens. In gather cubins, three more warps gather rows of A by index. The dense_or_grouped cubins with scale128
-// have one more warp for 8 tokens, and three more for larger tiles. The launch decides whether these warps gather rows of A with their scale128, or
-// one of them copies scale128. Dense cubins with scale128 have one more warp, which copies scale128. Two warpgroups multiply, promote and store.
+//     warps 0 to 7     two warpgroups dequantize, multiply, promote and store
+//     warp 8           one lane loads weights, and tokens that no index gathers
+//     warp 9, or       cubins that gather:            gather rows of A by index, with their scale128
+//     warps 9 to 11    dense cubins with scale128:    warp 9 copies scale128
+//                      dense_or_grouped, scale128:    one or the other, as the launch decides
+//                      others above 64 tokens:        idle, for only whole warpgroups give registers to others
+//
 // Read the files in this order:
 //
 //     gemm/schedule/tile_schedule.cuh, grouped_schedule.cuh    which tile does a CTA compute next?
