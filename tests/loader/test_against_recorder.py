@@ -402,6 +402,25 @@ proofs.launch("gemm.fp8b128.dense", **first)
     assert before.parameters == after.parameters
 
 
+def test_groups_without_rows_may_have_arrays_without_memory_again_and_again(library):
+    """The driver makes a tensor map of address 0, but moves none there. D is written: zeros."""
+    log = run(
+        library,
+        """
+class Nothing:
+    def __init__(self, *shape, typestr="|u1"):
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": typestr, "data": (0, False), "strides": None, "version": 3}
+ends = zoo.empty((1,), "i32")
+for _ in range(3):
+    zoo.launch(
+        "gemm.fp8b128.k_grouped", a=zoo.view(Nothing(16, 0), "e4m3"), a_scale=zoo.empty((1, 16), "f32").T, b=zoo.view(Nothing(32, 0), "e4m3"),
+        b_scale=zoo.empty((1, 32), "f32").T, offsets=ends, d=zoo.empty((1, 16, 32), "f32"), stream=0,
+    )
+""",
+    )
+    assert len(log.launches) == 3
+
+
 def test_addresses_that_must_be_resolved_again_but_are_right(library):
     """Nothing to do at another address, and columns of one buffer after buffers of their own."""
     log = run(

@@ -1476,7 +1476,7 @@ API CUresult cuTensorMapReplaceAddress(void *map, void *address)
     unsigned char *record = map;
     uint64_t where = (uintptr_t)address;
     if (memcmp(record, "zooT\1", 5)) return fault(INVALID_VALUE, "cuTensorMapReplaceAddress of something that is no tensor map");
-    if (where % (record[5] >= 14 ? 32 : 16)) return fault(INVALID_VALUE, "a tensor map of the address %p", address);
+    if (!where || where % (record[5] >= 14 ? 32 : 16)) return fault(INVALID_VALUE, "a tensor map of the address %p", address);
     memcpy(record + 12, &where, 8);
     return OK;
 }

@@ -100,7 +100,8 @@ class Plan:
         self._addresses = None  # neither the old nor the new ones, should this fail half-way
         self._pointers[:] = addresses
         for place, index in self._maps:
-            replace_address(place, addresses[index])
+            if addresses[index]:  # an array without elements may be at 0, which the driver refuses here
+                replace_address(place, addresses[index])
         self._addresses = addresses
         return True
 
