@@ -2,7 +2,7 @@
 // registers and multiplies it with one or two token parts, one after the other. Partial sums leave the tensor core, which keeps only 13 fraction
 // bits, and are added to f32 sums: promotion. zoo/reference/four_bit_gemm.py defines the sums to the bit. Included by pipelines with FP8 tokens.
 //
-// multiply_with_two_sums(): promotes every 256 columns. Two token parts have a set of partial sums each: one set is promoted while the wgmmas of
+// multiply_with_two_partials(): promotes every 256 columns. Two token parts have a set of partial sums each: one set is promoted while the wgmmas of
 // the other set run. Words are overwritten two chunks at a time, when the second part's wgmmas have read them.
 // With one token part there is one set of partial sums. The other warpgroup's wgmmas run during its promotion. Waiting for the first half of a K
 // block before multiplying the second half is faster.
@@ -11,7 +11,7 @@
 //     the lanes       unpack block 0          promote (0, part 0)  unpack block 1,      promote (1, part 0)
 //                                                                  promote (0, part 1)
 //
-// multiply_with_one_sum(): promotes every 256 columns with one set of partial sums, where two sets would need too many registers. Three chunks of
+// multiply_with_one_partial(): promotes every 256 columns with one set of partial sums, where two sets would need too many registers. Three chunks of
 // the next K block are unpacked during part 1, the fourth during part 0 of the next K block.
 //
 //     tensor cores    ## block 0, part 0 ##                    ## block 0, part 1 ##           ## block 1, part 0 ##
@@ -44,10 +44,11 @@ __device__ __forceinline__ void add_part(int part, float (&sums)[SUMS], float (&
 }
 
 template <int TOKEN_PARTS, int COLUMNS, class Tile>
-__device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks,
-                                                       int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2], auto promotion) {
+__device__ __forceinline__ void multiply_with_two_partials(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
+                                                           int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2],
+                                                           auto promotion) {
     constexpr int HALF = PROMOTED_CHUNKS / 2, LAST = PROMOTED_CHUNKS - 1;
-    const uint32_t table = shared_address(tile.table);
+    const uint32_t table = shared_address(tile.magnitudes);
     float first[COLUMNS / 2], second[COLUMNS / 2];  // partial sums of the token parts
     auto begin_block = [&] {                        // unpacks a K block and starts the wgmmas of its first part
         tile.wait_until_full(ring);
@@ -66,7 +67,7 @@ __device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<T
             hold(block.words[chunk]);
             unpack(next, entries, block.words[chunk]);
             fence_registers();
-            block.multiply(0, chunk, first, chunk == 0 && promotion.begins());
+            block.multiply(0, chunk, first, chunk == 0 && promotion.overwrites());
             if (TOKEN_PARTS == 1 && chunk == HALF - 1) commit_multiplications();
             if (chunk < LAST) entries = look_up(after, table);
             next = after;
@@ -74,7 +75,7 @@ __device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<T
         commit_multiplications();
         hold(first);
         left -= PROMOTED_CHUNKS;
-        if (TOKEN_PARTS == 1) promotion.ends();
+        if (TOKEN_PARTS == 1) promotion.end_block();
     };
     if constexpr (TOKEN_PARTS == 1 && !Tile::NARROWS) {  // in tiles that NARROW, ptxas would assume that lanes diverge
         do {
@@ -94,10 +95,10 @@ __device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<T
             fence_registers();
 #pragma unroll
             for (int chunk = 0; chunk < PROMOTED_CHUNKS; chunk++) {
-                block.multiply(1, chunk, second, chunk == 0 && promotion.begins());
+                block.multiply(1, chunk, second, chunk == 0 && promotion.overwrites());
                 if (chunk % HALF == HALF - 1) commit_multiplications();
             }
-            promotion.ends();
+            promotion.end_block();
             hold(second);
             wait_for_multiplications<2>();
             add_part(0, sums, first, promotion);
@@ -121,10 +122,10 @@ __device__ __forceinline__ void multiply_with_two_sums(Tile& tile, FragmentsOf<T
 }
 
 template <int TOKEN_PARTS, int COLUMNS, class Tile>
-__device__ __forceinline__ void multiply_with_one_sum(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring, int blocks,
-                                                      int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2]) {
+__device__ __forceinline__ void multiply_with_one_partial(Tile& tile, FragmentsOf<Tile>& block, Ring<Tile::STAGES>& ring,
+                                                          int blocks, int left, float (&sums)[TOKEN_PARTS * COLUMNS / 2]) {
     constexpr int LAST = PROMOTED_CHUNKS - 1;
-    const uint32_t table = shared_address(tile.table);
+    const uint32_t table = shared_address(tile.magnitudes);
     float partial[COLUMNS / 2];
     decltype(block.load(0, 0)) next;
     RowMagnitudes entries;
@@ -194,9 +195,9 @@ __device__ __forceinline__ void multiply_promoting_every_256(Tile& tile, Fragmen
     if (blocks == 0) return;
     block.find_addresses(tile);
     if constexpr (Tile::ALTERNATES)
-        multiply_with_two_sums<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, sums, promotion);
+        multiply_with_two_partials<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, sums, promotion);
     else
-        multiply_with_one_sum<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, sums);
+        multiply_with_one_partial<TOKEN_PARTS, COLUMNS>(tile, block, ring, blocks, left, sums);
 }
 
 template <class Tile, int TOKEN_PARTS, int COLUMNS>
@@ -218,7 +219,7 @@ struct Every128Loop {
     static __device__ __forceinline__ constexpr int set_of(int half, int part) { return TOKEN_PARTS == 1 ? half : part; }
 
     __device__ __forceinline__ void unpack_half(int half) {
-        const uint32_t table = shared_address(tile.table);
+        const uint32_t table = shared_address(tile.magnitudes);
         decltype(block.load(0, 0)) packed[HALF];
         RowMagnitudes entries[HALF];
 #pragma unroll

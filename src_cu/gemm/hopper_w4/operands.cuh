@@ -36,20 +36,20 @@ enum class Promotion {
 // Promotes after each K block: the first wgmma of a K block overwrites the partial sums, which are then added to f32 sums.
 struct PromoteAlways {
     __device__ __forceinline__ PromoteAlways(bool = true) {}
-    __device__ __forceinline__ bool begins() const { return true; }
-    __device__ __forceinline__ void ends() {}
+    __device__ __forceinline__ bool overwrites() const { return true; }
+    __device__ __forceinline__ void end_block() {}
     __device__ __forceinline__ float added(float sum, float partial) const { return __fadd_rn(sum, partial); }
 };
 
 // Promotes after each K block if `asked`. Else only the first K block overwrites the partial sums, which grow along K and replace the f32 sums.
-// The replacement is an fma with the factor `kept` = 0, so both cases cost one instruction.
+// The replacement is an fma with the factor `kept` = 0, so both cases cost one instruction. It happens after each K block, for one loop serves both.
 struct PromoteIfAsked {
     bool asked, begin = true;
     float kept;
 
     __device__ __forceinline__ PromoteIfAsked(bool asked) : asked(asked), kept(asked) {}
-    __device__ __forceinline__ bool begins() const { return begin; }
-    __device__ __forceinline__ void ends() { begin = asked; }
+    __device__ __forceinline__ bool overwrites() const { return begin; }
+    __device__ __forceinline__ void end_block() { begin = asked; }
     __device__ __forceinline__ float added(float sum, float partial) const { return __fmaf_rn(sum, kept, partial); }
 };
 
@@ -90,23 +90,23 @@ template <class Tile>
 struct FourBitOperands {
     const TensorMap& a;
     PackedMatrices b;
-    int token_rows;  // rows of a tensor copy's box; 0 where a tile that MAY_GATHER gathers
+    int box_rows;  // rows of a tensor copy's box; 0 where a tile that MAY_GATHER gathers
     TokenScalesOf<Tile> scales;
     std::conditional_t<PROMOTES_IF_ASKED<Tile>, PromoteIfAsked, PromoteAlways> promotion;
 
     // For tiles that MAY_GATHER.
-    __device__ __forceinline__ bool gathers() const { return token_rows == 0; }
+    __device__ __forceinline__ bool gathers() const { return box_rows == 0; }
 
     // One thread copies a stage: CHUNKS chunks, from `chunk` on. Chunks after the last are not copied; tokens become zeros there.
     __device__ __forceinline__ void load(Tile& tile, int stage, const Work& work, int chunk) const {
         const int chunks = max(min(b.chunks - chunk, Tile::CHUNKS), 0), first = work.weight / CHUNK_ROWS;
-        const int groups = min(b.tiles - first, Tile::HEIGHTS);
+        const int weight_tiles = min(b.tiles - first, Tile::HEIGHTS);
         const uint32_t bytes = chunks * Tile::CHUNK_BYTES;
         Barrier* full = &tile.full[stage];
-        arrive_expecting_bytes(full, groups * bytes + (Tile::GATHERS ? 0 : Tile::LINES * token_rows * 128));
+        arrive_expecting_bytes(full, weight_tiles * bytes + (Tile::GATHERS ? 0 : Tile::LINES * box_rows * 128));
         const uint8_t* from = b.first + ((int64_t(work.group) * b.tiles + first) * b.chunks + chunk) * Tile::CHUNK_BYTES;
         if (bytes > 0)
-            for (int i = 0; i < groups; i++)
+            for (int i = 0; i < weight_tiles; i++)
                 load_bytes(tile.weights[stage][i], from + int64_t(i) * b.chunks * Tile::CHUNK_BYTES, bytes, full);
         load_tokens(tile, stage, work, chunk);
     }
@@ -126,7 +126,7 @@ struct FourBitOperands {
         if constexpr (Tile::MAY_GATHER)
             if (gathers()) return;
         if constexpr (!Tile::GATHERS) {
-            for (int piece = token_rows * 8 + threadIdx.x; piece < Tile::TOKENS * 8; piece += Tile::THREADS)
+            for (int piece = box_rows * 8 + threadIdx.x; piece < Tile::TOKENS * 8; piece += Tile::THREADS)
 #pragma unroll
                 for (int stage = 0; stage < Tile::STAGES; stage++)
 #pragma unroll

@@ -33,11 +33,11 @@ struct TokenScalesOfStages {
     float of[STAGES][2][TOKENS];
 };
 
-template <WeightFormat WEIGHTS_, int TOKENS_, int TOKEN_PARTS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
+template <WeightFormat FORMAT_, int TOKENS_, int TOKEN_PARTS_, int WARPGROUPS_, int STAGES_, int CHUNKS_, bool GATHERS_,
           bool NARROWS_, Promotion PROMOTION_ = Promotion::every_256, WeightLayout LAYOUT_ = WeightLayout::packed,
           bool MAY_GATHER_ = LAYOUT_ != WeightLayout::packed>
 struct FourBitTile {
-    static constexpr WeightFormat FORMAT = WEIGHTS_;
+    static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, TOKEN_PARTS = TOKEN_PARTS_, WARPGROUPS = WARPGROUPS_, STAGES = STAGES_,
                          CHUNKS = CHUNKS_;
     static constexpr bool GATHERS = GATHERS_, NARROWS = NARROWS_, OF_BF16 = false;
@@ -58,8 +58,8 @@ struct FourBitTile {
     static constexpr bool SWAPPED = true;
     static constexpr int WAVES = 1, SHARERS = 1;
 
-    // With 192 tokens a lane has 96 sums, 48 partial sums and 32 words of weights. So producer warps give registers to math warps, and the
-    // schedule is spilled to shared memory during the loop over K.
+    // Above 64 tokens producer warps give registers to math warps. Above 128 (192 tokens: 96 sums, 48 partial sums and 32 words of weights a lane) the
+    // schedule is spilled to shared memory as well, during the loop over K.
     static constexpr bool ALTERNATES = TOKENS <= 128;  // token parts have a set of partial sums each, without scale128
     static constexpr int MATH_WARPS = WARPGROUPS * 4, MATH_THREADS = MATH_WARPS * 32;
     static constexpr bool REALLOCATES_REGISTERS = TOKENS > 64;
@@ -77,7 +77,7 @@ struct FourBitTile {
     alignas(STORED ? 1024 : 128) uint8_t weights[STAGES][WARPGROUPS][CHUNKS * CHUNK_BYTES];
     static constexpr int ENTRIES = STORED && FORMAT == WeightFormat::nvfp4 ? 256 : 128;  // a stored nvfp4 scale may be negative
     static_assert(ENTRIES <= THREADS);
-    uint2 table[ENTRIES];
+    uint2 magnitudes[ENTRIES];
     std::conditional_t<(GATHERING_THREADS > 0), Nothing, int> spare;  // OptionalGather (gated/pipeline.cuh) keeps a flag here
     Barrier full[STAGES], empty[STAGES];
     std::conditional_t<SCALED, TokenScalesOfStages<STAGES, TOKENS>, Nothing> scales;
@@ -97,7 +97,7 @@ struct FourBitTile {
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
             }
         }
-        if (threadIdx.x < ENTRIES) table[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
+        if (threadIdx.x < ENTRIES) magnitudes[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }

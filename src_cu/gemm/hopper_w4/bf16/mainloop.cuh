@@ -41,10 +41,10 @@ template <class V>
 constexpr bool looks_up = requires { V::LOOKS_UP; };
 
 // PARTS: parts of 64 weight rows of a warpgroup. Part p of warpgroup w is number p * WARPGROUPS + w of the tile.
-template <WeightFormat WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_,
+template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int CHUNKS_, bool GATHERS_,
           WeightLayout LAYOUT_ = WeightLayout::packed, bool MAY_GATHER_ = LAYOUT_ != WeightLayout::packed, bool LOOKS_UP_ = false>
 struct Bf16Tile {
-    static constexpr WeightFormat FORMAT = WEIGHTS_;
+    static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, CHUNKS = CHUNKS_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, SCALED = false, OF_BF16 = true;
     static constexpr WeightLayout LAYOUT = LAYOUT_;

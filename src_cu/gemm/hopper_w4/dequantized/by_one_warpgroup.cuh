@@ -16,7 +16,7 @@ template <class Tile>
 __device__ __forceinline__ void dequantize_weights(Tile& tile, int blocks, const PackedMatrices& b,
                                                    const FourBitResult<Tile::FORMAT>& d, int thread) {
     constexpr int UNITS = Tile::HEIGHTS * Tile::CHUNKS;
-    const uint32_t table = shared_address(tile.table);
+    const uint32_t table = shared_address(tile.magnitudes);
     const int lane = thread % 32, row = thread / 32 * 16 + lane % 16;
     Ring<Tile::STAGES> ring;
     Ring<Tile::Dequantizing::PACKED> packed;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void load_and_announce(Tile& tile, Schedule schedule,
             load_packed_weights(tile, packed.stage, operands.b, work, chunk);
             packed.advance();
             tile.wait_until_empty(ring);
-            arrive_expecting_bytes(&tile.full[ring.stage], operands.token_rows * 128);
+            arrive_expecting_bytes(&tile.full[ring.stage], operands.box_rows * 128);
             operands.load_tokens(tile, ring.stage, work, chunk);
             ring.advance();
         }

@@ -100,9 +100,9 @@ struct DequantizesOnce {
     }
 };
 
-template <WeightFormat WEIGHTS_, int STAGES_, Promotion PROMOTION_, template <int> class Dequantizing_>
+template <WeightFormat FORMAT_, int STAGES_, Promotion PROMOTION_, template <int> class Dequantizing_>
 struct DequantizedTile {
-    static constexpr WeightFormat FORMAT = WEIGHTS_;
+    static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = 256, WEIGHTS = 128, STAGES = STAGES_, WARPGROUPS = 2;
     static constexpr bool GATHERS = false, MAY_GATHER = false, STORED = false;
     static constexpr Promotion PROMOTION = PROMOTION_;
@@ -124,7 +124,7 @@ struct DequantizedTile {
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(1024) uint8_t weights[STAGES][WEIGHTS * 128];
-    uint2 table[128];
+    uint2 magnitudes[128];
     float2 columns[COLUMNS][WEIGHTS];  // factor and bias of each weight row
     AnnouncedTile announced[COLUMNS];
     int slots[MATH_WARPS];  // the index into columns and announced of each math warp, which has no register for it
@@ -146,7 +146,7 @@ struct DequantizedTile {
             }
         }
         if (threadIdx.x < MATH_WARPS) slots[threadIdx.x] = 0;
-        if (threadIdx.x < 128) table[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
+        if (threadIdx.x < 128) magnitudes[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }

@@ -222,7 +222,7 @@ struct WorkspaceWriter {
         const DequantizedUnit of = unit(parity);
         const int chunks = height < of.heights ? of.chunks : 0;
         uint8_t* target = workspace.weights + (int64_t(of.index) * Tile::HEIGHTS + height) * PIECE_BYTES;
-        const uint32_t table = shared_address(tile.table), packed = shared_address(tile.dequantizing.packed[index][height]);
+        const uint32_t table = shared_address(tile.magnitudes), packed = shared_address(tile.dequantizing.packed[index][height]);
         uint8_t* rows = tile.dequantizing.rows[index];
         const int lane = lane_anew();
 #pragma unroll 1
@@ -296,7 +296,7 @@ __device__ __forceinline__ void load_from_workspace(Tile& tile, const Operands& 
             }
             if (lane == 0) {
                 if (stage == 0) tile.announced[slot] = work;
-                arrive_expecting_bytes(&tile.full[ring.stage], operands.token_rows * 128 + Workspace_::UNIT_BYTES);
+                arrive_expecting_bytes(&tile.full[ring.stage], operands.box_rows * 128 + Workspace_::UNIT_BYTES);
                 load_bytes(tile.weights[ring.stage], workspace.weights + int64_t(first + stage) * Workspace_::UNIT_BYTES,
                            Workspace_::UNIT_BYTES, &tile.full[ring.stage]);
                 operands.load_tokens(tile, ring.stage, {work.token, work.weight, work.end_token, work.group},

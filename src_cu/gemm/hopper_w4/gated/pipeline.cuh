@@ -53,7 +53,7 @@ struct OptionalGather : Tile {
             }
         }
         if constexpr (!Tile::OF_BF16)
-            if (threadIdx.x < 128) this->table[threadIdx.x] = magnitudes_of<Tile::FORMAT>(threadIdx.x);
+            if (threadIdx.x < 128) this->magnitudes[threadIdx.x] = magnitudes_of<Tile::FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_full(Ring<Tile::STAGES> ring) {

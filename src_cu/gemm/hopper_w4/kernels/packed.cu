@@ -37,8 +37,9 @@ constexpr Grouping GROUPING = Grouping(Variant::GROUPING);
 constexpr bool GATHERS = GROUPING == Grouping::gather,
                MAY_GATHER = GROUPING == Grouping::dense_or_grouped && PROMOTION == Promotion::every_128_scaled;
 
-using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, 2, Variant::STAGES, 4, GATHERS,
-                         narrows<Variant>, PROMOTION, WeightLayout::packed, MAY_GATHER>;
+constexpr int WARPGROUPS = 2;
+using Tile = FourBitTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::TOKEN_PARTS, WARPGROUPS, Variant::STAGES,
+                         PROMOTED_CHUNKS, GATHERS, narrows<Variant>, PROMOTION, WeightLayout::packed, MAY_GATHER>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = FourBitPipeline<Tile, Schedule, Variant::SPLITS, Fp8Mainloop<Tile, Variant::SPLITS>>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);

@@ -79,7 +79,7 @@ struct UnpromotedMainloop {
 #pragma unroll
             for (int j = 0; j < COLUMNS / 2; j++) sums[p][j] = 0;
         if (chunks == 0) return;
-        const uint32_t table = shared_address(tile.table);
+        const uint32_t table = shared_address(tile.magnitudes);
         uint32_t first_codes[PARTS], first_scales[PARTS];  // this lane's addresses in stage 0
         find_addresses(tile, first_codes, first_scales);
         uint32_t words[SETS][8];

@@ -32,9 +32,9 @@
 
 namespace zoo {
 
-template <WeightFormat WEIGHTS_, int TOKENS_, int PARTS_, int STAGES_, int WORD_SETS_, bool GATHERS_>
+template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int WORD_SETS_, bool GATHERS_>
 struct UnpromotedTile {
-    static constexpr WeightFormat FORMAT = WEIGHTS_;
+    static constexpr WeightFormat FORMAT = FORMAT_;
     static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WORD_SETS = WORD_SETS_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, MAY_GATHER = false, SCALED = false, STORED = false;
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
@@ -50,7 +50,7 @@ struct UnpromotedTile {
 
     alignas(1024) uint8_t tokens[STAGES][LINES][TOKENS * 128];
     alignas(128) uint8_t weights[STAGES][HEIGHTS][CHUNKS * CHUNK_BYTES];
-    uint2 table[128];
+    uint2 magnitudes[128];
     Barrier full[STAGES], empty[STAGES];
 
     // Called by all threads, which then synchronise.
@@ -61,7 +61,7 @@ struct UnpromotedTile {
                 zoo::initialise(&full[stage], FULL_ARRIVALS);
                 zoo::initialise(&empty[stage], EMPTY_ARRIVALS);
             }
-        if (threadIdx.x < 128) table[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
+        if (threadIdx.x < 128) magnitudes[threadIdx.x] = magnitudes_of<FORMAT>(threadIdx.x);
     }
 
     __device__ __forceinline__ void wait_until_empty(Ring<STAGES> ring) { wait(&empty[ring.stage], ring.parity ^ 1); }

@@ -21,7 +21,8 @@
 
 namespace zoo {
 
-// The multiplier of a scale byte. nvfp4: an eighth of the e4m3. mxfp4: 2^(byte - 120), or 0 for byte 0. Byte 127 is NaN.
+// The multiplier of a scale byte. nvfp4: an eighth of the e4m3. mxfp4: 2^(byte - 120), or 0 for byte 0; the packer stores 126 minus the distance to
+// the row's `largest` scale, by which the epilogue multiplies. Byte 127 is NaN.
 template <WeightFormat WEIGHTS>
 __device__ __forceinline__ float multiplier_of(uint32_t byte) {
     if constexpr (WEIGHTS == WeightFormat::nvfp4) return Fp8<e4m3>::decode(byte) * 0.125f;
