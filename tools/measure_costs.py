@@ -30,7 +30,7 @@ from tools.builder import BuildError
 from tools.builder.costs import Gpu, manifest_name, with_costs, words_of
 from tools.builder.documents import Documents
 from tools.builder.include import included
-from tools.builder.per_format import formats_of
+from tools.builder.per_format import formats_of, instances
 from tools.builder.sections import sections
 from tools.sweeps import read_json, read_sweep
 from zoo.contract.expressions import Expression
@@ -216,7 +216,7 @@ def measured(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     }
     if unknown := set(arguments.only or ()) - tiles.keys():
         parser.error(f"{' '.join(sorted(unknown))}: no tile of {name} whose cost names a formula; there are {' '.join(tiles)}")
-    problems = Problems(with_costs(table, documents), data["sms"])
+    problems = Problems(instances(with_costs(table, documents), documents)[0], data["sms"])  # sizes are the same in all formats
     for m, n, k, b_constant, variant, microseconds in sorted({(*row[2:6], row[1], row[6]) for row in data["rows"]}):
         if variant in tiles:
             tiles[variant].add(problems.values(m, n, k, b_constant), 1e3 * microseconds, 1)
