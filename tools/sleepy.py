@@ -106,6 +106,7 @@ EXPECTED = {
     "gemm/hopper_w4/dequantized/pipeline.cuh": {"__syncthreads"},
     "gemm/hopper_w4/dequantized/tile.cuh": {"st.relaxed", "ld.relaxed"},
     "gemm/hopper_w4/pipeline.cuh": {"__syncthreads"},
+    "gemm/hopper_w4/unpromoted/pipeline.cuh": {"__syncthreads"},
     "gemm/hopper_fp8/gather/gather_to_workspace.cuh": {"st.relaxed", "ld.relaxed"},
     "gemm/hopper_fp8/k_grouped/mainloop.cuh": {"mbarrier.test_wait"},
     "gemm/hopper_fp8/pipeline/few_tokens.cuh": {"__syncthreads"},

@@ -196,12 +196,15 @@ class Format:
         bias: torch.Tensor | None = None,
         out: torch.Tensor | None = None,
         constant: bool = False,
+        promotion: str = "never",
     ) -> torch.Tensor:
         """a weight^T (+ bias), of groups of rows each by its own weight. `out`, if given, is written and returned.
 
-        constant: no kernel of zoo that may still run writes the weight.
+        constant: no kernel of zoo that may still run writes the weight. promotion: of FP8 tokens and 4-bit weights.
         """
         more: dict[str, Any] = {"b_constant": "yes"} if constant and self.tokens == "fp8b128" and groups is None else {}
+        if self.tokens == "fp8token":
+            more["promotion"] = promotion
         if bias is not None:
             bias = bias.detach() if bias.dtype in (torch.bfloat16, torch.float32) else bias.detach().float()
             if self.tokens == "fp8b128":  # whose kernel adds a matrix, of which each row may be this one

@@ -62,7 +62,7 @@ class GroupedLinear(Layer):
         """x (M, in_features) in groups back to back; offsets (num_groups,) int32, the end row of each. Rows after the last give zeros."""
         if self.in_bf16:
             return grouped_in_bf16(x, self.weight, offsets, self.bias, format_of(self.format))
-        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients}
+        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients, "promotion": self.promotion}
         return grouped_product(x, self._read(), offsets, self.format, bias=self.bias, **options)
 
     def _shape(self) -> tuple[int, int]:

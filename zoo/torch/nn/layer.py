@@ -24,11 +24,13 @@ class Layer(torch.nn.Module):
     add_gradients: the GEMM of a weight's gradient adds to `weight.grad`, if there is one, in place of autograd.
     in_bf16: a layer that is not frozen multiplies in bf16 by torch.
     gather_casts: FSDP2 gathers casts of the weight in place of the weight. Set it before fully_shard.
+    promotion: how sums of FP8 tokens and 4-bit weights are added up. "regular" is slower and more accurate than "never".
     hold_casts: the casts of the weight stay in their memory, where a compiled layer and a CUDA graph read them.
     """
 
     add_gradients: bool = False
     in_bf16: bool = False
+    promotion: str = "never"
     format: str
     weight: torch.Tensor | None
     bias: torch.Tensor | None

@@ -46,7 +46,7 @@ class Linear(Layer, torch.nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.in_bf16:
             return linear_in_bf16(x, self.weight, self.bias)
-        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients}
+        options: dict[str, Any] = {"features": self._shape(), "kept": self._kept, "adds": self.add_gradients, "promotion": self.promotion}
         if is_spread(self.weight):
             self._kept.parameter = self.weight
             return product_by_devices(x, self.weight, self.bias, lambda x, w, bias: product(x, w, self.format, bias=bias, **options))

@@ -29,17 +29,19 @@ def product(
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
     adds: bool = False,
+    promotion: str = "never",
 ) -> torch.Tensor:
     """x (..., K) times a weight (N, K) transposed: (..., N), in `dtype`, by default autocast's or x's.
 
     weight: the master weight, quantised here, or what `Format.constant` made of one.
     features: N and K of a frozen weight, which may have been filled up. kept: the forms of this weight that an earlier call has made.
     adds: a gradient of the weight is added to an existing weight.grad by its GEMM.
+    promotion: of FP8 tokens and 4-bit weights, "never" or "regular".
     """
     if not isinstance(x, torch.Tensor) or x.dim() == 0:
         raise ArgumentError(f"product: x: expected a tensor (..., K), got {_shown(x)}")
     rows = x.reshape(x.shape[:-1].numel(), x.shape[-1])
-    y = _product(rows, weight, format, None, bias, features, kept, dtype, adds)
+    y = _product(rows, weight, format, None, bias, features, kept, dtype, adds, promotion)
     if x.dim() == 2:
         return y
     found: torch.Tensor = torch.ops.aten._unsafe_view(y, [*x.shape[:-1], y.shape[-1]])  # no view, which FSDP2's hooks would lose in place
@@ -57,6 +59,7 @@ def grouped_product(
     kept: Kept | None = None,
     dtype: torch.dtype | None = None,
     adds: bool = False,
+    promotion: str = "never",
 ) -> torch.Tensor:
     """Rows of each group of x (M, K) times its matrix of a weight (G, N, K) transposed: (M, N). `offsets` (G,) int32 are the groups' end rows.
 
@@ -68,7 +71,7 @@ def grouped_product(
         raise ArgumentError(
             f"grouped_product: offsets: expected torch.int32 {tuple(weight.shape[:1])}, a group's end row, got {_shown(offsets)}"
         )
-    return _product(x, weight, format, offsets, bias, features, kept, dtype, adds)
+    return _product(x, weight, format, offsets, bias, features, kept, dtype, adds, promotion)
 
 
 def _product(
@@ -81,6 +84,7 @@ def _product(
     kept: Kept | None,
     dtype: torch.dtype | None,
     adds: bool,
+    promotion: str,
 ) -> torch.Tensor:
     form = format_of(format)
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
@@ -98,7 +102,7 @@ def _product(
         kept = None  # a graph casts each time that it runs
     elif kept is None:
         kept = Kept()
-    given = (x, master, bias, groups, *parts, size, kept, format, dtype, adds, *held_parts(held))
+    given = (x, master, bias, groups, *parts, size, kept, format, dtype, adds, promotion, *held_parts(held))
     if not (torch.is_grad_enabled() and any(one is not None and one.requires_grad for one in (x, master, bias))):
         return _forward(None, *(one.detach() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given))
     if not form.trains:
@@ -139,6 +143,7 @@ def _forward(
     format: str,
     dtype: torch.dtype,
     adds: bool,
+    promotion: str,
     *held: torch.Tensor | None,
 ) -> torch.Tensor:
     """The product. What the backward pass needs is saved in ctx, if there is one."""
@@ -160,7 +165,7 @@ def _forward(
             a, columns = form.rows_and_columns(filled, groups)
         else:
             a = form.rows(filled, groups)
-        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias, master is None)
+        y = _multiplied(form, a, read, x.shape[0], size, dtype, groups, bias, master is None, promotion)
         if back is not None and kept is None:
             saved, about = (back.elements, back.scales, back.tensor_scale), _about(back)
     if ctx is not None:
@@ -233,6 +238,7 @@ def _multiplied(
     groups: torch.Tensor | None,
     bias: torch.Tensor | None,
     constant: bool,
+    promotion: str = "never",
 ) -> torch.Tensor:
     """Rows times the weight, without the columns that it was filled up with."""
     columns = weight.shape[-2]
@@ -240,7 +246,7 @@ def _multiplied(
         bias = torch.nn.functional.pad(bias, (0, columns - size))
     later = bias if groups is not None and form.tokens == "fp8b128" else None  # whose grouped product adds none
     out = None if groups is None else weight.scales.new_zeros((count, columns), dtype=dtype)
-    y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant)
+    y = form.multiply(a, weight, dtype, groups, None if later is not None else bias, out, constant, promotion)
     if later is not None and groups is not None:
         y = with_bias_of_groups(y, later, groups)
     return y if columns == size else y[:, :size].contiguous()
