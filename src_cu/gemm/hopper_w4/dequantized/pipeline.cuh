@@ -1,5 +1,5 @@
 // The pipeline of GEMMs that dequantize weights to shared memory: persistent CTAs, each warpgroup with one role. Sums are added in the same sequence
-// as where weights are dequantized to registers, and promoted every 256 columns, every 128 times scale128, or never. Included by dequantized.cu.
+// as where weights are dequantized to registers, and promoted every 256 columns, or every 128 times scale128. Included by dequantized.cu.
 // Tiles t and u, by stage:
 //
 //     producer          ... t8 | finds and announces tile u | u0 u1 u2 ...
@@ -20,9 +20,8 @@
 namespace zoo {
 
 // Shared memory of a warp: some columns of D for its 16 tokens, in pieces of 16 bytes.
-template <int PIECES_>
 struct alignas(128) StagedColumns {
-    static constexpr int PIECES = PIECES_, COLUMNS = PIECES * 8;  // pieces of a token
+    static constexpr int PIECES = 2;  // of a token
     uint8_t bytes[16 * PIECES * 16];
 
     // Eight lanes have no bank conflicts when they write or read.
@@ -64,11 +63,12 @@ __device__ __forceinline__ void finish_rows(const FourBitResult<FORMAT>& d, cons
 }
 
 // Called by a warpgroup for 64 tokens. `row` of D is the first token, `column` the tile's first weight row.
-template <int PIECES, int SUMS, WeightFormat FORMAT>
-__device__ __forceinline__ void finish_and_store_rows(const FourBitResult<FORMAT>& d, StagedColumns<PIECES>& staged,
+template <int SUMS, WeightFormat FORMAT>
+__device__ __forceinline__ void finish_and_store_rows(const FourBitResult<FORMAT>& d, StagedColumns& staged,
                                                       const float2* columns, int row, int end_row, int column,
                                                       float (&sums)[SUMS]) {
-    constexpr int COUNT = PIECES * 4, ROWS = 32 / PIECES;  // sums stored at a time; rows that a warp writes at a time
+    constexpr int PIECES = StagedColumns::PIECES, COUNT = PIECES * 4,
+                  ROWS = 32 / PIECES;  // sums stored at a time; rows that a warp writes at a time
     const int thread = reread_thread_index(), lane = thread % 32;
     row += thread % WARPGROUP / 32 * 16;
     if (row >= end_row) return;
@@ -100,11 +100,9 @@ __device__ __forceinline__ void finish_and_store_rows(const FourBitResult<FORMAT
 template <class Tile, class Schedule>
 struct DequantizedPipeline {
     static constexpr int SUMS = Tile::SUMS, WAVES = Tile::WAVES, STAGES_PER_PROMOTION = Tile::STAGES_PER_PROMOTION;
-    static constexpr bool PROMOTED = Tile::PROMOTION != Promotion::never;
-    using Staged = StagedColumns<PROMOTED ? 2 : 4>;
 
     Tile tile;
-    Staged staged[Tile::MATH_WARPS];
+    StagedColumns staged[Tile::MATH_WARPS];
 
     // Each role makes its own schedule and workspace, so that none of their values is in registers when registers are reallocated.
     template <class Operands, class Result, class MakeWorkspace = Nothing>
@@ -134,10 +132,7 @@ struct DequantizedPipeline {
             }
         }
         raise_registers_to<Tile::Dequantizing::MATH_REGISTERS>();
-        if constexpr (PROMOTED)
-            multiply_promoted(d, stages / STAGES_PER_PROMOTION);
-        else
-            multiply_never_promoted(d, stages);
+        multiply(d, stages / STAGES_PER_PROMOTION);
     }
 
     // The producer warpgroup: each warp has one job.
@@ -209,7 +204,7 @@ struct DequantizedPipeline {
 
     // Multiplies all tiles, each with `promotions` promotions. The first wgmmas of a tile run while the previous tile is stored.
     template <class Result>
-    __device__ __forceinline__ void multiply_promoted(const Result& d, int promotions) {
+    __device__ __forceinline__ void multiply(const Result& d, int promotions) {
         const int first_row = warpgroup_index() * (WAVES * WGMMA_ROWS);
         Ring<Tile::STAGES> ring;
         float partial[SUMS];
@@ -245,53 +240,6 @@ struct DequantizedPipeline {
             start_wave(ring, first_row, 0, partial);
             if constexpr (Tile::Dequantizing::ONCE) store(d, sums);
             __syncwarp();  // otherwise ptxas assumes divergence and moves each descriptor to uniform registers again
-        }
-    }
-
-    // Multiplies a tile without promotion. The wgmmas of a stage run while the warpgroup waits for the next stage.
-    __device__ __forceinline__ void multiply_unpromoted(Ring<Tile::STAGES>& ring, int first_row, int stages,
-                                                        float (&sums)[WAVES][SUMS]) {
-        auto hold_all = [&] {
-#pragma unroll
-            for (int wave = 0; wave < WAVES; wave++) hold(sums[wave]);
-        };
-        Ring<Tile::STAGES> before = ring;
-        auto add = [&](bool begins) {
-            tile.wait_until_full(ring);
-            const int stage =
-                __shfl_sync(0xFFFFFFFF, ring.stage, 0);  // otherwise descriptors move to uniform registers one by one
-            hold_all();
-            fence_registers();
-#pragma unroll
-            for (int wave = 0; wave < WAVES; wave++) start(stage, first_row + wave * WGMMA_ROWS, sums[wave], begins);
-            hold_all();
-            if (!begins) {
-                wait_for_multiplications<WAVES>();
-                tile.release(before.stage);
-                before.advance();
-            }
-            ring.advance();
-        };
-        add(true);
-#pragma unroll 2
-        for (stages--; stages > 0; stages--) add(false);
-        wait_for_multiplications<0>();
-        hold_all();
-        tile.release(before.stage);
-    }
-
-    // Computes tiles as multiply_promoted() does, but sums stay in the tensor core. A tile has `stages` stages.
-    template <class Result>
-    __device__ __forceinline__ void multiply_never_promoted(const Result& d, int stages) {
-        const int first_row = warpgroup_index() * (WAVES * WGMMA_ROWS);
-        Ring<Tile::STAGES> ring;
-        for (;;) {
-            float sums[WAVES][SUMS];
-            multiply_unpromoted(ring, first_row, stages, sums);
-            const bool more = __any_sync(0xFFFFFFFF, tile.announced[tile.slot_of_warp()].more);
-            store(d, sums);
-            if (!more) break;
-            __syncwarp();
         }
     }
 

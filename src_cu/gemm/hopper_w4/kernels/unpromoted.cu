@@ -24,8 +24,7 @@ namespace zoo {
 static_assert(Promotion(Variant::PROMOTION) == Promotion::never);
 constexpr bool GATHERS = Grouping(Variant::GROUPING) == Grouping::gather;
 
-using Tile =
-    UnpromotedTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, Variant::WORD_SETS, GATHERS>;
+using Tile = UnpromotedTile<WeightFormat(Variant::FORMAT), Variant::TOKENS, Variant::PARTS, Variant::STAGES, GATHERS>;
 using Schedule = ScheduleFor<Variant, Tile>;
 using Pipeline = UnpromotedPipeline<Tile, Schedule>;
 constexpr int DYNAMIC_SHARED_BYTES = sizeof(Pipeline);

@@ -1,12 +1,12 @@
 // The loop over K of GEMMs with e4m3 tokens and 4-bit weights whose sums are never promoted, for one warpgroup. Sums stay in the accumulator registers
 // of the tensor core, which keeps only 13 fraction bits. zoo/reference/four_bit_gemm.py defines the sums to the bit. Included by unpromoted.cu.
 //
-// The loop advances by turns. A turn is a chunk of one weight part: two wgmmas of 32 columns of K each. Its words are in one of WORD_SETS register
-// sets, which a turn overwrites when the wgmmas of the turn WORD_SETS before it are complete:
+// A round of the loop multiplies a chunk of one weight part: two wgmmas of 32 columns of K each. Rounds put their words into two sets of registers by
+// turns: a round overwrites its set when the wgmmas of the round before the last are complete.
 //
-//     tensor cores, two sets     ####0#### ####1#### ####2#### ####3####
-//     the lanes                  read and unpack 1   unpack 2  unpack 3
-//                                          read 2    read 3    read 4
+//     tensor cores     ####0#### ####1#### ####2#### ####3####
+//     the lanes        read and unpack 1   unpack 2  unpack 3
+//                                read 2    read 3    read 4
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ __device__ __forceinline__ PackedWords load_existing(uint32_t codes, uint32_t sc
 
 template <class Tile>
 struct UnpromotedMainloop {
-    static constexpr int PARTS = Tile::PARTS, TURNS = Tile::CHUNKS * PARTS, SETS = Tile::WORD_SETS, PENDING = SETS - 1;
-    static_assert(TURNS % SETS == 0, "a turn of every stage has the same set of words");
+    static constexpr int PARTS = Tile::PARTS, ROUNDS = Tile::CHUNKS * PARTS, SETS = 2, PENDING = SETS - 1;
+    static_assert(ROUNDS % SETS == 0, "a round of every stage has the same set of words");
     static_assert(Tile::CHUNKS == 2);
 
     int chunks;   // along K
@@ -92,19 +92,19 @@ struct UnpromotedMainloop {
             // Where K ends after a stage's first chunk, that chunk is read again instead of the second. Its products change no sum, because
             // tokens are zeros there. A NaN among its weights has made the sums NaN before.
             const uint32_t second = left > 1 ? Tile::CHUNK_BYTES : 0;
-            auto load = [&](int turn) {
-                const int p = turn % PARTS;
-                const uint32_t at = stage * sizeof(tile.weights[0]) + turn / PARTS * second;
+            auto load = [&](int round) {
+                const int p = round % PARTS;
+                const uint32_t at = stage * sizeof(tile.weights[0]) + round / PARTS * second;
                 return load_existing(first_codes[p] + at, first_scales[p] + at);
             };
             PackedWords packed = load(0);
             RowMagnitudes entries = look_up(packed, table);
 #pragma unroll
-            for (int turn = 0; turn < TURNS; turn++) {
-                const int chunk = turn / PARTS, p = turn % PARTS;
-                uint32_t (&own)[8] = words[turn % SETS];
+            for (int round = 0; round < ROUNDS; round++) {
+                const int chunk = round / PARTS, p = round % PARTS;
+                uint32_t (&own)[8] = words[round % SETS];
                 wait_for_multiplications<PENDING>();
-                if (turn == PENDING && before >= 0) tile.release(before);
+                if (round == PENDING && before >= 0) tile.release(before);
                 hold(own);
                 unpack(packed, entries, own);
                 hold(sums[p]);
@@ -113,7 +113,7 @@ struct UnpromotedMainloop {
                 for (int s = 0; s < 2; s++)
                     multiply_registers<COLUMNS>(sums[p], own + 4 * s, rows_at(tokens, chunk * 2 + s), true);
                 commit_multiplications();
-                if (turn + 1 < TURNS) packed = load(turn + 1), entries = look_up(packed, table);
+                if (round + 1 < ROUNDS) packed = load(round + 1), entries = look_up(packed, table);
             }
             before = stage;
         }

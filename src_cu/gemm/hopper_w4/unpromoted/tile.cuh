@@ -1,10 +1,10 @@
 // The tile of GEMMs with e4m3 tokens and packed 4-bit weights whose sums are never promoted, and its ring of stages in shared memory. There are no
-// partial sums, so a lane has registers for 128 to 160 sums: the tile is up to twice as wide as FourBitTile (tile.cuh), and a CTA reads a third less from
+// partial sums, so a lane has registers for up to 160 sums: the tile is up to twice as wide as FourBitTile (tile.cuh), and a CTA reads a third less from
 // L2. A wgmma has 64 weight rows as its rows, dequantized to registers, and all tokens as its columns. Included by unpromoted.cu.
 //
 // A warpgroup has PARTS weight parts of 64 weight rows. Part p of warpgroup w is number p * WARPGROUPS + w of the tile:
 //
-//     PARTS = 1    256 or 192 tokens x 128 weight rows        PARTS = 2    160 or 128 tokens x 256 weight rows
+//     PARTS = 1    256 or 192 tokens x 128 weight rows        PARTS = 2    160 tokens x 256 weight rows
 //
 //                   tokens                                                  tokens
 //                 +----------------+                                      +----------+
@@ -32,10 +32,10 @@
 
 namespace zoo {
 
-template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, int WORD_SETS_, bool GATHERS_>
+template <WeightFormat FORMAT_, int TOKENS_, int PARTS_, int STAGES_, bool GATHERS_>
 struct UnpromotedTile {
     static constexpr WeightFormat FORMAT = FORMAT_;
-    static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WORD_SETS = WORD_SETS_, WARPGROUPS = 2;
+    static constexpr int TOKENS = TOKENS_, PARTS = PARTS_, STAGES = STAGES_, WARPGROUPS = 2;
     static constexpr bool GATHERS = GATHERS_, MAY_GATHER = false, SCALED = false, STORED = false;
     static constexpr int HEIGHTS = WARPGROUPS * PARTS, WEIGHTS = HEIGHTS * CHUNK_ROWS, SUMS = TOKENS / 2;
     static constexpr int CHUNKS = 2, CHUNKS_A_LINE = 2, LINES = CHUNKS / CHUNKS_A_LINE;  // a line: 128 bytes of a token
