@@ -108,7 +108,7 @@ __device__ __forceinline__ void store_box(const MatrixOfMap& to, const void* sou
                  : "memory");
 }
 
-// Adds f32 to global memory in the L2 cache. Sums round to nearest even, and subnormal numbers count as zero.
+// Adds f32 to global memory in the L2 cache. Sums round to nearest even. An H200's L2 keeps subnormal numbers.
 __device__ __forceinline__ void add_box(const MatrixOfMap& to, const void* source, int32_t c0, int32_t c1) {
     asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&to.map),
                  "r"(c0), "r"(c1), "r"(to.matrix), "r"(shared_address(source))

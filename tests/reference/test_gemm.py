@@ -98,10 +98,10 @@ def test_a_weight_gradient_of_what_the_column_quantiser_wrote_stays_within_the_b
         begin, block = end, block + blocks
 
 
-def test_l2_adds_with_subnormal_numbers_as_zeros_and_sixteen_bits_are_rounded_once():
+def test_what_is_added_is_rounded_once():
     tiny = np.float32(2.0**-130)
-    before, sums = np.array([tiny, 1, -0.0, 1], np.float32), np.array([1, tiny, -0.0, 2.0**-24], np.float32)
-    expected = np.array([1, 1, -0.0, 1], np.float32)
+    before, sums = np.array([tiny, 1, -0.0, 1], np.float32), np.array([tiny, tiny, -0.0, 2.0**-24], np.float32)
+    expected = np.array([2 * tiny, 1, -0.0, 1], np.float32)
     np.testing.assert_array_equal(accumulated(before, sums, "f32").view(np.uint32), expected.view(np.uint32))
     half = accumulated(np.array([1], ml_dtypes.bfloat16), np.array([2.0**-8 + 2.0**-20], np.float32), "bf16")
     assert half[0] == 1 + 2.0**-7
