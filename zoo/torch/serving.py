@@ -12,12 +12,14 @@ import torch
 
 import zoo
 from zoo.errors import ArgumentError
+from zoo.torch.folded import in_fp8b128
 from zoo.torch.nn.formats import format_of
 from zoo.torch.quantized import Quantized
 
-# weights, whether the checkpoint has a format for tokens -> formats, of which a GPU has one at most
+# weights, whether the checkpoint has a format for tokens -> formats, the first that a GPU has
 _FORMATS = {
     ("fp8b128", True): ("fp8b128",),
+    ("mxfp8", True): ("mxfp8", "fp8b128"),
     ("nvfp4", True): ("fp8_nvfp4", "nvfp4"),
     ("mxfp4", True): ("fp8_mxfp4", "mxfp4"),
     ("nvfp4", False): ("bf16_nvfp4",),
@@ -55,6 +57,7 @@ def squares(elements: torch.Tensor, scales: torch.Tensor) -> Quantized:
 def readable(plain: Quantized, format: str) -> Quantized:
     """A checkpoint's weight in the order that the product of the format reads."""
     form = format_of(format)
+    plain = in_fp8b128(plain) if (plain.format, format) == ("mxfp8", "fp8b128") else plain
     rows, columns = plain.stored_shape
     if rows % form.multiple or columns % form.multiple:
         raise ArgumentError(f"{format} needs multiples of {form.multiple}, and this weight is {rows} x {columns}")

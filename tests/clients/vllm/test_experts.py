@@ -7,11 +7,28 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 import torch
 
-from tests.clients.vllm.test_linear_layers import BLACKWELL, HOPPER, NV, compressed_tensors_config, fp8_config, modelopt_config
+from tests.clients.vllm.test_linear_layers import (
+    BLACKWELL,
+    HOPPER,
+    NV,
+    compressed_tensors_config,
+    fp8_config,
+    modelopt_config,
+    mxfp8_config,
+)
 from tests.clients.weights import error, in_compressed_tensors, quantised
 
 EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
-BOUNDS = {"fp8b128": 0.06, "fp8_nvfp4": 0.06, "bf16_nvfp4": 0.01, "nvfp4": 0.2, "bf16_mxfp4": 0.01, "fp8_mxfp4": 0.06, "mxfp8_mxfp4": 0.06}
+BOUNDS = {
+    "fp8b128": 0.06,
+    "mxfp8": 0.06,
+    "fp8_nvfp4": 0.06,
+    "bf16_nvfp4": 0.01,
+    "nvfp4": 0.2,
+    "bf16_mxfp4": 0.01,
+    "fp8_mxfp4": 0.06,
+    "mxfp8_mxfp4": 0.06,
+}
 _LAYERS = "vllm.model_executor.layers"
 _numbers = iter(range(1000))  # vLLM wants each layer's name once
 
@@ -27,6 +44,7 @@ def chosen(monkeypatch):
     compressed = "quantization.compressed_tensors.compressed_tensors_moe.compressed_tensors_moe_w4a4_nvfp4"
     for module, name, backend in (
         ("quantization.fp8", "select_fp8_moe_backend", Fp8MoeBackend.MARLIN),
+        ("quantization.modelopt", "select_mxfp8_moe_backend", Fp8MoeBackend.MARLIN),
         ("quantization.modelopt", "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
         (compressed, "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
         ("quantization.mxfp4", "select_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
@@ -49,6 +67,7 @@ def mxfp4_config():
 
 CONFIGS = {
     "fp8": ("fp8b128", fp8_config),
+    "mxfp8": ("mxfp8", mxfp8_config),
     "modelopt": ("nvfp4", modelopt_config),
     "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
     "compressed_nvfp4_weights_alone": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, None)),
@@ -134,6 +153,8 @@ def gpt_oss(gate, up):
     [
         ("fp8", HOPPER, "fp8b128"),
         ("fp8", BLACKWELL, "fp8b128"),
+        ("mxfp8", HOPPER, "fp8b128"),
+        ("mxfp8", BLACKWELL, "mxfp8"),
         ("modelopt", HOPPER, "fp8_nvfp4"),
         ("modelopt", BLACKWELL, "nvfp4"),
         ("compressed_nvfp4", HOPPER, "fp8_nvfp4"),
@@ -277,7 +298,7 @@ def test_a_name_that_another_vllm_has_not_leaves_experts_to_vllm_with_one_warnin
     assert seen == [layer] and not support.served and len(said) == 1 and "of_another_vllm" in said[0]
 
 
-@pytest.mark.parametrize("config", ["fp8", "modelopt"])
+@pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt"])
 def test_weights_that_are_loaded_again_stay_where_captured_graphs_read_them(config, gpu, chosen, bf16):
     from vllm.model_executor.model_loader.reload import layerwise
 
