@@ -15,19 +15,24 @@ from zoo.reference.fold_scales import fold_scales as rule
 from zoo.torch import folded
 
 E4M3, NAN = torch.float8_e4m3fn, 255
+DEVICE = "cuda" if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 else "cpu"
 
 
 def weights(codes, scales, squares=False):
-    elements = torch.from_numpy(np.ascontiguousarray(codes, np.uint8)).view(E4M3)
-    return zt.Quantized(elements, torch.from_numpy(np.ascontiguousarray(scales, np.uint8)), "mxfp8", squares=squares)
+    elements, scales = (torch.from_numpy(np.ascontiguousarray(one, np.uint8)).to(DEVICE) for one in (codes, scales))
+    return zt.Quantized(elements.view(E4M3), scales, "mxfp8", squares=squares)
 
 
 def codes_of(q):
-    return q.elements.view(torch.uint8).numpy()
+    return q.elements.view(torch.uint8).cpu().numpy()
+
+
+def normal(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
 
 
 def test_normal_numbers_and_their_scales_are_exact_but_for_the_smallest():
-    x = torch.randn(300, 416, generator=torch.Generator().manual_seed(1))
+    x = normal(300, 416)
     plain = zt.quantize(x, "mxfp8", layout="plain", rounding="rceil")
     made = zt.fold_scales(plain)
     off = (made.weights.dequantize("f32") - plain.dequantize("f32")).abs()
@@ -80,7 +85,7 @@ def test_any_bytes_give_the_bytes_of_the_written_rule(shape, squares, monkeypatc
         assert made.weights.shape == shape and made.rounded == 0
         return
     np.testing.assert_array_equal(codes_of(made.weights), wanted.q.view(np.uint8))
-    np.testing.assert_array_equal(made.weights.scales.numpy(), wanted.scales)
+    np.testing.assert_array_equal(made.weights.scales.cpu().numpy(), wanted.scales)
     assert (made.rounded, made.largest_error) == wanted[2:]
 
 
@@ -90,8 +95,9 @@ def test_a_scale_or_an_element_that_is_no_number_reaches_its_elements_alone():
     made = zt.fold_scales(weights(codes, scales))
     wanted = np.zeros((128, 128), bool)
     wanted[5, 64:96] = wanted[7:9, 9] = True
-    np.testing.assert_array_equal(made.weights.dequantize("f32").isnan().numpy(), wanted)
-    assert made.rounded == 0 and (made.weights.dequantize("f32").numpy()[~wanted] == 1).all()
+    numbers = made.weights.dequantize("f32").cpu().numpy()
+    np.testing.assert_array_equal(np.isnan(numbers), wanted)
+    assert made.rounded == 0 and (numbers[~wanted] == 1).all()
 
 
 def test_blocks_of_zeros_and_the_smallest_and_largest_scales_keep_their_numbers():
@@ -104,7 +110,7 @@ def test_blocks_of_zeros_and_the_smallest_and_largest_scales_keep_their_numbers(
 
 
 def test_a_product_by_folded_weights_is_that_of_the_numbers():
-    x, w = (torch.randn(size, 256, generator=torch.Generator().manual_seed(size)).bfloat16() for size in (9, 160))
+    x, w = normal(9, 256).bfloat16(), normal(160, 256).bfloat16()
     plain = zt.quantize(w, "mxfp8", layout="plain", rounding="rceil")
     a, b = zt.quantize(x, "fp8b128"), zt.fold_scales(plain).weights
     exact = a.dequantize("f32") @ plain.dequantize("f32").t()

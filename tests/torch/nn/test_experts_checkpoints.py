@@ -101,8 +101,7 @@ def minimax_m3(squares):
     return tensors, PREFIX, replace(p, **parts)
 
 
-@pytest.mark.parametrize("squares", [False, True])
-@pytest.mark.parametrize("format", ["fp8b128", "mxfp8"])
+@pytest.mark.parametrize(("squares", "format"), [(False, "fp8b128"), (True, "mxfp8")])
 def test_weights_in_mxfp8_run_in_the_format_of_hopper_and_of_blackwell(squares, format):
     tensors, prefix, p = minimax_m3(squares)
     layer = Experts.from_checkpoint(tensors, prefix, format=None if format == "mxfp8" else format)
