@@ -19,9 +19,10 @@ from zoo.errors import ArgumentError, ZooError
 from zoo.sglang import support
 from zoo.sglang.support import say_refused, say_served
 from zoo.torch.folded import in_fp8b128
+from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import as_bytes, check_signatures, format_for, load, readable, squares
+from zoo.torch.serving import as_bytes, check_signatures, format_for, load, squares
 
 _PACKAGE = "sglang.srt.layers.quantization"
 _METHODS = {"fp8b128": f"{_PACKAGE}.fp8:Fp8LinearMethod", "nvfp4": f"{_PACKAGE}.modelopt_quant:ModelOptFp4LinearMethod"}
@@ -60,7 +61,7 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
             raise ArgumentError(f"zoo has no product of {weights} weights on this device")
         if plain.device.type == "cuda":
             load(format, plain.device.index)
-        weight = readable(plain, format)
+        weight = format_of(format).readable(plain)
         product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
     except (ZooError, AttributeError) as error:
         say_refused(f"{weights} linear layers", error)

@@ -30,9 +30,10 @@ from vllm.model_executor.utils import is_weights_pre_processed, replace_paramete
 from vllm.platforms import PlatformEnum, current_platform
 
 from zoo.errors import ArgumentError, ZooError
+from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import as_bytes, check_signatures, readable, squares
+from zoo.torch.serving import as_bytes, check_signatures, squares
 from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
@@ -81,7 +82,7 @@ class _Linear:
             format = format_for(self.weights, self._quantized_tokens(self.config))
             assert format is not None  # as can_implement has asked
             load(format)
-            weight = readable(self._weight(layer), format)
+            weight = format_of(format).readable(self._weight(layer))
             self._multiply(weight, format, weight.elements.new_zeros((1, weight.stored_shape[1]), dtype=torch.bfloat16), None)
         except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
             say_refused(kind, name, error)

@@ -5,12 +5,8 @@ import importlib
 import pytest
 
 pytest.importorskip("sglang", reason="SGLang is not installed")
-import torch
 
-from tests.clients.sglang.conftest import BLACKWELL, HOPPER
 from tests.clients.sglang.test_linear_layers import config_of
-from tests.clients.weights import error, quantised
-from zoo.errors import ArgumentError
 
 EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
 BOUNDS = {"fp8b128": 0.06, "fp8_nvfp4": 0.06, "bf16_mxfp4": 0.01}

@@ -22,7 +22,9 @@ def config_of(weights):
         from sglang.srt.layers.quantization.fp8 import Fp8Config
 
         block = [128, 128] if weights == "fp8b128" else [1, 32]
-        return Fp8Config.from_config({"quant_method": "fp8" if weights == "fp8b128" else "mxfp8", "activation_scheme": "dynamic", "weight_block_size": block})
+        return Fp8Config.from_config(
+            {"quant_method": "fp8" if weights == "fp8b128" else "mxfp8", "activation_scheme": "dynamic", "weight_block_size": block}
+        )
     from sglang.srt.layers.quantization.modelopt_quant import ModelOptFp4Config
 
     named = {"quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": []}

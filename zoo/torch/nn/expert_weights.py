@@ -8,7 +8,6 @@ from typing import Any, Self
 import torch
 
 from zoo.errors import ArgumentError
-from zoo.torch.folded import in_fp8b128
 from zoo.torch.nn.experts_parallel import Ranks
 from zoo.torch.nn.experts_serving import RECIPES, Matrices, laid_bias, paired
 from zoo.torch.nn.formats import format_of
@@ -56,11 +55,8 @@ class ExpertWeights(Layer):
         return self
 
     def hold(self, plain: Quantized) -> None:
-        """Freezes with weights by rows and plain scales, of fp8b128 by squares, as `quantize` or a checkpoint has them. MXFP8 becomes fp8b128."""
-        wanted = format_of(self.format).weights
-        plain = in_fp8b128(plain) if (plain.format, wanted) == ("mxfp8", "fp8b128") else plain
-        if plain.format != wanted:
-            raise ArgumentError(f"Experts: format '{self.format}' multiplies weights in {wanted}, and these are in {plain.format}")
+        """Freezes with weights by rows and plain scales, of fp8b128 by squares, as `quantize` or a checkpoint has them."""
+        plain = format_of(self.format).multiplied(plain)
         made = RECIPES[self.format].prepare(plain, self.gates)
         if self.gates is not None and made.layout != "fragments":  # the order of gates is a shape, which no other order fits
             made = made._with(elements=paired(made.elements, self.gates), packed_shape=plain.stored_shape)

@@ -127,8 +127,6 @@ def _deepseek_fp8(get: Callable[[str], torch.Tensor], names: tuple[str, ...], ex
         scales = Quantized(elements, scales.view(torch_dtype("ue8m0")), "fp8b128", squares=True).scales
     else:
         scales = scales.float()  # Qwen3's are in bf16
-        if elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
-            elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
     return Quantized(elements, scales, "fp8b128", squares=True)
 
 
