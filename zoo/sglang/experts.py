@@ -46,7 +46,7 @@ def _choose(weights: str, usual: Callable[..., None], method: Any, layer: Any, m
     """Around create_moe_runner, when the parameters are there without their numbers."""
     usual(method, layer, moe_runner_config)
     try:
-        why = _refusal(method, layer, moe_runner_config, weights) or _misfit(weights, layer, moe_runner_config, method)
+        why = _refusal(method, layer, moe_runner_config, weights) or _misfit(weights, layer, moe_runner_config)
     except AttributeError as error:  # of another version of SGLang
         why = str(error)
     if why is not None:
@@ -78,7 +78,7 @@ def _refusal(method: Any, layer: Any, config: Any, weights: str) -> str | None:
     return next((why for why, there in reasons.items() if there), None)
 
 
-def _misfit(weights: str, layer: Any, config: Any, method: Any) -> str | None:
+def _misfit(weights: str, layer: Any, config: Any) -> str | None:
     format = _format(weights, layer)
     if format is None:
         return f"zoo has no product of {weights} weights with such tokens on this device"
@@ -100,7 +100,7 @@ def _other_fp8(method: Any, layer: Any) -> bool:
         return True
     if method.use_mxfp8:
         return not (method.convert_mxfp8_to_block and support.folds(layer.w13_weight.device))
-    return method.weight_block_size != [128, 128]
+    return bool(method.weight_block_size != [128, 128])
 
 
 def _other_nvfp4(method: Any, layer: Any) -> bool:
@@ -178,10 +178,12 @@ def _read(method: Any, layer: Any, weights: str, matrix: str) -> Quantized:
         return Quantized(elements, scales, "mxfp8") if method.use_mxfp8 else squares(elements, scales)
     if weights == "nvfp4":
         return Quantized(elements, scales, "nvfp4", tensor_scale=getattr(layer, f"{matrix}_weight_scale_2").data.float())
-    axis, size = (2, layer.hidden_size_unpadded) if matrix == "w13" else (1, layer.hidden_size_unpadded)
-    parts = (1, 2, 32) if axis == 2 else (1, 1, 1)  # SGLang fills the hidden size up
-    elements, scales = (one.narrow(axis, 0, size // part).contiguous() for one, part in ((elements, parts[1]), (scales, parts[2])))
-    return Quantized(elements, scales, "mxfp4")
+    hidden = layer.hidden_size_unpadded
+    if matrix == "w13":
+        elements, scales = elements[..., : hidden // 2], scales[..., : hidden // 32]
+    else:
+        elements, scales = elements[:, :hidden], scales[:, :hidden]
+    return Quantized(elements.contiguous(), scales.contiguous(), "mxfp4")
 
 
 def _apply(usual: Callable[..., Any], method: Any, layer: Any, dispatch_output: Any) -> Any:
@@ -193,8 +195,7 @@ def _apply(usual: Callable[..., Any], method: Any, layer: Any, dispatch_output: 
     weights = chosen.topk_weights
     if factor is not None and not layer.should_fuse_routed_scaling_factor_in_topk:
         weights = weights * factor
-    ids = chosen.topk_ids if chosen.topk_ids.dtype in (torch.int32, torch.int64) else chosen.topk_ids.to(torch.int32)
-    return StandardCombineInput(hidden_states=made(x, ids, weights))
+    return StandardCombineInput(hidden_states=made(x, chosen.topk_ids, weights))
 
 
 def install() -> None:
