@@ -20,8 +20,7 @@ _CONFIG = "sglang.srt.layers.quantization.fp8:Fp8Config"
 
 def _convert(_: None, config: Any, *arguments: Any, **others: Any) -> None:
     """After __init__."""
-    place = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-    if config.use_mxfp8 and support.folds(place):
+    if config.use_mxfp8 and support.folds(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
         config.convert_mxfp8_to_block_fp8 = True
 
 
