@@ -109,6 +109,13 @@ def test_blocks_of_zeros_and_the_smallest_and_largest_scales_keep_their_numbers(
     assert (codes_of(made.weights)[0, ::128] == [0, 0x70, 0x7E]).all()
 
 
+def test_a_view_of_some_columns_gives_weights_whose_rows_are_contiguous():
+    whole = zt.quantize(normal(96, 320), "mxfp8", layout="plain")
+    part = zt.Quantized(whole.elements[:, 64:224], whole.scales[:, 2:7], "mxfp8")
+    made, exact = zt.fold_scales(part).weights, whole.dequantize("f32")[:, 64:224]
+    assert made.elements.is_contiguous() and (made.dequantize("f32") - exact).abs().max() <= exact.abs().max() / 229376
+
+
 def test_a_product_by_folded_weights_is_that_of_the_numbers():
     x, w = normal(9, 256).bfloat16(), normal(160, 256).bfloat16()
     plain = zt.quantize(w, "mxfp8", layout="plain", rounding="rceil")

@@ -38,7 +38,7 @@ def fold_scales(weights: Quantized) -> Folded:
         got = f"K = {columns} and scales {tuple(plain.scales.shape)}"
         raise ArgumentError(f"fold_scales: expected K as a multiple of 32 and scales {expected}, got {got}")
     elements, powers = (one if one.dim() == 3 else one[None] for one in (plain.elements, plain.scales.view(torch.uint8)))
-    made = torch.empty_like(elements)
+    made = elements.new_empty(elements.shape)
     scales = torch.ones((len(elements), -(-rows // 128), -(-columns // 128)), dtype=torch.float32, device=elements.device)
     rounded = torch.zeros((), dtype=torch.int64, device=elements.device)
     largest_error = torch.zeros((), dtype=torch.float64, device=elements.device)
@@ -75,7 +75,7 @@ def _folded(elements: torch.Tensor, powers: torch.Tensor) -> tuple[torch.Tensor,
     """Rows of e4m3 and a scale for 1 x 32 of each -> elements, scales for 128 x 128, relative errors of elements in float64."""
     rows, columns = elements.shape
     factors = torch.where(powers == 255, torch.nan, _power_of_two(powers.long() - 127))
-    numbers = (elements.double().view(rows, -1, 32) * factors[..., None]).view(rows, columns)
+    numbers = (elements.double().reshape(rows, -1, 32) * factors[..., None]).reshape(rows, columns)
     magnitudes = torch.nn.functional.pad(numbers.nan_to_num().abs(), (0, -columns % 128, 0, -rows % 128))
     largest = magnitudes.unflatten(1, (-1, 128)).unflatten(0, (-1, 128)).amax((1, 3))
     mantissa, exponent = torch.frexp(largest)  # of 448: 0.875 and 9
