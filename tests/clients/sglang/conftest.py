@@ -28,12 +28,3 @@ def gpu(hooks, request, monkeypatch):
     monkeypatch.setattr(support, "_warned", set())
     support.served.clear()
     return capability
-
-
-@pytest.fixture
-def bf16():
-    import torch
-
-    torch.set_default_dtype(torch.bfloat16)
-    yield
-    torch.set_default_dtype(torch.float32)

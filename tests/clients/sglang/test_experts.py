@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("sglang", reason="SGLang is not installed")
 import torch
 
+from tests.clients.experts import EXPERTS, HIDDEN, INTERMEDIATE, TOP, clamped, gpt_oss, in_float32, interleaved, routed, silu, weights_of
 from tests.clients.sglang.conftest import BLACKWELL, HOPPER
 from tests.clients.sglang.test_linear_layers import config_of
-from tests.clients.weights import error, quantised
+from tests.clients.weights import error
 from zoo.errors import ArgumentError
 
-EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
 BOUNDS = {"fp8b128": 0.06, "fp8_nvfp4": 0.06, "bf16_mxfp4": 0.01}
 RUNNERS = {"fp8b128": "auto", "mxfp8": "triton", "nvfp4": "auto", "mxfp4": "triton_kernel"}
 GPT_OSS = {"gemm1_alpha": 1.702, "gemm1_clamp_limit": 7.0}
@@ -53,19 +53,9 @@ def layer_of(weights, runner, name=None, **options):
     return FusedMoE(**{**sizes, **options}, quant_config=config, prefix="model.layers.3.mlp.experts")
 
 
-def weights_of(format):
-    """Tensors of each expert by name, and the numbers of gates, ups and second matrices."""
-    torch.manual_seed(3)
-    shapes = {"w1": (INTERMEDIATE, HIDDEN), "w3": (INTERMEDIATE, HIDDEN), "w2": (HIDDEN, INTERMEDIATE)}
-    made = [
-        {name: quantised(torch.randn(shape, dtype=torch.float32) / 12, format) for name, shape in shapes.items()} for _ in range(EXPERTS)
-    ]
-    return made, {name: torch.stack([one[name][1] for one in made]) for name in shapes}
-
-
 def load(layer, made, finish=True):
     for expert, matrices in enumerate(made):
-        for matrix, (tensors, _) in matrices.items():
+        for matrix, (tensors, _) in zip(("w1", "w3", "w2"), matrices.values(), strict=True):
             for name, tensor in tensors.items():
                 there = next(one for end in (name, f"{name}_inv") if hasattr(layer, one := f"{'w2' if matrix == 'w2' else 'w13'}_{end}"))
                 parameter = getattr(layer, there)
@@ -76,49 +66,22 @@ def load(layer, made, finish=True):
 
 def load_gpt_oss(layer, made, biases):
     """gpt-oss stores experts together, each gate before its up."""
-
-    def interleaved(name):
-        return torch.stack([torch.stack([one[part][0][name] for one in made]) for part in ("w1", "w3")], dim=2).flatten(1, 2)
-
-    tensors = {f"w13_{name}": interleaved(name) for name in ("weight", "weight_scale")}
-    tensors |= {f"w2_{name}": torch.stack([one["w2"][0][name] for one in made]) for name in ("weight", "weight_scale")}
-    tensors |= {"w13_weight_bias": torch.stack([biases["w1"], biases["w3"]], dim=2).flatten(1), "w2_weight_bias": biases["w2"]}
+    tensors = {f"w13_{name}": interleaved(made, name) for name in ("weight", "weight_scale")}
+    tensors |= {f"w2_{name}": torch.stack([one["down_proj"][0][name] for one in made]) for name in ("weight", "weight_scale")}
+    tensors |= {
+        "w13_weight_bias": torch.stack([biases["gate_proj"], biases["up_proj"]], dim=2).flatten(1),
+        "w2_weight_bias": biases["down_proj"],
+    }
     for name, one in tensors.items():
         parameter = getattr(layer, name)
         parameter.weight_loader(parameter, one, weight_name=name, shard_id=None, expert_id=None)
     layer.quant_method.process_weights_after_loading(layer)
 
 
-def routed(tokens=9):
+def run(layer, x, weights, ids):
     from sglang.srt.layers.moe.topk import StandardTopKOutput
 
-    x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16)
-    weights, ids = torch.randn(tokens, EXPERTS, dtype=torch.float32).softmax(1).topk(TOP)
-    return x, StandardTopKOutput(weights, ids.to(torch.int32), torch.zeros(tokens, EXPERTS))
-
-
-def in_float32(numbers, x, chosen, act, biases=None):
-    biases = biases or {name: torch.zeros(one.shape[:2], dtype=torch.float32) for name, one in numbers.items()}
-    total = torch.zeros(x.shape, dtype=torch.float32)
-    for j in range(TOP):
-        e = chosen.topk_ids[:, j].long().clamp(min=0)
-        shares = torch.where(chosen.topk_ids[:, j] < 0, 0, chosen.topk_weights[:, j])
-        gate, up = (torch.einsum("tk,tnk->tn", x.float(), numbers[name][e]) + biases[name][e].float() for name in ("w1", "w3"))
-        total += shares[:, None] * (torch.einsum("ti,tki->tk", act(gate, up), numbers["w2"][e]) + biases["w2"][e].float())
-    return total
-
-
-def silu(gate, up):
-    return torch.nn.functional.silu(gate) * up
-
-
-def clamped(gate, up, limit=1.0):
-    return silu(gate.clamp(max=limit), up.clamp(-limit, limit))
-
-
-def gpt_oss(gate, up):
-    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
-    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
+    return layer(x, StandardTopKOutput(weights, ids, torch.zeros(len(x), EXPERTS)))
 
 
 @pytest.mark.parametrize(
@@ -138,12 +101,12 @@ def test_experts_are_served_by_zoo_and_near_float32(weights, gpu, format, runner
     made, numbers = weights_of(weights)
     load(layer, made)
     assert served == {(f"{'nvfp4' if weights == 'nvfp4' else 'fp8b128'} experts", format): 1}
-    x, chosen = routed()
-    chosen.topk_ids[3, 1] = chosen.topk_ids[5, 0] = -1
-    y = layer(x, chosen)
+    x, *chosen = routed()
+    chosen[1][3, 1] = chosen[1][5, 0] = -1
+    y = run(layer, x, *chosen)
     assert y.shape == x.shape and y.dtype == torch.bfloat16
-    assert error(y, in_float32(numbers, x, chosen, silu)) < BOUNDS[format]
-    assert layer(x[:0], type(chosen)(*(one[:0] for one in chosen))).shape == (0, HIDDEN)
+    assert error(y, in_float32(numbers, x, *chosen, silu)) < BOUNDS[format]
+    assert run(layer, *(one[:0] for one in (x, *chosen))).shape == (0, HIDDEN)
 
 
 @pytest.mark.parametrize("name", ["triton_kernel", "marlin"])
@@ -158,18 +121,18 @@ def test_gpt_oss_has_biases_interleaved_gates_its_own_activation_and_ids(name, r
     made, numbers = weights_of("mxfp4")
     biases = {name: torch.randn(one.shape[:2], dtype=torch.bfloat16) for name, one in numbers.items()}
     load_gpt_oss(layer, made, biases)
-    x, chosen = routed()
-    assert error(layer(x, chosen), in_float32(numbers, x, chosen, gpt_oss, biases)) < BOUNDS["bf16_mxfp4"]
+    x, *chosen = routed()
+    assert error(run(layer, x, *chosen), in_float32(numbers, x, *chosen, gpt_oss, biases)) < BOUNDS["bf16_mxfp4"]
 
 
-@pytest.mark.parametrize(("options", "act"), [({"swiglu_limit": 1.0}, clamped), ({**GPT_OSS, "gate_up_interleaved": False}, gpt_oss)])
+@pytest.mark.parametrize(("options", "act"), [({"swiglu_limit": 1.0}, clamped(1.0)), ({**GPT_OSS, "gate_up_interleaved": False}, gpt_oss)])
 def test_an_activation_of_another_model_is_kept(options, act, runner):
     layer = layer_of("fp8b128", runner, **options)
     made, numbers = weights_of("fp8b128")
     load(layer, made)
-    x, chosen = routed()
-    exact = in_float32(numbers, x, chosen, act)
-    assert error(layer(x, chosen), exact) < BOUNDS["fp8b128"] < error(in_float32(numbers, x, chosen, silu), exact)
+    x, *chosen = routed()
+    exact = in_float32(numbers, x, *chosen, act)
+    assert error(run(layer, x, *chosen), exact) < BOUNDS["fp8b128"] < error(in_float32(numbers, x, *chosen, silu), exact)
 
 
 @pytest.mark.parametrize("weights", ["fp8b128", "nvfp4"])
@@ -177,9 +140,9 @@ def test_the_factor_of_routed_experts_is_multiplied_once(weights, runner):
     layer = layer_of(weights, runner, routed_scaling_factor=2.5)
     made, numbers = weights_of(weights)
     load(layer, made)
-    x, chosen = routed()
+    x, *chosen = routed()
     assert not layer.should_fuse_routed_scaling_factor_in_topk
-    assert error(layer(x, chosen), 2.5 * in_float32(numbers, x, chosen, silu)) < 0.06
+    assert error(run(layer, x, *chosen), 2.5 * in_float32(numbers, x, *chosen, silu)) < 0.06
 
 
 @pytest.mark.parametrize("ranks", [{"cut": 2}, {"spread": 2}])
@@ -189,15 +152,15 @@ def test_two_ranks_sum_up_to_the_whole(ranks, runner, monkeypatch):
 
     monkeypatch.setattr(standard, "get_device", lambda: "cpu")
     made, numbers = weights_of("mxfp4")
-    x, chosen = routed()
+    x, *chosen = routed()
     total = 0
     for rank in (0, 1):
         with of_rank(rank, **ranks):
             layer = layer_of("mxfp4", runner)
             load(layer, made)
-            total = total + layer(x, chosen).float()
+            total = total + run(layer, x, *chosen).float()
         assert layer.quant_method.zoo.experts == (2 if "spread" in ranks else 4)
-    assert error(total, in_float32(numbers, x, chosen, silu)) < BOUNDS["bf16_mxfp4"]
+    assert error(total, in_float32(numbers, x, *chosen, silu)) < BOUNDS["bf16_mxfp4"]
 
 
 REFUSED = {
@@ -264,9 +227,9 @@ def test_packed_weights_are_not_packed_again_and_others_stay_where_captured_grap
     load(layer, [made[0]] * EXPERTS)
     place = layer.quant_method.zoo.down.elements.data_ptr()
     load(layer, made)
-    x, chosen = routed()
+    x, *chosen = routed()
     assert layer.quant_method.zoo.down.elements.data_ptr() == place
-    assert error(layer(x, chosen), in_float32(numbers, x, chosen, silu)) < BOUNDS["fp8b128"]
+    assert error(run(layer, x, *chosen), in_float32(numbers, x, *chosen, silu)) < BOUNDS["fp8b128"]
     packed = layer_of("nvfp4", runner)
     load(packed, weights_of("nvfp4")[0])
     with pytest.raises(ArgumentError, match="restart SGLang"):

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 import torch
 
+from tests.clients.experts import EXPERTS, HIDDEN, INTERMEDIATE, TOP, clamped, gpt_oss, in_float32, interleaved, routed, silu, weights_of
 from tests.clients.vllm.test_linear_layers import (
     BLACKWELL,
     HOPPER,
@@ -16,9 +17,8 @@ from tests.clients.vllm.test_linear_layers import (
     modelopt_config,
     mxfp8_config,
 )
-from tests.clients.weights import error, in_compressed_tensors, quantised
+from tests.clients.weights import error, in_compressed_tensors
 
-EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
 BOUNDS = {
     "fp8b128": 0.06,
     "mxfp8": 0.06,
@@ -85,16 +85,6 @@ def layer_of(config, **options):
     return FusedMoEFactory(**sizes, params_dtype=torch.bfloat16, quant_config=CONFIGS[config][1](), prefix=prefix, **options).routed_experts
 
 
-def weights_of(format):
-    """Tensors of each expert by name, and the numbers of gates, ups and second matrices."""
-    torch.manual_seed(3)
-    shapes = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN), "down_proj": (HIDDEN, INTERMEDIATE)}
-    made = [
-        {name: quantised(torch.randn(shape, dtype=torch.float32) / 12, format) for name, shape in shapes.items()} for _ in range(EXPERTS)
-    ]
-    return made, {name: torch.stack([one[name][1] for one in made]) for name in shapes}
-
-
 def load(layer, made, config):
     for expert, matrices in enumerate(made):
         for matrix, (tensors, _) in matrices.items():
@@ -106,46 +96,12 @@ def load(layer, made, config):
 
 def load_gpt_oss(layer, made, biases):
     """gpt-oss stores experts together, each gate before its up."""
-
-    def interleaved(name):
-        both = [torch.stack([one[part][0][name] for one in made]) for part in ("gate_proj", "up_proj")]
-        return torch.stack(both, dim=2).flatten(1, 2)
-
-    tensors = {f"w13_{name}": interleaved(name) for name in ("weight", "weight_scale")}
+    tensors = {f"w13_{name}": interleaved(made, name) for name in ("weight", "weight_scale")}
     tensors |= {f"w2_{name}": torch.stack([one["down_proj"][0][name] for one in made]) for name in ("weight", "weight_scale")}
     tensors |= {"w13_bias": torch.stack([biases["gate_proj"], biases["up_proj"]], dim=2).flatten(1), "w2_bias": biases["down_proj"]}
     for name, one in tensors.items():
         layer.weight_loader(getattr(layer, name), one, weight_name=name, shard_id=None, expert_id=None)
     layer.quant_method.process_weights_after_loading(layer)
-
-
-def routed(tokens=9):
-    x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16)
-    weights, ids = torch.randn(tokens, EXPERTS, dtype=torch.float32).softmax(1).topk(TOP)
-    return x, weights, ids.to(torch.int32)
-
-
-def in_float32(numbers, x, weights, ids, act, biases=None):
-    biases = biases or {name: torch.zeros(one.shape[:2], dtype=torch.float32) for name, one in numbers.items()}
-    total = torch.zeros(x.shape, dtype=torch.float32)
-    for j in range(TOP):
-        e = ids[:, j].long()
-        gate, up = (torch.einsum("tk,tnk->tn", x.float(), numbers[name][e]) + biases[name][e].float() for name in ("gate_proj", "up_proj"))
-        total += weights[:, j, None] * (torch.einsum("ti,tki->tk", act(gate, up), numbers["down_proj"][e]) + biases["down_proj"][e].float())
-    return total
-
-
-def silu(gate, up):
-    return torch.nn.functional.silu(gate) * up
-
-
-def clamped(gate, up, limit=0.5):
-    return silu(gate.clamp(max=limit), up.clamp(-limit, limit))
-
-
-def gpt_oss(gate, up):
-    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
-    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +158,7 @@ def test_a_limit_on_silu_is_kept(gpu, chosen, bf16):
     made, numbers = weights_of("nvfp4")
     load(layer, made, EXACT)
     x, shares, ids = routed()
-    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped)
+    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped(0.5))
     assert error(y, exact) < 0.01 < error(in_float32(numbers, x, shares, ids, silu), exact)
 
 
@@ -214,7 +170,7 @@ def test_experts_in_fp8_have_their_limit_and_biases(gpu, chosen, bf16):
     layer.w2_bias.data.copy_(biases["down_proj"])
     load(layer, made, "fp8")
     x, shares, ids = routed()
-    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped, biases)
+    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped(0.5), biases)
     assert error(y, exact) < BOUNDS["fp8b128"] < error(in_float32(numbers, x, shares, ids, silu, biases), exact)
 
 
@@ -237,7 +193,7 @@ def test_two_ranks_sum_up_to_the_whole(placement, expert_parallel, gpu, chosen, 
         load(layer, made, EXACT)
         assert (layer.quant_method.zoo_ids is not None) == (expert_parallel and placement == "round_robin")
         total = total + layer.forward_modular(x, shares, ids).float()
-    assert error(total, in_float32(numbers, x, torch.where(ids < 0, 0, shares), ids.clamp(min=0), silu)) < 0.01
+    assert error(total, in_float32(numbers, x, shares, ids, silu)) < 0.01
 
 
 REFUSED = {
