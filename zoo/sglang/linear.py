@@ -1,6 +1,6 @@
 """Linear layers of SGLang: FP8 with scales for 128 x 128, MXFP8 on Hopper, and ModelOpt's NVFP4.
 
-SGLang's hook registry wraps the two functions of a method of layers. A layer that zoo refuses goes through the wrapped ones.
+SGLang's hook registry wraps the functions of a method of layers. A layer that zoo refuses goes through the wrapped ones.
 
     layer's parameters --process_weights_after_loading--> packed, in the same parameters
     x --apply--> zoo.torch.nn's product: quantise, multiply
@@ -44,6 +44,7 @@ def _nvfp4(method: Any, layer: Any) -> Quantized:
     return Quantized(layer.weight.data, layer.weight_scale.data, "nvfp4", tensor_scale=layer.weight_scale_2.data.max().float().reshape(1))
 
 
+_JOINED = "process_weights_after_loading_block_quant"  # which MiniMax-M3 calls for projections that it joins
 _READ: dict[str, Callable[[Any, Any], Quantized | None]] = {"fp8b128": _fp8b128, "nvfp4": _nvfp4}
 _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight_scale", "weight_scale_2")}
 
@@ -92,7 +93,9 @@ def _apply(weights: str, usual: Callable[..., Any], method: Any, layer: Any, x: 
 def install() -> None:
     expected = {"process_weights_after_loading": "self layer", "apply": "self layer x bias"}
     check_signatures({f"{method}.{name}": parameters for method in _METHODS.values() for name, parameters in expected.items()})
+    check_signatures({f"{_METHODS['fp8b128']}.{_JOINED}": "self layer"})
     for weights, method in _METHODS.items():
         target = method.replace(":", ".")
-        HookRegistry.register(f"{target}.process_weights_after_loading", partial(_pack, weights), HookType.AROUND)
+        for name in ("process_weights_after_loading", *([_JOINED] if weights == "fp8b128" else [])):
+            HookRegistry.register(f"{target}.{name}", partial(_pack, weights), HookType.AROUND)
         HookRegistry.register(f"{target}.apply", partial(_apply, weights), HookType.AROUND)

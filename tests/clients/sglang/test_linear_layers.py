@@ -88,6 +88,19 @@ def test_two_ranks_of_a_layer_sum_up_to_the_whole(weights, gpu, bf16):
     assert error(total, x.float() @ numbers.t()) < 0.04
 
 
+def test_projections_that_a_model_joins_are_served(gpu, bf16):
+    """MiniMax-M3 calls SGLang's conversion for them, in the place of the method's own function."""
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    torch.manual_seed(2)
+    layer = ReplicatedLinear(256, 384, bias=False, quant_config=config_of("mxfp8"), prefix="fused_qkv_index_proj")
+    tensors, numbers = quantised(torch.randn(384, 256, dtype=torch.float32) / 16, "mxfp8")
+    load(layer, tensors, finish=False)
+    layer.quant_method.process_weights_after_loading_block_quant(layer)
+    x = torch.randn(6, 256, dtype=torch.bfloat16)
+    assert layer.zoo_format == "fp8b128" and error(layer(x)[0], x.float() @ numbers.t()) < 0.04
+
+
 def test_packed_weights_are_not_packed_again(gpu, bf16):
     from sglang.srt.layers.linear import ReplicatedLinear
 
