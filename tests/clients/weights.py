@@ -10,9 +10,10 @@ def quantised(weight, format):
     if format == "fp8b128":
         made = zt.quantize(weight, "fp8b128", direction="squares")
         tensors = {"weight": made.elements, "weight_scale_inv": made.scales}
-    elif format == "mxfp4":
-        made = zt.quantize(weight, "mxfp4", layout="plain")
-        tensors = {"weight": made.elements.view(torch.uint8), "weight_scale": made.scales.view(torch.uint8)}
+    elif format in ("mxfp4", "mxfp8"):
+        made = zt.quantize(weight, format, layout="plain", rounding="rceil")
+        elements = made.elements if format == "mxfp8" else made.elements.view(torch.uint8)
+        tensors = {"weight": elements, "weight_scale": made.scales.view(torch.uint8)}
     else:
         made = zt.quantize(weight, "nvfp4", layout="plain", tensor_scale=torch.tensor([0.004], dtype=torch.float32))
         tensors = {

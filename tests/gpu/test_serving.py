@@ -6,15 +6,16 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tests.clients.weights import error, quantised  # noqa: E402
 from zoo.torch.nn import Experts  # noqa: E402
-from zoo.torch.nn.formats import on_gpu  # noqa: E402
+from zoo.torch.nn.formats import format_of, on_gpu  # noqa: E402
 from zoo.torch.nn.products import product  # noqa: E402
 from zoo.torch.quantized import Quantized  # noqa: E402
-from zoo.torch.serving import format_for, load, readable, squares  # noqa: E402
+from zoo.torch.serving import format_for, load, squares  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
-CHECKPOINTS = [("fp8b128", True), ("nvfp4", True), ("nvfp4", False), ("mxfp4", True), ("mxfp4", False)]
-BOUNDS = {"fp8b128": 0.04, "fp8_nvfp4": 0.04, "fp8_mxfp4": 0.04, "bf16_nvfp4": 0.005, "bf16_mxfp4": 0.005, "nvfp4": 0.13, "mxfp4": 0.17}
+CHECKPOINTS = [("fp8b128", True), ("mxfp8", True), ("nvfp4", True), ("nvfp4", False), ("mxfp4", True), ("mxfp4", False)]
+BOUNDS = {"fp8b128": 0.04, "mxfp8": 0.05, "fp8_nvfp4": 0.04, "fp8_mxfp4": 0.04}
+BOUNDS |= {"bf16_nvfp4": 0.005, "bf16_mxfp4": 0.005, "nvfp4": 0.13, "mxfp4": 0.17}
 
 
 @pytest.fixture(params=CHECKPOINTS, ids=lambda one: f"{one[0]}-{'quantised' if one[1] else 'bf16'}-tokens")
@@ -34,8 +35,8 @@ def plain(tensors, weights):
     on = {name: one.cuda() for name, one in tensors.items()}
     if weights == "fp8b128":
         return squares(on["weight"], on["weight_scale_inv"])
-    if weights == "mxfp4":
-        return Quantized(on["weight"], on["weight_scale"].view(torch.float8_e8m0fnu), "mxfp4")
+    if weights in ("mxfp4", "mxfp8"):
+        return Quantized(on["weight"], on["weight_scale"].view(torch.float8_e8m0fnu), weights)
     return Quantized(on["weight"], on["weight_scale"], "nvfp4", tensor_scale=on["weight_scale_2"].reshape(1))
 
 
@@ -56,7 +57,7 @@ def test_a_linear_layer_is_captured_at_a_size_that_never_ran(checkpoint, tokens)
     weights, format = checkpoint
     torch.manual_seed(0)
     tensors, numbers = quantised(torch.randn(384, 512) / 16, weights)
-    weight = readable(plain(tensors, weights), format)
+    weight = format_of(format).readable(plain(tensors, weights))
     x, bias = torch.randn(tokens, 512, dtype=torch.bfloat16), torch.randn(384, dtype=torch.bfloat16)
     bias_there = bias.cuda()
     y = captured(lambda x: product(x, weight, format, bias=bias_there), x.cuda())

@@ -244,6 +244,16 @@ def test_fp8b128_with_bytes_as_scales_is_the_same_matrix(dtype, tmp_path):
         assert torch.equal(zt.load(tmp_path / name, DEVICE)["up"].dequantize("f32"), w.dequantize("f32"))
 
 
+@pytest.mark.parametrize("direction", ["rows", "squares"])
+def test_mxfp8_under_the_names_of_fp8b128_is_read(direction, tmp_path):
+    """As MiniMax-M3 stores it."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    w = zt.quantize(normal(160, 96), "mxfp8", direction=direction, layout="plain")
+    safetensors.save_file({"up.weight": w.elements, "up.weight_scale_inv": w.scales.view(torch.uint8)}, tmp_path / "stored")
+    loaded = zt.load(tmp_path / "stored", DEVICE)["up"]
+    assert (loaded.format, loaded.direction) == ("mxfp8", direction) and torch.equal(loaded.dequantize("f32"), w.dequantize("f32"))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_fp8b128_with_scales_of_sixteen_bits_is_read(dtype, tmp_path):
     """Checkpoints of Qwen3 have them."""

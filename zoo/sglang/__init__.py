@@ -8,24 +8,32 @@ Importing this changes nothing, and imports no sglang.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 
 _SETTINGS = ("0", "1", "cpu")
+_PARTS = {"linear": "linear layers", "experts": "experts", "mxfp8": "MXFP8 checkpoints"}
 _registered: list[str] = []
 
 
 def register() -> None:
-    """Hooks zoo into SGLang's linear layers. Where SGLang is another, one warning says why, and it is left alone."""
+    """Hooks zoo into SGLang's layers. Where SGLang is another, one warning says why, and it is left alone."""
     setting = os.environ.get("ZOO_SGLANG", "1")
-    if setting == "0" or _registered:
+    if setting == "0":
         return
-    try:
-        if setting not in _SETTINGS:
-            raise ValueError(f"ZOO_SGLANG: expected {', '.join(_SETTINGS)}, got {setting!r}")
-        from zoo.sglang import linear
+    if setting not in _SETTINGS:
+        _warn(f"ZOO_SGLANG: expected {', '.join(_SETTINGS)}, got {setting!r}")
+        return
+    for name, layers in _PARTS.items():
+        if name in _registered:
+            continue
+        try:
+            importlib.import_module(f"zoo.sglang.{name}").install()
+            _registered.append(name)
+        except Exception as error:  # another version of SGLang may raise anything, and must start all the same
+            _warn(f"{layers}: {type(error).__name__}: {error}")
 
-        linear.install()
-        _registered.append("linear")
-    except Exception as error:  # another version of SGLang may raise anything, and must start all the same
-        logging.getLogger("sglang.zoo").warning("zoo: %s: %s; SGLang's own kernels are used", type(error).__name__, error)
+
+def _warn(what: str) -> None:
+    logging.getLogger("sglang.zoo").warning("zoo: %s; SGLang's own kernels are used", what)

@@ -1,6 +1,6 @@
-"""Linear layers of SGLang: FP8 with scales for 128 x 128, and ModelOpt's NVFP4.
+"""Linear layers of SGLang: FP8 with scales for 128 x 128, MXFP8 on Hopper, and ModelOpt's NVFP4.
 
-SGLang's hook registry wraps the two functions of a method of layers. A layer that zoo refuses goes through the wrapped ones.
+SGLang's hook registry wraps the functions of a method of layers. A layer that zoo refuses goes through the wrapped ones.
 
     layer's parameters --process_weights_after_loading--> packed, in the same parameters
     x --apply--> zoo.torch.nn's product: quantise, multiply
@@ -8,9 +8,6 @@ SGLang's hook registry wraps the two functions of a method of layers. A layer th
 
 from __future__ import annotations
 
-import logging
-import os
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,19 +16,21 @@ import torch
 from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
 from zoo.errors import ArgumentError, ZooError
-from zoo.torch.nn.formats import FORMATS, on_gpu
+from zoo.sglang import support
+from zoo.sglang.support import say_refused, say_served
+from zoo.torch.folded import in_fp8b128
+from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import as_bytes, check_signatures, format_for, load, readable, squares
+from zoo.torch.serving import as_bytes, check_signatures, format_for, load, squares
 
-logger = logging.getLogger("sglang.zoo")
-served: Counter[str] = Counter()  # format: layers of this process
-_warned: set[str] = set()
 _PACKAGE = "sglang.srt.layers.quantization"
 _METHODS = {"fp8b128": f"{_PACKAGE}.fp8:Fp8LinearMethod", "nvfp4": f"{_PACKAGE}.modelopt_quant:ModelOptFp4LinearMethod"}
 
 
 def _fp8b128(method: Any, layer: Any) -> Quantized | None:
+    if method.use_mxfp8 and method.convert_mxfp8_to_block and support.folds(layer.weight.device):
+        return in_fp8b128(Quantized(layer.weight.data, layer.weight_scale_inv.data, "mxfp8"))
     if not method.block_quant or method.weight_block_size != [128, 128]:
         return None
     if method.use_mxfp8 or not method.is_checkpoint_fp8_serialized or getattr(layer, "deepgemm_mxfp8_input", False):
@@ -45,6 +44,7 @@ def _nvfp4(method: Any, layer: Any) -> Quantized:
     return Quantized(layer.weight.data, layer.weight_scale.data, "nvfp4", tensor_scale=layer.weight_scale_2.data.max().float().reshape(1))
 
 
+_JOINED = "process_weights_after_loading_block_quant"  # which MiniMax-M3 calls for projections that it joins
 _READ: dict[str, Callable[[Any, Any], Quantized | None]] = {"fp8b128": _fp8b128, "nvfp4": _nvfp4}
 _NAMES = {"fp8b128": ("weight", "weight_scale_inv"), "nvfp4": ("weight", "weight_scale", "weight_scale_2")}
 
@@ -57,26 +57,25 @@ def _pack(weights: str, usual: Callable[..., None], method: Any, layer: Any) -> 
         plain = _READ[weights](method, layer)
         if plain is None:  # FP8 of another kind, which is no matter of zoo's
             return usual(method, layer)
-        format = format_for(weights, True, _formats_on(plain.device))
+        format = format_for(weights, True, support.formats_on(plain.device))
         if format is None:
             raise ArgumentError(f"zoo has no product of {weights} weights on this device")
         if plain.device.type == "cuda":
             load(format, plain.device.index)
-        weight = readable(plain, format)
+        weight = format_of(format).readable(plain)
         product(torch.zeros((1, weight.shape[1]), dtype=torch.bfloat16, device=weight.device), weight, format)
     except (ZooError, AttributeError) as error:
-        if str(error) not in _warned:
-            _warned.add(str(error))
-            logger.warning("zoo: %s linear layers stay with SGLang's own kernel: %s", weights, error)
+        say_refused(f"{weights} linear layers", error)
         return usual(method, layer)
     for name, part in zip(_NAMES[weights], (weight.elements, weight.scales, weight.tensor_scale), strict=False):
         assert part is not None
         getattr(layer, name).data = as_bytes(part)  # the parameter stays, since models read what is written on it
+    if weights == "fp8b128" and method.use_mxfp8:  # as SGLang leaves a method whose weights it has converted
+        method.use_mxfp8, method.convert_mxfp8_to_block, method.weight_block_size = False, False, [128, 128]
+        layer.weight_scale_inv.format_ue8m0 = False
     layer.zoo_about = {name: getattr(weight, name) for name in ("format", "squares", "layout", "packed_shape")}
     layer.zoo_format = format
-    served[format] += 1
-    if served[format] == 1:
-        logger.info("zoo: format %s serves %s linear layers", format, weights)
+    say_served(f"{weights} linear layers", format)
     return None
 
 
@@ -91,16 +90,12 @@ def _apply(weights: str, usual: Callable[..., Any], method: Any, layer: Any, x: 
     return product(x, weight, layer.zoo_format, bias=None if bias is None else bias.detach())
 
 
-def _formats_on(device: torch.device) -> tuple[str, ...]:
-    if device.type == "cuda":
-        return on_gpu(torch.cuda.get_device_capability(device))
-    return tuple(FORMATS) if os.environ.get("ZOO_SGLANG") == "cpu" else ()
-
-
 def install() -> None:
     expected = {"process_weights_after_loading": "self layer", "apply": "self layer x bias"}
     check_signatures({f"{method}.{name}": parameters for method in _METHODS.values() for name, parameters in expected.items()})
+    check_signatures({f"{_METHODS['fp8b128']}.{_JOINED}": "self layer"})
     for weights, method in _METHODS.items():
         target = method.replace(":", ".")
-        HookRegistry.register(f"{target}.process_weights_after_loading", partial(_pack, weights), HookType.AROUND)
+        for name in ("process_weights_after_loading", *([_JOINED] if weights == "fp8b128" else [])):
+            HookRegistry.register(f"{target}.{name}", partial(_pack, weights), HookType.AROUND)
         HookRegistry.register(f"{target}.apply", partial(_apply, weights), HookType.AROUND)

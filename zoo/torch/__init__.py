@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zoo.torch.checkpoints import load, save
+from zoo.torch.folded import fold_scales
 from zoo.torch.operators import install, register
 from zoo.torch.quantized import Quantized, kernel_of, matmul, quantize
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from zoo.torch import nn
     from zoo.torch.nn import quantize_
 
-__all__ = ["Quantized", "kernel_of", "load", "matmul", "nn", "quantize", "quantize_", "register", "save"]
+__all__ = ["Quantized", "fold_scales", "kernel_of", "load", "matmul", "nn", "quantize", "quantize_", "register", "save"]
 
 install()
 

@@ -4,6 +4,7 @@
 |---|---|---|
 | fp8b128 | `NAME.weight` e4m3, `NAME.weight_scale_inv` f32, for 128 x 128; bf16, f16 and ue8m0 are read as well | DeepSeek, Qwen3 |
 | mxfp8 | `NAME.weight` e4m3 or e5m2, `NAME.weight_scale` ue8m0 as bytes | ModelOpt |
+| mxfp8, only read | `NAME.weight` e4m3, `NAME.weight_scale_inv` ue8m0, for 1 x 32 or 32 x 32 | MiniMax-M3 |
 | nvfp4 | `NAME.weight` bytes, `NAME.weight_scale` e4m3, `NAME.weight_scale_2` f32 | ModelOpt |
 | nvfp4, only read | `NAME.weight_packed`, `NAME.weight_scale`, `NAME.weight_global_scale`, which divides | compressed-tensors |
 | mxfp4 | `NAME_blocks` bytes (..., K/32, 16), `NAME_scales` ue8m0 as bytes | gpt-oss |
@@ -252,10 +253,15 @@ def _quantized(name: str, end: str, tensors: Mapping[str, torch.Tensor]) -> _Fou
     if end == ".weight" and _alike(weight, (torch.float8_e4m3fn,), inverse, (*_NUMBERS, *_exponents())):
         used = parts(".weight", ".weight_scale_inv")
         *more, rows, columns = weight.shape
-        squares = (*more, -(-rows // 128), -(-columns // 128))
-        if tuple(inverse.shape) != (*more, rows, -(-columns // 128)):
+        of_rows, squares = ((*more, size, -(-columns // 128)) for size in (rows, -(-rows // 128)))
+        got = tuple(inverse.shape)
+        if got not in (of_rows, squares) and columns % 32 == 0 and inverse.dtype in _exponents():
+            small = (*more, -(-rows // 32), columns // 32)
+            if got in ((*more, rows, columns // 32), small):
+                return _Found(Quantized(weight, inverse.view(torch_dtype("ue8m0")), "mxfp8", squares=got[-2] != rows), used)
+        if got != of_rows:
             _fit(used, weight, squares, inverse)
-        of_squares = tuple(inverse.shape) == squares  # also where both would do: weights have squares
+        of_squares = got == squares  # also where both would do: weights have squares
         inverse = inverse.float() if inverse.dtype in _NUMBERS else inverse.view(torch_dtype("ue8m0"))
         return _Found(Quantized(weight, inverse, "fp8b128", squares=of_squares), used)
     last = f"{name}.weight_scale_2" if end == ".weight" else f"{name}.weight_global_scale"

@@ -1,4 +1,4 @@
-"""What the plugins of serving engines share: the format for a checkpoint's weights, and weights as products read them."""
+"""What the plugins of serving engines share: the format for a checkpoint's weights, and the client that a plugin was written for."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 
 import zoo
 from zoo.errors import ArgumentError
-from zoo.torch.nn.formats import format_of
 from zoo.torch.quantized import Quantized
 
-# weights, whether the checkpoint has a format for tokens -> formats, of which a GPU has one at most
+# weights, whether the checkpoint has a format for tokens -> formats, the first that a GPU has
 _FORMATS = {
     ("fp8b128", True): ("fp8b128",),
+    ("mxfp8", True): ("mxfp8", "fp8b128"),
     ("nvfp4", True): ("fp8_nvfp4", "nvfp4"),
     ("mxfp4", True): ("fp8_mxfp4", "mxfp4"),
     ("nvfp4", False): ("bf16_nvfp4",),
@@ -46,21 +46,7 @@ def squares(elements: torch.Tensor, scales: torch.Tensor) -> Quantized:
     *more, rows, columns = elements.shape
     if tuple(scales.shape) != (*more, -(-rows // 128), -(-columns // 128)):
         raise ArgumentError(f"weights {tuple(elements.shape)} have scales {tuple(scales.shape)}, not one for each 128 x 128")
-    scales = scales if scales.dtype == torch.float32 else scales.float()
-    if elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
-        elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
-    return Quantized(elements, scales, "fp8b128", squares=True)
-
-
-def readable(plain: Quantized, format: str) -> Quantized:
-    """A checkpoint's weight in the order that the product of the format reads."""
-    form = format_of(format)
-    rows, columns = plain.stored_shape
-    if rows % form.multiple or columns % form.multiple:
-        raise ArgumentError(f"{format} needs multiples of {form.multiple}, and this weight is {rows} x {columns}")
-    if form.packs:
-        return form.packed(plain)
-    return plain if format == "fp8b128" else plain.laid("blocked")
+    return Quantized(elements, scales if scales.dtype == torch.float32 else scales.float(), "fp8b128", squares=True)
 
 
 def as_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Experts of vLLM in FP8 with scales for 128 x 128, NVFP4 and MXFP4.
+"""Experts of vLLM in FP8 with scales for 128 x 128, MXFP8, NVFP4 and MXFP4.
 
 vLLM gives a layer of experts a method, which makes parameters, reads them, and multiplies. zoo lets vLLM choose and
 extends the chosen method: it still makes the parameters, and is what serves the layer if zoo refuses the weights.
@@ -56,8 +56,8 @@ class _Kind:
             if matrix == "w13" and elements.shape[1] % 256:
                 raise ArgumentError(f"gates and ups {tuple(elements.shape)} share a scale of 128 rows")
             return squares(elements, scales)
-        if self.weights == "mxfp4":
-            return Quantized(elements, scales.view(torch_dtype("ue8m0")), "mxfp4")
+        if self.weights in ("mxfp4", "mxfp8"):
+            return Quantized(elements, scales.view(torch_dtype("ue8m0")), self.weights)
         number = _parameter(layer, f"{matrix}_{self.tensor_scale}").float()
         return Quantized(elements, scales, "nvfp4", tensor_scale=number.reciprocal() if self.divides else number)
 
@@ -81,6 +81,7 @@ _KINDS = {
         quantized_tokens=lambda method: True,
         refused=lambda method: method.weight_block_size != [128, 128] or method.moe_block_shape != [128, 128],
     ),
+    "ModelOptMxFp8FusedMoE": _Kind("mxfp8", "weight", "weight_scale", quantized_tokens=lambda method: True),
     "ModelOptNvFp4FusedMoE": _Kind("nvfp4", "weight", "weight_scale", "weight_scale_2", refused=lambda method: method.per_token_activation),
     "CompressedTensorsW4A4Nvfp4MoEMethod": _Kind("nvfp4", "weight_packed", "weight_scale", "weight_global_scale", divides=True),
     "GptOssMxfp4MoEMethod": _Kind("mxfp4", "weight", "weight_scale"),

@@ -1,4 +1,4 @@
-"""Linear layers of vLLM: FP8 with scales for 128 x 128, NVFP4 and MXFP4.
+"""Linear layers of vLLM: FP8 with scales for 128 x 128, MXFP8, NVFP4 and MXFP4.
 
 vLLM asks the kernels of a list, in their order, whether they can serve a layer. zoo's are put first.
 
@@ -18,9 +18,11 @@ from vllm.model_executor.kernels import linear as kernels
 from vllm.model_executor.kernels.linear import (
     Fp8BlockScaledMMLinearKernel,
     MxFp4LinearKernel,
+    Mxfp8LinearKernel,
     NvFp4LinearKernel,
     init_fp8_linear_kernel,
     init_mxfp4_linear_kernel,
+    init_mxfp8_linear_kernel,
     init_nvfp4_linear_kernel,
     register_linear_kernel,
 )
@@ -28,9 +30,10 @@ from vllm.model_executor.utils import is_weights_pre_processed, replace_paramete
 from vllm.platforms import PlatformEnum, current_platform
 
 from zoo.errors import ArgumentError, ZooError
+from zoo.torch.nn.formats import format_of
 from zoo.torch.nn.products import product
 from zoo.torch.quantized import Quantized
-from zoo.torch.serving import as_bytes, check_signatures, readable, squares
+from zoo.torch.serving import as_bytes, check_signatures, squares
 from zoo.vllm.support import format_for, load, mark_compiled_code, no_format, on_cpu, say_refused, say_served
 
 _PACKAGE = "vllm.model_executor.kernels.linear"
@@ -38,8 +41,10 @@ _SIGNATURES = {
     f"{_PACKAGE}:register_linear_kernel": "kernel_class platform kernel_type",
     f"{_PACKAGE}:init_nvfp4_linear_kernel": "use_a16",
     f"{_PACKAGE}:init_mxfp4_linear_kernel": "activation_quant_key",
+    f"{_PACKAGE}:init_mxfp8_linear_kernel": "weight_shape bmm_batch_size",
     f"{_PACKAGE}:NvFp4LinearKernel.apply_weights": "self layer x bias",
     f"{_PACKAGE}:MxFp4LinearKernel.apply_weights": "self layer x bias",
+    f"{_PACKAGE}:Mxfp8LinearKernel.apply_weights": "self layer x bias",
     f"{_PACKAGE}:Fp8BlockScaledMMLinearKernel.apply_weights": "self layer x bias kwargs",
 }
 _without_zoo: ContextVar[bool] = ContextVar("_without_zoo", default=False)  # while vLLM's own kernel is asked for
@@ -77,7 +82,7 @@ class _Linear:
             format = format_for(self.weights, self._quantized_tokens(self.config))
             assert format is not None  # as can_implement has asked
             load(format)
-            weight = readable(self._weight(layer), format)
+            weight = format_of(format).readable(self._weight(layer))
             self._multiply(weight, format, weight.elements.new_zeros((1, weight.stored_shape[1]), dtype=torch.bfloat16), None)
         except (ZooError, AttributeError) as error:  # another version of vLLM may have renamed what is read
             say_refused(kind, name, error)
@@ -177,8 +182,22 @@ class ZooMxFp4Linear(_Linear, MxFp4LinearKernel):
         return init_mxfp4_linear_kernel(self.config.activation_quant_key)
 
 
+class ZooMxfp8Linear(_Linear, Mxfp8LinearKernel):
+    weights = "mxfp8"
+
+    @classmethod
+    def can_implement(cls, config: Any) -> tuple[bool, str | None]:
+        if config.bmm_batch_size is not None:
+            return False, "vLLM multiplies this weight as a batch"
+        return super().can_implement(config)
+
+    def _usual(self) -> Any:
+        return init_mxfp8_linear_kernel(weight_shape=self.config.weight_shape)
+
+
 _KERNELS = {
     "fp8_block": (ZooFp8BlockLinear, "_POSSIBLE_FP8_BLOCK_KERNELS"),
+    "mxfp8": (ZooMxfp8Linear, "_POSSIBLE_MXFP8_KERNELS"),
     "nvfp4": (ZooNvFp4Linear, "_POSSIBLE_NVFP4_KERNELS"),
     "mxfp4": (ZooMxFp4Linear, "_POSSIBLE_MXFP4_KERNELS"),
 }

@@ -10,47 +10,21 @@ import pytest
 pytest.importorskip("sglang", reason="SGLang is not installed")
 import torch
 
+from tests.clients.sglang.conftest import BLACKWELL, HOPPER
 from tests.clients.weights import error, quantised
 from zoo.errors import ArgumentError
 
-HOPPER, BLACKWELL = (9, 0), (10, 0)
 BOUNDS = {"fp8b128": 0.04, "fp8_nvfp4": 0.04, "nvfp4": 0.13}
 
 
-@pytest.fixture(scope="session")
-def hooks():
-    """SGLang after it has called zoo's entry point. Its hooks cannot be taken back."""
-    from sglang.srt.plugins.hook_registry import HookRegistry
-
-    import zoo.sglang
-
-    zoo.sglang.register()
-    HookRegistry.apply_hooks()
-    assert zoo.sglang._registered == ["linear"]
-
-
-@pytest.fixture
-def gpu(hooks, request, monkeypatch):
-    """Formats as on a GPU of the capability that a test is parametrised with, by default Hopper's."""
-    from zoo.sglang import linear
-    from zoo.torch.nn.formats import on_gpu
-
-    monkeypatch.setattr(linear, "_formats_on", lambda device: on_gpu(getattr(request, "param", HOPPER)))
-    linear.served.clear()
-
-
-@pytest.fixture
-def bf16():
-    torch.set_default_dtype(torch.bfloat16)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def config_of(weights):
-    if weights == "fp8b128":
+    if weights in ("fp8b128", "mxfp8"):
         from sglang.srt.layers.quantization.fp8 import Fp8Config
 
-        return Fp8Config(is_checkpoint_fp8_serialized=True, activation_scheme="dynamic", weight_block_size=[128, 128])
+        block = [128, 128] if weights == "fp8b128" else [1, 32]
+        return Fp8Config.from_config(
+            {"quant_method": "fp8" if weights == "fp8b128" else "mxfp8", "activation_scheme": "dynamic", "weight_block_size": block}
+        )
     from sglang.srt.layers.quantization.modelopt_quant import ModelOptFp4Config
 
     named = {"quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": []}
@@ -61,6 +35,7 @@ def config_of(weights):
 
 def load(layer, tensors, finish=True):
     for name, tensor in tensors.items():
+        name = name if hasattr(layer, name) else f"{name}_inv"  # of scales in MXFP8
         getattr(layer, name).weight_loader(getattr(layer, name), tensor)
     if finish:
         layer.quant_method.process_weights_after_loading(layer)
@@ -71,6 +46,7 @@ def load(layer, tensors, finish=True):
     [
         ("fp8b128", HOPPER, "fp8b128"),
         ("fp8b128", BLACKWELL, "fp8b128"),
+        ("mxfp8", HOPPER, "fp8b128"),
         ("nvfp4", HOPPER, "fp8_nvfp4"),
         ("nvfp4", BLACKWELL, "nvfp4"),
     ],
@@ -80,13 +56,13 @@ def load(layer, tensors, finish=True):
 def test_a_layer_is_served_by_zoo_and_near_float32(weights, gpu, format, bias, bf16):
     from sglang.srt.layers.linear import ReplicatedLinear
 
-    from zoo.sglang.linear import served
+    from zoo.sglang.support import served
 
     torch.manual_seed(0)
     layer = ReplicatedLinear(256, 384, bias=bias, quant_config=config_of(weights), prefix="model.layers.0.proj")
     tensors, numbers = quantised(torch.randn(384, 256, dtype=torch.float32) / 16, weights)
     load(layer, tensors)
-    assert served == {format: 1}
+    assert served == {(f"{'nvfp4' if weights == 'nvfp4' else 'fp8b128'} linear layers", format): 1}
     assert weights == "nvfp4" or layer.weight_scale_inv.format_ue8m0 is False  # which DeepSeek's models read
     if bias:
         layer.bias.data = torch.randn(384, dtype=torch.bfloat16)
@@ -110,6 +86,19 @@ def test_two_ranks_of_a_layer_sum_up_to_the_whole(weights, gpu, bf16):
             load(layer, tensors)
             total = total + layer(x[:, 128 * rank : 128 * (rank + 1)])[0].float()
     assert error(total, x.float() @ numbers.t()) < 0.04
+
+
+def test_projections_that_a_model_joins_are_served(gpu, bf16):
+    """MiniMax-M3 calls SGLang's conversion for them, in the place of the method's own function."""
+    from sglang.srt.layers.linear import ReplicatedLinear
+
+    torch.manual_seed(2)
+    layer = ReplicatedLinear(256, 384, bias=False, quant_config=config_of("mxfp8"), prefix="fused_qkv_index_proj")
+    tensors, numbers = quantised(torch.randn(384, 256, dtype=torch.float32) / 16, "mxfp8")
+    load(layer, tensors, finish=False)
+    layer.quant_method.process_weights_after_loading_block_quant(layer)
+    x = torch.randn(6, 256, dtype=torch.bfloat16)
+    assert layer.zoo_format == "fp8b128" and error(layer(x)[0], x.float() @ numbers.t()) < 0.04
 
 
 def test_packed_weights_are_not_packed_again(gpu, bf16):
@@ -139,19 +128,18 @@ def test_a_layer_compiles_as_one_graph(gpu, bf16):
 def test_layers_that_zoo_refuses_go_through_sglangs_method_with_one_warning(why, gpu, bf16, monkeypatch, caplog):
     from sglang.srt.layers.linear import ReplicatedLinear
 
-    from zoo.sglang import linear
+    from zoo.sglang import support
 
-    monkeypatch.setattr(linear, "_warned", set())
     columns = 48 if why == "a shape that zoo has not" else 64
     if why == "no cubins":
-        monkeypatch.setattr(linear, "_formats_on", lambda device: ())
+        monkeypatch.setattr(support, "formats_on", lambda device: ())
     for number in (0, 1):
         layer = ReplicatedLinear(columns, 64, bias=False, quant_config=config_of("nvfp4"), prefix=f"layers.{number}")
         for one in layer.parameters():
             one.data.zero_()
         with pytest.raises(Exception, match=r"native dense GEMM backends require SM100\+|Not supported"):  # SGLang's own answer to a CPU
             layer.quant_method.process_weights_after_loading(layer)
-        assert not hasattr(layer, "zoo_about") and not linear.served
+        assert not hasattr(layer, "zoo_about") and not support.served
     said = [one.getMessage() for one in caplog.records if one.name == "sglang.zoo"]
     assert len(said) == 1 and "stay with SGLang's own kernel" in said[0]
 
@@ -176,18 +164,24 @@ def test_the_switch_leaves_sglang_alone_without_a_word(fresh, monkeypatch, caplo
     assert not fresh and not caplog.records
 
 
-@pytest.mark.parametrize("wrong", ["a setting", "a signature"])
-def test_what_zoo_does_not_know_leaves_sglang_alone_with_one_warning(wrong, fresh, monkeypatch, caplog):
+def test_a_setting_that_zoo_does_not_know_leaves_sglang_alone_with_one_warning(fresh, monkeypatch, caplog):
     import zoo.sglang
 
-    if wrong == "a setting":
-        monkeypatch.setenv("ZOO_SGLANG", "of")
-    else:
-        from sglang.srt.layers.quantization.fp8 import Fp8LinearMethod
-
-        monkeypatch.setattr(Fp8LinearMethod, "apply", lambda self, something_new: None)
+    monkeypatch.setenv("ZOO_SGLANG", "of")
     zoo.sglang.register()
-    assert not fresh and len(caplog.records) == 1 and ("'of'" if wrong == "a setting" else "something_new") in caplog.text
+    assert not fresh and len(caplog.records) == 1 and "'of'" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["Fp8LinearMethod", "Fp8MoEMethod"])
+def test_a_method_that_zoo_does_not_know_leaves_its_kind_of_layers_alone_with_one_warning(method, fresh, monkeypatch, caplog):
+    from sglang.srt.layers.quantization import fp8
+
+    import zoo.sglang
+
+    monkeypatch.setattr(getattr(fp8, method), "apply", lambda self, something_new: None)
+    zoo.sglang.register()
+    assert fresh and not any(method in target for target in fresh)
+    assert len(caplog.records) == 1 and "something_new" in caplog.text
 
 
 def test_importing_the_plugin_imports_no_sglang():

@@ -44,13 +44,3 @@ def gpu(vllm_config, request, monkeypatch):
     monkeypatch.setattr(support, "_formats_here", lambda: on_gpu(capability))
     support.served.clear()
     return capability
-
-
-@pytest.fixture
-def bf16():
-    """vLLM's layers have the dtype that is torch's default when they are made."""
-    import torch
-
-    torch.set_default_dtype(torch.bfloat16)
-    yield
-    torch.set_default_dtype(torch.float32)

@@ -7,11 +7,28 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 import torch
 
-from tests.clients.vllm.test_linear_layers import BLACKWELL, HOPPER, NV, compressed_tensors_config, fp8_config, modelopt_config
-from tests.clients.weights import error, in_compressed_tensors, quantised
+from tests.clients.experts import EXPERTS, HIDDEN, INTERMEDIATE, TOP, clamped, gpt_oss, in_float32, interleaved, routed, silu, weights_of
+from tests.clients.vllm.test_linear_layers import (
+    BLACKWELL,
+    HOPPER,
+    NV,
+    compressed_tensors_config,
+    fp8_config,
+    modelopt_config,
+    mxfp8_config,
+)
+from tests.clients.weights import error, in_compressed_tensors
 
-EXPERTS, TOP, HIDDEN, INTERMEDIATE = 4, 2, 256, 128
-BOUNDS = {"fp8b128": 0.06, "fp8_nvfp4": 0.06, "bf16_nvfp4": 0.01, "nvfp4": 0.2, "bf16_mxfp4": 0.01, "fp8_mxfp4": 0.06, "mxfp8_mxfp4": 0.06}
+BOUNDS = {
+    "fp8b128": 0.06,
+    "mxfp8": 0.06,
+    "fp8_nvfp4": 0.06,
+    "bf16_nvfp4": 0.01,
+    "nvfp4": 0.2,
+    "bf16_mxfp4": 0.01,
+    "fp8_mxfp4": 0.06,
+    "mxfp8_mxfp4": 0.06,
+}
 _LAYERS = "vllm.model_executor.layers"
 _numbers = iter(range(1000))  # vLLM wants each layer's name once
 
@@ -27,6 +44,7 @@ def chosen(monkeypatch):
     compressed = "quantization.compressed_tensors.compressed_tensors_moe.compressed_tensors_moe_w4a4_nvfp4"
     for module, name, backend in (
         ("quantization.fp8", "select_fp8_moe_backend", Fp8MoeBackend.MARLIN),
+        ("quantization.modelopt", "select_mxfp8_moe_backend", Fp8MoeBackend.MARLIN),
         ("quantization.modelopt", "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
         (compressed, "select_nvfp4_moe_backend", NvFp4MoeBackend.MARLIN),
         ("quantization.mxfp4", "select_mxfp4_moe_backend", Mxfp4MoeBackend.MARLIN),
@@ -49,6 +67,7 @@ def mxfp4_config():
 
 CONFIGS = {
     "fp8": ("fp8b128", fp8_config),
+    "mxfp8": ("mxfp8", mxfp8_config),
     "modelopt": ("nvfp4", modelopt_config),
     "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
     "compressed_nvfp4_weights_alone": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, None)),
@@ -66,16 +85,6 @@ def layer_of(config, **options):
     return FusedMoEFactory(**sizes, params_dtype=torch.bfloat16, quant_config=CONFIGS[config][1](), prefix=prefix, **options).routed_experts
 
 
-def weights_of(format):
-    """Tensors of each expert by name, and the numbers of gates, ups and second matrices."""
-    torch.manual_seed(3)
-    shapes = {"gate_proj": (INTERMEDIATE, HIDDEN), "up_proj": (INTERMEDIATE, HIDDEN), "down_proj": (HIDDEN, INTERMEDIATE)}
-    made = [
-        {name: quantised(torch.randn(shape, dtype=torch.float32) / 12, format) for name, shape in shapes.items()} for _ in range(EXPERTS)
-    ]
-    return made, {name: torch.stack([one[name][1] for one in made]) for name in shapes}
-
-
 def load(layer, made, config):
     for expert, matrices in enumerate(made):
         for matrix, (tensors, _) in matrices.items():
@@ -87,12 +96,7 @@ def load(layer, made, config):
 
 def load_gpt_oss(layer, made, biases):
     """gpt-oss stores experts together, each gate before its up."""
-
-    def interleaved(name):
-        both = [torch.stack([one[part][0][name] for one in made]) for part in ("gate_proj", "up_proj")]
-        return torch.stack(both, dim=2).flatten(1, 2)
-
-    tensors = {f"w13_{name}": interleaved(name) for name in ("weight", "weight_scale")}
+    tensors = {f"w13_{name}": interleaved(made, name) for name in ("weight", "weight_scale")}
     tensors |= {f"w2_{name}": torch.stack([one["down_proj"][0][name] for one in made]) for name in ("weight", "weight_scale")}
     tensors |= {"w13_bias": torch.stack([biases["gate_proj"], biases["up_proj"]], dim=2).flatten(1), "w2_bias": biases["down_proj"]}
     for name, one in tensors.items():
@@ -100,40 +104,13 @@ def load_gpt_oss(layer, made, biases):
     layer.quant_method.process_weights_after_loading(layer)
 
 
-def routed(tokens=9):
-    x = torch.randn(tokens, HIDDEN, dtype=torch.bfloat16)
-    weights, ids = torch.randn(tokens, EXPERTS, dtype=torch.float32).softmax(1).topk(TOP)
-    return x, weights, ids.to(torch.int32)
-
-
-def in_float32(numbers, x, weights, ids, act, biases=None):
-    biases = biases or {name: torch.zeros(one.shape[:2], dtype=torch.float32) for name, one in numbers.items()}
-    total = torch.zeros(x.shape, dtype=torch.float32)
-    for j in range(TOP):
-        e = ids[:, j].long()
-        gate, up = (torch.einsum("tk,tnk->tn", x.float(), numbers[name][e]) + biases[name][e].float() for name in ("gate_proj", "up_proj"))
-        total += weights[:, j, None] * (torch.einsum("ti,tki->tk", act(gate, up), numbers["down_proj"][e]) + biases["down_proj"][e].float())
-    return total
-
-
-def silu(gate, up):
-    return torch.nn.functional.silu(gate) * up
-
-
-def clamped(gate, up, limit=0.5):
-    return silu(gate.clamp(max=limit), up.clamp(-limit, limit))
-
-
-def gpt_oss(gate, up):
-    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
-    return gate * torch.sigmoid(1.702 * gate) * (up + 1)
-
-
 @pytest.mark.parametrize(
     ("config", "gpu", "format"),
     [
         ("fp8", HOPPER, "fp8b128"),
         ("fp8", BLACKWELL, "fp8b128"),
+        ("mxfp8", HOPPER, "fp8b128"),
+        ("mxfp8", BLACKWELL, "mxfp8"),
         ("modelopt", HOPPER, "fp8_nvfp4"),
         ("modelopt", BLACKWELL, "nvfp4"),
         ("compressed_nvfp4", HOPPER, "fp8_nvfp4"),
@@ -181,7 +158,7 @@ def test_a_limit_on_silu_is_kept(gpu, chosen, bf16):
     made, numbers = weights_of("nvfp4")
     load(layer, made, EXACT)
     x, shares, ids = routed()
-    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped)
+    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped(0.5))
     assert error(y, exact) < 0.01 < error(in_float32(numbers, x, shares, ids, silu), exact)
 
 
@@ -193,7 +170,7 @@ def test_experts_in_fp8_have_their_limit_and_biases(gpu, chosen, bf16):
     layer.w2_bias.data.copy_(biases["down_proj"])
     load(layer, made, "fp8")
     x, shares, ids = routed()
-    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped, biases)
+    y, exact = layer.forward_modular(x, shares, ids), in_float32(numbers, x, shares, ids, clamped(0.5), biases)
     assert error(y, exact) < BOUNDS["fp8b128"] < error(in_float32(numbers, x, shares, ids, silu, biases), exact)
 
 
@@ -216,7 +193,7 @@ def test_two_ranks_sum_up_to_the_whole(placement, expert_parallel, gpu, chosen, 
         load(layer, made, EXACT)
         assert (layer.quant_method.zoo_ids is not None) == (expert_parallel and placement == "round_robin")
         total = total + layer.forward_modular(x, shares, ids).float()
-    assert error(total, in_float32(numbers, x, torch.where(ids < 0, 0, shares), ids.clamp(min=0), silu)) < 0.01
+    assert error(total, in_float32(numbers, x, shares, ids, silu)) < 0.01
 
 
 REFUSED = {
@@ -277,7 +254,7 @@ def test_a_name_that_another_vllm_has_not_leaves_experts_to_vllm_with_one_warnin
     assert seen == [layer] and not support.served and len(said) == 1 and "of_another_vllm" in said[0]
 
 
-@pytest.mark.parametrize("config", ["fp8", "modelopt"])
+@pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt"])
 def test_weights_that_are_loaded_again_stay_where_captured_graphs_read_them(config, gpu, chosen, bf16):
     from vllm.model_executor.model_loader.reload import layerwise
 

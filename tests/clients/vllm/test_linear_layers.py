@@ -10,7 +10,15 @@ from tests.clients.weights import error, in_compressed_tensors, quantised
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 MX = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True, "dynamic": False}
 NV = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": True, "dynamic": False}
-BOUNDS = {"fp8b128": 0.04, "fp8_nvfp4": 0.04, "fp8_mxfp4": 0.04, "bf16_mxfp4": 0.005, "nvfp4": 0.13, "mxfp4": 0.17}  # of tokens' rounding
+BOUNDS = {
+    "fp8b128": 0.04,
+    "mxfp8": 0.05,
+    "fp8_nvfp4": 0.04,
+    "fp8_mxfp4": 0.04,
+    "bf16_mxfp4": 0.005,
+    "nvfp4": 0.13,
+    "mxfp4": 0.17,
+}  # of tokens' rounding
 
 
 def fp8_config():
@@ -24,6 +32,12 @@ def modelopt_config():
 
     named = {"quant_algo": "NVFP4", "kv_cache_quant_algo": None, "group_size": 16, "exclude_modules": []}
     return ModelOptNvFp4Config.from_config({"quantization": named})
+
+
+def mxfp8_config():
+    from vllm.model_executor.layers.quantization.modelopt import ModelOptMxFp8Config
+
+    return ModelOptMxFp8Config.from_config({"quant_method": "mxfp8", "ignored_layers": []})  # as MiniMax-M3 names it
 
 
 def compressed_tensors_config(kind, weights, tokens):
@@ -45,6 +59,7 @@ def mxfp4_weights_alone_config():
 
 CONFIGS = {
     "fp8": ("fp8b128", fp8_config),
+    "mxfp8": ("mxfp8", mxfp8_config),
     "modelopt": ("nvfp4", modelopt_config),
     "compressed_nvfp4": ("nvfp4", lambda: compressed_tensors_config("nvfp4", NV, {**NV, "dynamic": "local"})),
     "compressed_mxfp4": ("mxfp4", lambda: compressed_tensors_config("mxfp4", MX, {**MX, "dynamic": True})),
@@ -73,6 +88,8 @@ def load(layer, shards, which, config):
     [
         ("fp8", HOPPER, "fp8b128"),
         ("fp8", BLACKWELL, "fp8b128"),
+        ("mxfp8", HOPPER, "fp8b128"),
+        ("mxfp8", BLACKWELL, "mxfp8"),
         ("modelopt", HOPPER, "fp8_nvfp4"),
         ("modelopt", BLACKWELL, "nvfp4"),
         ("compressed_nvfp4", HOPPER, "fp8_nvfp4"),
@@ -104,7 +121,7 @@ def test_a_merged_layer_is_served_by_zoo_and_near_float32(config, gpu, format, b
     assert error(y, exact) < BOUNDS[format]
 
 
-@pytest.mark.parametrize("config", ["fp8", "modelopt", "compressed_mxfp4_weights_alone"])
+@pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt", "compressed_mxfp4_weights_alone"])
 def test_two_ranks_of_a_layer_sum_up_to_the_whole(config, gpu, bf16, monkeypatch):
     from vllm.model_executor import parameter
     from vllm.model_executor.layers import linear
@@ -173,7 +190,7 @@ def test_a_weight_that_zoo_refuses_is_served_by_the_kernel_that_vllm_takes_witho
     assert error(layer(x)[0], x.float() @ numbers[:, :columns].t()) < 0.2
 
 
-@pytest.mark.parametrize("config", ["fp8", "modelopt"])
+@pytest.mark.parametrize("config", ["fp8", "mxfp8", "modelopt"])
 def test_a_weight_that_is_loaded_again_is_packed_to_the_same_place(config, gpu, bf16):
     from vllm.model_executor.layers.linear import ReplicatedLinear
     from vllm.model_executor.model_loader.reload import layerwise

@@ -16,6 +16,7 @@ from tests.torch.nn.test_experts_serving import h_rounding, rounding  # noqa: E4
 from zoo.errors import ArgumentError  # noqa: E402
 from zoo.torch import quantize  # noqa: E402
 from zoo.torch.nn import Experts  # noqa: E402
+from zoo.torch.nn.from_checkpoint import usual_format  # noqa: E402
 
 SIZES = Sizes(experts=4, hidden=288, intermediate=128)
 DTYPES = {
@@ -86,6 +87,33 @@ def test_fp8_weights_keep_their_bytes_and_their_scales():
     layer = Experts.from_checkpoint(tensors, prefix)
     assert torch.equal(layer.down.elements[2].view(torch.uint8), tensors[f"{prefix}2.down_proj.weight"].view(torch.uint8))
     check(layer, p)
+
+
+def minimax_m3(squares):
+    p, tensors = problem(hidden=288, intermediate=128, activation="gpt_oss", limit=7.0), {}
+    p, parts = replace(p, gate_bias=None, up_bias=None, down_bias=None), {}
+    for name, matrix, weights in (("w1", "gate", p.gate), ("w3", "up", p.up), ("w2", "down", p.down)):
+        q = quantize(weights, "mxfp8", direction="squares" if squares else "rows", layout="plain", rounding="rceil")
+        parts[matrix] = q.dequantize("f32")
+        for expert in range(4):
+            tensors[f"{PREFIX}{expert}.{name}.weight"] = q.elements[expert].clone()
+            tensors[f"{PREFIX}{expert}.{name}.weight_scale_inv"] = q.scales[expert].view(torch.uint8).clone()
+    return tensors, PREFIX, replace(p, **parts)
+
+
+@pytest.mark.parametrize(("squares", "format"), [(False, "fp8b128"), (True, "mxfp8")])
+def test_weights_in_mxfp8_run_in_the_format_of_hopper_and_of_blackwell(squares, format):
+    tensors, prefix, p = minimax_m3(squares)
+    layer = Experts.from_checkpoint(tensors, prefix, format=None if format == "mxfp8" else format)
+    assert layer.format == format and layer.gate_up.elements.dtype == torch.float8_e4m3fn
+    assert (layer.down.dequantize(torch.float32) - p.down).norm() < 1e-6 * p.down.norm()
+    check(layer, p)
+
+
+@pytest.mark.parametrize(("capability", "format"), [((9, 0), "fp8b128"), ((10, 0), "mxfp8")])
+def test_mxfp8_runs_in_fp8b128_where_a_gpu_lacks_its_products(capability, format, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert usual_format("mxfp8", torch.device("cuda")) == format
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

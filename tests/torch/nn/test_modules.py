@@ -161,6 +161,34 @@ def test_from_float_leaves_the_layer_it_is_given_as_it_is():
         Linear.from_float(torch.nn.Conv1d(3, 4, 1))
 
 
+@pytest.mark.parametrize(("stored", "format"), [("mxfp8", "fp8b128"), ("mxfp8", None), ("fp8b128", None), ("nvfp4", "fp8_nvfp4")])
+def test_a_layer_of_a_checkpoints_weight_multiplies_its_numbers(stored, format):
+    torch.manual_seed(1)
+    w, bias, x = torch.randn(96, 160), torch.randn(96), torch.randn(5, 160).bfloat16()
+    weight = zt.quantize(w, stored, **({"direction": "squares"} if stored == "fp8b128" else {"layout": "plain"}))
+    layer = Linear.from_quantized(weight, bias, format)
+    assert layer.frozen and layer.format == (format or stored)
+    numbers = weight.dequantize("f32")
+    assert (layer.dequantize(torch.float32) - numbers).norm() < 1e-3 * numbers.norm()
+    exact = x.float() @ numbers.t() + bias
+    assert (layer(x).float() - exact).norm() < 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    ("weight", "format", "words"),
+    [
+        (torch.ones(4, 32), None, "expected a quantised weight (N, K), got a Tensor"),
+        (zt.quantize(torch.ones(2, 32, 32), "mxfp8", layout="plain"), None, "got Quantized(mxfp8, (2, 32, 32)"),
+        (zt.quantize(torch.ones(32, 64), "mxfp8", layout="plain"), "mxfp4", "multiplies weights in mxfp4, and these are in mxfp8"),
+        (zt.quantize(torch.ones(40, 64), "mxfp8", layout="plain"), "mxfp8", "multiples of 32, and this weight is 40 x 64"),
+    ],
+)
+def test_a_weight_that_is_none_of_the_format_is_refused(weight, format, words):
+    with pytest.raises(zoo.ArgumentError) as caught:
+        Linear.from_quantized(weight, format=format)
+    assert words in str(caught.value)
+
+
 def test_a_new_layer_begins_with_small_random_numbers():
     """As torch.nn.Linear does: uniform up to 1 / sqrt(K), not the numbers that the memory had."""
     torch.manual_seed(0)

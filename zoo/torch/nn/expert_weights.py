@@ -56,9 +56,7 @@ class ExpertWeights(Layer):
 
     def hold(self, plain: Quantized) -> None:
         """Freezes with weights by rows and plain scales, of fp8b128 by squares, as `quantize` or a checkpoint has them."""
-        wanted = format_of(self.format).weights
-        if plain.format != wanted:
-            raise ArgumentError(f"Experts: format '{self.format}' multiplies weights in {wanted}, and these are in {plain.format}")
+        plain = format_of(self.format).multiplied(plain)
         made = RECIPES[self.format].prepare(plain, self.gates)
         if self.gates is not None and made.layout != "fragments":  # the order of gates is a shape, which no other order fits
             made = made._with(elements=paired(made.elements, self.gates), packed_shape=plain.stored_shape)

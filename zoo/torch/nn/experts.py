@@ -126,7 +126,7 @@ class Experts(torch.nn.Module):
         **options: Any,
     ) -> Experts:
         """A frozen layer of weights by rows with plain scales, of fp8b128 by squares. The tensor scale of NVFP4 is one, or (E,), or (E, 2)
-        for gates and ups."""
+        for gates and ups. MXFP8 weights become those of the format fp8b128 by zoo.torch.fold_scales."""
         made = cls._empty(down.stored_shape, format, gate_up_bias, down_bias, options)
         made._check_frozen()
         for one, weight, bias in ((made.gate_up, gate_up, gate_up_bias), (made.down, down, down_bias)):
@@ -146,10 +146,11 @@ class Experts(torch.nn.Module):
         device: str | torch.device | None = None,
         **options: Any,
     ) -> Experts:
-        """The frozen layer whose tensors begin with `prefix`, such as "model.layers.3.mlp.experts.". Their bytes are not rounded again.
+        """The frozen layer whose tensors begin with `prefix`, such as "model.layers.3.mlp.experts.". Their bytes are not rounded again,
+        but for MXFP8 in fp8b128, which Hopper multiplies: zoo.torch.fold_scales.
 
         path_or_tensors: a safetensors file, a folder of them, or tensors by name.
-        kind: gpt_oss, deepseek_fp8 (Qwen3's too), deepseek_v4, modelopt_nvfp4, compressed_tensors_nvfp4; by default found by names.
+        kind: gpt_oss, deepseek_fp8 (Qwen3's too), minimax_m3, deepseek_v4, modelopt_nvfp4, compressed_tensors_nvfp4; by default found by names.
         format: by default what the device multiplies, with FP8 tokens. experts: the ids to load, by default all.
         """
         gate_up, down, found = read(path_or_tensors, prefix, kind, experts, device)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.errors import ArchitectureError, ArgumentError
+from zoo.torch.folded import in_fp8b128
 from zoo.torch.quantized import Quantized, matmul, quantize
 
 _WITH_MEMORY = (torch.Tensor, torch.nn.Parameter)  # others are traced
@@ -168,6 +169,27 @@ class Format:
         if made.elements.is_cuda:
             torch.cuda.current_stream(made.elements.device).synchronize()
         return made
+
+    def multiplied(self, plain: Quantized) -> Quantized:
+        """A checkpoint's weights in numbers that the product multiplies: MXFP8 folded to fp8b128, and on Blackwell powers of two as scales."""
+        if (plain.format, self.weights) == ("mxfp8", "fp8b128"):
+            return in_fp8b128(plain)
+        if plain.format != self.weights:
+            raise ArgumentError(f"format '{self.name}' multiplies weights in {self.weights}, and these are in {plain.format}")
+        if plain.scales.dtype == torch.float32 and plain.elements.is_cuda and torch.cuda.get_device_capability(plain.device)[0] >= 10:
+            elements, scales = torch.ops.zoo.requantize_fp8b128_squares(plain.elements, plain.scales)
+            return plain._with(elements=elements, scales=scales)
+        return plain
+
+    def readable(self, plain: Quantized) -> Quantized:
+        """A checkpoint's weight in the order that the product reads."""
+        plain = self.multiplied(plain)
+        rows, columns = plain.stored_shape[-2:]
+        if rows % self.multiple or columns % self.multiple:
+            raise ArgumentError(f"{self.name} needs multiples of {self.multiple}, and this weight is {rows} x {columns}")
+        if self.packs:
+            return self.packed(plain)
+        return plain if self.weights == "fp8b128" else plain.laid("blocked")
 
     def packed(self, plain: Quantized) -> Quantized:
         """Plain 4-bit weights, such as a checkpoint's, in the order that the product reads."""

@@ -4,6 +4,7 @@
 |---|---|---|
 | gpt_oss | `gate_up_proj_blocks`, `_scales`, `_bias`, `down_proj_...` of all experts | MXFP4, gates interleaved, activation gpt_oss, limit 7 |
 | deepseek_fp8 (Qwen3's too) | `0.gate_proj.weight`, `.weight_scale_inv`, `up_proj`, `down_proj` | FP8 with scales for 128 x 128 |
+| minimax_m3 | `0.w1.weight`, `.weight_scale_inv`, `w3` (ups), `w2` (down) | MXFP8, activation gpt_oss, limit 7 |
 | deepseek_v4 | `0.w1.weight`, `.scale`, `w3` (ups), `w2` (down) | MXFP4, activation deepseek_v4, limit 10 |
 | modelopt_nvfp4 | `0.gate_proj.weight`, `.weight_scale`, `.weight_scale_2` | NVFP4, the last scale multiplies |
 | compressed_tensors_nvfp4 | `0.gate_proj.weight_packed`, `.weight_scale`, `.weight_global_scale` | NVFP4, the last scale divides |
@@ -66,7 +67,12 @@ def read(
 
 def usual_format(weights: str, device: torch.device) -> str:
     """The format that the device multiplies these weights in, with tokens in FP8 where there is a choice."""
-    choices = {"fp8b128": ("fp8b128",), "mxfp4": ("fp8_mxfp4", "mxfp8_mxfp4"), "nvfp4": ("fp8_nvfp4", "nvfp4")}[weights]
+    choices = {
+        "fp8b128": ("fp8b128",),
+        "mxfp8": ("mxfp8", "fp8b128"),
+        "mxfp4": ("fp8_mxfp4", "mxfp8_mxfp4"),
+        "nvfp4": ("fp8_nvfp4", "nvfp4"),
+    }[weights]
     there = on_gpu(torch.cuda.get_device_capability(device)) if device.type == "cuda" else choices
     return next((one for one in choices if one in there), choices[0])
 
@@ -121,9 +127,14 @@ def _deepseek_fp8(get: Callable[[str], torch.Tensor], names: tuple[str, ...], ex
         scales = Quantized(elements, scales.view(torch_dtype("ue8m0")), "fp8b128", squares=True).scales
     else:
         scales = scales.float()  # Qwen3's are in bf16
-        if elements.is_cuda and torch.cuda.get_device_capability(elements.device)[0] >= 10:
-            elements, scales = torch.ops.zoo.requantize_fp8b128_squares(elements, scales)  # Blackwell multiplies by powers of two
     return Quantized(elements, scales, "fp8b128", squares=True)
+
+
+def _minimax_m3(get: Callable[[str], torch.Tensor], names: tuple[str, ...], experts: range) -> Quantized:
+    elements, scales = (_stacked(get, names, experts, part) for part in ("weight", "weight_scale_inv"))
+    if scales.shape[1] * 32 == elements.shape[1]:  # of 32 x 32
+        scales = scales.repeat_interleave(32, 1)
+    return Quantized(elements, scales, "mxfp8")
 
 
 def _deepseek_v4(get: Callable[[str], torch.Tensor], names: tuple[str, ...], experts: range) -> Quantized:
@@ -153,6 +164,7 @@ _KINDS = {
         {"gates": "interleaved", "activation": "gpt_oss", "limit": 7.0},
     ),
     "deepseek_fp8": _Kind("0.gate_proj.weight_scale_inv", _deepseek_fp8),
+    "minimax_m3": _Kind("0.w1.weight_scale_inv", _minimax_m3, (("w1", "w3"), ("w2",)), {"activation": "gpt_oss", "limit": 7.0}),
     "deepseek_v4": _Kind("0.w1.scale", _deepseek_v4, (("w1", "w3"), ("w2",)), {"activation": "deepseek_v4", "limit": 10.0}),
     "modelopt_nvfp4": _Kind("0.gate_proj.weight_scale_2", _nvfp4("weight", "weight_scale_2")),
     "compressed_tensors_nvfp4": _Kind("0.gate_proj.weight_packed", _nvfp4("weight_packed", "weight_global_scale")),

@@ -8,9 +8,12 @@ import torch
 
 from zoo.errors import ArgumentError
 from zoo.torch.nn.by_devices import is_spread, product_by_devices
+from zoo.torch.nn.formats import format_of
+from zoo.torch.nn.from_checkpoint import usual_format
 from zoo.torch.nn.in_bf16 import linear_in_bf16
 from zoo.torch.nn.layer import Layer
 from zoo.torch.nn.products import product
+from zoo.torch.quantized import Quantized
 
 
 class Linear(Layer, torch.nn.Linear):
@@ -42,6 +45,23 @@ class Linear(Layer, torch.nn.Linear):
         made._check_device()
         made.train(linear.training)
         return made.freeze() if frozen else made
+
+    @classmethod
+    def from_quantized(cls, weight: Quantized, bias: torch.Tensor | None = None, format: str | None = None) -> Linear:
+        """A frozen layer of a weight (N, K) by rows with plain scales, of fp8b128 by squares, as `zoo.torch.load` reads it.
+
+        format: by default what the weight's device multiplies, with FP8 tokens.
+        """
+        if not isinstance(weight, Quantized) or len(weight.shape) != 2 or weight.transposed:
+            got = weight if isinstance(weight, Quantized) else f"a {type(weight).__name__}"
+            raise ArgumentError(f"Linear.from_quantized: expected a quantised weight (N, K), got {got}")
+        format = format or usual_format(weight.format, weight.device)
+        made = cls(weight.shape[1], weight.shape[0], bias is not None, format, device="meta")
+        if bias is not None:
+            made.bias = torch.nn.Parameter(bias.detach())
+        made._hold(format_of(format).readable(weight))
+        made._check_device()
+        return made
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.in_bf16:

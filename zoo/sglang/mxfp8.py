@@ -1,0 +1,37 @@
+"""MXFP8 checkpoints on Hopper, which SGLang refuses there. SGLang has a conversion to FP8 with scales for 128 x 128 for other GPUs.
+
+zoo asks for that conversion, and its hooks on layers fold the scales in the conversion's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from sglang.srt.arg_groups.choices import add_mxfp8_moe_runner_backend_choices
+from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+from zoo.sglang import support
+from zoo.torch.serving import check_signatures
+
+_CONFIG = "sglang.srt.layers.quantization.fp8:Fp8Config"
+
+
+def _convert(_: None, config: Any, *arguments: Any, **others: Any) -> None:
+    """After __init__."""
+    if config.use_mxfp8 and support.folds(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
+        config.convert_mxfp8_to_block_fp8 = True
+
+
+def _capability(usual: Callable[[Any], int], config: Any) -> int:
+    """Around get_min_capability."""
+    return 80 if config.convert_mxfp8_to_block_fp8 else usual(config)
+
+
+def install() -> None:
+    check_signatures({f"{_CONFIG}.get_min_capability": "self"})
+    target = _CONFIG.replace(":", ".")
+    HookRegistry.register(f"{target}.__init__", _convert, HookType.AFTER)
+    HookRegistry.register(f"{target}.get_min_capability", _capability, HookType.AROUND)
+    add_mxfp8_moe_runner_backend_choices(["triton"])  # the runner whose place zoo takes
