@@ -52,7 +52,8 @@ class TensorMemory:
         self.cta = cta
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.valid = np.zeros((LANES, COLUMNS), bool)
-        self.garbage = np.zeros((LANES, COLUMNS), bool)  # products of shared memory that nobody wrote
+        # Cells made of memory that nobody wrote: 1 + the pc of the product or store that made them, 0 elsewhere.
+        self.garbage = np.zeros((LANES, COLUMNS), np.uint32)
         self.allocated = np.zeros(COLUMNS, bool)
         self.allocations = {}  # first column -> number of columns
         self.last_size = None
@@ -87,7 +88,7 @@ class TensorMemory:
         for first, count in self.allocations.items():
             report("tensor-memory-leak", f"{count} columns of tensor memory from column {first} are not deallocated when the CTA exits")
 
-    def put(self, rows, columns, values, valid=True, garbage=False):
+    def put(self, rows, columns, values, valid=True, garbage=0):
         self.cells[rows, columns] = values
         self.valid[rows, columns] = valid
         self.garbage[rows, columns] = garbage

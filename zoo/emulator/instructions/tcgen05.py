@@ -432,10 +432,11 @@ def load(ins):
         memory = warp.cta.tensor_memory
 
         def execute():
-            valid = memory.valid[rows, columns] & ~memory.garbage[rows, columns]
+            makers = memory.garbage[rows, columns]
+            valid = memory.valid[rows, columns] & (makers == 0)
             if not valid.all():  # with M = 64 half of the lanes hold nothing: no harm until somebody uses them
                 known = valid.all(axis=1) if packed else np.vstack([valid, valid.all(axis=0)]) if reduced else valid
-                pending_registers.undefined(ins, warp, registers, ~known)
+                pending_registers.undefined(ins, warp, registers, ~known, int(makers.max()))
             values = memory.cells[rows, columns]
             if reduced:
                 values = np.vstack([values, reduce(values)])
@@ -457,6 +458,7 @@ def load(ins):
 @instruction("tcgen05.st")
 def store(ins):
     registers, address, cells, packed = _move(ins, False)
+    numbers = [ins.layout.register_of_row[int(row)] for row in registers]
 
     def run(warp, lanes):
         used = _used_cells(ins, warp, lanes, _place(ins, warp, lanes, address, cells), reads=False)
@@ -464,12 +466,15 @@ def store(ins):
             return
         rows, columns, access = used
         memory = warp.cta.tensor_memory
+        missing = pending_registers.missing_of(warp, numbers) if warp.undefined_registers else None
 
         def execute():
             values = warp.words[registers]
+            garbage = 0 if missing is None else np.where(missing, ins.pc + 1, 0)
             if packed:
                 values = np.stack([values & 0xFFFF, values >> 16], axis=1)
-            memory.put(rows, columns, values)
+                garbage = garbage if missing is None else garbage[:, None]
+            memory.put(rows, columns, values, True, garbage)
 
         operation = Operation(ins, warp, lanes, execute, queue=("tcgen05.st", warp), register_sources=[registers])
         warp.state.setdefault("tcgen05 st", []).append(access)
