@@ -167,7 +167,9 @@ def pair_with_a_tail(filled, used):
     """
     body = mma_body("f16", group=2, columns=32)[len(preload(512)) :]
     stores = body[body.index("    st.global") :]
-    sums = "".join(f"    add.u32 %r{i}, %r{i}, 1;\n    mov.u32 n, {i};\n    {used}\n    @q st.global.u32 [o+{4 * i}], %r{i};\n" for i in range(32))
+    sums = "".join(
+        f"    add.u32 %r{i}, %r{i}, 1;\n    mov.u32 n, {i};\n    {used}\n    @q st.global.u32 [o+{4 * i}], %r{i};\n" for i in range(32)
+    )
     fill = (FILL, f"    {filled}\n    @q{FILL}")
     return findings(edited(body.replace(stores, sums), fill, group=2), **dense_case() | {"idesc": dense_idesc(256, 32, 0, 0)}, group=2)
 

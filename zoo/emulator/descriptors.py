@@ -263,7 +263,7 @@ def zero_columns(bits: int, m: int, n: int) -> numpy.ndarray:
 
     The columns are 128 / M equal parts. A part alternates between spans of use + 1 columns that are used and of skip + 1 that are zero, as in
     the manual's examples (its table of fields has the two the other way round). It starts in the kind of span that `first` names, as many
-    columns into it as `start` says.
+    columns into it as `start` says. A start beyond that span leaves its last column: the manual is silent, a B200 is reported to do so.
     """
     if not bits >> 39 & 1:
         return numpy.zeros(n, bool)
@@ -272,6 +272,7 @@ def zero_columns(bits: int, m: int, n: int) -> numpy.ndarray:
     masks = []
     for part in range(parts):
         start, first = bits >> (8 * part) & 255, bits >> (32 + part) & 1
+        start = min(start, (skip if first else use) - 1)
         place = numpy.arange(n // parts) + start + (use if first else 0)
         masks.append(place % (use + skip) >= use)
     return numpy.concatenate(masks)

@@ -6,7 +6,7 @@ The order of two accesses is judged by what barriers carry from warp to warp (ro
 * work done by the tensor core (mma, cp) is complete for a warp that knows of a tcgen05.commit that follows it, from its mbarrier or from
   somebody who waited there;
 * tcgen05.ld and .st are complete after tcgen05.wait of their own warp;
-* the tensor core runs what one thread issues in order, except that a cp may overtake an mma;
+* the tensor core runs what one thread issues in order, except that a cp may overtake an mma, and a cp and a shift each other;
 * between two warps a tcgen05.fence::before_thread_sync (a commit implies it) and a ::after_thread_sync must surround the synchronisation.
 """
 
@@ -43,6 +43,13 @@ class Access:
 
     def __str__(self):
         return f"`{self.ins.text}` (PTX line {self.ins.line}) of warp {self.warp.index} of CTA rank {self.warp.cta.rank}"
+
+
+def _run_in_order(old, new):
+    """Of two of one thread's products, copies and shifts."""
+    if new.kind == "cp":
+        return old.kind == "cp" or (old.kind == "shift" and ".4x256b" in new.ins.opcode)
+    return (old.kind, new.kind) != ("cp", "shift")
 
 
 class TensorMemory:
@@ -135,9 +142,9 @@ class TensorMemory:
         own = old.warp is warp
         number = old.warp.number
         clocks, after = warp.clocks, warp.state.get("tcgen05 after")
-        in_order = access.kind != "cp" or old.kind == "cp" if access.by_core else old.kind == access.kind
+        in_order = _run_in_order(old, access) if access.by_core else old.kind == access.kind
         if own and in_order and old.by_core == access.by_core and (not old.by_core or old.lane == access.lane):
-            return  # the products and copies of one thread run in order (but not a copy after products), and so do loads, and stores
+            return
         # cp before mma is a pair that the fences alone put in order; everything else must be complete
         pipelined = old.kind == "cp" and access.kind == "mma" and old.fenced <= clocks[3, number]
         if not pipelined and not old.complete_for(clocks):

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import clocks, descriptors, pending_registers
 from ..asynchronous import Operation
+from ..errors import EmulatorError
 from ..lanes import first_lane
 from ..memory import SHARED_BASE, check_started
 from ..tensor_memory import ADDRESS_MASK, COLUMNS, Access
@@ -568,6 +569,45 @@ def copy(ins):
     return run
 
 
+_SHIFTED = 8  # columns: 32 bytes of each lane
+
+
 @instruction("tcgen05.shift")
 def shift(ins):
-    ins.unsupported("the manual leaves open which way the rows move and what happens to the first; no hardware result is known")
+    """Lane i takes the 32 bytes of lane i + 1, and the last lane of each quarter keeps its own.
+
+    The manual does not say that rows stay in their quarter; a B200 is reported to do so.
+    """
+    group = cta_group(ins)
+    ins.choice("down")
+    address = ins.address(0)
+    ins.expect_operands(1)
+
+    def run(warp, lanes):
+        need_one_lane(ins, warp, lanes)
+        start_lane, column = lane_and_column(int(address(warp)[first_lane(lanes)]))
+        if start_lane % 32:
+            ins.report(warp, lanes, "tensor-memory-misuse", f"the address names lane {start_lane}: it must be a multiple of 32", column)
+            return
+        if start_lane:
+            raise EmulatorError(f"tcgen05.shift from lane {start_lane} is not covered: the manual does not say which lanes move")
+        ctas = ctas_of(ins, warp, lanes, group)
+        if ctas is None:
+            return
+        access, columns = Access(ins, warp, lanes, "shift"), slice(column, column + _SHIFTED)
+        for cta in ctas:
+            if not cta.tensor_memory.in_bounds(ins, warp, lanes, column, _SHIFTED, "it shifts"):
+                return
+            cta.tensor_memory.check_use(ins, warp, lanes, access, slice(0, 4), column, _SHIFTED, reads=True, writes=True)
+
+        def execute():
+            for cta in ctas:
+                memory = cta.tensor_memory
+                for cells in (memory.cells, memory.valid, memory.garbage):
+                    quarters = cells[:, columns].reshape(4, 32, _SHIFTED)
+                    cells[:, columns] = np.concatenate([quarters[:, 1:], quarters[:, -1:]], axis=1).reshape(128, _SHIFTED)
+
+        uncommitted(warp).append(access)
+        warp.machine.asynchronous.issue(Operation(ins, warp, lanes, execute, queue=core_of(warp, group)))
+
+    return run
