@@ -119,7 +119,9 @@ def test_wide_pixels_follow_one_row(dims, lower, upper, step, start, pixels, hal
     assert report.ok, report
     expected = pixels_of_rows(array, lower, upper, step, start, count, shift, 16).reshape(count, 4, 4)
     line = np.arange(count)[:, None] // 2 % 4  # the 64-byte swizzle: 16-byte chunks, by the line of 128 bytes
-    np.testing.assert_array_equal(np.take_along_axis(image.view(np.float32).reshape(count, 4, 4), (np.arange(4) ^ line)[..., None], axis=1), expected)
+    np.testing.assert_array_equal(
+        np.take_along_axis(image.view(np.float32).reshape(count, 4, 4), (np.arange(4) ^ line)[..., None], axis=1), expected
+    )
     assert report.bytes["tensor copies loaded"] == count * 64
 
 

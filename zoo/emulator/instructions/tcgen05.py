@@ -288,7 +288,7 @@ def commit(ins):
                 "the operations of its own thread only",
             )  # fmt: skip
         for access in own:
-            access.commit = number
+            access.commit, access.waited = number, int(warp.clocks[0, warp.number])
             waiting.remove(access)
         snapshot = clocks.snapshot(warp, lanes)
         snapshot[4, warp.number] = number
