@@ -453,6 +453,23 @@ def test_accumulation_negation_and_scaling_of_the_input(arithmetic):
     numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), cells[0, :, :32] / 8 + exact)
 
 
+def test_an_operand_may_start_in_any_row_of_the_swizzle_pattern():
+    rng = numpy.random.default_rng(7)
+    a, b = random_codes(rng, number_formats.BF16, 128, 16), random_codes(rng, number_formats.BF16, 32, 16)
+    image = numpy.zeros(169 * 128, numpy.uint8)
+    k_major_128(image, 5 * 128, bytes_of(a, 2))
+    k_major_128(image, 137 * 128, bytes_of(b, 2))
+    out = launch(
+        kernel(mma_body("f16")),
+        image=image.tobytes(),
+        a=swizzled(5 * 128, 0, 1024),
+        b=swizzled(137 * 128, 0, 1024),
+        idesc=dense_idesc(128, 32, 1, 1),
+        out_shape=(128, 64),
+    )
+    numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), product(number_formats.BF16, a, number_formats.BF16, b))
+
+
 def test_an_f16_result_lies_in_the_low_half_of_each_cell():
     rng = numpy.random.default_rng(6)
     a, b = random_codes(rng, number_formats.F16, 128, 16), random_codes(rng, number_formats.F16, 32, 16)

@@ -78,7 +78,7 @@ def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: d
             constants[(number,)] = _constant(value)
             continue
         if isinstance(value, str):
-            raise LaunchError(f"{parameter.name} is no constexpr: its value is a number, or \"none\"")
+            raise LaunchError(f'{parameter.name} is no constexpr: its value is a number, or "none"')
         passed.append(argument)
         if argument.array is not None:
             element = _TYPES.get(argument.array.dtype.name)
