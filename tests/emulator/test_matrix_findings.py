@@ -119,6 +119,13 @@ EDITS = {
     "freed before the last loads": (
         [("    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.eq.u32 q, warp, 0;")], {"tensor-memory-misuse"},
     ),
+    "freed behind a cluster barrier that others exit instead of reaching": (
+        [("    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.ne.u32 q, warp, 0; @q exit;\n"
+          "    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\n    setp.eq.u32 q, warp, 0;")], set(),
+    ),
+    "freed while others may not have exited": (
+        [("    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.ne.u32 q, warp, 0; @q exit;\n    setp.eq.u32 q, warp, 0;")], {"tensor-memory-misuse"},
+    ),
     "operands without a proxy fence": ([("    fence.proxy.async.shared::cta;\n", "")], {"missing-proxy-fence"}),
     "operand overwritten while it is read": (
         [(COMMIT_LINE, COMMIT_LINE + "    @q st.shared.u32 [base+1024], 0;\n")], {"source-overwritten"},

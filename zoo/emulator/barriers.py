@@ -284,8 +284,13 @@ class ClusterBarrier:
         self.complete_if_done()
         warp.machine.progress += 1
 
+    def without_exited(self, warp):
+        """Some lanes of a warp exit: only the others are waited for (a thread may arrive and exit without waiting)."""
+        vector_clocks.left(self.gather, warp)
+        if warp.machine.cluster_barrier_used:
+            self.complete_if_done()
+
     def complete_if_done(self):
-        """Also called when a thread exits, because only the others are waited for (a thread may arrive and exit without waiting)."""
         if self.arrived and not any(self.missing(warp) for cta in self.cluster.ctas for warp in cta.warps):
             self.arrived = 0
             self.phase += 1
