@@ -8,7 +8,7 @@ import functools
 
 import numpy as np
 
-from .. import clocks, descriptors, pending_registers
+from .. import clocks, descriptors, lane_order, pending_registers
 from ..asynchronous import Operation
 from ..errors import EmulatorError
 from ..lanes import first_lane
@@ -113,6 +113,7 @@ def alloc(ins):
             ins.report(warp, lanes, "misaligned", f"the result address {offset:#x} is not 4-byte aligned", offset)
         elif shared.in_bounds(ins, warp, lanes, offset, offset + 4, "tcgen05.alloc writes"):
             shared.before_write(ins, warp, lanes, np.array([offset]), 4)
+            lane_order.together(warp)
             shared.bytes[offset : offset + 4].view(np.uint32)[0] = request["first"]
         return None
 
