@@ -127,3 +127,10 @@ def test_an_npz_with_a_nameless_dtype_or_a_hostile_name_is_refused(tmp_path):
     np.savez(tmp_path / "b.npz", **{"../x": np.zeros(2)})
     with pytest.raises(SpecError, match=r"'\.\./x' is not of letters"):
         read(tmp_path / "b.npz")
+
+
+def test_a_text_is_a_value_for_triton_only(tmp_path):
+    path = spec(tmp_path, 'args = [{name = "type", value = "tl.float16"}]')
+    assert read(path, texts=True)[0][0].value == "tl.float16"
+    with pytest.raises(SpecError, match=r"value = 'tl\.float16' is no number"):
+        read(path)

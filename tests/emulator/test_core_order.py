@@ -351,7 +351,7 @@ def test_stochastic_rounding_to_four_small_floats(name, width, random):
         "testp.finite.u32 %p1, %r1;", "dp4a.u32.f32 %r1, %r2, %r3, %r4;", "atom.global.exch.noftz.u32 %r1, [%rd0], 1;",
         "cvt.rs.satfinite.e4m3x4.f32 %r1, {%f1, %f2, %f3}, %r2;", "cvt.rs.e4m3x4.f32 %r1, {%f1, %f2, %f3, %f4}, %r2;", "st.bulk.weak.shared::cta [%r1], 8, 1;", "vabsdiff4.u32.u32 %r1, %r2, %r3;",
         "atom.global.and.b128 %r1, [%rd0], %r2;", "cvt.rn.satfinite.f16x2.e4m3x2 %r1, %h1;", "set.lt.and.u32.s32 %r1, %r2, %r3;",
-        "rcp.approx.rz.f64 %fd1, %fd2;", "div.f64 %fd1, %fd2, %fd3;", "tcgen05.shift.cta_group::1.down [%r1];", "mov.u32 %r1, %envreg3;",
+        "rcp.approx.rz.f64 %fd1, %fd2;", "div.f64 %fd1, %fd2, %fd3;", "tcgen05.shift.cta_group::1.up [%r1];", "mov.u32 %r1, %envreg3;",
         "cvt.u32.u16 %r1, %h1, %r2;", "shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1, 3;", "popc.b32 %r1, %r2, %r3;", "bfind.u32 %r1, %r2, %r3;",
         "cvt.u16 %h1, %h2;", "cvta.u64 %rd5, %rd6;", "dp4a.s32 %r1, %r2, %r3, %r4;", "prmt.b32 %r1, %r2;", "max.NaN.xorsign.abs.f16x2 %r1, %r2;",
     ],

@@ -6,7 +6,7 @@ from core_support import kernel, kinds, launch
 from test_core_tma import COPY, SHARED, STORE, with_map
 
 from zoo import emulator
-from zoo.emulator import UnsupportedInstruction
+from zoo.emulator import EmulatorError, UnsupportedInstruction
 from zoo.errors import ArgumentError
 
 RNG = np.random.default_rng(15)
@@ -42,8 +42,8 @@ def pixels_by_hand(array, lower, upper, steps, start, pixels, offsets, channels,
     return np.stack(rows)
 
 
-def load(gpu, record, coordinates, offsets, mode=".im2col", rank=None):
-    size = record.box_bytes
+def load(gpu, record, coordinates, offsets, mode=".im2col", rank=None, size=None):
+    size = size or record.box_bytes
     registers = "".join(f"mov.s32 %r{40 + i}, {c};" for i, c in enumerate(coordinates))
     registers += "".join(f"mov.u16 %h{8 + i}, {offset};" for i, offset in enumerate(offsets))
     text = COPY.format(
@@ -86,6 +86,58 @@ def test_pixels_follow_the_filter(dims, lower, upper, steps, start, offsets, pix
     assert report.bytes["tensor copies loaded"] == record.box_bytes == pixels * 32
 
 
+def pixels_of_rows(array, lower, upper, step, start, pixels, shift, channels):
+    """Pixels along W, row after row of the images: H stays. The box and the start are moved by `shift`."""
+    channel, w, h, n = start
+    width, rows = array.shape[2], []
+    w += shift
+    for _ in range(pixels):
+        row = np.zeros(channels, array.dtype)
+        if 0 <= w < width and 0 <= h < array.shape[1] and n < len(array):
+            row = array[n, h, w, channel : channel + channels]
+        rows.append(row)
+        w += step
+        if w > width - 1 + upper + shift:
+            w, n = lower + shift, n + 1
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize(("dims", "lower", "upper", "step", "start", "pixels", "halo", "shift", "mode"), [
+    ((16, 9, 7, 64), 0, 0, 1, (0, 3, 2, 7), 24, 2, 0, "im2col::w"),  # the manual's example, with fewer pixels
+    ((16, 5, 6, 9), -1, 0, 2, (0, -1, 2, 3), 16, 1, 0, "im2col::w"), ((16, 5, 6, 9), -1, 0, 2, (0, -1, 2, 3), 16, 0, 1, "im2col::w"),
+    ((16, 4, 2, 3), 1, -1, 1, (0, 0, 5, 0), 8, 0, 0, "im2col::w"),  # begins to the left of the box, in a row that is not there
+    ((16, 9, 7, 20), 0, 0, 1, (0, 3, 2, 1), 4, 0, 0, "im2col::w::128"),
+])  # fmt: skip
+def test_wide_pixels_follow_one_row(dims, lower, upper, step, start, pixels, halo, shift, mode):
+    array = RNG.integers(1, 99, dims[::-1]).astype(np.float32)
+    gpu = device()
+    record = gpu.im2col_map(
+        gpu.alloc(array), "f32", dims, strides_of(array), (lower,), (upper,), 16, pixels, "64B", mode, element_strides=(1, step, 1, 1)
+    )
+    count = 128 if mode.endswith("128") else pixels + halo
+    image, report = load(gpu, record, start, (halo, shift), f".{mode}", size=count * 64)
+    assert report.ok, report
+    expected = pixels_of_rows(array, lower, upper, step, start, count, shift, 16).reshape(count, 4, 4)
+    line = np.arange(count)[:, None] // 2 % 4  # the 64-byte swizzle: 16-byte chunks, by the line of 128 bytes
+    np.testing.assert_array_equal(
+        np.take_along_axis(image.view(np.float32).reshape(count, 4, 4), (np.arange(4) ^ line)[..., None], axis=1), expected
+    )
+    assert report.bytes["tensor copies loaded"] == count * 64
+
+
+def test_wide_copies_that_have_no_meaning_are_found():
+    array = np.zeros((2, 4, 4, 64), np.uint8)
+    gpu = device()
+    shape = (gpu.alloc(array), "u8", array.shape[::-1], strides_of(array), (0,), (0,), 64, 8)
+    record = gpu.im2col_map(*shape, "64B", "im2col::w")
+    assert "outside the bounding box from 0 to 3" in str(load(gpu, record, (0, 4, 0, 0), (0, 0), ".im2col::w")[1])
+    assert "is not that of the tensor map" in str(load(gpu, record, (0, 0, 0, 0), (0, 0), ".im2col::w::128")[1])
+    with pytest.raises(ArgumentError, match="the swizzle none does not go with im2col::w"):
+        gpu.im2col_map(*shape, "none", "im2col::w")
+    with pytest.raises(EmulatorError, match="wHalo of im2col::w::128 is not covered"):
+        load(gpu, gpu.im2col_map(*shape, "64B", "im2col::w::128"), (0, 0, 0, 0), (2, 0), ".im2col::w::128")
+
+
 @pytest.mark.parametrize(
     ("operation", "expected"), [("cp.async.bulk.tensor", lambda old, new: new), ("cp.reduce.async.bulk.tensor", lambda old, new: old + new)]
 )
@@ -124,7 +176,7 @@ def test_a_copy_that_does_not_fit_its_map_is_found():
 
 
 @pytest.mark.parametrize(("mode", "offsets", "why"), [
-    (".im2col", (0,), "2 im2col offsets"), (".im2col::w", (0, 0), "only in pictures"), (".im2col_no_offs", (0, 0), "for stores"),
+    (".im2col", (0,), "2 im2col offsets"), (".im2col::w", (0,), "2 im2col offsets"), (".im2col_no_offs", (0, 0), "for stores"),
 ])  # fmt: skip
 def test_forms_that_a_load_does_not_have_are_refused(mode, offsets, why):
     array = np.zeros((2, 4, 4, 16), np.uint8)

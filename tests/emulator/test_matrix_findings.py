@@ -119,6 +119,13 @@ EDITS = {
     "freed before the last loads": (
         [("    tcgen05.fence::before_thread_sync;\n    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.eq.u32 q, warp, 0;")], {"tensor-memory-misuse"},
     ),
+    "freed behind a cluster barrier that others exit instead of reaching": (
+        [("    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.ne.u32 q, warp, 0; @q exit;\n"
+          "    barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;\n    setp.eq.u32 q, warp, 0;")], set(),
+    ),
+    "freed while others may not have exited": (
+        [("    bar.sync 0;\n    setp.eq.u32 q, warp, 0;", "    setp.ne.u32 q, warp, 0; @q exit;\n    setp.eq.u32 q, warp, 0;")], {"tensor-memory-misuse"},
+    ),
     "operands without a proxy fence": ([("    fence.proxy.async.shared::cta;\n", "")], {"missing-proxy-fence"}),
     "operand overwritten while it is read": (
         [(COMMIT_LINE, COMMIT_LINE + "    @q st.shared.u32 [base+1024], 0;\n")], {"source-overwritten"},
@@ -152,12 +159,44 @@ ROWS_BELOW_64, ALL_COLUMNS_BUT_ONE = filled("and.b32 %r0, %r0, 0xC0; setp.ne.u32
         ),
         (FRESH, [ALL_COLUMNS_BUT_ONE, (MMA_LINE, ADD_ONCE_MORE)], {"uninitialised-tensor-memory"}),
         (FRESH, [ALL_COLUMNS_BUT_ONE, (MMA_LINE, ADD_ONCE_MORE), (LAST_COLUMN, "")], set()),
-        (FRESH, [filled("setp.ge.u32 q, %r0, 128;")], {"uninitialised-shared"}),
+        (FRESH, [filled("setp.ge.u32 q, %r0, 128;")], {"uninitialised-tensor-memory"}),
     ],
     ids=["rows used", "rows unused", "a column used", "a column unused", "no row of A"],
 )
 def test_rows_of_operands_that_nobody_wrote_are_reported_where_their_sums_are_used(body, edits, expected):
     assert kinds(edited(body, *edits), **dense_case()) == expected
+
+
+def pair_with_a_tail(filled, used):
+    """Findings of a pair of CTAs that multiplies 256 x 32: every thread adds 1 to 32 sums, and stores those for which `used` holds.
+
+    Words from 4096 on are B. filled, used: set a predicate from rank, word or column number.
+    """
+    body = mma_body("f16", group=2, columns=32)[len(preload(512)) :]
+    stores = body[body.index("    st.global") :]
+    sums = "".join(
+        f"    add.u32 %r{i}, %r{i}, 1;\n    mov.u32 n, {i};\n    {used}\n    @q st.global.u32 [o+{4 * i}], %r{i};\n" for i in range(32)
+    )
+    fill = (FILL, f"    {filled}\n    @q{FILL}")
+    return findings(edited(body.replace(stores, sums), fill, group=2), **dense_case() | {"idesc": dense_idesc(256, 32, 0, 0)}, group=2)
+
+
+ALL, RANK_0 = "setp.eq.u32 q, rank, rank;", "setp.eq.u32 q, rank, 0;"
+
+
+@pytest.mark.parametrize(("filled", "used", "columns"), [
+    # the second CTA's part of B: columns 16 to 31
+    ("setp.lt.u32 q, w, 4096; setp.eq.or.u32 q, rank, 0, q;", "setp.lt.u32 q, n, 16;", set()),
+    ("setp.lt.u32 q, w, 4096; setp.eq.or.u32 q, rank, 0, q;", ALL, {f"%r{i}" for i in range(16, 32)}),
+    # its part of A: its own rows
+    ("setp.ge.u32 q, w, 4096; setp.eq.or.u32 q, rank, 0, q;", RANK_0, set()),
+    ("setp.ge.u32 q, w, 4096; setp.eq.or.u32 q, rank, 0, q;", ALL, {f"%r{i}" for i in range(32)}),
+])  # fmt: skip
+def test_what_the_second_cta_of_a_pair_did_not_write_is_reported_where_its_sums_are_used(filled, used, columns):
+    found = pair_with_a_tail(filled, used)
+    assert {finding.kind for finding in found} <= {"uninitialised-tensor-memory"}
+    assert {finding.message.split(",")[0].removeprefix("it uses ") for finding in found} == columns
+    assert all("loaded from the result of `@q tcgen05.mma" in finding.message for finding in found)
 
 
 @pytest.mark.parametrize("scheduling", POLICIES)
@@ -204,6 +243,21 @@ def test_of_two_registers_the_one_that_is_not_chosen_may_hold_what_nobody_wrote(
     assert kinds(kernel(text), scheduling="last") == found
 
 
+@pytest.mark.parametrize(("passing", "stored", "found"), [
+    ("shfl.sync.idx.b32 %r3, %r2, 3, 31, -1;", "st", set()), ("shfl.sync.idx.b32 %r3, %r2, 20, 31, -1;", "@p st", {"uninitialised-tensor-memory"}),
+    ("add.u32 t, column, 8; tcgen05.st.sync.aligned.32x32b.x1.b32 [t], {%r2}; tcgen05.wait::st.sync.aligned;"
+     "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [t]; tcgen05.wait::ld.sync.aligned;", "@p st", set()),
+    ("add.u32 t, column, 8; tcgen05.st.sync.aligned.32x32b.x1.b32 [t], {%r2}; tcgen05.wait::st.sync.aligned;"
+     "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r3}, [t]; tcgen05.wait::ld.sync.aligned;", "st", {"uninitialised-tensor-memory"}),
+    ("mul.lo.u32 %r4, %r2, 3; setp.gt.u32 q, %r4, 5; selp.b32 %r3, 1, 2, q;", "@p st", set()),
+    ("mul.lo.u32 %r4, %r2, 3; setp.gt.u32 q, %r4, 5; selp.b32 %r3, 1, 2, q;", "st", {"uninitialised-tensor-memory"}),
+])  # fmt: skip
+def test_a_value_that_nobody_wrote_is_followed_to_its_use(passing, stored, found):
+    """Lanes 16 to 31 of %r2 hold nothing."""
+    text = HALF_LOADED.replace("    mov.b32 %r3, %r2;\n", f"    {passing}\n").replace("@p st.global", f"{stored}.global")
+    assert kinds(kernel(text)) == found
+
+
 def test_a_seed_gives_the_same_words_in_every_process():
     """Which of several accesses a finding names must not depend on where objects lie in memory."""
     program = (
@@ -221,7 +275,6 @@ def test_a_seed_gives_the_same_words_in_every_process():
 DESCRIPTORS = {
     "version bits": {"a": swizzled(0, 0, 1024) ^ 1 << 46},
     "reserved layout": {"b": swizzled(16384, 0, 1024) | 1 << 61},
-    "misaligned pattern": {"a": swizzled(0x80, 0, 1024)},
     "base offset": {"b": swizzled(16384, 0, 1024) | 3 << 49},
     "M": {"idesc": dense_idesc(256, 32, 0, 0)},
     "N": {"idesc": dense_idesc(128, 0, 0, 0)},
@@ -438,7 +491,7 @@ def test_warps_of_a_group_that_execute_different_wgmmas_are_reported():
 def test_an_invalid_wgmma_descriptor_is_reported():
     good = (1024 >> 4) | 8 << 16 | 16 << 32
     assert "invalid-descriptor" in wgmma_kinds(a=good | 1 << 55)
-    assert "invalid-descriptor" in wgmma_kinds(b=(1024 + 128 >> 4) | 16 << 32 | 1 << 62)
+    assert "invalid-descriptor" in wgmma_kinds(b=(1024 >> 4) | 16 << 32 | 1 << 62 | 1 << 49)
     assert "out-of-bounds" in wgmma_kinds(b=good + (0x8000 >> 4))
 
 

@@ -3,7 +3,7 @@
 import numpy
 import pytest
 
-from zoo.emulator import Device, Module, number_formats
+from zoo.emulator import Device, EmulatorError, Module, number_formats
 
 U32 = numpy.uint32
 
@@ -290,6 +290,53 @@ def test_a_decompressing_copy_widens_codes_to_bytes(source, bits):
     numpy.testing.assert_array_equal(out[:, :4], expected)
 
 
+# ---- shift
+
+
+def shift_body(lane=0):
+    return (
+        preload(64)
+        + f"""
+    add.u32 t, column, {(lane << 16) + 3};
+    @one tcgen05.shift.cta_group::1.down [t];
+    @one tcgen05.shift.cta_group::1.down [t];
+    @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [base];
+"""
+        + WAIT.format(label=1, parity=0)
+        + readback(64)
+    )
+
+
+@pytest.mark.parametrize("scheduling", ["issue", "last", "random"])
+def test_a_shift_moves_eight_columns_down_within_each_quarter(scheduling):
+    out = launch(kernel(shift_body()), cells=NUMBER[None].astype(U32), out_shape=(128, 64), scheduling=scheduling)
+    expected = NUMBER[:, :64].copy()
+    lane = numpy.arange(128)
+    expected[:, 3:11] = NUMBER[32 * (lane // 32) + numpy.minimum(lane % 32 + 2, 31), 3:11]
+    numpy.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(("shape", "ordered"), [("4x256b", True), ("128x256b", False)])
+def test_only_the_smallest_copy_waits_for_a_shift(shape, ordered):
+    body = shift_body().replace(
+        "@one tcgen05.shift.cta_group::1.down [t];\n    @one tcgen05.commit",
+        f"@one tcgen05.cp.cta_group::1.{shape} [t], da;\n    @one tcgen05.commit",
+    )
+    options = dict(image=bytes(16384), cells=NUMBER[None].astype(U32), a=no_swizzle(IMAGE, 4096, 144), out_shape=(128, 64))
+    if ordered:
+        assert not launch(kernel(body), **options)[::32, 3:11].any()
+    else:
+        with pytest.raises(AssertionError, match="missing-wait"):
+            launch(kernel(body), **options)
+
+
+def test_a_shift_from_another_lane_is_refused():
+    with pytest.raises(AssertionError, match="must be a multiple of 32"):
+        launch(kernel(shift_body(lane=16)), cells=NUMBER[None].astype(U32), out_shape=(128, 64))
+    with pytest.raises(EmulatorError, match="which lanes move"):
+        launch(kernel(shift_body(lane=32)), cells=NUMBER[None].astype(U32), out_shape=(128, 64))
+
+
 # ---- mma
 
 
@@ -404,6 +451,23 @@ def test_accumulation_negation_and_scaling_of_the_input(arithmetic):
     body = mma_body("f16", accumulate=1).replace("id, p;", "id, p, 3;")
     out = launch(kernel(body), idesc=dense_idesc(128, 32, 1, 1), arithmetic=arithmetic, **common)
     numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), cells[0, :, :32] / 8 + exact)
+
+
+def test_an_operand_may_start_in_any_row_of_the_swizzle_pattern():
+    rng = numpy.random.default_rng(7)
+    a, b = random_codes(rng, number_formats.BF16, 128, 16), random_codes(rng, number_formats.BF16, 32, 16)
+    image = numpy.zeros(169 * 128, numpy.uint8)
+    k_major_128(image, 5 * 128, bytes_of(a, 2))
+    k_major_128(image, 137 * 128, bytes_of(b, 2))
+    out = launch(
+        kernel(mma_body("f16")),
+        image=image.tobytes(),
+        a=swizzled(5 * 128, 0, 1024),
+        b=swizzled(137 * 128, 0, 1024),
+        idesc=dense_idesc(128, 32, 1, 1),
+        out_shape=(128, 64),
+    )
+    numpy.testing.assert_array_equal(out[:, :32].view(numpy.float32), product(number_formats.BF16, a, number_formats.BF16, b))
 
 
 def test_an_f16_result_lies_in_the_low_half_of_each_cell():

@@ -233,8 +233,65 @@ def test_a_bulk_store_that_outlives_its_cta_is_a_warning():
         assert finding.severity == "warning" and str(finding).startswith("warning, pending-at-exit: ") and report.ok == (not strict)
 
 
-def test_a_tcgen05_fence_is_an_error_only_between_warps():
+@pytest.mark.parametrize(("wait", "severities"), [("", {"warning"}), (".relaxed.cluster", {"warning", "error"})])
+def test_a_missing_tcgen05_fence_is_an_error_only_behind_a_relaxed_wait(wait, severities):
+    """Of the issuing warp it is a warning either way. Triton and CUTLASS wait with acquire, and without fences."""
     edit = matrix.EDITS["no fence after the wait"][0]
-    findings = matrix.findings(matrix.edited(matrix.FRESH, *edit), **matrix.dense_case())
-    assert {finding.severity for finding in findings} == {"warning", "error"}
-    assert {finding.warp == 0 for finding in findings if finding.severity == "warning"} == {True}
+    relaxed = ("WAIT2:\n    mbarrier.try_wait.parity", f"WAIT2:\n    mbarrier.try_wait.parity{wait}")
+    findings = matrix.findings(matrix.edited(matrix.FRESH, *edit, relaxed), **matrix.dense_case())
+    assert {finding.kind for finding in findings} == {"missing-tcgen05-fence"}
+    assert {finding.severity for finding in findings} == severities
+    assert {finding.severity for finding in findings if finding.warp == 0} == {"warning"}
+
+
+ADD_TO_STORED = matrix.mma_body("f16", accumulate=1, columns=32)[len(matrix.preload(512)) :]
+RELAXED = "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(("wait", "sync", "found"), [
+    ("tcgen05.wait::st.sync.aligned;", "bar.sync 0;", set()),  # as Triton 3.8 orders them
+    ("tcgen05.wait::st.sync.aligned;", RELAXED, {"missing-tcgen05-fence"}), ("", "bar.sync 0;", {"missing-wait"}),
+])  # fmt: skip
+def test_stores_that_were_waited_for_need_a_barrier_and_no_tcgen05_fences(wait, sync, found, scheduling):
+    stored = f"    mov.u32 %r0, tid;\n    tcgen05.st.sync.aligned.32x32b.x32.b32 [column], {{{', '.join(['%r0'] * 32)}}};\n    {wait}\n    {sync}\n"
+    reported = matrix.findings(matrix.edited(stored + ADD_TO_STORED), **matrix.dense_case(), scheduling=scheduling)
+    kinds_of_errors = {finding.kind for finding in reported if finding.severity == "error"}
+    assert found <= kinds_of_errors and (found or not kinds_of_errors), reported
+
+
+ALLOCATE_AND_ARRIVE = """
+    mov.u32 %r1, room;
+    setp.eq.u32 %p1, %r0, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1], 1;
+    bar.sync 0;
+    setp.ge.u32 %p2, %r0, 32;
+    @%p2 bra WAIT;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1+8], 32;
+    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
+    setp.eq.u32 %p3, %r0, 7;
+    {more}
+    @%p1 mbarrier.arrive.shared.b64 _, [%r1];
+    bra.uni MEET;
+WAIT:
+    mbarrier.try_wait.parity.shared.b64 %p4, [%r1], 0;
+    @!%p4 bra WAIT;
+    ld.shared.u32 %r2, [%r1+8];
+    ld.shared.u32 %r3, [%r1+12];
+    st.global.u32 [%rd0], %r2;
+MEET:
+    bar.sync 0;
+    @%p2 bra END;
+    ld.shared.u32 %r2, [%r1+8];
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;
+END:
+"""
+
+
+@pytest.mark.parametrize("scheduling", POLICIES)
+@pytest.mark.parametrize(("more", "found"), [("@%p1 st.shared.u32 [%r1+12], 5;", set()), ("@%p3 st.shared.u32 [%r1+12], 5;", {"race"})])
+def test_any_lane_publishes_the_address_that_its_warp_allocated(more, found, scheduling):
+    """A store by another lane than the one that arrives is still a race."""
+    gpu = emulator.Device("sm_100a", scheduling=scheduling)
+    text = kernel(ALLOCATE_AND_ARRIVE.format(more=more), parameters=1, shared=".shared .align 8 .b8 room[16];", target="sm_100a")
+    assert kinds(launch(text, device=gpu, block=64, params=[gpu.alloc(4)])) == found

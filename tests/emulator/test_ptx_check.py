@@ -191,9 +191,9 @@ import triton.language as tl
 
 
 @triton.jit
-def dot(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr):
+def dot(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BLOCK)
-    sums = tl.zeros((M, N), tl.float32)
+    sums = tl.zeros((M, N), SUM)
     for start in range(0, K, BLOCK):
         x = tl.load(a + m[:, None] * K + (start + k)[None, :])
         y = tl.load(b + (start + k)[:, None] * N + n[None, :])
@@ -214,7 +214,7 @@ def test_a_triton_kernel_is_compiled_and_its_values_are_right(tmp_path, monkeypa
     a, b = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((64, 256), (256, 64)))
     exact = a.astype(np.float64) @ b.astype(np.float64)
     c = Argument("c", array=np.zeros((64, 64), np.float32), written=False, expected=exact.astype(np.float32), atol=1e-3)
-    sizes = [Argument(name, value) for name, value in (("K", 256), ("M", 64), ("N", 64), ("BLOCK", 64))]
+    sizes = [Argument(name, value) for name, value in (("K", 256), ("M", 64), ("N", 64), ("BLOCK", 64), ("SUM", "tl.float32"))]
     arguments = [Argument("a", array=a), Argument("b", array=b), c, *sizes]
     kernel, passed = compiled(function_of(f"{tmp_path / 'dot.py'}:dot"), arguments, "sm_90a", {"num_stages": 3})
     text, block, cluster, shared, grid, scratch = launch_of(kernel, 1)

@@ -173,6 +173,14 @@ def test_masks_are_those_of_the_manuals_examples(m, start, first, masks):
         assert low[::-1].tolist() == [bit == "1" for bit in mask]
 
 
+@pytest.mark.parametrize(("first", "mask"), [(0, "100001110"), (1, "011100001")])
+@pytest.mark.parametrize("start", [3, 4, 255])
+def test_a_start_beyond_the_first_span_leaves_its_last_column(start, first, mask):
+    """Spans of 4 columns that are used and 3 that are zero; a mask is written with column 0 last."""
+    zeros = descriptors.zero_columns(start | first << 32 | 1 << 39 | 2 << 40 | 3 << 48, 128, 256)
+    assert zeros[8::-1].tolist() == [bit == "1" for bit in mask]
+
+
 def test_stationary_forms_that_the_manual_leaves_open_or_does_not_have_are_refused():
     options = dict(image=bytes(128 * 256), a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), out_shape=(128, 64))
     with pytest.raises(AssertionError, match=r"N = 48: tcgen05\.mma\.ws takes 64, 128 or 256"):
@@ -181,6 +189,18 @@ def test_stationary_forms_that_the_manual_leaves_open_or_does_not_have_are_refus
         launch(kernel(stationary_body().replace("[column], da", "[column], [column]")), idesc=dense_idesc(32, 64, 0, 0), **options)
     with pytest.raises(UnsupportedInstruction, match="cta_group::1 without block scales"):
         launch(kernel(stationary_body().replace("kind::f16", "kind::mxf4.block_scale")), **options)
+
+
+def test_96_elements_along_k_are_refused_by_name_where_they_exist():
+    options = dict(image=bytes(128 * 256), a=swizzled(0, 0, 1024), b=swizzled(16384, 0, 1024), out_shape=(128, 64))
+    body = mma_body("mxf4.block_scale.block32", scales=", [%r10], [%r10]").replace(
+        "    setp.ne.u32 p,", "    add.u32 %r10, column, 300;\n    setp.ne.u32 p,"
+    )
+    idesc = dense_idesc(128, 32, 1, 1, 0, 1 << 23 | 1 << 31)
+    with pytest.raises(EmulatorError, match="K = 96 is not covered"):
+        launch(kernel(body, arch="sm_103a"), idesc=idesc, arch="sm_103a", **options)
+    with pytest.raises(AssertionError, match="exists only on sm_103"):
+        launch(kernel(body), idesc=idesc, **options)
 
 
 # ---- loads and stores

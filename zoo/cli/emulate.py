@@ -101,7 +101,7 @@ def command(file: str | None, arguments: tuple[str, ...], triton: str | None, sp
             ptx = _existing(file)
             if arguments:
                 raise LaunchError(f"unexpected {' '.join(arguments)}: {file} is no program, which could have arguments")
-            given, tables = read(spec) if spec is not None else ([], {})
+            given, tables = read(spec, texts=triton is not None) if spec is not None else ([], {})
             failed = _emulate(ptx, triton, given, tables, **options)
     except LaunchError as error:
         raise click.UsageError(str(error)) from None

@@ -12,7 +12,7 @@
 
     [[args]]
     name = "rows"
-    value = 64                      # a scalar; its type is the parameter's
+    value = 64                      # a scalar; its type is the parameter's. A text is a constexpr of a Triton kernel: "none", "tl.float16"
 
     [[args]]                        # a struct: what no field covers is zero, and a scalar needs its dtype
     fields = [{ offset = 0, name = "b", dtype = "f32", shape = [64] }, { offset = 8, value = 3, dtype = "i32" }]
@@ -73,8 +73,8 @@ class Argument:
         return [self] if self.fields is None else [leaf for _, field in self.fields for leaf in field.leaves()]
 
 
-def read(path: str | Path) -> tuple[list[Argument], dict]:
-    """(arguments, other tables) of a file."""
+def read(path: str | Path, texts: bool = False) -> tuple[list[Argument], dict]:
+    """(arguments, other tables) of a file. texts: a value may be a text, for Triton."""
     path = Path(path)
     if path.suffix == ".npz":
         return _of_npz(path), {}
@@ -89,6 +89,8 @@ def read(path: str | Path) -> tuple[list[Argument], dict]:
     for number, table in enumerate(tables):
         try:
             argument = _argument(table, str(number), number, path.parent, room)
+            if isinstance(argument.value, str) and not texts:
+                raise SpecError(f"value = {_quoted(argument.value)} is no number")
             for leaf in argument.leaves():
                 if leaf.name in names:
                     raise SpecError(f"two arguments are named {leaf.name}")
@@ -140,7 +142,7 @@ def _argument(table, default, seed, folder, room, of_struct=()):
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise SpecError(f"the name {_quoted(name)} is not of letters, digits, '_', '.' and '-'")
     if scalar:
-        if not isinstance(table["value"], (int, float)):
+        if not isinstance(table["value"], (int, float, str)) or (of_struct and isinstance(table["value"], str)):
             raise SpecError(f"value = {_quoted(table['value'])} is no number")
         if "dtype" in table and not of_struct:
             raise SpecError("the dtype of a scalar is the parameter's")

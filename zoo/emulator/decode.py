@@ -613,12 +613,17 @@ class Program:
     def _wrap(self):
         self.code = definedness.all_checked(self, self.code)
         asynchronous = pending_registers.asynchronous_registers(self)
-        of_wgmma = pending_registers.of_wgmma(self)
+        of_wgmma, loaded = pending_registers.of_wgmma(self), pending_registers.loaded_registers(self)
         for pc, ins in enumerate(self.instructions):
             run = self.code[pc]
             touched_reads, touched_writes = sorted(ins.reads & asynchronous), sorted(ins.writes & asynchronous)
+            of_load = not loaded.isdisjoint(ins.reads | ins.writes)
+            if of_load and ins.shuffled is not None:
+                run = pending_registers.exchanged(ins, run)
             if touched_reads or touched_writes:
                 run = pending_registers.checked(ins, run, touched_reads, touched_writes, self.layout.names)
+            elif of_load:
+                run = pending_registers.followed(ins, run, self.layout.names)
             if of_wgmma:
                 run = pending_registers.noted(ins, run, of_wgmma)
             if ins.guard is not None:

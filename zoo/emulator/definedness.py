@@ -46,12 +46,12 @@ def all_checked(program, code):
     for ins in instructions:
         if ins.passes and ins.unit_copies is None:
             ins.unit_copies = ins.passes
-    of_answers = _computed_from(program, {number for ins in instructions if ins.unanswered for number in ins.writes})
+    of_answers = computed_from(program, {number for ins in instructions if ins.unanswered for number in ins.writes})
     sources = _suspects(program, units, masks, of_answers)
     if not sources.reads:
         return code
-    alone = [checked(program, ins, run, sources, _passed_by(program, ins)) for ins, run in zip(instructions, code)]
-    computed = _computed_from(program, set().union(*sources.reads.values()))
+    alone = [checked(program, ins, run, sources, passed_by(program, ins)) for ins, run in zip(instructions, code)]
+    computed = computed_from(program, set().union(*sources.reads.values()))
     _pass_on(program, computed)
     followed = _suspects(program, units, masks, of_answers, computed)
     added = followed.tracked - sources.tracked
@@ -111,14 +111,14 @@ def _read_undefined(program, units, masks):
     return found, tracked
 
 
-def _computed_from(program, found):
+def computed_from(program, found):
     """These registers, and all that are computed from them."""
     found = set(found)
     changed = bool(found)
     while changed:
         changed = False
         for ins in program.instructions:
-            if not ins.writes <= found and _computes(ins) and found & ins.reads:
+            if not ins.writes <= found and computes(ins) and found & ins.reads:
                 found |= ins.writes
                 changed = True
     return frozenset(found)
@@ -132,8 +132,8 @@ def _pass_on(program, found):
         return range(layout.unit_base[number], layout.unit_base[number] + layout.unit_count[number])
 
     for ins in instructions:
-        if ins.unit_copies is None and _computes(ins) and found & ins.reads:
-            ins.passed = _passed_by(program, ins)
+        if ins.unit_copies is None and computes(ins) and found & ins.reads:
+            ins.passed = passed_by(program, ins)
             if ins.shuffled is not None:
                 pairs = zip(bytes_of(ins.shuffled[1]), bytes_of(ins.shuffled[0]))
                 ins.unit_copies = [(unit, [source]) for unit, source in pairs]
@@ -142,15 +142,15 @@ def _pass_on(program, found):
             ins.unit_copies = [(unit, sources) for number in ins.writes for unit in bytes_of(number)]
 
 
-def _passed_by(program, ins):
+def passed_by(program, ins):
     """The registers that the instruction computes its results from."""
     if ins.shuffled is not None:
         return frozenset({ins.shuffled[0]})
     guard = set() if ins.guard is None else {program.layout.register_of_slot[ins.guard[0]]}
-    return frozenset(ins.reads - guard) if _computes(ins) else frozenset()
+    return frozenset(ins.reads - guard) if computes(ins) else frozenset()
 
 
-def _computes(ins):
+def computes(ins):
     return ins.copies is not None or (ins.mnemonic in _COMPUTING and (ins.mnemonic != "shfl" or ins.shuffled is not None))
 
 

@@ -17,7 +17,6 @@ from .number_formats import Format
 
 SWIZZLE_NONE, SWIZZLE_32, SWIZZLE_64, SWIZZLE_128, SWIZZLE_128_ATOM_32 = "none", "32B", "64B", "128B", "128B with 32B atom"
 _ROW_BYTES = {SWIZZLE_32: 32, SWIZZLE_64: 64, SWIZZLE_128: 128, SWIZZLE_128_ATOM_32: 128}
-_REPEAT = {SWIZZLE_NONE: 16, SWIZZLE_32: 256, SWIZZLE_64: 512, SWIZZLE_128: 1024, SWIZZLE_128_ATOM_32: 512}
 SPARSE_SWIZZLE_32 = "B of a sparse product with the 32-byte swizzle is not covered: it has 64 bytes along K, and the manual does not say where the upper 32 lie"
 _WGMMA_SWIZZLE = (SWIZZLE_NONE, SWIZZLE_128, SWIZZLE_64, SWIZZLE_32)
 _TCGEN05_SWIZZLE = {0: SWIZZLE_NONE, 1: SWIZZLE_128_ATOM_32, 2: SWIZZLE_128, 4: SWIZZLE_64, 6: SWIZZLE_32}
@@ -40,7 +39,10 @@ def swizzle(addresses: numpy.ndarray, mode: str) -> numpy.ndarray:
 
 @dataclass(frozen=True)
 class MatrixDescriptor:
-    """A shared-memory matrix: byte offset of its start, the two strides in bytes, and the swizzle."""
+    """A shared-memory matrix: byte offset of its start, the two strides in bytes, and the swizzle.
+
+    The swizzle follows the address, so a matrix may start in any row of the pattern. A base offset is for patterns that start elsewhere.
+    """
 
     start: int
     leading: int
@@ -82,21 +84,11 @@ def _mn_major_relative(leading: int, stride: int, mode: str, mn: int, depth: int
     return chunk % per_row * 16 + chunk // per_row * leading + k % 8 * width + k // 8 * stride
 
 
-def _alignment_problem(start: int, mode: str) -> list[str]:
-    # Address bits below 128 are the K advance within a row; bits from 128 up to the repeat are row bits.
-    if mode != SWIZZLE_NONE and (start & (_REPEAT[mode] - 1)) >> 7:
-        return [
-            f"the start {start:#x} does not lie in the first row of the {mode} swizzle pattern, which repeats every {_REPEAT[mode]} bytes "
-            "(base offset is 0)"
-        ]
-    return []
-
-
 def decode_wgmma(bits: int) -> MatrixDescriptor:
     """The 64-bit matrix descriptor of wgmma."""
     mode = _WGMMA_SWIZZLE[bits >> 62]
     start = (bits & 0x3FFF) << 4
-    problems = _alignment_problem(start, mode)
+    problems = []
     if bits & 0x3FF1_C000_C000_C000:
         problems.append(f"reserved bits are set in {bits:#018x}")
     if bits >> 49 & 7:
@@ -109,7 +101,7 @@ def decode_tcgen05(bits: int) -> MatrixDescriptor:
     layout = bits >> 61
     mode = _TCGEN05_SWIZZLE.get(layout, SWIZZLE_NONE)
     start = (bits & 0x3FFF) << 4
-    problems = _alignment_problem(start, mode)
+    problems = []
     if layout not in _TCGEN05_SWIZZLE:
         problems.append(f"layout {layout} (bits 61-63) is none of 0, 1, 2, 4, 6")
     if bits >> 46 & 7 != 1:
@@ -263,7 +255,7 @@ def zero_columns(bits: int, m: int, n: int) -> numpy.ndarray:
 
     The columns are 128 / M equal parts. A part alternates between spans of use + 1 columns that are used and of skip + 1 that are zero, as in
     the manual's examples (its table of fields has the two the other way round). It starts in the kind of span that `first` names, as many
-    columns into it as `start` says.
+    columns into it as `start` says. A start beyond that span leaves its last column: the manual is silent, a B200 is reported to do so.
     """
     if not bits >> 39 & 1:
         return numpy.zeros(n, bool)
@@ -272,6 +264,7 @@ def zero_columns(bits: int, m: int, n: int) -> numpy.ndarray:
     masks = []
     for part in range(parts):
         start, first = bits >> (8 * part) & 255, bits >> (32 + part) & 1
+        start = min(start, (skip if first else use) - 1)
         place = numpy.arange(n // parts) + start + (use if first else 0)
         masks.append(place % (use + skip) >= use)
     return numpy.concatenate(masks)

@@ -297,11 +297,15 @@ class Device:
         channels: int,
         pixels: int,
         swizzle: str = "none",
+        mode: str = "im2col",
         **options: Any,
     ) -> Im2colMap:
-        """A checked tensor map in im2col mode; dimensions from C to N, corners for W, H and D. The other options are tensor_map's."""
+        """A checked tensor map in im2col mode; dimensions from C to N, corners for W, H and D. The other options are tensor_map's.
+
+        In the modes im2col::w and im2col::w::128 corners are given for W only.
+        """
         tile = self.tensor_map(address, dtype, dims, strides, (channels, *[1] * (len(dims) - 1)), swizzle, **options)
-        record = Im2colMap.of(tile, map(int, lower), map(int, upper), int(pixels))
+        record = Im2colMap.of(tile, map(int, lower), map(int, upper), int(pixels), mode)
         record.check()
         return record
 

@@ -47,6 +47,11 @@ def wrote(warp, shared, offsets, size, lanes, epoch, ins):
     loose.append(LooseWrite(shared, offsets, size, lanes, epoch, ins))
 
 
+def together(warp):
+    """The last write was by all of its lanes as one: it precedes what any of them does next."""
+    warp.loose[-1].known_to = warp.loose[-1].lanes
+
+
 def met(warp, lanes):
     """bar.warp.sync."""
     if not warp.live & ~lanes:

@@ -337,8 +337,7 @@ class Warp:
         for barrier in self.cta.named:
             if barrier.arrived:
                 barrier.without_exited(self.cta)
-        if self.machine.cluster_barrier_used:
-            self.cta.cluster.barrier.complete_if_done()
+        self.cta.cluster.barrier.without_exited(self)
 
     def describe(self):
         """A line per group, for a deadlock report."""

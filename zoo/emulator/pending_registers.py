@@ -3,9 +3,14 @@
 tcgen05.ld is the exception. The hardware honours the dependency on the registers it loads, and nvcc itself moves a use before
 tcgen05.wait::ld, so a use is no finding. When all registers of a load have been used, it counts as waited for. tensor_memory.py reports
 a load that was not waited for, in either way, when its cells are written again or freed.
+
+A tcgen05.ld may also load cells that hold nothing. Moving such a value and computing with it is no use either, as in definedness.py.
 """
 
-from .lanes import FULL, bits_of
+import numpy as np
+
+from . import definedness
+from .lanes import FULL, bits_of, mask_of
 from .parser import Register, Vector, width_class
 
 
@@ -30,21 +35,37 @@ def asynchronous_registers(program):
     return found
 
 
-def undefined(ins, warp, rows, missing):
-    """The registers of a tcgen05.ld that hold cells nobody wrote; missing: (registers, 32) bool. Using one is a finding, moving it is not."""
+def loaded_registers(program):
+    """Registers that a tcgen05.ld writes, and all that are computed from them."""
+    loads = [ins for ins in program.instructions if ins.opcode.startswith("tcgen05.ld")]
+    return definedness.computed_from(program, set().union(*(ins.writes for ins in loads)))
+
+
+def undefined(ins, warp, rows, missing, maker):
+    """The registers of a tcgen05.ld that hold nothing; missing: (registers, 32) bool. Using one is a finding.
+
+    maker: 0, or 1 + the pc of the product or store that wrote the cells from memory that nobody wrote.
+    """
+    origin = f"`{ins.text}` (PTX line {ins.line}) loaded from cells that were never written"
+    if maker:
+        made = ins.program.instructions[maker - 1]
+        origin = f"`{ins.text}` (PTX line {ins.line}) loaded from the result of `{made.text}` (PTX line {made.line}), which worked on memory that nobody wrote"
     for row, lanes in zip(rows, missing):
         if lanes.any():
-            warp.undefined_registers[ins.layout.register_of_row[int(row)]] = (bits_of(lanes), ins)
+            warp.undefined_registers[ins.layout.register_of_row[int(row)]] = (bits_of(lanes), origin)
+
+
+def missing_of(warp, numbers):
+    """(registers, 32) bool: which lanes of these registers hold nothing."""
+    return np.stack([mask_of(warp.undefined_registers.get(number, (0,))[0]) for number in numbers])
 
 
 def _check_defined(ins, warp, lanes, reads, names):
     for number in reads:
         found = warp.undefined_registers.get(number)
         if found is not None and found[0] & lanes:
-            ins.report(
-                warp, found[0] & lanes, "uninitialised-tensor-memory",
-                f"it uses {names[number]}, which `{found[1].text}` (PTX line {found[1].line}) loaded from cells that were never written, or from products of shared memory that nobody wrote",
-            )  # fmt: skip
+            why = f"it uses {names[number]}, which holds, or is computed from, what {found[1]}"
+            ins.report(warp, found[0] & lanes, "uninitialised-tensor-memory", why)
             del warp.undefined_registers[number]
 
 
@@ -59,19 +80,72 @@ def _defined(warp, lanes, writes):
                 del warp.undefined_registers[number]
 
 
-def _move_undefined(ins, warp, lanes, copies):
+def _move_undefined(ins, warp, lanes, moves, deciding):
+    """moves: (destination, sources) each; deciding: registers that all destinations depend on."""
+    undefined = warp.undefined_registers
     chosen = ()
     if ins.chosen_by is not None:  # lanes that take each source
         first = bits_of(warp.values[ins.chosen_by])
         chosen = tuple((first, ~first)[place] for place in ins.chosen_from)
-    moved = [(destination, [warp.undefined_registers.get(source) for source in sources]) for destination, sources in copies]
+    moved = []
+    for destination, sources in moves:
+        found = [(undefined.get(source), FULL if ins.chosen_by is None else chosen[index]) for index, source in enumerate(sources)]
+        moved.append((destination, found + [(undefined.get(number), FULL) for number in deciding]))
     _defined(warp, lanes, [destination for destination, _ in moved])
     for destination, sources in moved:
-        for index, found in enumerate(sources):
-            taken = lanes & (FULL if ins.chosen_by is None else chosen[index])
-            if found is not None and found[0] & taken:
-                before = warp.undefined_registers.get(destination, (0, None))[0]
-                warp.undefined_registers[destination] = (before | found[0] & taken, found[1])
+        for found, taken in sources:
+            if found is not None and found[0] & lanes & taken:
+                before = undefined.get(destination, (0, None))[0]
+                undefined[destination] = (before | found[0] & lanes & taken, found[1])
+
+
+def _following(ins, names):
+    """The function that says what becomes of values of tensor memory that nobody wrote: it passes them on, or reports their use."""
+    passed = definedness.passed_by(ins.program, ins)
+    if ins.opcode.startswith("tcgen05.st."):  # marks the cells
+        passed = {ins.layout.place_of(item)[0] for item in ins.items(len(ins.operands) - 1) if isinstance(item, Register)}
+    used, moves = sorted(ins.reads - passed), ins.copies
+    if ins.shuffled is not None:
+        moves = ()
+    elif moves is None:
+        moves = [(number, sorted(passed)) for number in sorted(ins.writes)]
+    deciding = sorted(passed.difference(*(sources for _, sources in moves)) if moves else ())
+
+    def follow(warp, lanes):
+        _check_defined(ins, warp, lanes, used, names)
+        if moves:
+            _move_undefined(ins, warp, lanes, moves, deciding)
+
+    return follow
+
+
+def followed(ins, run, names):
+    """Of an instruction that reads or writes a register computed from a tcgen05.ld."""
+    follow = _following(ins, names)
+
+    def following(warp, lanes):
+        if warp.undefined_registers:
+            follow(warp, lanes)
+        return run(warp, lanes)
+
+    return following
+
+
+def exchanged(ins, run):
+    """A shuffle of a value that a tcgen05.ld may have loaded from cells that nobody wrote."""
+    source, destination = ins.shuffled
+
+    def exchanging(warp, lanes):
+        found = warp.undefined_registers.get(source)
+        outcome = run(warp, lanes)
+        if warp.undefined_registers and outcome is None:
+            _defined(warp, lanes, [destination])
+            missing = 0 if found is None else lanes & bits_of(mask_of(found[0])[warp.state["shuffled from"]])
+            if missing:
+                warp.undefined_registers[destination] = (missing, found[1])
+        return outcome
+
+    return exchanging
 
 
 def checked(ins, run, reads, writes, names):
@@ -80,17 +154,13 @@ def checked(ins, run, reads, writes, names):
     own = set()
     if accumulates:
         own = {ins.layout.place_of(item)[0] for item in ins.items(0)}
-    copies = ins.copies
+    copies, follow = ins.copies, _following(ins, names)
 
     def checking(warp, lanes):
         pending, locked = warp.pending_registers, warp.locked_registers
         if not pending and not locked:
             if warp.undefined_registers:
-                if copies:
-                    _move_undefined(ins, warp, lanes, copies)
-                else:
-                    _check_defined(ins, warp, lanes, reads, names)
-                    _defined(warp, lanes, writes)
+                follow(warp, lanes)
             return run(warp, lanes)
         if copies:
             taken = []
@@ -106,7 +176,8 @@ def checked(ins, run, reads, writes, names):
                             found, parts = operation, set()
                         parts |= operation.copies.get(source, {source})
                 taken.append((destination, found, parts))
-            _move_undefined(ins, warp, lanes, copies)
+            if warp.undefined_registers:
+                follow(warp, lanes)
             outcome = run(warp, lanes)
             for destination, operation, parts in taken:
                 before = pending.get(destination)
@@ -142,8 +213,7 @@ def checked(ins, run, reads, writes, names):
             if operation is not None and operation.lanes & lanes and not operation.executed:
                 _overwritten(ins, warp, lanes, names[number], operation)
         if warp.undefined_registers:
-            _check_defined(ins, warp, lanes, reads, names)
-            _defined(warp, lanes, writes)
+            follow(warp, lanes)
         return run(warp, lanes)
 
     return checking

@@ -6,8 +6,10 @@ The order of two accesses is judged by what barriers carry from warp to warp (ro
 * work done by the tensor core (mma, cp) is complete for a warp that knows of a tcgen05.commit that follows it, from its mbarrier or from
   somebody who waited there;
 * tcgen05.ld and .st are complete after tcgen05.wait of their own warp;
-* the tensor core runs what one thread issues in order, except that a cp may overtake an mma;
+* the tensor core runs what one thread issues in order, except that a cp may overtake an mma, and a cp and a shift each other;
 * between two warps a tcgen05.fence::before_thread_sync (a commit implies it) and a ::after_thread_sync must surround the synchronisation.
+  The manual lets the standard mechanisms order tcgen05 as well: a load or store that has been waited for needs no fences around a release and
+  an acquire. Products behind an acquire without the fence are a warning: the manual's patterns have it, GPUs and CUTLASS do without.
 """
 
 import numpy as np
@@ -22,8 +24,8 @@ NOT_YET = 1 << 62
 class Access:
     """One tcgen05 instruction's use of tensor memory.
 
-    `commit`: for mma and cp, the number of the warp's first commit after it. `waited` (ld, st) and `fenced` (ld, st, cp): the warp's tick at
-    the wait, and at the before_thread_sync fence, that cover it.
+    `commit`: for mma and cp, the number of the warp's first commit after it. `waited` and `fenced`: the warp's tick at the wait (of mma and cp
+    at the commit), and at the before_thread_sync fence, that cover it.
     """
 
     __slots__ = ("ins", "warp", "lane", "kind", "commit", "waited", "fenced")
@@ -41,8 +43,19 @@ class Access:
         number = self.warp.number
         return self.commit <= clocks[4, number] if self.by_core else self.waited <= clocks[3, number]
 
+    def released_to(self, clocks):
+        """Does somebody with these clocks know of its completion by a release and an acquire?"""
+        return self.waited <= clocks[0, self.warp.number]
+
     def __str__(self):
         return f"`{self.ins.text}` (PTX line {self.ins.line}) of warp {self.warp.index} of CTA rank {self.warp.cta.rank}"
+
+
+def _run_in_order(old, new):
+    """Of two of one thread's products, copies and shifts."""
+    if new.kind == "cp":
+        return old.kind == "cp" or (old.kind == "shift" and ".4x256b" in new.ins.opcode)
+    return (old.kind, new.kind) != ("cp", "shift")
 
 
 class TensorMemory:
@@ -52,7 +65,8 @@ class TensorMemory:
         self.cta = cta
         self.cells = np.zeros((LANES, COLUMNS), np.uint32)
         self.valid = np.zeros((LANES, COLUMNS), bool)
-        self.garbage = np.zeros((LANES, COLUMNS), bool)  # products of shared memory that nobody wrote
+        # Cells made of memory that nobody wrote: 1 + the pc of the product or store that made them, 0 elsewhere.
+        self.garbage = np.zeros((LANES, COLUMNS), np.uint32)
         self.allocated = np.zeros(COLUMNS, bool)
         self.allocations = {}  # first column -> number of columns
         self.last_size = None
@@ -87,7 +101,7 @@ class TensorMemory:
         for first, count in self.allocations.items():
             report("tensor-memory-leak", f"{count} columns of tensor memory from column {first} are not deallocated when the CTA exits")
 
-    def put(self, rows, columns, values, valid=True, garbage=False):
+    def put(self, rows, columns, values, valid=True, garbage=0):
         self.cells[rows, columns] = values
         self.valid[rows, columns] = valid
         self.garbage[rows, columns] = garbage
@@ -134,9 +148,9 @@ class TensorMemory:
         own = old.warp is warp
         number = old.warp.number
         clocks, after = warp.clocks, warp.state.get("tcgen05 after")
-        in_order = access.kind != "cp" or old.kind == "cp" if access.by_core else old.kind == access.kind
+        in_order = _run_in_order(old, access) if access.by_core else old.kind == access.kind
         if own and in_order and old.by_core == access.by_core and (not old.by_core or old.lane == access.lane):
-            return  # the products and copies of one thread run in order (but not a copy after products), and so do loads, and stores
+            return
         # cp before mma is a pair that the fences alone put in order; everything else must be complete
         pipelined = old.kind == "cp" and access.kind == "mma" and old.fenced <= clocks[3, number]
         if not pipelined and not old.complete_for(clocks):
@@ -149,15 +163,14 @@ class TensorMemory:
             ins.report(warp, lanes, "missing-wait", f"{what}, and {why}")
         elif old.by_core and not pipelined:
             if after is None or old.commit > after[4, number]:
-                # One warp issues, waits and uses: GPUs keep that order by the mbarrier alone.
                 ins.report(
                     warp,
                     lanes,
                     "missing-tcgen05-fence",
                     f"{what}: it needs tcgen05.fence::after_thread_sync after the wait for its commit",
-                    severity="warning" if own else "error",
+                    severity="warning" if own or old.released_to(clocks) else "error",
                 )
-        elif not own:
+        elif not own and (pipelined or not old.released_to(clocks)):
             if old.fenced > clocks[3, number]:
                 ins.report(
                     warp,

@@ -43,6 +43,20 @@ def function_of(name: str) -> Any:
     return found
 
 
+def _constant(value: Any) -> Any:
+    """A number, None of the text "none", Triton's object of a text like "tl.float16", or another text."""
+    from triton import language
+
+    if value == "none":
+        return None
+    if isinstance(value, str) and value.startswith("tl."):
+        found = getattr(language, value[3:], None)
+        if found is None:
+            raise LaunchError(f"Triton has no {value}")
+        return found
+    return value
+
+
 def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: dict) -> tuple[Any, list[Argument]]:
     """(what Triton's compiler returns, the arguments that its PTX takes). Values and addresses are specialised as Triton's runtime does."""
     import triton
@@ -57,12 +71,14 @@ def compiled(function: Any, arguments: Sequence[Argument], arch: str, options: d
     for number, parameter in enumerate(function.params):
         argument = given[parameter.name]
         value = argument.value
-        if parameter.is_constexpr or (argument.array is None and type(value) is int and value == 1):
+        if parameter.is_constexpr or value == "none" or (argument.array is None and type(value) is int and value == 1):
             if argument.array is not None:
                 raise LaunchError(f"{parameter.name} is a constexpr: it has a value")
             signature[parameter.name] = "constexpr"
-            constants[(number,)] = value
+            constants[(number,)] = _constant(value)
             continue
+        if isinstance(value, str):
+            raise LaunchError(f'{parameter.name} is no constexpr: its value is a number, or "none"')
         passed.append(argument)
         if argument.array is not None:
             element = _TYPES.get(argument.array.dtype.name)

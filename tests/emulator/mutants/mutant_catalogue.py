@@ -54,7 +54,7 @@ CLUSTER_ARRIVE, CLUSTER_WAIT = r"barrier\.cluster\.arrive", r"barrier\.cluster\.
 WGMMA, WGMMA_WAIT = r"wgmma\.mma_async", r"wgmma\.wait_group"
 MMA, COPY, COMMIT = r"tcgen05\.mma", r"tcgen05\.cp", r"tcgen05\.commit"
 TENSOR_LD, TENSOR_WAIT_LD, DEALLOC = r"tcgen05\.ld", r"tcgen05\.wait::ld", r"tcgen05\.dealloc"
-FENCE_BEFORE, FENCE_AFTER = r"tcgen05\.fence::before", r"tcgen05\.fence::after"
+FENCE_AFTER = r"tcgen05\.fence::after"
 ACCUMULATE = r"setp\.ne\.b32 (accumulate|adds)"  # the predicate of an mma: keep what is in D?
 ELECTED = r"selp\.u32 %r\d+, 1, 0, one"
 LAST_STAGE = r"setp\.(eq|ne)\.[sb]32\s+%p\d+, %r\d+, 2"  # of three: where a ring begins again
@@ -170,7 +170,6 @@ MUTANTS = [
             (MXF8, "frees tensor memory without wait::ld", delete(every(TENSOR_WAIT_LD))),
             (MXF8, "no fence between the barrier and ld", delete(before(FENCE_AFTER, TENSOR_LD))),
             (PERSISTENT, "accumulator given back without wait::ld", delete(every(TENSOR_WAIT_LD))),
-            (PERSISTENT, "accumulator given back without the fence", delete(after(FENCE_BEFORE, TENSOR_LD))),
             (PERSISTENT, "no fence between drained and the next mma", delete(before(FENCE_AFTER, COPY))),
         ],
         "missing wgmma wait or fence": [

@@ -8,8 +8,9 @@ import functools
 
 import numpy as np
 
-from .. import clocks, descriptors, pending_registers
+from .. import clocks, descriptors, lane_order, pending_registers
 from ..asynchronous import Operation
+from ..errors import EmulatorError
 from ..lanes import first_lane
 from ..memory import SHARED_BASE, check_started
 from ..tensor_memory import ADDRESS_MASK, COLUMNS, Access
@@ -112,6 +113,7 @@ def alloc(ins):
             ins.report(warp, lanes, "misaligned", f"the result address {offset:#x} is not 4-byte aligned", offset)
         elif shared.in_bounds(ins, warp, lanes, offset, offset + 4, "tcgen05.alloc writes"):
             shared.before_write(ins, warp, lanes, np.array([offset]), 4)
+            lane_order.together(warp)
             shared.bytes[offset : offset + 4].view(np.uint32)[0] = request["first"]
         return None
 
@@ -287,7 +289,7 @@ def commit(ins):
                 "the operations of its own thread only",
             )  # fmt: skip
         for access in own:
-            access.commit = number
+            access.commit, access.waited = number, int(warp.clocks[0, warp.number])
             waiting.remove(access)
         snapshot = clocks.snapshot(warp, lanes)
         snapshot[4, warp.number] = number
@@ -432,10 +434,11 @@ def load(ins):
         memory = warp.cta.tensor_memory
 
         def execute():
-            valid = memory.valid[rows, columns] & ~memory.garbage[rows, columns]
+            makers = memory.garbage[rows, columns]
+            valid = memory.valid[rows, columns] & (makers == 0)
             if not valid.all():  # with M = 64 half of the lanes hold nothing: no harm until somebody uses them
                 known = valid.all(axis=1) if packed else np.vstack([valid, valid.all(axis=0)]) if reduced else valid
-                pending_registers.undefined(ins, warp, registers, ~known)
+                pending_registers.undefined(ins, warp, registers, ~known, int(makers.max()))
             values = memory.cells[rows, columns]
             if reduced:
                 values = np.vstack([values, reduce(values)])
@@ -457,6 +460,7 @@ def load(ins):
 @instruction("tcgen05.st")
 def store(ins):
     registers, address, cells, packed = _move(ins, False)
+    numbers = [ins.layout.register_of_row[int(row)] for row in registers]
 
     def run(warp, lanes):
         used = _used_cells(ins, warp, lanes, _place(ins, warp, lanes, address, cells), reads=False)
@@ -464,12 +468,15 @@ def store(ins):
             return
         rows, columns, access = used
         memory = warp.cta.tensor_memory
+        missing = pending_registers.missing_of(warp, numbers) if warp.undefined_registers else None
 
         def execute():
             values = warp.words[registers]
+            garbage = 0 if missing is None else np.where(missing, ins.pc + 1, 0)
             if packed:
                 values = np.stack([values & 0xFFFF, values >> 16], axis=1)
-            memory.put(rows, columns, values)
+                garbage = garbage if missing is None else garbage[:, None]
+            memory.put(rows, columns, values, True, garbage)
 
         operation = Operation(ins, warp, lanes, execute, queue=("tcgen05.st", warp), register_sources=[registers])
         warp.state.setdefault("tcgen05 st", []).append(access)
@@ -563,6 +570,45 @@ def copy(ins):
     return run
 
 
+_SHIFTED = 8  # columns: 32 bytes of each lane
+
+
 @instruction("tcgen05.shift")
 def shift(ins):
-    ins.unsupported("the manual leaves open which way the rows move and what happens to the first; no hardware result is known")
+    """Lane i takes the 32 bytes of lane i + 1, and the last lane of each quarter keeps its own.
+
+    The manual does not say that rows stay in their quarter; a B200 is reported to do so.
+    """
+    group = cta_group(ins)
+    ins.choice("down")
+    address = ins.address(0)
+    ins.expect_operands(1)
+
+    def run(warp, lanes):
+        need_one_lane(ins, warp, lanes)
+        start_lane, column = lane_and_column(int(address(warp)[first_lane(lanes)]))
+        if start_lane % 32:
+            ins.report(warp, lanes, "tensor-memory-misuse", f"the address names lane {start_lane}: it must be a multiple of 32", column)
+            return
+        if start_lane:
+            raise EmulatorError(f"tcgen05.shift from lane {start_lane} is not covered: the manual does not say which lanes move")
+        ctas = ctas_of(ins, warp, lanes, group)
+        if ctas is None:
+            return
+        access, columns = Access(ins, warp, lanes, "shift"), slice(column, column + _SHIFTED)
+        for cta in ctas:
+            if not cta.tensor_memory.in_bounds(ins, warp, lanes, column, _SHIFTED, "it shifts"):
+                return
+            cta.tensor_memory.check_use(ins, warp, lanes, access, slice(0, 4), column, _SHIFTED, reads=True, writes=True)
+
+        def execute():
+            for cta in ctas:
+                memory = cta.tensor_memory
+                for cells in (memory.cells, memory.valid, memory.garbage):
+                    quarters = cells[:, columns].reshape(4, 32, _SHIFTED)
+                    cells[:, columns] = np.concatenate([quarters[:, 1:], quarters[:, -1:]], axis=1).reshape(128, _SHIFTED)
+
+        uncommitted(warp).append(access)
+        warp.machine.asynchronous.issue(Operation(ins, warp, lanes, execute, queue=core_of(warp, group)))
+
+    return run

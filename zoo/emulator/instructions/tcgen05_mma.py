@@ -40,7 +40,8 @@ def mma(ins):
     if stationary and (scaled or group == 2):
         ins.unsupported("tcgen05.mma.ws exists for cta_group::1 without block scales")
     if ins.flag("ashift"):
-        ins.unsupported(".ashift is not covered")
+        ins.unsupported(".ashift is not covered: the manual does not say whether the product reads A before or after the shift")
+    has_96 = kind in ("mxf4", "mxf4nvf4") and ins.program.target.startswith("sm_103")
     d_address = ins.address(0)
     a_in_tensor_memory = isinstance(ins.operands[1], Address)
     a_address = ins.address(1) if a_in_tensor_memory else None
@@ -73,6 +74,8 @@ def mma(ins):
         need_one_lane(ins, warp, lanes)
         lane = first_lane(lanes)
         bits = int(warp.values[i_slot][lane])
+        if has_96 and bits >> 31:
+            raise EmulatorError("K = 96 is not covered: the manual shows only in pictures where the scales of 96 elements lie")
         what = descriptors.decode_instruction(bits, kind, group, vector, sparse, stationary)
         for problem in what.problems:
             ins.report(warp, lanes, "invalid-descriptor", f"instruction descriptor {bits:#010x}: {problem}")
@@ -219,9 +222,8 @@ def mma(ins):
                 part = total[number * a_rows_each : (number + 1) * a_rows_each]
                 place = (rows, columns + d_column)
                 memory = cta.tensor_memory
-                garbage = garbage_a[number][:, None] | garbage_columns
-                if accumulate:
-                    garbage = garbage | memory.garbage[place]
+                before = memory.garbage[place] if accumulate else 0
+                garbage = np.where(garbage_a[number][:, None] | garbage_columns, ins.pc + 1, before)
                 if disabled is not None:
                     keep = np.broadcast_to(disabled[number][rows], part.shape)
                     part = np.where(keep, memory.cells[place], part)
@@ -315,16 +317,16 @@ def _check_operand(ins, warp, lanes, cta, chunks, format, kind, rows, mn_major, 
 
     Rows of a product are independent. A kernel may multiply rows that it never filled, if it does not use their results.
     """
-    words = _operand_words(chunks, format, kind)
-    valid, unwritten = cta.shared.valid, np.zeros(rows, bool)
-    inside = words.max() < len(valid)
-    complete = inside and 0 not in valid[words].tobytes()
-    if inside and not complete and not mn_major:
-        unwritten = (valid[words].reshape(rows, -1) == 0).any(axis=1)
-        if unwritten.all():
-            unwritten[:] = False  # the whole operand is missing, which is reported here
+    words, shared = _operand_words(chunks, format, kind), cta.shared
+    unwritten = np.zeros(rows, bool)
+    if words.max() < len(shared.valid) and 0 in shared.valid[words].tobytes():
+        if mn_major:  # a chunk holds neighbouring rows
+            places = (chunks[..., None] + np.arange(16)).reshape(len(chunks), rows, -1)
+            unwritten = (shared.valid[places] == 0).any(axis=(0, 2))
+        else:
+            unwritten = (shared.valid[words].reshape(rows, -1) == 0).any(axis=1)
     garbage.append(unwritten)
-    return cta.shared.check_async_read(ins, warp, lanes, words, must_be_written=not complete and not unwritten.any())
+    return shared.check_async_read(ins, warp, lanes, words, must_be_written=False)
 
 
 def _codes(shared, chunks, what, format, mn_major, kind):

@@ -177,8 +177,9 @@ class _TensorOperands:
         if operand.rest:
             ins.unsupported("the brackets hold more than a map and coordinates")
         self.offsets = ins.read_list(offsets, "u16", wide=True) if offsets is not None else []
-        if len(self.offsets) != (rank - 2 if offsets is not None else 0):
-            ins.unsupported(f"it needs {rank - 2} im2col offsets")
+        count = 2 if mode.startswith("im2col::w") else rank - 2
+        if len(self.offsets) != (count if offsets is not None else 0):
+            ins.unsupported(f"it needs {count} im2col offsets")
         expected = 5 if mode in ("tile::gather4", "tile::scatter4") else rank
         if len(self.coordinates) != expected:
             ins.unsupported(f"it needs {expected} coordinates")
@@ -194,7 +195,8 @@ class _TensorOperands:
         coordinates = [int(warp.values[slot][lane]) for slot in self.coordinates]
         problem = None
         gather = self.mode in ("tile::gather4", "tile::scatter4")
-        if isinstance(tensor, im2col.Im2colMap) != self.mode.startswith("im2col"):
+        mode = "tile" if gather else self.mode.removesuffix("_no_offs")
+        if mode != getattr(tensor, "mode", "tile"):
             problem = f"the mode of the copy, .{self.mode}, is not that of the tensor map"
         elif tensor.rank != self.rank:
             problem = f"the instruction has {self.rank} dimensions, the tensor map {tensor.rank}"
@@ -226,8 +228,6 @@ class _TensorOperands:
 def _tensor_modifiers(ins):
     rank = int(ins.choice("1d", "2d", "3d", "4d", "5d")[0])
     mode = ins.choice("tile", "tile::gather4", "tile::scatter4", "im2col", "im2col_no_offs", "im2col::w", "im2col::w::128", default="tile")
-    if mode.startswith("im2col::w"):
-        ins.unsupported("the manual shows only in pictures where pixels and halo of im2col::w lie")
     if mode.startswith("im2col") and rank < 3:
         ins.unsupported("im2col needs 3 to 5 dimensions")
     return rank, mode
@@ -260,7 +260,7 @@ def _tensor_load(ins):
     if mode == "im2col_no_offs":
         ins.unsupported("im2col_no_offs is for stores")
     extra = _cache_operand(ins)
-    offsets = mode == "im2col"
+    offsets = mode.startswith("im2col")
     ins.expect_operands(3 + offsets + multicast + extra)
     to, barrier = ins.address(0), ins.address(2)
     operands = _TensorOperands(ins, ins.operands[1], rank, mode, 3 if offsets else None)
@@ -344,7 +344,7 @@ def _tensor_load(ins):
 
 def _tensor_store(ins):
     rank, mode = _tensor_modifiers(ins)
-    if mode == "im2col":
+    if mode in im2col.MODES:
         ins.unsupported("a store takes .im2col_no_offs")
     ins.choice("shared::cta", "shared")
     ins.flag("bulk_group")
