@@ -1,0 +1,115 @@
+"""What the warps of one CTA, or of its cluster, do for a few tiles of a launch, as the emulator runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.benchmark.arguments import Described, addressed, describe_arguments
+from zoo.benchmark.groups import Groups
+from zoo.catalog import Zoo
+from zoo.contract.array import Pointer
+from zoo.contract.dtypes import DTYPES
+from zoo.contract.manifest import Kernel
+from zoo.contract.resolve import Launch, resolve
+from zoo.emulator.memory import GLOBAL_BASE, WRITTEN
+from zoo.emulator.recording import Recording, RecordingDevice
+from zoo.errors import ArgumentError, ZooError
+
+ENDLESS = 1 << 20  # multiprocessors: more than any launch has tiles for
+_MOST_INSTRUCTIONS = 8_000_000  # of warps, in one recording
+_REGISTERS, _THREADS, _SHARED, _RESERVED = 1 << 16, 2048, 228 << 10, 1 << 10  # of a multiprocessor; reserved for each CTA
+
+Watch = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A launch on a chip, and how its tiles are spread over multiprocessors."""
+
+    zoo: Zoo
+    kernel: Kernel
+    arrays: Mapping[str, Described]
+    keywords: Mapping[str, str | int | float]
+    arch: str
+    multiprocessors: int
+    launch: Launch
+    tiles: int  # clusters that the launch has on a chip where each computes one tile
+
+    @property
+    def cluster(self) -> int:
+        x, y, z = self.launch.cluster
+        return x * y * z
+
+    @property
+    def resident(self) -> int:
+        """CTAs that share a multiprocessor."""
+        variant = self.launch.variant
+        registers = -(-variant.registers // 8) * 8 * self.launch.threads
+        fit = min(_SHARED // (self.launch.shared + _RESERVED), _THREADS // self.launch.threads, _REGISTERS // registers)
+        return max(min(fit, -(-_ctas(self.launch) // self.multiprocessors)), 1)
+
+    @property
+    def turns(self) -> int:
+        """Tiles that a CTA, or a place for CTAs, computes one after the other."""
+        places = max(self.multiprocessors * self.resident // self.cluster, 1)
+        return -(-self.tiles // min(places, _ctas(self.launch) // self.cluster))
+
+    @property
+    def busy_multiprocessors(self) -> int:
+        return min(self.multiprocessors, -(-_ctas(self.launch) // self.resident))
+
+
+def _ctas(launch: Launch) -> int:
+    x, y, z = launch.grid
+    return x * y * z
+
+
+def call_of(
+    zoo: Zoo, kernel: Kernel, sizes: Mapping[str, int], arch: str, multiprocessors: int, variant: str | None, groups: Groups | None = None,
+) -> Call:  # fmt: skip
+    """Refuses what the loader would refuse, and kernels that multiply nothing."""
+    if kernel.fields["op"] != "gemm":
+        raise ArgumentError(f"{kernel.name} has no pipeline of copies and tensor cores to trace; name a kernel `gemm.*`")
+    arrays, keywords = describe_arguments(kernel, sizes, {}, groups)
+    capability = int(arch[3:-2]), int(arch[-2])
+    arguments = addressed(arrays, keywords)
+    launch = resolve(kernel, arguments, capability, multiprocessors, variant)
+    if launch.empty:
+        raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{name} = {size}' for name, size in sizes.items())}")
+    endless = resolve(kernel, arguments, capability, ENDLESS, launch.variant.name)
+    x, y, z = endless.cluster
+    return Call(zoo, kernel, arrays, keywords, arch, multiprocessors, launch, _ctas(endless) // (x * y * z))
+
+
+def record(call: Call, turns: int, watch: Watch | None = None) -> Recording:
+    """Emulates one place for CTAs until it has computed `turns` tiles."""
+    capability = int(call.arch[3:-2]), int(call.arch[-2])
+    fewer = -(-call.tiles * call.cluster // turns)
+    launch = resolve(call.kernel, addressed(call.arrays, call.keywords), capability, fewer, call.launch.variant.name)
+    x, y, z = launch.cluster
+    each = -(-call.tiles // max(_ctas(launch) // (x * y * z), 1))  # tiles that a cluster of this launch computes
+    device = RecordingDevice(
+        call.arch, clusters=-(-turns // each), multiprocessors=fewer, instruction_limit=_MOST_INSTRUCTIONS
+    )
+    device.watch = watch
+    arguments: dict[str, Any] = dict(call.keywords)
+    for name, array in call.arrays.items():
+        arguments[name] = _placed(device, array)
+    report = call.zoo.prepare(call.kernel.name, variant=call.launch.variant.name, **arguments)()
+    if not report.completed:
+        why = report.findings[0] if report.findings else ""
+        raise ZooError(f"{call.kernel.name}: a CTA alone does not end; a kernel whose CTAs wait for each other cannot be traced\n{why}")
+    return device.recording
+
+
+def _placed(device: RecordingDevice, array: Described) -> Pointer:
+    """Zeros, or the contents that the kernel needs. Inputs count as written."""
+    address = device.alloc(array.bytes)
+    start = address - GLOBAL_BASE
+    if not array.written:
+        device.memory.state[start : start + array.bytes] |= WRITTEN
+    if array.content is not None:
+        device.write(address, array.content.astype(DTYPES[array.dtype].numpy))
+    return Pointer(address, array.shape, array.dtype, array.strides, device)
