@@ -90,9 +90,7 @@ def record(call: Call, turns: int, watch: Watch | None = None) -> Recording:
     launch = resolve(call.kernel, addressed(call.arrays, call.keywords), capability, fewer, call.launch.variant.name)
     x, y, z = launch.cluster
     each = -(-call.tiles // max(_ctas(launch) // (x * y * z), 1))  # tiles that a cluster of this launch computes
-    device = RecordingDevice(
-        call.arch, clusters=-(-turns // each), multiprocessors=fewer, instruction_limit=_MOST_INSTRUCTIONS
-    )
+    device = RecordingDevice(call.arch, clusters=-(-turns // each), multiprocessors=fewer, instruction_limit=_MOST_INSTRUCTIONS)
     device.watch = watch
     arguments: dict[str, Any] = dict(call.keywords)
     for name, array in call.arrays.items():
