@@ -92,7 +92,8 @@ def fit(chip: Chip) -> None:
     found = list(cases(FIT_KERNELS, FIT_SHAPES, chip))
     for values in itertools.product(*FITTED.values()):
         chosen = dict(zip(FITTED, values, strict=True))
-        errors = [abs(case.ratio(replace(chip, **chosen)) - 1) for case in found]
+        changed = replace(chip, **chosen)  # type: ignore[arg-type]
+        errors = [abs(case.ratio(changed) - 1) for case in found]
         print(f"{chosen}: mean error {sum(errors) / len(errors):.1%}")
 
 

@@ -10,7 +10,7 @@ from zoo.emulator.recording import Arrive, Commit, Drain, Issue, Phase, Recordin
 
 CTA = (0, 0)
 STAGES, BLOCKS = 2, 8
-RATES = Rates(read=32.0, write=16.0, latency=500.0)
+RATES = Rates(bytes_a_cycle=32.0, latency=500.0)
 CHIP = chip_for("sm_90a")
 
 
@@ -44,7 +44,7 @@ def test_a_longer_copy_makes_memory_what_others_wait_for():
     short, long = (replay(pipeline(size), CHIP, RATES) for size in (1 << 10, 1 << 20))
     assert waits(long, 0)[MEMORY] > 0.9 * long.cycles
     assert waits(short, 0)[MEMORY] < waits(long, 0)[MEMORY] / 50
-    assert long.multiprocessors[0].memory.busy == pytest.approx(BLOCKS * (1 << 20) / RATES.read)
+    assert long.multiprocessors[0].memory.busy == pytest.approx(BLOCKS * (1 << 20) / RATES.bytes_a_cycle)
 
 
 def test_a_longer_multiplication_makes_the_tensor_core_what_others_wait_for():
@@ -71,7 +71,7 @@ def test_a_copy_never_starts_before_its_stage_is_released():
 
 def test_more_stages_hide_latency_and_fewer_do_not():
     """The time of a ring that is too short is that of its round trips, which no rate of memory changes."""
-    fast = replay(pipeline(1 << 10), CHIP, Rates(1e9, 1e9, RATES.latency))
+    fast = replay(pipeline(1 << 10), CHIP, Rates(1e9, RATES.latency))
     assert fast.cycles > BLOCKS / STAGES * RATES.latency
 
 

@@ -33,7 +33,8 @@ class Chip:
     shared_rate: float  # bytes a cycle that its shared memory delivers
     products: float  # of 8-bit elements that its tensor cores compute in a cycle
     multiply_latency: float  # cycles from the end of a multiplication until a barrier shows it
-    pair_latency: float  # the same of a pair of CTAs
+    delay_of_registers: float  # cycles that a slot of its math warps delays a tensor core that reads A from registers
+    pair_latency: float  # multiply_latency of a pair of CTAs
     scale_rate: float  # bytes of scales a cycle into tensor memory
     sums_rate: float  # bytes a cycle that a warp reads from tensor memory
     exchange_latency: float  # cycles to another CTA's shared memory
@@ -66,9 +67,7 @@ def read(path: Path) -> Chip:
     without = [name for name, number in numbers.items() if not number.get("source")]
     if without:
         raise ValueError(f"{path}: {', '.join(without)}: a number needs a source")
-    return Chip(
-        **data,
-        **{name: float(number["value"]) for name, number in numbers.items()},
-        sources={name: number["source"] for name, number in numbers.items()},
-        fitted=tuple(name for name, number in numbers.items() if number.get("fitted")),
-    )
+    values: dict[str, Any] = {name: float(number["value"]) for name, number in numbers.items()}
+    sources = {name: number["source"] for name, number in numbers.items()}
+    fitted = tuple(name for name, number in numbers.items() if number.get("fitted"))
+    return Chip(**data, **values, sources=sources, fitted=fitted)

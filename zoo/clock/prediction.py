@@ -21,7 +21,7 @@ class Prediction:
     lengths: tuple[int, ...]  # tiles of the recordings
     cycles: float  # of all tiles of a place
     microseconds: float  # of the launch
-    from_memory: float  # share of the loaded bytes that come from memory, not from L2
+    from_memory: float  # share of the moved bytes that memory moves, too, and not L2 alone
 
     @property
     def traced(self) -> int:
@@ -40,28 +40,31 @@ def predicted(call: Call, chip: Chip, recordings: Sequence[Recording]) -> Predic
     replays = [replay(one, chip, rates, call.resident) for one in recordings]
     cycles = replays[-1].cycles
     if len(tiles) > 1:
-        steady = (replays[-1].cycles - replays[0].cycles) / (tiles[-1] - tiles[0])
-        cycles += (call.turns - tiles[-1]) * steady
+        one, several = (_products(recording) for recording in (recordings[0], recordings[-1]))
+        cycles += (replays[-1].cycles - replays[0].cycles) / (several - one) * (call.turns * one - several)
     time = _microseconds(call, chip, replays[-1], tiles[-1], cycles)
     return Prediction(call, chip, replays[-1], tiles, cycles, time, from_memory)
 
 
+def _products(recording: Recording) -> int:
+    """What the tensor cores multiplied."""
+    works = (item.work for stream in recording.streams for item in stream.items if isinstance(item, Issue) and item.work.unit == "multiply")
+    return sum(work.rows * work.columns * work.depth for work in works)
+
+
 def _rates(call: Call, chip: Chip, recording: Recording, tiles: int) -> tuple[Rates, float]:
-    """A CTA's share of memory and L2. Bytes that no other CTA has loaded come from memory."""
-    loaded = sum(_loaded(item) for stream in recording.streams for item in stream.items) * call.tiles / tiles
-    inputs = sum(array.bytes for array in call.arrays.values() if not array.written)
-    from_memory = min(inputs / loaded, 1.0) if loaded else 1.0
-    per_multiprocessor = 1000 / (chip.clock * call.busy_multiprocessors)  # bytes a nanosecond of the chip -> bytes a cycle of one
-    read = min(chip.copy_rate, chip.l2_rate * per_multiprocessor, chip.memory_rate * per_multiprocessor / from_memory)
-    write = min(chip.copy_rate, chip.memory_rate * per_multiprocessor)
-    latency = chip.l2_latency + from_memory * (chip.memory_latency - chip.l2_latency)
-    return Rates(read, write, latency), from_memory
+    """A multiprocessor's share of memory and L2. Bytes that no other CTA has loaded come from memory, and results go there."""
+    moved = sum(_moved(item) for stream in recording.streams for item in stream.items) * call.tiles / tiles
+    from_memory = min(sum(array.bytes for array in call.arrays.values()) / moved, 1.0)
+    each = 1000 / (chip.clock * call.busy_multiprocessors)  # bytes a nanosecond of the chip -> bytes a cycle of a multiprocessor
+    rate = min(chip.copy_rate, chip.l2_rate * each, chip.memory_rate * each / from_memory)
+    return Rates(rate, chip.l2_latency + from_memory * (chip.memory_latency - chip.l2_latency)), from_memory
 
 
-def _loaded(item: object) -> int:
-    if isinstance(item, Issue) and item.work.unit == "copy":
+def _moved(item: object) -> int:
+    if isinstance(item, Issue) and item.work.unit in ("copy", "store"):
         return item.work.bytes
-    return item.bytes if isinstance(item, Access) and not item.writes else 0
+    return item.bytes if isinstance(item, Access) else 0
 
 
 def _microseconds(call: Call, chip: Chip, traced: Replay, tiles: int, cycles: float) -> float:

@@ -84,22 +84,39 @@ def call_of(
 
 
 def record(call: Call, turns: int, watch: Watch | None = None) -> Recording:
-    """Emulates one place for CTAs until it has computed `turns` tiles."""
-    capability = int(call.arch[3:-2]), int(call.arch[-2])
-    fewer = -(-call.tiles * call.cluster // turns)
-    launch = resolve(call.kernel, addressed(call.arrays, call.keywords), capability, fewer, call.launch.variant.name)
-    x, y, z = launch.cluster
-    each = -(-call.tiles // max(_ctas(launch) // (x * y * z), 1))  # tiles that a cluster of this launch computes
-    device = RecordingDevice(call.arch, clusters=-(-turns // each), multiprocessors=fewer, instruction_limit=_MOST_INSTRUCTIONS)
+    """Emulates one place for CTAs until it has computed about `turns` tiles."""
+    multiprocessors, clusters = _spread(call, turns)
+    each = -(-call.tiles // clusters)  # tiles that a cluster computes
+    device = RecordingDevice(  # type: ignore[no-untyped-call]
+        call.arch, clusters=-(-turns // each), multiprocessors=multiprocessors, instruction_limit=_MOST_INSTRUCTIONS
+    )
     device.watch = watch
     arguments: dict[str, Any] = dict(call.keywords)
     for name, array in call.arrays.items():
         arguments[name] = _placed(device, array)
     report = call.zoo.prepare(call.kernel.name, variant=call.launch.variant.name, **arguments)()
+    assert report is not None, "a call that launches nothing is refused"
     if not report.completed:
         why = report.findings[0] if report.findings else ""
         raise ZooError(f"{call.kernel.name}: a CTA alone does not end; a kernel whose CTAs wait for each other cannot be traced\n{why}")
+    assert device.recording is not None, "the launch left one"
     return device.recording
+
+
+def _spread(call: Call, turns: int) -> tuple[int, int]:
+    """(multiprocessors, clusters) of a chip on which a cluster of a persistent kernel computes `turns` tiles."""
+    capability = int(call.arch[3:-2]), int(call.arch[-2])
+    arguments = addressed(call.arrays, call.keywords)
+    wanted = -(-call.tiles // turns)
+    multiprocessors = wanted * call.cluster
+    for _ in range(2):  # the grid of a kernel whose CTAs share a multiprocessor is a multiple of what is asked for
+        launch = resolve(call.kernel, arguments, capability, multiprocessors, call.launch.variant.name)
+        x, y, z = launch.cluster
+        clusters = max(_ctas(launch) // (x * y * z), 1)
+        if clusters in (wanted, call.tiles):
+            break
+        multiprocessors = max(multiprocessors * wanted // clusters, 1)
+    return multiprocessors, clusters
 
 
 def _placed(device: RecordingDevice, array: Described) -> Pointer:

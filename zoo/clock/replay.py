@@ -29,11 +29,10 @@ _BYTES = {"f16": 2, "bf16": 2, "tf32": 4}  # of an element; all others count as 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a CTA gets of what all multiprocessors share, in cycles."""
+    """What a multiprocessor gets of memory and L2, which all share."""
 
-    read: float  # bytes a cycle
-    write: float
-    latency: float
+    bytes_a_cycle: float
+    latency: float  # cycles
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,7 @@ class Multiprocessor:
         self.scales = Unit(SCALES)
         self.sums = [Unit(TENSOR_MEMORY) for _ in range(_PARTITIONS)]
         self.issue = [Unit("issue slots") for _ in range(_PARTITIONS)]
+        self.delays = [0.0] * _PARTITIONS  # slots of math warps that its tensor core has not felt yet
 
     def units(self) -> Iterator[Unit]:
         yield from (self.memory, *self.tensor_cores, self.scales, *self.sums, *self.issue)
@@ -170,7 +170,7 @@ class _Clock:
             elif isinstance(item, Arrive):
                 self._contribute(agent.copy, item.phase, agent.time, agent.lane.role)
             elif isinstance(item, Access):
-                self._transfer(agent, item.bytes, item.writes)
+                self._transfer(agent, item.bytes)
             elif isinstance(item, Commit):
                 queue = self._queue(agent.copy, item.queue)
                 queue.closed.append(queue.open)
@@ -190,7 +190,7 @@ class _Clock:
             position += 1
             while position < len(items) and items[position] == last + 1:
                 last, position = last + 1, position + 1
-            piece = self._pieces.between(first, last)  # type: ignore[arg-type]
+            piece = self._pieces.between(first, last)
             stall = 0.0
             for what, register, other in piece.effects:
                 if what == "need":
@@ -203,7 +203,10 @@ class _Clock:
             cycles += piece.cycles + stall
             stalled += stall
         agent.position = position
-        port = self._sm(agent).issue[agent.lane.stream.warp % _PARTITIONS]
+        partition, sm = agent.lane.stream.warp % _PARTITIONS, self._sm(agent)
+        if agent.lane.role == MATH:
+            sm.delays[partition] += slots
+        port = sm.issue[partition]
         end = max(agent.time + cycles, port.take(agent.time, slots))
         self._wait(agent, agent.time + stalled, MEMORY)
         agent.lane.spans.append(Span(agent.time, end, RUNNING))
@@ -238,8 +241,8 @@ class _Clock:
         return self._queues.setdefault((copy, number), _Queue())
 
     # ---- asynchronous work
-    def _transfer(self, agent: _Agent, count: int, writes: bool) -> float:
-        return self._sm(agent).memory.take(agent.time, count / (self._rates.write if writes else self._rates.read))
+    def _transfer(self, agent: _Agent, count: int) -> float:
+        return self._sm(agent).memory.take(agent.time, count / self._rates.bytes_a_cycle)
 
     def _issue(self, agent: _Agent, work: Work) -> None:
         queue = None if work.queue is None else self._queue(agent.copy, work.queue)
@@ -255,9 +258,9 @@ class _Clock:
         chip, at = self._chip, agent.time
         sm, cause = self.multiprocessors[work.place[1]], _CAUSES.get(work.unit, MEMORY)
         if work.unit == "copy":
-            return sm.memory.take(at, work.bytes / self._rates.read) + self._rates.latency, cause
+            return sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle) + self._rates.latency, cause
         if work.unit == "store":
-            return sm.memory.take(at, work.bytes / self._rates.write), cause
+            return sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle), cause
         if work.unit == "multiply":
             return self._multiply(agent, work, sm), cause
         if work.unit == "scales":
@@ -280,7 +283,11 @@ class _Clock:
         rows = work.rows // (2 if work.peer else 1)
         cycles = max(rows * work.columns * work.depth / rate, work.shared_rows * depth_bytes / chip.shared_rate)
         if agent.lane.role == MATH:
-            return sm.tensor_cores[agent.lane.stream.warp % _PARTITIONS].take(agent.time, cycles) + chip.multiply_latency
+            partition = agent.lane.stream.warp % _PARTITIONS
+            if work.shared_rows == work.columns:  # A comes from registers
+                cycles += chip.delay_of_registers * sm.delays[partition]
+            sm.delays[partition] = 0.0
+            return sm.tensor_cores[partition].take(agent.time, cycles) + chip.multiply_latency
         together = [core for one in (sm, self.multiprocessors[work.peer[1]] if work.peer else sm) for core in one.tensor_cores]
         start = max(agent.time, sm.scales.free, *(core.free for core in together))
         for core in dict.fromkeys(together):

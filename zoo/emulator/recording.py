@@ -16,6 +16,7 @@ A launch on a plain `Device` executes none of this module.
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from .asynchronous import Engine
 from .barriers import ClusterBarrier, MBarriers, NamedBarrier
@@ -91,7 +92,7 @@ class Access:
 class Stream:
     place: tuple[int, int]  # (cluster, rank)
     warp: int
-    items: list[object] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
 
 
 class Recording:
@@ -352,7 +353,7 @@ class RecordingDevice(Device):
     def __init__(self, arch, clusters=1, **settings):
         super().__init__(arch, scheduling="issue", arithmetic="exact", **settings)
         self.clusters = clusters
-        self.recording = None
+        self.recording: Recording | None = None
 
     def launch(self, *arguments, **settings):
         report = super().launch(*arguments, **settings)
