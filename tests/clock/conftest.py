@@ -11,8 +11,8 @@ from zoo.packaged import packaged
 
 def predicted_call(name, shape, arch, variant=None):
     kernel, chip = packaged.kernel(name), chip_for(arch)
-    call = call_of(packaged, kernel, named_sizes(kernel, shape), arch, chip.multiprocessors, variant)
-    return predicted(call, chip, [record(call, tiles) for tiles in lengths(call)])
+    call = call_of(packaged, kernel, named_sizes(kernel, shape), arch, chip, variant)
+    return predicted(call, [record(call, tiles) for tiles in lengths(call)])
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ def issued(prediction):
 
 
 def test_every_product_of_a_tile_is_recorded(hopper, blackwell):
-    assert sum(work.rows // 4 * work.columns * work.depth for work in issued(hopper) if work.unit == "multiply") == 256 * 128 * 1024
+    assert sum(work.rows * work.columns * work.depth for work in issued(hopper) if work.unit == "multiply") == 256 * 128 * 1024
     assert sum(work.rows * work.columns * work.depth for work in issued(blackwell) if work.unit == "multiply") == 256 * 256 * 512
 
 

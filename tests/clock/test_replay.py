@@ -30,7 +30,7 @@ def pipeline(bytes_of_a_copy, columns=128):
             copies.items.append(Wait(empty[block - STAGES]))
         copies.items.append(Issue(Work("copy", CTA, bytes_of_a_copy, phases=[full[block]])))
         math.items.append(Wait(full[block]))
-        product = Work("multiply", CTA, queue=0, rows=64, columns=columns, depth=32, kind="e4m3", shared_rows=64 + columns)
+        product = Work("multiply", CTA, queue=0, rows=16, columns=columns, depth=32, kind="e4m3", shared_rows=64 + columns)
         math.items += [Issue(product), Commit(0), Drain(0, 0), Arrive(empty[block])]
     return Handmade([copies, math])
 

@@ -81,12 +81,10 @@ def command(
         refuse_unwritable(svg_file)
     chosen = _arch(found, arch)
     chip = chip_for(chosen)
-    call = call_of(
-        zoo, found, named_sizes(found, shape), chosen, chip.multiprocessors, variant, Groups(groups or 64) if takes_groups(found) else None
-    )
+    call = call_of(zoo, found, named_sizes(found, shape), chosen, chip, variant, Groups(groups or 64) if takes_groups(found) else None)
     with progress(lengths(call), len(lengths(call)), "") as steps:
         recordings = [record(call, tiles, _watch(steps)) for tiles in steps]
-    prediction = predicted(call, chip, recordings)
+    prediction = predicted(call, recordings)
     drawn = rows(prediction)
     if svg_file is not None:
         write_file(svg_file, svg(prediction, drawn).encode())

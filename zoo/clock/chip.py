@@ -21,6 +21,8 @@ class Chip:
     held_to_measured_times: bool  # else everything that the clock says of this chip is predicted from published rates alone
     sources: dict[str, str]
     fitted: tuple[str, ...]
+    in_fours: float  # share of the multiprocessors that clusters of three or four CTAs reach
+    in_eights: float  # share that larger clusters reach
     clock: float  # MHz
     launch: float  # nanoseconds of a launch without work
     slowdown: float  # by which share a launch is longer whose tensor cores draw all power
@@ -49,6 +51,11 @@ class Chip:
     integer_slots: float
     special_slots: float
     shuffle_slots: float
+
+    def clusters(self, size: int) -> int:
+        """How many clusters run at once, one CTA on a multiprocessor."""
+        share = 1.0 if size <= 2 else self.in_fours if size <= 4 else self.in_eights
+        return max(int(self.multiprocessors * share / size), 1)
 
 
 def chip_for(arch: str) -> Chip:

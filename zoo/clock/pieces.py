@@ -7,6 +7,7 @@ counts for nothing. A register that a load from global memory fills may be used 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,13 @@ _FLOAT = re.compile(r"(add|sub|mul|fma|mad|neg|abs)\b.*\.(f32|f16|bf16|f16x2|bf1
 _SPECIAL = ("ex2", "rcp", "rsqrt", "sqrt", "lg2", "tanh", "sin", "cos", "div")
 _SHUFFLES = ("shfl", "vote", "match", "redux", "activemask", "elect")
 _FREE = ("mov", "cvta", "ret", "exit", "pragma", "nop")
+_LOGIC = ("and", "or", "xor", "not")  # ptxas makes one instruction of two with at most three operands
+_ON_FLOAT_PIPES = ("add", "sub", "mul", "mad", "shl", "neg", "abs")  # of whole numbers: ptxas spreads them over both kinds of pipes
 _SHARED = ("ld", "st", "atom", "red", "ldmatrix", "stmatrix")
 _WIDTH = re.compile(r"\.v(\d)\b|\.x(\d)\b")
 _BITS = re.compile(r"\.[busf](8|16|32|64|128)\b")
 _MEMORY_FENCE = re.compile(r"membar\.(gl|sys)|fence\.(sc|acq_rel)\.(gpu|sys)|mbarrier\.arrive\S*\.release\.cluster")
+_WIDE = re.compile(r"\.[busf]64$")  # whole numbers of 64 bits are two of 32
 _PARTITIONS = 4
 # Instructions whose first operand is no result.
 _WITHOUT_RESULT = (
@@ -41,6 +45,8 @@ _WITHOUT_RESULT = (
     "stmatrix",
 )
 
+_OPERANDS_OF_LOGIC = 3
+
 Register_ = int  # a number that stands for a register
 
 
@@ -57,6 +63,7 @@ class Pieces:
     def __init__(self, instructions: Sequence[Any], chip: Chip):
         self._chip = chip
         self._instructions = [_Read(ins, chip) for ins in instructions]
+        _fuse(self._instructions)
         self._slow = _slow_registers(self._instructions)
         self._known: dict[tuple[int, int], Piece] = {}
 
@@ -85,7 +92,8 @@ class Pieces:
                 ready[register] = at + one.latency
                 if one.slow:
                     effects.append(("load", register, at))
-        slots = max(issued, *pipes.values(), 0.0) * self._chip.issue
+        pipes["float"] = pipes.get("float", 0.0) + pipes.get("multiply", 0.0) / 2  # a whole number takes one of the two halves
+        slots = max(issued, *pipes.values()) * self._chip.issue
         return Piece(slots, max(slots, cycles) + fences, tuple(effects))
 
 
@@ -95,9 +103,11 @@ class _Read:
     def __init__(self, ins: Any, chip: Chip):
         opcode: str = ins.opcode
         mnemonic = opcode.partition(".")[0]
-        self.free = mnemonic in _FREE or opcode.startswith("ld.param")
+        self.free = mnemonic in _FREE or opcode.startswith(("ld.param", "cvt.u64.u32", "cvt.s64.s32", "cvt.u32.u64"))
         self.slow = mnemonic in ("ld", "atom") and ".global" in opcode
-        self.pipe, self.slots, self.latency = "integer", chip.integer_slots, chip.arithmetic_latency
+        self.logic = mnemonic in _LOGIC and opcode.endswith("b32")
+        self.pipe, self.latency = "multiply" if mnemonic in _ON_FLOAT_PIPES else "logic", chip.arithmetic_latency
+        self.slots = chip.integer_slots * (2 if _WIDE.search(opcode) else 1)
         if self.free:
             self.latency = 0.0
         elif _FLOAT.match(opcode):
@@ -119,6 +129,7 @@ class _Read:
         has_result = bool(operands) and mnemonic not in _WITHOUT_RESULT and not isinstance(operands[0], Address)
         self.results: list[Register_] = registers[0] if has_result else []
         self.sources: list[Register_] = [one for group in registers[has_result:] for one in group]
+        self.inputs = len(operands) - 1
         if ins.statement.guard is not None:
             self.sources += _registers(ins.statement.guard)
 
@@ -144,6 +155,18 @@ def _registers(operand: Any) -> Iterator[Register_]:
         yield from (*_registers(operand.first), *_registers(operand.second))
     elif isinstance(operand, TensorAddress):
         yield from (*_registers(operand.map), *_registers(operand.coordinates))
+
+
+def _fuse(instructions: Sequence[_Read]) -> None:
+    """Makes a logical instruction free whose result only another one reads, where both together read at most three operands."""
+    uses = Counter(register for one in instructions for register in one.sources)
+    made = {one.results[0]: one for one in instructions if one.logic and len(one.results) == 1}
+    for one in instructions:
+        for register in one.sources if one.logic else ():
+            earlier = made.get(register)
+            if earlier is not None and uses[register] == 1 and one.inputs - 1 + earlier.inputs <= _OPERANDS_OF_LOGIC:
+                one.inputs += earlier.inputs - 1
+                earlier.free = True
 
 
 def _slow_registers(instructions: Sequence[_Read]) -> set[Register_]:

@@ -9,6 +9,7 @@ from typing import Any
 from zoo.benchmark.arguments import Described, addressed, describe_arguments
 from zoo.benchmark.groups import Groups
 from zoo.catalog import Zoo
+from zoo.clock.chip import Chip
 from zoo.contract.array import Pointer
 from zoo.contract.dtypes import DTYPES
 from zoo.contract.manifest import Kernel
@@ -33,7 +34,7 @@ class Call:
     arrays: Mapping[str, Described]
     keywords: Mapping[str, str | int | float]
     arch: str
-    multiprocessors: int
+    chip: Chip
     launch: Launch
     tiles: int  # clusters that the launch has on a chip where each computes one tile
 
@@ -43,22 +44,25 @@ class Call:
         return x * y * z
 
     @property
+    def clusters(self) -> int:
+        return _ctas(self.launch) // self.cluster
+
+    @property
     def resident(self) -> int:
-        """CTAs that share a multiprocessor."""
+        """CTAs that share a multiprocessor: no more than it takes for all of them to run at once."""
         variant = self.launch.variant
         registers = -(-variant.registers // 8) * 8 * self.launch.threads
         fit = min(_SHARED // (self.launch.shared + _RESERVED), _THREADS // self.launch.threads, _REGISTERS // registers)
-        return max(min(fit, -(-_ctas(self.launch) // self.multiprocessors)), 1)
+        return max(min(fit, -(-self.clusters // self.chip.clusters(self.cluster))), 1)
 
     @property
     def turns(self) -> int:
         """Tiles that a CTA, or a place for CTAs, computes one after the other."""
-        places = max(self.multiprocessors * self.resident // self.cluster, 1)
-        return -(-self.tiles // min(places, _ctas(self.launch) // self.cluster))
+        return -(-self.tiles // min(self.chip.clusters(self.cluster) * self.resident, self.clusters))
 
     @property
     def busy_multiprocessors(self) -> int:
-        return min(self.multiprocessors, -(-_ctas(self.launch) // self.resident))
+        return min(self.chip.multiprocessors, -(-_ctas(self.launch) // self.resident))
 
 
 def _ctas(launch: Launch) -> int:
@@ -67,7 +71,7 @@ def _ctas(launch: Launch) -> int:
 
 
 def call_of(
-    zoo: Zoo, kernel: Kernel, sizes: Mapping[str, int], arch: str, multiprocessors: int, variant: str | None, groups: Groups | None = None,
+    zoo: Zoo, kernel: Kernel, sizes: Mapping[str, int], arch: str, chip: Chip, variant: str | None, groups: Groups | None = None,
 ) -> Call:  # fmt: skip
     """Refuses what the loader would refuse, and kernels that multiply nothing."""
     if kernel.fields["op"] != "gemm":
@@ -75,12 +79,12 @@ def call_of(
     arrays, keywords = describe_arguments(kernel, sizes, {}, groups)
     capability = int(arch[3:-2]), int(arch[-2])
     arguments = addressed(arrays, keywords)
-    launch = resolve(kernel, arguments, capability, multiprocessors, variant)
+    launch = resolve(kernel, arguments, capability, chip.multiprocessors, variant)
     if launch.empty:
         raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{name} = {size}' for name, size in sizes.items())}")
     endless = resolve(kernel, arguments, capability, ENDLESS, launch.variant.name)
     x, y, z = endless.cluster
-    return Call(zoo, kernel, arrays, keywords, arch, multiprocessors, launch, _ctas(endless) // (x * y * z))
+    return Call(zoo, kernel, arrays, keywords, arch, chip, launch, _ctas(endless) // (x * y * z))
 
 
 def record(call: Call, turns: int, watch: Watch | None = None) -> Recording:

@@ -23,7 +23,7 @@ _CAUSES = {
     "request": NEXT_TILE,
 }  # fmt: skip
 RUNNING = "running"
-_PARTITIONS = 4
+PARTITIONS = 4
 _BYTES = {"f16": 2, "bf16": 2, "tf32": 4}  # of an element; all others count as one
 
 
@@ -66,11 +66,11 @@ class Unit:
 class Multiprocessor:
     def __init__(self) -> None:
         self.memory = Unit(MEMORY)
-        self.tensor_cores = [Unit(TENSOR_CORE) for _ in range(_PARTITIONS)]
+        self.tensor_cores = [Unit(TENSOR_CORE) for _ in range(PARTITIONS)]
         self.scales = Unit(SCALES)
-        self.sums = [Unit(TENSOR_MEMORY) for _ in range(_PARTITIONS)]
-        self.issue = [Unit("issue slots") for _ in range(_PARTITIONS)]
-        self.delays = [0.0] * _PARTITIONS  # slots of math warps that its tensor core has not felt yet
+        self.sums = [Unit(TENSOR_MEMORY) for _ in range(PARTITIONS)]
+        self.issue = [Unit("issue slots") for _ in range(PARTITIONS)]
+        self.delays = [0.0] * PARTITIONS  # slots of math warps that its tensor core has not felt yet
 
     def units(self) -> Iterator[Unit]:
         yield from (self.memory, *self.tensor_cores, self.scales, *self.sums, *self.issue)
@@ -203,7 +203,7 @@ class _Clock:
             cycles += piece.cycles + stall
             stalled += stall
         agent.position = position
-        partition, sm = agent.lane.stream.warp % _PARTITIONS, self._sm(agent)
+        partition, sm = agent.lane.stream.warp % PARTITIONS, self._sm(agent)
         if agent.lane.role == MATH:
             sm.delays[partition] += slots
         port = sm.issue[partition]
@@ -266,7 +266,7 @@ class _Clock:
         if work.unit == "scales":
             return sm.scales.take(at, work.bytes / chip.scale_rate), cause
         if work.unit == "sums":
-            return sm.sums[agent.lane.stream.warp % _PARTITIONS].take(at, work.bytes / chip.sums_rate), cause
+            return sm.sums[agent.lane.stream.warp % PARTITIONS].take(at, work.bytes / chip.sums_rate), cause
         if work.unit == "exchange":
             return at + chip.exchange_latency, cause
         if work.unit == "request":
@@ -277,13 +277,9 @@ class _Clock:
     def _multiply(self, agent: _Agent, work: Work, sm: Multiprocessor) -> float:
         """wgmma runs on the partition of its warp. tcgen05.mma runs on all partitions of a CTA, or of a pair of CTAs, at once."""
         chip = self._chip
-        width = _BYTES.get(work.kind, 1)
-        rate = chip.products * (2 if work.kind in ("mxf4", "mxf4nvf4") else 1) / width
-        depth_bytes = work.depth // 2 if work.kind in ("mxf4", "mxf4nvf4") else work.depth * width
-        rows = work.rows // (2 if work.peer else 1)
-        cycles = max(rows * work.columns * work.depth / rate, work.shared_rows * depth_bytes / chip.shared_rate)
-        if agent.lane.role == MATH:
-            partition = agent.lane.stream.warp % _PARTITIONS
+        cycles = core_cycles(work, chip)
+        if work.cores == 1:
+            partition = agent.lane.stream.warp % PARTITIONS
             if work.shared_rows == work.columns:  # A comes from registers
                 cycles += chip.delay_of_registers * sm.delays[partition]
             sm.delays[partition] = 0.0
@@ -293,6 +289,14 @@ class _Clock:
         for core in dict.fromkeys(together):
             core.take(start, cycles)
         return start + cycles + (chip.pair_latency if work.peer else chip.multiply_latency)
+
+
+def core_cycles(work: Work, chip: Chip) -> float:
+    """Cycles in which a multiplication occupies its tensor cores: they compute, or wait for operands in shared memory."""
+    width = 0.5 if work.kind in ("mxf4", "mxf4nvf4") else _BYTES.get(work.kind, 1)  # of an element
+    rows = work.rows // (2 if work.peer else 1)
+    computing = rows * work.columns * work.depth * width / (chip.products * work.cores / PARTITIONS)
+    return max(computing, work.shared_rows * work.depth * width / chip.shared_rate)
 
 
 MATH = "math"

@@ -47,11 +47,12 @@ class Work:
     place: tuple[int, int]  # (cluster, rank) of the CTA that works
     bytes: int = 0
     queue: int | None = None
-    rows: int = 0  # of a multiplication, and its columns and the products a sum
+    rows: int = 0  # of a multiplication, for wgmma those of one warp, and its columns and the products a sum
     columns: int = 0
     depth: int = 0
     kind: str = ""  # the type of A's elements, or the kind of a tcgen05.mma
     shared_rows: int = 0  # rows of both operands that it reads from the CTA's shared memory
+    cores: int = 1  # tensor cores of the CTA that multiply
     peer: tuple[int, int] | None = None  # the other CTA of a pair, which works as well
     phases: list[Phase] = field(default_factory=list)
 
@@ -178,7 +179,7 @@ def _work_of(operation, recording):
         _, columns, depth = (int(number) for number in _SHAPE.fullmatch(words[shape]).groups())
         from_registers = len(getattr(operation.ins.statement.operands[1], "items", ())) == 4
         shared_rows = columns + (0 if from_registers else 64)
-        return Work("multiply", own, 0, queue, 64, columns, depth, words[shape + 2], shared_rows)
+        return Work("multiply", own, 0, queue, 16, columns, depth, words[shape + 2], shared_rows)
     if opcode.startswith("tcgen05.mma"):
         return _tcgen05_multiplication(operation, recording, own, queue)
     if opcode.startswith("tcgen05.cp"):
@@ -212,9 +213,9 @@ def _tcgen05_multiplication(operation, recording, own, queue):
     depth = {"mxf4": 64, "mxf4nvf4": 64, "f16": 16, "tf32": 8}.get(kind, 32)
     rows, columns = (bits >> 24 & 31) << 4, (bits >> 17 & 63) << 3
     if "cta_group::2" not in opcode:
-        return Work("multiply", own, 0, queue, rows, columns, depth, kind, rows + columns)
+        return Work("multiply", own, 0, queue, rows, columns, depth, kind, rows + columns, 4)
     peer = recording.place(warp.cta.pair)
-    return Work("multiply", own, 0, queue, rows, columns, depth, kind, (rows + columns) // 2, peer)
+    return Work("multiply", own, 0, queue, rows, columns, depth, kind, (rows + columns) // 2, 4, peer)
 
 
 class _MBarriers(MBarriers):
