@@ -56,7 +56,7 @@ def test_a_longer_multiplication_makes_the_tensor_core_what_others_wait_for():
 def test_a_multiplication_never_starts_before_its_copy_has_arrived():
     clock = replay(pipeline(1 << 14), CHIP, RATES)
     sm = clock.multiprocessors[0]
-    copied = [span.end + RATES.latency for span in sm.memory.spans]
+    copied = [span.end + RATES.latency + CHIP.copy_latency for span in sm.memory.spans]
     started = [span.start for span in sm.tensor_cores[0].spans]
     assert len(copied) == len(started) == BLOCKS
     assert all(start >= arrival for start, arrival in zip(started, copied, strict=True))

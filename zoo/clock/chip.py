@@ -20,7 +20,6 @@ class Chip:
     multiprocessors: int
     held_to_measured_times: bool  # else everything that the clock says of this chip is predicted from published rates alone
     sources: dict[str, str]
-    fitted: tuple[str, ...]
     in_fours: float  # share of the multiprocessors that clusters of three or four CTAs reach
     in_eights: float  # share that larger clusters reach
     clock: float  # MHz
@@ -29,6 +28,7 @@ class Chip:
     slowdown_after: float  # microseconds of busy tensor cores until then
     memory_latency: float  # cycles
     l2_latency: float
+    copy_latency: float  # cycles by which a bulk copy takes longer than a load
     memory_rate: float  # bytes a nanosecond, of all multiprocessors
     l2_rate: float
     copy_rate: float  # bytes a cycle into one multiprocessor
@@ -67,7 +67,7 @@ def chip_for(arch: str) -> Chip:
 def read(path: Path) -> Chip:
     """Refuses a number without a source, and a file that lacks a number or has one too many."""
     data = tomllib.loads(path.read_text())
-    known = {field.name for field in fields(Chip)} - {"name", "multiprocessors", "held_to_measured_times", "sources", "fitted"}
+    known = {field.name for field in fields(Chip)} - {"name", "multiprocessors", "held_to_measured_times", "sources"}
     numbers: dict[str, dict[str, Any]] = data.pop("numbers")
     if numbers.keys() != known:
         raise ValueError(f"{path}: {', '.join(sorted(numbers.keys() ^ known))}: a number is missing or unknown")
@@ -76,5 +76,4 @@ def read(path: Path) -> Chip:
         raise ValueError(f"{path}: {', '.join(without)}: a number needs a source")
     values: dict[str, Any] = {name: float(number["value"]) for name, number in numbers.items()}
     sources = {name: number["source"] for name, number in numbers.items()}
-    fitted = tuple(name for name, number in numbers.items() if number.get("fitted"))
-    return Chip(**data, **values, sources=sources, fitted=fitted)
+    return Chip(**data, **values, sources=sources)

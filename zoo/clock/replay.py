@@ -258,7 +258,8 @@ class _Clock:
         chip, at = self._chip, agent.time
         sm, cause = self.multiprocessors[work.place[1]], _CAUSES.get(work.unit, MEMORY)
         if work.unit == "copy":
-            return sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle) + self._rates.latency, cause
+            arrives = sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle) + self._rates.latency
+            return arrives + chip.copy_latency, cause
         if work.unit == "store":
             return sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle), cause
         if work.unit == "multiply":
