@@ -1,4 +1,4 @@
-"""Recordings of small calls, and their clocks. A module's recordings are made once."""
+"""Recordings of small calls, and their clocks: made once."""
 
 import pytest
 
@@ -15,13 +15,13 @@ def predicted_call(name, shape, arch, variant=None):
     return predicted(call, [record(call, tiles) for tiles in lengths(call)])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hopper():
     """A ring of copies and two warpgroups, by an epilogue of their own."""
     return predicted_call("gemm.fp8b128.dense", (256, 128, 1024), "sm_90a", "t256_ahead")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def blackwell():
     """A pair of CTAs with tensor memory."""
     return predicted_call("gemm.mxfp8.dense", (512, 256, 512), "sm_100f", "t256_w256")

@@ -127,6 +127,7 @@ def _as_data(prediction: Prediction, rows: list[Row]) -> dict[str, Any]:
         "predicted": not chip.held_to_measured_times,
         "microseconds": prediction.microseconds,
         "tiles": {"traced": prediction.traced, "of_a_cta": call.turns, "extrapolated_from": prediction.lengths},
+        "from_memory": prediction.from_memory,
         "traced_microseconds": prediction.replay.cycles / chip.clock,
         "numbers": {name: {"value": getattr(chip, name), "source": source} for name, source in chip.sources.items()},
         "rows": [

@@ -9,12 +9,13 @@ from typing import Any
 
 from zoo.errors import ArgumentError
 
+PARTITIONS = 4  # of a multiprocessor: each has a tensor core and issues an instruction a cycle
 FILES = {"sm_90a": "h200.toml", "sm_100f": "b200.toml"}
 
 
 @dataclass(frozen=True)
 class Chip:
-    """Cycles are a multiprocessor's. Slots are cycles that a warp instruction occupies a pipe of one of a multiprocessor's four partitions."""
+    """Cycles are a multiprocessor's. Slots are cycles that a warp instruction occupies a pipe of one partition."""
 
     name: str
     multiprocessors: int

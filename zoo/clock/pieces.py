@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.clock.chip import Chip
+from zoo.clock.chip import PARTITIONS, Chip
 from zoo.emulator.parser import Address, Negated, PredicatePair, Register, TensorAddress, Vector
 
 _FLOAT = re.compile(r"(add|sub|mul|fma|mad|neg|abs)\b.*\.(f32|f16|bf16|f16x2|bf16x2|f32x2)\b")
@@ -26,35 +26,20 @@ _WIDTH = re.compile(r"\.v(\d)\b|\.x(\d)\b")
 _BITS = re.compile(r"\.[busf](8|16|32|64|128)\b")
 _MEMORY_FENCE = re.compile(r"membar\.(gl|sys)|fence\.(sc|acq_rel)\.(gpu|sys)|mbarrier\.arrive\S*\.release\.cluster")
 _WIDE = re.compile(r"\.[busf]64$")  # whole numbers of 64 bits are two of 32
-_PARTITIONS = 4
 # Instructions whose first operand is no result.
 _WITHOUT_RESULT = (
-    "st",
-    "bra",
-    "red",
-    "fence",
-    "membar",
-    "bar",
-    "barrier",
-    "mbarrier",
-    "cp",
-    "prefetch",
-    "wgmma",
-    "tcgen05",
-    "setmaxnreg",
-    "stmatrix",
-)
-
+    "st", "bra", "red", "fence", "membar", "bar", "barrier", "mbarrier", "cp", "prefetch", "wgmma", "tcgen05", "setmaxnreg", "stmatrix",
+)  # fmt: skip
 _OPERANDS_OF_LOGIC = 3
 
-Register_ = int  # a number that stands for a register
+Number = int  # of a register
 
 
 @dataclass(frozen=True)
 class Piece:
     slots: float  # cycles of the fullest pipe
     cycles: float  # of the longest chain
-    effects: tuple[tuple[str, Register_, float], ...]  # ("load", register, when), ("need", register, when) or ("copy", to, from)
+    effects: tuple[tuple[str, Number, float], ...]  # ("load", register, when), ("need", register, when) or ("copy", to, from)
 
 
 class Pieces:
@@ -74,9 +59,9 @@ class Pieces:
         return found
 
     def _piece(self, instructions: Sequence[_Read]) -> Piece:
-        ready: dict[Register_, float] = {}
+        ready: dict[Number, float] = {}
         pipes: dict[str, float] = {}
-        effects: list[tuple[str, Register_, float]] = []
+        effects: list[tuple[str, Number, float]] = []
         issued = cycles = fences = 0.0
         for one in instructions:
             at = max((ready.get(register, 0.0) for register in one.sources), default=0.0)
@@ -117,18 +102,18 @@ class _Read:
         elif mnemonic in _SHUFFLES:
             self.pipe, self.slots, self.latency = "shared", chip.shuffle_slots, chip.shared_latency
         elif mnemonic in _SHARED:
-            self.pipe, self.slots = "shared", 32 * _bytes(opcode) * _PARTITIONS / chip.shared_rate
+            self.pipe, self.slots = "shared", 32 * _bytes(opcode) * PARTITIONS / chip.shared_rate
             self.latency = chip.l2_latency if self.slow else chip.shared_latency
         elif mnemonic in ("wgmma", "tcgen05", "mbarrier", "cp", "bra", "bar", "barrier", "fence"):
             self.pipe, self.slots = "control", 1.0
-        self.fence = (
-            chip.proxy_fence if opcode.startswith("fence.proxy.async") else chip.memory_fence if _MEMORY_FENCE.match(opcode) else 0.0
-        )
+        self.fence = chip.memory_fence if _MEMORY_FENCE.match(opcode) else 0.0
+        if opcode.startswith("fence.proxy.async"):
+            self.fence = chip.proxy_fence
         operands = ins.statement.operands
         registers = [list(_registers(operand)) for operand in operands]
         has_result = bool(operands) and mnemonic not in _WITHOUT_RESULT and not isinstance(operands[0], Address)
-        self.results: list[Register_] = registers[0] if has_result else []
-        self.sources: list[Register_] = [one for group in registers[has_result:] for one in group]
+        self.results: list[Number] = registers[0] if has_result else []
+        self.sources: list[Number] = [one for group in registers[has_result:] for one in group]
         self.inputs = len(operands) - 1
         if ins.statement.guard is not None:
             self.sources += _registers(ins.statement.guard)
@@ -141,7 +126,7 @@ def _bytes(opcode: str) -> int:
     return max(count * (int(bits[1]) if bits and "matrix" not in opcode else 32) // 8, 4)
 
 
-def _registers(operand: Any) -> Iterator[Register_]:
+def _registers(operand: Any) -> Iterator[Number]:
     if isinstance(operand, Register):
         yield id(operand)
     elif isinstance(operand, Vector):
@@ -169,7 +154,7 @@ def _fuse(instructions: Sequence[_Read]) -> None:
                 earlier.free = True
 
 
-def _slow_registers(instructions: Sequence[_Read]) -> set[Register_]:
+def _slow_registers(instructions: Sequence[_Read]) -> set[Number]:
     """Registers that loads from global memory fill, and those that moves copy these to."""
     slow = {register for one in instructions if one.slow for register in one.results}
     moves = [(one.results, one.sources) for one in instructions if one.free and one.results]

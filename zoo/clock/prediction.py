@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from zoo.clock.chip import Chip
+from zoo.clock.chip import PARTITIONS, Chip
 from zoo.clock.recorded import Call
-from zoo.clock.replay import PARTITIONS, Rates, Replay, core_cycles, replay
+from zoo.clock.replay import Rates, Replay, core_cycles, replay
 from zoo.emulator.recording import Access, Issue, Recording, Work
 
 _WHOLE, _LENGTHS = 3, (1, 3)  # turns that are emulated as they are; else the lengths that a launch is extrapolated from
@@ -43,7 +43,7 @@ def predicted(call: Call, recordings: Sequence[Recording]) -> Prediction:
     replays = [replay(one, chip, rates, call.resident) for one in recordings]
     cycles = replays[-1].cycles
     one, several = (_products(recording) for recording in (recordings[0], recordings[-1]))
-    if len(tiles) > 1:
+    if several > one:
         cycles += (replays[-1].cycles - replays[0].cycles) / (several - one) * (call.turns * one - several)
     time = chip.launch / 1000 + cycles / chip.clock + _slower(call, recordings[0], tiles[0])
     return Prediction(call, replays[-1], tiles, cycles, time, from_memory)

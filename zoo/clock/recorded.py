@@ -18,7 +18,7 @@ from zoo.emulator.memory import GLOBAL_BASE, WRITTEN
 from zoo.emulator.recording import Recording, RecordingDevice
 from zoo.errors import ArgumentError, ZooError
 
-ENDLESS = 1 << 20  # multiprocessors: more than any launch has tiles for
+_ENDLESS = 1 << 20  # multiprocessors: more than any launch has tiles for
 _MOST_INSTRUCTIONS = 8_000_000  # of warps, in one recording
 _REGISTERS, _THREADS, _SHARED, _RESERVED = 1 << 16, 2048, 228 << 10, 1 << 10  # of a multiprocessor; reserved for each CTA
 
@@ -82,7 +82,7 @@ def call_of(
     launch = resolve(kernel, arguments, capability, chip.multiprocessors, variant)
     if launch.empty:
         raise ArgumentError(f"{kernel.name}: nothing is launched at {', '.join(f'{name} = {size}' for name, size in sizes.items())}")
-    endless = resolve(kernel, arguments, capability, ENDLESS, launch.variant.name)
+    endless = resolve(kernel, arguments, capability, _ENDLESS, launch.variant.name)
     x, y, z = endless.cluster
     return Call(zoo, kernel, arrays, keywords, arch, chip, launch, _ctas(endless) // (x * y * z))
 

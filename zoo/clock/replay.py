@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from zoo.clock.chip import Chip
+from zoo.clock.chip import PARTITIONS, Chip
 from zoo.clock.pieces import Pieces
 from zoo.emulator.recording import Access, Arrive, Commit, Drain, Issue, Phase, Recording, Stream, Wait, Work
 
@@ -23,7 +23,6 @@ _CAUSES = {
     "request": NEXT_TILE,
 }  # fmt: skip
 RUNNING = "running"
-PARTITIONS = 4
 _BYTES = {"f16": 2, "bf16": 2, "tf32": 4}  # of an element; all others count as one
 
 
@@ -259,7 +258,7 @@ class _Clock:
         sm, cause = self.multiprocessors[work.place[1]], _CAUSES.get(work.unit, MEMORY)
         if work.unit == "copy":
             arrives = sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle) + self._rates.latency
-            return arrives + chip.copy_latency, cause
+            return arrives + (chip.copy_latency if queue is None else 0.0), cause  # cp.async has a queue
         if work.unit == "store":
             return sm.memory.take(at, work.bytes / self._rates.bytes_a_cycle), cause
         if work.unit == "multiply":
