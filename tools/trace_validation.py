@@ -64,11 +64,11 @@ def validate(chip: Chip) -> None:
         rows.append((name, timing.variant, "x".join(map(str, shape)), f"{time:.1f}", f"{seen:.1f}", f"{time / seen:.2f}"))
         print(*rows[-1], file=sys.stderr)
     print(table(("kernel", "variant", "shape", "clock us", "recorded us", "ratio"), rows))
-    groups = {"all": found, **{"x".join(map(str, shape)): [one for one in found if one[0] == shape] for shape in SHAPES}}
-    for name, group in groups.items():
-        right, pairs = right_orders([one[1:] for one in group])
-        error = sum(abs(time / seen - 1) for _, time, seen in group) / len(group)
-        print(f"{name}: {right} of {pairs} pairs in the right order ({right / pairs:.0%}), mean error {error:.0%}")
+    errors = [abs(time / seen - 1) for _, time, seen in found]
+    print(f"mean error {sum(errors) / len(errors):.1%}, worst {max(errors):.0%}")
+    for shape in SHAPES:
+        right, pairs = right_orders([(time, seen) for one, time, seen in found if one == shape])
+        print(f"{'x'.join(map(str, shape))}: {right} of {pairs} pairs in the right order")
 
 
 if __name__ == "__main__":
