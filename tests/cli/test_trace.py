@@ -10,14 +10,13 @@ BLACKWELL = ("trace", "gemm.mxfp8.dense", "--shape", "128,128,256", "--arch", "b
 
 
 def test_the_picture_and_its_tables_fit_the_terminal(zoo_command, monkeypatch):
-    for width in (60, 100):
-        monkeypatch.setenv("COLUMNS", str(width))
-        result = zoo_command(*HOPPER)
-        assert result.exit_code == 0, result.output
-        assert max(map(len, result.output.splitlines())) <= width
-        assert "predicted" not in result.output.lower()
-        for words in ("memory", "tensor core", "math 0-3", "copies", "wait for, us", "busy us", "the busiest unit is"):
-            assert words in result.output
+    monkeypatch.setenv("COLUMNS", "60")
+    result = zoo_command(*HOPPER)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.output.splitlines())) <= 60
+    assert "predicted" not in result.output.lower()
+    for words in ("memory", "tensor core", "math 0-3", "copies", "wait for, us", "busy us", "the busiest unit is"):
+        assert words in result.output
 
 
 def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):

@@ -41,6 +41,7 @@ def _head(prediction: Prediction) -> str:
     said = "held to recorded times" if chip.held_to_measured_times else "PREDICTED, held to no GPU"
     lines = [f"{call.kernel.name}, {call.launch.variant.name}, on {chip.name} ({said})"]
     tiles = f"{count(call.turns, 'tile')} a CTA" + (f", {call.resident} CTAs share a multiprocessor" if call.resident > 1 else "")
+    tiles += f", the first of a cluster of {call.cluster}" if call.cluster > 1 else ""
     rest = f", the launch is extrapolated from {' and '.join(map(str, prediction.lengths))} tiles" if len(prediction.lengths) > 1 else ""
     lines.append(f"{_predicted(prediction)}{prediction.microseconds:.1f} us a launch: {tiles}; {prediction.traced} traced{rest}")
     return "\n".join(paragraph(line, hanging=2) for line in lines)
