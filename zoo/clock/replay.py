@@ -22,7 +22,7 @@ _CAUSES = {
     "copy": MEMORY, "store": MEMORY, "multiply": TENSOR_CORE, "scales": SCALES, "sums": TENSOR_MEMORY, "exchange": OTHER_CTAS,
     "request": NEXT_TILE,
 }  # fmt: skip
-RUNNING = "running"
+RUNNING, MATH = "running", "math"
 _BYTES = {"f16": 2, "bf16": 2, "tf32": 4}  # of an element; all others count as one
 
 
@@ -128,7 +128,7 @@ class _Clock:
         self._numbers = itertools.count()
         self.multiprocessors = {rank: Multiprocessor() for rank in sorted({stream.place[1] for stream in recording.streams})}
         self.lanes = [Lane(stream, role) for stream, role in zip(recording.streams, roles(recording.streams), strict=True)]
-        self._copies = copies
+        self._copies, self._left = copies, 0  # of each CTA; warps that have not ended
         self.end = 0.0
 
     def run(self) -> None:
@@ -139,8 +139,10 @@ class _Clock:
             for copy in range(self._copies):
                 for lane in mine:
                     self._push(_Agent(copy, lane if copy == 0 else Lane(lane.stream, lane.role), start))
+            self._left = self._copies * len(mine)
             while self._heap:
                 self._step(heapq.heappop(self._heap)[2])
+            assert not self._left, "warps wait for arrivals that nobody recorded"
 
     def _push(self, agent: _Agent) -> None:
         heapq.heappush(self._heap, (agent.time, next(self._numbers), agent))
@@ -150,6 +152,7 @@ class _Clock:
         items = agent.items
         if agent.position == len(items):
             self.end = max(self.end, agent.time)
+            self._left -= 1
             return
         item = items[agent.position]
         if isinstance(item, int):
@@ -169,7 +172,7 @@ class _Clock:
             elif isinstance(item, Arrive):
                 self._contribute(agent.copy, item.phase, agent.time, agent.lane.role)
             elif isinstance(item, Access):
-                self._transfer(agent, item.bytes)
+                self._sm(agent).memory.take(agent.time, item.bytes / self._rates.bytes_a_cycle)
             elif isinstance(item, Commit):
                 queue = self._queue(agent.copy, item.queue)
                 queue.closed.append(queue.open)
@@ -240,9 +243,6 @@ class _Clock:
         return self._queues.setdefault((copy, number), _Queue())
 
     # ---- asynchronous work
-    def _transfer(self, agent: _Agent, count: int) -> float:
-        return self._sm(agent).memory.take(agent.time, count / self._rates.bytes_a_cycle)
-
     def _issue(self, agent: _Agent, work: Work) -> None:
         queue = None if work.queue is None else self._queue(agent.copy, work.queue)
         done, cause = self._done(agent, work, queue)
@@ -299,9 +299,6 @@ def core_cycles(work: Work, chip: Chip) -> float:
     return max(computing, work.shared_rows * work.depth * width / chip.shared_rate)
 
 
-MATH = "math"
-
-
 def roles(streams: list[Stream]) -> list[str]:
     """A word for each warp, from what it does: math (wgmma), multiply (tcgen05.mma), epilogue, copies, scales, others."""
     moved = [_moved(stream) for stream in streams]
@@ -315,10 +312,10 @@ def _moved(stream: Stream) -> int:
 
 
 def _role(stream: Stream, moved: int, most: int) -> str:
-    units = {item.work.unit for item in stream.items if isinstance(item, Issue)}
-    if "multiply" in units:
-        return "multiply" if any(isinstance(i, Issue) and i.work.unit == "signal" for i in stream.items) else MATH
-    if "sums" in units:
+    works = {item.work.unit: item.work for item in stream.items if isinstance(item, Issue)}
+    if "multiply" in works:
+        return MATH if works["multiply"].cores == 1 else "multiply"
+    if "sums" in works:
         return "epilogue"
     if moved:
         return "copies" if 4 * moved >= most else "scales"
