@@ -56,19 +56,19 @@ def right_orders(found: Sequence[tuple[float, float]]) -> tuple[int, int]:
 
 
 def validate(chip: Chip) -> None:
-    rows, found = [], list[tuple[tuple[int, ...], float, float]]()
-    for shape, name in itertools.product(SHAPES, KERNELS):
-        timing = timed(name, shape)
-        time, seen = predicted_microseconds(timing, chip), timing.microseconds
-        found.append((shape, time, seen))
-        rows.append((name, timing.variant, "x".join(map(str, shape)), f"{time:.1f}", f"{seen:.1f}", f"{time / seen:.2f}"))
-        print(*rows[-1], file=sys.stderr)
-    print(table(("kernel", "variant", "shape", "clock us", "recorded us", "ratio"), rows))
-    errors = [abs(time / seen - 1) for _, time, seen in found]
-    print(f"mean error {sum(errors) / len(errors):.1%}, worst {max(errors):.0%}")
+    errors = []
     for shape in SHAPES:
-        right, pairs = right_orders([(time, seen) for one, time, seen in found if one == shape])
-        print(f"{'x'.join(map(str, shape))}: {right} of {pairs} pairs in the right order")
+        rows, found = [], list[tuple[float, float]]()
+        for name in KERNELS:
+            timing = timed(name, shape)
+            time, seen = predicted_microseconds(timing, chip), timing.microseconds
+            found.append((time, seen))
+            rows.append((name.removeprefix("gemm."), timing.variant, f"{time:.1f}", f"{seen:.1f}", f"{100 * time / seen - 100:+.0f} %"))
+        right, pairs = right_orders(found)
+        errors += [abs(time / seen - 1) for time, seen in found]
+        print(f"{' x '.join(map(str, shape))}, us: {right} of {pairs} pairs in the right order")
+        print(table(("kernel", "variant", "clock", "H200", "change"), rows), flush=True)
+    print(f"mean error {sum(errors) / len(errors):.1%}, worst {max(errors):.0%}")
 
 
 if __name__ == "__main__":
