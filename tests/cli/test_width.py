@@ -59,7 +59,7 @@ def test_no_help_is_wider_than_the_terminal(width):
     )
     environment = {**os.environ, "COLUMNS": str(width)}
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("Usage: zoo") == 13, done.stderr
+    assert done.returncode == 0 and done.stdout.count("Usage: zoo") == 14, done.stderr
     assert too_wide(done.stdout, width) == []
 
 

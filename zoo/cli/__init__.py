@@ -25,6 +25,7 @@ _MODULES = {
     "show": "zoo.cli.show",
     "verify": "zoo.cli.verify",
     "emulate": "zoo.cli.emulate",
+    "trace": "zoo.cli.trace",
     "bench": "zoo.cli.bench",
     "tune": "zoo.cli.tune",
     "first-run": "zoo.cli.first_run",

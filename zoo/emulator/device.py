@@ -136,6 +136,8 @@ class Device:
     where a GPU has confirmed that rule (ARITHMETIC_CONFIRMED), else "exact". strict: a report with warnings or notes is not ok.
     """
 
+    _machine = Machine  # runs a launch
+
     def __init__(
         self,
         arch: str = "sm_90a",
@@ -373,7 +375,7 @@ class Device:
             raise LaunchError(f"{self.multiprocessors} multiprocessors do not hold {shown(math.prod(grid))} CTAs of a cooperative launch")
         workspace = self.alloc(np.zeros(_GRID_WORKSPACE, np.uint8)) if cooperative else 0
         try:
-            machine = Machine(
+            machine = self._machine(
                 self, module, program, grid, block, cluster, shared_bytes, parameters, self._launches, workspace, programmatic, constant
             )
             with np.errstate(all="ignore"):

@@ -1,0 +1,53 @@
+"""`zoo trace`: what is drawn fits the terminal, Blackwell is marked as predicted everywhere, and a call that cannot be traced is refused."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+HOPPER = ("trace", "gemm.fp8b128.dense", "--shape", "64,256,512")
+BLACKWELL = ("trace", "gemm.mxfp8.dense", "--shape", "128,128,256", "--arch", "b200")
+
+
+def test_the_picture_and_its_tables_fit_the_terminal(zoo_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    result = zoo_command(*HOPPER)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.output.splitlines())) <= 60
+    assert "predicted" not in result.output.lower()
+    for words in ("memory", "tensor core", "math 0-3", "copies", "wait for, us", "busy us", "the busiest unit is"):
+        assert words in result.output
+
+
+def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):
+    picture = tmp_path / "clock.svg"
+    result = zoo_command(*BLACKWELL, "--svg", picture)
+    assert result.exit_code == 0, result.output
+    head, *parts = result.output.split("\n\n")
+    assert "PREDICTED, held to no GPU" in head and "predicted: " in head
+    assert [part.partition(":")[0] for part in parts[-3:]] == ["predicted"] * 3  # both tables, and what follows from them
+    assert "PREDICTED, held to no GPU" in picture.read_text()
+    ElementTree.parse(picture)
+    data = json.loads(zoo_command(*BLACKWELL, "--json").stdout)
+    assert data["predicted"] is True and data["chip"] == "B200"
+    assert all(number["source"] for number in data["numbers"].values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (("quantize.mxfp8.rows", "--shape", "64,64"), 1, "quantize.mxfp8.rows has no pipeline of copies and tensor cores"),
+        (("gemm.fp8b128.dens", "--shape", "64,64,128"), 1, "no kernel is named"),
+        (("gemm.fp8b128.dense",), 2, "Missing option '--shape'"),
+        (("gemm.fp8b128.dense", "--shape", "64,64"), 1, "a shape is M,N,K, got 64,64"),
+        (("gemm.fp8b128.dense", "--shape", "0,128,128"), 1, "nothing is launched at M = 0"),
+        (("gemm.fp8_nvfp4.dense", "--shape", "8,128,256", "--arch", "b200"), 1, "no kernel has --arch b200"),
+        (("gemm.fp8b128.dense", "--shape", "8,128,128", "--variant", "t1"), 1, "t1"),
+        (("gemm.fp8b128.dense", "--shape", "8,128,128", "--svg", "picture.png"), 2, "*.svg"),
+        (("gemm.fp8b128.dense", "--shape", "8,128,128", "--groups", "4"), 2, "leave out --groups"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else None,
+)
+def test_what_cannot_be_traced_is_refused_in_words(zoo_command, arguments, status, words):
+    result = zoo_command("trace", *arguments)
+    assert result.exit_code == status and words in " ".join(result.output.split()), result.output
