@@ -132,7 +132,7 @@ struct DequantizedPipeline {
             }
         }
         raise_registers_to<Tile::Dequantizing::MATH_REGISTERS>();
-        multiply(d, stages / STAGES_PER_PROMOTION);
+        multiply_tiles(d, stages / STAGES_PER_PROMOTION);
     }
 
     // The producer warpgroup: each warp has one job.
@@ -204,7 +204,7 @@ struct DequantizedPipeline {
 
     // Multiplies all tiles, each with `promotions` promotions. The first wgmmas of a tile run while the previous tile is stored.
     template <class Result>
-    __device__ __forceinline__ void multiply(const Result& d, int promotions) {
+    __device__ __forceinline__ void multiply_tiles(const Result& d, int promotions) {
         const int first_row = warpgroup_index() * (WAVES * WGMMA_ROWS);
         Ring<Tile::STAGES> ring;
         float partial[SUMS];
