@@ -201,9 +201,13 @@ class Quantized:
             return self._with(scales=self.scales.contiguous(), layout=layout)
         grouped_columns = self.offsets is not None and self.transposed
         if self.squares or grouped_columns or self.format == "fp8b128" or {layout, self.layout} != {"plain", "blocked"}:
-            raise ArgumentError(
-                f"Quantized.laid: {self} cannot become '{layout}'; quantise the matrix with layout='{layout}', if the format has that"
+            folds = self.format == "mxfp8" and self.squares and self.layout == "plain"
+            advice = (
+                "zoo.torch.fold_scales makes fp8b128 of it"
+                if folds
+                else f"quantise the matrix with layout='{layout}', if the format has that"
             )
+            raise ArgumentError(f"Quantized.laid: {self} cannot become '{layout}'; {advice}")
         return self._with(scales=_blocked(self) if layout == "blocked" else _unblocked(self), layout=layout)
 
 
