@@ -29,7 +29,7 @@ def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):
     assert "PREDICTED, held to no GPU" in picture.read_text()
     ElementTree.parse(picture)
     data = json.loads(zoo_command(*BLACKWELL, "--json").stdout)
-    assert data["predicted"] is True and data["chip"] == "B200"
+    assert data["held_to_measured_times"] is False and data["chip"] == "B200"
     assert all(number["source"] for number in data["numbers"].values())
 
 
@@ -51,3 +51,8 @@ def test_blackwell_is_marked_as_predicted_everywhere(zoo_command, tmp_path):
 def test_what_cannot_be_traced_is_refused_in_words(zoo_command, arguments, status, words):
     result = zoo_command("trace", *arguments)
     assert result.exit_code == status and words in " ".join(result.output.split()), result.output
+
+
+def test_arrays_that_would_fill_the_machine_are_refused(zoo_command):
+    result = zoo_command("trace", "gemm.fp8b128.dense", "--shape", "100000,100000,100000")
+    assert result.exit_code == 1 and "the arrays of this shape have" in " ".join(result.output.split())

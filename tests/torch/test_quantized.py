@@ -9,6 +9,7 @@ import torch
 
 import zoo
 import zoo.torch as zt
+from zoo.errors import ArgumentError
 from zoo.runtime.torch_dtypes import torch_dtype
 
 DEVICE = "cuda" if torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9 else "cpu"
@@ -309,3 +310,18 @@ def test_elements_in_fragments_are_not_taken_for_several_matrices():
     made = zt.quantize(torch.randn(8, 512, dtype=torch.bfloat16), "fp8token")
     with pytest.raises(zoo.ArgumentError, match=r"fp8token has a scale for each row; .* layout='fragments'"):
         zt.Quantized(made.elements, made.scales, "fp8token")
+
+
+def test_scales_that_are_missing_are_not_hidden_by_tiles():
+    """Blocked scales are filled up to whole tiles, so too few plain ones would be multiplied as zeros."""
+    q = zt.quantize(torch.randn(256, 128), "mxfp8", layout="plain")
+    for scales in (q.scales[:, :2], q.scales[:129]):
+        with pytest.raises(ArgumentError, match="expected scales"):
+            q._with(scales=scales.contiguous()).laid("blocked")
+
+
+def test_scales_for_32_x_32_are_multiplied_as_those_of_each_row():
+    q = zt.quantize(torch.randn(96, 128), "mxfp8", direction="squares")
+    a = zt.quantize(torch.randn(8, 128), "mxfp8", layout="blocked")
+    right = a.dequantize() @ q.dequantize().t()
+    assert (a @ q.laid("blocked").t() - right).norm() < 0.01 * right.norm()

@@ -108,7 +108,7 @@ def _emulated(zoo: Zoo) -> bool:
                 drawn.append((family_of(arch), plan.launch, report))
     click.echo(table(("emulated", "A x B", "kernel", "bits of B", "error", "checked"), rows))
     seconds = time.perf_counter() - began
-    click.echo(paragraph(f"Error: beside float32, root mean square. Checked against the rule in numpy, in {seconds:.1f} s in all."))
+    click.echo(paragraph(f"Errors are beside float32, root mean square. Checked against the rule in numpy, in {seconds:.1f} s in all."))
     if right:
         click.echo("\n" + picture(drawn))
     return right

@@ -42,7 +42,7 @@ def _svg_file(context: click.Context, parameter: click.Parameter, path: Path | N
     "--svg", "svg_file", type=click.Path(dir_okay=False, path_type=Path), callback=_svg_file, metavar="FILE.svg",
     help="Draw the picture into a file.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: busy and waiting times, and every span.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: busy times, and every span.")
 @click.pass_context
 def command(
     context: click.Context,
@@ -124,7 +124,7 @@ def _as_data(prediction: Prediction, rows: list[Row]) -> dict[str, Any]:
         "kernel": call.kernel.name,
         "variant": call.launch.variant.name,
         "chip": chip.name,
-        "predicted": not chip.held_to_measured_times,
+        "held_to_measured_times": chip.held_to_measured_times,
         "microseconds": prediction.microseconds,
         "tiles": {"traced": prediction.traced, "of_a_cta": call.turns, "extrapolated_from": prediction.lengths},
         "from_memory": prediction.from_memory,

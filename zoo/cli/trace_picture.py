@@ -15,7 +15,7 @@ _SHADES = (" ", "\u2591", "\u2592", "\u2593", "\u2588"), (" ", ".", ":", "+", "#
 def text(prediction: Prediction, rows: Sequence[Row]) -> str:
     chip, cycles = prediction.chip, prediction.replay.cycles
     labels = max(len(row.name) for row in rows) + 2
-    columns = width() - labels - 2
+    columns = max(width() - labels - 2, 8)
     shades = _SHADES[0] if can_print("".join(_SHADES[0])) else _SHADES[1]
     used = set[str]()
     lines = [f"{'':{labels}}{_axis(cycles / chip.clock, columns)}"]

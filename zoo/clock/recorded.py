@@ -20,6 +20,7 @@ from zoo.errors import ArgumentError, ZooError
 
 _ENDLESS = 1 << 20  # multiprocessors: more than any launch has tiles for
 _MOST_INSTRUCTIONS = 8_000_000  # of warps, in one recording
+_MOST_BYTES = 2_000_000_000  # of a call's arrays: the emulator holds them, and a state for each byte
 _REGISTERS, _THREADS, _SHARED, _RESERVED = 1 << 16, 2048, 228 << 10, 1 << 10  # of a multiprocessor; reserved for each CTA
 
 Watch = Callable[[int, int, int], None]
@@ -89,6 +90,11 @@ def call_of(
 
 def record(call: Call, turns: int, watch: Watch | None = None) -> Recording:
     """Emulates one place for CTAs until it has computed about `turns` tiles."""
+    held = sum(array.bytes for array in call.arrays.values())
+    if held > _MOST_BYTES:
+        raise ZooError(
+            f"{call.kernel.name}: the arrays of this shape have {held / 1e9:,.0f} GB, of which the emulator holds 2; give a smaller one"
+        )
     multiprocessors, clusters = _spread(call, turns)
     each = -(-call.tiles // clusters)  # tiles that a cluster computes
     device = RecordingDevice(  # type: ignore[no-untyped-call]

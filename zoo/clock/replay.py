@@ -172,7 +172,7 @@ class _Clock:
             elif isinstance(item, Arrive):
                 self._contribute(agent.copy, item.phase, agent.time, agent.lane.role)
             elif isinstance(item, Access):
-                self._sm(agent).memory.take(agent.time, item.bytes / self._rates.bytes_a_cycle)
+                self.end = max(self.end, self._sm(agent).memory.take(agent.time, item.bytes / self._rates.bytes_a_cycle))
             elif isinstance(item, Commit):
                 queue = self._queue(agent.copy, item.queue)
                 queue.closed.append(queue.open)

@@ -24,7 +24,7 @@ def fold_scales(weights: Quantized) -> Folded:
     """MXFP8 weights (N, K), or (G, N, K), in fp8b128: the scales for 1 x 32 or 32 x 32 become one power of two for 128 x 128.
 
     Elements keep their numbers, except where e4m3 lacks the bits: these are rounded to nearest even. Such an element is off by at most
-    1 / 229376 of the largest element of its 128 x 128. A weight is read in parts, so float64 numbers of the whole never exist.
+    1 / 229376 of the largest element of its 128 x 128, or 2^-136 if that is more. A weight is read in parts, so float64 numbers of the whole never exist.
     """
     if not isinstance(weights, Quantized) or weights.format != "mxfp8" or weights.elements.dtype != torch.float8_e4m3fn:
         got = f"{weights}, {weights.elements.dtype}" if isinstance(weights, Quantized) else f"a {type(weights).__name__}"

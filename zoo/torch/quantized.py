@@ -199,15 +199,14 @@ class Quantized:
             )
         if (self.layout, layout) == ("mn_major", "plain"):
             return self._with(scales=self.scales.contiguous(), layout=layout)
+        if self.format == "mxfp8" and self.squares and not self.transposed and (self.layout, layout) == ("plain", "blocked"):
+            scales = self.scales.repeat_interleave(_BLOCK["mxfp8"], dim=-2)[..., : self.elements.shape[-2], :]  # of each row
+            return self._with(scales=scales, squares=False).laid(layout)
         grouped_columns = self.offsets is not None and self.transposed
         if self.squares or grouped_columns or self.format == "fp8b128" or {layout, self.layout} != {"plain", "blocked"}:
-            folds = self.format == "mxfp8" and self.squares and self.layout == "plain"
-            advice = (
-                "zoo.torch.fold_scales makes fp8b128 of it"
-                if folds
-                else f"quantise the matrix with layout='{layout}', if the format has that"
+            raise ArgumentError(
+                f"Quantized.laid: {self} cannot become '{layout}'; quantise the matrix with layout='{layout}', if the format has that"
             )
-            raise ArgumentError(f"Quantized.laid: {self} cannot become '{layout}'; {advice}")
         return self._with(scales=_blocked(self) if layout == "blocked" else _unblocked(self), layout=layout)
 
 
@@ -297,6 +296,9 @@ def _of_tokens(one: Quantized, dtype: str | torch.dtype) -> torch.Tensor:
 
 def _blocked(one: Quantized) -> torch.Tensor:
     ops, scales = torch.ops.zoo, _bytes(one.scales)
+    expected = (*one.elements.shape[:-1], -(-one.stored_shape[-1] // _BLOCK[one.format]))
+    if scales.shape != expected:  # tiles are filled up, and would hide what is missing
+        raise ArgumentError(f"Quantized.laid: {one}: expected scales {expected}, got {tuple(scales.shape)}")
     if one.offsets is not None:
         found = ops.scales_blocked_m_grouped_contiguous(scales, one.offsets)
     elif scales.dim() == 2:

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import zoo
 import zoo.torch as zt
 from tests.torch.nn.test_gradients import normal
+from zoo.errors import ArgumentError
 from zoo.torch.nn import Experts, GroupedLinear, Linear
 from zoo.torch.nn.formats import FORMATS, check_device, on_gpu
 
@@ -274,3 +275,9 @@ def test_layers_are_imported_when_they_are_asked_for():
     assert zt.nn.Linear is Linear and "nn" in dir(zt) and "quantize_" in dir(zt)
     with pytest.raises(AttributeError, match="no attribute 'nm'"):
         zt.nm  # noqa: B018
+
+
+@pytest.mark.parametrize("bias", [[0.0] * 64, torch.zeros(3), torch.zeros(64, dtype=torch.int32)], ids=["list", "short", "integers"])
+def test_a_bias_that_does_not_fit_a_quantised_weight_is_refused(bias):
+    with pytest.raises(ArgumentError, match="expected a bias"):
+        Linear.from_quantized(zt.quantize(torch.randn(64, 128), "fp8b128", direction="squares"), bias)

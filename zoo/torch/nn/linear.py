@@ -58,6 +58,14 @@ class Linear(Layer, torch.nn.Linear):
         format = format or usual_format(weight.format, weight.device)
         made = cls(weight.shape[1], weight.shape[0], bias is not None, format, device="meta")
         if bias is not None:
+            fits = isinstance(bias, torch.Tensor) and bias.shape == weight.shape[:1] and bias.is_floating_point()
+            if not fits or bias.device != weight.device:
+                given = (
+                    f"{bias.dtype} {tuple(bias.shape)} on {bias.device}" if isinstance(bias, torch.Tensor) else f"a {type(bias).__name__}"
+                )
+                raise ArgumentError(
+                    f"Linear.from_quantized: expected a bias ({weight.shape[0]},) of floats on {weight.device}, got {given}"
+                )
             made.bias = torch.nn.Parameter(bias.detach())
         made._hold(format_of(format).readable(weight))
         made._check_device()
