@@ -175,7 +175,8 @@ def test_a_misspelt_command_or_option_is_misuse_and_told_what_was_meant(zoo_comm
     result = zoo_command("xyzzy")
     assert (
         result.exit_code == 2
-        and "there are demo, doctor, list, show, verify, emulate, bench, tune, first-run, export, new-kernel and digest" in result.output
+        and "there are demo, doctor, list, show, verify, emulate, trace, bench, tune, first-run, export, new-kernel and digest"
+        in result.output
     )
     result = zoo_command("list", "--evidnce")
     assert result.exit_code == 2 and "--evidence" in result.output
