@@ -18,7 +18,7 @@ from zoo.reference.kernels import run
 
 ZOO = Zoo(os.environ["ZOO_CUBINS"]) if "ZOO_CUBINS" in os.environ else packaged
 CONTIGUOUS, MASKED = "gemm.fp8_nvfp4.m_grouped_contiguous", "gemm.fp8_nvfp4.m_grouped_masked"
-KINDS = ("regular", "blocks", "never")
+KINDS = ("regular", "blocks")
 UNIT = 128 * 128  # bytes
 
 
@@ -57,10 +57,9 @@ def test_groups_without_rows_among_more_than_a_warp_finds_at_once_have_no_units_
     else:
         given["offsets"] = sizes.cumsum().astype(np.int32)
     expected = np.full((*rows, N), -7, ml_dtypes.bfloat16)
-    promotion = "never" if kind == "never" else "regular"
-    run(name, {**given, "d": expected, "promotion": promotion})
+    run(name, {**given, "d": expected})
     before = np.random.default_rng(1).integers(0, 256, bytes_of(G, N, K), np.uint8)
-    settings = {"variant": "t256_once" + f"_{kind}" * (kind != "regular"), "promotion": promotion}
+    settings = {"variant": "t256_once" + f"_{kind}" * (kind != "regular")}
     found, after = emulated(name, given | {"workspace": before}, rows, N, multiprocessors, **settings)
     np.testing.assert_array_equal(found.view(np.uint16), expected.view(np.uint16))
     assert (found != -7).any(-1).sum() == sizes.sum()
